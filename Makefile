@@ -1,0 +1,50 @@
+# Every target sets up what it needs, inside the checkout: .venv and node_modules.
+# Needed beforehand: python3 (3.11 or newer), make and git.
+
+PYTHONS = python3 python3.14 python3.13 python3.12 python3.11
+PYTHON ?= $(or $(shell for p in $(PYTHONS); do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; \
+	done),$(error go-ent needs Python 3.11 or newer, and none of "$(PYTHONS)" is: \
+	install one, or name it with `make PYTHON=/path/to/python3.12 ...`))
+SETUP = $(PYTHON) scripts/setup.py
+
+BIN = .venv/bin
+WORKERS = $(CURDIR)/node_modules/.bin
+# The tests and the benchmark measure one OpenCode, whatever else is installed.
+PINNED = PATH="$(WORKERS):$$PATH" GOENT_OPENCODE="$(WORKERS)/opencode"
+# A file's tests stay together, for they share an OpenCode process.
+PYTEST_ARGS = -q -n auto --maxprocesses=2 --dist=loadfile
+
+.PHONY: help demo test check bench lock
+
+help: ## list what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+
+demo: ## see it work: a demonstration with OpenCode, without a key
+	@$(SETUP) run --opencode any
+	@PATH="$$PATH:$(WORKERS)" GOENT_OPENCODE="$(CURDIR)/.venv/opencode" $(BIN)/go-ent demo $(ARGS)
+
+test: ## check, then run every test (ARGS="-k word" to choose)
+	@$(SETUP) dev --opencode pinned
+	@$(CHECK)
+	@$(PINNED) $(BIN)/pytest $(PYTEST_ARGS) $(ARGS)
+
+check: ## lint, format, types, import rules, dependencies
+	@$(SETUP) dev
+	@$(CHECK)
+
+bench: ## print the benchmark table
+	@$(SETUP) dev --opencode pinned
+	@$(PINNED) $(BIN)/python -m bench $(ARGS)
+
+lock: ## write the lock files anew (ARGS=--upgrade for newer versions)
+	@$(SETUP) dev
+	@$(BIN)/python scripts/lock.py $(ARGS)
+
+define CHECK
+$(BIN)/ruff check --quiet . && \
+$(BIN)/ruff format --quiet --check . && \
+$(BIN)/basedpyright && \
+$(BIN)/lint-imports --no-cache --no-logo && \
+$(BIN)/deptry src
+endef

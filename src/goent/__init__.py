@@ -1,0 +1,3 @@
+"""go-ent: hand tasks to workers on any model."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,5 @@
+"""`python -m goent` is `go-ent`."""
+
+from goent.launch import main
+
+main()

@@ -1,0 +1,235 @@
+"""What does a client ask of an agent, and what comes back?
+
+Both directions of every message are the same type, so that an agent can be built from them as
+well as a client.
+"""
+
+from msgspec import UNSET, Raw, UnsetType, field
+from msgspec.json import Decoder
+
+from goent.acp.base import Message, changing, decode
+from goent.acp.content import ContentBlock, wrap_blocks
+from goent.acp.options import ConfigOption, wrap_options
+
+PROTOCOL_VERSION = 1
+
+INITIALIZE = "initialize"
+AUTHENTICATE = "authenticate"
+SESSION_NEW = "session/new"
+SESSION_LOAD = "session/load"
+SESSION_RESUME = "session/resume"
+SESSION_CLOSE = "session/close"
+SESSION_LIST = "session/list"
+SESSION_PROMPT = "session/prompt"
+SESSION_CANCEL = "session/cancel"
+SESSION_SET_CONFIG_OPTION = "session/set_config_option"
+SESSION_UPDATE = "session/update"
+
+
+class Implementation(Message, frozen=True, kw_only=True):
+    """The name and version of the program at one end."""
+
+    name: str
+    version: str = ""
+    title: str | None = None
+
+
+class FileSystemCapabilities(Message, frozen=True, kw_only=True):
+    """Which files' requests the client answers."""
+
+    read_text_file: bool = False
+    write_text_file: bool = False
+
+
+class ClientCapabilities(Message, frozen=True, kw_only=True):
+    """What an agent may ask of the client."""
+
+    fs: FileSystemCapabilities | None = None
+    terminal: bool = False
+
+
+class PromptCapabilities(Message, frozen=True, kw_only=True):
+    """What a prompt may hold besides text and links."""
+
+    image: bool = False
+    audio: bool = False
+    embedded_context: bool = False
+
+
+class Supported(Message, frozen=True, kw_only=True):
+    """An empty object: how a capability says yes."""
+
+
+class SessionCapabilities(Message, frozen=True, kw_only=True):
+    """Which of the optional session requests the agent answers: those that are not None."""
+
+    close: Supported | None = None
+    list: Supported | None = None
+    resume: Supported | None = None
+
+
+class AgentCapabilities(Message, frozen=True, kw_only=True):
+    """What a client may ask of the agent."""
+
+    load_session: bool = False
+    prompt_capabilities: PromptCapabilities | None = None
+    session_capabilities: SessionCapabilities | None = None
+    mcp_capabilities: Raw | UnsetType = UNSET
+
+
+class AuthMethod(Message, frozen=True, kw_only=True):
+    """One way to log in."""
+
+    id: str
+    name: str = ""
+    description: str | None = None
+    type: str | None = None
+
+
+class InitializeParams(Message, frozen=True, kw_only=True):
+    """The first words of a client."""
+
+    protocol_version: int
+    client_capabilities: ClientCapabilities | None = None
+    client_info: Implementation | None = None
+
+
+class InitializeResult(Message, frozen=True, kw_only=True):
+    """The first words of an agent."""
+
+    protocol_version: int
+    agent_capabilities: AgentCapabilities = AgentCapabilities()
+    agent_info: Implementation | None = None
+    auth_methods: tuple[AuthMethod, ...] | None = None
+
+
+class AuthenticateParams(Message, frozen=True, kw_only=True):
+    """Log in by one of the agent's methods."""
+
+    method_id: str
+
+
+class NewSessionParams(Message, frozen=True, kw_only=True, omit_defaults=False):
+    """Begin a session. Clients forget `mcpServers`, agents insist on it."""
+
+    cwd: str
+    mcp_servers: tuple[Raw, ...] = ()
+
+
+class NewSession(Message, frozen=True, kw_only=True):
+    """A session, and what can be set for it."""
+
+    session_id: str
+    config_options: tuple[ConfigOption, ...] | None = None
+    modes: Raw | UnsetType = UNSET
+
+
+class OpenSessionParams(Message, frozen=True, kw_only=True, omit_defaults=False):
+    """Come back to a session: `session/load` replays it, `session/resume` does not."""
+
+    session_id: str
+    cwd: str
+    mcp_servers: tuple[Raw, ...] = ()
+
+
+class OpenedSession(Message, frozen=True, kw_only=True):
+    """A session that was come back to."""
+
+    config_options: tuple[ConfigOption, ...] | None = None
+    modes: Raw | UnsetType = UNSET
+
+
+class SessionParams(Message, frozen=True, kw_only=True):
+    """All that `session/close` and `session/cancel` say."""
+
+    session_id: str
+
+
+class ListSessionsParams(Message, frozen=True, kw_only=True):
+    """Which sessions are there?"""
+
+    cwd: str | None = None
+    cursor: str | None = None
+
+
+class SessionInfo(Message, frozen=True, kw_only=True):
+    """One of them."""
+
+    session_id: str
+    cwd: str = ""
+    title: str | None = None
+    updated_at: str | None = None
+
+
+class SessionList(Message, frozen=True, kw_only=True):
+    """A page of them."""
+
+    sessions: tuple[SessionInfo, ...]
+    next_cursor: str | None = None
+
+
+class SetConfigOptionParams(Message, frozen=True, kw_only=True):
+    """Set one of the session's options; `type` says "boolean" if it is one."""
+
+    session_id: str
+    config_id: str
+    value: str | bool
+    type: str | None = None
+
+
+class ConfigOptions(Message, frozen=True, kw_only=True):
+    """All options, after one was set."""
+
+    config_options: tuple[ConfigOption, ...]
+
+
+class PromptParams(Message, frozen=True, kw_only=True):
+    """Take a turn."""
+
+    session_id: str
+    prompt: tuple[ContentBlock, ...]
+    meta: Raw | UnsetType = field(name="_meta", default=UNSET)
+
+
+class TurnUsage(Message, frozen=True, kw_only=True):
+    """Tokens. Agents differ in what they count: OpenCode tells the last model call's only."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+    thought_tokens: int | None = None
+    cached_read_tokens: int | None = None
+    cached_write_tokens: int | None = None
+
+
+class PromptResult(Message, frozen=True, kw_only=True):
+    """How the turn ended: `end_turn`, `cancelled`, `refusal`, `max_tokens` and others."""
+
+    stop_reason: str
+    usage: TurnUsage | None = None
+    meta: Raw | UnsetType = field(name="_meta", default=UNSET)
+
+
+class Empty(Message, frozen=True, kw_only=True):
+    """A result that says: done."""
+
+
+def decode_new_session(raw: Raw) -> NewSession:
+    return decode(raw, Decoder(NewSession), changing("configOptions", wrap_options))
+
+
+def decode_opened_session(raw: Raw) -> OpenedSession:
+    return decode(or_empty(raw), Decoder(OpenedSession), changing("configOptions", wrap_options))
+
+
+def decode_config_options(raw: Raw) -> ConfigOptions:
+    return decode(raw, Decoder(ConfigOptions), changing("configOptions", wrap_options))
+
+
+def decode_prompt(raw: Raw) -> PromptParams:
+    return decode(raw, Decoder(PromptParams), changing("prompt", wrap_blocks))
+
+
+def or_empty(raw: Raw) -> Raw:
+    """Some agents answer `null` where the protocol says: an object without fields."""
+    return Raw(b"{}") if bytes(raw) in (b"", b"null") else raw

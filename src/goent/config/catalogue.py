@@ -1,0 +1,179 @@
+"""Which backends and providers are there, once every source was heard?
+
+What `providers.yaml` says goes before `opencode.json`, and that before the built-in table.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from goent.config.fields import Mention
+from goent.config.known import KNOWN, SHORT_NAMES, KnownBackend, known_backend
+from goent.config.opencode import OpenCodeConfig, speaks_our_wire
+from goent.config.providers import Entry
+from goent.config.tree import Problems
+from goent.domain.settings import Backend
+from goent.domain.types import Dialect, Provider, Value
+
+
+class Sources(Value, frozen=True, kw_only=True):
+    """Everything that names providers. `logins`: where OpenCode is logged in by itself."""
+
+    entries: tuple[Entry, ...]
+    opencode: OpenCodeConfig
+    logins: tuple[str, ...]
+    agents: frozenset[str]
+    environ: Mapping[str, str]
+
+
+class _Said(Value, frozen=True, kw_only=True):
+    """What the entries of `providers.yaml` say about one backend."""
+
+    base_url: str | None = None
+    key_env: str | None = None
+
+
+def gather_backends(sources: Sources, problems: Problems) -> dict[str, Backend]:
+    said = _what_entries_say(sources.entries, problems)
+    found = (
+        *(backend for backend in said if backend not in sources.agents),
+        *sources.opencode.backends,
+        *sources.opencode.chosen_backend,
+        *(name for name in sources.logins if sources.opencode.offers(name)),
+        *(
+            known.id
+            for known in KNOWN.values()
+            if known.variable(sources.environ) and sources.opencode.offers(known.id)
+        ),
+    )
+    return {
+        backend: _backend(backend, said.get(backend, _Said()), sources)
+        for backend in dict.fromkeys(found)
+    }
+
+
+def gather_providers(
+    sources: Sources, backends: Mapping[str, Backend], wanted: Iterable[tuple[str, str]]
+) -> tuple[Provider, ...]:
+    """Entries of the file first; `wanted` are backends and models that rules and defaults name."""
+    listed = {provider.backend for provider in sources.opencode.providers}
+    common = [
+        provider
+        for backend, known in _at_their_own_address(sources, backends).items()
+        for provider in _known_providers(backend, known)
+    ]
+    offered = [*sources.opencode.providers, *(p for p in common if p.backend not in listed)]
+    facts = {(p.backend, p.model): p for p in (*common, *sources.opencode.providers)}
+    found = {e.provider.name: _completed(e.provider, facts) for e in sources.entries}
+    for provider in offered:
+        found.setdefault(provider.name, provider)
+    for name, pair in SHORT_NAMES.items():
+        if pair in facts and name not in found:
+            found[name] = replace(facts[pair], name=name)
+    for pair in wanted:
+        if not any((p.backend, p.model) == pair for p in found.values()):
+            bare = Provider(name="/".join(pair), backend=pair[0], model=pair[1])
+            found.setdefault(bare.name, _completed(bare, facts))
+    return tuple(found.values())
+
+
+def _what_entries_say(entries: Iterable[Entry], problems: Problems) -> dict[str, _Said]:
+    said: dict[str, _Said] = {}
+    first: dict[tuple[str, str], Mention] = {}
+    for entry in entries:
+        backend = entry.provider.backend
+        said.setdefault(backend, _Said())
+        for what, mention in (("base_url", entry.base_url), ("key_env", entry.api_key_env)):
+            if mention is None:
+                continue
+            earlier = first.setdefault((backend, what), mention)
+            if earlier.name != mention.name:
+                problems.note(
+                    mention.place,
+                    f"{mention.name!r} contradicts {earlier.name!r} ({earlier.place}); "
+                    f"backend {backend!r} has one of them",
+                )
+            said[backend] = replace(said[backend], **{what: mention.name})
+    return said
+
+
+def _backend(backend: str, said: _Said, sources: Sources) -> Backend:
+    known = known_backend(backend)
+    theirs = sources.opencode.backends.get(backend)
+    npm = theirs.npm if theirs else None
+    logged_in = backend in sources.logins
+    key_env = said.key_env or (theirs.key_env if theirs else None)
+    key = theirs.key if theirs and not said.key_env else None
+    if known and not key_env and not key:
+        key_env = known.variable(sources.environ)
+        if not key_env and not logged_in:
+            key_env = known.variables[0]
+    base_url = said.base_url or (theirs.base_url if theirs else None)
+    if known and (key_env or key):
+        base_url = base_url or known.base_url
+    # Without an address, or in a wire format that we do not speak, OpenCode has to call by itself;
+    # then its key has to stay in its environment.
+    ours = said.base_url or (base_url and speaks_our_wire(npm))
+    direct = not ours or (logged_in and not key_env and not key)
+    return Backend(
+        id=backend,
+        dialect=_dialect(known, theirs),
+        base_url=None if direct else base_url,
+        key_env=None if direct else key_env,
+        key=None if direct else key,
+        npm=npm,
+        source=_source(backend, said, sources),
+    )
+
+
+def _dialect(known: KnownBackend | None, theirs: Backend | None) -> Dialect:
+    if theirs and (theirs.npm or not known):
+        return theirs.dialect
+    return known.dialect if known else "openai"
+
+
+def _source(backend: str, said: _Said, sources: Sources) -> str:
+    if said.base_url or said.key_env:
+        return "providers.yaml"
+    if backend in (*sources.opencode.backends, *sources.opencode.chosen_backend):
+        return "opencode.json"
+    known = known_backend(backend)
+    if known and known.variable(sources.environ):
+        return "environment"
+    return "login" if backend in sources.logins else "providers.yaml"
+
+
+def _at_their_own_address(
+    sources: Sources, backends: Mapping[str, Backend]
+) -> dict[str, KnownBackend]:
+    """Known backends that can be used. One that `providers.yaml` moved may serve other models."""
+    moved = {entry.provider.backend for entry in sources.entries if entry.base_url}
+    return {
+        backend: KNOWN[backend]
+        for backend, settings in backends.items()
+        if backend in KNOWN
+        and backend not in moved
+        and (backend in sources.logins or settings.resolve_key(sources.environ))
+    }
+
+
+def _known_providers(backend: str, known: KnownBackend) -> Iterable[Provider]:
+    for model in known.models:
+        yield Provider(
+            name=f"{backend}/{model.name}",
+            backend=backend,
+            model=model.name,
+            context_limit=model.context,
+            price=model.price,
+        )
+
+
+def _completed(provider: Provider, facts: Mapping[tuple[str, str], Provider]) -> Provider:
+    fact = facts.get((provider.backend, provider.model))
+    if fact is None:
+        return provider
+    return replace(
+        provider,
+        price=provider.price or fact.price,
+        context_limit=provider.context_limit or fact.context_limit,
+    )

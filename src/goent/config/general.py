@@ -1,0 +1,120 @@
+"""What does `config.yaml` say? Everything but providers and routing rules."""
+
+from collections.abc import Mapping
+from typing import Final, Literal, get_args
+
+from goent.config.fields import Fields, Mention
+from goent.domain.settings import (
+    Action,
+    Agent,
+    Budget,
+    DaemonSettings,
+    Limits,
+    OpenCodeSettings,
+    PermissionRule,
+    PermissionSettings,
+)
+from goent.domain.types import Isolation, Preset, Value
+
+PRESETS: Final[tuple[Preset, ...]] = get_args(Preset)
+ISOLATIONS: Final[tuple[Isolation, ...]] = get_args(Isolation)
+ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
+PROFILES: Final[tuple[Literal["user", "hermetic"], ...]] = ("user", "hermetic")
+
+# OpenCode asks for these under another name, so a rule for them would hold nothing back.
+_ASKED_AS_EDIT: Final = ("write", "patch", "multiedit", "apply_patch")
+
+
+class GeneralFile(Value, frozen=True, kw_only=True):
+    """`opencode.config_path` is not resolved yet: it is `config_path`, as written."""
+
+    default_provider: Mention | None
+    permissions: PermissionSettings
+    isolation: Isolation
+    budget: Budget
+    failover_pinned: bool
+    limits: Limits
+    agents: Mapping[str, Agent]
+    daemon: DaemonSettings
+    opencode: OpenCodeSettings
+    config_path: Mention | None
+
+
+def read_general(fields: Fields) -> GeneralFile:
+    opencode, config_path = fields.section("opencode", _opencode)
+    return GeneralFile(
+        default_provider=fields.mention("default_provider"),
+        permissions=fields.section("permissions", _permissions),
+        isolation=fields.choice("isolation", ISOLATIONS, "auto"),
+        budget=fields.section("budget", _budget),
+        failover_pinned=fields.section("failover", lambda f: f.flag("pinned", default=False)),
+        limits=fields.section("limits", _limits),
+        agents=fields.tables("agents", _agent),
+        daemon=fields.section("daemon", _daemon),
+        opencode=opencode,
+        config_path=config_path,
+    )
+
+
+def _permissions(fields: Fields) -> PermissionSettings:
+    normal = PermissionSettings()
+    return PermissionSettings(
+        preset=fields.choice("preset", PRESETS, None),
+        timeout_s=fields.amount("timeout_s", normal.timeout_s, least=1),
+        rules=fields.rows("rules", _permission_rule),
+    )
+
+
+def _permission_rule(fields: Fields) -> PermissionRule | None:
+    tool = fields.needed("tool", "name a tool such as edit or bash, or '*'")
+    if tool in _ASKED_AS_EDIT:
+        fields.mistake("tool", f"OpenCode asks for {tool!r} as 'edit'; write 'edit'")
+    pattern = fields.text("pattern", "*")
+    if not fields.has("action"):
+        fields.mistake("action", f"is missing; one of {', '.join(ACTIONS)}")
+    action: Action | None = fields.choice("action", ACTIONS, None)
+    return PermissionRule(tool=tool, pattern=pattern, action=action) if action else None
+
+
+def _budget(fields: Fields) -> Budget:
+    return Budget(
+        per_task=fields.amount("per_task", None),
+        per_day=fields.amount("per_day", None),
+        per_project=fields.amount("per_project", None),
+        hard=fields.flag("hard", default=False),
+    )
+
+
+def _limits(fields: Fields) -> Limits:
+    normal = Limits()
+    return Limits(
+        workers=fields.integer("workers", normal.workers, least=1),
+        idle_close_s=fields.amount("idle_close_s", normal.idle_close_s, least=1),
+        cancel_grace_s=fields.amount("cancel_grace_s", normal.cancel_grace_s),
+        turn_timeout_s=fields.amount("turn_timeout_s", normal.turn_timeout_s, least=1),
+    )
+
+
+def _agent(fields: Fields) -> Agent | None:
+    command = fields.texts("command")
+    if fields.shape("command") != "list":
+        fields.mistake("command", "must be a list of words, such as [gemini, --acp]")
+    models = fields.texts("models")
+    return Agent(command=command, models=models) if command else None
+
+
+def _daemon(fields: Fields) -> DaemonSettings:
+    normal = DaemonSettings()
+    return DaemonSettings(idle_exit_s=fields.amount("idle_exit_s", normal.idle_exit_s, least=1))
+
+
+def _opencode(fields: Fields) -> tuple[OpenCodeSettings, Mention | None]:
+    normal = OpenCodeSettings()
+    settings = OpenCodeSettings(
+        command=fields.text("command", None),
+        profile=fields.choice("profile", PROFILES, normal.profile),
+        project_config=fields.flag("project_config", default=normal.project_config),
+        warm=fields.flag("warm", default=normal.warm),
+        start_timeout_s=fields.amount("start_timeout_s", normal.start_timeout_s, least=1),
+    )
+    return settings, fields.mention("config_path")

@@ -1,0 +1,138 @@
+"""What do the user's own OpenCode files offer? They are read, never written.
+
+A repository's `opencode.json` is no source: whoever wrote it could send keys anywhere.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from goent.config.fields import Fields
+from goent.config.prices import read_price_table
+from goent.domain.settings import Backend
+from goent.domain.types import Provider, Secret, Value
+
+_ENV_ONLY: Final = re.compile(r"\{env:([^}]+)\}")
+_REFERENCE: Final = re.compile(r"\{(env|file):([^}]+)\}")
+_ANTHROPIC: Final = "@ai-sdk/anthropic"
+
+# Packages whose wire format is neither of our two: OpenCode must call these itself.
+_OTHER_WIRE: Final = frozenset(
+    f"@ai-sdk/{name}" for name in ("amazon-bedrock", "azure", "cohere", "google", "google-vertex")
+)
+
+
+class OpenCodeConfig(Value, frozen=True, kw_only=True):
+    """`offers` says what `enabled_providers` and `disabled_providers` leave."""
+
+    backends: Mapping[str, Backend] = {}
+    providers: tuple[Provider, ...] = ()
+    model: str | None = None
+    enabled: tuple[str, ...] | None = None
+    disabled: tuple[str, ...] = ()
+
+    def offers(self, backend: str) -> bool:
+        listed = self.enabled is None or backend in self.enabled
+        return listed and backend not in self.disabled
+
+    @property
+    def chosen_backend(self) -> tuple[str, ...]:
+        """The backend of `model`, which OpenCode's catalogue may know though the file does not."""
+        backend, slash, _ = (self.model or "").partition("/")
+        return (backend,) if slash and backend and self.offers(backend) else ()
+
+
+class _Offer(Value, frozen=True, kw_only=True):
+    backend: Backend
+    models: tuple[Provider, ...]
+
+
+class OpenCodeReader:
+    """Reads one `opencode.json`; `folder` and `environ` resolve its `{file:…}` and `{env:…}`."""
+
+    def __init__(self, folder: Path, home: Path, environ: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._home = home
+        self._environ = environ
+
+    def read(self, fields: Fields) -> OpenCodeConfig:
+        offers = fields.tables("provider", self._offer)
+        config = OpenCodeConfig(
+            backends={name: offer.backend for name, offer in offers.items()},
+            providers=tuple(model for offer in offers.values() for model in offer.models),
+            model=fields.text("model", None),
+            enabled=fields.texts("enabled_providers") if fields.has("enabled_providers") else None,
+            disabled=fields.texts("disabled_providers"),
+        )
+        return OpenCodeConfig(
+            backends={name: b for name, b in config.backends.items() if config.offers(name)},
+            providers=tuple(p for p in config.providers if config.offers(p.backend)),
+            model=config.model,
+            enabled=config.enabled,
+            disabled=config.disabled,
+        )
+
+    def _offer(self, fields: Fields) -> _Offer:
+        backend = fields.name
+        npm = fields.text("npm", None)
+        options = fields.section("options", lambda f: self._endpoint(f, backend, npm))
+        models = fields.tables("models", lambda f: _model(f, backend))
+        hidden = fields.texts("blacklist")
+        shown = fields.texts("whitelist") or tuple(models)
+        listed = (model for name, model in models.items() if name in shown and name not in hidden)
+        return _Offer(backend=options, models=tuple(listed))
+
+    def _endpoint(self, fields: Fields, backend: str, npm: str | None) -> Backend:
+        anthropic = npm == _ANTHROPIC or (npm is None and backend == "anthropic")
+        key = fields.text("apiKey", None)
+        variable = _ENV_ONLY.fullmatch(key) if key else None
+        resolved = self._resolved(fields, "apiKey", key) if key and not variable else None
+        base_url = fields.text("baseURL", None)
+        return Backend(
+            id=backend,
+            dialect="anthropic" if anthropic else "openai",
+            base_url=self._resolved(fields, "baseURL", base_url) if base_url else None,
+            key_env=variable.group(1).strip() if variable else None,
+            key=Secret(resolved) if resolved else None,
+            npm=npm,
+            source="opencode.json",
+        )
+
+    def _resolved(self, fields: Fields, key: str, text: str) -> str | None:
+        def replace(match: re.Match[str]) -> str:
+            kind, name = match.group(1), match.group(2).strip()
+            if kind == "env":
+                return self._environ.get(name, "")
+            return self._file(fields, key, name)
+
+        return _REFERENCE.sub(replace, text).rstrip("/" if key == "baseURL" else None) or None
+
+    def _file(self, fields: Fields, key: str, name: str) -> str:
+        path = self._home / name[2:] if name.startswith("~/") else self._folder / name
+        try:
+            return path.read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "no text"
+            fields.mistake(key, f"the file {name!r} cannot be read: {why}; OpenCode needs it too")
+            return ""
+
+
+def speaks_our_wire(npm: str | None) -> bool:
+    """Whether go-ent can call a backend of this package itself."""
+    return npm not in _OTHER_WIRE
+
+
+def read_logins(fields: Fields) -> tuple[str, ...]:
+    """The providers that OpenCode is logged in to: names only, never what stands behind them."""
+    return tuple(name for name in fields.keys if "/" not in name)
+
+
+def _model(fields: Fields, backend: str) -> Provider:
+    return Provider(
+        name=f"{backend}/{fields.name}",
+        backend=backend,
+        model=fields.name,
+        context_limit=fields.section("limit", lambda f: f.integer("context", 0)) or None,
+        price=fields.section("cost", read_price_table) if fields.has("cost") else None,
+    )

@@ -1,0 +1,80 @@
+"""What does `providers.yaml` say? Short names for models, and what they are good for."""
+
+from collections.abc import Mapping
+from typing import Final, get_args
+
+from goent.config.fields import Fields, Mention, read_url, read_variable
+from goent.config.prices import read_price
+from goent.domain.settings import Health
+from goent.domain.types import Method, Provider, RateLimits, Value
+
+METHODS: Final[tuple[Method, ...]] = get_args(Method)
+ROLES: Final = ("implementation", "large_context", "simple_tasks")
+
+
+class Entry(Value, frozen=True, kw_only=True):
+    """One provider of the file, with what it says about its backend."""
+
+    provider: Provider
+    base_url: Mention | None = None
+    api_key_env: Mention | None = None
+    fallbacks: tuple[Mention, ...] = ()
+
+
+class ProvidersFile(Value, frozen=True, kw_only=True):
+    """Entries with mistakes are among them: their names are taken."""
+
+    entries: tuple[Entry, ...] = ()
+    defaults: Mapping[str, Mention] = {}
+    health: Health = Health()
+
+
+def read_providers(fields: Fields) -> ProvidersFile:
+    return ProvidersFile(
+        entries=tuple(fields.tables("providers", _entry).values()),
+        defaults=fields.section("defaults", _defaults),
+        health=fields.section("health", _health),
+    )
+
+
+def _entry(fields: Fields) -> Entry:
+    fallbacks = fields.mentions("fallbacks")
+    return Entry(
+        provider=Provider(
+            name=fields.name,
+            backend=fields.needed("provider", "name the backend, as in opencode.json"),
+            model=fields.needed("model", "name the model, as the backend calls it"),
+            method=fields.choice("method", METHODS, "acp"),
+            context_limit=fields.integer("context_limit", None, least=1),
+            best_for=fields.texts("best_for"),
+            price=read_price(fields),
+            fallbacks=tuple(mention.name for mention in fallbacks),
+            limits=fields.section("limits", _limits),
+        ),
+        base_url=read_url(fields, "base_url"),
+        api_key_env=read_variable(fields, "api_key_env"),
+        fallbacks=fallbacks,
+    )
+
+
+def _limits(fields: Fields) -> RateLimits:
+    return RateLimits(
+        concurrency=fields.integer("concurrency", None, least=1),
+        rpm=fields.integer("rpm", None, least=1),
+        tpm=fields.integer("tpm", None, least=1),
+    )
+
+
+def _defaults(fields: Fields) -> dict[str, Mention]:
+    named = {role: fields.mention(role) for role in ROLES}
+    return {role: mention for role, mention in named.items() if mention}
+
+
+def _health(fields: Fields) -> Health:
+    normal = Health()
+    return Health(
+        check_interval=fields.amount("check_interval", normal.check_interval, least=1),
+        worker_timeout=fields.amount("worker_timeout", normal.worker_timeout, least=1),
+        max_retries=fields.integer("max_retries", normal.max_retries),
+        retry_delay=fields.amount("retry_delay", normal.retry_delay),
+    )

@@ -1,0 +1,64 @@
+"""What do the files say now? Read again when one changes; a mistake does not undo what held."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from goent.config.load import load_settings
+from goent.domain.errors import ConfigError
+from goent.domain.settings import Settings
+from goent.project import config_dir, home_dir
+
+NAMES = ("config.yaml", "providers.yaml", "routing.yaml")
+
+Stamp = tuple[int, tuple[tuple[int, int] | None, ...]]
+
+log = logging.getLogger(__name__)
+
+
+class Configuration:
+    """One project's settings, kept current."""
+
+    def __init__(self, project: Path) -> None:
+        self._project = project
+        self._stamp: Stamp | None = None
+        self._good: Settings | None = None
+        self.trouble: ConfigError | None = None
+
+    def current(self, environ: Mapping[str, str]) -> Settings:
+        """The settings; while a file has a mistake the last good ones, if there were any."""
+        stamp = self._take_stamp(environ)
+        if stamp != self._stamp:
+            self._stamp = stamp
+            self._load(environ)
+        if self._good is None:
+            assert self.trouble, "either loads, or says why not"
+            raise self.trouble
+        return self._good
+
+    def _load(self, environ: Mapping[str, str]) -> None:
+        try:
+            self._good, self.trouble = load_settings(self._project, environ), None
+        except ConfigError as error:
+            self.trouble = error
+            log.warning("the configuration has a mistake: %s", error)
+
+    def _take_stamp(self, environ: Mapping[str, str]) -> Stamp:
+        paths = [*self._candidates(environ), *(self._good.files if self._good else ())]
+        return hash(frozenset(environ.items())), tuple(map(_state, paths))
+
+    def _candidates(self, environ: Mapping[str, str]) -> Iterable[Path]:
+        """Files that may appear, as well as those that are there."""
+        home = home_dir(environ)
+        opencode = Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
+        for folder in (config_dir(environ), self._project / ".goent"):
+            yield from (folder / name for name in NAMES)
+        yield from (opencode / "opencode.json", opencode / "opencode.jsonc")
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    try:
+        info = path.stat()
+    except OSError:
+        return None
+    return info.st_mtime_ns, info.st_size

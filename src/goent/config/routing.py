@@ -1,0 +1,152 @@
+"""What does `routing.yaml` say? Two historic shapes, one list of rules in order of evaluation."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from goent.config.fields import Fields, Mention
+from goent.config.providers import METHODS
+from goent.config.tree import suggestion
+from goent.domain.settings import RoutingRule
+from goent.domain.types import Value
+
+TYPES: Final[Mapping[str, str]] = {
+    "implement": "implement",
+    "feature": "implement",
+    "fix": "fix",
+    "bugfix": "fix",
+    "refactor": "refactor",
+    "format": "format",
+    "lint": "format",
+    "test": "test",
+    "analyze": "analyze",
+    "documentation": "documentation",
+    "review": "review",
+}
+COMPLEXITIES: Final[Mapping[str, str]] = {
+    name: name for name in ("trivial", "simple", "medium", "complex", "high")
+}
+_THRESHOLD: Final = re.compile(r"(>=?)?\s*(\d{1,12})")
+_EVERYTHING: Final = "to match every task write `match: {default: true}`"
+
+
+class Rule(Value, frozen=True, kw_only=True):
+    """A rule, and where it names its provider."""
+
+    rule: RoutingRule
+    provider: Mention | None = None
+
+
+class _Match(Value, frozen=True, kw_only=True):
+    types: tuple[str, ...] = ()
+    complexity: tuple[str, ...] = ()
+    min_files: int | None = None
+    min_context: int | None = None
+    keywords: tuple[str, ...] = ()
+    max_cost: float | None = None
+
+
+class _Action(Value, frozen=True, kw_only=True):
+    target: RoutingRule
+    provider: Mention | None
+
+
+def read_routing(fields: Fields) -> tuple[Rule, ...] | None:
+    """The rules in order of evaluation; None where the file has none of either shape."""
+    shape = fields.one_of("routing_rules", "rules")
+    in_file_order = fields.rows("routing_rules", _flat_rule)
+    by_priority = sorted(fields.rows("rules", _nested_rule), key=lambda r: -(r.rule.priority or 0))
+    if shape is None:
+        return None
+    return in_file_order if shape == "routing_rules" else tuple(by_priority)
+
+
+def _flat_rule(fields: Fields) -> Rule:
+    return _joined(fields, action=_action(fields), priority=None)
+
+
+def _nested_rule(fields: Fields) -> Rule:
+    if not fields.has("action"):
+        fields.mistake("action", "is missing; name a method, a provider or a model")
+    priority = fields.integer("priority", None, least=-(10**6))
+    return _joined(fields, action=fields.section("action", _action), priority=priority)
+
+
+def _joined(fields: Fields, *, action: _Action, priority: int | None) -> Rule:
+    if fields.has("match"):
+        match = fields.section("match", _match)
+    else:
+        match = _Match()
+        fields.mistake("match", f"is missing; {_EVERYTHING}")
+    return Rule(
+        rule=RoutingRule(
+            id=fields.text("id", ""),
+            priority=priority,
+            types=match.types,
+            complexity=match.complexity,
+            min_files=match.min_files,
+            min_context=match.min_context,
+            keywords=match.keywords,
+            max_cost=match.max_cost,
+            method=action.target.method,
+            provider=action.target.provider,
+            model=action.target.model,
+        ),
+        provider=action.provider,
+    )
+
+
+def _action(fields: Fields) -> _Action:
+    if not any([fields.has("method"), fields.has("provider"), fields.has("model")]):
+        fields.mistake("provider", "is missing; a rule names a method, a provider or a model")
+    provider = fields.mention("provider")
+    target = RoutingRule(
+        method=fields.choice("method", METHODS, None),
+        provider=provider.name if provider else None,
+        model=fields.text("model", None),
+    )
+    return _Action(target=target, provider=provider)
+
+
+def _match(fields: Fields) -> _Match:
+    everything = fields.flag("default", default=False)
+    conditions = [key for key in fields.keys if key != "default"]
+    if everything and conditions:
+        fields.mistake("default", f"matches every task, so {conditions[0]!r} means nothing")
+    if not everything and not conditions:
+        fields.mistake("default", f"matches no task; {_EVERYTHING}")
+    cost = fields.number("max_cost", None)
+    return _Match(
+        types=_known(fields, "type", TYPES),
+        complexity=_known(fields, "complexity", COMPLEXITIES),
+        min_files=_at_least(fields, "files", "file_count"),
+        min_context=_at_least(fields, "context_tokens", "context_size"),
+        keywords=fields.texts("keywords"),
+        max_cost=None if cost is None else float(cost),
+    )
+
+
+def _known(fields: Fields, key: str, names: Mapping[str, str]) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for mention in fields.mentions(key):
+        name = mention.name.lower()
+        if name in names:
+            found[names[name]] = None
+        else:
+            message = f"unknown {key} {mention.name!r}; {suggestion(name, names)}"
+            fields.problems.note(mention.place, message)
+    return tuple(found)
+
+
+def _at_least(fields: Fields, *spellings: str) -> int | None:
+    """`3`, `">=3"` and `">2"` are the same."""
+    key = fields.one_of(*spellings)
+    written = fields.text(key, None) if key else None
+    if key is None or written is None:
+        return None
+    match = _THRESHOLD.fullmatch(written)
+    if match is None:
+        fields.mistake(key, f"{written!r} is no threshold such as 3, '>=3' or '>2'")
+        return None
+    sign, figure = match.groups()
+    return int(figure) + (sign == ">")

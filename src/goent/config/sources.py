@@ -1,0 +1,124 @@
+"""Which files and variables speak, and who has the last word?
+
+Later wins: the user's folder, the project's folder, the environment.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+from goent.config.jsonc import parse_jsonc
+from goent.config.tree import Node, Place, Problems, Scalar, Table, merge_tables
+from goent.config.yaml_files import parse_yaml
+from goent.domain.types import Value
+from goent.project import config_dir, home_dir
+
+MOST_BYTES: Final = 4_000_000
+ENVIRONMENT: Final[Mapping[str, tuple[str, ...]]] = {
+    "GOENT_OPENCODE": ("opencode", "command"),
+    "GOENT_PROFILE": ("opencode", "profile"),
+    "GOENT_DEFAULT_PROVIDER": ("default_provider",),
+}
+
+
+class Trees(Value, frozen=True, kw_only=True):
+    """The YAML files of all layers. Rules are not merged: the latest file that has any rules."""
+
+    general: Table
+    providers: Table
+    routing: tuple[Table, ...]
+
+
+class Files:
+    """Reads what is there, and remembers what it read."""
+
+    def __init__(self, project: Path, environ: Mapping[str, str], problems: Problems) -> None:
+        self._project = project
+        self._home = home_dir(environ)
+        self._environ = environ
+        self._problems = problems
+        self.read: list[Path] = []
+
+    def trees(self) -> Trees:
+        general = Table(place=Place(file="config.yaml"))
+        providers = Table(place=Place(file="providers.yaml"))
+        routing: list[Table] = []
+        folders = (config_dir(self._environ), self._project / ".goent")
+        for layer, folder in enumerate(folders):
+            ours = self.parsed(folder / "providers.yaml", "yaml", layer)
+            general = merge_tables(general, _lifted(ours))
+            providers = merge_tables(providers, _without(ours, "budget", "opencode_config_path"))
+            own = self.parsed(folder / "config.yaml", "yaml", layer)
+            general = merge_tables(general, _profile_moved(own))
+            general = merge_tables(general, _without(own, "profile"))
+            routing.append(self.parsed(folder / "routing.yaml", "yaml", layer))
+        general = merge_tables(general, _from_environment(self._environ, len(folders)))
+        return Trees(general=general, providers=providers, routing=tuple(routing))
+
+    def parsed(self, path: Path, format_: Literal["yaml", "jsonc"], layer: int = 0) -> Table:
+        """The file as a tree; an empty one where it does not exist."""
+        root = Place(file=self.shown(path), layer=layer)
+        text = self._text(path, root)
+        if text is None:
+            return Table(place=root)
+        self.read.append(path)
+        parse = parse_yaml if format_ == "yaml" else parse_jsonc
+        return parse(text, root, self._problems)
+
+    def shown(self, path: Path) -> str:
+        """The path as a message names it."""
+        if path.is_relative_to(self._project):
+            return str(path.relative_to(self._project))
+        if path.is_relative_to(self._home):
+            return f"~/{path.relative_to(self._home)}"
+        return str(path)
+
+    def _text(self, path: Path, root: Place) -> str | None:
+        try:
+            if path.stat().st_size > MOST_BYTES:
+                self._problems.note_unreadable(root, f"is larger than {MOST_BYTES} bytes")
+                return None
+            return path.read_text(encoding="utf-8-sig")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            self._problems.note_unreadable(root, f"cannot be read: {error.strerror}")
+        except UnicodeDecodeError as error:
+            self._problems.note_unreadable(root, f"is no UTF-8 text (byte {error.start})")
+        return None
+
+
+def _lifted(providers: Table) -> Table:
+    """`budget` and `opencode_config_path` may stand in `providers.yaml`; they mean the same."""
+    entries: dict[str, Node] = {}
+    if "budget" in providers.entries:
+        entries["budget"] = providers.entries["budget"]
+    if path := providers.entries.get("opencode_config_path"):
+        entries["opencode"] = Table(place=path.place, entries={"config_path": path})
+    return Table(place=providers.place, entries=entries)
+
+
+def _profile_moved(general: Table) -> Table:
+    profile = general.entries.get("profile")
+    if profile is None:
+        return Table(place=general.place)
+    opencode = Table(place=profile.place, entries={"profile": profile})
+    return Table(place=general.place, entries={"opencode": opencode})
+
+
+def _without(table: Table, *keys: str) -> Table:
+    kept = {key: node for key, node in table.entries.items() if key not in keys}
+    return Table(place=table.place, entries=kept)
+
+
+def _from_environment(environ: Mapping[str, str], layer: int) -> Table:
+    tree = Table(place=Place(file="environment", layer=layer))
+    for variable, path in ENVIRONMENT.items():
+        if value := environ.get(variable):
+            place = Place(file="environment", key=variable, layer=layer)
+            node: Node = Scalar(place=place, kind="text", text=value)
+            for key in reversed(path):
+                node = Table(place=place, entries={key: node})
+            assert isinstance(node, Table)
+            tree = merge_tables(tree, node)
+    return tree

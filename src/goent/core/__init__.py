@@ -1,0 +1,1 @@
+"""The workers' lives: knows drivers, gateway and store only through ports."""

@@ -1,0 +1,211 @@
+"""What can be found out about workers, providers and costs, without changing anything."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+
+import anyio
+
+from goent.core.feed import Feed
+from goent.core.result import result
+from goent.core.transcript import transcript
+from goent.core.views import WorkerView, status, usd
+from goent.domain.api import (
+    CostLine,
+    Costs,
+    CostsRequest,
+    Health,
+    ListRequest,
+    Output,
+    OutputRequest,
+    PriceView,
+    ProviderList,
+    ProvidersRequest,
+    ProviderView,
+    Result,
+    Status,
+    Waited,
+    WaitRequest,
+    WorkerList,
+)
+from goent.domain.events import Envelope
+from goent.domain.ports import Ledger
+from goent.domain.settings import Settings
+from goent.domain.types import ENDED, Price, Provider, Usage
+
+HEARTBEAT = 5.0  # seconds between two signs of life to a caller who waits
+TYPICAL = Usage(input=20_000, output=2_000)  # what `cost_estimate` prices until there is history
+
+OnProgress = Callable[[Status], Awaitable[None]]
+
+
+class Enquiries:
+    """Answers from the journal, the settings and the ledger."""
+
+    def __init__(
+        self,
+        *,
+        settings: Callable[[], Settings],
+        environ: Callable[[], Mapping[str, str]],
+        feed: Feed,
+        ledger: Ledger,
+    ) -> None:
+        self._settings = settings
+        self._environ = environ
+        self._feed = feed
+        self._ledger = ledger
+
+    def status(self, worker: str) -> Status:
+        return status(self._feed.view(worker))
+
+    async def result(self, worker: str) -> Result:
+        view = self._feed.view(worker)
+        return result(view, await self._all_events(worker))
+
+    async def _all_events(self, worker: str) -> list[Envelope]:
+        events: list[Envelope] = []
+        while page := await self._feed.events(
+            worker=worker, after=events[-1].seq if events else 0, limit=5000
+        ):
+            events += page
+        return events
+
+    async def output(self, request: OutputRequest, after: int) -> Output:
+        """What came after the cursor, as text, as much as the limit allows."""
+        view = self._feed.view(request.worker_id)
+        events = await self._feed.events(worker=view.id, after=after, limit=1000)
+        text, taken = transcript(events, request.filter, request.limit)
+        cursor = events[taken - 1].seq if taken else after
+        return Output(text=text, cursor=cursor, more=cursor < view.seq, state=view.state)
+
+    async def whole_output(self, worker: str) -> str:
+        self._feed.view(worker)
+        events = await self._all_events(worker)
+        text, _ = transcript(events, "all", sum(len(str(e.event)) for e in events) + 1)
+        return text
+
+    async def turn_begun(self, worker: str, turn: int) -> None:
+        """Return when the worker has come to that turn, or is closed."""
+        while (view := self._feed.view(worker)).open and view.turn < turn:
+            await self._feed.news(self._feed.seq)
+
+    async def wait(self, request: WaitRequest, on_progress: OnProgress) -> Waited:
+        """Until all (or any) have ended their turn, or one asks something: that needs the caller."""
+        seq = self._feed.seq
+        views = [self._feed.view(worker) for worker in request.worker_ids]
+        with anyio.move_on_after(request.timeout_s):
+            while not _enough(views, any_=request.any):
+                with anyio.move_on_after(HEARTBEAT):
+                    await self._feed.news(seq)
+                seq = self._feed.seq
+                views = await self._told(request.worker_ids, views, on_progress)
+        return Waited(
+            workers=tuple(status(self._feed.view(worker)) for worker in request.worker_ids),
+            timed_out=not _enough(views, any_=request.any),
+        )
+
+    async def _told(
+        self, workers: tuple[str, ...], before: list[WorkerView], on_progress: OnProgress
+    ) -> list[WorkerView]:
+        """The new views; whose step or state changed is reported, or one of them as a heartbeat."""
+        views = [self._feed.view(worker) for worker in workers]
+        changed = [
+            new
+            for old, new in zip(before, views, strict=True)
+            if (old.step, old.state, old.plan) != (new.step, new.state, new.plan)
+        ]
+        for view in changed:
+            await on_progress(status(view))
+        return views
+
+    def list(self, request: ListRequest) -> WorkerList:
+        views = sorted(self._feed.views.values(), key=lambda view: view.started_at, reverse=True)
+        fitting = [
+            view
+            for view in views
+            if request.state in (None, view.state)
+            and request.provider in (None, view.spawned.provider, view.spawned.backend)
+        ]
+        return WorkerList(
+            workers=tuple(status(view) for view in fitting[: request.limit]), total=len(fitting)
+        )
+
+    def providers(self, request: ProvidersRequest) -> ProviderList:
+        settings = self._settings()
+        busy = Counter(
+            view.spawned.provider
+            for view in self._feed.views.values()
+            if view.open and view.state not in ENDED
+        )
+        views = [self._provider(p, settings, busy[p.name]) for p in settings.providers]
+        if request.healthy_only:
+            views = [view for view in views if view.health in ("ready", "direct")]
+        return ProviderList(providers=tuple(views))
+
+    def _provider(self, provider: Provider, settings: Settings, in_use: int) -> ProviderView:
+        limits = provider.limits
+        given = {"concurrency": limits.concurrency, "rpm": limits.rpm, "tpm": limits.tpm}
+        return ProviderView(
+            name=provider.name,
+            backend=provider.backend,
+            model=provider.model,
+            method=provider.method,
+            capabilities=provider.best_for,
+            context_limit=provider.context_limit,
+            price=_price(provider.price),
+            cost_estimate=usd(provider.price.cost(TYPICAL)) if provider.price else None,
+            health=self._health(provider, settings),
+            cooldown_until=None,
+            in_use=in_use,
+            limits={name: limit for name, limit in given.items() if limit is not None},
+            default=provider.name == settings.default_provider,
+        )
+
+    def _health(self, provider: Provider, settings: Settings) -> Health:
+        backend = settings.backends.get(provider.backend)
+        if backend is None:
+            return "unknown"
+        if backend.resolve_key(self._environ()):
+            return "ready"
+        return "no_key" if backend.key_env else "direct"
+
+    async def costs(self, request: CostsRequest) -> Costs:
+        project = str(self._settings().project) if request.project_only else None
+        rows = await self._ledger.report(by=request.by, project=project)
+        lines = tuple(
+            CostLine(
+                key=row.key,
+                calls=row.calls,
+                usage=row.usage,
+                cost_usd=usd(row.cost_usd),
+                known_usd=float(row.known_usd),
+                unknown_calls=row.unknown_calls,
+            )
+            for row in rows
+        )
+        known = sum(line.known_usd for line in lines)
+        unknown = sum(line.unknown_calls for line in lines)
+        return Costs(
+            by=request.by,
+            rows=lines,
+            total_usd=None if unknown else round(known, 9),
+            known_usd=round(known, 9),
+            unknown_calls=unknown,
+        )
+
+
+def _enough(views: list[WorkerView], *, any_: bool) -> bool:
+    if any(view.state == "waiting" for view in views):
+        return True
+    ended = [view.state in ENDED for view in views]
+    return any(ended) if any_ else all(ended)
+
+
+def _price(price: Price | None) -> PriceView | None:
+    if price is None:
+        return None
+    return PriceView(
+        input=float(price.input),
+        output=float(price.output),
+        cache_read=usd(price.cache_read),
+        cache_write=usd(price.cache_write),
+    )

@@ -1,0 +1,135 @@
+"""How an event becomes the truth: stored first, then shown.
+
+Workers append; one writer takes whatever has gathered, commits it to the journal in one go,
+folds it into the views and wakes the readers. A reader has a cursor and reads the journal from
+there, so a slow one costs nobody anything and loses nothing.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+import anyio
+
+from goent.core.views import WorkerView, fold
+from goent.domain.errors import EnvironmentTrouble, UnknownWorker
+from goent.domain.events import AnyEvent, Envelope, TextDelta, Thought
+from goent.domain.ports import Journal
+
+CAPACITY = 10_000  # events that may wait for the disk before the workers do
+LINGER = 0.02  # seconds in which a stream of words gathers into one event
+RETRY = 1.0  # seconds between attempts when the disk refuses
+
+log = logging.getLogger(__name__)
+
+
+class Feed:
+    """The journal of one project, alive."""
+
+    def __init__(self, journal: Journal, *, clock: Callable[[], float] = time.time) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._waiting: list[tuple[str, float, AnyEvent]] = []
+        self._appended = 0
+        self._stored = 0
+        self._arrived = anyio.Event()
+        self._news = anyio.Event()
+        self.views: dict[str, WorkerView] = {}
+        self.seq = 0
+
+    async def load(self) -> None:
+        """Fold what the journal already holds."""
+        for worker in reversed(await self._journal.workers()):
+            view = await self._folded(worker)
+            if view:
+                self.views[worker] = view
+                self.seq = max(self.seq, view.seq)
+
+    async def _folded(self, worker: str) -> WorkerView | None:
+        view, after = None, 0
+        while page := await self._journal.read(worker=worker, after=after):
+            for envelope in page:
+                view = fold(view, envelope)
+            after = page[-1].seq
+        return view
+
+    async def append(self, worker: str, event: AnyEvent) -> None:
+        """Hand over an event; returns before it is stored, unless the disk is far behind."""
+        while len(self._waiting) >= CAPACITY:
+            await self._news.wait()
+        self._waiting.append((worker, self._clock(), event))
+        self._appended += 1
+        self._arrived.set()
+
+    async def commit(self) -> None:
+        """Return when everything appended so far is stored and shown."""
+        target = self._appended
+        while self._stored < target:
+            await self._news.wait()
+
+    async def run(self) -> None:
+        """The one writer."""
+        while True:
+            await self._arrived.wait()
+            if all(isinstance(event, TextDelta | Thought) for _, _, event in self._waiting):
+                await anyio.sleep(LINGER)
+            await self._write()
+
+    async def drain(self) -> None:
+        """Write what is left, when the writer has already stopped."""
+        while self._waiting:
+            await self._write()
+
+    async def _write(self) -> None:
+        taken, self._waiting, self._arrived = self._waiting, [], anyio.Event()
+        try:
+            envelopes = await self._journal.append(merged(taken))
+        except EnvironmentTrouble as trouble:
+            log.error("the journal cannot be written, trying again: %s", trouble)  # noqa: TRY400 (the message says it all)
+            self._waiting[:0] = taken
+            self._arrived.set()
+            await anyio.sleep(RETRY)
+            return
+        for envelope in envelopes:
+            self.views[envelope.worker] = fold(self.views.get(envelope.worker), envelope)
+            self.seq = envelope.seq
+        self._stored += len(taken)
+        news, self._news = self._news, anyio.Event()
+        news.set()
+
+    def view(self, worker: str) -> WorkerView:
+        try:
+            return self.views[worker]
+        except KeyError:
+            raise UnknownWorker(
+                f"no worker {worker!r} in this project; worker_list (`go-ent ps`) shows them all"
+            ) from None
+
+    async def events(
+        self, *, worker: str | None = None, after: int = 0, limit: int = 1000
+    ) -> list[Envelope]:
+        return await self._journal.read(worker=worker, after=after, limit=limit)
+
+    async def news(self, after: int) -> None:
+        """Return as soon as something newer than the cursor has been stored."""
+        while self.seq <= after:
+            await self._news.wait()
+
+
+def merged(batch: list[tuple[str, float, AnyEvent]]) -> list[tuple[str, float, AnyEvent]]:
+    """Neighbouring words of one message become one event."""
+    out: list[tuple[str, float, AnyEvent]] = []
+    for worker, at, event in batch:
+        if out and isinstance(event, TextDelta | Thought):
+            last_worker, last_at, last = out[-1]
+            if (
+                last_worker == worker
+                and type(last) is type(event)
+                and isinstance(last, TextDelta | Thought)
+                and last.message == event.message
+            ):
+                joined = type(event)(text=last.text + event.text, message=event.message)
+                out[-1] = (worker, last_at, joined)
+                continue
+        out.append((worker, at, event))
+    return out

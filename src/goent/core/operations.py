@@ -1,0 +1,172 @@
+"""Everything a client can ask for, by name: one table for MCP, the socket and the CLI."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import msgspec
+
+from goent.core.enquiries import Enquiries, OnProgress
+from goent.core.orchestrator import Orchestrator
+from goent.domain.api import (
+    Answered,
+    AnswerRequest,
+    Cancelled,
+    CancelRequest,
+    Costs,
+    CostsRequest,
+    Estimate,
+    ListRequest,
+    Output,
+    OutputRequest,
+    Prompted,
+    PromptRequest,
+    ProviderList,
+    ProvidersRequest,
+    Request,
+    Result,
+    Spawned,
+    SpawnRequest,
+    Status,
+    Waited,
+    WaitRequest,
+    WorkerList,
+    WorkerRequest,
+)
+from goent.domain.errors import RequestError
+from goent.domain.types import ENDED, Value
+
+Q = TypeVar("Q", bound=Request)
+R = TypeVar("R", bound=Value)
+
+
+async def _silent(_: Status) -> None: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Caller:
+    """A connection: who is asking, from where, and what it has been given already."""
+
+    name: str
+    cwd: Path
+    cursors: dict[str, int] = field(default_factory=dict[str, int])
+    on_progress: OnProgress = _silent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One thing that can be asked. `call` takes the arguments as parsed JSON."""
+
+    name: str
+    request: type[Request]
+    reply: type[Value]
+    call: Callable[[object, Caller], Awaitable[Value]]
+
+
+class Operations:
+    """The table, bound to one project's orchestrator."""
+
+    def __init__(self, orchestrator: Orchestrator, enquiries: Enquiries) -> None:
+        self._workers = orchestrator
+        self._ask = enquiries
+        self.table: Mapping[str, Operation] = {
+            operation.name: operation
+            for operation in (
+                _operation("worker_spawn", SpawnRequest, Spawned, self._spawn),
+                _operation("worker_prompt", PromptRequest, Prompted, self._prompt),
+                _operation("worker_status", WorkerRequest, Status, self._status),
+                _operation("worker_output", OutputRequest, Output, self._output),
+                _operation("worker_wait", WaitRequest, Waited, self._wait),
+                _operation("worker_result", WorkerRequest, Result, self._result),
+                _operation("worker_answer", AnswerRequest, Answered, self._answer),
+                _operation("worker_cancel", CancelRequest, Cancelled, self._cancel),
+                _operation("worker_list", ListRequest, WorkerList, self._list),
+                _operation("provider_list", ProvidersRequest, ProviderList, self._providers),
+                _operation("cost_report", CostsRequest, Costs, self._costs),
+            )
+        }
+
+    async def _spawn(self, request: SpawnRequest, caller: Caller) -> Spawned:
+        worker, spawned = await self._workers.spawn(request, caller.cwd)
+        status = await self._waited(worker, request.wait_s, caller)
+        return Spawned(
+            worker_id=worker,
+            state=status.state,
+            provider=spawned.provider,
+            model=spawned.model,
+            method=spawned.method,
+            reason=spawned.reason,
+            cwd=spawned.cwd,
+            estimate=Estimate(),
+            warnings=spawned.warnings,
+            result=await self._ask.result(worker) if status.state in ENDED else None,
+        )
+
+    async def _prompt(self, request: PromptRequest, caller: Caller) -> Prompted:
+        turn = await self._workers.prompt(request)
+        status = await self._waited(request.worker_id, request.wait_s, caller, turn)
+        ended = status.turn == turn and status.state in ENDED
+        return Prompted(
+            worker_id=request.worker_id,
+            turn=turn,
+            state=status.state if status.turn == turn else "starting",
+            result=await self._ask.result(request.worker_id) if ended else None,
+        )
+
+    async def _waited(self, worker: str, seconds: float, caller: Caller, turn: int = 1) -> Status:
+        """The status once the turn has ended or asks something, or when the time is up."""
+        with anyio.move_on_after(seconds):
+            await self._ask.turn_begun(worker, turn)
+            wait = WaitRequest(worker_ids=(worker,), timeout_s=seconds)
+            await self._ask.wait(wait, caller.on_progress)
+        return self._ask.status(worker)
+
+    async def _status(self, request: WorkerRequest, _: Caller) -> Status:
+        return self._ask.status(request.worker_id)
+
+    async def _output(self, request: OutputRequest, caller: Caller) -> Output:
+        last = caller.cursors.get(request.worker_id, 0) if request.since_last else 0
+        after = last if request.cursor is None else request.cursor
+        output = await self._ask.output(request, after)
+        if request.since_last:
+            caller.cursors[request.worker_id] = output.cursor
+        return output
+
+    async def _wait(self, request: WaitRequest, caller: Caller) -> Waited:
+        return await self._ask.wait(request, caller.on_progress)
+
+    async def _result(self, request: WorkerRequest, _: Caller) -> Result:
+        return await self._ask.result(request.worker_id)
+
+    async def _answer(self, request: AnswerRequest, caller: Caller) -> Answered:
+        await self._workers.answer(request, caller.name)
+        return Answered(state=self._ask.status(request.worker_id).state)
+
+    async def _cancel(self, request: CancelRequest, caller: Caller) -> Cancelled:
+        await self._workers.cancel(request, caller.name)
+        result = await self._ask.result(request.worker_id)
+        return Cancelled(state=result.state, result=result)
+
+    async def _list(self, request: ListRequest, _: Caller) -> WorkerList:
+        return self._ask.list(request)
+
+    async def _providers(self, request: ProvidersRequest, _: Caller) -> ProviderList:
+        return self._ask.providers(request)
+
+    async def _costs(self, request: CostsRequest, _: Caller) -> Costs:
+        return await self._ask.costs(request)
+
+
+def _operation(
+    name: str, request: type[Q], reply: type[R], run: Callable[[Q, Caller], Awaitable[R]]
+) -> Operation:
+    async def call(arguments: object, caller: Caller) -> R:
+        try:
+            asked = msgspec.convert(arguments, request, strict=False)
+        except msgspec.ValidationError as error:
+            raise RequestError(f"{name}: {error}") from None
+        return await run(asked, caller)
+
+    return Operation(name=name, request=request, reply=reply, call=call)

@@ -1,0 +1,308 @@
+"""Who gives the workers their work: spawn, prompt, answer, cancel, close.
+
+Frontends call these with the requests of `domain.api`; nothing here knows how a worker is run
+or where an event is kept. What only looks is in `enquiries`.
+"""
+
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from pathlib import Path
+
+import anyio
+from anyio.abc import TaskGroup
+
+from goent.core.feed import Feed
+from goent.core.life import Life, Surroundings, Terms
+from goent.domain.api import MAX_WAIT_S, AnswerRequest, CancelRequest, PromptRequest, SpawnRequest
+from goent.domain.errors import RequestError, WorkerIsClosed
+from goent.domain.events import (
+    Noticed,
+    TurnEnded,
+    UsageReported,
+    WorkerClosed,
+    WorkerSpawned,
+)
+from goent.domain.ports import CallMade, Driver, Ledger, LedgerEntry, Meter, Verifier, WorkerSpec
+from goent.domain.settings import Settings
+from goent.domain.types import (
+    ENDED,
+    Failure,
+    Isolation,
+    Method,
+    Pin,
+    Preset,
+    Prompt,
+    Provider,
+    Route,
+    Usage,
+)
+from goent.policy.permissions import preset_for, rules_for
+from goent.policy.pins import choose
+
+ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # no 0, 1, i, l, o: ids are read and typed by people
+PARTING = 15.0  # seconds that the workers have to end when go-ent does
+
+
+class Orchestrator:
+    """All living workers of a project."""
+
+    def __init__(  # noqa: PLR0913 (the ports, each by name)
+        self,
+        *,
+        settings: Callable[[], Settings],
+        slots: int,
+        feed: Feed,
+        drivers: Mapping[Method, Driver],
+        meter: Meter,
+        ledger: Ledger,
+        verifier: Verifier,
+    ) -> None:
+        self._settings = settings
+        self._feed = feed
+        self._drivers = drivers
+        self._meter = meter
+        self._ledger = ledger
+        self._verifier = verifier
+        self._lives: dict[str, Life] = {}
+        self._group: TaskGroup | None = None
+        self._slots = anyio.CapacityLimiter(slots)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Workers live inside this context; leaving it ends them all."""
+        await self._close_unfinished()
+        async with anyio.create_task_group() as group:
+            self._group = group
+            try:
+                yield
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._part()
+                group.cancel_scope.cancel()
+
+    async def _part(self) -> None:
+        for life in self._lives.values():
+            life.close("go-ent stopped")
+        with anyio.move_on_after(PARTING):
+            for life in list(self._lives.values()):
+                await life.ended.wait()
+
+    async def _close_unfinished(self) -> None:
+        """Workers whose go-ent died: their turn failed, and the journal shall say so."""
+        for view in self._feed.views.values():
+            if not view.open:
+                continue
+            if view.turn and view.state not in ENDED:
+                failure = Failure(
+                    kind="daemon_died",
+                    message="go-ent ended in the middle of the turn; edits so far are in place",
+                    retryable=True,
+                )
+                ended = TurnEnded(turn=view.turn, state="failed", failure=failure)
+                await self._feed.append(view.id, ended)
+            await self._feed.append(view.id, WorkerClosed(reason="its go-ent ended"))
+
+    @property
+    def living(self) -> Mapping[str, Life]:
+        return self._lives
+
+    async def spawn(self, request: SpawnRequest, base: Path) -> tuple[str, WorkerSpawned]:
+        """Accept the task; the worker starts on its own."""
+        settings = self._settings()
+        if not request.task.strip():
+            raise RequestError("the task is empty: say what the worker is to do")
+        cwd = _directory(request.cwd, base)
+        files = _files(request.files, cwd)
+        pin = Pin(provider=request.provider, model=request.model, method=request.method)
+        route = choose(pin, settings, tuple(self._drivers))
+        isolation = _isolation(request)
+        preset = preset_for(request.permissions, settings.permissions, isolation)
+        spawned = _spawned(request, route, cwd, preset=preset, files=files)
+        spec = WorkerSpec(
+            id=self._new_id(),
+            cwd=cwd,
+            provider=route.provider,
+            method=route.method,
+            rules=rules_for(preset, settings.permissions.rules),
+            dedicated=isolation == "dedicated",
+        )
+        await self._feed.append(spec.id, spawned)
+        await self._feed.commit()
+        life = self._start(spec, request, settings)
+        life.prompt(Prompt(text=request.task, files=files), queue=True)
+        return spec.id, spawned
+
+    def _start(self, spec: WorkerSpec, request: SpawnRequest, settings: Settings) -> Life:
+        terms = Terms(
+            verify=request.verify,
+            timeout_s=request.timeout_s,
+            permission_timeout_s=settings.permissions.timeout_s,
+            limits=settings.limits,
+        )
+        shared = Surroundings(
+            feed=self._feed, meter=self._meter, verifier=self._verifier, slots=self._slots
+        )
+        life = self._lives[spec.id] = Life(spec, terms, self._drivers[spec.method], shared)
+        assert self._group, "workers live inside `running`"
+        self._group.start_soon(self._see_out, life, name=f"worker {spec.id}")
+        return life
+
+    async def _see_out(self, life: Life) -> None:
+        try:
+            await life.run()
+        finally:
+            self._lives.pop(life.spec.id, None)
+
+    def _new_id(self) -> str:
+        while True:
+            name = "w-" + "".join(secrets.choice(ALPHABET) for _ in range(5))
+            if name not in self._feed.views:
+                return name
+
+    async def prompt(self, request: PromptRequest) -> int:
+        """The number of the turn that the prompt will be."""
+        life = self._living(request.worker_id)
+        if not request.prompt.strip():
+            raise RequestError("the prompt is empty: say what the worker is to do next")
+        files = _files(request.files, life.spec.cwd)
+        return life.prompt(Prompt(text=request.prompt, files=files), queue=request.queue)
+
+    async def answer(self, request: AnswerRequest, by: str) -> None:
+        view = self._feed.view(request.worker_id)
+        life = self._lives.get(view.id)
+        if life is None:
+            raise RequestError(
+                f"worker {view.id!r} is {view.state} and asks nothing: "
+                f"{request.permission_id!r} needs no answer"
+            )
+        await life.answer(request.permission_id, request.option, by)
+        await self._feed.commit()
+
+    async def cancel(self, request: CancelRequest, by: str) -> None:
+        """Returns when the turn has ended; a worker without one is left as it is, or closed."""
+        view = self._feed.view(request.worker_id)
+        life = self._lives.get(view.id)
+        if life is None:
+            return
+        reason = request.reason or f"cancelled by {by}"
+        if request.close:
+            life.close(reason)
+        else:
+            life.cancel(reason)
+        with anyio.move_on_after(MAX_WAIT_S):
+            while life.in_turn or (request.close and not life.ended.is_set()):
+                await self._feed.news(self._feed.seq)
+            await self._feed.commit()
+
+    def _living(self, worker: str) -> Life:
+        view = self._feed.view(worker)
+        life = self._lives.get(worker)
+        if life is None:
+            raise WorkerIsClosed(
+                f"worker {worker!r} is closed ({view.state}); spawn another one for further work"
+            )
+        return life
+
+    async def metered(self, call: CallMade) -> None:
+        """A model call of a worker's came back: into its events, and into the user's ledger."""
+        life = self._lives.get(call.worker)
+        if call.status >= 400:  # noqa: PLR2004 (HTTP's own line between answer and error)
+            text = f"{call.backend}/{call.model} answered {call.status}: {call.error}"
+            if life and life.in_turn:
+                await self._feed.append(call.worker, Noticed(text=text.rstrip(": ")))
+            return
+        provider = self._provider(call, life)
+        usage = call.usage or Usage()
+        cost = provider.price.cost(usage) if provider.price and call.usage else None
+        event = UsageReported(
+            provider=provider.name,
+            model=call.model,
+            usage=usage,
+            cost_usd=cost,
+            source="gateway",
+            status=call.status,
+        )
+        if life and life.in_turn:
+            await self._feed.append(call.worker, event)
+        await self._ledger.add(self._entry(call.worker, provider, event))
+
+    def _provider(self, call: CallMade, life: Life | None) -> Provider:
+        """The one whose price applies: the worker's own, or whoever offers that model."""
+        own = [life.spec.provider] if life else []
+        for provider in (*own, *self._settings().providers):
+            if (provider.backend, provider.model) == (call.backend, call.model):
+                return provider
+        return Provider(name=f"{call.backend}/{call.model}", backend=call.backend, model=call.model)
+
+    def _entry(self, worker: str, provider: Provider, event: UsageReported) -> LedgerEntry:
+        return LedgerEntry(
+            at=time.time(),
+            project=str(self._settings().project),
+            worker=worker,
+            provider=provider.name,
+            backend=provider.backend,
+            model=event.model,
+            usage=event.usage,
+            cost_usd=event.cost_usd,
+            source=event.source,
+            status=event.status,
+        )
+
+
+def _directory(asked: str | None, base: Path) -> Path:
+    cwd = (base / Path(asked or "").expanduser()).resolve()
+    if not cwd.exists():
+        raise RequestError(f"cwd {str(cwd)!r} does not exist: make it first, or leave cwd out")
+    if not cwd.is_dir():
+        raise RequestError(f"cwd {str(cwd)!r} is not a directory")
+    return cwd
+
+
+def _files(asked: tuple[str, ...], cwd: Path) -> tuple[str, ...]:
+    paths = [cwd / name for name in asked]
+    missing = [str(path) for path in paths if not path.exists()]
+    if missing:
+        raise RequestError(f"files that do not exist: {', '.join(map(repr, missing))}")
+    return tuple(map(str, paths))
+
+
+def _isolation(request: SpawnRequest) -> Isolation:
+    if request.isolation in ("worktree", "copy"):
+        raise RequestError(
+            f"isolation {request.isolation!r} is not available in this version: "
+            "use 'shared' or 'dedicated'"
+        )
+    return "shared" if request.isolation == "auto" else request.isolation
+
+
+def _spawned(
+    request: SpawnRequest, route: Route, cwd: Path, *, preset: Preset, files: tuple[str, ...]
+) -> WorkerSpawned:
+    return WorkerSpawned(
+        task=request.task,
+        cwd=str(cwd),
+        provider=route.provider.name,
+        backend=route.provider.backend,
+        model=route.provider.model,
+        method=route.method,
+        reason=route.reason,
+        permissions=preset,
+        isolation=_isolation(request),
+        timeout_s=request.timeout_s,
+        budget_usd=None if request.budget_usd is None else Decimal(str(request.budget_usd)),
+        verify=request.verify,
+        files=files,
+        warnings=tuple(_warnings(request)),
+    )
+
+
+def _warnings(request: SpawnRequest) -> list[str]:
+    warnings: list[str] = []
+    if request.budget_usd is not None:
+        warnings.append("budget_usd is written down but not yet enforced in this version")
+    if request.allow_fallback:
+        warnings.append("allow_fallback has no effect yet: this version does not fail over")
+    return warnings

@@ -1,0 +1,132 @@
+"""What came of a worker's task? Told from its events, short enough for a model's context."""
+
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+
+from goent.core.views import WorkerView, usd
+from goent.domain.api import Failover, ModelUse, Result
+from goent.domain.events import (
+    Envelope,
+    FailedOver,
+    TextDelta,
+    ToolCall,
+    TurnStarted,
+    UsageReported,
+)
+from goent.domain.types import Check, Command, Evidence, FileChange, Usage
+
+TEXT_LIMIT = 2000
+TAIL_LIMIT = 400
+FILES_LIMIT = 30
+COMMANDS_LIMIT = 15
+
+
+def result(view: WorkerView, events: Sequence[Envelope]) -> Result:
+    """The whole worker's work; `text` is the last message of its last turn."""
+    happened = [envelope.event for envelope in events]
+    files = changed_files(e for e in happened if isinstance(e, ToolCall))
+    commands = commands_run(e for e in happened if isinstance(e, ToolCall))
+    text = last_message(events)
+    return Result(
+        worker_id=view.id,
+        state=view.state,
+        evidence=evidence(view),
+        text=_cut(text, TEXT_LIMIT),
+        files=files[:FILES_LIMIT],
+        commands=tuple(
+            Command(command=_cut(c.command, 200), exit=c.exit) for c in commands[-COMMANDS_LIMIT:]
+        ),
+        verify=tuple(
+            Check(command=c.command, exit=c.exit, tail=c.tail[-TAIL_LIMIT:]) for c in view.checks
+        ),
+        usage=view.usage,
+        cost_usd=usd(view.cost_usd),
+        models_used=models_used(e for e in happened if isinstance(e, UsageReported)),
+        failovers=tuple(
+            Failover(from_provider=e.from_provider, to_provider=e.to_provider, reason=e.reason)
+            for e in happened
+            if isinstance(e, FailedOver)
+        ),
+        failure=view.failure,
+        output=f"worker://{view.id}/output",
+        notes=_notes(view, text, len(files), len(commands)),
+    )
+
+
+def evidence(view: WorkerView) -> Evidence | None:
+    """A worker's word is a claim; only a verify command makes it more, or less."""
+    if view.checks:
+        return "verified" if all(check.exit == 0 for check in view.checks) else "refuted"
+    return "claimed" if view.state == "completed" else None
+
+
+def last_message(events: Sequence[Envelope]) -> str:
+    """The pieces of the last message the worker said in its last turn."""
+    pieces: list[TextDelta] = []
+    for envelope in events:
+        event = envelope.event
+        if isinstance(event, TurnStarted):
+            pieces = []
+        elif isinstance(event, TextDelta):
+            if pieces and pieces[-1].message != event.message:
+                pieces = []
+            pieces.append(event)
+    return "".join(piece.text for piece in pieces).strip()
+
+
+def changed_files(calls: Iterable[ToolCall]) -> tuple[FileChange, ...]:
+    """What the worker's own edit tools changed; what a shell command changed is not seen here."""
+    latest = {call.id: call for call in calls if call.status == "completed"}
+    sums: dict[str, FileChange] = {}
+    for change in (change for call in latest.values() for change in call.changes):
+        before = sums.get(change.path, FileChange(path=change.path, added=0, removed=0))
+        sums[change.path] = FileChange(
+            path=change.path,
+            added=_plus(before.added, change.added),
+            removed=_plus(before.removed, change.removed),
+        )
+    return tuple(sums.values())
+
+
+def _plus(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+def commands_run(calls: Iterable[ToolCall]) -> tuple[Command, ...]:
+    latest = {call.id: call.command for call in calls if call.command}
+    return tuple(latest.values())
+
+
+def models_used(reports: Iterable[UsageReported]) -> tuple[ModelUse, ...]:
+    sums: dict[tuple[str, str], tuple[int, Usage, Decimal | None]] = {}
+    for report in reports:
+        key = (report.provider, report.model)
+        calls, usage, cost = sums.get(key, (0, Usage(), Decimal(0)))
+        known = None if cost is None or report.cost_usd is None else cost + report.cost_usd
+        sums[key] = (calls + report.calls, usage + report.usage, known)
+    return tuple(
+        ModelUse(provider=provider, model=model, calls=calls, usage=usage, cost_usd=usd(cost))
+        for (provider, model), (calls, usage, cost) in sums.items()
+    )
+
+
+def _notes(view: WorkerView, text: str, files: int, commands: int) -> tuple[str, ...]:
+    notes: list[str] = []
+    if len(text) > TEXT_LIMIT:
+        notes.append(
+            f"text cut from {len(text)} characters; the whole is worker://{view.id}/output"
+        )
+    if files > FILES_LIMIT:
+        notes.append(f"{files - FILES_LIMIT} more files were changed")
+    if commands > COMMANDS_LIMIT:
+        notes.append(f"{commands - COMMANDS_LIMIT} earlier commands are not listed")
+    if view.unknown_calls:
+        notes.append(
+            f"{view.unknown_calls} of {view.calls} model calls have no known price: "
+            f"the known part is ${view.known_usd:.4f}"
+        )
+    return tuple(notes)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

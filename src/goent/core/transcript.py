@@ -1,0 +1,109 @@
+"""What does a worker's output look like? Its events as plain text, for people and models."""
+
+from collections.abc import Sequence
+
+from goent.domain.api import OutputFilter
+from goent.domain.events import (
+    AnyEvent,
+    BudgetWarned,
+    Envelope,
+    FailedOver,
+    Noticed,
+    PermissionAnswered,
+    PermissionAsked,
+    TextDelta,
+    Thought,
+    ToolCall,
+    TurnEnded,
+    TurnStarted,
+    Verified,
+)
+
+WANTED: dict[OutputFilter, tuple[type, ...]] = {
+    "text": (TextDelta,),
+    "thoughts": (Thought,),
+    "tools": (ToolCall, PermissionAsked, PermissionAnswered, Verified),
+    "all": (object,),
+}
+
+
+def transcript(events: Sequence[Envelope], kind: OutputFilter, limit: int) -> tuple[str, int]:
+    """The text of as many events as fit, and how many those were (at least one)."""
+    pieces: list[str] = []
+    size = 0
+    previous: AnyEvent | None = None
+    for taken, envelope in enumerate(events):
+        event = envelope.event
+        if not isinstance(event, WANTED[kind]):
+            continue
+        piece = _joint(previous, event) + render(event)
+        if pieces and size + len(piece) > limit:
+            return "".join(pieces), taken
+        previous = event if piece else previous
+        pieces.append(piece)
+        size += len(piece)
+    return "".join(pieces), len(events)
+
+
+def _joint(previous: AnyEvent | None, event: AnyEvent) -> str:
+    """What stands between two events: nothing within a message, else a new line."""
+    if previous is None or not render(event):
+        return ""
+    return "" if _message(previous) == _message(event) is not None else "\n"
+
+
+def _message(event: AnyEvent) -> tuple[type, str] | None:
+    return (type(event), event.message) if isinstance(event, TextDelta | Thought) else None
+
+
+def render(event: AnyEvent) -> str:
+    """One event as text; empty for what only the bookkeeping needs."""
+    match event:
+        case TextDelta() | Thought():
+            return event.text
+        case ToolCall():
+            return _tool(event)
+        case TurnStarted():
+            return f"── turn {event.turn}"
+        case TurnEnded():
+            failure = f": {event.failure.message}" if event.failure else ""
+            return f"── {event.state}{failure}"
+        case Verified():
+            return "\n".join(
+                f"✓ {c.command}" if c.exit == 0 else _refuted(c.command, c.exit)
+                for c in event.checks
+            )
+        case _:
+            return _aside(event)
+
+
+def _aside(event: AnyEvent) -> str:
+    match event:
+        case PermissionAsked():
+            return f"? {event.tool}: {event.detail} [{event.id}]"
+        case PermissionAnswered():
+            return f"  {event.option} by {event.by} [{event.id}]"
+        case Noticed():
+            return f"! {event.text}"
+        case FailedOver():
+            return f"! moved from {event.from_provider} to {event.to_provider}: {event.reason}"
+        case BudgetWarned():
+            return f"! {event.message}"
+        case _:
+            return ""
+
+
+def _refuted(command: str, code: int | None) -> str:
+    return f"✗ {command} " + ("did not end in time" if code is None else f"exited {code}")
+
+
+def _tool(call: ToolCall) -> str:
+    """Only the end of a call is told: its beginnings are status, not output."""
+    if call.status not in ("completed", "failed"):
+        return ""
+    head = f"● {call.tool}: {call.title or call.detail}".rstrip(": ")
+    if call.command and call.command.exit:
+        head += f" (exit {call.command.exit})"
+    if call.status == "failed":
+        head += f" failed: {call.output}" if call.output else " failed"
+    return head

@@ -1,0 +1,214 @@
+"""What is a worker now? The fold of its events, and nothing else.
+
+`fold` is pure: a view and an envelope in, the next view out. Whoever holds the journal holds
+the truth; a view can always be made again.
+"""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from msgspec.structs import replace
+
+from goent.domain.api import Progress, Question, Status
+from goent.domain.events import (
+    AnyEvent,
+    BudgetWarned,
+    Envelope,
+    FailedOver,
+    Noticed,
+    PermissionAnswered,
+    PermissionAsked,
+    PlanUpdated,
+    TextDelta,
+    Thought,
+    ToolCall,
+    TurnEnded,
+    TurnStarted,
+    UsageReported,
+    Verified,
+    WorkerClosed,
+    WorkerSpawned,
+)
+from goent.domain.types import (
+    Check,
+    CostSource,
+    Failure,
+    PlanEntry,
+    State,
+    Usage,
+    Value,
+)
+
+
+class WorkerView(Value, frozen=True, kw_only=True):
+    """A worker as its events tell it."""
+
+    id: str
+    spawned: WorkerSpawned
+    state: State = "starting"
+    open: bool = True
+    turn: int = 0
+    turn_seq: int = 0
+    step: str = "starting"
+    plan: tuple[PlanEntry, ...] = ()
+    questions: tuple[PermissionAsked, ...] = ()
+    usage: Usage = Usage()
+    known_usd: Decimal = Decimal(0)
+    calls: int = 0
+    unknown_calls: int = 0
+    cost_source: CostSource | None = None
+    checks: tuple[Check, ...] = ()
+    failure: Failure | None = None
+    started_at: float
+    updated_at: float
+    seq: int
+
+    @property
+    def cost_usd(self) -> Decimal | None:
+        """None before the first metered call, and as soon as one call's price is unknown."""
+        return self.known_usd if self.calls and not self.unknown_calls else None
+
+
+def fold(view: WorkerView | None, envelope: Envelope) -> WorkerView:
+    """The view after the event. The first event of a worker is `WorkerSpawned`."""
+    event = envelope.event
+    if view is None:
+        assert isinstance(event, WorkerSpawned), f"{envelope.worker} begins with {event!r}"
+        return WorkerView(
+            id=envelope.worker,
+            spawned=event,
+            started_at=envelope.at,
+            updated_at=envelope.at,
+            seq=envelope.seq,
+        )
+    return replace(_after(view, event, envelope.seq), updated_at=envelope.at, seq=envelope.seq)
+
+
+def _after(view: WorkerView, event: AnyEvent, seq: int) -> WorkerView:
+    match event:
+        case TextDelta() | Thought() | ToolCall() | PlanUpdated() | Noticed():
+            return _after_work(view, event)
+        case PermissionAsked() | PermissionAnswered():
+            return _after_question(view, event)
+        case UsageReported():
+            return _after_usage(view, event)
+        case TurnStarted():
+            return replace(
+                view,
+                state="running",
+                turn=event.turn,
+                turn_seq=seq,
+                step="thinking",
+                checks=(),
+                failure=None,
+            )
+        case TurnEnded():
+            return replace(
+                view, state=event.state, failure=event.failure, questions=(), step=event.state
+            )
+        case Verified():
+            return replace(view, checks=event.checks)
+        case WorkerClosed():
+            return replace(view, open=False)
+        case WorkerSpawned() | FailedOver() | BudgetWarned():
+            return view
+
+
+def _after_work(
+    view: WorkerView, event: TextDelta | Thought | ToolCall | PlanUpdated | Noticed
+) -> WorkerView:
+    match event:
+        case PlanUpdated():
+            return replace(view, plan=event.entries, step=_current(event.entries) or view.step)
+        case ToolCall():
+            step = f"{event.tool}: {event.title or event.detail}".rstrip(": ")
+        case TextDelta():
+            step = "writing"
+        case Thought():
+            step = "thinking"
+        case Noticed():
+            step = event.text
+    return replace(view, step=_current(view.plan) or step)
+
+
+def _current(plan: tuple[PlanEntry, ...]) -> str:
+    return next((entry.text for entry in plan if entry.status == "in_progress"), "")
+
+
+def _after_question(view: WorkerView, event: PermissionAsked | PermissionAnswered) -> WorkerView:
+    others = tuple(q for q in view.questions if q.id != event.id)
+    if isinstance(event, PermissionAsked):
+        return replace(view, state="waiting", questions=(*others, event))
+    state = "waiting" if others else "running"
+    return replace(view, state=state if view.state == "waiting" else view.state, questions=others)
+
+
+def _after_usage(view: WorkerView, event: UsageReported) -> WorkerView:
+    unknown = event.calls if event.cost_usd is None else 0
+    return replace(
+        view,
+        usage=view.usage + event.usage,
+        known_usd=view.known_usd + (event.cost_usd or Decimal(0)),
+        calls=view.calls + event.calls,
+        unknown_calls=view.unknown_calls + unknown,
+        cost_source=event.source if event.cost_usd is not None else view.cost_source,
+    )
+
+
+def status(view: WorkerView) -> Status:
+    """The view in the words of the public interface."""
+    question = view.questions[0] if view.questions else None
+    return Status(
+        worker_id=view.id,
+        state=view.state,
+        open=view.open,
+        turn=view.turn,
+        step=_step(view),
+        progress=progress(view.plan),
+        provider=view.spawned.provider,
+        model=view.spawned.model,
+        method=view.spawned.method,
+        cwd=view.spawned.cwd,
+        task=shorten(view.spawned.task, 120),
+        permission=None
+        if question is None
+        else Question(
+            id=question.id, tool=question.tool, detail=question.detail, options=question.options
+        ),
+        questions=len(view.questions),
+        usage=view.usage,
+        cost_usd=usd(view.cost_usd),
+        cost_source=view.cost_source,
+        started_at=timestamp(view.started_at),
+        updated_at=timestamp(view.updated_at),
+        failure=view.failure,
+    )
+
+
+def _step(view: WorkerView) -> str:
+    if view.questions:
+        return f"asks for {view.questions[0].tool}: {shorten(view.questions[0].detail, 80)}"
+    return shorten(view.step, 120)
+
+
+def progress(plan: tuple[PlanEntry, ...]) -> Progress:
+    """The share of the worker's own todo list that is done; no list, no figure."""
+    counted = [entry for entry in plan if entry.status != "cancelled"]
+    if not counted:
+        return Progress()
+    done = sum(entry.status == "completed" for entry in counted)
+    return Progress(percent=100 * done // len(counted), source="todos")
+
+
+def timestamp(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def usd(amount: Decimal | None) -> float | None:
+    return None if amount is None else float(round(amount, 9))
+
+
+def shorten(text: str, limit: int) -> str:
+    """One line, at most so long."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -1,0 +1,244 @@
+"""One project's go-ent, running in the background: a socket, and what stands behind it."""
+
+import logging
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import msgspec
+from anyio.abc import SocketAttribute, SocketListener, SocketStream
+
+from goent import __version__
+from goent.app import App, open_app
+from goent.core.operations import Caller
+from goent.domain.api import DaemonInfo
+from goent.domain.errors import GoentError
+from goent.frontends.control import ControlRoom, serve_control
+from goent.frontends.mcp.server import McpFrontend
+from goent.launch import PROTOCOL, START_S, take_lock
+from goent.project import project_key, runtime_dir
+
+HELLO_S = 10.0
+HELLO_LIMIT = 256 * 1024
+LOCAL_PEERCRED = 0x001  # macOS; not in Python's socket module
+
+log = logging.getLogger("goent.daemon")
+
+
+class ClientHello(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line of every client."""
+
+    goent: int
+    version: str = ""
+    kind: str = "control"
+    cwd: str = "/"
+    env: dict[str, str] = {}
+
+
+class Daemon:
+    """Accepts clients until it is told to stop or has been idle for long."""
+
+    def __init__(self, app: App, sock_path: Path) -> None:
+        self._app = app
+        self._path = sock_path
+        self._mcp = McpFrontend(app.operations, app.enquiries)
+        self._clients = 0
+        self._quiet_since = time.monotonic()
+        self.stopping = anyio.Event()
+
+    async def serve(self, listener: SocketListener) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(listener.serve, self._client)
+            group.start_soon(self._watch_idleness)
+            group.start_soon(self._watch_signals)
+            await self.stopping.wait()
+            group.cancel_scope.cancel()
+
+    async def _client(self, stream: SocketStream) -> None:
+        self._clients += 1
+        try:
+            async with stream:
+                await self._converse(stream)
+        except (anyio.BrokenResourceError, anyio.EndOfStream, anyio.ClosedResourceError):
+            pass
+        except Exception:
+            log.exception("a client's connection ended by a fault of go-ent's own")
+        finally:
+            self._clients -= 1
+            self._quiet_since = time.monotonic()
+
+    async def _converse(self, stream: SocketStream) -> None:
+        raw = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 (anyio's, not Django's)
+        if not _is_same_user(raw):
+            log.warning("refused a connection of another user")
+            return
+        await stream.send(self._hello())
+        with anyio.fail_after(HELLO_S):
+            hello, rest = await _read_hello(stream)
+        self._app.surroundings.learn(hello.env)
+        cwd = Path(hello.cwd)
+        if hello.kind == "mcp":
+            self._app.warm_up()
+            await self._mcp.serve(stream, rest, Caller(name="mcp", cwd=cwd))
+        else:
+            room = ControlRoom(
+                operations=self._app.operations,
+                feed=self._app.feed,
+                info=self.info,
+                stop=self._stop,
+            )
+            await serve_control(stream, rest, room, Caller(name="cli", cwd=cwd))
+
+    def _hello(self) -> bytes:
+        hello = {
+            "goent": PROTOCOL,
+            "version": __version__,
+            "kind": "daemon",
+            "cwd": str(self._app.surroundings.project),
+            "keys": " ".join(self._app.surroundings.key_names()),
+            "pid": os.getpid(),
+        }
+        return msgspec.json.encode(hello) + b"\n"
+
+    def info(self) -> DaemonInfo:
+        return DaemonInfo(
+            pid=os.getpid(),
+            version=__version__,
+            socket=str(self._path),
+            project=str(self._app.surroundings.project),
+            workers=len(self._app.orchestrator.living),
+            http=self._app.gateway_url,
+        )
+
+    def _busy(self) -> bool:
+        return any(life.in_turn for life in self._app.orchestrator.living.values())
+
+    def _stop(self, *, if_idle: bool) -> bool:
+        if if_idle and self._busy():
+            return False
+        self.stopping.set()
+        return True
+
+    async def _watch_idleness(self) -> None:
+        while True:
+            limit = self._idle_limit()
+            if self._clients or self._app.orchestrator.living:
+                self._quiet_since = time.monotonic()
+            if time.monotonic() - self._quiet_since > limit:
+                log.info("idle for %.0f s: ending", limit)
+                self.stopping.set()
+            await anyio.sleep(min(limit / 4 + 0.05, 30))
+
+    def _idle_limit(self) -> float:
+        try:
+            return self._app.surroundings.settings().daemon.idle_exit_s
+        except GoentError:
+            return 1800.0
+
+    async def _watch_signals(self) -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            async for number in signals:
+                log.info("%s: ending", signal.Signals(number).name)
+                self.stopping.set()
+
+
+async def _read_hello(stream: SocketStream) -> tuple[ClientHello, bytes]:
+    received = b""
+    while b"\n" not in received:
+        if len(received) > HELLO_LIMIT:
+            raise anyio.EndOfStream
+        received += await stream.receive()
+    line, _, rest = received.partition(b"\n")
+    try:
+        hello = msgspec.json.decode(line, type=ClientHello)
+    except msgspec.DecodeError as error:
+        await stream.send(msgspec.json.encode({"error": f"not a hello: {error}"}) + b"\n")
+        raise anyio.EndOfStream from None
+    if hello.goent != PROTOCOL:
+        refusal = {"error": f"protocol {hello.goent} is not spoken here, only {PROTOCOL}"}
+        await stream.send(msgspec.json.encode(refusal) + b"\n")
+        raise anyio.EndOfStream
+    return hello, rest
+
+
+def _is_same_user(raw: socket.socket) -> bool:
+    """The socket's folder is ours alone; this is the second lock on the same door."""
+    if hasattr(socket, "SO_PEERCRED"):
+        packed = raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        _, uid, _ = struct.unpack("3i", packed)
+    else:
+        packed = raw.getsockopt(0, LOCAL_PEERCRED, 76)
+        _, uid = struct.unpack_from("II", packed)
+    return uid == os.geteuid()
+
+
+async def _run(project: Path, environ: Mapping[str, str], folder: Path, told: int) -> None:
+    path = folder / "sock"
+    async with open_app(project, environ) as app:
+        daemon = Daemon(app, path)
+        path.unlink(missing_ok=True)  # ours is the lock, so a socket that is there is stale
+        async with await anyio.create_unix_listener(path, mode=0o600, backlog=64) as listener:
+            _tell(told, "ok")
+            log.info("go-ent %s serves %s", __version__, project)
+            try:
+                await daemon.serve(listener)
+            finally:
+                path.unlink(missing_ok=True)
+
+
+def _tell(told: int, verdict: str) -> None:
+    with suppress(OSError):
+        os.write(told, verdict.encode())
+        os.close(told)
+
+
+def _wait_for_the_other(path: Path) -> bool:
+    """Somebody else holds the lock: it is starting or running."""
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, suppress(OSError):
+            probe.connect(str(path))
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def main() -> None:
+    """Started by `launch.start_daemon`: project and the descriptor that awaits the verdict."""
+    project, told = Path(sys.argv[1]), int(sys.argv[2])
+    if os.fork():
+        os._exit(0)
+    os.set_inheritable(told, False)  # noqa: FBT003 (the standard library's own signature)
+    logging.basicConfig(
+        level=os.environ.get("GOENT_LOG", "INFO").upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    for chatty in ("httpx2", "httpcore2", "mcp", "uvicorn"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    try:
+        folder = runtime_dir(project_key(project), os.environ)
+        lock = take_lock(folder)
+        if lock is None:
+            there = _wait_for_the_other(folder / "sock")
+            _tell(told, "ok" if there else "3 another daemon holds the lock but does not answer")
+            return
+        anyio.run(_run, project, dict(os.environ), folder, told)
+    except (GoentError, OSError) as error:
+        log.error("%s", error)  # noqa: TRY400 (the message says it all)
+        _tell(told, f"{error.exit_code if isinstance(error, GoentError) else 3} {error}")
+        sys.exit(3)
+    except BaseException as error:
+        log.exception("the daemon ended by a fault of go-ent's own")
+        _tell(told, f"3 a fault of go-ent's own: {error!r}; see the daemon's log")
+        raise
+
+
+if __name__ == "__main__":
+    main()

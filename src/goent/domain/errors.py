@@ -1,0 +1,163 @@
+"""What can go wrong, sorted by what the caller should do about it.
+
+GoentError
+├── ConfigError             fix a file, start again                 exit 2
+├── RequestError            cannot be served as asked               MCP tool error, JSON-RPC -32602
+│   └── UnknownWorker · WorkerBusy · WorkerIsClosed · NoRoute
+├── EnvironmentTrouble      go-ent or the machine                   exit 3
+│   └── OpenCodeMissing · DaemonUnreachable
+└── WorkerError             one worker failed, its siblings go on   a Failure in its result
+    ├── ProviderUnavailable    → a fallback may do:  RateLimited · ProviderTimeout · ProviderDown
+    └── WorkerCrashed · ProtocolError · PermissionDenied · VerifyFailed · TurnTimeout · ModelRefused
+
+Foreign errors are translated once, in the driver or the gateway. Cancellation is no error.
+"""
+
+from typing import ClassVar
+
+
+class GoentError(Exception):
+    """The root: everything go-ent raises on purpose."""
+
+    exit_code: ClassVar[int] = 3
+
+
+class ConfigError(GoentError):
+    """A file says something we cannot use; the message names file, line and key."""
+
+    exit_code = 2
+
+
+class RequestError(GoentError):
+    """The call cannot be served as asked; the message names the value and the remedy."""
+
+    exit_code = 2
+
+
+class UnknownWorker(RequestError):
+    """No worker of this project has that id."""
+
+
+class WorkerBusy(RequestError):
+    """A turn is under way, and the caller did not ask to queue."""
+
+
+class WorkerIsClosed(RequestError):
+    """The worker takes no further prompt."""
+
+
+class NoRoute(RequestError):
+    """No provider, model and method fit what was asked."""
+
+
+class EnvironmentTrouble(GoentError):
+    """Something around us is missing or broken; the message says how to mend it."""
+
+
+class OpenCodeMissing(EnvironmentTrouble):
+    """There is no `opencode` to run."""
+
+
+class DaemonUnreachable(EnvironmentTrouble):
+    """The project's daemon neither answers nor starts."""
+
+
+class WorkerError(GoentError):
+    """One worker failed. `kind` goes into the result's failure."""
+
+    exit_code = 1
+    kind: ClassVar[str] = "worker_error"
+    retryable: ClassVar[bool] = False
+
+
+class ProviderUnavailable(WorkerError):
+    """The provider, not the work, is at fault: another one may do."""
+
+    kind = "provider_unavailable"
+    retryable = True
+
+
+class RateLimited(ProviderUnavailable):
+    """The provider asks us to come back later."""
+
+    kind = "rate_limited"
+
+
+class ProviderTimeout(ProviderUnavailable):
+    """The provider did not answer in time."""
+
+    kind = "provider_timeout"
+
+
+class ProviderDown(ProviderUnavailable):
+    """The provider failed or could not be reached."""
+
+    kind = "provider_down"
+
+
+class ProviderRefused(WorkerError):
+    """The provider turned the call down: a bad key, an unknown model, a bad request."""
+
+    kind = "provider_refused"
+
+
+class ContextOverflow(WorkerError):
+    """The conversation no longer fits the model's window."""
+
+    kind = "context_overflow"
+
+
+class UnknownModel(WorkerError):
+    """The worker's program does not know the model that was asked for."""
+
+    kind = "unknown_model"
+
+
+class WorkerCrashed(WorkerError):
+    """The worker's process ended by itself."""
+
+    kind = "worker_crashed"
+    retryable = True
+
+    def __init__(self, message: str, *, returncode: int | None = None, stderr: str = "") -> None:
+        super().__init__(message)
+        self.returncode = returncode
+        self.stderr = stderr
+
+
+class ProtocolError(WorkerError):
+    """The worker's program said something that its protocol does not allow."""
+
+    kind = "protocol_error"
+
+
+class PermissionDenied(WorkerError):
+    """A permission was refused, and that ended the turn."""
+
+    kind = "permission_denied"
+
+
+class VerifyFailed(WorkerError):
+    """The worker claimed success; a verify command says otherwise."""
+
+    kind = "verify_failed"
+
+
+class TurnTimeout(WorkerError):
+    """The turn took longer than its `timeout_s`."""
+
+    kind = "timeout"
+    retryable = True
+
+
+class ModelRefused(WorkerError):
+    """The model declined to answer."""
+
+    kind = "refused"
+
+
+class NothingSaid(WorkerError):
+    """The turn ended without a word, an edit or a command: no claim can rest on it."""
+
+    kind = "empty_turn"
+    retryable = True

@@ -1,0 +1,187 @@
+"""What happens to a worker, one event at a time.
+
+The order is a grammar that every journal obeys:
+
+    WorkerSpawned (TurnStarted DriverEvent* … TurnEnded)* WorkerClosed
+
+`TurnEnded` comes exactly once a turn and `WorkerClosed` exactly once a worker, also on cancel,
+crash and our own bugs. A `DriverEvent` is all that a driver may say; the core adds the rest.
+"""
+
+from decimal import Decimal
+from typing import Literal
+
+from msgspec import Struct
+
+from goent.domain.types import (
+    Answer,
+    Check,
+    Command,
+    CostSource,
+    Failure,
+    FileChange,
+    Isolation,
+    Method,
+    PermissionOption,
+    PlanEntry,
+    Preset,
+    Usage,
+)
+
+
+class Event(Struct, frozen=True, kw_only=True, tag=True, tag_field="type", omit_defaults=True):
+    """Tagged with its class name, so that a journal row says what it is."""
+
+
+class TextDelta(Event, frozen=True, kw_only=True):
+    """The worker speaks. `message` groups the pieces of one message."""
+
+    text: str
+    message: str = ""
+
+
+class Thought(Event, frozen=True, kw_only=True):
+    """The worker reasons aloud."""
+
+    text: str
+    message: str = ""
+
+
+class ToolCall(Event, frozen=True, kw_only=True):
+    """A tool call, told again whenever it changes; `id` stays the same."""
+
+    id: str
+    tool: str
+    status: Literal["pending", "running", "completed", "failed"]
+    title: str = ""
+    detail: str = ""
+    output: str = ""
+    changes: tuple[FileChange, ...] = ()
+    command: Command | None = None
+
+
+class PlanUpdated(Event, frozen=True, kw_only=True):
+    """The worker's todo list, whole."""
+
+    entries: tuple[PlanEntry, ...]
+
+
+class PermissionAsked(Event, frozen=True, kw_only=True):
+    """The worker may not go on until somebody answers."""
+
+    id: str
+    tool: str
+    detail: str
+    options: tuple[PermissionOption, ...]
+
+
+class UsageReported(Event, frozen=True, kw_only=True):
+    """One metered model call, or what a provider that goes direct reported of itself."""
+
+    provider: str
+    model: str
+    usage: Usage
+    cost_usd: Decimal | None
+    source: CostSource
+    status: int = 200
+    calls: int = 1
+
+
+class Noticed(Event, frozen=True, kw_only=True):
+    """Something the worker's program hides and its owner should know: a retry, a stall."""
+
+    text: str
+
+
+class WorkerSpawned(Event, frozen=True, kw_only=True):
+    """The task was accepted."""
+
+    task: str
+    cwd: str
+    provider: str
+    backend: str
+    model: str
+    method: Method
+    reason: str
+    permissions: Preset
+    isolation: Isolation
+    timeout_s: float | None = None
+    budget_usd: Decimal | None = None
+    verify: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class TurnStarted(Event, frozen=True, kw_only=True):
+    """The worker was given a prompt."""
+
+    turn: int
+    prompt: str
+
+
+class PermissionAnswered(Event, frozen=True, kw_only=True):
+    """Who answered, and what. `by` is a frontend, a rule or the time limit."""
+
+    id: str
+    option: Answer
+    by: str
+
+
+class Verified(Event, frozen=True, kw_only=True):
+    """The verify commands ran; all exit codes 0 is the proof."""
+
+    checks: tuple[Check, ...]
+
+
+class FailedOver(Event, frozen=True, kw_only=True):
+    """The turn went on at another provider."""
+
+    from_provider: str
+    to_provider: str
+    reason: str
+
+
+class BudgetWarned(Event, frozen=True, kw_only=True):
+    """The money is nearly or wholly spent."""
+
+    message: str
+
+
+class TurnEnded(Event, frozen=True, kw_only=True):
+    """How the turn ended."""
+
+    turn: int
+    state: Literal["completed", "failed", "cancelled"]
+    failure: Failure | None = None
+    reason: str = ""
+
+
+class WorkerClosed(Event, frozen=True, kw_only=True):
+    """The worker takes no further prompt; nothing of it is left running."""
+
+    reason: str
+
+
+DriverEvent = (
+    TextDelta | Thought | ToolCall | PlanUpdated | PermissionAsked | UsageReported | Noticed
+)
+AnyEvent = (
+    DriverEvent
+    | WorkerSpawned
+    | TurnStarted
+    | PermissionAnswered
+    | Verified
+    | FailedOver
+    | BudgetWarned
+    | TurnEnded
+    | WorkerClosed
+)
+
+
+class Envelope(Struct, frozen=True, kw_only=True):
+    """An event as the journal stamped it. `seq` is the cursor of every reader."""
+
+    seq: int
+    at: float
+    worker: str
+    event: AnyEvent

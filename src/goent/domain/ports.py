@@ -1,0 +1,153 @@
+"""What the core needs of the rooms below it, said as protocols; `app` passes the real ones in."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from decimal import Decimal
+from pathlib import Path
+from typing import Literal, Protocol
+
+from goent.domain.events import AnyEvent, DriverEvent, Envelope
+from goent.domain.settings import PermissionRule
+from goent.domain.types import Answer, Check, Method, Prompt, Provider, Usage, Value
+
+Emit = Callable[[DriverEvent], Awaitable[None]]
+StopReason = Literal["end", "cancelled"]
+
+
+class WorkerSpec(Value, frozen=True, kw_only=True):
+    """All that a driver is told about the worker it is to run."""
+
+    id: str
+    cwd: Path
+    provider: Provider
+    method: Method
+    rules: tuple[PermissionRule, ...]
+    dedicated: bool = False
+
+
+class Session(Protocol):
+    """One worker's conversation with the program that does the work."""
+
+    async def prompt(self, prompt: Prompt, emit: Emit) -> StopReason:
+        """Take one turn. Raises a `WorkerError` if it fails."""
+        ...
+
+    async def cancel(self) -> None:
+        """Ask the running turn to stop; `prompt` then returns "cancelled"."""
+        ...
+
+    async def answer(self, permission_id: str, option: Answer) -> None:
+        """Answer a question that the running turn asked."""
+        ...
+
+
+class Driver(Protocol):
+    """One way to run workers."""
+
+    def open(self, spec: WorkerSpec) -> AbstractAsyncContextManager[Session]:
+        """A session that leaves nothing behind when the context closes."""
+        ...
+
+
+class Journal(Protocol):
+    """The append-only truth of one project."""
+
+    async def append(self, batch: Sequence[tuple[str, float, AnyEvent]]) -> list[Envelope]:
+        """Store (worker, at, event) in one commit; the stamped envelopes come back in order."""
+        ...
+
+    async def read(
+        self, *, worker: str | None = None, after: int = 0, limit: int = 1000
+    ) -> list[Envelope]:
+        """Envelopes with `seq > after`, in order."""
+        ...
+
+    async def workers(self, *, limit: int = 200) -> list[str]:
+        """The newest workers' ids, newest first, and every one that is not closed."""
+        ...
+
+
+class LedgerEntry(Value, frozen=True, kw_only=True):
+    """One metered model call, as the user's ledger keeps it."""
+
+    at: float
+    project: str
+    worker: str
+    provider: str
+    backend: str
+    model: str
+    usage: Usage
+    cost_usd: Decimal | None
+    source: str
+    status: int = 200
+
+
+class CostRow(Value, frozen=True, kw_only=True):
+    """A line of a cost report. `cost_usd` is None as soon as one call's price is unknown.
+
+    `known_usd` is then the sum of the others, and `unknown_calls` says how many are missing in it.
+    """
+
+    key: str
+    calls: int
+    usage: Usage
+    cost_usd: Decimal | None
+    known_usd: Decimal = Decimal(0)
+    unknown_calls: int = 0
+
+
+class Ledger(Protocol):
+    """What was spent, by this user, in all projects."""
+
+    async def add(self, entry: LedgerEntry) -> None: ...
+
+    async def report(
+        self, *, by: Literal["provider", "model", "worker", "day"], project: str | None = None
+    ) -> list[CostRow]: ...
+
+
+class Meter(Protocol):
+    """Who knows of the model calls that are still under way."""
+
+    async def settle(self, worker: str) -> None:
+        """Return when the worker's calls have been counted; bounded."""
+        ...
+
+
+class Verifier(Protocol):
+    """Runs the commands that prove or refute a claim."""
+
+    async def verify(self, commands: Sequence[str], cwd: Path) -> tuple[Check, ...]: ...
+
+
+class CallMade(Value, frozen=True, kw_only=True):
+    """One model call that went through the gateway. `usage` is None if the provider told none."""
+
+    worker: str
+    session: str
+    backend: str
+    model: str
+    status: int
+    usage: Usage | None
+    seconds: float
+    error: str = ""
+
+
+class Gate(Protocol):
+    """Where a worker's model calls go in. The driver says whose session is whose."""
+
+    def base_url(self, backend: str) -> str:
+        """The address that stands in for the backend's own `base_url`."""
+        ...
+
+    def issue_token(self) -> str:
+        """A key for one worker process, good for this gate alone."""
+        ...
+
+    def revoke_token(self, token: str) -> None: ...
+
+    def bind(self, *, token: str, session: str, worker: str | None) -> None:
+        """Calls of the session are the worker's; with None the gate answers them itself."""
+        ...
+
+    def unbind(self, session: str) -> None: ...

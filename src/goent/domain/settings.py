@@ -1,0 +1,139 @@
+"""What the configuration says, once files and environment have been read."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from goent.domain.types import Dialect, Isolation, Method, Preset, Provider, Secret, Value
+
+Action = Literal["allow", "ask", "deny"]
+
+
+class Backend(Value, frozen=True, kw_only=True):
+    """An endpoint that serves models. go-ent holds its key, or it goes direct.
+
+    `key_env` names the variable that holds the key; `key` is one found in `opencode.json`.
+    """
+
+    id: str
+    dialect: Dialect = "openai"
+    base_url: str | None = None
+    key_env: str | None = None
+    key: Secret | None = None
+    npm: str | None = None
+    source: str = ""
+
+    def resolve_key(self, environ: Mapping[str, str]) -> str | None:
+        """The key that go-ent may use for this backend, if it holds one."""
+        if self.key_env and environ.get(self.key_env):
+            return environ[self.key_env]
+        return self.key.reveal() if self.key else None
+
+
+class PermissionRule(Value, frozen=True, kw_only=True):
+    """`tool` and `pattern` as OpenCode spells them; later rules win."""
+
+    tool: str
+    pattern: str = "*"
+    action: Action
+
+
+class PermissionSettings(Value, frozen=True, kw_only=True):
+    """`preset` None means: by isolation."""
+
+    preset: Preset | None = None
+    rules: tuple[PermissionRule, ...] = ()
+    timeout_s: float = 300.0
+
+
+class OpenCodeSettings(Value, frozen=True, kw_only=True):
+    """How OpenCode is found and started."""
+
+    command: str | None = None
+    config_path: Path | None = None
+    profile: Literal["user", "hermetic"] = "user"
+    project_config: bool = True
+    warm: bool = True
+    start_timeout_s: float = 60.0
+
+
+class Limits(Value, frozen=True, kw_only=True):
+    """Bounds on waiting and on how much runs at once."""
+
+    workers: int = 20
+    idle_close_s: float = 1800.0
+    cancel_grace_s: float = 10.0
+    turn_timeout_s: float | None = None
+
+
+class DaemonSettings(Value, frozen=True, kw_only=True):
+    """How long a daemon without workers and clients stays."""
+
+    idle_exit_s: float = 1800.0
+
+
+class RoutingRule(Value, frozen=True, kw_only=True):
+    """One entry of `routing.yaml`, either shape. Read and checked; used by the router."""
+
+    id: str = ""
+    priority: int | None = None
+    types: tuple[str, ...] = ()
+    complexity: tuple[str, ...] = ()
+    min_files: int | None = None
+    min_context: int | None = None
+    keywords: tuple[str, ...] = ()
+    max_cost: float | None = None
+    method: Method | None = None
+    provider: str | None = None
+    model: str | None = None
+
+
+class Health(Value, frozen=True, kw_only=True):
+    """The `health:` block of `providers.yaml`."""
+
+    check_interval: float = 30.0
+    worker_timeout: float = 300.0
+    max_retries: int = 3
+    retry_delay: float = 5.0
+
+
+class Budget(Value, frozen=True, kw_only=True):
+    """The `budget:` block, in USD."""
+
+    per_task: float | None = None
+    per_day: float | None = None
+    per_project: float | None = None
+    hard: bool = False
+
+
+class Agent(Value, frozen=True, kw_only=True):
+    """Another ACP agent that can be a worker."""
+
+    command: tuple[str, ...]
+    models: tuple[str, ...] = ()
+
+
+class Settings(Value, frozen=True, kw_only=True):
+    """Everything that the rooms above `config` need to know, for one project."""
+
+    project: Path
+    providers: tuple[Provider, ...] = ()
+    backends: Mapping[str, Backend] = {}
+    default_provider: str | None = None
+    defaults: Mapping[str, str] = {}
+    rules: tuple[RoutingRule, ...] = ()
+    agents: Mapping[str, Agent] = {}
+    health: Health = Health()
+    budget: Budget = Budget()
+    failover_pinned: bool = False
+    isolation: Isolation = "auto"
+    permissions: PermissionSettings = PermissionSettings()
+    opencode: OpenCodeSettings = OpenCodeSettings()
+    limits: Limits = Limits()
+    daemon: DaemonSettings = DaemonSettings()
+    files: tuple[Path, ...] = ()
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The environment variables that hold keys: asked of every client, kept from workers."""
+        return tuple(sorted({b.key_env for b in self.backends.values() if b.key_env}))

@@ -1,0 +1,196 @@
+"""The values that walk through the rooms: tasks, providers, usage, money, failures."""
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Literal, Self
+
+from msgspec import Struct
+
+Method = Literal["acp", "cli", "serve", "api", "agent"]
+Dialect = Literal["openai", "anthropic"]
+State = Literal["starting", "running", "waiting", "completed", "failed", "cancelled"]
+Isolation = Literal["auto", "worktree", "copy", "shared", "dedicated"]
+Preset = Literal["readonly", "ask", "edit", "auto"]
+Answer = Literal["allow_once", "allow_always", "reject"]
+Evidence = Literal["claimed", "verified", "refuted"]
+CostSource = Literal["gateway", "opencode", "estimate"]
+
+ENDED: frozenset[State] = frozenset({"completed", "failed", "cancelled"})
+MILLION = Decimal(1_000_000)
+
+
+class Value(Struct, frozen=True, kw_only=True):
+    """Everything in this room: immutable, by keyword, defined once."""
+
+
+class Usage(Value, frozen=True, kw_only=True):
+    """Tokens. `input` excludes cached ones, `output` excludes `reasoning` (billed as output)."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+
+    def __add__(self, other: Self) -> "Usage":
+        return Usage(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cache_read=self.cache_read + other.cache_read,
+            cache_write=self.cache_write + other.cache_write,
+            reasoning=self.reasoning + other.reasoning,
+        )
+
+    @property
+    def total(self) -> int:
+        return self.input + self.output + self.cache_read + self.cache_write + self.reasoning
+
+
+class Price(Value, frozen=True, kw_only=True):
+    """USD per million tokens. A cache price that is not given is the price of input."""
+
+    input: Decimal
+    output: Decimal
+    cache_read: Decimal | None = None
+    cache_write: Decimal | None = None
+
+    def cost(self, usage: Usage) -> Decimal:
+        read = self.input if self.cache_read is None else self.cache_read
+        write = self.input if self.cache_write is None else self.cache_write
+        return (
+            usage.input * self.input
+            + (usage.output + usage.reasoning) * self.output
+            + usage.cache_read * read
+            + usage.cache_write * write
+        ) / MILLION
+
+
+class RateLimits(Value, frozen=True, kw_only=True):
+    """What a provider allows: calls at once, requests and tokens per minute."""
+
+    concurrency: int | None = None
+    rpm: int | None = None
+    tpm: int | None = None
+
+
+class Provider(Value, frozen=True, kw_only=True):
+    """A model that workers can run on. `name` is ours, `backend` is OpenCode's provider id."""
+
+    name: str
+    backend: str
+    model: str
+    method: Method = "acp"
+    context_limit: int | None = None
+    best_for: tuple[str, ...] = ()
+    price: Price | None = None
+    fallbacks: tuple[str, ...] = ()
+    limits: RateLimits = RateLimits()
+
+    @property
+    def opencode_model(self) -> str:
+        return f"{self.backend}/{self.model}"
+
+
+class Pin(Value, frozen=True, kw_only=True):
+    """What the caller insists on: obeyed, or refused with the reason."""
+
+    provider: str | None = None
+    model: str | None = None
+    method: Method | None = None
+
+
+class Route(Value, frozen=True, kw_only=True):
+    """The decision: which provider, by which method, and why."""
+
+    provider: Provider
+    method: Method
+    reason: str
+
+
+class Task(Value, frozen=True, kw_only=True):
+    """What is to be done, and within which bounds."""
+
+    prompt: str
+    cwd: Path
+    files: tuple[str, ...] = ()
+    pin: Pin = Pin()
+    isolation: Isolation = "auto"
+    permissions: Preset | None = None
+    budget_usd: Decimal | None = None
+    timeout_s: float | None = None
+    verify: tuple[str, ...] = ()
+    allow_fallback: bool = False
+
+
+class Prompt(Value, frozen=True, kw_only=True):
+    """One turn's worth of asking."""
+
+    text: str
+    files: tuple[str, ...] = ()
+
+
+class Failure(Value, frozen=True, kw_only=True):
+    """Why a turn failed, in words that name the value and the remedy."""
+
+    kind: str
+    message: str
+    retryable: bool = False
+    retry_with: str | None = None
+
+
+class FileChange(Value, frozen=True, kw_only=True):
+    """A file that a worker's tools changed, with the lines it added and removed."""
+
+    path: str
+    added: int | None = None
+    removed: int | None = None
+
+
+class Command(Value, frozen=True, kw_only=True):
+    """A shell command that a worker ran."""
+
+    command: str
+    exit: int | None = None
+
+
+class Check(Value, frozen=True, kw_only=True):
+    """A verify command's outcome; `exit` is None when it did not end in time."""
+
+    command: str
+    exit: int | None
+    tail: str
+
+
+class PlanEntry(Value, frozen=True, kw_only=True):
+    """One line of a worker's own todo list."""
+
+    text: str
+    status: Literal["pending", "in_progress", "completed", "cancelled"]
+
+
+class PermissionOption(Value, frozen=True, kw_only=True):
+    """One answer that the worker's program offers."""
+
+    id: Answer
+    label: str
+
+
+class Secret:
+    """A key that cannot be printed, logged or journaled by accident."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(…)"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)

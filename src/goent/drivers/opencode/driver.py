@@ -1,0 +1,132 @@
+"""How do workers run on OpenCode?
+
+One warm process is shared by many workers, each in a session of its own; a worker that asks for
+isolation gets a process that ends with it. When the settings change, new workers get a new process.
+"""
+
+import hashlib
+import secrets
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from goent.domain.errors import RequestError
+from goent.domain.ports import Gate, Session, WorkerSpec
+from goent.domain.settings import Settings
+from goent.domain.types import Value
+from goent.drivers.opencode.binary import find_opencode, find_ripgrep
+from goent.drivers.opencode.content import WARM_PROVIDER, Content, generate, held_backends
+from goent.drivers.opencode.environment import Launch, with_program, worker_environment
+from goent.drivers.opencode.pool import Pool, Slot
+from goent.drivers.opencode.session import OpenCodeSession
+from goent.drivers.opencode.tasks import task_group
+
+
+class Surroundings(Value, frozen=True, kw_only=True):
+    """What a driver is given by whoever runs it; settings and environment may change any time."""
+
+    settings: Callable[[], Settings]
+    environ: Callable[[], Mapping[str, str]]
+    state_dir: Path
+
+
+class OpenCodeDriver:
+    """The port `Driver`, by `opencode acp`. It exists only inside `running`."""
+
+    def __init__(self, pool: Pool, gate: Gate, around: Surroundings) -> None:
+        self._pool = pool
+        self._gate = gate
+        self._around = around
+
+    @classmethod
+    @asynccontextmanager
+    async def running(
+        cls,
+        *,
+        settings: Callable[[], Settings],
+        gate: Gate,
+        environ: Callable[[], Mapping[str, str]],
+        state_dir: Path,
+        owner: str,
+    ) -> "AsyncGenerator[OpenCodeDriver]":
+        """On leaving, every process of the driver is ended, and what it started."""
+        around = Surroundings(settings=settings, environ=environ, state_dir=state_dir)
+        async with task_group() as tasks:
+            try:
+                yield cls(Pool(tasks, gate, owner), gate, around)
+            finally:
+                tasks.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def open(self, spec: WorkerSpec) -> AsyncGenerator[Session]:
+        """A session for one worker, closed on leaving."""
+        if not spec.cwd.is_dir():
+            raise RequestError(f"the directory {str(spec.cwd)!r} does not exist")
+        async with self._slot(spec.cwd, dedicated=spec.dedicated) as slot:
+            await slot.until_warm(spec.cwd)
+            session = await self._start(slot, spec)
+            try:
+                yield session
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await session.close()
+                self._gate.unbind(session.id)
+
+    async def warm_up(self, cwd: Path) -> None:
+        """Make the shared process ready for work in a directory; quick if it is already."""
+        async with self._slot(cwd, dedicated=False) as slot:
+            await slot.warm_up(self._gate, cwd)
+
+    async def _start(self, slot: Slot, spec: WorkerSpec) -> OpenCodeSession:
+        process = await slot.process()
+        held = held_backends(self._around.settings(), self._around.environ())
+        direct = spec.provider.backend not in held
+        async with slot.booting:
+            session = await OpenCodeSession.start(process, spec, direct=direct)
+        self._gate.bind(token=process.token, session=session.id, worker=spec.id)
+        return session
+
+    @asynccontextmanager
+    async def _slot(self, cwd: Path, *, dedicated: bool) -> AsyncGenerator[Slot]:
+        settings, environ = self._around.settings(), self._around.environ()
+        fingerprint = self._fingerprint(settings, self._content(settings, environ, token=""))
+
+        def launch() -> Launch:
+            return self._launch(settings, environ, fingerprint)
+
+        async with self._pool.use(cwd, fingerprint, launch, dedicated=dedicated) as slot:
+            yield slot
+
+    def _content(self, settings: Settings, environ: Mapping[str, str], *, token: str) -> Content:
+        held = held_backends(settings, environ)
+        addresses = {name: self._gate.base_url(name) for name in (*held, WARM_PROVIDER)}
+        return generate(settings, held=held, addresses=addresses, token=token)
+
+    def _fingerprint(self, settings: Settings, content: Content) -> str:
+        told = msgspec.json.encode((content, settings.opencode), enc_hook=str)
+        return hashlib.sha256(told).hexdigest()
+
+    def _launch(self, settings: Settings, environ: Mapping[str, str], fingerprint: str) -> Launch:
+        program = find_opencode(settings.opencode.command, environ)
+        token = self._gate.issue_token()
+        content = self._content(settings, environ, token=token)
+        env = worker_environment(
+            settings,
+            environ,
+            content,
+            cwd=settings.project,
+            home=self._around.state_dir / "opencode-home",
+        )
+        ripgrep = find_ripgrep(program, settings.project, environ)
+        return Launch(
+            program=program,
+            cwd=settings.project,
+            env=with_program(env, ripgrep),
+            password=secrets.token_urlsafe(24),
+            token=token,
+            fingerprint=fingerprint,
+            start_timeout=settings.opencode.start_timeout_s,
+        )

@@ -1,0 +1,78 @@
+"""What does an OpenCode process inherit, and what is kept from it?"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from goent.domain.settings import Settings
+from goent.domain.types import Value
+from goent.drivers.opencode.content import Content
+
+PRIVATE = ("GOENT_", "OPENCODE_")  # ours, and what another OpenCode left for its children
+QUIET = ("OPENCODE_DISABLE_AUTOUPDATE", "OPENCODE_DISABLE_MODELS_FETCH")
+HERMETIC = (
+    "OPENCODE_DISABLE_CLAUDE_CODE",
+    "OPENCODE_DISABLE_DEFAULT_PLUGINS",
+    "OPENCODE_DISABLE_EXTERNAL_SKILLS",
+    "OPENCODE_DISABLE_LSP_DOWNLOAD",
+    "OPENCODE_DISABLE_PROJECT_CONFIG",
+    "OPENCODE_DISABLE_SHARE",
+    "OPENCODE_PURE",
+)
+FOLDERS = {
+    "HOME": ".",
+    "XDG_CACHE_HOME": ".cache",
+    "XDG_CONFIG_HOME": ".config",
+    "XDG_DATA_HOME": ".local/share",
+    "XDG_STATE_HOME": ".local/state",
+}
+
+
+class Launch(Value, frozen=True, kw_only=True):
+    """How one OpenCode process is started; the port is chosen at the last moment."""
+
+    program: Path
+    cwd: Path
+    env: Mapping[str, str]
+    password: str
+    token: str
+    fingerprint: str
+    start_timeout: float
+
+
+def public_environment(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
+    """Ours without keys, marks and internals: fit for a worker and for what it runs."""
+    secret = frozenset(settings.key_names)
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in secret and not name.startswith(PRIVATE)
+    }
+
+
+def worker_environment(
+    settings: Settings, environ: Mapping[str, str], content: Content, *, cwd: Path, home: Path
+) -> dict[str, str]:
+    """The variables of one process, the password apart; `home` is where a hermetic one lives."""
+    env = public_environment(settings, environ)
+    env |= dict.fromkeys(QUIET, "1")
+    env["PWD"] = str(cwd)  # OpenCode believes it more than its working directory
+    env["OPENCODE_CONFIG_CONTENT"] = msgspec.json.encode(content).decode()
+    config = settings.opencode.config_path
+    if config and config.is_file():
+        env["OPENCODE_CONFIG"] = str(config)
+    if settings.opencode.profile == "hermetic":
+        env |= dict.fromkeys(HERMETIC, "1")
+        env |= {name: str(home / folder) for name, folder in FOLDERS.items()}
+    elif not settings.opencode.project_config:
+        env["OPENCODE_DISABLE_PROJECT_CONFIG"] = "1"
+    return env
+
+
+def with_program(env: Mapping[str, str], program: Path | None) -> dict[str, str]:
+    """The same with the program's folder at the end of the PATH."""
+    if program is None:
+        return dict(env)
+    folders = [folder for folder in env.get("PATH", "").split(":") if folder]
+    return {**env, "PATH": ":".join(dict.fromkeys([*folders, str(program.parent)]))}

@@ -1,0 +1,78 @@
+"""What does OpenCode's error mean to the caller?
+
+ACP gives the provider's message and OpenCode's name for the error. The status code comes from the
+event stream, if the last error there is the one that ended the turn.
+"""
+
+import re
+
+import msgspec
+from msgspec import Raw
+
+from goent.domain.errors import (
+    ContextOverflow,
+    ModelRefused,
+    ProviderDown,
+    ProviderRefused,
+    ProviderTimeout,
+    RateLimited,
+    UnknownModel,
+    WorkerError,
+)
+from goent.drivers.opencode.events import SessionFault
+from goent.drivers.opencode.inner import Reading
+from goent.rpc import RpcError
+
+PREFIX = "Internal error: "
+
+_BY_NAME: dict[str, type[WorkerError]] = {
+    "ContextOverflowError": ContextOverflow,
+    "ContentFilterError": ModelRefused,
+    "ProviderAuthError": ProviderRefused,
+    "ProviderModelNotFoundError": UnknownModel,
+}
+_BY_STATUS: dict[int, type[WorkerError]] = {
+    404: UnknownModel,
+    408: ProviderTimeout,
+    429: RateLimited,
+    504: ProviderTimeout,
+}
+_BY_WORDS: tuple[tuple[re.Pattern[str], type[WorkerError]], ...] = (
+    (re.compile(r"model not found", re.IGNORECASE), UnknownModel),
+    (re.compile(r"timed? ?out", re.IGNORECASE), ProviderTimeout),
+    (re.compile(r"connect|socket|network|fetch failed", re.IGNORECASE), ProviderDown),
+)
+_SERVER_ERROR = 500
+_CLIENT_ERROR = 400
+
+
+class _Details(Reading, frozen=True, kw_only=True, rename={"name": "errorName"}):
+    name: str = ""
+
+
+def classify(error: RpcError, fault: SessionFault | None) -> WorkerError:
+    """The refusal of a prompt, as the kind of failure it is."""
+    message = error.message.removeprefix(PREFIX)
+    status = fault.data.status if fault and fault.data.message in message else None
+    kind = _BY_NAME.get(_name(error.data)) or _by_status(status) or _by_words(message)
+    return kind(message if status is None else f"{message} (HTTP {status})")
+
+
+def _name(data: Raw | None) -> str:
+    try:
+        return msgspec.json.decode(data or b"{}", type=_Details).name
+    except msgspec.DecodeError:
+        return ""
+
+
+def _by_status(status: int | None) -> type[WorkerError] | None:
+    if status is None:
+        return None
+    if status >= _SERVER_ERROR:
+        return _BY_STATUS.get(status, ProviderDown)
+    return _BY_STATUS.get(status, ProviderRefused) if status >= _CLIENT_ERROR else None
+
+
+def _by_words(message: str) -> type[WorkerError]:
+    found = (kind for words, kind in _BY_WORDS if words.search(message))
+    return next(found, WorkerError)

@@ -1,0 +1,130 @@
+"""Which permission questions of a worker are open, and how does an answer get back?
+
+Two ways lead here. ACP asks for the worker's own session, one question after the other, and
+waits for our reply. A subagent's session asks only by the event stream: its question is judged
+by the worker's rules, as OpenCode itself does not, and what they leave open is asked of the
+worker's owner and answered over HTTP.
+
+Seen in OpenCode 1.18: a subagent starts with `task: deny` and the process's own rules; its
+parent's rules do not reach it, nor do rules that are set while it runs. A rejected question of
+the worker's own session ends the turn; one of a subagent only fails the parent's `task` call.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from itertools import count
+
+import anyio
+
+from goent.acp.asks import Cancelled, PermissionOutcome, PermissionRequest, Selected
+from goent.domain.errors import ProtocolError, RequestError
+from goent.domain.events import PermissionAsked
+from goent.domain.ports import WorkerSpec
+from goent.domain.types import Answer, PermissionOption
+from goent.drivers.opencode.inner import Inner, Question, Reply, Subject, ToolReference
+from goent.drivers.opencode.rules import judge
+
+Ask = Callable[[PermissionAsked], Awaitable[None]]
+
+EXCERPT = 1500
+OPTIONS = (
+    PermissionOption(id="allow_once", label="Allow once"),
+    PermissionOption(id="allow_always", label="Always allow"),
+    PermissionOption(id="reject", label="Reject"),
+)
+_REPLIES: dict[Answer, Reply] = {"allow_once": "once", "allow_always": "always", "reject": "reject"}
+_BY_KIND = {"execute": "bash", "edit": "edit", "fetch": "webfetch"}
+
+
+class Pending:
+    """One open question; `answer` stays None if the turn ends first."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.answer: Answer | None = None
+        self.settled = anyio.Event()
+
+    def settle(self, answer: Answer | None) -> None:
+        self.answer = answer
+        self.settled.set()
+
+
+class Questions:
+    """The questions of one worker. Their ids are never used again."""
+
+    def __init__(self, inner: Inner, spec: WorkerSpec) -> None:
+        self._inner = inner
+        self._rules = spec.rules
+        self._directory = str(spec.cwd)
+        self._numbers = count(1)
+        self._open: dict[str, Pending] = {}
+
+    async def ask_own(self, request: PermissionRequest, ask: Ask) -> Pending:
+        """A question that ACP brought: settled when it is answered, or the turn is over."""
+        return await self._ask(await self._described(request), ask)
+
+    async def ask_of_child(self, question: Question, ask: Ask) -> None:
+        """A question of a subagent: what the worker's rules decide needs nobody."""
+        verdict = judge(self._rules, question.permission, question.patterns)
+        if verdict == "ask":
+            answer = (await self._ask(question, ask)).answer or "reject"
+        else:
+            answer = "allow_once" if verdict == "allow" else "reject"
+        await self._inner.reply(question.id, _REPLIES[answer], self._directory)
+
+    def answer(self, name: str, answer: Answer) -> None:
+        pending = self._open.pop(name, None)
+        if pending is None:
+            known = ", ".join(map(repr, self._open)) or "none"
+            raise RequestError(f"no question {name!r} is open; open: {known}")
+        pending.settle(answer)
+
+    def withdraw(self) -> None:
+        """The turn is over: nobody waits for answers any more."""
+        while self._open:
+            self._open.popitem()[1].settle(None)
+
+    async def _ask(self, question: Question, ask: Ask) -> Pending:
+        name = f"p{next(self._numbers)}"
+        pending = self._open[name] = Pending(question)
+        await ask(
+            PermissionAsked(
+                id=name, tool=question.permission, detail=describe(question), options=OPTIONS
+            )
+        )
+        await pending.settled.wait()
+        return pending
+
+    async def _described(self, request: PermissionRequest) -> Question:
+        """The same question as the server lists it: ACP tells neither permission nor patterns."""
+        call = request.tool_call
+        listed: list[Question] = []
+        with suppress(ProtocolError):
+            listed = await self._inner.questions(self._directory)
+        for question in listed:
+            about = question.tool.call if question.tool else ""
+            if question.session == request.session_id and about == call.tool_call_id:
+                return question
+        return Question(
+            id="",
+            session=request.session_id,
+            permission=_BY_KIND.get(call.kind or "", call.kind or "tool"),
+            patterns=(call.title,) if call.title else (),
+            metadata=Subject(),
+            tool=ToolReference(call=call.tool_call_id),
+        )
+
+
+def outcome(request: PermissionRequest, answer: Answer | None) -> PermissionOutcome:
+    """Our answer as one of the options that were offered."""
+    kinds = ("reject_once", "reject_always") if answer == "reject" else (answer,)
+    chosen = next((o for o in request.options if o.kind in kinds), None)
+    return Selected(option_id=chosen.option_id) if chosen else Cancelled()
+
+
+def describe(question: Question) -> str:
+    """What it is about, for a person: the command, or the path and the edit, or the patterns."""
+    about = question.metadata
+    told = about.command or about.url or about.filepath or ", ".join(question.patterns)
+    diff = "\n".join(about.diff.splitlines()[4:])  # without the header: the path is there already
+    return f"{told}\n{diff}"[:EXCERPT].strip()

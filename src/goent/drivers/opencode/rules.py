@@ -1,0 +1,42 @@
+"""What do permission rules say of a question, read as OpenCode reads them?
+
+OpenCode judges a session by its own rules, but a subagent's session gets none of its parent's:
+it starts with `task: deny` alone, and rules that are set while it runs have no effect. So it falls
+back on the process's "ask", its questions come to us, and we answer what the rules decide.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Literal
+
+from goent.domain.settings import PermissionRule
+
+Action = Literal["allow", "ask", "deny"]
+
+
+def judge(rules: Sequence[PermissionRule], permission: str, patterns: Sequence[str]) -> Action:
+    """The strictest verdict over all patterns; for each the last rule that matches."""
+    verdicts = {_verdict(rules, permission, pattern) for pattern in patterns or ("*",)}
+    if "deny" in verdicts:
+        return "deny"
+    return "allow" if verdicts == {"allow"} else "ask"
+
+
+def _verdict(rules: Sequence[PermissionRule], permission: str, pattern: str) -> Action:
+    for rule in reversed(rules):
+        if _matches(rule.tool, permission) and _matches(rule.pattern, pattern):
+            return rule.action
+    return "ask"
+
+
+def _matches(wildcard: str, text: str) -> bool:
+    return _compiled(wildcard).fullmatch(text) is not None
+
+
+@lru_cache(maxsize=512)
+def _compiled(wildcard: str) -> re.Pattern[str]:
+    """`*` is any text, `?` one character, and a last ` *` may be missing: `git *` is `git` too."""
+    bare = wildcard.removesuffix(" *")
+    source = re.escape(bare).replace(r"\*", ".*").replace(r"\?", ".")
+    return re.compile(source + ("( .*)?" if bare != wildcard else ""), re.DOTALL)

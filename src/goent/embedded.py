@@ -1,0 +1,42 @@
+"""`go-ent mcp --embedded`: daemon and MCP server in one process, for containers and tests."""
+
+import os
+import sys
+from pathlib import Path
+
+import anyio
+
+from goent.app import open_app
+from goent.core.operations import Caller
+from goent.domain.errors import GoentError
+from goent.frontends.mcp.server import McpFrontend
+from goent.launch import take_lock
+from goent.project import find_project, project_key, runtime_dir
+from goent.rpc.stdio import stdio
+
+
+def run_embedded(cwd: Path) -> int:
+    """Serve the client on standard input and output; workers end with this process."""
+    project = find_project(cwd)
+    lock = take_lock(runtime_dir(project_key(project), os.environ))
+    if lock is None:
+        sys.stderr.write(
+            f"go-ent: a daemon already serves {str(project)!r}: leave out --embedded to use it, "
+            "or end it with `go-ent daemon stop`\n"
+        )
+        return 3
+    try:
+        anyio.run(_serve, project, cwd)
+    except GoentError as error:
+        sys.stderr.write(f"go-ent: {error}\n")
+        return error.exit_code
+    finally:
+        os.close(lock)
+    return 0
+
+
+async def _serve(project: Path, cwd: Path) -> None:
+    async with open_app(project, dict(os.environ)) as app, stdio() as (receive, send):
+        app.warm_up()
+        mcp = McpFrontend(app.operations, app.enquiries)
+        await mcp.serve_streams(receive, send, Caller(name="mcp", cwd=cwd))

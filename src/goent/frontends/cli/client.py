@@ -1,0 +1,212 @@
+"""How does a command talk to the daemon? One line out, lines in, blocking.
+
+Requests and a watch share the connection: whatever event arrives while an answer is awaited is
+kept for whoever reads events next.
+"""
+
+import select
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from goent.domain.api import (
+    ListRequest,
+    Output,
+    OutputRequest,
+    Status,
+    WorkerList,
+    WorkerRequest,
+)
+from goent.domain.events import Envelope
+from goent.domain.types import Value
+from goent.launch import Connection, connect
+
+ANSWER_S = 300.0  # longer than the longest wait that the daemon itself allows
+MOST_WORKERS = 200
+LAST = "last"
+WHOLE_ID = 7  # characters of `w-k3f9x`
+
+R = TypeVar("R")
+
+
+class Trouble(Exception):
+    """What the person is told instead of an answer; `code` is the exit code that fits."""
+
+    def __init__(self, message: str, code: int = 3) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class _ErrorData(Struct, frozen=True):
+    exit_code: int = 3
+
+
+class _Error(Struct, frozen=True):
+    message: str = "an error without words"
+    data: _ErrorData | None = None
+
+
+class _Message(Struct, frozen=True):
+    """A response (it has an id) or a notification (it has a method)."""
+
+    id: int | None = None
+    method: str | None = None
+    params: Raw = Raw(b"null")
+    result: Raw = Raw(b"null")
+    error: _Error | None = None
+
+
+class _Call(Struct, frozen=True):
+    id: int
+    method: str
+    params: object
+    jsonrpc: str = "2.0"
+
+
+class Watch(Value, frozen=True, kw_only=True):
+    """The parameters of `watch`."""
+
+    worker_ids: tuple[str, ...]
+    after: int
+
+
+class Daemon:
+    """One conversation with the project's daemon."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._socket = connection.socket
+        self._unread = connection.rest
+        self._calls = 0
+        self._answers: dict[int, _Message] = {}
+        self._events: deque[Envelope] = deque()
+        self._decoder = msgspec.json.Decoder(_Message)
+        self._envelopes = msgspec.json.Decoder(Envelope)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def call(self, method: str, params: Value | None, reply: type[R]) -> R:
+        """Ask and wait for the answer."""
+        number = self.send(method, params)
+        deadline = time.monotonic() + ANSWER_S
+        while (answer := self._answers.pop(number, None)) is None:
+            if not self._receive(deadline - time.monotonic()):
+                raise Trouble(
+                    f"the daemon did not answer {method!r} within {ANSWER_S:g} s; "
+                    "`go-ent daemon stop --force` ends it"
+                )
+        if answer.error:
+            code = answer.error.data.exit_code if answer.error.data else 3
+            raise Trouble(answer.error.message, code)
+        return msgspec.json.decode(answer.result, type=reply)
+
+    def send(self, method: str, params: Value | None) -> int:
+        """Ask without waiting; the answer is dropped unless somebody waits for it."""
+        self._calls += 1
+        line = msgspec.json.encode(_Call(self._calls, method, params or {}))
+        try:
+            self._socket.sendall(line + b"\n")
+        except OSError as error:
+            raise _gone(error) from error
+        return self._calls
+
+    def watch(self, *workers: str, after: int) -> None:
+        """From now on the workers' events arrive, beginning behind the cursor."""
+        self.send("watch", Watch(worker_ids=workers, after=after))
+
+    def events(self, seconds: float) -> Iterator[Envelope]:
+        """The events that are there, or that come within that time."""
+        if not self._events:
+            self._receive(seconds)
+        while self._events:
+            yield self._events.popleft()
+
+    def _receive(self, seconds: float) -> bool:
+        """Take in what has come; False if nothing does in time."""
+        if b"\n" not in self._unread:
+            if not select.select([self._socket], [], [], max(0.0, seconds))[0]:
+                return False
+            self._unread += self._chunk()
+        *lines, self._unread = self._unread.split(b"\n")
+        for line in lines:
+            self._take(line)
+        return True
+
+    def _chunk(self) -> bytes:
+        try:
+            chunk = self._socket.recv(1 << 16)
+        except OSError as error:
+            raise _gone(error) from error
+        if not chunk:
+            raise _gone("it closed the connection")
+        return chunk
+
+    def _take(self, line: bytes) -> None:
+        if not line.strip():
+            return
+        message = self._decoder.decode(line)
+        if message.id is not None:
+            self._answers[message.id] = message
+        elif message.method == "event":
+            self._events.append(self._envelopes.decode(message.params))
+
+
+def _gone(why: OSError | str) -> Trouble:
+    return Trouble(
+        f"the daemon ended in the middle of the conversation ({why}); "
+        "`go-ent ps` starts a new one and shows what became of the workers"
+    )
+
+
+@contextmanager
+def daemon(*, start: bool = True) -> Iterator[Daemon]:
+    """The daemon of the project around the current directory."""
+    conversation = Daemon(connect(_here(), "control", start=start))
+    try:
+        yield conversation
+    finally:
+        conversation.close()
+
+
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise Trouble("the current directory no longer exists: change to one that does", 2) from None
+
+
+def find_worker(asked: str, through: Daemon) -> str:
+    """The id behind a full id, an unambiguous beginning of one, or the word `last`."""
+    if asked != LAST and asked.startswith("w-") and len(asked) >= WHOLE_ID:
+        return asked
+    limit = 1 if asked == LAST else MOST_WORKERS
+    workers = through.call("worker_list", ListRequest(limit=limit), WorkerList).workers
+    if asked == LAST:
+        if not workers:
+            raise Trouble("this project has no workers yet: `go-ent run TASK` makes one", 2)
+        return workers[0].worker_id
+    beginning = asked if asked.startswith("w-") else f"w-{asked}"
+    found = [w.worker_id for w in workers if asked and w.worker_id.startswith(beginning)]
+    if len(found) > 1:
+        raise Trouble(f"{asked!r} may be any of {', '.join(found)}: write more of it", 2)
+    return found[0] if found else asked
+
+
+def status_of(worker: str, through: Daemon) -> Status:
+    return through.call("worker_status", WorkerRequest(worker_id=worker), Status)
+
+
+def cursor_before(worker: str, through: Daemon) -> int:
+    """Where the worker begins in the journal: a watch need not read what came before."""
+    request = OutputRequest(worker_id=worker, limit=1)
+    return max(0, through.call("worker_output", request, Output).cursor - 1)
+

@@ -1,0 +1,76 @@
+"""Who is at the keyboard, and what do they want: a key, or Ctrl-C?"""
+
+import os
+import select
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+def somebody_is_there() -> bool:
+    """Whether a question can be put to a person."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+class Keyboard:
+    """Single keys without Enter, while a question is open; the terminal is always put back."""
+
+    def __init__(self) -> None:
+        self._fd = sys.stdin.fileno()
+        self._before: list[object] | None = None
+
+    def listen(self) -> None:
+        """From now on keys count. What was typed before is no answer."""
+        if self._before is None:
+            self._before = termios.tcgetattr(self._fd)
+            tty.setcbreak(self._fd, termios.TCSAFLUSH)
+
+    def key(self) -> str:
+        """The key that was pressed, or nothing."""
+        if self._before is None or not select.select([self._fd], [], [], 0)[0]:
+            return ""
+        return os.read(self._fd, 1).decode(errors="replace").lower()
+
+    def rest(self) -> None:
+        if self._before is not None:
+            termios.tcsetattr(self._fd, termios.TCSAFLUSH, self._before)  # pyright: ignore[reportArgumentType] (what tcgetattr gave)
+            self._before = None
+
+
+@contextmanager
+def open_keyboard() -> Iterator[Keyboard | None]:
+    """The keyboard, or nothing where nobody sits."""
+    if not somebody_is_there():
+        yield None
+        return
+    keyboard = Keyboard()
+    try:
+        yield keyboard
+    finally:
+        keyboard.rest()
+
+
+class Interrupts:
+    """Ctrl-C, counted: the first asks to stop, the second stops us at once."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def note(self, _number: int, _frame: FrameType | None) -> None:
+        self.count += 1
+        if self.count > 1:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def counted_interrupts() -> Iterator[Interrupts]:
+    interrupts = Interrupts()
+    before = signal.signal(signal.SIGINT, interrupts.note)
+    try:
+        yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, before)

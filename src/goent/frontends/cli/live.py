@@ -1,0 +1,166 @@
+"""What does a person see of a turn while it runs, and what can they do about it?
+
+The view is folded from the same events as the daemon's own; a question may be answered here or
+anywhere else, and the first answer wins.
+"""
+
+import sys
+import time
+
+from goent.core.transcript import render
+from goent.core.views import WorkerView, fold, status
+from goent.domain.api import Answered, AnswerRequest, CancelRequest
+from goent.domain.events import (
+    AnyEvent,
+    BudgetWarned,
+    Envelope,
+    FailedOver,
+    Noticed,
+    PermissionAnswered,
+    PermissionAsked,
+    PlanUpdated,
+    TextDelta,
+    ToolCall,
+    TurnEnded,
+    TurnStarted,
+    Verified,
+    WorkerClosed,
+)
+from goent.domain.types import Answer
+from goent.frontends.cli.client import Daemon, Trouble, cursor_before
+from goent.frontends.cli.keys import Interrupts, Keyboard
+from goent.frontends.cli.screen import Screen, clean
+from goent.frontends.cli.words import bar, duration, money, tokens
+
+TICK = 0.1
+KEYS: dict[str, Answer] = {"y": "allow_once", "a": "allow_always", "n": "reject"}
+CHOICES = {"y": "[y] yes, once", "a": "[a] yes, always", "n": "[n] no"}
+TODO_TOOLS = ("todowrite", "todoread")
+
+
+class Follower:
+    """Follows one turn of one worker to its end."""
+
+    def __init__(
+        self,
+        through: Daemon,
+        worker: str,
+        screen: Screen,
+        keyboard: Keyboard | None,
+        interrupts: Interrupts,
+    ) -> None:
+        self._through = through
+        self._worker = worker
+        self._screen = screen
+        self._keyboard = keyboard
+        self._interrupts = interrupts
+        self._view: WorkerView | None = None
+        self._begun = time.monotonic()
+        self._message: tuple[type, str] | None = None
+        self._cancelled = False
+
+    def follow(self, turn: int) -> None:
+        """Show the turn from its beginning; returns when it has ended."""
+        self._through.watch(self._worker, after=cursor_before(self._worker, self._through))
+        shown = False
+        while True:
+            for envelope in self._through.events(TICK):
+                self._view = fold(self._view, envelope)
+                event = envelope.event
+                shown = shown or (isinstance(event, TurnStarted) and event.turn >= turn)
+                if shown:
+                    self._show(envelope)
+                if _is_end(event, turn):
+                    return
+            self._heed()
+            if self._view:
+                self._screen.foot(self._foot(self._view))
+
+    def _heed(self) -> None:
+        """What the person at the keyboard wants."""
+        if self._interrupts.count and not self._cancelled:
+            self._cancelled = True
+            self._screen.line("cancelling; Ctrl-C again leaves at once", "yellow")
+            request = CancelRequest(worker_id=self._worker, reason="Ctrl-C")
+            self._through.send("worker_cancel", request)
+        if self._keyboard and self._view and self._view.questions:
+            option = KEYS.get(self._keyboard.key())
+            question = self._view.questions[0]
+            if option and option in [o.id for o in question.options]:
+                self._answer(question, option)
+
+    def _answer(self, question: PermissionAsked, option: Answer) -> None:
+        request = AnswerRequest(worker_id=self._worker, permission_id=question.id, option=option)
+        try:
+            self._through.call("worker_answer", request, Answered)
+        except Trouble:
+            self._screen.line("  somebody else was faster", "dim")
+
+    def _show(self, envelope: Envelope) -> None:
+        event = envelope.event
+        if isinstance(event, TextDelta):
+            self._say(event)
+            return
+        match event:
+            case PermissionAsked():
+                self._put(event)
+            case PermissionAnswered():
+                self._screen.line(f"  {event.option} (by {event.by})", "cyan")
+                self._next_question()
+            case PlanUpdated():
+                done = sum(entry.status == "completed" for entry in event.entries)
+                now = next((e.text for e in event.entries if e.status == "in_progress"), "")
+                self._screen.line(f"☰ {done}/{len(event.entries)} {now}".rstrip(), "dim")
+            case ToolCall() if event.tool in TODO_TOOLS:
+                pass
+            case ToolCall() | Verified() | Noticed() | FailedOver() | BudgetWarned():
+                if text := render(event):
+                    self._screen.line(text, _style(event))
+            case _:
+                pass
+
+    def _say(self, event: TextDelta) -> None:
+        message = (type(event), event.message)
+        if message != self._message:
+            self._screen.end_words()
+            self._message = message
+        self._screen.words(event.text)
+
+    def _put(self, question: PermissionAsked) -> None:
+        """Ask the person here, or say how it can be answered."""
+        self._screen.line(f"? {question.tool}: {question.detail}", "bold yellow")
+        if self._keyboard:
+            self._keyboard.listen()
+            return
+        options = "|".join(option.id for option in question.options)
+        hint = f"go-ent answer {self._worker} {question.id} {options}"
+        asks = f"{self._worker} asks for {question.tool}: {question.detail}"
+        print(f"go-ent: {clean(asks)}; answer with: {hint}", file=sys.stderr, flush=True)
+
+    def _next_question(self) -> None:
+        if self._keyboard and self._view and not self._view.questions:
+            self._keyboard.rest()
+
+    def _foot(self, view: WorkerView) -> str:
+        if view.questions and self._keyboard:
+            offered = {option.id for option in view.questions[0].options}
+            return "  ".join(CHOICES[key] for key, option in KEYS.items() if option in offered)
+        now = status(view)
+        parts = [now.state, now.step if now.step != now.state else ""]
+        if now.progress.percent is not None:
+            parts.append(bar(now.progress.percent))
+        parts += [tokens(view.usage), money(now.cost_usd) if view.calls else ""]
+        parts.append(duration(time.monotonic() - self._begun))
+        return " · ".join(part for part in parts if part)
+
+
+def _is_end(event: AnyEvent, turn: int) -> bool:
+    return isinstance(event, WorkerClosed) or (isinstance(event, TurnEnded) and event.turn >= turn)
+
+
+def _style(event: AnyEvent) -> str:
+    if isinstance(event, ToolCall):
+        return "red" if event.status == "failed" else "cyan"
+    if isinstance(event, Verified):
+        return "green" if all(check.exit == 0 for check in event.checks) else "red"
+    return "yellow"

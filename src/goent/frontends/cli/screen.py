@@ -1,0 +1,129 @@
+"""How do lines come onto the screen while a worker works?
+
+A terminal has a foot that tells how things stand and is drawn again and again below the lines.
+Anything else gets the same lines and nothing that would spoil a file.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+
+TAB = "    "
+FALLBACK_WIDTH = 80
+
+
+def clean(text: str) -> str:
+    """Without control characters: a worker's words must not steer the terminal."""
+    if text.isprintable():
+        return text
+    text = text.replace("\r\n", "\n").replace("\t", TAB)
+    # What follows an escape stays, as plain letters; it does no harm then.
+    return "".join(c for c in text if c == "\n" or not _controls(ord(c)))
+
+
+def _controls(code: int) -> bool:
+    bidirectional = 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069
+    return code < 0x20 or 0x7F <= code <= 0x9F or bidirectional
+
+
+class Screen:
+    """Where the lines go. Words gather until they make a line."""
+
+    def line(self, text: str, style: str = "") -> None:
+        self.end_words()
+        self._print(clean(text), style)
+
+    def words(self, text: str) -> None:
+        *lines, self._begun = (self._begun + clean(text)).split("\n")
+        for line in lines:
+            self._print(line, "")
+
+    def end_words(self) -> None:
+        begun, self._begun = self._begun, ""
+        if begun:
+            self._print(begun, "")
+
+    def foot(self, text: str) -> None:
+        """How things stand; only a terminal shows it."""
+
+    def __init__(self) -> None:
+        self._begun = ""
+
+    def _print(self, line: str, style: str) -> None:
+        print(line, flush=True)
+
+
+class Nowhere(Screen):
+    """For `--json`: only the end counts."""
+
+    def _print(self, line: str, style: str) -> None:
+        pass
+
+
+class Terminal(Screen):
+    """A terminal, with a foot."""
+
+    def __init__(self, console: "Console", live: "Live") -> None:
+        super().__init__()
+        self._console = console
+        self._live = live
+        self._foot = ""
+
+    def words(self, text: str) -> None:
+        super().words(text)
+        while len(self._begun) >= self._console.width:
+            at = self._begun.rfind(" ", 0, self._console.width)
+            at = at if at > 0 else self._console.width - 1
+            self._print(self._begun[:at], "")
+            self._begun = self._begun[at:].lstrip(" ")
+        self._draw()
+
+    def foot(self, text: str) -> None:
+        self._foot = clean(text)
+        self._draw()
+
+    def _draw(self) -> None:
+        from rich.text import Text  # noqa: PLC0415 (rich is loaded only where something is drawn)
+
+        foot = Text(self._foot, style="dim", no_wrap=True, overflow="ellipsis")
+        begun = [Text(self._begun), Text("\n")] if self._begun else []
+        self._live.update(Text.assemble(*begun, foot), refresh=True)
+
+    def _print(self, line: str, style: str) -> None:
+        from rich.text import Text  # noqa: PLC0415 (the same)
+
+        self._console.print(Text(line, style=style))
+
+
+@contextmanager
+def open_screen(*, silent: bool = False) -> Iterator[Screen]:
+    """The screen that fits where stdout goes."""
+    if silent:
+        yield Nowhere()
+        return
+    if not sys.stdout.isatty():
+        screen = Screen()
+        yield screen
+        screen.end_words()
+        return
+    from rich.live import Live  # noqa: PLC0415 (the same)
+
+    console = make_console()
+    with Live(console=console, transient=True, auto_refresh=False) as live:
+        screen = Terminal(console, live)
+        yield screen
+        screen.end_words()
+        screen.foot("")
+
+
+def make_console() -> "Console":
+    """A console for tables and results; what is no terminal has room for whole lines."""
+    from rich.console import Console  # noqa: PLC0415 (the same)
+
+    wide = None if sys.stdout.isatty() else 200
+    return Console(highlight=False, markup=False, emoji=False, width=wide)

@@ -1,0 +1,235 @@
+"""How do results and tables look to a person?"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from goent.domain.api import Costs, ProviderList, Result, Status, WorkerList
+from goent.domain.types import Check, Evidence, Failure
+from goent.frontends.cli.screen import clean, make_console
+from goent.frontends.cli.words import ago, bar, count, lines_changed, money, near
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+STYLES = {
+    "completed": "green",
+    "failed": "red",
+    "cancelled": "yellow",
+    "waiting": "bold yellow",
+    "running": "cyan",
+    "starting": "cyan",
+    "ready": "green",
+    "direct": "green",
+    "no_key": "yellow",
+    "unknown": "yellow",
+}
+MARKS = {"completed": "✓", "failed": "✗", "cancelled": "■"}
+EVIDENCE: dict[Evidence, str] = {
+    "claimed": "claimed: nothing was checked, pass --verify to check",
+    "verified": "verified",
+    "refuted": "refuted",
+}
+T = TypeVar("T")
+TASK_WIDTH = 50
+STEP_WIDTH = 40
+
+
+def print_json(value: Struct | None) -> None:
+    """The API's fields, indented for people, whole for programs."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2)
+    sys.stdout.buffer.write(text + b"\n")
+    sys.stdout.flush()
+
+
+def show_workers(workers: WorkerList) -> None:
+    if not workers.workers:
+        print("no workers; `go-ent run TASK` makes one")
+        return
+    heads = ("WORKER", "STATE", "MODEL", "STEP", "TOKENS", "COST", "AGE", "TASK")
+    show_table(heads, map(_worker_row, workers.workers))
+    hidden = workers.total - len(workers.workers)
+    if hidden:
+        print(f"{hidden} older ones; `go-ent ps --all` shows more")
+
+
+def _worker_row(worker: Status) -> Sequence[str]:
+    state = worker.state if worker.open else f"{worker.state}, closed"
+    percent = worker.progress.percent
+    step = f"{percent}% {worker.step}" if percent is not None else worker.step
+    return (
+        worker.worker_id,
+        state,
+        worker.provider,
+        _short(step, STEP_WIDTH) if step != worker.state else "",
+        count(worker.usage.total),
+        "-" if not worker.usage.total else money(worker.cost_usd),
+        ago(worker.started_at),
+        _short(worker.task, TASK_WIDTH),
+    )
+
+
+def show_status(worker: Status) -> None:
+    rows = [
+        ("state", worker.state + ("" if worker.open else ", closed")),
+        ("step", worker.step if worker.step != worker.state else ""),
+        ("progress", "" if worker.progress.percent is None else bar(worker.progress.percent)),
+        ("model", f"{worker.provider} ({worker.model}, {worker.method})"),
+        ("cwd", worker.cwd),
+        ("task", worker.task),
+        ("turn", str(worker.turn)),
+        ("cost", f"{count(worker.usage.total)} tokens, {_cost(worker)}"),
+        ("started", f"{ago(worker.started_at)} ago, last heard of {ago(worker.updated_at)} ago"),
+        ("failure", _failure(worker.failure)),
+    ]
+    if question := worker.permission:
+        options = "|".join(option.id for option in question.options)
+        rows.append(("question", f"{question.tool}: {question.detail}"))
+        rows.append(("answer", f"go-ent answer {worker.worker_id} {question.id} {options}"))
+    _show_rows(worker.worker_id, worker.state, rows)
+
+
+def _cost(worker: Status) -> str:
+    return money(worker.cost_usd) if worker.usage.total else "nothing metered yet"
+
+
+def show_result(result: Result, *, cwd: str, text: bool) -> None:
+    """What came of the task; `text` if the worker's words were not shown already."""
+    if text and result.text:
+        print(clean(result.text))
+        print()
+    verdict = EVIDENCE[result.evidence] if result.evidence else ""
+    rows = [
+        ("evidence", verdict),
+        *((_head("files", i), _file(f.path, f.added, f.removed, cwd)) for i, f in _n(result.files)),
+        *((_head("commands", i), _ran(c.command, c.exit)) for i, c in _n(result.commands)),
+        *((_head("verify", i), _checked(check)) for i, check in _n(result.verify)),
+        ("cost", _bill(result)),
+        *(("moved", f"{m.from_provider} -> {m.to_provider}: {m.reason}") for m in result.failovers),
+        ("failure", _failure(result.failure)),
+        *((_head("note", i), note) for i, note in _n(result.notes)),
+    ]
+    _show_rows(result.worker_id, result.state, rows)
+
+
+def _n(values: Iterable[T]) -> Iterable[tuple[int, T]]:
+    return enumerate(values)
+
+
+def _head(name: str, index: int) -> str:
+    return name if index == 0 else " "
+
+
+def _file(path: str, added: int | None, removed: int | None, cwd: str) -> str:
+    return f"{near(path, cwd)}  {lines_changed(added, removed)}"
+
+
+def _ran(command: str, code: int | None) -> str:
+    return f"{_short(command, 100)}  ({'no exit code' if code is None else f'exit {code}'})"
+
+
+def _checked(check: Check) -> str:
+    if check.exit == 0:
+        return f"✓ {check.command}"
+    how = "did not end in time" if check.exit is None else f"exit {check.exit}"
+    return f"✗ {check.command} ({how}) {check.tail.strip()}"
+
+
+def _bill(result: Result) -> str:
+    if not result.models_used:
+        return ""
+    parts = [
+        f"{use.provider} {money(use.cost_usd)} ({use.calls} calls, {count(use.usage.total)} tokens)"
+        for use in result.models_used
+    ]
+    total = f"{money(result.cost_usd)} = " if len(parts) > 1 else ""
+    return total + " + ".join(parts)
+
+
+def _failure(failure: Failure | None) -> str:
+    if failure is None:
+        return ""
+    remedy = f"; retry with {failure.retry_with}" if failure.retry_with else ""
+    if failure.retryable and not remedy:
+        remedy = "; trying again may help"
+    return f"{failure.kind}: {failure.message}{remedy}"
+
+
+def show_providers(providers: ProviderList) -> None:
+    if not providers.providers:
+        print("no providers; `go-ent doctor` says how to get one")
+        return
+    rows = [
+        (
+            f"{p.name} (default)" if p.default else p.name,
+            p.health,
+            f"{p.backend}/{p.model}",
+            p.method,
+            count(p.context_limit) if p.context_limit else "-",
+            f"${p.price.input:g} / ${p.price.output:g}" if p.price else "unknown",
+            str(p.in_use or "-"),
+        )
+        for p in providers.providers
+    ]
+    heads = ("PROVIDER", "HEALTH", "MODEL", "METHOD", "CONTEXT", "PRICE IN/OUT", "IN USE")
+    show_table(heads, rows)
+    if any(p.health == "no_key" for p in providers.providers):
+        print("no_key: `go-ent doctor` names the variable to set")
+
+
+def show_costs(costs: Costs) -> None:
+    if not costs.rows:
+        print("nothing was spent yet")
+        return
+    rows = [
+        (r.key, str(r.calls), count(r.usage.total), _amount(r.cost_usd, r.known_usd))
+        for r in costs.rows
+    ]
+    calls = sum(r.calls for r in costs.rows)
+    total = sum(r.usage.total for r in costs.rows)
+    rows.append(("total", str(calls), count(total), _amount(costs.total_usd, costs.known_usd)))
+    show_table((costs.by.upper(), "CALLS", "TOKENS", "COST"), rows)
+    if costs.unknown_calls:
+        print(f"{costs.unknown_calls} calls have no known price: set it in .goent/providers.yaml")
+
+
+def _amount(usd: float | None, known: float) -> str:
+    return money(usd) if usd is not None else f"unknown (at least {money(known)})"
+
+
+def show_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    from rich.table import Table  # noqa: PLC0415 (rich is loaded only where something is drawn)
+
+    table = Table(*heads, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    make_console().print(table)
+
+
+def _cell(value: str) -> "Text":
+    from rich.text import Text  # noqa: PLC0415 (the same)
+
+    return Text(clean(value), style=STYLES.get(value.partition(",")[0], ""), overflow="fold")
+
+
+def _show_rows(head: str, state: str, rows: Iterable[tuple[str, str]]) -> None:
+    from rich.table import Table  # noqa: PLC0415 (the same)
+    from rich.text import Text  # noqa: PLC0415 (the same)
+
+    console = make_console()
+    mark = MARKS.get(state, "●")
+    console.print(Text(f"{mark} {head} {state}", style=f"bold {STYLES[state]}"))
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        if value:
+            table.add_row(f"  {name}", Text(clean(value)))
+    console.print(table)
+
+
+def _short(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

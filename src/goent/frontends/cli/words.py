@@ -1,0 +1,64 @@
+"""How are money, tokens, time and paths said to a person?"""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from goent.domain.types import Usage
+
+THOUSAND = 1000
+MINUTE = 60
+HOUR = 3600
+DAY = 86400
+BAR = 10
+
+
+def money(usd: float | None) -> str:
+    if usd is None:
+        return "unknown price"
+    return f"${usd:.4f}" if usd < 1 else f"${usd:,.2f}"
+
+
+def tokens(usage: Usage) -> str:
+    return f"{count(usage.total)} tokens" if usage.total else ""
+
+
+def count(number: int) -> str:
+    if number < 10 * THOUSAND:
+        return f"{number:,}"
+    if number < THOUSAND * THOUSAND:
+        return f"{number / THOUSAND:.0f}k"
+    return f"{number / THOUSAND / THOUSAND:.1f}M"
+
+
+def duration(seconds: float) -> str:
+    whole = int(seconds)
+    if whole < MINUTE:
+        return f"{whole}s"
+    if whole < HOUR:
+        return f"{whole // MINUTE}m{whole % MINUTE:02}s"
+    if whole < DAY:
+        return f"{whole // HOUR}h{whole % HOUR // MINUTE:02}m"
+    return f"{whole // DAY}d{whole % DAY // HOUR}h"
+
+
+def ago(timestamp: str) -> str:
+    """How long ago; the timestamp is the API's."""
+    then = datetime.fromisoformat(timestamp)
+    return duration(max(0.0, (datetime.now(UTC) - then).total_seconds()))
+
+
+def bar(percent: int) -> str:
+    full = round(percent / 100 * BAR)
+    return f"{'█' * full}{'░' * (BAR - full)} {percent}%"
+
+
+def lines_changed(added: int | None, removed: int | None) -> str:
+    if added is None or removed is None:
+        return "changed"
+    return f"+{added} -{removed}"
+
+
+def near(path: str, base: str | Path) -> str:
+    """The path as seen from there, if it lies below."""
+    here = Path(base)
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path

@@ -1,0 +1,115 @@
+"""The daemon's own protocol, for the command line: JSON-RPC, one method per operation.
+
+Besides the operations there are `daemon_status`, `daemon_stop` and `watch`, which sends every
+event of some workers as a notification `event`, from a cursor on, until the connection closes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+from anyio.abc import ByteReceiveStream, ByteStream
+from msgspec import Raw
+
+from goent.core.feed import Feed
+from goent.core.operations import Caller, Operations
+from goent.domain.api import DaemonInfo
+from goent.domain.errors import GoentError
+from goent.rpc import MethodNotFound, Peer, RpcError, decode_params
+
+INVALID_PARAMS = -32602
+PAGE = 500
+
+
+class Stop(Protocol):
+    """Ends the daemon; says whether it does."""
+
+    def __call__(self, *, if_idle: bool) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlRoom:
+    """What a control connection can reach."""
+
+    operations: Operations
+    feed: Feed
+    info: Callable[[], DaemonInfo]
+    stop: Stop
+
+
+class StopParams(msgspec.Struct, frozen=True):
+    """`if_idle`: only if no turn is under way."""
+
+    if_idle: bool = False
+
+
+class WatchParams(msgspec.Struct, frozen=True):
+    """Which workers' events, and from which cursor on; no names means all."""
+
+    worker_ids: tuple[str, ...] = ()
+    after: int = 0
+
+
+class _Control:
+    def __init__(self, room: ControlRoom, caller: Caller) -> None:
+        self._room = room
+        self._caller = caller
+        self.peer: Peer | None = None
+
+    async def request(self, method: str, params: Raw) -> object:
+        if method == "daemon_status":
+            return self._room.info()
+        if method == "daemon_stop":
+            asked = decode_params(params, StopParams)
+            return {"stopping": self._room.stop(if_idle=asked.if_idle)}
+        if method == "watch":
+            return await self._watch(decode_params(params, WatchParams))
+        operation = self._room.operations.table.get(method)
+        if operation is None:
+            raise MethodNotFound(method)
+        try:
+            return await operation.call(msgspec.json.decode(params), self._caller)
+        except GoentError as error:
+            data = {"kind": type(error).__name__, "exit_code": error.exit_code}
+            raise RpcError(INVALID_PARAMS, str(error), data) from error
+
+    async def notification(self, method: str, params: Raw) -> None:
+        pass
+
+    async def _watch(self, asked: WatchParams) -> object:
+        assert self.peer, "the handler is given its peer before it runs"
+        after = asked.after
+        while True:
+            page = await self._room.feed.events(after=after, limit=PAGE)
+            for envelope in page:
+                if not asked.worker_ids or envelope.worker in asked.worker_ids:
+                    await self.peer.notify("event", envelope)
+            after = page[-1].seq if page else after
+            if len(page) < PAGE:
+                await self._room.feed.news(after)
+
+
+async def serve_control(
+    stream: ByteStream, already_read: bytes, room: ControlRoom, caller: Caller
+) -> None:
+    handler = _Control(room, caller)
+    handler.peer = Peer(Reread(already_read, stream), stream, handler)
+    await handler.peer.run()
+
+
+class Reread(ByteReceiveStream):
+    """A stream whose first bytes were already read with the hello."""
+
+    def __init__(self, first: bytes, stream: ByteReceiveStream) -> None:
+        self._first = first
+        self._stream = stream
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        if self._first:
+            piece, self._first = self._first[:max_bytes], self._first[max_bytes:]
+            return piece
+        return await self._stream.receive(max_bytes)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

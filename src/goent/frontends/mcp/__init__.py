@@ -1,0 +1,1 @@
+"""The tools that a lead agent sees, over the Model Context Protocol."""

@@ -1,0 +1,1 @@
+"""Where the model calls of workers pass through: seen, attributed, metered."""

@@ -1,0 +1,114 @@
+"""How does an answer get back to the worker: byte for byte, and counted before it ends?
+
+The worker's program ends its turn with the last bytes, and whoever waits for the turn then reads
+the figures. So the call is reported first.
+"""
+
+import anyio
+
+from goent.domain.errors import ProviderRefused, ProviderTimeout, WorkerError
+from goent.gateway import http
+from goent.gateway.calls import Call
+from goent.gateway.http import Headers, Receive, Send
+from goent.llm.errors import error_event, error_text
+from goent.upstream.forward import Answer, ModelCall, Upstream
+
+MOST_ERROR = 1024 * 1024  # bytes of an error
+FIRST_NOT_OK = 300
+CUT_OFF = "cut off before the answer's end: the worker hung up, or go-ent ended"
+UNFINISHED = "the provider's stream ended without a finish reason"
+
+
+class Exchange:
+    """One call on its way out and back."""
+
+    def __init__(self, call: Call, upstream: Upstream, send: Send) -> None:
+        self._call = call
+        self._upstream = upstream
+        self._send = send
+        self._started = False
+
+    async def run(self, order: ModelCall, receive: Receive) -> None:
+        """Ends when the answer has been passed on, or when the client is gone."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._watch, receive)
+            await self._forward(order)
+            tasks.cancel_scope.cancel()
+
+    async def _watch(self, receive: Receive) -> None:
+        await http.hung_up(receive)
+        self._call.scope.cancel()
+
+    async def _forward(self, order: ModelCall) -> None:
+        try:
+            async with self._upstream.send(order) as answer:
+                self._call.answered(answer.status, stream=answer.is_stream)
+                await self._pass_on(answer, order)
+        except WorkerError as error:
+            await self._fail(error)
+        finally:
+            await self._call.report(CUT_OFF)
+
+    async def _fail(self, error: WorkerError) -> None:
+        if self._started:
+            # To return without an end closes the connection, as the provider did with ours.
+            await self._call.report(str(error))
+            return
+        status = 502
+        if isinstance(error, ProviderTimeout):
+            status = 504
+        elif isinstance(error, ProviderRefused):
+            status = 400  # trying again would not help, and OpenCode tries again at 5xx
+        self._call.status = status
+        await self._call.report(str(error))
+        await http.refuse(self._send, self._call.asked.dialect, status, f"go-ent: {error}")
+
+    async def _pass_on(self, answer: Answer, order: ModelCall) -> None:
+        if answer.status >= FIRST_NOT_OK:
+            await self._pass_error(answer, order)
+        elif answer.is_stream:
+            await self._pass_stream(answer)
+        else:
+            await self._pass_plain(answer)
+
+    async def _start(self, answer: Answer) -> None:
+        self._started = True
+        await http.start(self._send, answer.status, answer.headers)
+
+    async def _pass_stream(self, answer: Answer) -> None:
+        await self._start(answer)
+        async for piece in answer.pieces:
+            self._call.feed(piece)
+            if self._call.ended:
+                await self._call.report("" if self._call.finished else UNFINISHED)
+            await http.go_on(self._send, piece)
+        await self._call.report("" if self._call.finished else UNFINISHED)
+        # OpenCode answers a stream without a finish reason by calling again, without limit.
+        dialect = self._call.asked.dialect
+        remark = b"" if self._call.finished else error_event(dialect, f"go-ent: {UNFINISHED}")
+        await http.finish(self._send, remark)
+
+    async def _pass_plain(self, answer: Answer) -> None:
+        await self._start(answer)
+        held = b""
+        async for piece in answer.pieces:
+            self._call.feed(piece)
+            if held:
+                await http.go_on(self._send, held)
+            held = piece
+        await self._call.report()
+        await http.finish(self._send, held)
+
+    async def _pass_error(self, answer: Answer, order: ModelCall) -> None:
+        body = bytearray()
+        async for piece in answer.pieces:
+            body += piece[: MOST_ERROR - len(body)]
+        # Providers have been seen to quote the key that they refuse.
+        shown = bytes(body).replace(order.key.reveal().strip().encode(), b"[redacted]")
+        await self._call.report(error_text(shown))
+        self._started = True
+        await http.reply(self._send, answer.status, _without_length(answer.headers), shown)
+
+
+def _without_length(headers: Headers) -> Headers:
+    return tuple((name, value) for name, value in headers if name != b"content-length")

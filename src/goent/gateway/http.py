@@ -1,0 +1,121 @@
+"""What does a request to the gateway look like, and how is it answered? ASGI, and no framework."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Self
+from urllib.parse import unquote
+
+import msgspec
+from msgspec import Struct
+
+from goent.domain.types import Dialect, Value
+from goent.llm.errors import error_body
+
+Scope = Mapping[str, object]
+Message = Mapping[str, object]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Headers = tuple[tuple[bytes, bytes], ...]
+
+JSON: Headers = ((b"content-type", b"application/json"),)
+SSE: Headers = ((b"content-type", b"text/event-stream; charset=utf-8"),)
+MOST_BODY = 256 * 1024 * 1024
+
+
+class Refused(Exception):
+    """The request goes no further; answered in the shape of its dialect."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class HungUp(Exception):
+    """The client left before it had said what it wants."""
+
+
+class _Scope(Struct):
+    method: str
+    raw_path: bytes
+    query_string: bytes
+    headers: Headers
+
+
+class _Received(Struct):
+    type: str
+    body: bytes = b""
+    more_body: bool = False
+
+
+class Request(Value, frozen=True, kw_only=True):
+    """`/<backend>/<rest>`, with the headers by lower-case name."""
+
+    method: str
+    backend: str
+    rest: str
+    query: str
+    headers: Headers
+
+    @classmethod
+    def parse(cls, scope: Scope) -> Self:
+        raw = msgspec.convert(scope, _Scope)
+        backend, _, rest = raw.raw_path.decode("ascii", "replace").lstrip("/").partition("/")
+        return cls(
+            method=raw.method,
+            backend=unquote(backend),
+            rest=rest,
+            query=raw.query_string.decode("ascii", "replace"),
+            headers=raw.headers,
+        )
+
+    @property
+    def dialect(self) -> Dialect:
+        return "anthropic" if self.rest.startswith("messages") else "openai"
+
+    @property
+    def token(self) -> str:
+        return self.header(b"authorization").removeprefix("Bearer ") or self.header(b"x-api-key")
+
+    def header(self, wanted: bytes) -> str:
+        return next((v.decode("latin-1") for name, v in self.headers if name == wanted), "")
+
+
+async def read_body(receive: Receive) -> bytes:
+    """The request's body, whole."""
+    body = bytearray()
+    more = True
+    while more:
+        message = msgspec.convert(await receive(), _Received)
+        if message.type == "http.disconnect":
+            raise HungUp
+        body += message.body
+        more = message.more_body
+        if len(body) > MOST_BODY:
+            raise Refused(413, f"a request may have {MOST_BODY} bytes")
+    return bytes(body)
+
+
+async def hung_up(receive: Receive) -> None:
+    """Return when the client has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def start(send: Send, status: int, headers: Headers) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+
+
+async def go_on(send: Send, body: bytes) -> None:
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def finish(send: Send, body: bytes = b"") -> None:
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+async def reply(send: Send, status: int, headers: Headers, body: bytes) -> None:
+    await start(send, status, (*headers, (b"content-length", b"%d" % len(body))))
+    await finish(send, body)
+
+
+async def refuse(send: Send, dialect: Dialect, status: int, message: str) -> None:
+    await reply(send, status, JSON, error_body(dialect, status, message))

@@ -1,0 +1,65 @@
+"""Whose call is it? A token stands for a worker process, a session for a worker in it."""
+
+import secrets
+from hmac import compare_digest
+from typing import NamedTuple
+
+
+class Owner(NamedTuple):
+    """Who pays for a call; `warm` calls are nobody's and are answered by the gateway itself."""
+
+    worker: str
+    warm: bool = False
+
+
+class Pass:
+    """What is known about the process that holds one token."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, Owner] = {}
+        self._last: Owner | None = None
+
+    def bind(self, session: str, owner: Owner) -> None:
+        self.sessions[session] = owner
+        if not owner.warm:
+            self._last = owner
+
+    def owner(self, *, session: str, parent: str) -> Owner | None:
+        """The parent's owner pays for a child session.
+
+        A session that nobody announced is paid by the worker that was bound last: the process
+        works for somebody, and that one is the likeliest. None if there never was one.
+        """
+        return self.sessions.get(parent) or self.sessions.get(session) or self._last
+
+
+class Passes:
+    """The tokens that are good now."""
+
+    def __init__(self) -> None:
+        self._passes: dict[str, Pass] = {}
+
+    def issue(self) -> str:
+        token = f"goent_{secrets.token_urlsafe(32)}"
+        self._passes[token] = Pass()
+        return token
+
+    def revoke(self, token: str) -> None:
+        self._passes.pop(token, None)
+
+    def bind(self, *, token: str, session: str, worker: str | None) -> None:
+        """Without effect if the token was revoked: its calls are turned away anyhow."""
+        if found := self._passes.get(token):
+            found.bind(session, Owner("", warm=True) if worker is None else Owner(worker))
+
+    def unbind(self, session: str) -> None:
+        for each in self._passes.values():
+            each.sessions.pop(session, None)
+
+    def find(self, presented: str) -> Pass | None:
+        """The pass of a token, compared in constant time with every one that is good."""
+        found = None
+        for token, each in self._passes.items():
+            if compare_digest(token.encode(), presented.encode()):
+                found = each
+        return found

@@ -1,0 +1,118 @@
+"""Where do workers' model calls come in? A loopback HTTP server that lives in the daemon."""
+
+import socket
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from urllib.parse import quote
+
+import anyio
+import uvicorn
+
+from goent.domain.settings import Backend
+from goent.gateway.calls import OnCall
+from goent.gateway.passes import Passes
+from goent.gateway.relay import WARM_BACKEND, Relay, Wiring
+from goent.upstream.forward import Timeouts, Upstream
+
+__all__ = ["WARM_BACKEND", "Gateway"]
+
+GRACE_S = 2
+KEEP_ALIVE_S = 600  # a client that reuses a connection which is just being closed sees an error
+
+
+class Gateway:
+    """The ports `Gate` and `Meter`, over a server on 127.0.0.1."""
+
+    def __init__(self, relay: Relay, passes: Passes, port: int) -> None:
+        self.port = port
+        self._relay = relay
+        self._passes = passes
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        *,
+        backends: Callable[[], Mapping[str, Backend]],
+        environ: Callable[[], Mapping[str, str]],
+        on_call: OnCall,
+        timeouts: Timeouts = Timeouts(),  # noqa: B008 (frozen)
+    ) -> "AsyncGenerator[Gateway]":
+        """Listening on entry. On leaving, calls under way are cut off and reported."""
+        wiring = Wiring(backends=backends, environ=environ, on_call=on_call)
+        passes = Passes()
+        with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
+            port = int(listener.getsockname()[1])
+            async with Upstream.open(timeouts) as upstream, anyio.create_task_group() as tasks:
+                relay = Relay(wiring, passes, upstream, port)
+                server = _Server(relay)
+                tasks.start_soon(server.serve_on, listener)
+                try:
+                    yield cls(relay, passes, port)
+                finally:
+                    relay.calls.cancel_all()
+                    server.stop()
+
+    def base_url(self, backend: str) -> str:
+        """The address that stands in for the backend's own `base_url`."""
+        return f"http://127.0.0.1:{self.port}/{quote(backend, safe='')}"
+
+    def issue_token(self) -> str:
+        """A key for one worker process, good for this gateway alone."""
+        return self._passes.issue()
+
+    def revoke_token(self, token: str) -> None:
+        self._passes.revoke(token)
+
+    def bind(self, *, token: str, session: str, worker: str | None) -> None:
+        """Calls of the session are the worker's; with None the gateway answers them itself.
+
+        Where the session's name is not known ahead (`opencode run`), any name will do: sessions
+        that nobody announced belong to the worker that was bound last.
+        """
+        self._passes.bind(token=token, session=session, worker=worker)
+
+    def unbind(self, session: str) -> None:
+        self._passes.unbind(session)
+
+    async def settle(self, worker: str) -> None:
+        """Return when the worker's calls have been counted; bounded."""
+        await self._relay.calls.settle(worker)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn as a guest: signals stay with the daemon, and no clock ticks ten times a second."""
+
+    def __init__(self, relay: Relay) -> None:
+        super().__init__(
+            uvicorn.Config(
+                relay,
+                http="h11",
+                ws="none",
+                lifespan="off",
+                interface="asgi3",
+                log_config=None,
+                access_log=False,
+                date_header=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=GRACE_S,
+            )
+        )
+        self._stopped = anyio.Event()
+
+    async def serve_on(self, listener: socket.socket) -> None:
+        with anyio.CancelScope(shield=True):  # `stop` ends it, so that connections are closed
+            await self.serve([listener])
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._stopped.set()
+
+    async def main_loop(self) -> None:
+        await self._stopped.wait()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield

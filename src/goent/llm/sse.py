@@ -1,0 +1,75 @@
+"""Where does one server-sent event end and the next begin, whatever pieces the bytes come in?"""
+
+from typing import NamedTuple
+
+LIMIT = 8 * 1024 * 1024  # bytes of a line, and of an event's data
+
+
+class SseEvent(NamedTuple):
+    """One event: its name, if it has one, and its data lines joined."""
+
+    event: bytes
+    data: bytes
+
+
+class SseSplitter:
+    """Fed with bytes, gives whole events. Lines end in LF or CRLF; comments are passed over.
+
+    An event beyond the limit is dropped and counted, and the stream goes on.
+    """
+
+    def __init__(self, *, limit: int = LIMIT) -> None:
+        self.dropped = 0
+        self._limit = limit
+        self._line: list[bytes] = []  # pieces of the line whose end has not come yet
+        self._length = 0  # of that line, pieces that were not kept included
+        self._event = b""
+        self._data: list[bytes] = []
+        self._size = 0  # of the data
+
+    def feed(self, piece: bytes) -> list[SseEvent]:
+        """The events that this piece completes."""
+        first, *others = piece.split(b"\n")
+        self._keep(first)
+        events: list[SseEvent] = []
+        for following in others:
+            self._end_line(events)
+            self._keep(following)
+        return events
+
+    def close(self) -> list[SseEvent]:
+        """The event that the end of the stream left without its empty line, if there is one."""
+        return self.feed(b"\n\n")
+
+    def _keep(self, piece: bytes) -> None:
+        self._length += len(piece)
+        if piece and self._length <= self._limit:
+            self._line.append(piece)
+
+    def _end_line(self, events: list[SseEvent]) -> None:
+        if self._length > self._limit:
+            self._size = self._limit + 1
+        elif line := b"".join(self._line).removesuffix(b"\r"):
+            self._take(line)
+        else:
+            self._end_event(events)
+        self._line.clear()
+        self._length = 0
+
+    def _take(self, line: bytes) -> None:
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            self._size += len(value)
+            if self._size <= self._limit:
+                self._data.append(value)
+        elif field == b"event":
+            self._event = value
+
+    def _end_event(self, events: list[SseEvent]) -> None:
+        if self._size > self._limit:
+            self.dropped += 1
+        elif self._data:
+            events.append(SseEvent(self._event, b"\n".join(self._data)))
+        self._event, self._size = b"", 0
+        self._data.clear()

@@ -1,0 +1,1 @@
+"""Pure decisions: no file, no socket, no clock."""

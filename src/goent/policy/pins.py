@@ -1,0 +1,96 @@
+"""Which provider gets the task while there is no router: the pin, or the configured default."""
+
+from collections.abc import Sequence
+
+from goent.domain.errors import NoRoute
+from goent.domain.settings import Settings
+from goent.domain.types import Method, Pin, Provider, Route
+
+
+def choose(pin: Pin, settings: Settings, methods: Sequence[Method]) -> Route:
+    """A pin is obeyed or refused with the reason; it is never bent."""
+    provider, reason = _provider(pin, settings)
+    method = pin.method or provider.method
+    if method not in methods:
+        offered = ", ".join(methods)
+        raise NoRoute(f"method {method!r} is not available in this version; one of: {offered}")
+    return Route(provider=provider, method=method, reason=reason)
+
+
+def _provider(pin: Pin, settings: Settings) -> tuple[Provider, str]:
+    backend, model = _split(pin, settings)
+    if backend is None and model is None:
+        return _default(settings), "the configured default"
+    if backend is None:
+        return _by_model(model or "", settings), "asked for"
+    return _by_backend(backend, model, settings), "asked for"
+
+
+def _by_backend(name: str, model: str | None, settings: Settings) -> Provider:
+    named = next((p for p in settings.providers if p.name == name), None)
+    if named and model in (None, named.model):
+        return named
+    # A short name with another model: the name's backend serves it, or refuses.
+    backend = named.backend if named else name
+    if model is None:
+        return _only_model(backend, settings)
+    fitting = (p for p in settings.providers if (p.backend, p.model) == (backend, model))
+    known = next(fitting, None)
+    if not known and backend not in settings.backends:
+        raise NoRoute(_unknown_provider(name, settings))
+    return known or Provider(name=f"{backend}/{model}", backend=backend, model=model)
+
+
+def _split(pin: Pin, settings: Settings) -> tuple[str | None, str | None]:
+    """`model: moonshot/glm-4` names its backend, unless the model's own name has a slash."""
+    if pin.model and "/" in pin.model:
+        head, _, tail = pin.model.partition("/")
+        if pin.provider in (None, head) and head in settings.backends:
+            return head, tail
+    return pin.provider, pin.model
+
+
+def _default(settings: Settings) -> Provider:
+    name = settings.default_provider
+    found = next((p for p in settings.providers if p.name == name), None)
+    if found:
+        return found
+    if not settings.providers:
+        raise NoRoute(
+            "no provider is configured: run `go-ent init` and edit .goent/providers.yaml, set a "
+            "key such as ANTHROPIC_API_KEY, or log in with `opencode auth login`"
+        )
+    raise NoRoute(
+        "no provider was named and none is the default: pass `provider` "
+        f"({_names(settings)}) or set default_provider in .goent/config.yaml"
+    )
+
+
+def _by_model(model: str, settings: Settings) -> Provider:
+    fitting = [p for p in settings.providers if model in (p.model, p.name)]
+    if not fitting:
+        raise NoRoute(f"no provider offers model {model!r}; there are: {_names(settings)}")
+    if len({p.backend for p in fitting}) > 1:
+        names = ", ".join(p.name for p in fitting)
+        raise NoRoute(f"model {model!r} is offered by {names}: pass `provider` as well")
+    return fitting[0]
+
+
+def _only_model(backend: str, settings: Settings) -> Provider:
+    models = {p.model: p for p in settings.providers if p.backend == backend}
+    if not models:
+        raise NoRoute(_unknown_provider(backend, settings))
+    default = next((p for p in models.values() if p.name == settings.default_provider), None)
+    if len(models) > 1 and not default:
+        raise NoRoute(
+            f"provider {backend!r} has several models: pass `model` ({', '.join(models)})"
+        )
+    return default or next(iter(models.values()))
+
+
+def _unknown_provider(name: str, settings: Settings) -> str:
+    return f"unknown provider {name!r}; there are: {_names(settings)}"
+
+
+def _names(settings: Settings) -> str:
+    return ", ".join(p.name for p in settings.providers) or "none"

@@ -1,0 +1,96 @@
+"""Whose is this process?
+
+A process we start carries `GOENT_PROC=<owner>/<n>` in its environment, and whatever it starts
+inherits that, also what moved to a session of its own. The owner names a go-ent by pid and start
+time, so that any other go-ent can tell whether it still lives. A go-ent that is itself somebody's
+marked process puts its own mark behind the inherited one, separated by a space: whoever brings
+the outer one down finds the inner ones too.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import count
+
+from goent.proc import table
+
+MARK = "GOENT_PROC"
+POLL = 0.05
+_numbers = count(1)
+
+
+def new_owner(key: str) -> str:
+    """The name under which this go-ent marks its processes; `key` says for which project."""
+    pid = os.getpid()
+    return f"{key}.{pid}.{table.started(pid)}"
+
+
+def new_mark(owner: str) -> str:
+    """A mark that no other process of this owner has."""
+    return f"{owner}/{next(_numbers)}"
+
+
+def marked_environment(env: Mapping[str, str], mark: str) -> dict[str, str]:
+    """The environment of a process of ours, behind the mark that we carry ourselves."""
+    inherited = os.environ.get(MARK)
+    return {**env, MARK: f"{inherited} {mark}" if inherited else mark}
+
+
+def without_marks(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment for what is meant to outlive its starter: a daemon."""
+    return {name: value for name, value in env.items() if name != MARK}
+
+
+def marked(prefix: str) -> Iterator[int]:
+    """Living processes that carry the mark, or any mark of that owner. Never ourselves."""
+    for pid, marks in _marks():
+        if any(mark == prefix or mark.startswith(f"{prefix}/") for mark in marks):
+            yield pid
+
+
+def sweep_dead_owners(key: str | None = None, *, grace: float = 2.0) -> list[int]:
+    """End what dead go-ents left behind, of one project or of all; tells whom it ended."""
+    ended: set[int] = set()
+    for ask in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + grace
+        told: set[int] = set()
+        while orphans := set(_orphans(key)):
+            for pid in orphans - told:
+                send(pid, ask)
+            ended |= orphans
+            # A killed process may have forked before it died: its child is told next round.
+            told = orphans if ask is signal.SIGTERM else set()
+            if time.monotonic() > deadline:
+                break
+            time.sleep(POLL)
+    return sorted(ended)
+
+
+def send(pid: int, ask: signal.Signals) -> None:
+    """Signal one process; one that is gone, or not ours, is no trouble."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, ask)
+
+
+def _orphans(key: str | None) -> Iterator[int]:
+    for pid, marks in _marks():
+        owners = [mark.rpartition("/")[0] for mark in marks]
+        if any(_is_dead(owner, key) for owner in owners) and table.in_our_namespace(pid):
+            yield pid
+
+
+def _is_dead(owner: str, key: str | None) -> bool:
+    project, pid, started = ("", *owner.rsplit(".", 2))[-3:]
+    if not pid.isdecimal() or (key is not None and project != key):
+        return False
+    return table.started(int(pid)) != started
+
+
+def _marks() -> Iterator[tuple[int, list[str]]]:
+    needle = f"{MARK}="
+    for pid, environ in table.environments(needle):
+        value = next((entry for entry in environ if entry.startswith(needle)), "")
+        if value and pid != os.getpid():
+            yield pid, value.removeprefix(needle).split(" ")

@@ -1,0 +1,127 @@
+"""Where does a project begin, and where do its socket, its state and its settings live?
+
+Standard library only: the launcher must start in well under 100 ms and imports this.
+"""
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+SOCKET_ROOM = 100  # bytes; a Unix socket's path may have 104 on macOS, 108 on Linux
+READABLE = 24  # characters of the folder's name that a key keeps
+PRIVATE = 0o700
+
+
+class UnsafeFolder(OSError):
+    """A folder that others could have prepared for us; the message says what to do."""
+
+
+def find_project(cwd: Path) -> Path:
+    """The nearest folder with `.goent/`, else the top level of the git checkout, else `cwd`."""
+    here = cwd.resolve()
+    above = (here, *here.parents)
+    for marker in (".goent", ".git"):
+        for folder in above:
+            if _is_ours(folder / marker, here):
+                return folder
+    return here
+
+
+def project_key(project: Path) -> str:
+    """A name for the project that is stable, readable and fit for a file: `myrepo-1a2b3c4d5e6f`."""
+    real = project.resolve()
+    digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:12]
+    readable = re.sub(r"[^A-Za-z0-9_]+", "-", real.name)[:READABLE].strip("-")
+    return f"{readable}-{digest}" if readable else digest
+
+
+def runtime_dir(key: str, environ: Mapping[str, str]) -> Path:
+    """The project's folder for its socket `sock`, made for us alone."""
+    for base in _runtime_bases(environ):
+        for name in (key, key.rpartition("-")[2]):
+            folder = base / name
+            if len(os.fsencode(folder / "sock")) <= SOCKET_ROOM:
+                _make_private(base)
+                _make_private(folder)
+                return folder
+    raise UnsafeFolder(f"no folder for {key!r} has a path short enough for a socket")
+
+
+def state_dir(environ: Mapping[str, str]) -> Path:
+    """Journals, ledger and logs: `$XDG_STATE_HOME/go-ent`."""
+    return _made(_xdg(environ, "XDG_STATE_HOME", ".local/state") / "go-ent")
+
+
+def config_dir(environ: Mapping[str, str]) -> Path:
+    """The user's own settings: `$XDG_CONFIG_HOME/go-ent`. Not created."""
+    return _xdg(environ, "XDG_CONFIG_HOME", ".config") / "go-ent"
+
+
+def log_path(key: str, environ: Mapping[str, str]) -> Path:
+    """The log of the project's daemon; its folder exists afterwards."""
+    return _made(state_dir(environ) / "projects" / key) / "daemon.log"
+
+
+def home_dir(environ: Mapping[str, str]) -> Path:
+    """The user's home, as the environment tells it."""
+    return Path(environ.get("HOME") or os.path.expanduser("~"))  # noqa: PTH111 (Path.home would read another environment than the one given)
+
+
+def _is_ours(marker: Path, here: Path) -> bool:
+    # Anyone may create /tmp/.goent. It must not decide for a project of ours below /tmp.
+    try:
+        return marker.stat().st_uid in {os.geteuid(), here.stat().st_uid}
+    except OSError:
+        return False
+
+
+def _runtime_bases(environ: Mapping[str, str]) -> Iterator[Path]:
+    runtime = Path(environ.get("XDG_RUNTIME_DIR") or ".")
+    if runtime.is_absolute() and _is_usable(runtime):
+        yield runtime / "go-ent"
+    temporary = Path(environ.get("TMPDIR") or "/tmp")  # noqa: S108 (the folder below is checked)
+    for parent in (temporary, Path("/tmp")):  # noqa: S108 (the same)
+        if parent.is_absolute() and parent.is_dir():
+            yield parent / f"go-ent-{os.geteuid()}"
+
+
+def _is_usable(folder: Path) -> bool:
+    try:
+        info = folder.stat()
+    except OSError:
+        return False
+    owned = stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid()
+    return owned and os.access(folder, os.W_OK | os.X_OK)
+
+
+def _make_private(folder: Path) -> None:
+    with suppress(FileExistsError):
+        folder.mkdir(PRIVATE)
+    info = folder.lstat()
+    if not stat.S_ISDIR(info.st_mode):
+        raise UnsafeFolder(f"{str(folder)!r} must be a folder, not a link or a file; remove it")
+    if info.st_uid != os.geteuid():
+        raise UnsafeFolder(
+            f"{str(folder)!r} belongs to user {info.st_uid}, not to {os.geteuid()}; "
+            "remove it, or set XDG_RUNTIME_DIR to a folder of your own"
+        )
+    if info.st_mode & 0o022:
+        raise UnsafeFolder(
+            f"{str(folder)!r} can be written by others (mode {info.st_mode & 0o777:o}); "
+            f"run: chmod 700 {folder}"
+        )
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(PRIVATE, parents=True, exist_ok=True)
+    return folder
+
+
+def _xdg(environ: Mapping[str, str], name: str, default: str) -> Path:
+    # The XDG specification: a path that is not absolute is to be ignored.
+    given = environ.get(name, "")
+    return Path(given) if os.path.isabs(given) else home_dir(environ) / default  # noqa: PTH117 (cheaper than a Path)

@@ -1,0 +1,129 @@
+"""Where does a project's truth live? One SQLite file of events, appended to and never changed."""
+
+import sqlite3
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from goent.domain.events import AnyEvent, Envelope
+from goent.store.redact import Redactor
+from goent.store.sqlite import Schema
+from goent.store.thread import Store, open_store
+
+SCHEMA = Schema(
+    version=1,
+    statements=(
+        """CREATE TABLE events (
+            seq INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, worker TEXT NOT NULL,
+            type TEXT NOT NULL, body TEXT NOT NULL)""",
+        "CREATE INDEX events_of_worker ON events (worker, seq)",
+        "CREATE INDEX spawned ON events (seq, worker) WHERE type = 'WorkerSpawned'",
+        "CREATE INDEX closed ON events (worker) WHERE type = 'WorkerClosed'",
+    ),
+    probe="SELECT * FROM events ORDER BY seq DESC LIMIT 1",
+)
+WORKERS = """
+    SELECT worker FROM events AS born WHERE type = 'WorkerSpawned' AND (
+        seq IN (SELECT seq FROM events WHERE type = 'WorkerSpawned' ORDER BY seq DESC LIMIT ?)
+        OR NOT EXISTS (
+            SELECT 1 FROM events AS gone
+            WHERE gone.type = 'WorkerClosed' AND gone.worker = born.worker))
+    ORDER BY seq DESC"""
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(AnyEvent).decode
+
+Batch = Sequence[tuple[str, float, AnyEvent]]
+
+
+class SqliteJournal:
+    """The port `Journal` on SQLite. `warnings` tells what opening it had to mend."""
+
+    def __init__(self, store: Store, redactor: Redactor) -> None:
+        self.warnings = store.warnings
+        self._store = store
+        self._redactor = redactor
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, path: Path, *, secrets: Callable[[], Collection[str]] = tuple
+    ) -> "AsyncGenerator[SqliteJournal]":
+        """Open the file, or a new one if it is missing or damaged. `secrets` are the held keys."""
+        async with open_store(path, SCHEMA) as store:
+            yield cls(store, Redactor(secrets))
+
+    @property
+    def commits(self) -> int:
+        """How often the file was written: appends that wait together share a commit."""
+        return self._store.writer.commits
+
+    async def append(self, batch: Batch) -> list[Envelope]:
+        """Store (worker, at, event) in one commit; the stamped envelopes come back, redacted."""
+        if not batch:
+            return []
+        self._redactor.refresh()
+        return await self._store.writer.run(partial(_append, batch=batch, redactor=self._redactor))
+
+    async def read(
+        self, *, worker: str | None = None, after: int = 0, limit: int = 1000
+    ) -> list[Envelope]:
+        """Envelopes with `seq > after`, in order; events of a newer go-ent are passed over."""
+        return await self._store.reader.run(partial(_read, worker=worker, after=after, limit=limit))
+
+    async def workers(self, *, limit: int = 200) -> list[str]:
+        """The newest workers' ids, newest first, and every one that is not closed."""
+        rows = await self._store.reader.run(lambda sql: sql.execute(WORKERS, (limit,)).fetchall())
+        return list(dict.fromkeys(str(worker) for (worker,) in rows))
+
+
+def _append(sql: sqlite3.Connection, *, batch: Batch, redactor: Redactor) -> list[Envelope]:
+    # The lock is ours, so the numbers are ours to give; AUTOINCREMENT never reuses one.
+    last = sql.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+    envelopes: list[Envelope] = []
+    rows: list[tuple[int, float, str, str, str]] = []
+    for seq, (worker, at, event) in enumerate(batch, start=(last[0] if last else 0) + 1):
+        body, shown = _without_keys(event, redactor)
+        envelopes.append(Envelope(seq=seq, at=at, worker=worker, event=shown))
+        rows.append((seq, at, worker, type(event).__name__, body.decode()))
+    sql.executemany("INSERT INTO events (seq, at, worker, type, body) VALUES (?, ?, ?, ?, ?)", rows)
+    return envelopes
+
+
+def _without_keys(event: AnyEvent, redactor: Redactor) -> tuple[bytes, AnyEvent]:
+    body = _encode(event)
+    redacted = redactor.redact(body)
+    if redacted is body:
+        return body, event
+    try:
+        return redacted, _decode(redacted)
+    except msgspec.ValidationError:  # a "key" that is one of our own words, such as a state
+        return body, event
+
+
+def _read(sql: sqlite3.Connection, *, worker: str | None, after: int, limit: int) -> list[Envelope]:
+    rows = sql.execute(
+        "SELECT seq, at, worker, body FROM events WHERE seq > ? ORDER BY seq"
+        if worker is None
+        else "SELECT seq, at, worker, body FROM events WHERE seq > ? AND worker = ? ORDER BY seq",
+        (after,) if worker is None else (after, worker),
+    )
+    found: list[Envelope] = []
+    if limit > 0:
+        for envelope in _known(rows):
+            found.append(envelope)
+            if len(found) == limit:
+                break
+    return found
+
+
+def _known(rows: sqlite3.Cursor) -> Iterator[Envelope]:
+    for seq, at, worker, body in rows:
+        try:
+            event = _decode(body)
+        except msgspec.DecodeError:  # a newer go-ent wrote it
+            continue
+        yield Envelope(seq=seq, at=at, worker=worker, event=event)

@@ -1,0 +1,42 @@
+"""Fakes that sit at the seams, shipped for go-ent's own tests, its demo and yours."""
+
+from goent.testing.calls import Call
+from goent.testing.conversation import Conversation, Message, ToolCall
+from goent.testing.hermetic import hermetic_env, opencode_config
+from goent.testing.script import (
+    Case,
+    Fault,
+    Script,
+    ScriptedProvider,
+    Step,
+    anthropic,
+    call,
+    case,
+    fail,
+    load_script,
+    openai,
+    say,
+)
+from goent.testing.server import ScriptedModels
+
+__all__ = [
+    "Call",
+    "Case",
+    "Conversation",
+    "Fault",
+    "Message",
+    "Script",
+    "ScriptedModels",
+    "ScriptedProvider",
+    "Step",
+    "ToolCall",
+    "anthropic",
+    "call",
+    "case",
+    "fail",
+    "hermetic_env",
+    "load_script",
+    "openai",
+    "opencode_config",
+    "say",
+]

@@ -1,0 +1,120 @@
+"""A driver that does what it is told: the port `Driver` without a program behind it.
+
+A turn is a list of moves: an event is emitted, an exception is raised, a `Pause` waits until the
+test lets it go on (or the turn is cancelled), a question waits for its answer.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+
+from goent.domain.errors import PermissionDenied
+from goent.domain.events import DriverEvent, PermissionAsked, TextDelta
+from goent.domain.ports import Emit, StopReason, WorkerSpec
+from goent.domain.types import Answer, PermissionOption, Prompt
+
+
+class Pause:
+    """A place in a turn where it waits for the test; `reached` tells that it is there."""
+
+    def __init__(self, *, deaf: bool = False) -> None:
+        self.deaf = deaf
+        self.reached = anyio.Event()
+        self.go_on = anyio.Event()
+
+
+Move = DriverEvent | Exception | Pause
+Turns = Callable[[Prompt], Sequence[Move]]
+
+
+def question(name: str, tool: str = "bash", detail: str = "make test") -> PermissionAsked:
+    """A permission question with the usual three answers."""
+    options = (
+        PermissionOption(id="allow_once", label="Allow once"),
+        PermissionOption(id="allow_always", label="Always allow"),
+        PermissionOption(id="reject", label="Reject"),
+    )
+    return PermissionAsked(id=name, tool=tool, detail=detail, options=options)
+
+
+class ScriptedDriver:
+    """Runs every worker by the same script; `open_error` makes the start fail."""
+
+    def __init__(self, turns: Turns, *, open_error: Exception | None = None) -> None:
+        self._turns = turns
+        self._open_error = open_error
+        self.opened: list[WorkerSpec] = []
+        self.closed: list[str] = []
+        self.prompts: list[tuple[str, str]] = []
+        self.ready = anyio.Event()
+        self.ready.set()
+
+    @asynccontextmanager
+    async def open(self, spec: WorkerSpec) -> "AsyncGenerator[ScriptedSession]":
+        await self.ready.wait()
+        if self._open_error:
+            raise self._open_error
+        self.opened.append(spec)
+        try:
+            yield ScriptedSession(self, spec, self._turns)
+        finally:
+            self.closed.append(spec.id)
+
+
+class ScriptedSession:
+    """One worker's conversation with nobody."""
+
+    def __init__(self, driver: ScriptedDriver, spec: WorkerSpec, turns: Turns) -> None:
+        self._driver = driver
+        self._spec = spec
+        self._turns = turns
+        self._cancelled = anyio.Event()
+        self._answers: dict[str, Answer] = {}
+        self._answered = anyio.Event()
+
+    async def prompt(self, prompt: Prompt, emit: Emit) -> StopReason:
+        self._driver.prompts.append((self._spec.id, prompt.text))
+        self._cancelled = anyio.Event()
+        for move in self._turns(prompt):
+            if isinstance(move, Exception):
+                raise move
+            if isinstance(move, Pause):
+                move.reached.set()
+                await self._first_of(move.go_on, self._cancelled, deaf=move.deaf)
+            else:
+                await emit(move)
+            if isinstance(move, PermissionAsked):
+                await self._await_answer(move)
+            if self._cancelled.is_set():
+                return "cancelled"
+        return "end"
+
+    async def _await_answer(self, asked: PermissionAsked) -> None:
+        while asked.id not in self._answers and not self._cancelled.is_set():
+            await self._first_of(self._answered, self._cancelled)
+        if self._answers.get(asked.id) == "reject":
+            raise PermissionDenied(f"{asked.tool} was refused: {asked.detail}")
+
+    async def _first_of(self, one: anyio.Event, other: anyio.Event, *, deaf: bool = False) -> None:
+        async def wait(event: anyio.Event) -> None:
+            await event.wait()
+            group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait, one)
+            if not deaf:
+                group.start_soon(wait, other)
+
+    async def cancel(self) -> None:
+        self._cancelled.set()
+
+    async def answer(self, permission_id: str, option: Answer) -> None:
+        self._answers[permission_id] = option
+        self._answered.set()
+        self._answered = anyio.Event()
+
+
+def say(text: str, message: str = "m1") -> TextDelta:
+    """The worker speaks."""
+    return TextDelta(text=text, message=message)

@@ -1,0 +1,187 @@
+"""What do the scripted models say? The script, as values or as a YAML file.
+
+A case is chosen by the last user message, a step by how far the conversation has come
+since then. Nothing is remembered between requests (except how often a fault has struck),
+so any number of workers may talk to one script at once.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+import msgspec
+import yaml
+from msgspec import Meta
+
+from goent.domain.errors import ConfigError
+from goent.domain.types import Dialect, Usage, Value
+
+FaultKind = Literal["status", "hang", "cut", "eof", "error", "malformed", "garbage", "mislabeled"]
+Stop = Literal["stop", "tool_calls", "length", "content_filter"]
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(ge=0)]
+
+SMALL = Usage(input=100, output=20)
+
+
+class Fault(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What goes wrong instead of, or in the middle of, a step's answer.
+
+    status      an HTTP error in the vendor's shape
+    hang        silence until the client goes
+    cut         the socket is reset
+    eof         a clean end without a finish reason
+    error       the vendor's error inside a stream that began well
+    malformed   broken JSON inside a stream that began well
+    garbage     a web page with status 200
+    mislabeled  the whole answer, called text/html
+
+    `after` pieces of content have gone out when it strikes, at the latest before the finish;
+    without it, it strikes before the headers. `times` is how often it strikes per session
+    before the step itself answers; without it, always.
+    """
+
+    kind: FaultKind = "status"
+    status: Annotated[int, Meta(ge=300, le=599)] = 500
+    message: str = "scripted failure"
+    code: str | None = None
+    retry_after: Seconds | None = None
+    after: Count | None = None
+    times: Positive | None = None
+
+
+class ToolUse(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tool that the model wants called."""
+
+    tool: str
+    input: dict[str, object] = msgspec.field(default_factory=dict)
+
+
+class Step(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One answer of the model. `{cwd}`, `{n}`, `{model}` and `{prompt}` are filled in.
+
+    `delay` passes (and `gate` is opened by the test) before the first byte, `pace` between
+    pieces of `chunk` characters. The usage is the dialect's to express, see `Dialect.billable`.
+    """
+
+    say: str = ""
+    think: str = ""
+    call: ToolUse | None = None
+    calls: tuple[ToolUse, ...] = ()
+    usage: Usage = SMALL
+    stop: Stop | None = None
+    delay: Seconds = 0
+    pace: Seconds = 0
+    chunk: Positive = 16
+    gate: str | None = None
+    fault: Fault | None = None
+
+    @property
+    def tools(self) -> tuple[ToolUse, ...]:
+        return self.calls if self.call is None else (self.call, *self.calls)
+
+    @property
+    def finish(self) -> Stop:
+        return self.stop or ("tool_calls" if self.tools else "stop")
+
+    def having(self, **changes: object) -> Self:
+        """The same step with some fields changed: `call("bash", …).having(gate="door")`."""
+        return msgspec.structs.replace(self, **changes)
+
+
+class Case(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The steps for a prompt that contains `when`, or for any. `repeat`: the last step, for ever."""
+
+    steps: Annotated[tuple[Step, ...], Meta(min_length=1)]
+    when: str | None = None
+    repeat: bool = False
+
+
+class Cost(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """USD per million tokens, as OpenCode is told."""
+
+    input: float = 1.0
+    output: float = 2.0
+    cache_read: float = 0.1
+    cache_write: float = 1.25
+
+
+class Window(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A rate limit as the vendor's headers state it; `reset` is in seconds from now."""
+
+    limit: Count
+    remaining: Count
+    reset: Seconds = 1.0
+
+
+class Limits(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The rate limits in the headers of every answered call."""
+
+    requests: Window | None = None
+    tokens: Window | None = None
+
+
+class ScriptedProvider(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A vendor: its dialect, the key it demands (any, if none is given), its models, its lines."""
+
+    cases: tuple[Case, ...]
+    dialect: Dialect = "openai"
+    key: str | None = None
+    models: Annotated[tuple[str, ...], Meta(min_length=1)] = ("scripted",)
+    cost: Cost = Cost()
+    context: Positive = 128_000
+    output: Positive = 8_192
+    limits: Limits = Limits()
+
+
+class Script(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All vendors of one server, by the name in their address."""
+
+    providers: dict[str, ScriptedProvider]
+
+
+def load_script(path: Path) -> Script:
+    """Read a script from YAML; a key we do not know is an error, not a shrug."""
+    try:
+        document: object = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return msgspec.convert(document, Script)
+    except OSError as error:
+        raise ConfigError(f"cannot read the script {str(path)!r}: {error.strerror}") from error
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        raise ConfigError(f"{str(path)!r} is no script: {error}") from error
+
+
+def say(text: str, *, think: str = "", usage: Usage = SMALL) -> Step:
+    """Say a text and end the turn."""
+    return Step(say=text, think=think, usage=usage)
+
+
+def call(tool: str, /, **tool_input: object) -> Step:
+    """Call one tool: `call("write", filePath="{cwd}/a.txt", content="hi")`."""
+    return Step(call=ToolUse(tool=tool, input=tool_input))
+
+
+def fail(what: int | FaultKind, *, after: int | None = None, times: int | None = None) -> Step:
+    """Fail with an HTTP status or in another way; the rest is `Fault`'s."""
+    if isinstance(what, int):
+        return Step(fault=Fault(status=what, times=times))
+    return Step(fault=Fault(kind=what, after=after, times=times))
+
+
+def case(when: str | None, *steps: Step) -> Case:
+    """Answer a prompt that contains `when` with these steps."""
+    return Case(when=when, steps=steps)
+
+
+def openai(
+    *cases: Case, models: tuple[str, ...] = ("glm-4",), key: str | None = None
+) -> ScriptedProvider:
+    """A vendor that speaks OpenAI Chat Completions."""
+    return ScriptedProvider(dialect="openai", cases=cases, models=models, key=key)
+
+
+def anthropic(
+    *cases: Case, models: tuple[str, ...] = ("claude-x",), key: str | None = None
+) -> ScriptedProvider:
+    """A vendor that speaks Anthropic Messages."""
+    return ScriptedProvider(dialect="anthropic", cases=cases, models=models, key=key)

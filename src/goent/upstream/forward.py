@@ -1,0 +1,133 @@
+"""How does one model call get to its provider and back, with nothing changed but the key?
+
+No retries and no redirects: whoever asked decides what a failure means.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+
+import httpx2
+
+from goent.domain.errors import ProviderDown, ProviderRefused, ProviderTimeout, WorkerError
+from goent.domain.types import Dialect, Secret, Value
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+HOP_BY_HOP = frozenset(
+    b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer"
+    b" transfer-encoding upgrade".split()
+)
+OURS_TO_SET = frozenset(
+    b"host content-length expect accept-encoding authorization x-api-key cookie".split()
+)
+
+
+class Timeouts(Value, frozen=True, kw_only=True):
+    """Seconds. `read_s` is the longest silence: a model that thinks sends nothing for minutes."""
+
+    connect_s: float = 10.0
+    read_s: float = 300.0
+    write_s: float = 60.0
+
+
+class ModelCall(Value, frozen=True, kw_only=True):
+    """One call as the worker made it, and where it is to go."""
+
+    backend: str
+    dialect: Dialect
+    method: str
+    url: str
+    headers: Headers
+    body: bytes
+    key: Secret
+
+
+class Answer:
+    """What the provider said: the pieces are its bytes, as they come."""
+
+    def __init__(self, status: int, headers: Headers, pieces: AsyncIterator[bytes]) -> None:
+        self.status = status
+        self.headers = headers
+        self.pieces = pieces
+
+    @property
+    def is_stream(self) -> bool:
+        kinds = (value for name, value in self.headers if name.lower() == b"content-type")
+        return next(kinds, b"").lower().startswith(b"text/event-stream")
+
+
+class Upstream:
+    """The way out to all providers: one pool of connections."""
+
+    def __init__(self, client: httpx2.AsyncClient) -> None:
+        self._client = client
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, timeouts: Timeouts = Timeouts()) -> "AsyncGenerator[Upstream]":  # noqa: B008 (frozen)
+        """Connections are kept for the next call, and closed on leaving."""
+        async with httpx2.AsyncClient(
+            timeout=httpx2.Timeout(
+                connect=timeouts.connect_s,
+                read=timeouts.read_s,
+                write=timeouts.write_s,
+                pool=timeouts.connect_s,
+            ),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
+            # A proxy of the environment leads outward; models on this machine are not there.
+            mounts={"all://127.0.0.1": None, "all://localhost": None},
+            # One client serves many keys: what a provider hands to one is not shown to the next.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        ) as client:
+            yield cls(client)
+
+    @asynccontextmanager
+    async def send(self, call: ModelCall) -> AsyncGenerator[Answer]:
+        """The provider's answer, whatever its status. Leaving the context hangs up.
+
+        Raises `ProviderDown`, `ProviderTimeout` or `ProviderRefused`, also for what happens to
+        the pieces inside the context.
+        """
+        headers = [*_kept(call.headers, OURS_TO_SET), (b"accept-encoding", b"identity"), _key(call)]
+        try:
+            async with self._client.stream(
+                call.method, call.url, headers=headers, content=call.body or None
+            ) as response:
+                passed = _kept(response.headers.raw, frozenset({b"set-cookie"}))
+                yield Answer(response.status_code, tuple(passed), response.aiter_raw())
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            raise _translated(call, error) from error
+
+
+def _kept(
+    headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes]
+) -> list[tuple[bytes, bytes]]:
+    pairs = [(name.lower(), value) for name, value in headers]
+    named = b",".join(value for name, value in pairs if name == b"connection").lower()
+    gone = dropped | HOP_BY_HOP | {name.strip() for name in named.split(b",")}
+    return [(name, value) for name, value in pairs if name not in gone]
+
+
+def _key(call: ModelCall) -> tuple[bytes, bytes]:
+    key = call.key.reveal().strip()
+    # Checked here because the HTTP library would quote the key in its error.
+    if not (key.isascii() and key.isprintable()):
+        raise ProviderRefused(
+            f"the key of backend {call.backend!r} holds characters that no header can carry: "
+            "set it again, without line breaks"
+        )
+    if call.dialect == "anthropic":
+        return b"x-api-key", key.encode()
+    return b"authorization", b"Bearer " + key.encode()
+
+
+def _translated(call: ModelCall, error: Exception) -> WorkerError:
+    place = f"backend {call.backend!r} at {call.url!r}"
+    if isinstance(error, httpx2.ConnectTimeout):
+        return ProviderTimeout(f"{place} could not be reached in time: check the network")
+    if isinstance(error, httpx2.TimeoutException):
+        return ProviderTimeout(f"{place} fell silent ({type(error).__name__})")
+    if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
+        return ProviderRefused(f"{place} has no usable address: correct its base_url")
+    return ProviderDown(f"{place} failed: {error or type(error).__name__}")

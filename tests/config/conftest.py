@@ -1,0 +1,9 @@
+from pathlib import Path
+
+import pytest
+from ground import Ground
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Ground:
+    return Ground(tmp_path)

@@ -1,0 +1,32 @@
+"""A home and a project with nothing in them, and what go-ent makes of them."""
+
+from pathlib import Path
+
+import pytest
+
+from goent.config import load_settings
+from goent.domain.errors import ConfigError
+from goent.domain.settings import Settings
+
+
+class Ground:
+    def __init__(self, root: Path) -> None:
+        self.home = root / "home"
+        self.project = root / "project"
+        self.home.mkdir()
+        self.project.mkdir()
+
+    def write(self, name: str, text: str) -> Path:
+        """`~/…` is below the home, everything else below the project."""
+        path = self.home / name[2:] if name.startswith("~/") else self.project / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def load(self, **environ: str) -> Settings:
+        return load_settings(self.project, {"HOME": str(self.home), **environ})
+
+    def mistakes(self, **environ: str) -> list[str]:
+        with pytest.raises(ConfigError) as caught:
+            self.load(**environ)
+        return str(caught.value).splitlines()

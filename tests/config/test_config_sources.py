@@ -1,0 +1,203 @@
+"""Who has the last word, and what there is when nobody says anything."""
+
+from pathlib import Path
+
+import pytest
+from ground import Ground
+
+from goent.config.known import KNOWN, SHORT_NAMES
+from goent.domain.settings import (
+    Agent,
+    Backend,
+    Budget,
+    DaemonSettings,
+    Limits,
+    OpenCodeSettings,
+    PermissionRule,
+    PermissionSettings,
+    Settings,
+)
+
+WHOLE = """
+default_provider: anthropic/claude-haiku-4-5
+permissions:
+  preset: readonly
+  timeout_s: 60
+  rules: [{tool: bash, pattern: "git *", action: allow}, {tool: webfetch, action: deny}]
+isolation: copy
+budget: {per_day: 5, hard: yes}
+failover: {pinned: true}
+limits: {workers: 3, idle_close_s: 60, cancel_grace_s: 0, turn_timeout_s: 600}
+agents:
+  gemini: {command: [gemini, --acp], models: [gemini-3-pro]}
+daemon: {idle_exit_s: 5}
+opencode: {command: /opt/opencode, project_config: false, warm: off, start_timeout_s: 9}
+profile: hermetic
+"""
+
+
+def test_nothing_at_all_is_enough(ground: Ground) -> None:
+    assert ground.load() == Settings(project=ground.project)
+
+
+def test_every_setting_changes_something(ground: Ground) -> None:
+    path = ground.write(".goent/config.yaml", WHOLE)
+    settings = ground.load(ANTHROPIC_API_KEY="k")
+    bare = Settings(
+        project=ground.project,
+        default_provider="anthropic/claude-haiku-4-5",
+        permissions=PermissionSettings(
+            preset="readonly",
+            timeout_s=60,
+            rules=(
+                PermissionRule(tool="bash", pattern="git *", action="allow"),
+                PermissionRule(tool="webfetch", action="deny"),
+            ),
+        ),
+        isolation="copy",
+        budget=Budget(per_day=5, hard=True),
+        failover_pinned=True,
+        limits=Limits(workers=3, idle_close_s=60, cancel_grace_s=0, turn_timeout_s=600),
+        agents={"gemini": Agent(command=("gemini", "--acp"), models=("gemini-3-pro",))},
+        daemon=DaemonSettings(idle_exit_s=5),
+        opencode=OpenCodeSettings(
+            command="/opt/opencode",
+            profile="hermetic",
+            project_config=False,
+            warm=False,
+            start_timeout_s=9,
+        ),
+        files=(path,),
+        providers=settings.providers,
+        backends=settings.backends,
+    )
+    assert settings == bare
+
+
+def test_the_project_goes_over_the_user_and_the_environment_over_both(ground: Ground) -> None:
+    ground.write(
+        "~/.config/go-ent/config.yaml",
+        "limits: {workers: 1, idle_close_s: 7}\nprofile: hermetic\nisolation: copy",
+    )
+    ground.write(
+        ".goent/config.yaml", "limits: {workers: 2}\nopencode: {profile: user, command: a}"
+    )
+    settings = ground.load()
+    assert settings.limits == Limits(workers=2, idle_close_s=7)
+    assert (settings.opencode.profile, settings.isolation) == ("user", "copy")
+
+    opencode = ground.load(GOENT_PROFILE="hermetic", GOENT_OPENCODE="b").opencode
+    assert (opencode.profile, opencode.command) == ("hermetic", "b")
+
+
+def test_the_users_folder_is_where_xdg_says(ground: Ground) -> None:
+    ground.write("~/elsewhere/go-ent/config.yaml", "isolation: copy")
+    assert ground.load(XDG_CONFIG_HOME=str(ground.home / "elsewhere")).isolation == "copy"
+    assert ground.load(XDG_CONFIG_HOME="elsewhere").isolation == "auto"
+
+
+def test_an_empty_key_takes_nothing_away_and_null_does(ground: Ground) -> None:
+    ground.write("~/.config/go-ent/config.yaml", "budget: {per_day: 5, per_task: 1}")
+    ground.write(".goent/config.yaml", "budget:\n  # per_day: 7\n")
+    assert ground.load().budget == Budget(per_day=5, per_task=1)
+    ground.write(".goent/config.yaml", "budget: {per_day: null}")
+    assert ground.load().budget == Budget(per_task=1)
+
+
+def test_a_budget_may_stand_in_either_file(ground: Ground) -> None:
+    ground.write(".goent/providers.yaml", "budget: {per_task: 1, per_day: 5}")
+    ground.write(".goent/config.yaml", "budget: {per_day: 7}")
+    assert ground.load().budget == Budget(per_task=1, per_day=7)
+
+
+@pytest.mark.parametrize("backend", KNOWN)
+def test_a_key_in_the_environment_is_enough(ground: Ground, backend: str) -> None:
+    known = KNOWN[backend]
+    for variable in known.variables:
+        settings = ground.load(**{variable: "k"})
+        assert settings.backends == {
+            backend: Backend(
+                id=backend,
+                dialect=known.dialect,
+                base_url=known.base_url,
+                key_env=variable,
+                source="environment",
+            )
+        }
+        names = {provider.name for provider in settings.providers}
+        assert names >= {f"{backend}/{model.name}" for model in known.models}
+        assert settings.key_names == (variable,)
+
+
+def test_short_names_stand_for_models_of_the_table() -> None:
+    for backend, model in SHORT_NAMES.values():
+        assert model in {known.name for known in KNOWN[backend].models}
+
+
+def test_a_short_name_of_the_file_is_not_overruled(ground: Ground) -> None:
+    entry = "providers: {haiku: {provider: anthropic, model: claude-3-haiku}}"
+    ground.write(".goent/providers.yaml", entry)
+    models = {p.name: p.model for p in ground.load(ANTHROPIC_API_KEY="k").providers}
+    assert models["haiku"] == "claude-3-haiku"
+    assert models["sonnet"] == "claude-sonnet-5"
+
+
+def test_the_file_goes_over_opencode_and_opencode_over_the_table(ground: Ground) -> None:
+    offer = '{"deepseek": {"options": {"baseURL": "http://theirs/v1", "apiKey": "theirs"}}}'
+    opencode = ground.write("~/.config/opencode/opencode.json", f'{{"provider": {offer}}}')
+    theirs = ground.load(DEEPSEEK_API_KEY="k").backends["deepseek"]
+    assert (theirs.base_url, theirs.resolve_key({})) == ("http://theirs/v1", "theirs")
+
+    entry = "provider: deepseek, model: m, base_url: http://ours/v1, api_key_env: OUR_KEY"
+    ground.write(".goent/providers.yaml", f"providers: {{a: {{{entry}}}}}")
+    ours = ground.load(DEEPSEEK_API_KEY="k").backends["deepseek"]
+    assert (ours.base_url, ours.key_env, ours.key) == ("http://ours/v1", "OUR_KEY", None)
+
+    opencode.unlink()
+    (ground.project / ".goent/providers.yaml").unlink()
+    table = ground.load(DEEPSEEK_API_KEY="k").backends["deepseek"]
+    assert (table.base_url, table.key_env) == ("https://api.deepseek.com", "DEEPSEEK_API_KEY")
+
+
+def test_models_of_the_table_are_not_expected_at_another_address(ground: Ground) -> None:
+    entry = "provider: deepseek, model: m, base_url: http://ours/v1, api_key_env: OUR_KEY"
+    ground.write(".goent/providers.yaml", f"providers: {{a: {{{entry}}}}}")
+    assert [provider.name for provider in ground.load(OUR_KEY="k").providers] == ["a"]
+
+
+def test_the_default_provider_is_the_first_that_somebody_names(ground: Ground) -> None:
+    assert ground.load(ANTHROPIC_API_KEY="k").default_provider is None
+
+    ground.write(
+        "~/.config/opencode/opencode.json", '{"model": "a/m", "provider": {"a": {}, "b": {}}}'
+    )
+    assert ground.load().default_provider == "a/m"
+
+    two = "one: {provider: a, model: m}, two: {provider: b, model: m}"
+    entries = f"providers: {{{two}}}\ndefaults: {{implementation: two}}"
+    ground.write(".goent/providers.yaml", entries)
+    assert ground.load().default_provider == "two"
+
+    ground.write(".goent/config.yaml", "default_provider: one")
+    assert ground.load().default_provider == "one"
+    assert ground.load(GOENT_DEFAULT_PROVIDER="b/other").default_provider == "b/other"
+    assert "b/other" in {p.name for p in ground.load(GOENT_DEFAULT_PROVIDER="b/other").providers}
+
+
+def test_the_only_provider_is_the_default(ground: Ground) -> None:
+    ground.write(".goent/providers.yaml", "providers: {only: {provider: a, model: m}}")
+    assert ground.load().default_provider == "only"
+
+
+def test_an_agents_entry_has_no_backend(ground: Ground) -> None:
+    ground.write(".goent/config.yaml", "agents: {gemini: {command: [gemini, --acp]}}")
+    entry = "providers: {g: {method: agent, provider: gemini, model: gemini-3-pro}}"
+    ground.write(".goent/providers.yaml", entry)
+    assert ground.load().backends == {}
+
+
+def test_a_path_in_a_file_starts_at_the_project(ground: Ground, tmp_path: Path) -> None:
+    named = ground.write("conf/opencode.json", "{}")
+    ground.write(".goent/config.yaml", "opencode: {config_path: conf/opencode.json}")
+    assert ground.load().opencode.config_path == named
+    assert named.is_relative_to(tmp_path)

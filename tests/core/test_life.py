@@ -1,0 +1,325 @@
+"""A worker's life with a scripted driver: every way a turn can go."""
+
+import anyio
+import pytest
+from scripted_project import OpenProject, Project, assert_grammar
+
+from goent.domain.api import Cancelled, Output, Prompted, Result, Spawned, Status, Waited
+from goent.domain.errors import (
+    OpenCodeMissing,
+    RateLimited,
+    RequestError,
+    UnknownWorker,
+    WorkerBusy,
+    WorkerCrashed,
+    WorkerIsClosed,
+)
+from goent.domain.events import PermissionAnswered, PlanUpdated, TurnEnded, WorkerClosed
+from goent.domain.settings import Limits
+from goent.domain.types import PlanEntry, Prompt
+from goent.testing.driver import Move, Pause, ScriptedDriver, question, say
+
+pytestmark = pytest.mark.anyio
+
+
+async def spawn(project: Project, task: str = "do it", **more: object) -> str:
+    spawned = await project.ask("worker_spawn", task=task, **more)
+    assert isinstance(spawned, Spawned)
+    return spawned.worker_id
+
+
+async def wait(project: Project, *workers: str, timeout_s: float = 10) -> Waited:
+    waited = await project.ask("worker_wait", worker_ids=workers, timeout_s=timeout_s)
+    assert isinstance(waited, Waited)
+    return waited
+
+
+async def result(project: Project, worker: str) -> Result:
+    told = await project.ask("worker_result", worker_id=worker)
+    assert isinstance(told, Result)
+    return told
+
+
+async def test_a_worker_is_accepted_before_it_is_ready(open_project: OpenProject) -> None:
+    driver = ScriptedDriver(lambda _: [say("done")])
+    driver.ready = anyio.Event()
+    async with open_project(driver) as project:
+        spawned = await project.ask("worker_spawn", task="do it")
+        assert isinstance(spawned, Spawned)
+        assert (spawned.state, spawned.provider, spawned.model) == ("starting", "glm", "glm-4")
+        assert spawned.reason == "the configured default"
+        driver.ready.set()
+        waited = await wait(project, spawned.worker_id)
+        assert [w.state for w in waited.workers] == ["completed"]
+        assert waited.workers[0].open
+
+
+async def test_a_result_is_a_claim_until_a_command_proves_it(open_project: OpenProject) -> None:
+    async with open_project(ScriptedDriver(lambda _: [say("all "), say("green")])) as project:
+        claimed = await spawn(project)
+        verified = await spawn(project, verify=["true", "test -d ."])
+        refuted = await spawn(project, verify=["echo broken; exit 3", "true"])
+        await wait(project, claimed, verified, refuted)
+        assert (await result(project, claimed)).evidence == "claimed"
+        assert (await result(project, claimed)).text == "all green"
+        assert (await result(project, verified)).evidence == "verified"
+        told = await result(project, refuted)
+        assert (told.state, told.evidence) == ("failed", "refuted")
+        assert [(check.exit, check.tail) for check in told.verify] == [(3, "broken"), (0, "")]
+        assert told.failure and told.failure.kind == "verify_failed"
+        assert "echo broken" in told.failure.message
+
+
+async def test_one_fails_the_others_go_on(open_project: OpenProject) -> None:
+    def turns(prompt: Prompt) -> list[Move]:
+        return [RateLimited("come back later")] if "bad" in prompt.text else [say("fine")]
+
+    async with open_project(ScriptedDriver(turns)) as project:
+        good, bad = await spawn(project, "good"), await spawn(project, "bad")
+        await wait(project, good, bad)
+        assert (await result(project, good)).state == "completed"
+        failed = await result(project, bad)
+        assert failed.failure and failed.failure.kind == "rate_limited"
+        assert failed.failure.retryable
+        status = await project.ask("worker_status", worker_id=bad)
+        assert isinstance(status, Status) and status.open, "its session lives: it can go on"
+
+
+async def test_a_fault_of_our_own_ends_one_worker_and_says_so(open_project: OpenProject) -> None:
+    async with open_project(ScriptedDriver(lambda _: [ZeroDivisionError("oops")])) as project:
+        worker = await spawn(project)
+        await project.closed(worker)
+        told = await result(project, worker)
+        assert told.failure and told.failure.kind == "internal" and "oops" in told.failure.message
+        assert_grammar(await project.events(worker))
+
+
+async def test_a_worker_that_cannot_start_fails_and_is_closed(open_project: OpenProject) -> None:
+    driver = ScriptedDriver(lambda _: [], open_error=OpenCodeMissing("install it by npm"))
+    async with open_project(driver) as project:
+        worker = await spawn(project)
+        await project.closed(worker)
+        told = await result(project, worker)
+        assert told.failure and "install it by npm" in told.failure.message
+        assert_grammar(await project.events(worker))
+
+
+async def test_a_crash_closes_the_worker(open_project: OpenProject) -> None:
+    crash = WorkerCrashed("opencode ended with 137", returncode=137)
+    async with open_project(ScriptedDriver(lambda _: [say("half"), crash])) as project:
+        worker = await spawn(project)
+        await project.closed(worker)
+        told = await result(project, worker)
+        assert (told.text, told.state) == ("half", "failed")
+        with pytest.raises(WorkerIsClosed, match="spawn another"):
+            await project.ask("worker_prompt", worker_id=worker, prompt="go on")
+
+
+async def test_a_cancelled_turn_keeps_what_was_said_and_the_worker(
+    open_project: OpenProject,
+) -> None:
+    pause = Pause()
+
+    def turns(prompt: Prompt) -> list[Move]:
+        return [say("half"), pause, say("never")] if prompt.text == "long" else [say("again")]
+
+    async with open_project(ScriptedDriver(turns)) as project:
+        worker = await spawn(project, "long")
+        await pause.reached.wait()
+        cancelled = await project.ask("worker_cancel", worker_id=worker, reason="enough")
+        assert isinstance(cancelled, Cancelled)
+        assert (cancelled.state, cancelled.result.text) == ("cancelled", "half")
+        prompted = await project.ask("worker_prompt", worker_id=worker, prompt="more", wait_s=10)
+        assert isinstance(prompted, Prompted)
+        assert (prompted.turn, prompted.state) == (2, "completed")
+        assert prompted.result and prompted.result.text == "again"
+        ends = [e for e in await project.events(worker) if isinstance(e, TurnEnded)]
+        assert [(e.state, e.reason) for e in ends] == [("cancelled", "enough"), ("completed", "")]
+
+
+async def test_a_turn_that_does_not_stop_is_abandoned_after_the_grace(
+    open_project: OpenProject,
+) -> None:
+    deaf = Pause(deaf=True)
+    limits = Limits(cancel_grace_s=0.05)
+    async with open_project(ScriptedDriver(lambda _: [deaf]), limits=limits) as project:
+        worker = await spawn(project)
+        await deaf.reached.wait()
+        cancelled = await project.ask("worker_cancel", worker_id=worker)
+        assert isinstance(cancelled, Cancelled) and cancelled.state == "cancelled"
+        await project.closed(worker)
+        closed = (await project.events(worker))[-1]
+        assert isinstance(closed, WorkerClosed) and "did not stop" in closed.reason
+
+
+async def test_cancel_before_the_start_ends_the_worker(open_project: OpenProject) -> None:
+    driver = ScriptedDriver(lambda _: [say("never")])
+    driver.ready = anyio.Event()
+    async with open_project(driver) as project:
+        worker = await spawn(project)
+        cancelled = await project.ask("worker_cancel", worker_id=worker)
+        assert isinstance(cancelled, Cancelled) and cancelled.state == "cancelled"
+        await project.closed(worker)
+        assert_grammar(await project.events(worker))
+        assert driver.prompts == []
+
+
+async def test_a_turn_beyond_its_time_limit_fails(open_project: OpenProject) -> None:
+    async with open_project(ScriptedDriver(lambda _: [say("slow"), Pause()])) as project:
+        worker = await spawn(project, timeout_s=0.05)
+        await wait(project, worker)
+        told = await result(project, worker)
+        assert told.failure and told.failure.kind == "timeout" and "0.05 s" in told.failure.message
+        assert told.text == "slow"
+
+
+async def test_a_busy_worker_refuses_a_prompt_unless_it_may_queue(
+    open_project: OpenProject,
+) -> None:
+    pause = Pause()
+
+    def turns(prompt: Prompt) -> list[Move]:
+        return [pause, say("one")] if prompt.text == "first" else [say(prompt.text)]
+
+    driver = ScriptedDriver(turns)
+    async with open_project(driver) as project:
+        worker = await spawn(project, "first")
+        await pause.reached.wait()
+        with pytest.raises(WorkerBusy, match="queue: true"):
+            await project.ask("worker_prompt", worker_id=worker, prompt="second")
+        queued = await project.ask("worker_prompt", worker_id=worker, prompt="second", queue=True)
+        assert isinstance(queued, Prompted) and queued.turn == 2
+        assert [text for _, text in driver.prompts] == ["first"]
+        pause.go_on.set()
+        with anyio.fail_after(10):
+            await project.enquiries.turn_begun(worker, 2)
+        await wait(project, worker)
+        assert [text for _, text in driver.prompts] == ["first", "second"]
+
+
+async def test_a_question_waits_for_the_first_answer(open_project: OpenProject) -> None:
+    async with open_project(ScriptedDriver(lambda _: [question("p1"), say("ran")])) as project:
+        worker = await spawn(project)
+        waited = await wait(project, worker)
+        status = waited.workers[0]
+        assert status.state == "waiting" and status.permission
+        assert (status.permission.id, status.permission.tool) == ("p1", "bash")
+        with pytest.raises(RequestError, match="no open question 'p9' \\(open: p1\\)"):
+            await project.ask(
+                "worker_answer", worker_id=worker, permission_id="p9", option="reject"
+            )
+        await project.ask(
+            "worker_answer", worker_id=worker, permission_id="p1", option="allow_once"
+        )
+        with pytest.raises(RequestError, match="p1"):
+            await project.ask(
+                "worker_answer", worker_id=worker, permission_id="p1", option="reject"
+            )
+        await wait(project, worker)
+        answers = [e for e in await project.events(worker) if isinstance(e, PermissionAnswered)]
+        assert [(a.id, a.option, a.by) for a in answers] == [("p1", "allow_once", "test")]
+
+
+async def test_no_answer_in_time_is_a_no(open_project: OpenProject) -> None:
+    driver = ScriptedDriver(lambda _: [question("p1"), say("never")])
+    async with open_project(driver, permission_timeout_s=0.05) as project:
+        worker = await spawn(project)
+        with anyio.fail_after(10):
+            while project.feed.views[worker].state != "failed":
+                await project.feed.news(project.feed.seq)
+        told = await result(project, worker)
+        assert told.failure and told.failure.kind == "permission_denied"
+        answers = [e for e in await project.events(worker) if isinstance(e, PermissionAnswered)]
+        assert [(a.option, a.by) for a in answers] == [("reject", "the time limit")]
+
+
+async def test_progress_comes_from_the_workers_own_list(open_project: OpenProject) -> None:
+    pause = Pause()
+    plan = PlanUpdated(
+        entries=(
+            PlanEntry(text="read", status="completed"),
+            PlanEntry(text="write the test", status="in_progress"),
+        )
+    )
+    async with open_project(ScriptedDriver(lambda _: [plan, say("…"), pause])) as project:
+        worker = await spawn(project)
+        await pause.reached.wait()
+        await project.feed.commit()
+        status = await project.ask("worker_status", worker_id=worker)
+        assert isinstance(status, Status)
+        assert (status.progress.percent, status.progress.source) == (50, "todos")
+        assert status.step == "write the test"
+
+
+async def test_since_last_gives_each_connection_only_what_is_new(
+    open_project: OpenProject,
+) -> None:
+    pause = Pause()
+    async with open_project(ScriptedDriver(lambda _: [say("one "), pause, say("two")])) as project:
+        worker = await spawn(project)
+        await pause.reached.wait()
+        await project.feed.commit()
+
+        async def new() -> str:
+            output = await project.ask(
+                "worker_output", worker_id=worker, since_last=True, filter="text"
+            )
+            assert isinstance(output, Output)
+            return output.text
+
+        assert (await new(), await new()) == ("one ", "")
+        pause.go_on.set()
+        await wait(project, worker)
+        assert await new() == "two"
+        whole = await project.ask("worker_output", worker_id=worker, filter="text")
+        assert isinstance(whole, Output) and whole.text == "one two" and not whole.more
+
+
+async def test_leaving_ends_every_worker_and_the_journal_is_whole(
+    open_project: OpenProject,
+) -> None:
+    driver = ScriptedDriver(lambda _: [say("x"), Pause()])
+    async with open_project(driver) as project:
+        workers = [await spawn(project) for _ in range(5)]
+        with anyio.fail_after(10):
+            while len(driver.prompts) < 5:
+                await anyio.lowlevel.checkpoint()
+    async with open_project(ScriptedDriver(lambda _: [])) as project:
+        for worker in workers:
+            events = await project.events(worker)
+            assert_grammar(events)
+            assert isinstance(events[-2], TurnEnded) and events[-2].state == "cancelled"
+    assert sorted(driver.closed) == sorted(workers)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"task": "  "}, "the task is empty"),
+        ({"task": "x", "cwd": "nowhere"}, "nowhere' does not exist"),
+        ({"task": "x", "cwd": "a-file"}, "a-file' is not a directory"),
+        ({"task": "x", "files": ["gone.py"]}, "gone.py"),
+        ({"task": "x", "provider": "nope"}, "unknown provider 'nope'; there are: glm"),
+        ({"task": "x", "method": "api"}, "method 'api' is not available"),
+        ({"task": "x", "isolation": "worktree"}, "not available in this version"),
+        ({"task": "x", "colour": "red"}, "unknown field `colour`"),
+        ({}, "missing required field `task`"),
+        ({"task": "x", "permissions": "root"}, "Invalid enum value 'root'"),
+    ],
+)
+async def test_a_task_that_cannot_be_served_is_refused_with_the_reason(
+    open_project: OpenProject, arguments: dict[str, object], message: str
+) -> None:
+    async with open_project(ScriptedDriver(lambda _: [])) as project:
+        (project.folder / "a-file").touch()
+        with pytest.raises(RequestError) as refusal:
+            await project.ask("worker_spawn", **arguments)
+        assert message in str(refusal.value)
+        assert project.feed.views == {}, "nothing was begun"
+
+
+async def test_an_unknown_worker_is_named(open_project: OpenProject) -> None:
+    async with open_project(ScriptedDriver(lambda _: [])) as project:
+        for name in ("worker_status", "worker_output", "worker_result", "worker_cancel"):
+            with pytest.raises(UnknownWorker, match="no worker 'w-none1'"):
+                await project.ask(name, worker_id="w-none1")

@@ -1,0 +1,185 @@
+"""The views, as pure folds: whatever a journal holds, they come out the same."""
+
+from decimal import Decimal
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from goent.core.feed import merged
+from goent.core.result import result
+from goent.core.transcript import transcript
+from goent.core.views import WorkerView, fold, progress, status
+from goent.domain.events import (
+    AnyEvent,
+    Envelope,
+    PermissionAnswered,
+    PermissionAsked,
+    TextDelta,
+    Thought,
+    ToolCall,
+    TurnEnded,
+    TurnStarted,
+    UsageReported,
+    WorkerClosed,
+    WorkerSpawned,
+)
+from goent.domain.types import Command, FileChange, PlanEntry, Usage
+
+SPAWNED = WorkerSpawned(
+    task="t",
+    cwd="/p",
+    provider="glm",
+    backend="moonshot",
+    model="glm-4",
+    method="acp",
+    reason="asked for",
+    permissions="ask",
+    isolation="shared",
+)
+texts = st.text(max_size=20)
+events = st.one_of(
+    st.builds(TextDelta, text=texts, message=st.sampled_from("ab")),
+    st.builds(Thought, text=texts),
+    st.builds(
+        ToolCall,
+        id=st.sampled_from("xy"),
+        tool=st.just("bash"),
+        status=st.sampled_from(["pending", "running", "completed", "failed"]),
+    ),
+    st.builds(
+        PermissionAsked, id=st.sampled_from("pq"), tool=texts, detail=texts, options=st.just(())
+    ),
+    st.builds(
+        PermissionAnswered, id=st.sampled_from("pq"), option=st.just("reject"), by=st.just("x")
+    ),
+    st.builds(
+        UsageReported,
+        provider=st.just("glm"),
+        model=st.just("glm-4"),
+        usage=st.builds(Usage, input=st.integers(0, 1000), output=st.integers(0, 1000)),
+        cost_usd=st.one_of(st.none(), st.decimals(0, 1, places=6)),
+        source=st.just("gateway"),
+    ),
+)
+
+
+def envelopes(*happened: AnyEvent) -> list[Envelope]:
+    return [
+        Envelope(seq=n, at=float(n), worker="w-1", event=event)
+        for n, event in enumerate((SPAWNED, *happened), start=1)
+    ]
+
+
+def folded(journal: list[Envelope]) -> WorkerView:
+    view = None
+    for envelope in journal:
+        view = fold(view, envelope)
+    assert view
+    return view
+
+
+@given(st.lists(events, max_size=30))
+def test_every_journal_has_a_status_and_a_result(happened: list[AnyEvent]) -> None:
+    journal = envelopes(TurnStarted(turn=1, prompt="t"), *happened)
+    view = folded(journal)
+    assert status(view).state == ("waiting" if view.questions else "running")
+    assert result(view, journal).usage == view.usage
+    ended = folded(
+        [
+            *journal,
+            journal[-1].__class__(
+                seq=99, at=99.0, worker="w-1", event=TurnEnded(turn=1, state="completed")
+            ),
+        ]
+    )
+    assert (ended.state, ended.questions) == ("completed", ())
+
+
+@given(st.lists(events, max_size=30), st.integers(1, 60))
+def test_the_output_in_pieces_is_the_output(happened: list[AnyEvent], limit: int) -> None:
+    journal = envelopes(*happened)
+    pieces, rest = "", journal
+    while rest:
+        text, taken = transcript(rest, "text", limit)
+        assert taken > 0
+        pieces += text
+        rest = rest[taken:]
+    whole = "".join(e.text for e in happened if isinstance(e, TextDelta))
+    assert pieces.replace("\n", "") == whole.replace("\n", "")
+
+
+@given(st.lists(events, max_size=30))
+def test_merging_words_loses_none(happened: list[AnyEvent]) -> None:
+    batch = [("w-1", 0.0, event) for event in happened]
+    before = "".join(e.text for e in happened if isinstance(e, TextDelta))
+    after = "".join(e.text for _, _, e in merged(batch) if isinstance(e, TextDelta))
+    assert before == after
+    others = [e for e in happened if not isinstance(e, TextDelta | Thought)]
+    assert [e for _, _, e in merged(batch) if not isinstance(e, TextDelta | Thought)] == others
+
+
+def test_an_unknown_price_makes_the_sum_unknown_and_never_zero() -> None:
+    known = UsageReported(
+        provider="glm", model="a", usage=Usage(input=1), cost_usd=Decimal("0.5"), source="gateway"
+    )
+    unknown = UsageReported(
+        provider="glm", model="b", usage=Usage(input=1), cost_usd=None, source="gateway"
+    )
+    assert folded(envelopes()).cost_usd is None
+    assert folded(envelopes(known)).cost_usd == Decimal("0.5")
+    journal = envelopes(known, unknown)
+    told = result(folded(journal), journal)
+    assert told.cost_usd is None
+    assert [(m.model, m.cost_usd) for m in told.models_used] == [("a", 0.5), ("b", None)]
+    assert "the known part is $0.5000" in told.notes[0]
+
+
+def test_a_file_changed_twice_is_listed_once_with_the_sum() -> None:
+    calls = [
+        ToolCall(id="1", tool="edit", status="running"),
+        ToolCall(
+            id="1",
+            tool="edit",
+            status="completed",
+            changes=(FileChange(path="a", added=2, removed=1),),
+        ),
+        ToolCall(
+            id="2",
+            tool="edit",
+            status="completed",
+            changes=(FileChange(path="a", added=1, removed=0),),
+        ),
+        ToolCall(
+            id="3",
+            tool="edit",
+            status="failed",
+            changes=(FileChange(path="b", added=1, removed=0),),
+        ),
+        ToolCall(id="4", tool="bash", status="completed", command=Command(command="make", exit=2)),
+    ]
+    journal = envelopes(*calls)
+    told = result(folded(journal), journal)
+    assert told.files == (FileChange(path="a", added=3, removed=1),)
+    assert told.commands == (Command(command="make", exit=2),)
+
+
+def test_the_last_message_of_the_last_turn_is_the_text() -> None:
+    journal = envelopes(
+        TurnStarted(turn=1, prompt="p"),
+        TextDelta(text="old", message="1"),
+        TurnEnded(turn=1, state="completed"),
+        TurnStarted(turn=2, prompt="p"),
+        TextDelta(text="I look.", message="2"),
+        TextDelta(text="Do", message="3"),
+        TextDelta(text="ne.", message="3"),
+        TurnEnded(turn=2, state="completed"),
+        WorkerClosed(reason="x"),
+    )
+    assert result(folded(journal), journal).text == "Done."
+
+
+def test_no_list_no_figure() -> None:
+    done = PlanEntry(text="a", status="completed")
+    gone = PlanEntry(text="b", status="cancelled")
+    assert progress(()).percent is None
+    assert progress((done, gone)).percent == 100

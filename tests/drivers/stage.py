@@ -1,0 +1,184 @@
+"""A real OpenCode behind the real gateway, with scripted models behind that."""
+
+import os
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import msgspec
+from opencode import opencode_binary
+
+from goent.domain.events import (
+    DriverEvent,
+    Noticed,
+    PermissionAsked,
+    PlanUpdated,
+    TextDelta,
+    ToolCall,
+    UsageReported,
+)
+from goent.domain.ports import CallMade, WorkerSpec
+from goent.domain.settings import Backend, OpenCodeSettings, PermissionRule, Settings
+from goent.domain.types import Provider
+from goent.drivers.opencode import OpenCodeDriver
+from goent.gateway.server import Gateway
+from goent.proc import new_owner
+from goent.testing import Script, ScriptedModels
+
+ALLOW = tuple(
+    PermissionRule(tool=tool, action="allow") for tool in ("edit", "bash", "webfetch", "task")
+)
+ASK = tuple(PermissionRule(tool=tool, action="ask") for tool in ("edit", "bash"))
+KEYS = {"MOONSHOT_API_KEY": "sk-moon", "DEEPSEEK_API_KEY": "sk-deep"}
+PATIENCE = 20.0
+
+
+class Stage:
+    """Everything that a driver needs around it, and what the tests look at afterwards."""
+
+    def __init__(self, models: ScriptedModels, settings: Settings, folder: Path) -> None:
+        self.models = models
+        self.settings = settings
+        self.folder = folder
+        self.calls: list[CallMade] = []
+        self.environ = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "SHELL_LEFTOVER": "1",
+            **KEYS,
+        }
+        self._driver: OpenCodeDriver | None = None
+        self._workers = 0
+
+    @property
+    def driver(self) -> OpenCodeDriver:
+        assert self._driver
+        return self._driver
+
+    async def note(self, call: CallMade) -> None:
+        self.calls.append(call)
+
+    @asynccontextmanager
+    async def running(self) -> "AsyncGenerator[Stage]":
+        async with (
+            Gateway.open(
+                backends=lambda: self.settings.backends,
+                environ=lambda: self.environ,
+                on_call=self.note,
+            ) as gate,
+            OpenCodeDriver.running(
+                settings=lambda: self.settings,
+                gate=gate,
+                environ=lambda: self.environ,
+                state_dir=self.folder / "state",
+                owner=new_owner("drivers"),
+            ) as driver,
+        ):
+            self._driver = driver
+            yield self
+
+    def spec(
+        self,
+        cwd: Path,
+        provider: str = "glm",
+        *,
+        rules: Sequence[PermissionRule] = ALLOW,
+        dedicated: bool = False,
+    ) -> WorkerSpec:
+        self._workers += 1
+        chosen = next(p for p in self.settings.providers if p.name == provider)
+        return WorkerSpec(
+            id=f"w{self._workers}",
+            cwd=cwd,
+            provider=chosen,
+            method="acp",
+            rules=tuple(rules),
+            dedicated=dedicated,
+        )
+
+    def use(self, **changes: object) -> None:
+        self.settings = msgspec.structs.replace(self.settings, **changes)
+
+
+class Heard:
+    """What a worker said, and a barrier on it."""
+
+    def __init__(self) -> None:
+        self.events: list[DriverEvent] = []
+        self._changed = anyio.Event()
+
+    async def emit(self, event: DriverEvent) -> None:
+        self.events.append(event)
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    @property
+    def text(self) -> str:
+        return "".join(event.text for event in self.events if isinstance(event, TextDelta))
+
+    @property
+    def tools(self) -> list[ToolCall]:
+        return [event for event in self.events if isinstance(event, ToolCall)]
+
+    @property
+    def ended_tools(self) -> list[ToolCall]:
+        return [tool for tool in self.tools if tool.status in ("completed", "failed")]
+
+    @property
+    def plans(self) -> list[PlanUpdated]:
+        return [event for event in self.events if isinstance(event, PlanUpdated)]
+
+    @property
+    def questions(self) -> list[PermissionAsked]:
+        return [event for event in self.events if isinstance(event, PermissionAsked)]
+
+    @property
+    def notices(self) -> list[Noticed]:
+        return [event for event in self.events if isinstance(event, Noticed)]
+
+    @property
+    def usage(self) -> list[UsageReported]:
+        return [event for event in self.events if isinstance(event, UsageReported)]
+
+    async def question(self, n: int = 1) -> PermissionAsked:
+        with anyio.fail_after(PATIENCE):
+            while len(self.questions) < n:
+                await self._changed.wait()
+        return self.questions[n - 1]
+
+
+def settings(models: ScriptedModels, project: Path, opencode: OpenCodeSettings) -> Settings:
+    held = {"moonshot": "MOONSHOT_API_KEY", "deepseek": "DEEPSEEK_API_KEY"}
+    backends = {
+        name: Backend(id=name, base_url=models.base_url(name), key_env=variable)
+        for name, variable in held.items()
+    }
+    backends["local"] = Backend(id="local", base_url=models.base_url("local"))
+    return Settings(
+        project=project,
+        providers=(
+            Provider(name="glm", backend="moonshot", model="glm-4", context_limit=128_000),
+            Provider(name="kimi", backend="moonshot", model="kimi-k2"),
+            Provider(name="deepseek", backend="deepseek", model="deepseek-coder"),
+            Provider(name="local", backend="local", model="small"),
+            Provider(name="bogus", backend="moonshot", model="no-such-model"),
+        ),
+        backends=backends,
+        opencode=opencode,
+    )
+
+
+def opencode_settings(profile: str = "hermetic") -> OpenCodeSettings:
+    assert profile in ("user", "hermetic")
+    return OpenCodeSettings(command=str(opencode_binary()), profile=profile)
+
+
+@asynccontextmanager
+async def stage(script: Script, folder: Path) -> AsyncGenerator[Stage]:
+    project = folder / "project"
+    project.mkdir()
+    async with ScriptedModels(script) as models:
+        built = Stage(models, settings(models, project, opencode_settings()), folder)
+        async with built.running():
+            yield built

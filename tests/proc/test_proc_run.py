@@ -1,0 +1,69 @@
+"""Short commands: what they said, how they ended, and nothing left running."""
+
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+
+from goent.domain.types import Check
+from goent.proc import ShellVerifier, marked, new_owner, run
+from goent.proc.run import Completed
+
+pytestmark = pytest.mark.anyio
+
+
+async def shell(script: str, cwd: Path, *, limit: float = 10, stdin: bytes = b"") -> Completed:
+    return await run(
+        ["sh", "-c", script], cwd=cwd, env=dict(os.environ), timeout=limit, stdin=stdin
+    )
+
+
+async def test_output_errors_and_exit_code_come_apart(tmp_path: Path) -> None:
+    done = await shell("cat; echo oops >&2; exit 3", tmp_path, stdin=b"in\n")
+    assert done == Completed(exit=3, output="in\n", errors="oops")
+
+
+async def test_a_command_that_takes_too_long_has_no_exit_code_and_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    done = await shell("echo begun; setsid sleep 300 & sleep 300", tmp_path, limit=0.5)
+    assert done.exit is None
+    assert done.output == "begun\n"
+    assert list(marked(new_owner("command"))) == []
+
+
+async def test_a_background_child_that_holds_the_pipe_does_not_hold_us(tmp_path: Path) -> None:
+    with anyio.fail_after(5):
+        done = await shell("sleep 300 & echo done", tmp_path, limit=60)
+    assert (done.exit, done.output) == (0, "done\n")
+    assert list(marked(new_owner("command"))) == []
+
+
+async def test_of_endless_output_the_end_is_kept(tmp_path: Path) -> None:
+    done = await run(
+        ["sh", "-c", "yes x | head -c 2000000; echo end"],
+        cwd=tmp_path,
+        env=dict(os.environ),
+        timeout=10,
+        max_output=100,
+    )
+    assert len(done.output) == 100
+    assert done.output.endswith("x\nend\n")
+
+
+async def test_every_verify_command_runs_and_says_how_it_ended(tmp_path: Path) -> None:
+    verifier = ShellVerifier(lambda: dict(os.environ), time_limit=0.5)
+    checks = await verifier.verify(["echo fine", "echo bad >&2; false", "sleep 60"], tmp_path)
+    assert checks[:2] == (
+        Check(command="echo fine", exit=0, tail="fine"),
+        Check(command="echo bad >&2; false", exit=1, tail="bad"),
+    )
+    assert checks[2].exit is None
+    assert "0.5 s" in checks[2].tail
+
+
+async def test_verify_commands_see_the_environment_they_are_given(tmp_path: Path) -> None:
+    verifier = ShellVerifier(lambda: {"PATH": os.environ["PATH"], "COLOUR": "green"})
+    (check,) = await verifier.verify(['echo "$COLOUR ${HOME-none}"'], tmp_path)
+    assert check.tail == "green none"

@@ -1,0 +1,136 @@
+"""A project whose workers are scripted: everything real but the driver and the meter."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+import anyio
+
+from goent.core.enquiries import Enquiries
+from goent.core.feed import Feed
+from goent.core.operations import Caller, Operations
+from goent.core.orchestrator import Orchestrator
+from goent.domain.events import AnyEvent, TurnEnded, TurnStarted, WorkerClosed, WorkerSpawned
+from goent.domain.settings import Backend, Limits, PermissionSettings, Settings
+from goent.domain.types import Price, Provider
+from goent.proc.verify import ShellVerifier
+from goent.store.journal import SqliteJournal
+from goent.store.ledger import SqliteLedger
+from goent.testing.driver import ScriptedDriver
+
+GLM = Provider(
+    name="glm",
+    backend="moonshot",
+    model="glm-4",
+    price=Price(input=Decimal(1), output=Decimal(2), cache_read=Decimal("0.1")),
+)
+CODER = Provider(name="deepseek/deepseek-coder", backend="deepseek", model="deepseek-coder")
+
+DEFAULT_LIMITS = Limits()
+
+
+class NoMeter:
+    """Nothing is ever under way."""
+
+    async def settle(self, worker: str) -> None:
+        pass
+
+
+@dataclass
+class Project:
+    folder: Path
+    feed: Feed
+    orchestrator: Orchestrator
+    enquiries: Enquiries
+    operations: Operations
+    caller: Caller
+
+    async def ask(self, name: str, **arguments: object):
+        return await self.operations.table[name].call(arguments, self.caller)
+
+    async def events(self, worker: str) -> list[AnyEvent]:
+        await self.feed.commit()
+        return [envelope.event for envelope in await self.feed.events(worker=worker)]
+
+    async def closed(self, worker: str) -> None:
+        with anyio.fail_after(10):
+            while self.feed.view(worker).open:
+                await self.feed.news(self.feed.seq)
+
+
+OpenProject = Callable[..., AbstractAsyncContextManager[Project]]
+
+
+def project_opener(tmp_path: Path) -> OpenProject:
+    folder = tmp_path / "project"
+    folder.mkdir()
+
+    @asynccontextmanager
+    async def open_(
+        driver: ScriptedDriver,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        permission_timeout_s: float = 300.0,
+    ) -> AsyncGenerator[Project]:
+        settings = Settings(
+            project=folder,
+            providers=(GLM, CODER),
+            backends={"moonshot": Backend(id="moonshot"), "deepseek": Backend(id="deepseek")},
+            default_provider="glm",
+            permissions=PermissionSettings(timeout_s=permission_timeout_s),
+            limits=limits,
+        )
+        async with (
+            SqliteJournal.open(tmp_path / "journal.db") as journal,
+            SqliteLedger.open(tmp_path / "ledger.db") as ledger,
+            anyio.create_task_group() as group,
+        ):
+            feed = Feed(journal)
+            await feed.load()
+            group.start_soon(feed.run)
+            orchestrator = Orchestrator(
+                settings=lambda: settings,
+                slots=limits.workers,
+                feed=feed,
+                drivers={"acp": driver},
+                meter=NoMeter(),
+                ledger=ledger,
+                verifier=ShellVerifier(environ=lambda: {"PATH": "/usr/bin:/bin"}),
+            )
+            enquiries = Enquiries(
+                settings=lambda: settings, environ=dict[str, str], feed=feed, ledger=ledger
+            )
+            async with orchestrator.running():
+                yield Project(
+                    folder=folder,
+                    feed=feed,
+                    orchestrator=orchestrator,
+                    enquiries=enquiries,
+                    operations=Operations(orchestrator, enquiries),
+                    caller=Caller(name="test", cwd=folder),
+                )
+            await feed.commit()
+            group.cancel_scope.cancel()
+
+    return open_
+
+
+def assert_grammar(events: Sequence[AnyEvent]) -> None:
+    """WorkerSpawned (TurnStarted … TurnEnded)* WorkerClosed."""
+    assert isinstance(events[0], WorkerSpawned), events[0]
+    assert isinstance(events[-1], WorkerClosed), events[-1]
+    in_turn, turns = False, 0
+    for event in events[1:-1]:
+        if isinstance(event, TurnStarted):
+            assert not in_turn
+            in_turn, turns = True, turns + 1
+            assert event.turn == turns
+        elif isinstance(event, TurnEnded):
+            assert in_turn and event.turn == turns
+            in_turn = False
+        else:
+            assert in_turn, f"{event!r} outside a turn"
+            assert not isinstance(event, WorkerSpawned | WorkerClosed)
+    assert not in_turn

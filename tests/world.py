@@ -1,0 +1,143 @@
+"""A user's whole world, private to a test: home, project, scripted models, go-ent, OpenCode.
+
+Only the models are scripted. go-ent runs as its own processes, as a user starts it.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+from mcp import Client, StdioServerParameters
+from mcp_types import CallToolResult, TextContent
+from opencode import opencode_binary
+
+from goent.domain.api import DaemonInfo
+from goent.domain.events import Envelope
+from goent.proc.marks import marked
+from goent.project import project_key, runtime_dir, state_dir
+from goent.store.journal import SqliteJournal
+from goent.testing import Script, ScriptedModels, opencode_config
+
+GO_ENT = [sys.executable, "-m", "goent"]
+KEYS = {"moonshot": "MOONSHOT_API_KEY", "deepseek": "DEEPSEEK_API_KEY", "claude": "CLAUDE_KEY"}
+
+
+@dataclass(frozen=True)
+class Ended:
+    exit: int
+    out: str
+    err: str
+
+
+@dataclass
+class World:
+    home: Path
+    project: Path
+    models: ScriptedModels
+    env: dict[str, str] = field(default_factory=dict[str, str])
+
+    def client(self, *, mode: Any = "auto", args: tuple[str, ...] = ("mcp",)) -> Client:
+        """A lead agent: the MCP SDK's own client, with `go-ent mcp` as its child."""
+        return Client(
+            StdioServerParameters(
+                command=GO_ENT[0], args=[*GO_ENT[1:], *args], env=self.env, cwd=self.project
+            ),
+            mode=mode,
+        )
+
+    async def go_ent(self, *args: str, stdin: str = "", timeout: float = 60) -> Ended:
+        with anyio.fail_after(timeout):
+            done = await anyio.run_process(
+                [*GO_ENT, *args], cwd=self.project, env=self.env, input=stdin.encode(), check=False
+            )
+        return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    @property
+    def key(self) -> str:
+        return project_key(self.project)
+
+    @property
+    def socket(self) -> Path:
+        return runtime_dir(self.key, self.env) / "sock"
+
+    async def daemon(self) -> DaemonInfo | None:
+        ended = await self.go_ent("daemon", "status", "--json")
+        return msgspec.json.decode(ended.out, type=DaemonInfo | None)
+
+    async def journal(self, worker: str) -> list[Envelope]:
+        path = state_dir(self.env) / "projects" / self.key / "journal.db"
+        async with SqliteJournal.open(path) as journal:
+            return await journal.read(worker=worker, limit=100_000)
+
+    def processes(self) -> list[int]:
+        """Everything that go-ent started for this project and that still lives."""
+        return list(marked(f"{self.key}."))
+
+    async def end(self) -> None:
+        await self.go_ent("daemon", "stop", "--force")
+        with anyio.fail_after(20):
+            while self.processes():
+                await anyio.sleep(0.05)
+
+
+@asynccontextmanager
+async def a_world(
+    folder: Path, script: Script, *, config: str = "", environ: Mapping[str, str] | None = None
+) -> AsyncGenerator[World]:
+    """Made below `folder`; on leaving, the daemon is stopped and nothing of it may be left."""
+    home, project = folder / "home", folder / "project"
+    for path in (home / "tmp", home / "run", project / ".goent"):
+        path.mkdir(parents=True)
+        path.chmod(0o700)
+    async with ScriptedModels(script) as models:
+        keys = {name: f"{{env:{KEYS[name]}}}" for name in script.providers if name in KEYS}
+        opencode_json = home / ".config" / "opencode" / "opencode.json"
+        opencode_json.parent.mkdir(parents=True)
+        opencode_json.write_text(opencode_config(models, keys=keys))
+        (project / ".goent" / "config.yaml").write_text(
+            config or "opencode: {profile: hermetic}\ndaemon: {idle_exit_s: 120}\n"
+        )
+        world = World(
+            home=home,
+            project=project,
+            models=models,
+            env={
+                "HOME": str(home),
+                "PATH": os.environ["PATH"],
+                "TMPDIR": str(home / "tmp"),
+                "XDG_RUNTIME_DIR": str(home / "run"),
+                "LANG": "C.UTF-8",
+                "GOENT_OPENCODE": str(opencode_binary()),
+                **{KEYS[name]: provider.key or "" for name, provider in script.providers.items()},
+                **(environ or {}),
+            },
+        )
+        try:
+            yield world
+        finally:
+            with anyio.CancelScope(shield=True):
+                await world.end()
+
+
+def told(result: CallToolResult) -> dict[str, Any]:
+    """A tool's structured answer; a tool error fails the test."""
+    assert not result.is_error, refusal(result)
+    assert isinstance(result.structured_content, dict)
+    return result.structured_content
+
+
+def refusal(result: CallToolResult) -> str:
+    assert isinstance(result.content[0], TextContent)
+    return result.content[0].text
+
+
+def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
