@@ -20,7 +20,8 @@ from opencode import opencode_binary
 
 from goent.domain.api import DaemonInfo
 from goent.domain.events import Envelope
-from goent.proc.marks import marked
+from goent.proc import table
+from goent.proc.marks import MARK
 from goent.project import project_key, runtime_dir, state_dir
 from goent.store.journal import SqliteJournal
 from goent.testing import Script, ScriptedModels, opencode_config
@@ -52,8 +53,8 @@ class World:
             mode=mode,
         )
 
-    async def go_ent(self, *args: str, stdin: str = "", timeout: float = 60) -> Ended:
-        with anyio.fail_after(timeout):
+    async def go_ent(self, *args: str, stdin: str = "", seconds: float = 60) -> Ended:
+        with anyio.fail_after(seconds):
             done = await anyio.run_process(
                 [*GO_ENT, *args], cwd=self.project, env=self.env, input=stdin.encode(), check=False
             )
@@ -78,12 +79,14 @@ class World:
 
     def processes(self) -> list[int]:
         """Everything that go-ent started for this project and that still lives."""
-        return list(marked(f"{self.key}."))
+        needle = f"{MARK}={self.key}."
+        found = table.environments(needle)
+        return [pid for pid, environ in found if any(e.startswith(needle) for e in environ)]
 
     async def end(self) -> None:
         await self.go_ent("daemon", "stop", "--force")
         with anyio.fail_after(20):
-            while self.processes():
+            while self.processes():  # noqa: ASYNC110 (a process announces nothing to strangers)
                 await anyio.sleep(0.05)
 
 
@@ -129,8 +132,7 @@ async def a_world(
 def told(result: CallToolResult) -> dict[str, Any]:
     """A tool's structured answer; a tool error fails the test."""
     assert not result.is_error, refusal(result)
-    assert isinstance(result.structured_content, dict)
-    return result.structured_content
+    return msgspec.convert(result.structured_content, dict[str, Any])
 
 
 def refusal(result: CallToolResult) -> str:

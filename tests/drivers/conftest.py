@@ -2,8 +2,8 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
-from scripts import SCRIPT
-from stage import Stage, stage
+from opencode_script import SCRIPT
+from opencode_stage import Stage, stage
 
 
 @pytest.fixture(scope="package")

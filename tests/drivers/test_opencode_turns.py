@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
-from stage import Heard, Stage
+from opencode_stage import Heard, Stage
 
 from goent.domain.errors import (
     ModelRefused,
@@ -16,7 +17,7 @@ from goent.domain.errors import (
     WorkerError,
 )
 from goent.domain.events import Thought
-from goent.domain.types import Command, FileChange, PlanEntry, Prompt, Usage
+from goent.domain.types import Command, FileChange, PlanEntry, Prompt, Provider, Usage
 from goent.proc import marked, new_owner
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -176,18 +177,10 @@ async def test_leaving_in_the_middle_of_a_turn_stops_it(shared: Stage, project: 
 async def test_a_model_that_opencode_does_not_know_is_refused_by_name(
     shared: Stage, project: Path
 ) -> None:
-    shared.use(
-        providers=tuple(p for p in shared.settings.providers if p.name != "bogus")
-        + tuple(p for p in shared.settings.providers if p.name == "bogus")
-    )
-    spec = shared.spec(project, "bogus")
-    unknown = spec.provider.__class__(name="x", backend="moonshot", model="nope")
+    unknown = Provider(name="x", backend="moonshot", model="nope")
+    spec = msgspec.structs.replace(shared.spec(project), provider=unknown)
     with pytest.raises(UnknownModel, match=r"moonshot/nope.*it has: .*moonshot/glm-4"):
-        async with shared.driver.open(
-            type(spec)(
-                id=spec.id, cwd=spec.cwd, provider=unknown, method=spec.method, rules=spec.rules
-            )
-        ):
+        async with shared.driver.open(spec):
             pass
 
 

@@ -5,16 +5,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw, Struct
-from wires import Line, Scripted, connected, wired
+from wires import Far, Line, Scripted, connected, pipe, wired
 
 from goent.rpc import (
     BadReply,
     ConnectionLost,
     InvalidParams,
     MethodNotFound,
+    Peer,
     RpcError,
     decode_params,
 )
+from goent.rpc import peer as peer_room
 
 pytestmark = pytest.mark.anyio
 
@@ -316,3 +318,58 @@ async def test_requests_read_before_the_end_are_answered_after_it():
         await far.hang_up()
         assert bytes((await far.hear()).result) == b'"late"'
         assert await far.hears_the_end() == b""
+
+
+async def test_a_peer_that_does_not_listen_any_more_is_still_heard():
+    heard = anyio.Event()
+
+    async def tell(_params: Raw) -> object:
+        heard.set()
+
+    async with wired(Scripted(tell=tell)) as (peer, far):
+        await far.receive.aclose()
+        await peer.notify("anything", {})
+        await far.say('{"jsonrpc":"2.0","method":"tell"}')
+        with anyio.fail_after(5):
+            await heard.wait()
+        with pytest.raises(ConnectionLost):
+            await peer.notify("anything", {})
+
+
+async def test_a_handler_that_does_not_end_is_ended_some_time_after_the_peer_went(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(peer_room, "GRACE", 0.1)
+    async with wired(Scripted(wait=for_ever, tell=for_ever)) as (_, far):
+        await far.say('{"jsonrpc":"2.0","id":1,"method":"wait"}')
+        await far.say('{"jsonrpc":"2.0","method":"tell"}')
+        await far.hang_up()
+        assert await far.hears_the_end() == b""
+
+
+async def test_a_handler_that_asks_learns_that_the_peer_went():
+    async def ask(_params: Raw) -> object:
+        try:
+            return await peer.request_raw("more", {})
+        except ConnectionLost:
+            return "alone"
+
+    async with wired(Scripted(ask=ask, tell=ask)) as (peer, far):
+        await far.say(
+            '{"jsonrpc":"2.0","method":"tell"}', '{"jsonrpc":"2.0","id":1,"method":"ask"}'
+        )
+        assert {(await far.hear()).method, (await far.hear()).method} == {"more"}
+        await far.hang_up()
+        assert bytes((await far.hear()).result) == b'"alone"'
+
+
+async def test_a_peer_that_never_ran_can_be_closed():
+    (near_in, far_out), (far_in, near_out) = pipe(), pipe()
+    async with far_in, far_out:
+        peer = Peer(near_in, near_out, Scripted())
+        await peer.notify("early", {})
+        await peer.aclose()
+        await peer.run()
+        assert await Far(far_in, far_out).hears_the_end() == (
+            b'{"jsonrpc":"2.0","method":"early","params":{}}\n'
+        )

@@ -1,6 +1,7 @@
 import os
 import pty
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -38,8 +39,8 @@ async def test_files_will_do(tmp_path: Path):
 
 
 async def test_no_input_at_all_is_the_end_of_it():
-    with open(os.devnull, "rb") as nothing, anyio.fail_after(10):
-        done = await anyio.run_process(AGENT, stdin=nothing.fileno())
+    with anyio.fail_after(10):
+        done = await anyio.run_process(AGENT, stdin=subprocess.DEVNULL)
     assert done.stdout == b"after\n"
 
 

@@ -2,7 +2,7 @@ import tracemalloc
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw, Struct
 
@@ -120,6 +120,7 @@ ids = st.one_of(
 
 
 @pytest.mark.spec("A01")
+@settings(deadline=None)
 @given(ids)
 def test_an_id_is_echoed_to_the_byte(number: bytes):
     message = wire.read(b'{"jsonrpc":"2.0","id": ' + number + b' ,"method":"a"}')
@@ -127,6 +128,7 @@ def test_an_id_is_echoed_to_the_byte(number: bytes):
 
 
 @pytest.mark.spec("A03")
+@settings(deadline=None)
 @given(st.binary())
 def test_any_bytes_are_a_message_or_are_refused(line: bytes):
     assert code_of(line) in (None, -32700, -32600)
@@ -140,6 +142,7 @@ members = st.sampled_from(["jsonrpc", "id", "method", "params", "result", "error
 
 
 @pytest.mark.spec("A03")
+@settings(deadline=None)
 @given(st.dictionaries(members, json | st.just("2.0")))
 def test_any_object_is_a_message_or_is_refused(message: dict[str, object]):
     assert code_of(msgspec.json.encode(message)) in (None, -32600)
@@ -150,6 +153,7 @@ def split(chunks: list[bytes], limit: int) -> list[bytes | None]:
     return [line for chunk in chunks for line in splitter.feed(chunk)] + splitter.rest()
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary().map(lambda text: text.replace(b"x", b"\n"))), st.integers(1, 20))
 def test_the_lines_are_the_same_however_they_come(chunks: list[bytes], limit: int):
     whole = b"".join(chunks)

@@ -67,9 +67,10 @@ def gather_providers(
     found = {e.provider.name: _completed(e.provider, facts) for e in sources.entries}
     for provider in offered:
         found.setdefault(provider.name, provider)
+    usable = {(p.backend, p.model): p for p in found.values()}
     for name, pair in SHORT_NAMES.items():
-        if pair in facts and name not in found:
-            found[name] = replace(facts[pair], name=name)
+        if pair in usable and name not in found:
+            found[name] = replace(usable[pair], name=name)
     for pair in wanted:
         if not any((p.backend, p.model) == pair for p in found.values()):
             bare = Provider(name="/".join(pair), backend=pair[0], model=pair[1])

@@ -138,11 +138,10 @@ class AgentConnection:
                     messages.SESSION_PROMPT, params, _decoder(PromptResult), patience=None
                 )
         except TimeoutError:
-            await self.cancel(session_id)
+            await self._leave(session_id)
             raise TurnTimeout(f"the turn took longer than {timeout} s") from None
         except anyio.get_cancelled_exc_class():
-            with anyio.CancelScope(shield=True), anyio.move_on_after(LAST_WORD):
-                await self.cancel(session_id)
+            await self._leave(session_id)
             raise
 
     async def cancel(self, session_id: str) -> None:
@@ -159,6 +158,10 @@ class AgentConnection:
     async def extension(self, method: str, params: object) -> Raw:
         """A request that this agent alone knows."""
         return await self._ask(method, params, messages.or_empty)
+
+    async def _leave(self, session_id: str) -> None:
+        with anyio.move_on_after(LAST_WORD, shield=True):
+            await self.cancel(session_id)
 
     async def _open(self, method: str, session_id: str, cwd: str) -> OpenedSession:
         params = OpenSessionParams(session_id=session_id, cwd=cwd)

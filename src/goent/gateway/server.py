@@ -16,6 +16,7 @@ from goent.upstream.forward import Timeouts, Upstream
 
 __all__ = ["WARM_BACKEND", "Gateway"]
 
+BACKLOG = 512
 GRACE_S = 2
 KEEP_ALIVE_S = 600  # a client that reuses a connection which is just being closed sees an error
 
@@ -41,7 +42,7 @@ class Gateway:
         """Listening on entry. On leaving, calls under way are cut off and reported."""
         wiring = Wiring(backends=backends, environ=environ, on_call=on_call)
         passes = Passes()
-        with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
+        with _listener() as listener:
             port = int(listener.getsockname()[1])
             async with Upstream.open(timeouts) as upstream, anyio.create_task_group() as tasks:
                 relay = Relay(wiring, passes, upstream, port)
@@ -78,6 +79,15 @@ class Gateway:
     async def settle(self, worker: str) -> None:
         """Return when the worker's calls have been counted; bounded."""
         await self._relay.calls.settle(worker)
+
+
+def _listener() -> socket.socket:
+    # asyncio switches Nagle's algorithm off only where the protocol is named; with it on, every
+    # answer waits 40 ms between its head and its body.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(BACKLOG)
+    return listener
 
 
 class _Server(uvicorn.Server):

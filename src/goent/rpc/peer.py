@@ -189,6 +189,6 @@ class Peer:
         await self._close_streams()
 
     async def _close_streams(self) -> None:
-        with anyio.CancelScope(shield=True), anyio.move_on_after(GRACE):
+        with anyio.move_on_after(GRACE, shield=True):
             await self._send.aclose()
             await self._receive.aclose()

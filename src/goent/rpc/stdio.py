@@ -16,6 +16,7 @@ from anyio.abc import ByteReceiveStream, ByteSendStream
 from anyio.lowlevel import checkpoint
 
 STDIN, STDOUT, STDERR = 0, 1, 2
+PIPE_SIZE = 64 * 1024
 
 
 @asynccontextmanager
@@ -58,28 +59,32 @@ class FdReceiveStream(_Fd, ByteReceiveStream):
     """Reads from a file descriptor when there is something to read."""
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
-        await self._ready(anyio.wait_readable)
-        try:
-            data = os.read(self._fd, max_bytes)
-        except BlockingIOError:
-            return await self.receive(max_bytes)
-        except OSError as error:
-            raise anyio.BrokenResourceError from error
-        if not data:
-            raise anyio.EndOfStream
-        return data
+        while True:
+            await self._ready(anyio.wait_readable)
+            try:
+                data = os.read(self._fd, max_bytes)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise anyio.BrokenResourceError from error
+            if not data:
+                raise anyio.EndOfStream
+            return data
 
 
 class FdSendStream(_Fd, ByteSendStream):
     """Writes to a file descriptor as much as it takes without blocking."""
 
+    def __init__(self, fd: int) -> None:
+        super().__init__(fd)
+        self._portion = select.PIPE_BUF if os.get_blocking(fd) else PIPE_SIZE
+
     async def send(self, item: bytes) -> None:
         rest = memoryview(item)
-        step = select.PIPE_BUF if os.get_blocking(self._fd) else len(rest)
         while rest:
             await self._ready(anyio.wait_writable)
             try:
-                written = os.write(self._fd, rest[:step])
+                written = os.write(self._fd, rest[: self._portion])
             except BlockingIOError:
                 continue
             except OSError as error:

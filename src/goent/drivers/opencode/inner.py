@@ -19,7 +19,7 @@ from goent.domain.types import Usage
 
 PATIENCE = 10.0
 USER = "opencode"
-Reply = Literal["once", "always", "reject"]
+Reply = Literal["once", "reject"]  # "always" would hold for other workers in the directory too
 
 T = TypeVar("T")
 
@@ -84,12 +84,13 @@ class Subject(Reading, frozen=True, kw_only=True):
 
 
 class Question(Reading, frozen=True, kw_only=True):
-    """A permission question that nobody has answered."""
+    """A permission question that nobody has answered; `always` is what a lasting yes would cover."""
 
     id: str
     session: str
     permission: str
     patterns: tuple[str, ...] = ()
+    always: tuple[str, ...] = ()
     metadata: Subject = Subject()
     tool: ToolReference | None = None
 

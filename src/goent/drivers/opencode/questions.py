@@ -8,6 +8,8 @@ worker's owner and answered over HTTP.
 Seen in OpenCode 1.18: a subagent starts with `task: deny` and the process's own rules; its
 parent's rules do not reach it, nor do rules that are set while it runs. A rejected question of
 the worker's own session ends the turn; one of a subagent only fails the parent's `task` call.
+An "always" holds for every session of the process in that directory, other workers' too, so
+OpenCode is never told one: it is kept here, for this worker, and what it covers is not asked again.
 """
 
 from collections.abc import Awaitable, Callable
@@ -20,6 +22,7 @@ from goent.acp.asks import Cancelled, PermissionOutcome, PermissionRequest, Sele
 from goent.domain.errors import ProtocolError, RequestError
 from goent.domain.events import PermissionAsked
 from goent.domain.ports import WorkerSpec
+from goent.domain.settings import PermissionRule
 from goent.domain.types import Answer, PermissionOption
 from goent.drivers.opencode.inner import Inner, Question, Reply, Subject, ToolReference
 from goent.drivers.opencode.rules import judge
@@ -32,7 +35,6 @@ OPTIONS = (
     PermissionOption(id="allow_always", label="Always allow"),
     PermissionOption(id="reject", label="Reject"),
 )
-_REPLIES: dict[Answer, Reply] = {"allow_once": "once", "allow_always": "always", "reject": "reject"}
 _BY_KIND = {"execute": "bash", "edit": "edit", "fetch": "webfetch"}
 
 
@@ -55,6 +57,7 @@ class Questions:
     def __init__(self, inner: Inner, spec: WorkerSpec) -> None:
         self._inner = inner
         self._rules = spec.rules
+        self._granted: list[PermissionRule] = []
         self._directory = str(spec.cwd)
         self._numbers = count(1)
         self._open: dict[str, Pending] = {}
@@ -70,13 +73,16 @@ class Questions:
             answer = (await self._ask(question, ask)).answer or "reject"
         else:
             answer = "allow_once" if verdict == "allow" else "reject"
-        await self._inner.reply(question.id, _REPLIES[answer], self._directory)
+        reply: Reply = "reject" if answer == "reject" else "once"
+        await self._inner.reply(question.id, reply, self._directory)
 
     def answer(self, name: str, answer: Answer) -> None:
         pending = self._open.pop(name, None)
         if pending is None:
             known = ", ".join(map(repr, self._open)) or "none"
             raise RequestError(f"no question {name!r} is open; open: {known}")
+        if answer == "allow_always":
+            self._grant(pending.question)
         pending.settle(answer)
 
     def withdraw(self) -> None:
@@ -84,7 +90,17 @@ class Questions:
         while self._open:
             self._open.popitem()[1].settle(None)
 
+    def _grant(self, question: Question) -> None:
+        self._granted += [
+            PermissionRule(tool=question.permission, pattern=pattern, action="allow")
+            for pattern in question.always or question.patterns
+        ]
+
     async def _ask(self, question: Question, ask: Ask) -> Pending:
+        if judge(self._granted, question.permission, question.patterns) == "allow":
+            covered = Pending(question)
+            covered.settle("allow_always")
+            return covered
         name = f"p{next(self._numbers)}"
         pending = self._open[name] = Pending(question)
         await ask(
@@ -117,8 +133,10 @@ class Questions:
 
 def outcome(request: PermissionRequest, answer: Answer | None) -> PermissionOutcome:
     """Our answer as one of the options that were offered."""
-    kinds = ("reject_once", "reject_always") if answer == "reject" else (answer,)
-    chosen = next((o for o in request.options if o.kind in kinds), None)
+    if answer is None:
+        return Cancelled()
+    kind = "reject_once" if answer == "reject" else "allow_once"
+    chosen = next((option for option in request.options if option.kind == kind), None)
     return Selected(option_id=chosen.option_id) if chosen else Cancelled()
 
 

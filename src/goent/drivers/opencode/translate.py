@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, UnsetType
 
 from goent.acp import updates
 from goent.acp.content import ToolContent, plain_text
@@ -180,7 +180,7 @@ def _plan_state(status: str) -> Literal["pending", "in_progress", "completed", "
             return "pending"
 
 
-def _read(raw: Raw | None, kind: type[T]) -> T:
+def _read(raw: Raw | UnsetType | None, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(raw or b"{}", type=kind)
     except msgspec.DecodeError:

@@ -7,7 +7,7 @@ kept for whoever reads events next.
 import select
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -41,6 +41,10 @@ class Trouble(Exception):
     def __init__(self, message: str, code: int = 3) -> None:
         super().__init__(message)
         self.code = code
+
+
+class Gone(Trouble):
+    """The daemon closed the connection."""
 
 
 class _ErrorData(Struct, frozen=True):
@@ -160,17 +164,17 @@ class Daemon:
             self._events.append(self._envelopes.decode(message.params))
 
 
-def _gone(why: OSError | str) -> Trouble:
-    return Trouble(
+def _gone(why: OSError | str) -> Gone:
+    return Gone(
         f"the daemon ended in the middle of the conversation ({why}); "
         "`go-ent ps` starts a new one and shows what became of the workers"
     )
 
 
 @contextmanager
-def daemon(*, start: bool = True) -> Iterator[Daemon]:
-    """The daemon of the project around the current directory."""
-    conversation = Daemon(connect(_here(), "control", start=start))
+def daemon(cwd: Path | None = None, *, start: bool = True) -> Generator[Daemon]:
+    """The daemon of the project around a directory, the current one if none is given."""
+    conversation = Daemon(connect(cwd or _here(), "control", start=start))
     try:
         yield conversation
     finally:
@@ -181,7 +185,9 @@ def _here() -> Path:
     try:
         return Path.cwd()
     except FileNotFoundError:
-        raise Trouble("the current directory no longer exists: change to one that does", 2) from None
+        raise Trouble(
+            "the current directory no longer exists: change to one that does", 2
+        ) from None
 
 
 def find_worker(asked: str, through: Daemon) -> str:
@@ -209,4 +215,3 @@ def cursor_before(worker: str, through: Daemon) -> int:
     """Where the worker begins in the journal: a watch need not read what came before."""
     request = OutputRequest(worker_id=worker, limit=1)
     return max(0, through.call("worker_output", request, Output).cursor - 1)
-

@@ -6,7 +6,7 @@ import signal
 import sys
 import termios
 import tty
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -42,7 +42,7 @@ class Keyboard:
 
 
 @contextmanager
-def open_keyboard() -> Iterator[Keyboard | None]:
+def open_keyboard() -> Generator[Keyboard | None]:
     """The keyboard, or nothing where nobody sits."""
     if not somebody_is_there():
         yield None
@@ -67,7 +67,7 @@ class Interrupts:
 
 
 @contextmanager
-def counted_interrupts() -> Iterator[Interrupts]:
+def counted_interrupts() -> Generator[Interrupts]:
     interrupts = Interrupts()
     before = signal.signal(signal.SIGINT, interrupts.note)
     try:

@@ -4,7 +4,6 @@ The view is folded from the same events as the daemon's own; a question may be a
 anywhere else, and the first answer wins.
 """
 
-import sys
 import time
 
 from goent.core.transcript import render
@@ -29,7 +28,7 @@ from goent.domain.events import (
 from goent.domain.types import Answer
 from goent.frontends.cli.client import Daemon, Trouble, cursor_before
 from goent.frontends.cli.keys import Interrupts, Keyboard
-from goent.frontends.cli.screen import Screen, clean
+from goent.frontends.cli.screen import Screen, clean, complain
 from goent.frontends.cli.words import bar, duration, money, tokens
 
 TICK = 0.1
@@ -107,17 +106,9 @@ class Follower:
             case PermissionAnswered():
                 self._screen.line(f"  {event.option} (by {event.by})", "cyan")
                 self._next_question()
-            case PlanUpdated():
-                done = sum(entry.status == "completed" for entry in event.entries)
-                now = next((e.text for e in event.entries if e.status == "in_progress"), "")
-                self._screen.line(f"☰ {done}/{len(event.entries)} {now}".rstrip(), "dim")
-            case ToolCall() if event.tool in TODO_TOOLS:
-                pass
-            case ToolCall() | Verified() | Noticed() | FailedOver() | BudgetWarned():
-                if text := render(event):
-                    self._screen.line(text, _style(event))
             case _:
-                pass
+                if told := told_line(event):
+                    self._screen.line(*told)
 
     def _say(self, event: TextDelta) -> None:
         message = (type(event), event.message)
@@ -135,7 +126,7 @@ class Follower:
         options = "|".join(option.id for option in question.options)
         hint = f"go-ent answer {self._worker} {question.id} {options}"
         asks = f"{self._worker} asks for {question.tool}: {question.detail}"
-        print(f"go-ent: {clean(asks)}; answer with: {hint}", file=sys.stderr, flush=True)
+        complain(f"{clean(asks)}; answer with: {hint}")
 
     def _next_question(self) -> None:
         if self._keyboard and self._view and not self._view.questions:
@@ -158,9 +149,20 @@ def _is_end(event: AnyEvent, turn: int) -> bool:
     return isinstance(event, WorkerClosed) or (isinstance(event, TurnEnded) and event.turn >= turn)
 
 
-def _style(event: AnyEvent) -> str:
-    if isinstance(event, ToolCall):
-        return "red" if event.status == "failed" else "cyan"
-    if isinstance(event, Verified):
-        return "green" if all(check.exit == 0 for check in event.checks) else "red"
-    return "yellow"
+def told_line(event: AnyEvent) -> tuple[str, str] | None:
+    """The line that tells of an event, and its style; None for what is said in other ways."""
+    match event:
+        case PlanUpdated():
+            done = sum(entry.status == "completed" for entry in event.entries)
+            now = next((e.text for e in event.entries if e.status == "in_progress"), "")
+            return f"☰ {done}/{len(event.entries)} {now}".rstrip(), "dim"
+        case ToolCall() if event.tool not in TODO_TOOLS:
+            style = "red" if event.status == "failed" else "cyan"
+        case Verified():
+            style = "green" if all(check.exit == 0 for check in event.checks) else "red"
+        case Noticed() | FailedOver() | BudgetWarned():
+            style = "yellow"
+        case _:
+            return None
+    text = render(event)
+    return (text, style) if text else None

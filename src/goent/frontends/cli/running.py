@@ -21,7 +21,7 @@ from goent.frontends.cli.client import Daemon, Trouble, daemon, find_worker, sta
 from goent.frontends.cli.keys import counted_interrupts, open_keyboard
 from goent.frontends.cli.live import Follower
 from goent.frontends.cli.options import Json, Worker
-from goent.frontends.cli.screen import open_screen
+from goent.frontends.cli.screen import complain, open_screen
 from goent.frontends.cli.show import print_json, show_result
 
 INTERRUPTED = 130
@@ -124,7 +124,7 @@ def run(  # noqa: PLR0913 (each is an option)
     with daemon() as through:
         spawned = through.call("worker_spawn", request, Spawned)
         for warning in spawned.warnings:
-            print(f"go-ent: {warning}", file=sys.stderr)
+            complain(f"{warning}")
         if detach:
             _show_detached(spawned, json=json)
             return 0
@@ -169,13 +169,11 @@ def _text(given: str) -> str:
     if given != "-":
         return given
     if sys.stdin.isatty():
-        print("go-ent: reading from the terminal; Ctrl-D ends it", file=sys.stderr)
+        complain("reading from the terminal; Ctrl-D ends it")
     return sys.stdin.read()
 
 
-def _see_through(
-    through: Daemon, worker: str, turn: int, title: str, *, json: bool
-) -> int:
+def _see_through(through: Daemon, worker: str, turn: int, title: str, *, json: bool) -> int:
     """Watch the turn to its end, tell its result, and give the exit code."""
     try:
         with (

@@ -4,8 +4,9 @@ A terminal has a foot that tells how things stand and is drawn again and again b
 Anything else gets the same lines and nothing that would spoil a file.
 """
 
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,21 +15,24 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 TAB = "    "
-FALLBACK_WIDTH = 80
+# C0 and C1 but the line feed, and what turns the direction of writing around.
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def clean(text: str) -> str:
     """Without control characters: a worker's words must not steer the terminal."""
     if text.isprintable():
         return text
-    text = text.replace("\r\n", "\n").replace("\t", TAB)
-    # What follows an escape stays, as plain letters; it does no harm then.
-    return "".join(c for c in text if c == "\n" or not _controls(ord(c)))
+    return _CONTROL.sub("", text.replace("\t", TAB))
 
 
-def _controls(code: int) -> bool:
-    bidirectional = 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069
-    return code < 0x20 or 0x7F <= code <= 0x9F or bidirectional
+def say(text: str = "") -> None:
+    print(text, flush=True)
+
+
+def complain(message: str) -> None:
+    """On stderr, so that stdout stays what was asked for."""
+    print(f"go-ent: {message}", file=sys.stderr, flush=True)
 
 
 class Screen:
@@ -55,7 +59,7 @@ class Screen:
         self._begun = ""
 
     def _print(self, line: str, style: str) -> None:
-        print(line, flush=True)
+        say(line)
 
 
 class Nowhere(Screen):
@@ -101,7 +105,7 @@ class Terminal(Screen):
 
 
 @contextmanager
-def open_screen(*, silent: bool = False) -> Iterator[Screen]:
+def open_screen(*, silent: bool = False) -> Generator[Screen]:
     """The screen that fits where stdout goes."""
     if silent:
         yield Nowhere()

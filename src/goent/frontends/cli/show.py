@@ -1,5 +1,6 @@
 """How do results and tables look to a person?"""
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -8,11 +9,13 @@ import msgspec
 from msgspec import Struct
 
 from goent.domain.api import Costs, ProviderList, Result, Status, WorkerList
-from goent.domain.types import Check, Evidence, Failure
+from goent.domain.types import ENDED, Check, Evidence, Failure
 from goent.frontends.cli.screen import clean, make_console
 from goent.frontends.cli.words import ago, bar, count, lines_changed, money, near
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
 STYLES = {
@@ -64,7 +67,7 @@ def _worker_row(worker: Status) -> Sequence[str]:
         worker.worker_id,
         state,
         worker.provider,
-        _short(step, STEP_WIDTH) if step != worker.state else "",
+        "" if worker.state in ENDED else _short(step, STEP_WIDTH),
         count(worker.usage.total),
         "-" if not worker.usage.total else money(worker.cost_usd),
         ago(worker.started_at),
@@ -206,7 +209,7 @@ def show_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     table = Table(*heads, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for row in rows:
         table.add_row(*(_cell(value) for value in row))
-    make_console().print(table)
+    print_drawn(make_console(), table)
 
 
 def _cell(value: str) -> "Text":
@@ -228,7 +231,15 @@ def _show_rows(head: str, state: str, rows: Iterable[tuple[str, str]]) -> None:
     for name, value in rows:
         if value:
             table.add_row(f"  {name}", Text(clean(value)))
-    console.print(table)
+    print_drawn(console, table)
+
+
+def print_drawn(console: "Console", drawn: "Table") -> None:
+    """Rich fills lines up with spaces; nobody wants those in a file."""
+    with console.capture() as captured:
+        console.print(drawn)
+    text = captured.get()
+    sys.stdout.write(text if console.is_terminal else re.sub(r" +$", "", text, flags=re.MULTILINE))
 
 
 def _short(text: str, limit: int) -> str:

@@ -35,7 +35,7 @@ from goent.frontends.cli.client import (
     status_of,
 )
 from goent.frontends.cli.options import Json, Worker
-from goent.frontends.cli.screen import Screen, clean
+from goent.frontends.cli.screen import Screen, clean, complain
 from goent.frontends.cli.show import print_json, show_result, show_status, show_workers
 
 PAGE = 100_000
@@ -189,7 +189,7 @@ def wait(
         if worker.permission and not json:
             asks = f"{worker.worker_id} asks for {worker.permission.tool}"
             how = f"go-ent answer {worker.worker_id} {worker.permission.id} allow_once"
-            print(f"go-ent: {asks}: {clean(worker.permission.detail)}; {how}", file=sys.stderr)
+            complain(f"{asks}: {clean(worker.permission.detail)}; {how}")
     done = [worker.state == "completed" for worker in waited.workers]
     return 0 if (any(done) if any_ else all(done)) else 1
 
@@ -207,7 +207,7 @@ def _wait(
         if not waited.timed_out:
             return waited
         if deadline is not None and time.monotonic() >= deadline:
-            print(f"go-ent: not done after {seconds:g} s", file=sys.stderr)
+            complain(f"not done after {seconds:g} s")
             return waited
 
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
 import anyio
 import msgspec
@@ -162,23 +163,23 @@ def settings(models: ScriptedModels, project: Path, opencode: OpenCodeSettings) 
             Provider(name="kimi", backend="moonshot", model="kimi-k2"),
             Provider(name="deepseek", backend="deepseek", model="deepseek-coder"),
             Provider(name="local", backend="local", model="small"),
-            Provider(name="bogus", backend="moonshot", model="no-such-model"),
         ),
         backends=backends,
         opencode=opencode,
     )
 
 
-def opencode_settings(profile: str = "hermetic") -> OpenCodeSettings:
-    assert profile in ("user", "hermetic")
+def opencode_settings(profile: Literal["user", "hermetic"] = "hermetic") -> OpenCodeSettings:
     return OpenCodeSettings(command=str(opencode_binary()), profile=profile)
 
 
 @asynccontextmanager
-async def stage(script: Script, folder: Path) -> AsyncGenerator[Stage]:
+async def stage(
+    script: Script, folder: Path, profile: Literal["user", "hermetic"] = "hermetic"
+) -> AsyncGenerator[Stage]:
     project = folder / "project"
     project.mkdir()
     async with ScriptedModels(script) as models:
-        built = Stage(models, settings(models, project, opencode_settings()), folder)
+        built = Stage(models, settings(models, project, opencode_settings(profile)), folder)
         async with built.running():
             yield built

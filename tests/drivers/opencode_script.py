@@ -1,7 +1,7 @@
 """What the scripted models say to the prompts of the OpenCode tests."""
 
 from goent.domain.types import Usage
-from goent.testing import Case, Script, Step, call, case, fail, openai, say
+from goent.testing import Case, Fault, Script, Step, call, case, fail, openai, say
 from goent.testing.script import ToolUse
 
 TODOS = [
@@ -63,8 +63,7 @@ COMMON: tuple[Case, ...] = (
     ),
     case("answer 401", fail(401)),
     case("answer 404", fail(404)),
-    case("answer 500 once", fail(500, times=1)),
-    case("be rate limited", Step(fault=fail(429, times=2).fault, say="Through.")),
+    case("search for the needle", call("grep", pattern="needle"), say("Found.")),
     case("refuse", Step(stop="content_filter")),
     case("say nothing", Step()),
 )
@@ -79,6 +78,12 @@ SCRIPT = Script(
                     usage=Usage(input=800, output=90, cache_read=200, reasoning=10)
                 ),
                 say("Spent.", usage=Usage(input=100, output=10)),
+            ),
+            case(
+                "be rate limited",
+                say("Through.").having(
+                    fault=Fault(status=429, message="too many", retry_after=0, times=2)
+                ),
             ),
             models=("small",),
         ),

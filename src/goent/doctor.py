@@ -1,0 +1,197 @@
+"""Can go-ent work here? Everything it needs, looked at without a daemon, each with its remedy."""
+
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+import anyio
+
+from goent import __version__
+from goent.config import load_settings
+from goent.domain.errors import ConfigError, OpenCodeMissing
+from goent.domain.settings import Settings
+from goent.domain.types import Provider, Value
+from goent.drivers.opencode.binary import find_opencode, find_ripgrep, opencode_version
+from goent.launch import NoDaemon, connect
+from goent.project import find_project, home_dir, project_key, runtime_dir, state_dir
+
+Verdict = Literal["fine", "note", "wrong"]
+OLDEST = (3, 11)
+OTHERS = 0o077
+MISTAKE = 2
+MISSING = 3
+
+
+class Finding(Value, frozen=True, kw_only=True):
+    """One thing that was looked at. `exit_code` is what it alone would cost."""
+
+    subject: str
+    verdict: Verdict
+    text: str
+    remedy: str = ""
+    exit_code: int = 0
+
+
+class Diagnosis(Value, frozen=True, kw_only=True):
+    """All findings; `exit_code` is that of the worst one."""
+
+    usable: bool
+    exit_code: int
+    findings: tuple[Finding, ...]
+
+
+def examine(cwd: Path, environ: Mapping[str, str]) -> Diagnosis:
+    """Look at everything; one trouble does not hide the next."""
+    project = find_project(cwd)
+    settings, files = _settings(project, environ)
+    command = settings.opencode.command if settings else None
+    findings = (
+        *_itself(),
+        *_git(environ),
+        *_opencode(command, cwd, environ),
+        *files,
+        *(_providers(settings, environ) if settings else ()),
+        *_folders(project, environ),
+        *_daemon(cwd),
+    )
+    code = max(finding.exit_code for finding in findings)
+    return Diagnosis(usable=code == 0, exit_code=code, findings=findings)
+
+
+def installed_opencode(cwd: Path, environ: Mapping[str, str]) -> Path:
+    """The OpenCode that this user's settings name, or that is simply there."""
+    settings, _ = _settings(find_project(cwd), environ)
+    return find_opencode(settings.opencode.command if settings else None, environ)
+
+
+def _fine(subject: str, text: str) -> Finding:
+    return Finding(subject=subject, verdict="fine", text=text)
+
+
+def _note(subject: str, text: str, remedy: str = "") -> Finding:
+    return Finding(subject=subject, verdict="note", text=text, remedy=remedy)
+
+
+def _wrong(subject: str, text: str, remedy: str = "", code: int = MISSING) -> Finding:
+    return Finding(subject=subject, verdict="wrong", text=text, remedy=remedy, exit_code=code)
+
+
+def _itself() -> Iterator[Finding]:
+    yield _fine("go-ent", f"{__version__} at {Path(__file__).parent}")
+    version = platform.python_version()
+    if sys.version_info >= OLDEST:
+        yield _fine("python", f"{version} at {sys.executable}")
+    else:
+        yield _wrong("python", version, "install Python 3.11 or newer")
+
+
+def _git(environ: Mapping[str, str]) -> Iterator[Finding]:
+    if found := shutil.which("git", path=environ.get("PATH")):
+        yield _fine("git", found)
+    else:
+        yield _note("git", "not on the PATH", "install git: worktrees and diffs need it")
+
+
+def _opencode(command: str | None, cwd: Path, environ: Mapping[str, str]) -> Iterator[Finding]:
+    try:
+        program = find_opencode(command, environ)
+        version = anyio.run(opencode_version, program, environ)
+    except OpenCodeMissing as missing:
+        what, _, remedy = str(missing).rpartition(": ")
+        yield _wrong("opencode", what, remedy)
+        return
+    except OSError as error:
+        yield _wrong("opencode", str(error), "make it executable, or install it again")
+        return
+    yield _fine("opencode", f"{version} at {program}")
+    if ripgrep := find_ripgrep(program, cwd, environ):
+        yield _fine("ripgrep", str(ripgrep))
+    else:
+        remedy = "install ripgrep: OpenCode's grep and glob need `rg`, and would download it"
+        yield _note("ripgrep", "not found", remedy)
+
+
+def _settings(
+    project: Path, environ: Mapping[str, str]
+) -> tuple[Settings | None, tuple[Finding, ...]]:
+    try:
+        settings = load_settings(project, environ)
+    except ConfigError as error:
+        mistakes = str(error).splitlines()
+        return None, tuple(_wrong("settings", line, code=MISTAKE) for line in mistakes)
+    files = ", ".join(_shown(path, project, environ) for path in settings.files)
+    found = _fine("settings", files) if files else _note("settings", "no files", "go-ent init")
+    return settings, (_fine("project", str(project)), found)
+
+
+def _shown(path: Path, project: Path, environ: Mapping[str, str]) -> str:
+    if path.is_relative_to(project):
+        return str(path.relative_to(project))
+    home = home_dir(environ)
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
+def _providers(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    findings = [_provider(p, settings, environ) for p in settings.providers]
+    yield from findings
+    if not any(finding.verdict == "fine" for finding in findings):
+        remedy = (
+            "set a key such as ANTHROPIC_API_KEY, log in with `opencode auth login`, "
+            "or name your own in .goent/providers.yaml (`go-ent init` writes one)"
+        )
+        yield _wrong("providers", "none can be used", remedy)
+    elif settings.default_provider is None:
+        remedy = "set default_provider in .goent/config.yaml, or pass --provider"
+        yield _note("providers", "none is the default", remedy)
+
+
+def _provider(provider: Provider, settings: Settings, environ: Mapping[str, str]) -> Finding:
+    subject = f"provider {provider.name}"
+    backend = settings.backends.get(provider.backend)
+    if backend is None:
+        agent = provider.backend in settings.agents
+        return _fine(subject, "an agent of its own") if agent else _note(subject, "no backend")
+    if backend.key_env and environ.get(backend.key_env):
+        return _fine(subject, f"{provider.opencode_model}, key in {backend.key_env}")
+    if backend.key:
+        return _fine(subject, f"{provider.opencode_model}, key in {backend.source}")
+    if backend.key_env:
+        text = f"{provider.opencode_model}, no key"
+        return _note(subject, text, f"export {backend.key_env}=…")
+    return _fine(subject, f"{provider.opencode_model}, by OpenCode itself ({backend.source})")
+
+
+def _folders(project: Path, environ: Mapping[str, str]) -> Iterator[Finding]:
+    yield _folder("runtime folder", lambda: runtime_dir(project_key(project), environ))
+    yield _folder("state folder", lambda: state_dir(environ))
+
+
+def _folder(subject: str, find: Callable[[], Path]) -> Finding:
+    try:
+        path = find()
+        mode = path.stat().st_mode & 0o777
+    except OSError as error:
+        return _wrong(subject, str(error))
+    if mode & OTHERS:
+        return _note(subject, f"{path} is open to others ({mode:o})", f"chmod 700 {path}")
+    return _fine(subject, f"{path} ({mode:o})")
+
+
+def _daemon(cwd: Path) -> Iterator[Finding]:
+    try:
+        connection = connect(cwd, "control", start=False)
+    except NoDaemon as none:
+        if none.code == 1:
+            yield _fine("daemon", "none runs; the next command starts one")
+        else:
+            yield _wrong("daemon", str(none), "go-ent daemon stop --force")
+        return
+    except OSError as error:
+        yield _wrong("daemon", str(error))
+        return
+    connection.socket.close()
+    hello = connection.hello
+    yield _fine("daemon", f"process {hello.get('pid')}, version {hello.get('version')}")

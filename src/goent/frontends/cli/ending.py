@@ -1,0 +1,89 @@
+"""How is a daemon ended, and when is it really gone?"""
+
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from goent.domain.api import DaemonInfo
+from goent.domain.types import Value
+from goent.frontends.cli.client import Gone, Trouble, daemon
+from goent.launch import NoDaemon
+from goent.proc.table import started
+from goent.project import find_project, project_key, runtime_dir
+
+PARTING_S = 30.0  # the daemon gives its workers half of it
+LOCAL_PEERPID = 0x002  # macOS; not in Python's socket module
+
+
+class Stop(Value, frozen=True, kw_only=True):
+    """The parameters of `daemon_stop`."""
+
+    if_idle: bool
+
+
+class Stopped(Value, frozen=True, kw_only=True):
+    """Its answer."""
+
+    stopping: bool
+
+
+def stop_daemon(cwd: Path, *, force: bool) -> bool:
+    """End the project's daemon and wait until it is gone; False if there was none."""
+    try:
+        pid, stopping = _ask_to_stop(cwd, if_idle=not force)
+    except (NoDaemon, Trouble) as trouble:
+        if isinstance(trouble, NoDaemon) and trouble.code == 1:
+            return False
+        pid, stopping = _listener(cwd), True
+        if pid is None or not force:
+            raise
+        os.kill(pid, signal.SIGTERM)
+    if not stopping:
+        raise Trouble("workers are busy: wait for them, or pass --force to end them too", 1)
+    _await_end(pid, force=force)
+    return True
+
+
+def _ask_to_stop(cwd: Path, *, if_idle: bool) -> tuple[int, bool]:
+    """Its process, and whether it ends. One that closes the line instead of answering does."""
+    with daemon(cwd, start=False) as through:
+        pid = through.call("daemon_status", None, DaemonInfo).pid
+        try:
+            stopped = through.call("daemon_stop", Stop(if_idle=if_idle), Stopped)
+        except Gone:
+            return pid, True
+        return pid, stopped.stopping
+
+
+def _await_end(pid: int, *, force: bool) -> None:
+    deadline = time.monotonic() + PARTING_S
+    while started(pid):
+        if time.monotonic() > deadline:
+            if not force:
+                raise Trouble(f"process {pid} is still ending; --force does not wait for it")
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            return
+        time.sleep(0.02)
+
+
+def _listener(cwd: Path) -> int | None:
+    """Who listens on the project's socket, as the kernel tells it: a stuck daemon says nothing."""
+    path = runtime_dir(project_key(find_project(cwd)), os.environ) / "sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1)
+        try:
+            probe.connect(str(path))
+            if sys.platform == "linux":
+                size = struct.calcsize("3i")
+                packed = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+                pid: int = struct.unpack("3i", packed)[0]
+                return pid
+            return probe.getsockopt(0, LOCAL_PEERPID)
+        except OSError:
+            return None

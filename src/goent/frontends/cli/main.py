@@ -1,0 +1,108 @@
+"""`go-ent`: which command was meant, and with which exit code does it end?
+
+0 done · 1 the work failed · 2 settings or usage · 3 go-ent or its environment · 130 interrupted
+"""
+
+import os
+import signal
+import sys
+from typing import Annotated
+
+import typer
+
+from goent import __version__
+from goent.domain.errors import GoentError
+from goent.frontends.cli import project, running, workers
+from goent.frontends.cli.client import Trouble
+from goent.launch import NoDaemon
+from goent.project import UnsafeFolder
+
+USAGE = 2
+ENVIRONMENT = 3
+INTERRUPTED = 128 + signal.SIGINT
+UNREAD = 128 + signal.SIGPIPE
+HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
+
+app = typer.Typer(
+    name="go-ent",
+    context_settings=HELP_OPTIONS,
+    pretty_exceptions_enable=False,
+    suggest_commands=True,
+)
+daemon = typer.Typer(no_args_is_help=True, help="The background process that serves this project.")
+
+WORK = "Work"
+LOOK = "Look"
+AROUND = "Set up"
+
+for panel, command in (
+    (WORK, running.run),
+    (WORK, running.prompt),
+    (WORK, workers.wait),
+    (WORK, workers.answer),
+    (WORK, workers.cancel),
+    (LOOK, workers.ps),
+    (LOOK, workers.status),
+    (LOOK, workers.output),
+    (LOOK, workers.result),
+    (LOOK, project.providers),
+    (LOOK, project.costs),
+    (AROUND, project.demo),
+    (AROUND, project.init),
+    (AROUND, project.doctor),
+    (AROUND, project.mcp),
+):
+    app.command(rich_help_panel=panel)(command)
+daemon.command("status")(project.daemon_status)
+daemon.command("stop")(project.daemon_stop)
+app.add_typer(daemon, name="daemon", rich_help_panel=AROUND)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"go-ent {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Hand tasks to coding workers on any model, and know what they did.
+
+    A first look: go-ent demo. In your own project: go-ent init, then go-ent run "a task".
+    """
+
+
+def run_cli(arguments: list[str]) -> int:
+    """Run one command; what goes wrong in an expected way is said in one line on stderr."""
+    try:
+        code: object = app(arguments or ["--help"], prog_name="go-ent", standalone_mode=False)
+        sys.stdout.flush()
+    except typer.TyperException as error:
+        return _complain(error.format_message(), USAGE)
+    except (Trouble, NoDaemon) as error:
+        return _complain(str(error), error.code)
+    except GoentError as error:
+        return _complain(str(error), error.exit_code)
+    except UnsafeFolder as error:
+        return _complain(str(error), ENVIRONMENT)
+    except (KeyboardInterrupt, typer.Abort):
+        return _complain("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        # Nobody reads any more; the interpreter's own flush at exit must not say so.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNREAD
+    return code if isinstance(code, int) else 0
+
+
+def _complain(message: str, code: int) -> int:
+    if message:  # empty: the help was shown
+        sys.stderr.write(f"go-ent: {message}\n")
+    return code

@@ -1,0 +1,182 @@
+"""The commands about the project, the machine and go-ent itself."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from goent.domain.api import Costs, CostsRequest, DaemonInfo, ProviderList, ProvidersRequest
+from goent.domain.types import Value
+from goent.frontends.cli.client import Trouble, daemon
+from goent.frontends.cli.ending import Stopped, stop_daemon
+from goent.frontends.cli.options import Json
+from goent.frontends.cli.show import print_json, show_costs, show_providers
+from goent.launch import NoDaemon
+from goent.project import find_project
+
+
+def providers(
+    *,
+    healthy: Annotated[
+        bool, typer.Option("--healthy", help="Leave out what cannot be used now.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """List the models that workers can run on, with price and health."""
+    with daemon() as through:
+        request = ProvidersRequest(healthy_only=healthy)
+        found = through.call("provider_list", request, ProviderList)
+    if json:
+        print_json(found)
+    else:
+        show_providers(found)
+    return 0
+
+
+def costs(
+    *,
+    by: Annotated[
+        Literal["provider", "model", "worker", "day"], typer.Option(help="What makes a line.")
+    ] = "provider",
+    all_projects: Annotated[
+        bool, typer.Option("--all-projects", help="Not of this project alone.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Show what was spent. A price that is not known is said to be so, never counted as 0."""
+    with daemon() as through:
+        request = CostsRequest(by=by, project_only=not all_projects)
+        report = through.call("cost_report", request, Costs)
+    if json:
+        print_json(report)
+    else:
+        show_costs(report)
+    return 0
+
+
+def doctor(*, json: Json = False) -> int:
+    """Check what go-ent needs, and say how to mend what is missing. Needs no daemon.
+
+    Exits 0 if go-ent can work here, 2 for a mistake in its settings, 3 if something is missing.
+    """
+    from goent.doctor import examine  # noqa: PLC0415 (only this command needs it)
+
+    diagnosis = examine(Path.cwd(), os.environ)
+    if json:
+        print_json(diagnosis)
+        return diagnosis.exit_code
+    from goent.frontends.cli.checkup import show_diagnosis  # noqa: PLC0415 (the same)
+
+    show_diagnosis(diagnosis)
+    return diagnosis.exit_code
+
+
+def init(
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a go-ent entry that .mcp.json already has.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Set this project up: settings in .goent/, and go-ent as an MCP server in .mcp.json.
+
+    Settings that exist are left alone, and so are the other servers.
+    """
+    from goent.config import write_starter  # noqa: PLC0415 (only this command writes settings)
+    from goent.frontends.cli.init import add_mcp_server  # noqa: PLC0415 (the same)
+
+    project = find_project(Path.cwd())
+    servers = project / ".mcp.json"
+    try:
+        entered = add_mcp_server(servers, replace=force)
+        written = write_starter(project)
+    except OSError as error:
+        raise Trouble(f"cannot write in {str(project)!r}: {error}", 3) from error
+    changed = [str(path.relative_to(project)) for path in (*written, *([servers] * entered))]
+    if json:
+        print_json(Begun(project=str(project), written=tuple(changed)))
+        return 0
+    for name in changed or ["nothing: everything is there already"]:
+        print(f"wrote {name}" if changed else name)
+    print(
+        f"\nNext, in {project}:\n"
+        "  go-ent doctor       what is there, what is missing\n"
+        "  go-ent providers    the models your keys give you\n"
+        '  go-ent run "…"      a first task\n'
+        "Claude Code finds go-ent by .mcp.json when it starts in this folder."
+    )
+    return 0
+
+
+class Begun(Value, frozen=True, kw_only=True):
+    """What `init` wrote."""
+
+    project: str
+    written: tuple[str, ...]
+
+
+def daemon_status(*, json: Json = False) -> int:
+    """Show the daemon that serves this project. Exits 1 if none runs."""
+    try:
+        with daemon(start=False) as through:
+            info = through.call("daemon_status", None, DaemonInfo)
+    except NoDaemon as none:
+        if none.code != 1:
+            raise
+        if json:
+            print_json(None)
+        else:
+            print(f"{none}; the next command starts one")
+        return 1
+    if json:
+        print_json(info)
+    else:
+        print(f"go-ent {info.version}, process {info.pid}, {info.workers} workers")
+        print(f"project {info.project}\nsocket  {info.socket}\nhttp    {info.http or '-'}")
+    return 0
+
+
+def daemon_stop(
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Even if workers are busy or it is stuck.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """End the daemon of this project. Workers end with it, what they did is kept."""
+    stopped = stop_daemon(Path.cwd(), force=force)
+    if json:
+        print_json(Stopped(stopping=stopped))
+    else:
+        print("stopped" if stopped else "no daemon runs for this project")
+    return 0
+
+
+def mcp(
+    *,
+    embedded: Annotated[
+        bool,
+        typer.Option("--embedded", help="Without a daemon: everything lives in this process."),
+    ] = False,
+) -> int:
+    """Serve MCP on stdin and stdout; this is what an MCP client starts."""
+    if embedded:
+        from goent.embedded import run_embedded  # noqa: PLC0415 (only here)
+
+        return run_embedded(Path.cwd())
+    from goent.shim import run_shim  # noqa: PLC0415 (only here)
+
+    return run_shim(Path.cwd())
+
+
+def demo(
+    *,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the sample project behind to look at.")
+    ] = False,
+) -> int:
+    """See go-ent work: three workers at once on scripted models. Needs OpenCode, but no key."""
+    from goent.demo import run_demo  # noqa: PLC0415 (only here)
+
+    return run_demo(keep=keep)
