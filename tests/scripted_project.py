@@ -92,6 +92,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
             group.start_soon(feed.run)
             orchestrator = Orchestrator(
                 settings=lambda: settings,
+                environ=dict[str, str],
                 slots=limits.workers,
                 feed=feed,
                 drivers={"acp": driver},

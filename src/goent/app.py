@@ -114,6 +114,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
     ):
         orchestrator = Orchestrator(
             settings=around.settings,
+            environ=around.environ,
             slots=around.limits().workers,
             feed=feed,
             drivers={"acp": driver},

@@ -76,7 +76,7 @@ class Daemon:
 
     async def _converse(self, stream: SocketStream) -> None:
         raw = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 (anyio's, not Django's)
-        if not _is_same_user(raw):
+        if not is_same_user(raw):
             log.warning("refused a connection of another user")
             return
         await stream.send(self._hello())
@@ -168,7 +168,7 @@ async def _read_hello(stream: SocketStream) -> tuple[ClientHello, bytes]:
     return hello, rest
 
 
-def _is_same_user(raw: socket.socket) -> bool:
+def is_same_user(raw: socket.socket) -> bool:
     """The socket's folder is ours alone; this is the second lock on the same door."""
     if hasattr(socket, "SO_PEERCRED"):
         packed = raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))

@@ -3,7 +3,6 @@
 Standard library only: this runs before every command, and `go-ent mcp` is nothing else.
 """
 
-import fcntl
 import json
 import os
 import select
@@ -210,6 +209,8 @@ def _read_until_eof(fd: int, seconds: float) -> bytes:
 
 def take_lock(folder: Path) -> int | None:
     """The project's one lock, held by its daemon as long as it lives; None if it is taken."""
+    import fcntl  # noqa: PLC0415 (Windows has none, and is to get a message, not a traceback)
+
     fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

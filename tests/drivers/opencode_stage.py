@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -24,7 +24,7 @@ from goent.domain.settings import Backend, OpenCodeSettings, PermissionRule, Set
 from goent.domain.types import Provider
 from goent.drivers.opencode import OpenCodeDriver
 from goent.gateway.server import Gateway
-from goent.proc import new_owner
+from goent.proc import marked, new_owner
 from goent.testing import Script, ScriptedModels
 
 ALLOW = tuple(
@@ -100,6 +100,17 @@ class Stage:
 
     def use(self, **changes: object) -> None:
         self.settings = msgspec.structs.replace(self.settings, **changes)
+
+
+def processes(*arguments: str) -> set[int]:
+    """The living processes of this test run with these arguments, the program's path apart."""
+    found = set[int]()
+    for pid in marked(new_owner("drivers")):
+        with suppress(OSError):
+            said = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            if tuple(said[1 : 1 + len(arguments)]) == arguments:
+                found.add(pid)
+    return found
 
 
 class Heard:

@@ -141,6 +141,18 @@ def test_the_generated_configuration_on_the_wire() -> None:
     )
 
 
+def test_the_limits_of_a_model_in_opencodes_catalogue_are_left_to_it() -> None:
+    claude = Provider(
+        name="c", backend="anthropic", model="claude-haiku-4-5", context_limit=200_000
+    )
+    backend = Backend(id="anthropic", dialect="anthropic", key_env="CLAUDE_KEY")
+    settings = msgspec.structs.replace(
+        SETTINGS, providers=(claude,), backends={"anthropic": backend}
+    )
+    entry = generated(settings).provider["anthropic"]
+    assert entry.models["claude-haiku-4-5"].limit is msgspec.UNSET
+
+
 def test_a_worker_inherits_neither_keys_nor_marks_nor_another_opencodes_settings(
     tmp_path: Path,
 ) -> None:
@@ -149,11 +161,14 @@ def test_a_worker_inherits_neither_keys_nor_marks_nor_another_opencodes_settings
         "GOENT_PROC": "a.1.2/3",
         "OPENCODE_PID": "7",
         "OPENCODE_PERMISSION": '"allow"',
+        "OPENCODE": "1",
+        "OPENCODE_API_KEY": "the user's own login",
         "LANG": "C",
     }
     env = worker_environment(SETTINGS, environ, generated(), cwd=tmp_path, home=tmp_path)
     assert not env.keys() & {"MOON_KEY", "CLAUDE_KEY", "GOENT_PROC", "OPENCODE_PID"}
-    assert "OPENCODE_PERMISSION" not in env
+    assert not env.keys() & {"OPENCODE", "OPENCODE_PERMISSION"}
+    assert env["OPENCODE_API_KEY"] == "the user's own login"
     assert not any("sk-" in value for value in env.values())
     assert (env["LANG"], env["PWD"]) == ("C", str(tmp_path))
     assert "HOME" not in env
@@ -177,7 +192,9 @@ def test_the_users_file_and_the_repositorys_are_read_as_the_settings_say(tmp_pat
 def test_a_hermetic_worker_lives_in_a_folder_of_its_own(tmp_path: Path) -> None:
     hermetic = OpenCodeSettings(profile="hermetic")
     settings = msgspec.structs.replace(SETTINGS, opencode=hermetic)
-    env = worker_environment(settings, ENVIRON, generated(settings), cwd=tmp_path, home=tmp_path)
+    environ = {**ENVIRON, "OPENCODE_API_KEY": "not for this one"}
+    env = worker_environment(settings, environ, generated(settings), cwd=tmp_path, home=tmp_path)
+    assert "OPENCODE_API_KEY" not in env
     assert env["HOME"] == str(tmp_path)
     assert env["XDG_DATA_HOME"] == str(tmp_path / ".local/share")
     assert env["OPENCODE_PURE"] == env["OPENCODE_DISABLE_PROJECT_CONFIG"] == "1"

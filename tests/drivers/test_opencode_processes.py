@@ -8,12 +8,14 @@ from pathlib import Path
 
 import anyio
 import pytest
+from opencode import opencode_binary
 from opencode_script import SCRIPT
-from opencode_stage import ALLOW, ASK, Heard, Stage, stage
+from opencode_stage import ALLOW, ASK, Heard, Stage, processes, stage
 
 from goent.domain.errors import WorkerCrashed
+from goent.domain.settings import OpenCodeSettings
 from goent.domain.types import Prompt, Provider
-from goent.proc import marked, new_owner
+from goent.drivers.opencode.binary import opencode_version
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 
@@ -23,16 +25,6 @@ async def fresh(tmp_path: Path) -> AsyncGenerator[Stage]:
     """A stage of its own, for tests that harm its process."""
     async with stage(SCRIPT, tmp_path) as built:
         yield built
-
-
-def opencodes() -> set[int]:
-    """The OpenCode processes of this test run."""
-    found = set[int]()
-    for pid in marked(new_owner("drivers")):
-        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if arguments[1:2] == [b"acp"]:
-            found.add(pid)
-    return found
 
 
 async def hello(stage: Stage, cwd: Path) -> str:
@@ -45,22 +37,22 @@ async def hello(stage: Stage, cwd: Path) -> str:
 @pytest.mark.spec("P02", "P03")
 async def test_a_dedicated_process_ends_with_its_worker(shared: Stage, project: Path) -> None:
     await hello(shared, project)
-    before = opencodes()
+    before = processes("acp")
     async with shared.driver.open(shared.spec(project, dedicated=True)) as session:
-        (own,) = opencodes() - before
+        (own,) = processes("acp") - before
         heard = Heard()
         await session.prompt(Prompt(text="say hello"), heard.emit)
         assert heard.text == "Hello from glm-4."
         environ = Path(f"/proc/{own}/environ").read_text()
         assert "sk-moon" not in environ
         assert "sk-deep" not in environ
-    assert opencodes() == before
+    assert processes("acp") == before
 
 
 @pytest.mark.spec("P02", "P03")
 async def test_workers_share_one_start_and_a_crash_fails_only_them(fresh: Stage) -> None:
     project = fresh.settings.project
-    before = opencodes()
+    before = processes("acp")
     killed = 0
     failures: list[WorkerCrashed] = []
 
@@ -74,12 +66,12 @@ async def test_workers_share_one_start_and_a_crash_fails_only_them(fresh: Stage)
         for _ in range(2):
             tasks.start_soon(worker)
         await fresh.models.at_gate("door", 2, timeout=30)
-        (killed,) = opencodes() - before
+        (killed,) = processes("acp") - before
         os.kill(killed, signal.SIGKILL)
     assert [failure.returncode for failure in failures] == [-signal.SIGKILL] * 2
 
     assert await hello(fresh, project) == "Hello from glm-4."
-    assert killed not in opencodes()
+    assert killed not in processes("acp")
 
 
 async def test_a_warmed_directory_costs_no_model_call_and_is_booted_once(fresh: Stage) -> None:
@@ -97,9 +89,9 @@ async def test_a_warmed_directory_costs_no_model_call_and_is_booted_once(fresh: 
 async def test_new_settings_mean_a_new_process_and_the_old_one_serves_its_workers(
     fresh: Stage,
 ) -> None:
-    project, before = fresh.settings.project, opencodes()
+    project, before = fresh.settings.project, processes("acp")
     async with fresh.driver.open(fresh.spec(project)) as old:
-        (first,) = opencodes() - before
+        (first,) = processes("acp") - before
         fresh.use(
             providers=(
                 *fresh.settings.providers,
@@ -107,14 +99,44 @@ async def test_new_settings_mean_a_new_process_and_the_old_one_serves_its_worker
             )
         )
         assert await hello(fresh, project) == "Hello from glm-4."
-        assert first in opencodes() - before
+        assert first in processes("acp") - before
         heard = Heard()
         await old.prompt(Prompt(text="say hello"), heard.emit)
         assert heard.text == "Hello from glm-4."
     with anyio.fail_after(10):
-        while first in opencodes():  # noqa: ASYNC110 (a process announces nothing)
+        while first in processes("acp"):  # noqa: ASYNC110 (a process announces nothing)
             await anyio.sleep(0.05)
-    assert len(opencodes() - before) == 1
+    assert len(processes("acp") - before) == 1
+
+
+async def test_a_start_that_nobody_waits_for_any_more_leaves_no_process(tmp_path: Path) -> None:
+    silent = tmp_path / "opencode"
+    silent.write_text("#!/bin/sh\nexec sleep 300\n")
+    silent.chmod(0o755)
+    async with stage(SCRIPT, tmp_path) as built:
+        built.use(opencode=OpenCodeSettings(command=str(silent), profile="hermetic"))
+        with anyio.fail_after(10), anyio.move_on_after(0.5) as waiting:
+            async with built.driver.open(built.spec(built.settings.project, dedicated=True)):
+                pytest.fail("it never answers")
+        assert waiting.cancelled_caught
+        assert not processes("300")
+
+
+async def test_what_is_not_ready_in_time_is_given_up(tmp_path: Path) -> None:
+    silent = tmp_path / "opencode"
+    silent.write_text("#!/bin/sh\nwhile read -r line; do :; done\n")
+    silent.chmod(0o755)
+    async with stage(SCRIPT, tmp_path) as built:
+        built.use(
+            opencode=OpenCodeSettings(command=str(silent), profile="hermetic", start_timeout_s=0.3)
+        )
+        with pytest.raises(WorkerCrashed, match=r"was not ready within 0\.3 s"):
+            await hello(built, built.settings.project)
+
+
+async def test_the_real_program_tells_its_version() -> None:
+    version = await opencode_version(opencode_binary(), dict(os.environ))
+    assert version.split(".")[0].isdecimal()
 
 
 async def test_a_program_that_is_no_opencode_fails_the_worker_not_the_driver(
@@ -124,8 +146,7 @@ async def test_a_program_that_is_no_opencode_fails_the_worker_not_the_driver(
     broken.write_text("#!/bin/sh\necho 'it is broken' >&2\nexit 7\n")
     broken.chmod(0o755)
     async with stage(SCRIPT, tmp_path) as built:
-        settings = built.settings.opencode
-        built.use(opencode=type(settings)(command=str(broken), profile="hermetic"))
+        built.use(opencode=OpenCodeSettings(command=str(broken), profile="hermetic"))
         with pytest.raises(WorkerCrashed, match="ended with code 7: it is broken"):
             await hello(built, built.settings.project)
 
@@ -168,7 +189,9 @@ async def test_a_repository_can_neither_reroute_calls_nor_waive_questions(tmp_pa
         assert {call.key for call in built.models.calls} == {"sk-moon"}
 
 
-async def test_searching_works_where_ripgrep_is_only_npms(shared: Stage, project: Path) -> None:
+async def test_searching_works_with_the_ripgrep_that_was_found(
+    shared: Stage, project: Path
+) -> None:
     (project / "hay.txt").write_text("a needle\n")
     heard = Heard()
     async with shared.driver.open(shared.spec(project, rules=ALLOW)) as session:

@@ -5,7 +5,7 @@ from pathlib import Path
 import anyio
 import msgspec
 import pytest
-from opencode_stage import Heard, Stage
+from opencode_stage import Heard, Stage, processes
 
 from goent.domain.errors import (
     ModelRefused,
@@ -18,7 +18,6 @@ from goent.domain.errors import (
 )
 from goent.domain.events import Thought
 from goent.domain.types import Command, FileChange, PlanEntry, Prompt, Provider, Usage
-from goent.proc import marked, new_owner
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -139,22 +138,14 @@ async def test_a_cancelled_turn_ends_its_command_and_the_session_goes_on(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(turn)
             with anyio.fail_after(20):
-                while not sleepers():  # noqa: ASYNC110 (a process announces nothing)
+                while not processes("300"):  # noqa: ASYNC110 (a process announces nothing)
                     await anyio.sleep(0.05)
             await session.cancel()
         assert ends == ["cancelled"]
-        assert not sleepers()
+        assert not processes("300")
         again = Heard()
         assert await session.prompt(Prompt(text="say hello"), again.emit) == "end"
         assert again.text == "Hello from glm-4."
-
-
-def sleepers() -> list[int]:
-    return [
-        pid
-        for pid in marked(new_owner("drivers"))
-        if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep\x00300")
-    ]
 
 
 async def test_leaving_in_the_middle_of_a_turn_stops_it(shared: Stage, project: Path) -> None:
@@ -165,11 +156,11 @@ async def test_leaving_in_the_middle_of_a_turn_stops_it(shared: Stage, project: 
         ):
             tasks.start_soon(session.prompt, Prompt(text="sleep in the shell"), Heard().emit)
             with anyio.fail_after(20):
-                while not sleepers():  # noqa: ASYNC110 (a process announces nothing)
+                while not processes("300"):  # noqa: ASYNC110 (a process announces nothing)
                     await anyio.sleep(0.05)
             scope.cancel()
     with anyio.fail_after(10):
-        while sleepers():  # noqa: ASYNC110 (a process announces nothing)
+        while processes("300"):  # noqa: ASYNC110 (a process announces nothing)
             await anyio.sleep(0.05)
 
 

@@ -80,6 +80,15 @@ async def test_a_process_that_ignores_sigterm_is_killed_in_bounded_time(
     assert living(mark) == 0
 
 
+async def test_a_process_that_starts_another_when_told_to_end_gets_nowhere(
+    tmp_path: Path, mark: str
+) -> None:
+    script = "trap 'setsid sleep 300 &' TERM; echo ready; while :; do sleep 0.1; done"
+    async with supervised(["sh", "-c", script], cwd=tmp_path, env=ENV, mark=mark, grace=0.3) as it:
+        await it.stdout.receive()
+    assert living(mark) == 0
+
+
 async def test_the_end_of_input_is_asked_for_before_any_signal(tmp_path: Path, mark: str) -> None:
     async with supervised(["cat"], cwd=tmp_path, env=ENV, mark=mark, grace=0.3) as it:
         await it.stdin.send(b"hello")
@@ -88,12 +97,12 @@ async def test_the_end_of_input_is_asked_for_before_any_signal(tmp_path: Path, m
 
 
 async def test_a_chatty_stderr_never_blocks_and_its_tail_is_kept(tmp_path: Path, mark: str) -> None:
-    script = "import sys; sys.stderr.write('x' * 3_000_000 + 'the end'); print('done')"
+    script = "import sys; sys.stderr.write('x' * 3_000_000 + 'the end'); sys.stdout.write('done')"
     async with supervised(
         [sys.executable, "-c", script], cwd=tmp_path, env=ENV, mark=mark, grace=0.3
     ) as it:
         with anyio.fail_after(10):
-            assert await it.stdout.receive() == b"done\n"
+            assert await it.stdout.receive() == b"done"
             assert await it.wait() == 0
         await until(lambda: it.stderr.endswith("the end"))
     assert len(it.stderr) <= 16 * 1024

@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 from goent.core.feed import Feed
 from goent.core.life import Life, Surroundings, Terms
 from goent.domain.api import MAX_WAIT_S, AnswerRequest, CancelRequest, PromptRequest, SpawnRequest
-from goent.domain.errors import RequestError, WorkerIsClosed
+from goent.domain.errors import NoRoute, RequestError, WorkerIsClosed
 from goent.domain.events import (
     Noticed,
     TurnEnded,
@@ -53,6 +53,7 @@ class Orchestrator:
         self,
         *,
         settings: Callable[[], Settings],
+        environ: Callable[[], Mapping[str, str]],
         slots: int,
         feed: Feed,
         drivers: Mapping[Method, Driver],
@@ -61,6 +62,7 @@ class Orchestrator:
         verifier: Verifier,
     ) -> None:
         self._settings = settings
+        self._environ = environ
         self._feed = feed
         self._drivers = drivers
         self._meter = meter
@@ -118,6 +120,7 @@ class Orchestrator:
         files = _files(request.files, cwd)
         pin = Pin(provider=request.provider, model=request.model, method=request.method)
         route = choose(pin, settings, tuple(self._drivers))
+        _check_key(route.provider, settings, self._environ())
         isolation = _isolation(request)
         preset = preset_for(request.permissions, settings.permissions, isolation)
         spawned = _spawned(request, route, cwd, preset=preset, files=files)
@@ -249,6 +252,15 @@ class Orchestrator:
             cost_usd=event.cost_usd,
             source=event.source,
             status=event.status,
+        )
+
+
+def _check_key(provider: Provider, settings: Settings, environ: Mapping[str, str]) -> None:
+    backend = settings.backends.get(provider.backend)
+    if backend and backend.key_env and not backend.resolve_key(environ):
+        raise NoRoute(
+            f"no key for provider {provider.name!r}: set {backend.key_env} where go-ent or its "
+            f"client is started, or log in with `opencode auth login`"
         )
 
 

@@ -35,7 +35,7 @@ TASKS = (
         task="Write roman.py, which turns numbers into roman numerals.",
         provider="moonshot/glm-4",
         permissions="auto",
-        verify=("python3 -c \"from roman import to_roman; assert to_roman(1994) == 'MCMXCIV'\"",),
+        verify=("test $(python3 roman.py 1994) = MCMXCIV",),
     ),
     SpawnRequest(
         task="Write tests in test_slug.py that test slug.py, and run them.",
@@ -144,7 +144,7 @@ def run_demo(*, keep: bool = False) -> int:
     """Play. 0 only if all workers really completed and their files are there."""
     opencode = installed_opencode(Path.cwd(), os.environ)
     say("go-ent demo: three workers at once, on OpenCode, with scripted models.")
-    with _ended_by_signals(), open_stage(opencode, keep=keep) as stage:
+    with _ended_by_signals(), _farewell(), open_stage(opencode, keep=keep) as stage:
         say(f"A sample project, gone afterwards: {stage.project}")
         say("Starting; a cold OpenCode takes a few seconds.\n")
         with daemon(stage.project) as through:
@@ -178,6 +178,15 @@ def _play(through: Daemon, project: Path) -> int:
 
 def _result(worker: str, through: Daemon) -> Result:
     return through.call("worker_result", WorkerRequest(worker_id=worker), Result)
+
+
+@contextmanager
+def _farewell() -> Generator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        complain("the demo was stopped, and its daemon with it")
+        raise
 
 
 @contextmanager

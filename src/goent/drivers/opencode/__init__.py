@@ -1,12 +1,13 @@
 """OpenCode as a worker: `opencode acp`, one warm process for many sessions.
 
-driver      which process serves a worker, and when does one start or retire?
-process     one running OpenCode: its ACP line, its inner HTTP server, its sessions
-session     one worker's conversation                 questions   its open permission questions
+driver      the port: workers in, sessions out        pool        which process serves a worker
+process     one running OpenCode and its sessions     warmup      a directory made quick beforehand
+session     one worker's conversation                 turn        the turn under way
+questions   its open permission questions             rules       what rules say of them
 inner       the inner HTTP server, typed              events      what that server tells unasked
 translate   ACP updates as our events                 failures    foreign errors as ours
 content     the generated configuration               environment what the process inherits
-rules       permission rules as OpenCode reads them   binary      where the program is
+usage       tokens of calls that bypass the gate      binary      where the program is
 """
 
 from goent.drivers.opencode.driver import OpenCodeDriver

@@ -3,12 +3,17 @@
 It goes in by `OPENCODE_CONFIG_CONTENT`, which wins over the user's file and the repository's.
 OpenCode merges objects key by key and replaces lists and plain values, so everything that must not
 be bent by a repository is said here, even where it repeats a default.
+
+What this cannot hold: a repository's own agents, plugins and a `"*"` permission after ours may
+loosen what its *subagents* do unasked (a worker's own session has rules that come last). Where
+that matters, `opencode.project_config: false` keeps the repository's files out altogether.
 """
 
 from collections.abc import Mapping
 
 from msgspec import UNSET, Struct, UnsetType
 
+from goent.config.known import known_backend
 from goent.domain.settings import Backend, Settings
 from goent.domain.types import Dialect, Provider
 
@@ -137,10 +142,16 @@ def _entry(settings: Settings, backend: Backend, npm: str, options: Options) -> 
 
 def _model(provider: Provider) -> Model:
     limit: Limit | UnsetType = UNSET
-    if provider.context_limit:
+    if provider.context_limit and not _in_catalogue(provider):
         output = min(OUTPUT_LIMIT, provider.context_limit // 2)
         limit = Limit(context=provider.context_limit, output=output)
     return Model(limit=limit, cost=_cost(provider))
+
+
+def _in_catalogue(provider: Provider) -> bool:
+    """OpenCode knows the model's true limits: ours would only narrow its answers."""
+    known = known_backend(provider.backend)
+    return known is not None and any(model.name == provider.model for model in known.models)
 
 
 def _cost(provider: Provider) -> Cost | UnsetType:

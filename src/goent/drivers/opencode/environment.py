@@ -9,7 +9,8 @@ from goent.domain.settings import Settings
 from goent.domain.types import Value
 from goent.drivers.opencode.content import Content
 
-PRIVATE = ("GOENT_", "OPENCODE_")  # ours, and what another OpenCode left for its children
+PRIVATE = ("GOENT_", "OPENCODE")  # ours, and what another OpenCode left for its children
+OWN = frozenset({"OPENCODE_API_KEY", "OPENCODE_CONFIG_DIR"})  # the user's: OpenCode's own login
 QUIET = ("OPENCODE_DISABLE_AUTOUPDATE", "OPENCODE_DISABLE_MODELS_FETCH")
 HERMETIC = (
     "OPENCODE_DISABLE_CLAUDE_CODE",
@@ -47,7 +48,7 @@ def public_environment(settings: Settings, environ: Mapping[str, str]) -> dict[s
     return {
         name: value
         for name, value in environ.items()
-        if name not in secret and not name.startswith(PRIVATE)
+        if name not in secret and (name in OWN or not name.startswith(PRIVATE))
     }
 
 
@@ -65,6 +66,7 @@ def worker_environment(
     if settings.opencode.profile == "hermetic":
         env |= dict.fromkeys(HERMETIC, "1")
         env |= {name: str(home / folder) for name, folder in FOLDERS.items()}
+        env = {name: value for name, value in env.items() if name not in OWN}
     elif not settings.opencode.project_config:
         env["OPENCODE_DISABLE_PROJECT_CONFIG"] = "1"
     return env

@@ -24,6 +24,7 @@ from goent.drivers.opencode.inner import Reading
 from goent.rpc import RpcError
 
 PREFIX = "Internal error: "
+AUTH_REQUIRED = -32000
 
 _BY_NAME: dict[str, type[WorkerError]] = {
     "ContextOverflowError": ContextOverflow,
@@ -51,7 +52,11 @@ class _Details(Reading, frozen=True, kw_only=True, rename={"name": "errorName"})
 
 
 def classify(error: RpcError, fault: SessionFault | None) -> WorkerError:
-    """The refusal of a prompt, as the kind of failure it is."""
+    """The refusal of a session or a prompt, as the kind of failure it is."""
+    if error.code == AUTH_REQUIRED:
+        return ProviderRefused(
+            f"OpenCode wants a login: run `opencode auth login` ({error.message})"
+        )
     message = error.message.removeprefix(PREFIX)
     status = fault.data.status if fault and fault.data.message in message else None
     kind = _BY_NAME.get(_name(error.data)) or _by_status(status) or _by_words(message)

@@ -135,26 +135,26 @@ class Pool:
 
     async def _host(self, slot: Slot) -> None:
         try:
-            for _ in range(TRIES):
-                try:
-                    await self._run(slot)
-                except WorkerError as error:
-                    # A taken port, two first starts on one database: the next try does not meet it.
-                    if slot.fail(error) or "Configuration is invalid" in str(error):
-                        return
-                else:
-                    return
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_cancel_after, slot.retired, tasks)
+                await self._keep(slot)
+                tasks.cancel_scope.cancel()
         finally:
             self._slots.remove(slot)
             self._gate.revoke_token(slot.launch.token)
             slot.finish()
 
-    async def _run(self, slot: Slot) -> None:
-        async with OpenCodeProcess.running(slot.launch, new_mark(self._owner)) as process:
-            slot.start(process)
-            async with anyio.create_task_group() as waiting:
-                for event in (process.gone, slot.retired):
-                    waiting.start_soon(_cancel_after, event, waiting)
+    async def _keep(self, slot: Slot) -> None:
+        for _ in range(TRIES):
+            try:
+                async with OpenCodeProcess.running(slot.launch, new_mark(self._owner)) as process:
+                    slot.start(process)
+                    await process.gone.wait()
+            except WorkerError as error:
+                # A taken port, two first starts on one database: the next try does not meet it.
+                if not slot.fail(error) and "Configuration is invalid" not in str(error):
+                    continue
+            return
 
 
 async def _cancel_after(event: anyio.Event, tasks: TaskGroup) -> None:

@@ -40,6 +40,9 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 class Listener(Protocol):
     """A session of ours, as the process sees it."""
 
+    @property
+    def directory(self) -> str: ...
+
     async def update(self, update: AnyUpdate) -> None: ...
 
     async def request_permission(self, request: PermissionRequest) -> PermissionOutcome: ...
@@ -64,6 +67,7 @@ class OpenCodeProcess:
         self._tasks = tasks
         self._sessions: dict[str, Listener] = {}
         self._parents: dict[str, str] = {}
+        self._heard: set[str] = set()
 
     @classmethod
     @asynccontextmanager
@@ -139,10 +143,10 @@ class OpenCodeProcess:
             with suppress(ProtocolError):
                 async with aclosing(listen(self.inner)) as events:
                     async for told in events:
+                        await self._hear(told)
                         if isinstance(told, Connected) and not up:
                             up = True
                             task_status.started()
-                        await self._hear(told)
             await anyio.sleep(RECONNECT)
 
     async def _hear(self, told: Told) -> None:
@@ -157,12 +161,22 @@ class OpenCodeProcess:
                     listener.failed(error)
             case PermissionQuestion():
                 await self._hear_question(told)
+            case Connected():
+                await self._catch_up()
             case _:
                 pass
 
+    async def _catch_up(self) -> None:
+        """Questions that were asked while the event stream was broken."""
+        with suppress(ProtocolError):
+            for directory in {listener.directory for listener in self._sessions.values()}:
+                for question in await self.inner.questions(directory):
+                    await self._hear_question(question)
+
     async def _hear_question(self, question: Question) -> None:
-        if question.session in self._sessions:
-            return  # ACP brings it
+        if question.session in self._sessions or question.id in self._heard:
+            return  # ACP brings it, or we know
+        self._heard.add(question.id)
         if question.session not in self._parents:
             with suppress(ProtocolError):
                 parent = (await self.inner.session(question.session)).parent or ""

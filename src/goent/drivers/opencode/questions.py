@@ -59,12 +59,17 @@ class Questions:
         self._rules = spec.rules
         self._granted: list[PermissionRule] = []
         self._directory = str(spec.cwd)
+        self._turn = 0
         self._numbers = count(1)
         self._open: dict[str, Pending] = {}
 
     async def ask_own(self, request: PermissionRequest, ask: Ask) -> Pending:
         """A question that ACP brought: settled when it is answered, or the turn is over."""
-        return await self._ask(await self._described(request), ask)
+        turn = self._turn
+        question = await self._described(request)
+        if turn != self._turn:  # it ended while we looked: nobody is there to answer
+            return Pending(question)
+        return await self._ask(question, ask)
 
     async def ask_of_child(self, question: Question, ask: Ask) -> None:
         """A question of a subagent: what the worker's rules decide needs nobody."""
@@ -87,6 +92,7 @@ class Questions:
 
     def withdraw(self) -> None:
         """The turn is over: nobody waits for answers any more."""
+        self._turn += 1
         while self._open:
             self._open.popitem()[1].settle(None)
 

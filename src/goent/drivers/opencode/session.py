@@ -59,6 +59,10 @@ class OpenCodeSession:
         self._spending = Spending(process.inner, spec.provider, session) if direct else None
         self._turn: Turn | None = None
 
+    @property
+    def directory(self) -> str:
+        return str(self._spec.cwd)
+
     @classmethod
     async def start(
         cls, process: OpenCodeProcess, spec: WorkerSpec, *, direct: bool
@@ -138,7 +142,7 @@ class OpenCodeSession:
         turn = self._turn
         with suppress(ProtocolError):
             if turn is None or turn.cancelled:
-                await self._process.inner.reply(question.id, "reject", str(self._spec.cwd))
+                await self._process.inner.reply(question.id, "reject", self.directory)
             else:
                 await self._questions.ask_of_child(question, turn.put)
 

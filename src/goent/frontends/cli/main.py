@@ -6,6 +6,7 @@
 import os
 import signal
 import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -82,6 +83,9 @@ def _common(
 
 def run_cli(arguments: list[str]) -> int:
     """Run one command; what goes wrong in an expected way is said in one line on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a ✓ that a locale lacks is no reason to fail
     try:
         code: object = app(arguments or ["--help"], prog_name="go-ent", standalone_mode=False)
         sys.stdout.flush()
@@ -96,10 +100,18 @@ def run_cli(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        # Nobody reads any more; the interpreter's own flush at exit must not say so.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return UNREAD
+        return _unread()
+    except SystemExit as left:
+        if isinstance(left.__context__, BrokenPipeError):  # typer would make a failure of it
+            return _unread()
+        raise
     return code if isinstance(code, int) else 0
+
+
+def _unread() -> int:
+    """Nobody reads any more; the interpreter's own flush at exit must not say so."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return UNREAD
 
 
 def _complain(message: str, code: int) -> int:

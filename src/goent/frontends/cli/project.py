@@ -9,7 +9,6 @@ import typer
 from goent.domain.api import Costs, CostsRequest, DaemonInfo, ProviderList, ProvidersRequest
 from goent.domain.types import Value
 from goent.frontends.cli.client import Trouble, daemon
-from goent.frontends.cli.ending import Stopped, stop_daemon
 from goent.frontends.cli.options import Json
 from goent.frontends.cli.show import print_json, show_costs, show_providers
 from goent.launch import NoDaemon
@@ -145,6 +144,8 @@ def daemon_stop(
     json: Json = False,
 ) -> int:
     """End the daemon of this project. Workers end with it, what they did is kept."""
+    from goent.frontends.cli.ending import Stopped, stop_daemon  # noqa: PLC0415 (only this command)
+
     stopped = stop_daemon(Path.cwd(), force=force)
     if json:
         print_json(Stopped(stopping=stopped))

@@ -1,0 +1,86 @@
+"""What does a command cost, in wall and CPU time?"""
+
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+from msgspec import Struct
+
+PATIENCE = 120.0
+
+
+class Cost(Struct, frozen=True, kw_only=True):
+    """Seconds; CPU is that of the process and of every child it waited for."""
+
+    wall: float
+    cpu: float
+
+
+class Failed(Exception):
+    """A command that was to be measured did not do its work; the message shows its output."""
+
+
+def whole_run(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> Cost:
+    """From the start of the command to its end, which must be a good one."""
+    started = time.perf_counter()
+    with subprocess.Popen(
+        command,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as process:
+        assert process.stdout
+        output = process.stdout.read()
+        cpu = reap(process)
+    wall = time.perf_counter() - started
+    if process.returncode:
+        said = output.decode(errors="replace")[-2000:]
+        raise Failed(f"{' '.join(command)!r} ended with {process.returncode}: {said}")
+    return Cost(wall=wall, cpu=cpu)
+
+
+def reap(process: "subprocess.Popen[bytes]") -> float:
+    """Wait for the process ourselves, because the kernel tells its CPU time only once."""
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return usage.ru_utime + usage.ru_stime
+
+
+def cpu_of(pid: int) -> float:
+    """CPU seconds of a living process so far, to the nanosecond; its children are not in it."""
+    spent = 0
+    for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with suppress(OSError):
+            spent += int(path.read_text().split()[0])
+    return spent / 1e9
+
+
+def median(costs: Sequence[Cost]) -> Cost:
+    return Cost(
+        wall=statistics.median(cost.wall for cost in costs),
+        cpu=statistics.median(cost.cpu for cost in costs),
+    )
+
+
+async def alternating(
+    ours: Callable[[], Cost], peer: Callable[[], Cost], *, times: int
+) -> tuple[Cost, Cost]:
+    """The median of both, measured in turns: a busy moment of the machine meets both."""
+    mine: list[Cost] = []
+    theirs: list[Cost] = []
+    for _ in range(times):
+        mine.append(await _in_thread(ours))
+        theirs.append(await _in_thread(peer))
+    return median(mine), median(theirs)
+
+
+async def _in_thread(measure: Callable[[], Cost]) -> Cost:
+    with anyio.fail_after(PATIENCE):
+        return await anyio.to_thread.run_sync(measure)

@@ -1,0 +1,127 @@
+"""Where do both sides work? In one private directory, on one scripted model, each at home.
+
+go-ent's user and OpenCode's have a home each, so that neither finds what the other has warmed.
+Nothing outside of the folder is read or written, and nothing but loopback is called.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from goent.domain.errors import OpenCodeMissing
+from goent.drivers.opencode.binary import find_opencode
+from goent.testing import (
+    Script,
+    ScriptedModels,
+    call,
+    case,
+    hermetic_env,
+    openai,
+    opencode_config,
+    say,
+)
+
+KEY, KEY_NAME = "sk-bench-0123456789abcdef", "MOONSHOT_API_KEY"
+MODEL = "moonshot/glm-4"
+ONE_STEP = "Say hello."
+TWO_STEPS, PEERS_TWO_STEPS = "Write a note.", "Write a memo."  # each with a gate of that name
+SETTINGS = "opencode: {profile: hermetic}\ndaemon: {idle_exit_s: 300}\n"
+SCRIPT = Script(
+    providers={
+        "moonshot": openai(
+            case(ONE_STEP, say("Hello.")),
+            *(
+                case(
+                    prompt,
+                    call("write", filePath="{cwd}/notes/{n}.txt", content="a note\n"),
+                    say("Written.").having(gate=prompt),
+                )
+                for prompt in (TWO_STEPS, PEERS_TWO_STEPS)
+            ),
+            models=("glm-4",),
+            key=KEY,
+        )
+    }
+)
+GO_ENT = (str(Path(sys.executable).parent / "go-ent"),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The directory of work, the models, and the environment of either side."""
+
+    project: Path
+    models: ScriptedModels
+    env: dict[str, str]
+    peer_env: dict[str, str]
+    opencode: str
+
+    def peer_run(self, prompt: str) -> tuple[str, ...]:
+        return (self.opencode, "run", "--model", MODEL, prompt)
+
+    def go_ent_run(self, prompt: str) -> tuple[str, ...]:
+        return (*GO_ENT, "run", "--permissions", "auto", prompt)
+
+
+@asynccontextmanager
+async def a_place(folder: Path) -> AsyncGenerator[Place]:
+    """Made below `folder`. On leaving, the daemon is stopped."""
+    home, project, peer_home = folder / "home", folder / "project", folder / "peer"
+    for path in (home / "tmp", home / "run", project / ".goent"):
+        path.mkdir(parents=True)
+        path.chmod(0o700)
+    (project / ".goent" / "config.yaml").write_text(SETTINGS)
+    (project / "README.md").write_text("# A project\n")
+    async with ScriptedModels(SCRIPT) as models:
+        for base, key in ((home, f"{{env:{KEY_NAME}}}"), (peer_home, KEY)):
+            config = base / ".config" / "opencode" / "opencode.json"
+            config.parent.mkdir(parents=True)
+            config.write_text(opencode_config(models, keys={"moonshot": key}))
+        place = Place(
+            project=project,
+            models=models,
+            opencode=str(_opencode()),
+            peer_env={**hermetic_env(peer_home), "PWD": str(project)},
+            env={
+                "HOME": str(home),
+                "PATH": os.environ["PATH"],
+                "TMPDIR": str(home / "tmp"),
+                "XDG_RUNTIME_DIR": str(home / "run"),
+                "LANG": "C.UTF-8",
+                "GOENT_OPENCODE": str(_opencode()),
+                KEY_NAME: KEY,
+            },
+        )
+        await anyio.to_thread.run_sync(_make_repository, place)
+        try:
+            yield place
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(stop_daemon, place)
+
+
+def stop_daemon(place: Place) -> None:
+    command = [*GO_ENT, "daemon", "stop", "--force"]
+    subprocess.run(
+        command, cwd=place.project, env=place.env, capture_output=True, check=False, timeout=60
+    )
+
+
+def _opencode() -> Path:
+    try:
+        return find_opencode(None, os.environ)
+    except OpenCodeMissing as error:
+        sys.exit(f"bench: {error}")
+
+
+def _make_repository(place: Place) -> None:
+    """Work happens in git checkouts, and OpenCode takes snapshots in them."""
+    author = ("-c", "user.name=bench", "-c", "user.email=bench@localhost")
+    for args in (("init", "-q"), ("add", "."), (*author, "commit", "-q", "-m", "begin")):
+        subprocess.run(["git", *args], cwd=place.project, env=place.env, check=True)

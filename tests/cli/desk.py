@@ -1,0 +1,174 @@
+"""A project with scripted workers behind a real socket, where the command line expects it."""
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from anyio.abc import SocketStream
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from scripted_project import OpenProject, Project
+
+from goent import __version__
+from goent.core.operations import Caller
+from goent.domain.api import DaemonInfo
+from goent.frontends.cli.main import run_cli
+from goent.frontends.control import ControlRoom, serve_control
+from goent.launch import PROTOCOL
+from goent.project import project_key, runtime_dir
+from goent.testing.driver import ScriptedDriver, Turns
+
+PATIENCE = 20.0
+# A session's first terminal becomes its own, so that Ctrl-C reaches it.
+AT_TERMINAL = (
+    "import os, sys; os.close(os.open(os.ttyname(0), os.O_RDWR)); "
+    "os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
+@dataclass
+class Ended:
+    code: int
+    out: str
+    err: str
+
+
+@dataclass
+class Desk:
+    """What a person has: a command line in a project."""
+
+    project: Project
+    portal: BlockingPortal
+    capture: pytest.CaptureFixture[str]
+    driver: ScriptedDriver
+
+    def go_ent(self, *arguments: str) -> Ended:
+        code = run_cli(list(arguments))
+        said = self.capture.readouterr()
+        return Ended(code, said.out, said.err)
+
+    def detached(self, task: str = "do it", *options: str) -> str:
+        ended = self.go_ent("run", task, "--detach", *options)
+        assert ended.code == 0, ended.err
+        return ended.out.strip()
+
+    def until(self, worker: str, state: str) -> None:
+        """Wait until the worker's journal says so."""
+
+        async def wait() -> None:
+            feed = self.project.feed
+            with anyio.fail_after(PATIENCE):
+                while feed.view(worker).state != state:
+                    await feed.news(feed.seq)
+
+        self.portal.call(wait)
+
+
+OpenDesk = Callable[[Turns], AbstractContextManager[Desk]]
+
+
+def desk_opener(open_project: OpenProject, capture: pytest.CaptureFixture[str]) -> OpenDesk:
+    @contextmanager
+    def open_(turns: Turns) -> Generator[Desk]:
+        with start_blocking_portal() as portal:
+            driver = portal.call(ScriptedDriver, turns)
+            with portal.wrap_async_context_manager(_served(open_project, driver)) as project:
+                yield Desk(project, portal, capture, driver)
+
+    return open_
+
+
+@asynccontextmanager
+async def _served(open_project: OpenProject, driver: ScriptedDriver) -> AsyncGenerator[Project]:
+    async with open_project(driver) as project:
+        path = runtime_dir(project_key(project.folder), os.environ) / "sock"
+        info = DaemonInfo(
+            pid=os.getpid(),
+            version=__version__,
+            socket=str(path),
+            project=str(project.folder),
+            workers=0,
+            http=None,
+        )
+
+        async def converse(stream: SocketStream) -> None:
+            hello = {"goent": PROTOCOL, "version": __version__, "pid": info.pid}
+            async with stream:
+                await stream.send(msgspec.json.encode(hello) + b"\n")
+                said = b""
+                while b"\n" not in said:
+                    said += await stream.receive()
+                room = ControlRoom(
+                    operations=project.operations,
+                    feed=project.feed,
+                    info=lambda: info,
+                    stop=_stop_if_forced,
+                )
+                caller = Caller(name="cli", cwd=project.folder)
+                await serve_control(stream, said.partition(b"\n")[2], room, caller)
+
+        async with (
+            await anyio.create_unix_listener(path) as listener,
+            anyio.create_task_group() as group,
+        ):
+            group.start_soon(listener.serve, converse)
+            yield project
+            group.cancel_scope.cancel()
+
+
+def _stop_if_forced(*, if_idle: bool) -> bool:
+    return not if_idle
+
+
+class Person:
+    """Somebody at a terminal: types keys and reads what stands there."""
+
+    def __init__(self, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> None:
+        self._ours, theirs = pty.openpty()
+        full = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40", **(env or {})}
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", AT_TERMINAL, sys.executable, "-m", "goent", *arguments],
+            cwd=cwd,
+            env=full,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        self.seen = ""
+
+    def sees(self, text: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while text not in self.seen:
+            assert time.monotonic() < deadline, f"no {text!r} in {self.seen}"
+            self._read(0.1)
+
+    def types(self, keys: str) -> None:
+        os.write(self._ours, keys.encode())
+
+    def _read(self, seconds: float) -> None:
+        if select.select([self._ours], [], [], seconds)[0]:
+            try:
+                self.seen += os.read(self._ours, 65536).decode(errors="replace")
+            except OSError:  # the other side is gone
+                time.sleep(seconds)
+
+    def leaves(self) -> int:
+        """The exit code, when the command has ended."""
+        deadline = time.monotonic() + PATIENCE
+        while self._process.poll() is None:
+            assert time.monotonic() < deadline, f"still running: {self.seen}"
+            self._read(0.05)
+        self._read(0.05)
+        os.close(self._ours)
+        return self._process.returncode

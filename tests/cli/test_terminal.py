@@ -1,0 +1,63 @@
+"""Somebody sits at a terminal: keys, Ctrl-C, and a screen that moves."""
+
+import pytest
+from desk import OpenDesk, Person
+
+from goent.domain.events import PlanUpdated
+from goent.domain.types import PlanEntry
+from goent.testing.driver import Pause, question, say
+
+
+def test_a_question_is_answered_by_one_key(open_desk: OpenDesk) -> None:
+    with open_desk(lambda _: [question("q1"), say("thanks")]) as desk:
+        person = Person("run", "do it", cwd=desk.project.folder)
+        person.sees("? bash: make test")
+        person.sees("[y] yes, once")
+        person.types("y")
+        person.sees("allow_once (by cli)")
+        person.sees("thanks")
+        assert person.leaves() == 0
+
+
+def test_no_means_no(open_desk: OpenDesk) -> None:
+    with open_desk(lambda _: [question("q1"), say("never said")]) as desk:
+        person = Person("run", "do it", cwd=desk.project.folder)
+        person.sees("[n] no")
+        person.types("n")
+        assert person.leaves() == 1
+        assert "permission_denied" in person.seen
+        assert "never said" not in person.seen
+
+
+def test_an_answer_from_elsewhere_wins_if_it_comes_first(open_desk: OpenDesk) -> None:
+    with open_desk(lambda _: [question("q1"), say("thanks")]) as desk:
+        person = Person("run", "do it", cwd=desk.project.folder)
+        person.sees("[y] yes, once")
+        assert desk.go_ent("answer", "last", "allow_always").code == 0
+        person.sees("allow_always (by cli)")
+        assert person.leaves() == 0
+
+
+@pytest.mark.spec("P25")
+def test_ctrl_c_cancels_the_worker_and_shows_what_it_did(open_desk: OpenDesk) -> None:
+    plan = PlanUpdated(entries=(PlanEntry(text="the first half", status="in_progress"),))
+    with open_desk(lambda _: [say("so far so good\n"), plan, Pause()]) as desk:
+        person = Person("run", "do it", cwd=desk.project.folder)
+        person.sees("the first half")
+        person.types("\x03")
+        assert person.leaves() == 130
+        assert "cancelling" in person.seen
+        assert "cancelled" in person.seen
+        assert "Traceback" not in person.seen
+
+
+def test_a_second_ctrl_c_leaves_at_once(open_desk: OpenDesk) -> None:
+    with open_desk(lambda _: [say("deaf\n"), Pause(deaf=True)]) as desk:
+        person = Person("run", "do it", cwd=desk.project.folder)
+        person.sees("deaf")
+        person.types("\x03")
+        person.sees("cancelling")
+        person.types("\x03")
+        assert person.leaves() == 130
+        assert "may still be running: `go-ent cancel w-" in person.seen
+        assert "Traceback" not in person.seen
