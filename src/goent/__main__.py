@@ -1,5 +1,5 @@
 """`python -m goent` is `go-ent`."""
 
-from goent.launch import main
+from goent.entry import main
 
 main()

@@ -1,6 +1,6 @@
 """How does a command find its project's daemon, and start one if there is none?
 
-Standard library only: this runs before every command, and `go-ent mcp` is nothing else.
+Standard library only: `go-ent mcp` must be there in well under 100 ms.
 """
 
 import json
@@ -38,20 +38,6 @@ class Connection:
         self.socket = sock
         self.hello = hello
         self.rest = rest
-
-
-def main() -> None:
-    """The console script."""
-    if sys.platform == "win32":
-        sys.exit("go-ent does not run on Windows yet; inside WSL it does.")
-    arguments = sys.argv[1:]
-    if arguments == ["mcp"]:
-        from goent.shim import run_shim  # noqa: PLC0415 (each command loads only its own)
-
-        sys.exit(run_shim(Path.cwd()))
-    from goent.frontends.cli.main import run_cli  # noqa: PLC0415 (the same)
-
-    sys.exit(run_cli(arguments))
 
 
 def connect(cwd: Path, kind: str, *, start: bool = True) -> Connection:

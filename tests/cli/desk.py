@@ -7,7 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +26,7 @@ from scripted_project import OpenProject, Project
 from goent import __version__
 from goent.core.operations import Caller
 from goent.domain.api import DaemonInfo
+from goent.domain.settings import Limits
 from goent.frontends.cli.main import run_cli
 from goent.frontends.control import ControlRoom, serve_control
 from goent.launch import PROTOCOL
@@ -73,23 +79,25 @@ class Desk:
         self.portal.call(wait)
 
 
-OpenDesk = Callable[[Turns], AbstractContextManager[Desk]]
+OpenDesk = Callable[..., AbstractContextManager[Desk]]
 
 
 def desk_opener(open_project: OpenProject, capture: pytest.CaptureFixture[str]) -> OpenDesk:
     @contextmanager
-    def open_(turns: Turns) -> Generator[Desk]:
+    def open_(turns: Turns, limits: Limits = Limits()) -> Generator[Desk]:
         with start_blocking_portal() as portal:
             driver = portal.call(ScriptedDriver, turns)
-            with portal.wrap_async_context_manager(_served(open_project, driver)) as project:
+            with portal.wrap_async_context_manager(
+                _served(open_project(driver, limits=limits))
+            ) as project:
                 yield Desk(project, portal, capture, driver)
 
     return open_
 
 
 @asynccontextmanager
-async def _served(open_project: OpenProject, driver: ScriptedDriver) -> AsyncGenerator[Project]:
-    async with open_project(driver) as project:
+async def _served(opened: AbstractAsyncContextManager[Project]) -> AsyncGenerator[Project]:
+    async with opened as project:
         path = runtime_dir(project_key(project.folder), os.environ) / "sock"
         info = DaemonInfo(
             pid=os.getpid(),

@@ -95,6 +95,7 @@ def test_the_doctor_names_the_missing_key(
         "providers:\n"
         "  mine: {provider: mine, model: m, base_url: 'http://127.0.0.1:9/v1', api_key_env: MY_KEY}\n"
     )
+    monkeypatch.setenv("GOENT_OPENCODE", "/nowhere")  # asking it for its version takes a second
     run_cli(["doctor"])
     said = capsys.readouterr().out
     assert "! provider mine" in said

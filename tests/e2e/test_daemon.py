@@ -235,6 +235,6 @@ def test_a_peer_of_the_same_user_is_let_in() -> None:
 
 
 async def test_windows_is_refused_in_plain_words() -> None:
-    program = "import sys; sys.platform = 'win32'; from goent.launch import main; main()"
+    program = "import sys; sys.platform = 'win32'; from goent.entry import main; main()"
     done = await anyio.run_process([sys.executable, "-c", program], check=False, env=os.environ)
     assert done.returncode == 1 and b"WSL" in done.stderr

@@ -94,28 +94,16 @@ class Enquiries:
         views = [self._feed.view(worker) for worker in request.worker_ids]
         with anyio.move_on_after(request.timeout_s):
             while not _enough(views, any_=request.any):
-                with anyio.move_on_after(HEARTBEAT):
+                with anyio.move_on_after(HEARTBEAT) as silence:
                     await self._feed.news(seq)
-                seq = self._feed.seq
-                views = await self._told(request.worker_ids, views, on_progress)
+                seq, before = self._feed.seq, views
+                views = [self._feed.view(worker) for worker in request.worker_ids]
+                for view in views if silence.cancelled_caught else _moved(before, views):
+                    await on_progress(status(view))
         return Waited(
             workers=tuple(status(self._feed.view(worker)) for worker in request.worker_ids),
             timed_out=not _enough(views, any_=request.any),
         )
-
-    async def _told(
-        self, workers: tuple[str, ...], before: list[WorkerView], on_progress: OnProgress
-    ) -> list[WorkerView]:
-        """The new views; whose step or state changed is reported, or one of them as a heartbeat."""
-        views = [self._feed.view(worker) for worker in workers]
-        changed = [
-            new
-            for old, new in zip(before, views, strict=True)
-            if (old.step, old.state, old.plan) != (new.step, new.state, new.plan)
-        ]
-        for view in changed:
-            await on_progress(status(view))
-        return views
 
     def list(self, request: ListRequest) -> WorkerList:
         views = sorted(self._feed.views.values(), key=lambda view: view.started_at, reverse=True)
@@ -198,6 +186,15 @@ def _enough(views: list[WorkerView], *, any_: bool) -> bool:
         return True
     ended = [view.state in ENDED for view in views]
     return any(ended) if any_ else all(ended)
+
+
+def _moved(before: list[WorkerView], after: list[WorkerView]) -> list[WorkerView]:
+    """Those of whom there is something new to tell."""
+    return [
+        new
+        for old, new in zip(before, after, strict=True)
+        if (old.step, old.state, old.plan) != (new.step, new.state, new.plan)
+    ]
 
 
 def _price(price: Price | None) -> PriceView | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
-from anyio.abc import ByteReceiveStream, ByteStream
+from anyio.abc import ByteStream
 from msgspec import Raw
 
 from goent.core.feed import Feed
@@ -17,6 +17,7 @@ from goent.core.operations import Caller, Operations
 from goent.domain.api import DaemonInfo
 from goent.domain.errors import GoentError
 from goent.rpc import MethodNotFound, Peer, RpcError, decode_params
+from goent.rpc.reread import Reread
 
 INVALID_PARAMS = -32602
 PAGE = 500
@@ -96,20 +97,3 @@ async def serve_control(
     handler = _Control(room, caller)
     handler.peer = Peer(Reread(already_read, stream), stream, handler)
     await handler.peer.run()
-
-
-class Reread(ByteReceiveStream):
-    """A stream whose first bytes were already read with the hello."""
-
-    def __init__(self, first: bytes, stream: ByteReceiveStream) -> None:
-        self._first = first
-        self._stream = stream
-
-    async def receive(self, max_bytes: int = 65536) -> bytes:
-        if self._first:
-            piece, self._first = self._first[:max_bytes], self._first[max_bytes:]
-            return piece
-        return await self._stream.receive(max_bytes)
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()

@@ -15,6 +15,7 @@ from goent import __version__
 from goent.domain.errors import GoentError
 from goent.frontends.cli import project, running, workers
 from goent.frontends.cli.client import Trouble
+from goent.frontends.cli.screen import clean, complain
 from goent.launch import NoDaemon
 from goent.project import UnsafeFolder
 
@@ -22,6 +23,7 @@ USAGE = 2
 ENVIRONMENT = 3
 INTERRUPTED = 128 + signal.SIGINT
 UNREAD = 128 + signal.SIGPIPE
+EXPECTED = (Trouble, NoDaemon, GoentError, UnsafeFolder)
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 
 app = typer.Typer(
@@ -91,12 +93,8 @@ def run_cli(arguments: list[str]) -> int:
         sys.stdout.flush()
     except typer.TyperException as error:
         return _complain(error.format_message(), USAGE)
-    except (Trouble, NoDaemon) as error:
-        return _complain(str(error), error.code)
-    except GoentError as error:
-        return _complain(str(error), error.exit_code)
-    except UnsafeFolder as error:
-        return _complain(str(error), ENVIRONMENT)
+    except EXPECTED as error:
+        return _complain(str(error), _exit_code(error))
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", INTERRUPTED)
     except BrokenPipeError:
@@ -108,6 +106,16 @@ def run_cli(arguments: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _exit_code(error: Exception) -> int:
+    match error:
+        case Trouble() | NoDaemon():
+            return error.code
+        case GoentError():
+            return error.exit_code
+        case _:
+            return ENVIRONMENT
+
+
 def _unread() -> int:
     """Nobody reads any more; the interpreter's own flush at exit must not say so."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -116,5 +124,5 @@ def _unread() -> int:
 
 def _complain(message: str, code: int) -> int:
     if message:  # empty: the help was shown
-        sys.stderr.write(f"go-ent: {message}\n")
+        complain(clean(message))
     return code

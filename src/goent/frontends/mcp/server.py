@@ -4,9 +4,9 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import mcp_types as types
 import msgspec
 from anyio.abc import ByteReceiveStream, ByteSendStream, ByteStream
+from mcp import types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
@@ -16,9 +16,9 @@ from goent.core.enquiries import Enquiries
 from goent.core.operations import Caller, Operations
 from goent.domain.api import ListRequest, Status
 from goent.domain.errors import GoentError
-from goent.frontends.control import Reread
 from goent.frontends.mcp.tools import INSTRUCTIONS, tool
 from goent.frontends.mcp.wire import mcp_streams
+from goent.rpc.reread import Reread
 
 Context = ServerRequestContext[Any, Any]
 

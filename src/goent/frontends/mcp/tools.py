@@ -2,8 +2,8 @@
 
 from typing import Any
 
-import mcp_types as types
 import msgspec
+from mcp import types
 
 from goent.core.operations import Operation
 

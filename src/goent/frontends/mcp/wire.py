@@ -8,15 +8,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 import anyio
-import mcp_types as types
 import msgspec
 from anyio.abc import ByteReceiveStream, ByteSendStream
 from anyio.streams.memory import (
     MemoryObjectReceiveStream,
     MemoryObjectSendStream,
 )
+from mcp import types
 from mcp.shared.message import SessionMessage
-from pydantic import ValidationError
 
 MAX_LINE = 64 * 1024 * 1024
 
@@ -38,8 +37,8 @@ async def mcp_streams(
             async for line in _lines(receive):
                 try:
                     message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-                except ValidationError as error:
-                    await write(_refusal(error))
+                except ValueError:
+                    await write(_refusal(line))
                     continue
                 await to_server.send(SessionMessage(message))
 
@@ -78,8 +77,11 @@ async def _lines(receive: ByteReceiveStream) -> AsyncIterator[bytes]:
         yield pending
 
 
-def _refusal(error: ValidationError) -> bytes:
-    unparsable = any(problem["type"] == "json_invalid" for problem in error.errors())
-    code, message = (-32700, "Parse error") if unparsable else (-32600, "Invalid Request")
-    reply = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
-    return msgspec.json.encode(reply)
+def _refusal(line: bytes) -> bytes:
+    try:
+        msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        error = {"code": -32700, "message": "Parse error"}
+    else:
+        error = {"code": -32600, "message": "Invalid Request"}
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": error})

@@ -1,0 +1,18 @@
+"""The console script `go-ent`: which program is meant? Each loads only what it needs."""
+
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """`go-ent mcp` is the shim, on the standard library alone; all else is the command line."""
+    if sys.platform == "win32":
+        sys.exit("go-ent does not run on Windows yet; inside WSL it does.")
+    arguments = sys.argv[1:]
+    if arguments == ["mcp"]:
+        from goent.shim import run_shim  # noqa: PLC0415 (see above)
+
+        sys.exit(run_shim(Path.cwd()))
+    from goent.frontends.cli.main import run_cli  # noqa: PLC0415 (see above)
+
+    sys.exit(run_cli(arguments))
