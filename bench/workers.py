@@ -6,6 +6,7 @@ worker's last step back until all have come to it, so that all twenty are there 
 
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import anyio
 import msgspec
@@ -16,6 +17,7 @@ from bench.table import Row
 from bench.tree import Bill, Order
 
 WORKERS = 20
+LEAD = Path(__file__).with_name("lead.py")
 SECONDS = 240.0
 GATHER_S = 50.0  # less than the scripted model waits at a gate
 PEER = f"{WORKERS} `opencode run`"
@@ -47,7 +49,7 @@ async def run(place: Place) -> list[Row]:
 
 def _our_order(place: Place) -> Order:
     return Order(
-        commands=(place.go_ent_run(TWO_STEPS),) * WORKERS,
+        commands=((sys.executable, str(LEAD), TWO_STEPS, str(WORKERS), *GO_ENT),),
         afterwards=(*GO_ENT, "daemon", "stop"),
         cwd=str(place.project),
         env=place.env,

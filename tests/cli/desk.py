@@ -6,7 +6,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -15,6 +15,7 @@ from contextlib import (
 )
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 import msgspec
@@ -79,16 +80,19 @@ class Desk:
         self.portal.call(wait)
 
 
-OpenDesk = Callable[..., AbstractContextManager[Desk]]
+class OpenDesk(Protocol):
+    def __call__(
+        self, turns: Turns, limits: Limits | None = None
+    ) -> AbstractContextManager[Desk]: ...
 
 
 def desk_opener(open_project: OpenProject, capture: pytest.CaptureFixture[str]) -> OpenDesk:
     @contextmanager
-    def open_(turns: Turns, limits: Limits = Limits()) -> Generator[Desk]:
+    def open_(turns: Turns, limits: Limits | None = None) -> Generator[Desk]:
         with start_blocking_portal() as portal:
             driver = portal.call(ScriptedDriver, turns)
             with portal.wrap_async_context_manager(
-                _served(open_project(driver, limits=limits))
+                _served(open_project(driver, limits=limits or Limits()))
             ) as project:
                 yield Desk(project, portal, capture, driver)
 

@@ -13,7 +13,7 @@ from goent.domain.ports import Session, StopReason
 from goent.domain.settings import PermissionRule
 from goent.domain.types import Prompt
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 DENY = (*ALLOW, PermissionRule(tool="edit", action="deny"))
 
 

@@ -17,7 +17,7 @@ from goent.domain.settings import OpenCodeSettings
 from goent.domain.types import Prompt, Provider
 from goent.drivers.opencode.binary import opencode_version
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from goent.domain.errors import (
 from goent.domain.events import Thought
 from goent.domain.types import Command, FileChange, PlanEntry, Prompt, Provider, Usage
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
 
 async def take(stage: Stage, cwd: Path, text: str, provider: str = "glm") -> Heard:

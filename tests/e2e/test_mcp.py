@@ -359,6 +359,15 @@ async def test_bad_input_gets_an_error_that_names_the_value(
         assert refused.is_error and message in refusal(refused), refusal(refused)
 
 
+async def test_the_projects_instructions_reach_the_worker(world: World) -> None:
+    (world.project / "AGENTS.md").write_text("Say please, always.\n")
+    async with world.client() as lead:
+        await result(lead, await spawn(lead, "which model"))
+        asked = world.models.calls[-1].request
+        assert asked and any("Say please, always." in message.text for message in asked.messages)
+    (world.project / "AGENTS.md").unlink()
+
+
 async def test_a_closed_worker_says_so(world: World) -> None:
     async with world.client() as lead:
         worker = await spawn(lead, "which model")

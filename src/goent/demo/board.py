@@ -1,7 +1,7 @@
 """What does the audience see while three workers work? A table on a terminal, lines elsewhere."""
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -9,13 +9,14 @@ from goent.core.views import WorkerView, status
 from goent.domain.types import ENDED
 from goent.frontends.cli.screen import clean, make_console
 from goent.frontends.cli.show import STYLES
-from goent.frontends.cli.words import bar, count, duration, money
+from goent.frontends.cli.words import bar, count, duration, gauge, money
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
 STEP_WIDTH = 34
+ROOMY = 110
 
 
 class Board:
@@ -28,11 +29,16 @@ class Board:
     def line(self, text: str, style: str = "") -> None:
         from rich.text import Text  # noqa: PLC0415 (rich is loaded only where something is drawn)
 
-        self._console.print(Text(clean(text), style=style), soft_wrap=self._live is None)
+        words = Text(clean(text), style=style)
+        if self._live:
+            self._console.print(words, no_wrap=True, overflow="ellipsis")
+        else:
+            self._console.print(words, soft_wrap=True)
 
     def draw(self, views: Mapping[str, WorkerView], foot: str) -> None:
         if self._live:
-            self._live.update(_table(views, foot), refresh=True)
+            narrow = self._console.width < ROOMY
+            self._live.update(_table(views, foot, narrow=narrow), refresh=True)
 
 
 @contextmanager
@@ -47,24 +53,33 @@ def open_board() -> Generator[Board]:
         yield Board(console, live)
 
 
-def _table(views: Mapping[str, WorkerView], foot: str) -> "RenderableType":
+def _table(views: Mapping[str, WorkerView], foot: str, *, narrow: bool) -> "RenderableType":
     from rich.console import Group  # noqa: PLC0415 (the same)
     from rich.table import Table  # noqa: PLC0415 (the same)
     from rich.text import Text  # noqa: PLC0415 (the same)
 
     heads = ("worker", "provider", "state", "step", "progress", "tokens", "cost", "time")
-    table = Table(*heads, box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for head in heads[narrow:]:
+        table.add_column(head, no_wrap=True, max_width=STEP_WIDTH)
     for view in views.values():
-        now = status(view)
-        until = view.updated_at if now.state in ENDED else time.time()
-        table.add_row(
-            view.id,
-            now.provider,
-            Text(now.state, style=STYLES[now.state]),
-            Text(clean(now.step)[:STEP_WIDTH], no_wrap=True, overflow="ellipsis"),
-            bar(now.progress.percent or 0),
-            count(now.usage.total),
-            money(now.cost_usd) if view.calls else "",
-            duration(until - view.started_at),
-        )
+        cells = [Text(clean(cell), overflow="ellipsis") for cell in _cells(view, narrow=narrow)]
+        cells[2].stylize(STYLES[view.state])
+        table.add_row(*cells[narrow:])
     return Group(Text(), table, Text(foot, style="bold yellow"))
+
+
+def _cells(view: WorkerView, *, narrow: bool) -> Sequence[str]:
+    now = status(view)
+    percent = now.progress.percent or 0
+    until = view.updated_at if now.state in ENDED else time.time()
+    return (
+        view.id,
+        now.model if narrow else now.provider,
+        now.state,
+        now.step,
+        gauge(percent) if narrow else bar(percent),
+        count(now.usage.total),
+        money(now.cost_usd) if view.calls else "",
+        duration(until - view.started_at),
+    )

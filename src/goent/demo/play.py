@@ -145,12 +145,11 @@ def run_demo(*, keep: bool = False) -> int:
     opencode = installed_opencode(Path.cwd(), os.environ)
     say("go-ent demo: three workers at once, on OpenCode, with scripted models.")
     with _ended_by_signals(), _farewell(), open_stage(opencode, keep=keep) as stage:
-        say(f"A sample project, gone afterwards: {stage.project}")
+        fate = "it stays" if keep else "gone afterwards"
+        say(f"A sample project, {fate}: {stage.project}")
         say("Starting; a cold OpenCode takes a few seconds.\n")
         with daemon(stage.project) as through:
             code = _play(through, stage.project)
-    if keep:
-        say(f"\nThe sample project is still there: {stage.project}")
     return code
 
 
@@ -172,6 +171,8 @@ def _play(through: Daemon, project: Path) -> int:
         return 0
     if missing:
         complain(f"these files should be there: {', '.join(missing)}")
+    if any(r.failure and r.failure.kind == "permission_denied" for r in results):
+        complain("you said no, and that ended the worker's turn, as it should")
     complain("not every worker completed its task; see above")
     return 1
 

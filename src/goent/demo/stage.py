@@ -30,6 +30,7 @@ def slug(title: str) -> str:
 CONFIG = """\
 default_provider: moonshot/glm-4
 profile: hermetic
+daemon: {idle_exit_s: 60}
 """
 PROVIDERS = """\
 providers:

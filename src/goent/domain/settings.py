@@ -52,7 +52,7 @@ class OpenCodeSettings(Value, frozen=True, kw_only=True):
     command: str | None = None
     config_path: Path | None = None
     profile: Literal["user", "hermetic"] = "user"
-    project_config: bool = True
+    project_config: bool = False
     warm: bool = True
     start_timeout_s: float = 60.0
 

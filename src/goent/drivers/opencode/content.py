@@ -4,9 +4,10 @@ It goes in by `OPENCODE_CONFIG_CONTENT`, which wins over the user's file and the
 OpenCode merges objects key by key and replaces lists and plain values, so everything that must not
 be bent by a repository is said here, even where it repeats a default.
 
-What this cannot hold: a repository's own agents, plugins and a `"*"` permission after ours may
-loosen what its *subagents* do unasked (a worker's own session has rules that come last). Where
-that matters, `opencode.project_config: false` keeps the repository's files out altogether.
+What this cannot hold: a repository's own plugins and MCP servers are programs that OpenCode runs,
+and a `"*"` permission after ours may loosen what *subagents* do unasked (a worker's own session
+has rules that come last). So a repository's files are read only where the user says so, with
+`opencode.project_config: true`.
 """
 
 from collections.abc import Mapping

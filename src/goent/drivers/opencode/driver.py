@@ -6,7 +6,7 @@ isolation gets a process that ends with it. When the settings change, new worker
 
 import hashlib
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from goent.drivers.opencode.environment import Launch, with_program, worker_envi
 from goent.drivers.opencode.pool import Pool, Slot
 from goent.drivers.opencode.session import OpenCodeSession
 from goent.drivers.opencode.tasks import task_group
+
+INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md")
 
 
 class Surroundings(Value, frozen=True, kw_only=True):
@@ -82,10 +84,15 @@ class OpenCodeDriver:
 
     async def _start(self, slot: Slot, spec: WorkerSpec) -> OpenCodeSession:
         process = await slot.process()
-        held = held_backends(self._around.settings(), self._around.environ())
-        direct = spec.provider.backend not in held
+        settings = self._around.settings()
+        held = held_backends(settings, self._around.environ())
         async with slot.booting:
-            session = await OpenCodeSession.start(process, spec, direct=direct)
+            session = await OpenCodeSession.start(
+                process,
+                spec,
+                direct=spec.provider.backend not in held,
+                instructions=project_instructions(spec.cwd, settings),
+            )
         self._gate.bind(token=process.token, session=session.id, worker=spec.id)
         return session
 
@@ -130,3 +137,11 @@ class OpenCodeDriver:
             fingerprint=fingerprint,
             start_timeout=settings.opencode.start_timeout_s,
         )
+
+
+def project_instructions(cwd: Path, settings: Settings) -> Sequence[Path]:
+    """What the project tells every agent, where OpenCode is kept from reading it by itself."""
+    if settings.opencode.project_config and settings.opencode.profile == "user":
+        return ()
+    candidates = (folder / name for folder in (cwd, settings.project) for name in INSTRUCTIONS)
+    return tuple(path for path in candidates if path.is_file())[:1]

@@ -5,6 +5,7 @@ long as it lives, and one started under other settings cannot be changed. So a p
 over when it is full or out of date, and retired when its last worker has left.
 """
 
+import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.process import OpenCodeProcess
 from goent.drivers.opencode.warmup import boot
 from goent.proc import new_mark
+
+log = logging.getLogger(__name__)
 
 TRIES = 3
 DIRECTORIES = 10  # a process with more gets slow, with forty it has been seen to hang
@@ -154,6 +157,9 @@ class Pool:
                 # A taken port, two first starts on one database: the next try does not meet it.
                 if not slot.fail(error) and "Configuration is invalid" not in str(error):
                     continue
+            except Exception as bug:
+                log.exception("an OpenCode process was lost by a fault of go-ent's own")
+                slot.fail(WorkerCrashed(f"a fault of go-ent's own: {bug!r}; see the log"))
             return
 
 

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import anyio
 
@@ -50,9 +51,16 @@ class OpenCodeSession:
     """The port `Session`, on one session of a process. `start` gives it its model and rules."""
 
     def __init__(
-        self, process: OpenCodeProcess, spec: WorkerSpec, session: str, *, direct: bool
+        self,
+        process: OpenCodeProcess,
+        spec: WorkerSpec,
+        session: str,
+        *,
+        direct: bool,
+        instructions: Sequence[Path] = (),
     ) -> None:
         self.id = session
+        self._instructions = instructions
         self._process = process
         self._spec = spec
         self._questions = Questions(process.inner, spec)
@@ -65,12 +73,17 @@ class OpenCodeSession:
 
     @classmethod
     async def start(
-        cls, process: OpenCodeProcess, spec: WorkerSpec, *, direct: bool
+        cls,
+        process: OpenCodeProcess,
+        spec: WorkerSpec,
+        *,
+        direct: bool,
+        instructions: Sequence[Path] = (),
     ) -> "OpenCodeSession":
         """A session in the worker's directory, on the worker's model, under its rules."""
         try:
             new = await process.connection.new_session(str(spec.cwd))
-            session = cls(process, spec, new.session_id, direct=direct)
+            session = cls(process, spec, new.session_id, direct=direct, instructions=instructions)
             await session._set_model(new)
             await process.inner.set_up(new.session_id, title=spec.id, rules=spec.rules)
         except WorkerCrashed:
@@ -167,7 +180,8 @@ class OpenCodeSession:
 
     def _blocks(self, prompt: Prompt) -> Sequence[ContentBlock]:
         text = f"Task:\n{prompt.text}" if _SLASH.match(prompt.text) else prompt.text
-        paths = [self._spec.cwd / file for file in prompt.files]
+        paths = [*self._instructions, *(self._spec.cwd / file for file in prompt.files)]
+        self._instructions = ()
         links = [ResourceLink(uri=path.as_uri(), name=path.name) for path in paths]
         return [Text(text=text), *links]
 

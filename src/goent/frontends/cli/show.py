@@ -11,7 +11,7 @@ from msgspec import Struct
 from goent.domain.api import Costs, ProviderList, Result, Status, WorkerList
 from goent.domain.types import ENDED, Check, Evidence, Failure
 from goent.frontends.cli.screen import clean, make_console
-from goent.frontends.cli.words import ago, bar, count, lines_changed, money, near
+from goent.frontends.cli.words import ago, bar, calls, count, lines_changed, money, near
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -145,7 +145,7 @@ def _bill(result: Result) -> str:
     if not result.models_used:
         return ""
     parts = [
-        f"{use.provider} {money(use.cost_usd)} ({use.calls} calls, {count(use.usage.total)} tokens)"
+        f"{use.provider} {money(use.cost_usd)} ({calls(use.calls)}, {count(use.usage.total)} tokens)"
         for use in result.models_used
     ]
     total = f"{money(result.cost_usd)} = " if len(parts) > 1 else ""

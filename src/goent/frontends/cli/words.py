@@ -30,6 +30,10 @@ def count(number: int) -> str:
     return f"{number / THOUSAND / THOUSAND:.1f}M"
 
 
+def calls(number: int) -> str:
+    return "1 call" if number == 1 else f"{number} calls"
+
+
 def duration(seconds: float) -> str:
     whole = int(seconds)
     if whole < MINUTE:
@@ -48,8 +52,12 @@ def ago(timestamp: str) -> str:
 
 
 def bar(percent: int) -> str:
+    return f"{gauge(percent)} {percent}%"
+
+
+def gauge(percent: int) -> str:
     full = round(percent / 100 * BAR)
-    return f"{'█' * full}{'░' * (BAR - full)} {percent}%"
+    return "█" * full + "░" * (BAR - full)
 
 
 def lines_changed(added: int | None, removed: int | None) -> str:
