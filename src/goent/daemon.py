@@ -26,6 +26,7 @@ from goent.launch import PROTOCOL, START_S, take_lock
 from goent.project import project_key, runtime_dir
 
 HELLO_S = 10.0
+LAST_WORD_S = 0.1  # for the answer to whoever asked it to stop
 HELLO_LIMIT = 256 * 1024
 LOCAL_PEERCRED = 0x001  # macOS; not in Python's socket module
 
@@ -59,6 +60,7 @@ class Daemon:
             group.start_soon(self._watch_idleness)
             group.start_soon(self._watch_signals)
             await self.stopping.wait()
+            await anyio.sleep(LAST_WORD_S)
             group.cancel_scope.cancel()
 
     async def _client(self, stream: SocketStream) -> None:

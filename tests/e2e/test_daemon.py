@@ -214,7 +214,7 @@ async def test_rubbish_on_standard_input_is_refused_and_the_connection_stays_up(
         assert shim.stdin and shim.stdout
         await shim.stdin.send(b"{not json\n")
         await shim.stdin.send(b"[1, 2]\n")
-        ping = {"jsonrpc": "2.0", "id": "a", "method": "tools/list", "params": {}}
+        ping = {"jsonrpc": "2.0", "id": "a", "method": "tools/list"}
         await shim.stdin.send(json.dumps(ping).encode() + b"\n")
         received = b""
         while received.count(b"\n") < 3:

@@ -72,8 +72,9 @@ class Enquiries:
     async def output(self, request: OutputRequest, after: int) -> Output:
         """What came after the cursor, as text, as much as the limit allows."""
         view = self._feed.view(request.worker_id)
-        events = await self._feed.events(worker=view.id, after=after, limit=1000)
-        text, taken = transcript(events, request.filter, request.limit)
+        events = await self._feed.events(worker=view.id, after=max(0, after - 1), limit=1000)
+        before = events.pop(0).event if events and events[0].seq == after else None
+        text, taken = transcript(events, request.filter, request.limit, before)
         cursor = events[taken - 1].seq if taken else after
         return Output(text=text, cursor=cursor, more=cursor < view.seq, state=view.state)
 

@@ -43,6 +43,7 @@ from goent.policy.permissions import preset_for, rules_for
 from goent.policy.pins import choose
 
 ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # no 0, 1, i, l, o: ids are read and typed by people
+ERRORS, HUNG_UP = 400, 499  # HTTP's line between answer and error; a call that we gave up
 PARTING = 15.0  # seconds that the workers have to end when go-ent does
 
 
@@ -212,9 +213,9 @@ class Orchestrator:
     async def metered(self, call: CallMade) -> None:
         """A model call of a worker's came back: into its events, and into the user's ledger."""
         life = self._lives.get(call.worker)
-        if call.status >= 400:  # noqa: PLR2004 (HTTP's own line between answer and error)
+        if call.status >= ERRORS:
             text = f"{call.backend}/{call.model} answered {call.status}: {call.error}"
-            if life and life.in_turn:
+            if life and life.in_turn and call.status != HUNG_UP:
                 await self._feed.append(call.worker, Noticed(text=text.rstrip(": ")))
             return
         provider = self._provider(call, life)

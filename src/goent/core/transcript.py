@@ -27,11 +27,18 @@ WANTED: dict[OutputFilter, tuple[type, ...]] = {
 }
 
 
-def transcript(events: Sequence[Envelope], kind: OutputFilter, limit: int) -> tuple[str, int]:
-    """The text of as many events as fit, and how many those were (at least one)."""
+def transcript(
+    events: Sequence[Envelope],
+    kind: OutputFilter,
+    limit: int,
+    previous: AnyEvent | None = None,
+) -> tuple[str, int]:
+    """The text of as many events as fit, and how many those were (at least one).
+
+    `previous` is what came before: a page may begin in the middle of a message.
+    """
     pieces: list[str] = []
     size = 0
-    previous: AnyEvent | None = None
     for taken, envelope in enumerate(events):
         event = envelope.event
         if not isinstance(event, WANTED[kind]):

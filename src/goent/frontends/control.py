@@ -81,14 +81,16 @@ class _Control:
     async def _watch(self, asked: WatchParams) -> object:
         assert self.peer, "the handler is given its peer before it runs"
         after = asked.after
+        only = asked.worker_ids[0] if len(asked.worker_ids) == 1 else None
         while True:
-            page = await self._room.feed.events(after=after, limit=PAGE)
+            seen = self._room.feed.seq
+            page = await self._room.feed.events(worker=only, after=after, limit=PAGE)
             for envelope in page:
                 if not asked.worker_ids or envelope.worker in asked.worker_ids:
                     await self.peer.notify("event", envelope)
             after = page[-1].seq if page else after
             if len(page) < PAGE:
-                await self._room.feed.news(after)
+                await self._room.feed.news(seen)
 
 
 async def serve_control(

@@ -115,7 +115,7 @@ class Translator:
             id=fields.tool_call_id,
             tool=tool,
             status=status,
-            title=fields.title or (known.title if known else ""),
+            title=self._shown(fields.title) or (known.title if known else ""),
             detail=asked.detail or (known.detail if known else ""),
             # A running command tells all of its output again and again: the end will do.
             output=_text(fields, output)[-OUTPUT_KEPT:] if ended else "",
@@ -127,6 +127,11 @@ class Translator:
         self._calls[call.id] = call
         todos = output.metadata.todos if tool == "todowrite" and status == "completed" else ()
         return [call, _plan(todos)] if todos else [call]
+
+    def _shown(self, title: str | None) -> str:
+        """OpenCode names a file from the root of its git checkout, or of the disk without one."""
+        inside = f"{self._cwd}/"
+        return (title or "").replace(inside, "").removeprefix(inside.lstrip("/"))
 
     def _input(self, fields: updates.ToolFields) -> ToolInput:
         asked = _read(fields.raw_input, ToolInput)

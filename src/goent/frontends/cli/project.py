@@ -178,6 +178,6 @@ def demo(
     ] = False,
 ) -> int:
     """See go-ent work: three workers at once on scripted models. Needs OpenCode, but no key."""
-    from goent.demo import run_demo  # noqa: PLC0415 (only here)
+    from goent.frontends.cli.demo import run_demo  # noqa: PLC0415 (only here)
 
     return run_demo(keep=keep)

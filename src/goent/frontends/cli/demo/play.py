@@ -9,8 +9,6 @@ from pathlib import Path
 from types import FrameType
 
 from goent.core.views import WorkerView, fold
-from goent.demo.board import Board, open_board
-from goent.demo.stage import open_stage
 from goent.doctor import installed_opencode
 from goent.domain.api import (
     Answered,
@@ -25,6 +23,8 @@ from goent.domain.api import (
 from goent.domain.events import Envelope, PermissionAnswered, PermissionAsked, WorkerSpawned
 from goent.domain.types import ENDED, Answer
 from goent.frontends.cli.client import Daemon, Trouble, daemon
+from goent.frontends.cli.demo.board import Board, open_board
+from goent.frontends.cli.demo.stage import open_stage
 from goent.frontends.cli.keys import Keyboard, open_keyboard
 from goent.frontends.cli.live import told_line
 from goent.frontends.cli.screen import complain, say

@@ -5,6 +5,6 @@ board   what the audience sees while the workers work
 play    the play itself: three tasks, one question, the results
 """
 
-from goent.demo.play import run_demo
+from goent.frontends.cli.demo.play import run_demo
 
 __all__ = ["run_demo"]

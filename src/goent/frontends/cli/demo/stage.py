@@ -91,7 +91,7 @@ def open_stage(opencode: Path, *, keep: bool) -> Generator[Stage]:
 
 @contextmanager
 def _script() -> Generator[Script]:
-    with as_file(files("goent.demo") / "script.yaml") as path:
+    with as_file(files("goent.frontends.cli.demo") / "script.yaml") as path:
         yield load_script(path)
 
 
