@@ -7,7 +7,7 @@ from pathlib import Path
 from goent.config.load import load_settings
 from goent.domain.errors import ConfigError
 from goent.domain.settings import Settings
-from goent.project import config_dir, home_dir
+from goent.project import config_dir
 
 NAMES = ("config.yaml", "providers.yaml", "routing.yaml")
 
@@ -27,10 +27,9 @@ class Configuration:
 
     def current(self, environ: Mapping[str, str]) -> Settings:
         """The settings; while a file has a mistake the last good ones, if there were any."""
-        stamp = self._take_stamp(environ)
-        if stamp != self._stamp:
-            self._stamp = stamp
+        if self._take_stamp(environ) != self._stamp:
             self._load(environ)
+            self._stamp = self._take_stamp(environ)  # by the files that are read now
         if self._good is None:
             assert self.trouble, "either loads, or says why not"
             raise self.trouble
@@ -49,11 +48,11 @@ class Configuration:
 
     def _candidates(self, environ: Mapping[str, str]) -> Iterable[Path]:
         """Files that may appear, as well as those that are there."""
-        home = home_dir(environ)
-        opencode = Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
-        for folder in (config_dir(environ), self._project / ".goent"):
+        own = config_dir(environ)
+        for folder in (own, self._project / ".goent"):
             yield from (folder / name for name in NAMES)
-        yield from (opencode / "opencode.json", opencode / "opencode.jsonc")
+        for name in ("opencode.json", "opencode.jsonc"):
+            yield own.parent / "opencode" / name
 
 
 def _state(path: Path) -> tuple[int, int] | None:

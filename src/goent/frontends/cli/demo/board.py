@@ -60,10 +60,13 @@ def _table(views: Mapping[str, WorkerView], foot: str, *, narrow: bool) -> "Rend
 
     heads = ("worker", "provider", "state", "step", "progress", "tokens", "cost", "time")
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for head in heads[narrow:]:
-        table.add_column(head, no_wrap=True, max_width=STEP_WIDTH)
-    for view in views.values():
-        cells = [Text(clean(cell), overflow="ellipsis") for cell in _cells(view, narrow=narrow)]
+    rows = [_cells(view, narrow=narrow) for view in views.values()]
+    for column, head in list(enumerate(heads))[narrow:]:
+        # Where the room is short, it is the step that gives way.
+        needed = 0 if head == "step" else max(len(row[column]) for row in rows)
+        table.add_column(head, no_wrap=True, min_width=needed, max_width=STEP_WIDTH)
+    for view, row in zip(views.values(), rows, strict=True):
+        cells = [Text(clean(cell), overflow="ellipsis") for cell in row]
         cells[2].stylize(STYLES[view.state])
         table.add_row(*cells[narrow:])
     return Group(Text(), table, Text(foot, style="bold yellow"))
