@@ -3,9 +3,10 @@
 import os
 import statistics
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -37,13 +38,25 @@ def whole_run(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> C
         stderr=subprocess.STDOUT,
     ) as process:
         assert process.stdout
-        output = process.stdout.read()
-        cpu = reap(process)
+        with ended_in_time(process):
+            output = process.stdout.read()
+            cpu = reap(process)
     wall = time.perf_counter() - started
     if process.returncode:
         said = output.decode(errors="replace")[-2000:]
         raise Failed(f"{' '.join(command)!r} ended with {process.returncode}: {said}")
     return Cost(wall=wall, cpu=cpu)
+
+
+@contextmanager
+def ended_in_time(process: "subprocess.Popen[bytes]") -> Generator[None]:
+    """A command that hangs is killed: then the read ends, and so does the measurement."""
+    clock = threading.Timer(PATIENCE, process.kill)
+    clock.start()
+    try:
+        yield
+    finally:
+        clock.cancel()
 
 
 def reap(process: "subprocess.Popen[bytes]") -> float:
@@ -76,11 +89,6 @@ async def alternating(
     mine: list[Cost] = []
     theirs: list[Cost] = []
     for _ in range(times):
-        mine.append(await _in_thread(ours))
-        theirs.append(await _in_thread(peer))
+        mine.append(await anyio.to_thread.run_sync(ours))
+        theirs.append(await anyio.to_thread.run_sync(peer))
     return median(mine), median(theirs)
-
-
-async def _in_thread(measure: Callable[[], Cost]) -> Cost:
-    with anyio.fail_after(PATIENCE):
-        return await anyio.to_thread.run_sync(measure)

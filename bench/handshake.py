@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from bench.cost import Cost, Failed, alternating, cpu_of, reap
+from bench.cost import Cost, Failed, alternating, cpu_of, ended_in_time, reap
 from bench.place import GO_ENT, Place
 from bench.table import Row
 
@@ -59,13 +59,14 @@ def to_reply(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> Co
         stderr=subprocess.DEVNULL,
     ) as server:
         assert server.stdin and server.stdout
-        server.stdin.write(json.dumps(INITIALIZE).encode() + b"\n")
-        server.stdin.flush()
-        line = server.stdout.readline()
-        wall = time.perf_counter() - started
-        cpu = cpu_of(server.pid)
-        server.stdin.close()
-        reap(server)
+        with ended_in_time(server):
+            server.stdin.write(json.dumps(INITIALIZE).encode() + b"\n")
+            server.stdin.flush()
+            line = server.stdout.readline()
+            wall = time.perf_counter() - started
+            cpu = cpu_of(server.pid)
+            server.stdin.close()
+            reap(server)
     if not line or "serverInfo" not in json.loads(line).get("result", {}):
         raise Failed(f"{' '.join(command)!r} answered {line!r}")
     return Cost(wall=wall, cpu=cpu)

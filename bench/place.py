@@ -16,6 +16,7 @@ import anyio
 
 from goent.domain.errors import OpenCodeMissing
 from goent.drivers.opencode.binary import find_opencode
+from goent.project import project_key, state_dir
 from goent.testing import (
     Script,
     ScriptedModels,
@@ -26,6 +27,7 @@ from goent.testing import (
     opencode_config,
     say,
 )
+from goent.testing.hermetic import pretend_installed
 
 KEY, KEY_NAME = "sk-bench-0123456789abcdef", "MOONSHOT_API_KEY"
 MODEL = "moonshot/glm-4"
@@ -79,9 +81,11 @@ async def a_place(folder: Path) -> AsyncGenerator[Place]:
     (project / ".goent" / "config.yaml").write_text(SETTINGS)
     (project / "README.md").write_text("# A project\n")
     async with ScriptedModels(SCRIPT) as models:
+        # As in a home where OpenCode has been used: its plugin package is there.
+        pretend_installed(_opencode_home(project, home) / ".config" / "opencode")
         for base, key in ((home, f"{{env:{KEY_NAME}}}"), (peer_home, KEY)):
             config = base / ".config" / "opencode" / "opencode.json"
-            config.parent.mkdir(parents=True)
+            config.parent.mkdir(parents=True, exist_ok=True)
             config.write_text(opencode_config(models, keys={"moonshot": key}))
         place = Place(
             project=project,
@@ -104,6 +108,11 @@ async def a_place(folder: Path) -> AsyncGenerator[Place]:
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(stop_daemon, place)
+
+
+def _opencode_home(project: Path, home: Path) -> Path:
+    projects = state_dir({"HOME": str(home)}) / "projects"
+    return projects / project_key(project) / "opencode-home"
 
 
 def stop_daemon(place: Place) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import anyio
 import msgspec
-
 from bench.cost import Failed
 from bench.place import GO_ENT, PEERS_TWO_STEPS, TWO_STEPS, Place, stop_daemon
 from bench.table import Row

@@ -18,8 +18,8 @@ from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult, TextContent
 from opencode import opencode_binary
 
-from goent.domain.api import DaemonInfo
 from goent.domain.events import Envelope
+from goent.domain.replies import DaemonInfo
 from goent.proc import table
 from goent.proc.marks import MARK
 from goent.project import project_key, runtime_dir, state_dir

@@ -27,11 +27,11 @@ from goent.store.ledger import SqliteLedger
 log = logging.getLogger(__name__)
 
 
-class Surroundings:
-    """The environment that go-ent works in: its own, and the keys that clients bring along."""
+class Project:
+    """What is known of the project: its folder, its settings, and the keys that clients bring."""
 
     def __init__(self, project: Path, environ: Mapping[str, str]) -> None:
-        self.project = project
+        self.folder = project
         self._own = dict(environ)
         self._configuration = Configuration(project)
 
@@ -72,7 +72,7 @@ class Surroundings:
 class App:
     """go-ent for one project, running."""
 
-    surroundings: Surroundings
+    project: Project
     feed: Feed
     orchestrator: Orchestrator
     enquiries: Enquiries
@@ -86,7 +86,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
     """Everything started in the order it needs, and ended in the reverse."""
     key = project_key(project)
     state = state_dir(environ)
-    around = Surroundings(project, environ)
+    around = Project(project, environ)
     swept = await anyio.to_thread.run_sync(sweep_dead_owners, key)
     if swept:
         log.warning("ended %d processes that a dead go-ent had left behind", len(swept))
@@ -127,7 +127,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
         )
         async with orchestrator.running():
             yield App(
-                surroundings=around,
+                project=around,
                 feed=feed,
                 orchestrator=orchestrator,
                 enquiries=enquiries,
@@ -152,15 +152,15 @@ async def _running_feed(journal: SqliteJournal) -> AsyncGenerator[Feed]:
         await feed.drain()
 
 
-async def _warm_up(driver: OpenCodeDriver, around: Surroundings) -> None:
+async def _warm_up(driver: OpenCodeDriver, around: Project) -> None:
     """A client has come: have OpenCode ready before it asks. A failure shows when it does."""
     try:
         if around.settings().opencode.warm:
-            await driver.warm_up(around.project)
+            await driver.warm_up(around.folder)
     except Exception as error:  # noqa: BLE001 (a head start is never worth an end)
         log.info("no warm start: %s", error)
 
 
-def _without_keys(around: Surroundings) -> Mapping[str, str]:
+def _without_keys(around: Project) -> Mapping[str, str]:
     hidden = set(around.key_names())
     return {name: value for name, value in around.environ().items() if name not in hidden}

@@ -18,8 +18,8 @@ from anyio.abc import SocketAttribute, SocketListener, SocketStream
 from goent import __version__
 from goent.app import App, open_app
 from goent.core.operations import Caller
-from goent.domain.api import DaemonInfo
 from goent.domain.errors import GoentError
+from goent.domain.replies import DaemonInfo
 from goent.frontends.control import ControlRoom, serve_control
 from goent.frontends.mcp.server import McpFrontend
 from goent.launch import PROTOCOL, START_S, take_lock
@@ -84,7 +84,7 @@ class Daemon:
         await stream.send(self._hello())
         with anyio.fail_after(HELLO_S):
             hello, rest = await _read_hello(stream)
-        self._app.surroundings.learn(hello.env)
+        self._app.project.learn(hello.env)
         cwd = Path(hello.cwd)
         if hello.kind == "mcp":
             self._app.warm_up()
@@ -103,8 +103,8 @@ class Daemon:
             "goent": PROTOCOL,
             "version": __version__,
             "kind": "daemon",
-            "cwd": str(self._app.surroundings.project),
-            "keys": " ".join(self._app.surroundings.key_names()),
+            "cwd": str(self._app.project.folder),
+            "keys": " ".join(self._app.project.key_names()),
             "pid": os.getpid(),
         }
         return msgspec.json.encode(hello) + b"\n"
@@ -114,13 +114,13 @@ class Daemon:
             pid=os.getpid(),
             version=__version__,
             socket=str(self._path),
-            project=str(self._app.surroundings.project),
+            project=str(self._app.project.folder),
             workers=len(self._app.orchestrator.living),
             http=self._app.gateway_url,
         )
 
     def _busy(self) -> bool:
-        return any(life.in_turn for life in self._app.orchestrator.living.values())
+        return any(life.turn for life in self._app.orchestrator.living.values())
 
     def _stop(self, *, if_idle: bool) -> bool:
         if if_idle and self._busy():
@@ -140,7 +140,7 @@ class Daemon:
 
     def _idle_limit(self) -> float:
         try:
-            return self._app.surroundings.settings().daemon.idle_exit_s
+            return self._app.project.settings().daemon.idle_exit_s
         except GoentError:
             return 1800.0
 

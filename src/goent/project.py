@@ -21,13 +21,11 @@ class UnsafeFolder(OSError):
 
 
 def find_project(cwd: Path) -> Path:
-    """The nearest folder with `.goent/`, else the top level of the git checkout, else `cwd`."""
+    """The nearest folder that has `.goent/` or is the top of a git checkout, else `cwd`."""
     here = cwd.resolve()
-    above = (here, *here.parents)
-    for marker in (".goent", ".git"):
-        for folder in above:
-            if _is_ours(folder / marker, here):
-                return folder
+    for folder in (here, *here.parents):
+        if any(_is_ours(folder / marker, here) for marker in (".goent", ".git")):
+            return folder
     return here
 
 

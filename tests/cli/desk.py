@@ -26,7 +26,7 @@ from scripted_project import OpenProject, Project
 
 from goent import __version__
 from goent.core.operations import Caller
-from goent.domain.api import DaemonInfo
+from goent.domain.replies import DaemonInfo
 from goent.domain.settings import Limits
 from goent.frontends.cli.main import run_cli
 from goent.frontends.control import ControlRoom, serve_control

@@ -35,11 +35,12 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_the_nearest_goent_folder_is_the_project(tmp_path: Path) -> None:
+def test_the_nearest_folder_with_a_mark_is_the_project(tmp_path: Path) -> None:
     made(tmp_path / ".goent")
-    made(tmp_path / "inner" / ".goent")
-    made(tmp_path / "inner" / "deep" / ".git")
-    assert find_project(tmp_path / "inner" / "deep") == tmp_path / "inner"
+    inner = made(tmp_path / "inner" / ".goent").parent
+    checkout = made(inner / "deep" / ".git").parent
+    assert find_project(made(inner / "plain")) == inner
+    assert find_project(checkout) == checkout, "a stray .goent above swallows no checkout"
 
 
 def test_without_one_the_top_of_the_checkout_is_the_project(tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ def test_a_starter_changes_nothing(ground: Ground) -> None:
     assert [path.name for path in written] == FILES
     settings = ground.load()
     assert sorted(settings.files) == sorted(written)
-    assert settings == Settings(project=ground.project, files=settings.files)
+    assert settings == Settings(
+        project=ground.project, files=settings.files, usual_keys=settings.usual_keys
+    )
 
 
 def test_every_example_of_a_starter_is_valid(ground: Ground) -> None:

@@ -1,10 +1,11 @@
 """A worker's life with a scripted driver: every way a turn can go."""
 
+from decimal import Decimal
+
 import anyio
 import pytest
 from scripted_project import OpenProject, Project, assert_grammar
 
-from goent.domain.api import Cancelled, Output, Prompted, Result, Spawned, Status, Waited
 from goent.domain.errors import (
     OpenCodeMissing,
     RateLimited,
@@ -14,9 +15,16 @@ from goent.domain.errors import (
     WorkerCrashed,
     WorkerIsClosed,
 )
-from goent.domain.events import PermissionAnswered, PlanUpdated, TurnEnded, WorkerClosed
+from goent.domain.events import (
+    PermissionAnswered,
+    PlanUpdated,
+    TurnEnded,
+    UsageReported,
+    WorkerClosed,
+)
+from goent.domain.replies import Cancelled, Costs, Output, Prompted, Result, Spawned, Status, Waited
 from goent.domain.settings import Limits
-from goent.domain.types import PlanEntry, Prompt
+from goent.domain.types import PlanEntry, Prompt, Usage
 from goent.testing.driver import Move, Pause, ScriptedDriver, question, say
 
 pytestmark = pytest.mark.anyio
@@ -197,6 +205,68 @@ async def test_a_busy_worker_refuses_a_prompt_unless_it_may_queue(
         assert [text for _, text in driver.prompts] == ["first", "second"]
 
 
+async def test_cancel_reaches_a_worker_that_is_being_verified(open_project: OpenProject) -> None:
+    async with open_project(ScriptedDriver(lambda _: [say("done")])) as project:
+        worker = await spawn(project, verify=["touch begun; sleep 60"])
+        with anyio.fail_after(10):
+            while not (project.folder / "begun").exists():  # noqa: ASYNC110 (a file is silent)
+                await anyio.sleep(0.01)
+            cancelled = await project.ask("worker_cancel", worker_id=worker)
+        assert isinstance(cancelled, Cancelled) and cancelled.state == "cancelled"
+        assert cancelled.result.evidence is None
+        again = await project.ask("worker_prompt", worker_id=worker, prompt="more")
+        assert isinstance(again, Prompted), "its session lives"
+
+
+async def test_cancel_forgets_what_was_queued(open_project: OpenProject) -> None:
+    pause = Pause()
+    driver = ScriptedDriver(lambda _: [pause, say("x")])
+    async with open_project(driver) as project:
+        worker = await spawn(project, "first")
+        await pause.reached.wait()
+        await project.ask("worker_prompt", worker_id=worker, prompt="second", queue=True)
+        with anyio.fail_after(5):
+            cancelled = await project.ask("worker_cancel", worker_id=worker)
+        assert isinstance(cancelled, Cancelled) and cancelled.state == "cancelled"
+        await project.ask("worker_cancel", worker_id=worker, close=True)
+        assert [text for _, text in driver.prompts] == ["first"]
+        assert_grammar(await project.events(worker))
+
+
+async def test_waiting_for_a_slot_does_not_use_up_the_turns_time(
+    open_project: OpenProject,
+) -> None:
+    pause = Pause()
+
+    def turns(prompt: Prompt) -> list[Move]:
+        return [pause, say("first")] if prompt.text == "first" else [say("second")]
+
+    async with open_project(ScriptedDriver(turns), limits=Limits(workers=1)) as project:
+        first = await spawn(project, "first")
+        await pause.reached.wait()
+        second = await spawn(project, "second", timeout_s=0.05)
+        await anyio.sleep(0.1)
+        pause.go_on.set()
+        waited = await wait(project, first, second)
+        assert [w.state for w in waited.workers] == ["completed", "completed"]
+
+
+async def test_what_a_driver_metered_itself_is_in_the_ledger(open_project: OpenProject) -> None:
+    spent = UsageReported(
+        provider="glm",
+        model="glm-4",
+        usage=Usage(input=10, output=5),
+        cost_usd=Decimal("0.25"),
+        source="opencode",
+    )
+    async with open_project(ScriptedDriver(lambda _: [spent, say("done")])) as project:
+        worker = await spawn(project)
+        await wait(project, worker)
+        costs = await project.ask("cost_report", by="worker")
+        assert isinstance(costs, Costs)
+        assert [(row.key, row.cost_usd) for row in costs.rows] == [(worker, 0.25)]
+
+
 async def test_a_question_waits_for_the_first_answer(open_project: OpenProject) -> None:
     async with open_project(ScriptedDriver(lambda _: [question("p1"), say("ran")])) as project:
         worker = await spawn(project)
@@ -292,30 +362,13 @@ async def test_leaving_ends_every_worker_and_the_journal_is_whole(
     assert sorted(driver.closed) == sorted(workers)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"task": "  "}, "the task is empty"),
-        ({"task": "x", "cwd": "nowhere"}, "nowhere' does not exist"),
-        ({"task": "x", "cwd": "a-file"}, "a-file' is not a directory"),
-        ({"task": "x", "files": ["gone.py"]}, "gone.py"),
-        ({"task": "x", "provider": "nope"}, "unknown provider 'nope'; there are: glm"),
-        ({"task": "x", "method": "api"}, "method 'api' is not available"),
-        ({"task": "x", "isolation": "worktree"}, "not available in this version"),
-        ({"task": "x", "colour": "red"}, "unknown field `colour`"),
-        ({}, "missing required field `task`"),
-        ({"task": "x", "permissions": "root"}, "Invalid enum value 'root'"),
-    ],
-)
-async def test_a_task_that_cannot_be_served_is_refused_with_the_reason(
-    open_project: OpenProject, arguments: dict[str, object], message: str
-) -> None:
-    async with open_project(ScriptedDriver(lambda _: [])) as project:
-        (project.folder / "a-file").touch()
-        with pytest.raises(RequestError) as refusal:
-            await project.ask("worker_spawn", **arguments)
-        assert message in str(refusal.value)
-        assert project.feed.views == {}, "nothing was begun"
+async def test_a_worker_of_long_ago_is_still_known(open_project: OpenProject) -> None:
+    async with open_project(ScriptedDriver(lambda _: [say("remembered")])) as project:
+        worker = await spawn(project)
+        await wait(project, worker)
+        await project.ask("worker_cancel", worker_id=worker, close=True)
+        del project.feed.views[worker]
+        assert (await result(project, worker)).text == "remembered"
 
 
 async def test_an_unknown_worker_is_named(open_project: OpenProject) -> None:

@@ -33,9 +33,11 @@ def test_a_configured_rule_wins_over_the_preset() -> None:
     assert decision("ask", "bash", rule) == "allow"
 
 
-def test_no_rule_opens_what_readonly_closes() -> None:
-    rule = PermissionRule(tool="edit", action="allow")
-    assert decision("readonly", "edit", rule) == "deny"
+@pytest.mark.parametrize("tool", ["edit", "*"])
+def test_no_rule_opens_what_readonly_closes(tool: str) -> None:
+    rules = rules_for("readonly", [PermissionRule(tool=tool, action="allow")])
+    last = [rule.action for rule in rules if rule.tool in ("edit", "*")][-1]
+    assert last == "deny"
 
 
 @pytest.mark.parametrize(

@@ -75,3 +75,9 @@ def test_without_any_provider_the_remedy_is_named() -> None:
 def test_without_a_default_the_choices_are_named() -> None:
     with pytest.raises(NoRoute, match="default_provider"):
         choose(Pin(), settings(GLM, CODER), ["acp"])
+
+
+def test_a_method_that_only_the_file_prefers_gives_way() -> None:
+    quick = Provider(name="quick", backend="moonshot", model="glm-4", method="cli")
+    route = choose(Pin(provider="quick"), settings(quick), ["acp"])
+    assert route.method == "acp" and "cli is not available" in route.reason

@@ -156,6 +156,8 @@ SHORT_NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "deepseek": ("deepseek", "deepseek-v4-pro"),
 }
 
+ALL_ROUND: Final = ("sonnet", "glm", "kimi", "deepseek")  # the default where nobody chose one
+
 _ALSO_CALLED: Final[Mapping[str, str]] = {"moonshot": "moonshotai"}
 
 

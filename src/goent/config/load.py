@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from goent.config.catalogue import Sources, gather_backends, gather_providers
 from goent.config.fields import Mention, read_table
 from goent.config.general import GeneralFile, read_general
-from goent.config.known import KNOWN, SHORT_NAMES
+from goent.config.known import ALL_ROUND, KNOWN, SHORT_NAMES, known_backend
 from goent.config.opencode import OpenCodeConfig, OpenCodeReader, read_logins
 from goent.config.providers import ProvidersFile, read_providers
 from goent.config.routing import Rule, read_routing
@@ -157,6 +157,7 @@ def _settings(
         providers=providers,
         backends=backends,
         default_provider=_default_provider(read, providers),
+        usual_keys=_usual_keys(backends),
         defaults={role: mention.name for role, mention in read.providers.defaults.items()},
         rules=tuple(rule.rule for rule in read.rules),
         agents=general.agents,
@@ -172,15 +173,28 @@ def _settings(
     )
 
 
+def _usual_keys(backends: Mapping[str, Backend]) -> tuple[str, ...]:
+    """Variables that hold keys by convention, except where OpenCode itself has to find them."""
+    direct = {
+        known for name, b in backends.items() if not b.base_url and (known := known_backend(name))
+    }
+    return tuple(v for known in KNOWN.values() if known not in direct for v in known.variables)
+
+
 def _default_provider(read: _Read, providers: tuple[Provider, ...]) -> str | None:
     asked = read.general.default_provider or read.providers.defaults.get("implementation")
     if asked:
         return asked.name
-    names = {provider.name for provider in providers}
+    names = [provider.name for provider in providers]
     if read.opencode.model in names:
         return read.opencode.model
-    chosen = names - (set(SHORT_NAMES) - {entry.provider.name for entry in read.providers.entries})
-    return chosen.pop() if len(chosen) == 1 else None
+    own = [entry.provider.name for entry in read.providers.entries]
+    if own:
+        return own[0] if len(own) == 1 else None
+    listed = [name for name in names if name not in SHORT_NAMES]
+    if len(listed) == 1:
+        return listed[0]
+    return next((name for name in ALL_ROUND if name in names), None)
 
 
 def _xdg(environ: Mapping[str, str], name: str, default: Path) -> Path:

@@ -8,27 +8,31 @@ import anyio
 from goent.core.feed import Feed
 from goent.core.result import result
 from goent.core.transcript import transcript
-from goent.core.views import WorkerView, status, usd
-from goent.domain.api import (
+from goent.core.views import WorkerView, line, status, usd
+from goent.domain.events import Envelope
+from goent.domain.ports import Ledger
+from goent.domain.replies import (
     CostLine,
     Costs,
-    CostsRequest,
     Health,
-    ListRequest,
     Output,
-    OutputRequest,
     PriceView,
     ProviderList,
-    ProvidersRequest,
     ProviderView,
     Result,
     Status,
     Waited,
-    WaitRequest,
     WorkerList,
 )
-from goent.domain.events import Envelope
-from goent.domain.ports import Ledger
+from goent.domain.requests import (
+    CostsRequest,
+    ListRequest,
+    OutputRequest,
+    ProvidersRequest,
+    Request,
+    WaitRequest,
+    WorkerRequest,
+)
 from goent.domain.settings import Settings
 from goent.domain.types import ENDED, Price, Provider, Usage
 
@@ -53,6 +57,14 @@ class Enquiries:
         self._environ = environ
         self._feed = feed
         self._ledger = ledger
+
+    async def recall(self, request: Request) -> None:
+        """Have the workers at hand that the request is about, also those of long ago."""
+        if isinstance(request, WorkerRequest):
+            await self._feed.recall(request.worker_id)
+        elif isinstance(request, WaitRequest):
+            for worker in request.worker_ids:
+                await self._feed.recall(worker)
 
     def status(self, worker: str) -> Status:
         return status(self._feed.view(worker))
@@ -115,7 +127,7 @@ class Enquiries:
             and request.provider in (None, view.spawned.provider, view.spawned.backend)
         ]
         return WorkerList(
-            workers=tuple(status(view) for view in fitting[: request.limit]), total=len(fitting)
+            workers=tuple(line(view) for view in fitting[: request.limit]), total=len(fitting)
         )
 
     def providers(self, request: ProvidersRequest) -> ProviderList:

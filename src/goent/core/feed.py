@@ -18,6 +18,7 @@ from goent.domain.ports import Journal
 
 CAPACITY = 10_000  # events that may wait for the disk before the workers do
 LINGER = 0.02  # seconds in which a stream of words gathers into one event
+LONGEST = 2000  # characters that words are gathered to
 RETRY = 1.0  # seconds between attempts when the disk refuses
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,11 @@ class Feed:
             if view:
                 self.views[worker] = view
                 self.seq = max(self.seq, view.seq)
+
+    async def recall(self, worker: str) -> None:
+        """Bring back a worker of long ago, if the journal knows it."""
+        if worker not in self.views and (view := await self._folded(worker)):
+            self.views[worker] = view
 
     async def _folded(self, worker: str) -> WorkerView | None:
         view, after = None, 0
@@ -127,6 +133,7 @@ def merged(batch: list[tuple[str, float, AnyEvent]]) -> list[tuple[str, float, A
                 and type(last) is type(event)
                 and isinstance(last, TextDelta | Thought)
                 and last.message == event.message
+                and len(last.text) < LONGEST
             ):
                 joined = type(event)(text=last.text + event.text, message=event.message)
                 out[-1] = (worker, last_at, joined)

@@ -10,32 +10,34 @@ import msgspec
 
 from goent.core.enquiries import Enquiries, OnProgress
 from goent.core.orchestrator import Orchestrator
-from goent.domain.api import (
+from goent.domain.errors import RequestError
+from goent.domain.replies import (
     Answered,
-    AnswerRequest,
     Cancelled,
-    CancelRequest,
     Costs,
-    CostsRequest,
     Estimate,
-    ListRequest,
     Output,
-    OutputRequest,
     Prompted,
-    PromptRequest,
     ProviderList,
-    ProvidersRequest,
-    Request,
     Result,
     Spawned,
-    SpawnRequest,
     Status,
     Waited,
-    WaitRequest,
     WorkerList,
+)
+from goent.domain.requests import (
+    AnswerRequest,
+    CancelRequest,
+    CostsRequest,
+    ListRequest,
+    OutputRequest,
+    PromptRequest,
+    ProvidersRequest,
+    Request,
+    SpawnRequest,
+    WaitRequest,
     WorkerRequest,
 )
-from goent.domain.errors import RequestError
 from goent.domain.types import ENDED, Value
 
 Q = TypeVar("Q", bound=Request)
@@ -74,17 +76,17 @@ class Operations:
         self.table: Mapping[str, Operation] = {
             operation.name: operation
             for operation in (
-                _operation("worker_spawn", SpawnRequest, Spawned, self._spawn),
-                _operation("worker_prompt", PromptRequest, Prompted, self._prompt),
-                _operation("worker_status", WorkerRequest, Status, self._status),
-                _operation("worker_output", OutputRequest, Output, self._output),
-                _operation("worker_wait", WaitRequest, Waited, self._wait),
-                _operation("worker_result", WorkerRequest, Result, self._result),
-                _operation("worker_answer", AnswerRequest, Answered, self._answer),
-                _operation("worker_cancel", CancelRequest, Cancelled, self._cancel),
-                _operation("worker_list", ListRequest, WorkerList, self._list),
-                _operation("provider_list", ProvidersRequest, ProviderList, self._providers),
-                _operation("cost_report", CostsRequest, Costs, self._costs),
+                self._operation("worker_spawn", SpawnRequest, Spawned, self._spawn),
+                self._operation("worker_prompt", PromptRequest, Prompted, self._prompt),
+                self._operation("worker_status", WorkerRequest, Status, self._status),
+                self._operation("worker_output", OutputRequest, Output, self._output),
+                self._operation("worker_wait", WaitRequest, Waited, self._wait),
+                self._operation("worker_result", WorkerRequest, Result, self._result),
+                self._operation("worker_answer", AnswerRequest, Answered, self._answer),
+                self._operation("worker_cancel", CancelRequest, Cancelled, self._cancel),
+                self._operation("worker_list", ListRequest, WorkerList, self._list),
+                self._operation("provider_list", ProvidersRequest, ProviderList, self._providers),
+                self._operation("cost_report", CostsRequest, Costs, self._costs),
             )
         }
 
@@ -158,15 +160,15 @@ class Operations:
     async def _costs(self, request: CostsRequest, _: Caller) -> Costs:
         return await self._ask.costs(request)
 
+    def _operation(
+        self, name: str, request: type[Q], reply: type[R], run: Callable[[Q, Caller], Awaitable[R]]
+    ) -> Operation:
+        async def call(arguments: object, caller: Caller) -> R:
+            try:
+                asked = msgspec.convert(arguments, request, strict=False)
+            except msgspec.ValidationError as error:
+                raise RequestError(f"{name}: {error}") from None
+            await self._ask.recall(asked)
+            return await run(asked, caller)
 
-def _operation(
-    name: str, request: type[Q], reply: type[R], run: Callable[[Q, Caller], Awaitable[R]]
-) -> Operation:
-    async def call(arguments: object, caller: Caller) -> R:
-        try:
-            asked = msgspec.convert(arguments, request, strict=False)
-        except msgspec.ValidationError as error:
-            raise RequestError(f"{name}: {error}") from None
-        return await run(asked, caller)
-
-    return Operation(name=name, request=request, reply=reply, call=call)
+        return Operation(name=name, request=request, reply=reply, call=call)

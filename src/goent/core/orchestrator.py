@@ -1,6 +1,6 @@
 """Who gives the workers their work: spawn, prompt, answer, cancel, close.
 
-Frontends call these with the requests of `domain.api`; nothing here knows how a worker is run
+Frontends call these with the requests of `domain.requests`; nothing here knows how a worker is run
 or where an event is kept. What only looks is in `enquiries`.
 """
 
@@ -8,16 +8,16 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from decimal import Decimal
 from pathlib import Path
 
 import anyio
 from anyio.abc import TaskGroup
 
 from goent.core.feed import Feed
-from goent.core.life import Life, Surroundings, Terms
-from goent.domain.api import MAX_WAIT_S, AnswerRequest, CancelRequest, PromptRequest, SpawnRequest
-from goent.domain.errors import NoRoute, RequestError, WorkerIsClosed
+from goent.core.intake import accept, existing_files
+from goent.core.life import Life
+from goent.core.turn import Shared, Terms
+from goent.domain.errors import RequestError, WorkerIsClosed
 from goent.domain.events import (
     Noticed,
     TurnEnded,
@@ -26,21 +26,23 @@ from goent.domain.events import (
     WorkerSpawned,
 )
 from goent.domain.ports import CallMade, Driver, Ledger, LedgerEntry, Meter, Verifier, WorkerSpec
+from goent.domain.requests import (
+    MAX_WAIT_S,
+    AnswerRequest,
+    CancelRequest,
+    PromptRequest,
+    SpawnRequest,
+)
 from goent.domain.settings import Settings
 from goent.domain.types import (
     ENDED,
     Failure,
-    Isolation,
     Method,
-    Pin,
-    Preset,
     Prompt,
     Provider,
-    Route,
     Usage,
 )
-from goent.policy.permissions import preset_for, rules_for
-from goent.policy.pins import choose
+from goent.policy.permissions import rules_for
 
 ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # no 0, 1, i, l, o: ids are read and typed by people
 ERRORS, HUNG_UP = 400, 499  # HTTP's line between answer and error; a call that we gave up
@@ -115,28 +117,25 @@ class Orchestrator:
     async def spawn(self, request: SpawnRequest, base: Path) -> tuple[str, WorkerSpawned]:
         """Accept the task; the worker starts on its own."""
         settings = self._settings()
-        if not request.task.strip():
-            raise RequestError("the task is empty: say what the worker is to do")
-        cwd = _directory(request.cwd, base)
-        files = _files(request.files, cwd)
-        pin = Pin(provider=request.provider, model=request.model, method=request.method)
-        route = choose(pin, settings, tuple(self._drivers))
-        _check_key(route.provider, settings, self._environ())
-        isolation = _isolation(request)
-        preset = preset_for(request.permissions, settings.permissions, isolation)
-        spawned = _spawned(request, route, cwd, preset=preset, files=files)
+        route, spawned = accept(
+            request,
+            base=base,
+            settings=settings,
+            environ=self._environ(),
+            methods=tuple(self._drivers),
+        )
         spec = WorkerSpec(
             id=self._new_id(),
-            cwd=cwd,
+            cwd=Path(spawned.cwd),
             provider=route.provider,
             method=route.method,
-            rules=rules_for(preset, settings.permissions.rules),
-            dedicated=isolation == "dedicated",
+            rules=rules_for(spawned.permissions, settings.permissions.rules),
+            dedicated=spawned.isolation == "dedicated",
         )
         await self._feed.append(spec.id, spawned)
         await self._feed.commit()
         life = self._start(spec, request, settings)
-        life.prompt(Prompt(text=request.task, files=files), queue=True)
+        life.prompt(Prompt(text=request.task, files=spawned.files), queue=True)
         return spec.id, spawned
 
     def _start(self, spec: WorkerSpec, request: SpawnRequest, settings: Settings) -> Life:
@@ -146,8 +145,12 @@ class Orchestrator:
             permission_timeout_s=settings.permissions.timeout_s,
             limits=settings.limits,
         )
-        shared = Surroundings(
-            feed=self._feed, meter=self._meter, verifier=self._verifier, slots=self._slots
+        shared = Shared(
+            feed=self._feed,
+            meter=self._meter,
+            verifier=self._verifier,
+            slots=self._slots,
+            spent=self._spent,
         )
         life = self._lives[spec.id] = Life(spec, terms, self._drivers[spec.method], shared)
         assert self._group, "workers live inside `running`"
@@ -171,7 +174,7 @@ class Orchestrator:
         life = self._living(request.worker_id)
         if not request.prompt.strip():
             raise RequestError("the prompt is empty: say what the worker is to do next")
-        files = _files(request.files, life.spec.cwd)
+        files = existing_files(request.files, life.spec.cwd)
         return life.prompt(Prompt(text=request.prompt, files=files), queue=request.queue)
 
     async def answer(self, request: AnswerRequest, by: str) -> None:
@@ -192,13 +195,16 @@ class Orchestrator:
         if life is None:
             return
         reason = request.reason or f"cancelled by {by}"
+        turn = life.turn
         if request.close:
             life.close(reason)
         else:
             life.cancel(reason)
         with anyio.move_on_after(MAX_WAIT_S):
-            while life.in_turn or (request.close and not life.ended.is_set()):
+            while turn and life.turn == turn:
                 await self._feed.news(self._feed.seq)
+            if request.close:
+                await life.ended.wait()
             await self._feed.commit()
 
     def _living(self, worker: str) -> Life:
@@ -215,7 +221,7 @@ class Orchestrator:
         life = self._lives.get(call.worker)
         if call.status >= ERRORS:
             text = f"{call.backend}/{call.model} answered {call.status}: {call.error}"
-            if life and life.in_turn and call.status != HUNG_UP:
+            if life and life.turn and call.status != HUNG_UP:
                 await self._feed.append(call.worker, Noticed(text=text.rstrip(": ")))
             return
         provider = self._provider(call, life)
@@ -229,9 +235,13 @@ class Orchestrator:
             source="gateway",
             status=call.status,
         )
-        if life and life.in_turn:
+        if life and life.turn:
             await self._feed.append(call.worker, event)
         await self._ledger.add(self._entry(call.worker, provider, event))
+
+    async def _spent(self, spec: WorkerSpec, event: UsageReported) -> None:
+        """What a driver metered by itself, of a provider that goes direct."""
+        await self._ledger.add(self._entry(spec.id, spec.provider, event))
 
     def _provider(self, call: CallMade, life: Life | None) -> Provider:
         """The one whose price applies: the worker's own, or whoever offers that model."""
@@ -254,68 +264,3 @@ class Orchestrator:
             source=event.source,
             status=event.status,
         )
-
-
-def _check_key(provider: Provider, settings: Settings, environ: Mapping[str, str]) -> None:
-    backend = settings.backends.get(provider.backend)
-    if backend and backend.key_env and not backend.resolve_key(environ):
-        raise NoRoute(
-            f"no key for provider {provider.name!r}: set {backend.key_env} where go-ent or its "
-            f"client is started, or log in with `opencode auth login`"
-        )
-
-
-def _directory(asked: str | None, base: Path) -> Path:
-    cwd = (base / Path(asked or "").expanduser()).resolve()
-    if not cwd.exists():
-        raise RequestError(f"cwd {str(cwd)!r} does not exist: make it first, or leave cwd out")
-    if not cwd.is_dir():
-        raise RequestError(f"cwd {str(cwd)!r} is not a directory")
-    return cwd
-
-
-def _files(asked: tuple[str, ...], cwd: Path) -> tuple[str, ...]:
-    paths = [cwd / name for name in asked]
-    missing = [str(path) for path in paths if not path.exists()]
-    if missing:
-        raise RequestError(f"files that do not exist: {', '.join(map(repr, missing))}")
-    return tuple(map(str, paths))
-
-
-def _isolation(request: SpawnRequest) -> Isolation:
-    if request.isolation in ("worktree", "copy"):
-        raise RequestError(
-            f"isolation {request.isolation!r} is not available in this version: "
-            "use 'shared' or 'dedicated'"
-        )
-    return "shared" if request.isolation == "auto" else request.isolation
-
-
-def _spawned(
-    request: SpawnRequest, route: Route, cwd: Path, *, preset: Preset, files: tuple[str, ...]
-) -> WorkerSpawned:
-    return WorkerSpawned(
-        task=request.task,
-        cwd=str(cwd),
-        provider=route.provider.name,
-        backend=route.provider.backend,
-        model=route.provider.model,
-        method=route.method,
-        reason=route.reason,
-        permissions=preset,
-        isolation=_isolation(request),
-        timeout_s=request.timeout_s,
-        budget_usd=None if request.budget_usd is None else Decimal(str(request.budget_usd)),
-        verify=request.verify,
-        files=files,
-        warnings=tuple(_warnings(request)),
-    )
-
-
-def _warnings(request: SpawnRequest) -> list[str]:
-    warnings: list[str] = []
-    if request.budget_usd is not None:
-        warnings.append("budget_usd is written down but not yet enforced in this version")
-    if request.allow_fallback:
-        warnings.append("allow_fallback has no effect yet: this version does not fail over")
-    return warnings

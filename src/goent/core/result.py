@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 from goent.core.views import WorkerView, usd
-from goent.domain.api import Failover, ModelUse, Result
 from goent.domain.events import (
     Envelope,
     FailedOver,
@@ -13,6 +12,7 @@ from goent.domain.events import (
     TurnStarted,
     UsageReported,
 )
+from goent.domain.replies import Failover, ModelUse, Result
 from goent.domain.types import Check, Command, Evidence, FileChange, Usage
 
 TEXT_LIMIT = 2000

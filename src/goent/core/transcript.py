@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from goent.domain.api import OutputFilter
 from goent.domain.events import (
     AnyEvent,
     BudgetWarned,
@@ -18,6 +17,7 @@ from goent.domain.events import (
     TurnStarted,
     Verified,
 )
+from goent.domain.requests import OutputFilter
 
 WANTED: dict[OutputFilter, tuple[type, ...]] = {
     "text": (TextDelta,),

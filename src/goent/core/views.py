@@ -9,7 +9,6 @@ from decimal import Decimal
 
 from msgspec.structs import replace
 
-from goent.domain.api import Progress, Question, Status
 from goent.domain.events import (
     AnyEvent,
     BudgetWarned,
@@ -29,6 +28,7 @@ from goent.domain.events import (
     WorkerClosed,
     WorkerSpawned,
 )
+from goent.domain.replies import Progress, Question, Status, WorkerLine
 from goent.domain.types import (
     Check,
     CostSource,
@@ -182,6 +182,26 @@ def status(view: WorkerView) -> Status:
         started_at=timestamp(view.started_at),
         updated_at=timestamp(view.updated_at),
         failure=view.failure,
+    )
+
+
+def line(view: WorkerView) -> WorkerLine:
+    """The view in one line of a list."""
+    return WorkerLine(
+        worker_id=view.id,
+        state=view.state,
+        open=view.open,
+        step=shorten(_step(view), 60),
+        progress=progress(view.plan),
+        provider=view.spawned.provider,
+        model=view.spawned.model,
+        method=view.spawned.method,
+        permission=view.questions[0].id if view.questions else None,
+        tokens=view.usage.total,
+        cost_usd=usd(view.cost_usd),
+        started_at=timestamp(view.started_at),
+        updated_at=timestamp(view.updated_at),
+        task=shorten(view.spawned.task, 60),
     )
 
 

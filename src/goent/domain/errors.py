@@ -5,10 +5,12 @@ GoentError
 ├── RequestError            cannot be served as asked               MCP tool error, JSON-RPC -32602
 │   └── UnknownWorker · WorkerBusy · WorkerIsClosed · NoRoute
 ├── EnvironmentTrouble      go-ent or the machine                   exit 3
-│   └── OpenCodeMissing · DaemonUnreachable
+│   └── OpenCodeMissing
 └── WorkerError             one worker failed, its siblings go on   a Failure in its result
     ├── ProviderUnavailable    → a fallback may do:  RateLimited · ProviderTimeout · ProviderDown
-    └── WorkerCrashed · ProtocolError · PermissionDenied · VerifyFailed · TurnTimeout · ModelRefused
+    ├── ProviderRefused · UnknownModel · ContextOverflow · ModelRefused    the provider's own no
+    ├── PermissionDenied · VerifyFailed · TurnTimeout · NothingSaid        how the turn went
+    └── WorkerCrashed · ProtocolError                                      the program under it
 
 Foreign errors are translated once, in the driver or the gateway. Cancellation is no error.
 """
@@ -56,10 +58,6 @@ class EnvironmentTrouble(GoentError):
 
 class OpenCodeMissing(EnvironmentTrouble):
     """There is no `opencode` to run."""
-
-
-class DaemonUnreachable(EnvironmentTrouble):
-    """The project's daemon neither answers nor starts."""
 
 
 class WorkerError(GoentError):

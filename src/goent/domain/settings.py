@@ -132,8 +132,10 @@ class Settings(Value, frozen=True, kw_only=True):
     limits: Limits = Limits()
     daemon: DaemonSettings = DaemonSettings()
     files: tuple[Path, ...] = ()
+    usual_keys: tuple[str, ...] = ()
 
     @property
     def key_names(self) -> tuple[str, ...]:
         """The environment variables that hold keys: asked of every client, kept from workers."""
-        return tuple(sorted({b.key_env for b in self.backends.values() if b.key_env}))
+        named = {b.key_env for b in self.backends.values() if b.key_env}
+        return tuple(sorted(named | set(self.usual_keys)))

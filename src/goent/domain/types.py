@@ -1,7 +1,6 @@
 """The values that walk through the rooms: tasks, providers, usage, money, failures."""
 
 from decimal import Decimal
-from pathlib import Path
 from typing import Literal, Self
 
 from msgspec import Struct
@@ -105,21 +104,6 @@ class Route(Value, frozen=True, kw_only=True):
     provider: Provider
     method: Method
     reason: str
-
-
-class Task(Value, frozen=True, kw_only=True):
-    """What is to be done, and within which bounds."""
-
-    prompt: str
-    cwd: Path
-    files: tuple[str, ...] = ()
-    pin: Pin = Pin()
-    isolation: Isolation = "auto"
-    permissions: Preset | None = None
-    budget_usd: Decimal | None = None
-    timeout_s: float | None = None
-    verify: tuple[str, ...] = ()
-    allow_fallback: bool = False
 
 
 class Prompt(Value, frozen=True, kw_only=True):

@@ -14,12 +14,13 @@ from msgspec import Raw
 
 from goent.core.feed import Feed
 from goent.core.operations import Caller, Operations
-from goent.domain.api import DaemonInfo
 from goent.domain.errors import GoentError
+from goent.domain.replies import DaemonInfo, Stopping
+from goent.domain.requests import StopRequest, WatchRequest
 from goent.rpc import MethodNotFound, Peer, RpcError, decode_params
+from goent.rpc.errors import INVALID_PARAMS
 from goent.rpc.reread import Reread
 
-INVALID_PARAMS = -32602
 PAGE = 500
 
 
@@ -39,19 +40,6 @@ class ControlRoom:
     stop: Stop
 
 
-class StopParams(msgspec.Struct, frozen=True):
-    """`if_idle`: only if no turn is under way."""
-
-    if_idle: bool = False
-
-
-class WatchParams(msgspec.Struct, frozen=True):
-    """Which workers' events, and from which cursor on; no names means all."""
-
-    worker_ids: tuple[str, ...] = ()
-    after: int = 0
-
-
 class _Control:
     def __init__(self, room: ControlRoom, caller: Caller) -> None:
         self._room = room
@@ -62,10 +50,10 @@ class _Control:
         if method == "daemon_status":
             return self._room.info()
         if method == "daemon_stop":
-            asked = decode_params(params, StopParams)
-            return {"stopping": self._room.stop(if_idle=asked.if_idle)}
+            asked = decode_params(params, StopRequest)
+            return Stopping(stopping=self._room.stop(if_idle=asked.if_idle))
         if method == "watch":
-            return await self._watch(decode_params(params, WatchParams))
+            return await self._watch(decode_params(params, WatchRequest))
         operation = self._room.operations.table.get(method)
         if operation is None:
             raise MethodNotFound(method)
@@ -78,7 +66,7 @@ class _Control:
     async def notification(self, method: str, params: Raw) -> None:
         pass
 
-    async def _watch(self, asked: WatchParams) -> object:
+    async def _watch(self, asked: WatchRequest) -> object:
         assert self.peer, "the handler is given its peer before it runs"
         after = asked.after
         only = asked.worker_ids[0] if len(asked.worker_ids) == 1 else None

@@ -13,6 +13,8 @@ from goent.gateway.http import Headers, Receive, Send
 from goent.llm.errors import error_event, error_text
 from goent.upstream.forward import Answer, ModelCall, Upstream
 
+WAITS = {b"retry-after": 1.0, b"retry-after-ms": 0.001}
+LONGEST_WAIT_S = 20.0
 MOST_ERROR = 1024 * 1024  # bytes of an error
 FIRST_NOT_OK = 300
 CUT_OFF = "cut off before the answer's end: the worker hung up, or go-ent ended"
@@ -107,8 +109,25 @@ class Exchange:
         shown = bytes(body).replace(order.key.reveal().strip().encode(), b"[redacted]")
         await self._call.report(error_text(shown))
         self._started = True
-        await http.reply(self._send, answer.status, _without_length(answer.headers), shown)
+        await http.reply(self._send, answer.status, _bounded(answer.headers), shown)
 
 
-def _without_length(headers: Headers) -> Headers:
-    return tuple((name, value) for name, value in headers if name != b"content-length")
+def _bounded(headers: Headers) -> Headers:
+    """Without the length, which changed, and without an order to wait for long.
+
+    OpenCode sleeps as long as it is told to, be it an hour; left alone, it gives up in time.
+    """
+    return tuple(
+        (name, value)
+        for name, value in headers
+        if name != b"content-length" and not _is_long_wait(name, value)
+    )
+
+
+def _is_long_wait(name: bytes, value: bytes) -> bool:
+    if name not in WAITS:
+        return False
+    try:
+        return float(value) * WAITS[name] > LONGEST_WAIT_S
+    except ValueError:
+        return True  # a date: whatever it says, it was not meant for somebody who is watched

@@ -34,7 +34,6 @@ def preset_for(asked: Preset | None, settings: PermissionSettings, isolation: Is
 
 
 def rules_for(preset: Preset, extra: Sequence[PermissionRule]) -> tuple[PermissionRule, ...]:
-    """The preset's rules, then the configured ones: those win, except over a `readonly` deny."""
-    if preset == "readonly":
-        extra = [rule for rule in extra if rule.tool not in ("edit", "bash")]
-    return (*PRESETS[preset], *extra)
+    """The preset's rules, then the configured ones, which win; but what is closed stays closed."""
+    rules = PRESETS[preset]
+    return (*rules, *extra, *(rule for rule in rules if rule.action == "deny"))

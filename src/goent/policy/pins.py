@@ -10,10 +10,13 @@ from goent.domain.types import Method, Pin, Provider, Route
 def choose(pin: Pin, settings: Settings, methods: Sequence[Method]) -> Route:
     """A pin is obeyed or refused with the reason; it is never bent."""
     provider, reason = _provider(pin, settings)
+    if pin.method and pin.method not in methods:
+        offered = ", ".join(methods)
+        raise NoRoute(f"method {pin.method!r} is not available in this version; one of: {offered}")
     method = pin.method or provider.method
     if method not in methods:
-        offered = ", ".join(methods)
-        raise NoRoute(f"method {method!r} is not available in this version; one of: {offered}")
+        reason += f"; by {methods[0]}, as {method} is not available in this version"
+        method = methods[0]
     return Route(provider=provider, method=method, reason=reason)
 
 

@@ -1,6 +1,6 @@
 """Processes that cannot outlive us: marked, supervised, swept."""
 
-from goent.proc.marks import MARK, marked, new_mark, new_owner, sweep_dead_owners, without_marks
+from goent.proc.marks import MARK, marked, new_mark, new_owner, sweep_dead_owners
 from goent.proc.run import Completed, run
 from goent.proc.supervised import Supervised, supervised
 from goent.proc.verify import ShellVerifier
@@ -16,5 +16,4 @@ __all__ = [
     "run",
     "supervised",
     "sweep_dead_owners",
-    "without_marks",
 ]

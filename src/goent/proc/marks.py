@@ -38,11 +38,6 @@ def marked_environment(env: Mapping[str, str], mark: str) -> dict[str, str]:
     return {**env, MARK: f"{inherited} {mark}" if inherited else mark}
 
 
-def without_marks(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment for what is meant to outlive its starter: a daemon."""
-    return {name: value for name, value in env.items() if name != MARK}
-
-
 def marked(prefix: str) -> Iterator[int]:
     """Living processes that carry the mark, or any mark of that owner. Never ourselves."""
     for pid, marks in _marks():

@@ -132,7 +132,7 @@ class OpenCodeDriver:
             program=program,
             cwd=settings.project,
             env=with_program(env, ripgrep),
-            password=secrets.token_urlsafe(24),
+            password=f"goent_{secrets.token_urlsafe(32)}",  # the shape that is redacted in journals
             token=token,
             fingerprint=fingerprint,
             start_timeout=settings.opencode.start_timeout_s,

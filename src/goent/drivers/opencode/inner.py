@@ -112,13 +112,6 @@ class Inner:
         ) as client:
             yield cls(client)
 
-    async def is_healthy(self) -> bool:
-        try:
-            await self._call("GET", "/global/health")
-        except ProtocolError:
-            return False
-        return True
-
     async def set_up(self, session: str, *, title: str, rules: Sequence[PermissionRule]) -> None:
         """Give the session a title and its permission rules: these are added to what it has."""
         permission = [

@@ -8,11 +8,8 @@ back on the process's "ask", its questions come to us, and we answer what the ru
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Literal
 
-from goent.domain.settings import PermissionRule
-
-Action = Literal["allow", "ask", "deny"]
+from goent.domain.settings import Action, PermissionRule
 
 
 def judge(rules: Sequence[PermissionRule], permission: str, patterns: Sequence[str]) -> Action:

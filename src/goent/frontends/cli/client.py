@@ -15,15 +15,9 @@ from typing import TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from goent.domain.api import (
-    ListRequest,
-    Output,
-    OutputRequest,
-    Status,
-    WorkerList,
-    WorkerRequest,
-)
 from goent.domain.events import Envelope
+from goent.domain.replies import Output, Status, WorkerList
+from goent.domain.requests import ListRequest, OutputRequest, WatchRequest, WorkerRequest
 from goent.domain.types import Value
 from goent.launch import Connection, connect
 
@@ -73,13 +67,6 @@ class _Call(Struct, frozen=True):
     jsonrpc: str = "2.0"
 
 
-class Watch(Value, frozen=True, kw_only=True):
-    """The parameters of `watch`."""
-
-    worker_ids: tuple[str, ...]
-    after: int
-
-
 class Daemon:
     """One conversation with the project's daemon."""
 
@@ -125,7 +112,7 @@ class Daemon:
 
     def watch(self, *workers: str, after: int) -> None:
         """From now on the workers' events arrive, beginning behind the cursor."""
-        self.send("watch", Watch(worker_ids=workers, after=after))
+        self.send("watch", WatchRequest(worker_ids=workers, after=after))
 
     def events(self, seconds: float) -> Iterator[Envelope]:
         """The events that are there, or that come within that time."""

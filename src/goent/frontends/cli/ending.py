@@ -9,8 +9,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from goent.domain.api import DaemonInfo
-from goent.domain.types import Value
+from goent.domain.replies import DaemonInfo, Stopping
+from goent.domain.requests import StopRequest
 from goent.frontends.cli.client import Gone, Trouble, daemon
 from goent.launch import NoDaemon
 from goent.proc.table import started
@@ -18,18 +18,6 @@ from goent.project import find_project, project_key, runtime_dir
 
 PARTING_S = 30.0  # the daemon gives its workers half of it
 LOCAL_PEERPID = 0x002  # macOS; not in Python's socket module
-
-
-class Stop(Value, frozen=True, kw_only=True):
-    """The parameters of `daemon_stop`."""
-
-    if_idle: bool
-
-
-class Stopped(Value, frozen=True, kw_only=True):
-    """Its answer."""
-
-    stopping: bool
 
 
 def stop_daemon(cwd: Path, *, force: bool) -> bool:
@@ -54,7 +42,7 @@ def _ask_to_stop(cwd: Path, *, if_idle: bool) -> tuple[int, bool]:
     with daemon(cwd, start=False) as through:
         pid = through.call("daemon_status", None, DaemonInfo).pid
         try:
-            stopped = through.call("daemon_stop", Stop(if_idle=if_idle), Stopped)
+            stopped = through.call("daemon_stop", StopRequest(if_idle=if_idle), Stopping)
         except Gone:
             return pid, True
         return pid, stopped.stopping

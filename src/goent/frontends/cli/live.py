@@ -8,7 +8,6 @@ import time
 
 from goent.core.transcript import render
 from goent.core.views import WorkerView, fold, status
-from goent.domain.api import Answered, AnswerRequest, CancelRequest
 from goent.domain.events import (
     AnyEvent,
     BudgetWarned,
@@ -25,6 +24,8 @@ from goent.domain.events import (
     Verified,
     WorkerClosed,
 )
+from goent.domain.replies import Answered
+from goent.domain.requests import AnswerRequest, CancelRequest
 from goent.domain.types import Answer
 from goent.frontends.cli.client import Daemon, Trouble, cursor_before
 from goent.frontends.cli.keys import Interrupts, Keyboard

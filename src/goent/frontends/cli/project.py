@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from goent.domain.api import Costs, CostsRequest, DaemonInfo, ProviderList, ProvidersRequest
+from goent.domain.replies import Costs, DaemonInfo, ProviderList, Stopping
+from goent.domain.requests import CostsRequest, ProvidersRequest
 from goent.domain.types import Value
 from goent.frontends.cli.client import Trouble, daemon
 from goent.frontends.cli.options import Json
@@ -144,11 +145,11 @@ def daemon_stop(
     json: Json = False,
 ) -> int:
     """End the daemon of this project. Workers end with it, what they did is kept."""
-    from goent.frontends.cli.ending import Stopped, stop_daemon  # noqa: PLC0415 (only this command)
+    from goent.frontends.cli.ending import stop_daemon  # noqa: PLC0415 (only this command)
 
     stopped = stop_daemon(Path.cwd(), force=force)
     if json:
-        print_json(Stopped(stopping=stopped))
+        print_json(Stopping(stopping=stopped))
     else:
         print("stopped" if stopped else "no daemon runs for this project")
     return 0

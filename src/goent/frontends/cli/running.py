@@ -6,16 +6,8 @@ from typing import Annotated
 
 import typer
 
-from goent.domain.api import (
-    Cancelled,
-    CancelRequest,
-    Prompted,
-    PromptRequest,
-    Result,
-    Spawned,
-    SpawnRequest,
-    WorkerRequest,
-)
+from goent.domain.replies import Cancelled, Prompted, Result, Spawned
+from goent.domain.requests import CancelRequest, PromptRequest, SpawnRequest, WorkerRequest
 from goent.domain.types import Isolation, Method, Preset
 from goent.frontends.cli.client import Daemon, Trouble, daemon, find_worker, status_of
 from goent.frontends.cli.keys import counted_interrupts, open_keyboard

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec import Struct
 
-from goent.domain.api import Costs, ProviderList, Result, Status, WorkerList
+from goent.domain.replies import Costs, ProviderList, Result, Status, WorkerLine
 from goent.domain.types import ENDED, Check, Evidence, Failure
 from goent.frontends.cli.screen import clean, make_console
 from goent.frontends.cli.words import ago, bar, calls, count, lines_changed, money, near
@@ -48,18 +48,18 @@ def print_json(value: Struct | None) -> None:
     sys.stdout.flush()
 
 
-def show_workers(workers: WorkerList) -> None:
-    if not workers.workers:
+def show_workers(workers: Sequence[WorkerLine | Status], *, hidden: int = 0) -> None:
+    if not workers:
         print("no workers; `go-ent run TASK` makes one")
         return
     heads = ("WORKER", "STATE", "MODEL", "STEP", "TOKENS", "COST", "AGE", "TASK")
-    show_table(heads, map(_worker_row, workers.workers))
-    hidden = workers.total - len(workers.workers)
+    show_table(heads, map(_worker_row, workers))
     if hidden:
         print(f"{hidden} older ones; `go-ent ps --all` shows more")
 
 
-def _worker_row(worker: Status) -> Sequence[str]:
+def _worker_row(worker: WorkerLine | Status) -> Sequence[str]:
+    tokens = worker.tokens if isinstance(worker, WorkerLine) else worker.usage.total
     state = worker.state if worker.open else f"{worker.state}, closed"
     percent = worker.progress.percent
     step = f"{percent}% {worker.step}" if percent is not None else worker.step
@@ -68,8 +68,8 @@ def _worker_row(worker: Status) -> Sequence[str]:
         state,
         worker.provider,
         "" if worker.state in ENDED else _short(step, STEP_WIDTH),
-        count(worker.usage.total),
-        "-" if not worker.usage.total else money(worker.cost_usd),
+        count(tokens),
+        "-" if not tokens else money(worker.cost_usd),
         ago(worker.started_at),
         _short(worker.task, TASK_WIDTH),
     )

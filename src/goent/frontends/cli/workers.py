@@ -7,23 +7,18 @@ from typing import Annotated, get_args
 import typer
 
 from goent.core.transcript import WANTED, render
-from goent.domain.api import (
+from goent.domain.events import AnyEvent, TextDelta, Thought, TurnEnded, WorkerClosed
+from goent.domain.replies import Answered, Cancelled, Output, Result, Waited, WorkerList
+from goent.domain.requests import (
     MAX_WAIT_S,
-    Answered,
     AnswerRequest,
-    Cancelled,
     CancelRequest,
     ListRequest,
-    Output,
     OutputFilter,
     OutputRequest,
-    Result,
-    Waited,
     WaitRequest,
-    WorkerList,
     WorkerRequest,
 )
-from goent.domain.events import AnyEvent, TextDelta, Thought, TurnEnded, WorkerClosed
 from goent.domain.types import ENDED, Answer, State
 from goent.frontends.cli.client import (
     MOST_WORKERS,
@@ -62,7 +57,7 @@ def ps(
     if json:
         print_json(workers)
     else:
-        show_workers(workers)
+        show_workers(workers.workers, hidden=workers.total - len(workers.workers))
     return 0
 
 
@@ -184,7 +179,7 @@ def wait(
     if json:
         print_json(waited)
     else:
-        show_workers(WorkerList(workers=waited.workers, total=len(waited.workers)))
+        show_workers(waited.workers)
     for worker in waited.workers:
         if worker.permission and not json:
             asks = f"{worker.worker_id} asks for {worker.permission.tool}"

@@ -14,8 +14,9 @@ from mcp.shared.exceptions import MCPError
 from goent import __version__
 from goent.core.enquiries import Enquiries
 from goent.core.operations import Caller, Operations
-from goent.domain.api import ListRequest, Status
 from goent.domain.errors import GoentError
+from goent.domain.replies import Status
+from goent.domain.requests import ListRequest
 from goent.frontends.mcp.tools import INSTRUCTIONS, tool
 from goent.frontends.mcp.wire import mcp_streams
 from goent.rpc.reread import Reread

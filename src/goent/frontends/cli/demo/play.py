@@ -10,17 +10,9 @@ from types import FrameType
 
 from goent.core.views import WorkerView, fold
 from goent.doctor import installed_opencode
-from goent.domain.api import (
-    Answered,
-    AnswerRequest,
-    Costs,
-    CostsRequest,
-    Result,
-    Spawned,
-    SpawnRequest,
-    WorkerRequest,
-)
 from goent.domain.events import Envelope, PermissionAnswered, PermissionAsked, WorkerSpawned
+from goent.domain.replies import Answered, Costs, Result, Spawned
+from goent.domain.requests import AnswerRequest, CostsRequest, SpawnRequest, WorkerRequest
 from goent.domain.types import ENDED, Answer
 from goent.frontends.cli.client import Daemon, Trouble, daemon
 from goent.frontends.cli.demo.board import Board, open_board

@@ -1,0 +1,92 @@
+"""Can this task be served as asked? If so: what exactly was accepted."""
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+
+from goent.domain.errors import NoRoute, RequestError
+from goent.domain.events import WorkerSpawned
+from goent.domain.requests import SpawnRequest
+from goent.domain.settings import Settings
+from goent.domain.types import Isolation, Method, Pin, Provider, Route
+from goent.policy.permissions import preset_for
+from goent.policy.pins import choose
+
+
+def accept(
+    request: SpawnRequest,
+    *,
+    base: Path,
+    settings: Settings,
+    environ: Mapping[str, str],
+    methods: Sequence[Method],
+) -> tuple[Route, WorkerSpawned]:
+    """Raises a `RequestError` that names the value and the remedy."""
+    if not request.task.strip():
+        raise RequestError("the task is empty: say what the worker is to do")
+    cwd = _directory(request.cwd, base)
+    pin = Pin(provider=request.provider, model=request.model, method=request.method)
+    route = choose(pin, settings, methods)
+    _check_key(route.provider, settings, environ)
+    isolation = _isolation(request, settings)
+    budget = request.budget_usd
+    return route, WorkerSpawned(
+        task=request.task,
+        cwd=str(cwd),
+        provider=route.provider.name,
+        backend=route.provider.backend,
+        model=route.provider.model,
+        method=route.method,
+        reason=route.reason,
+        permissions=preset_for(request.permissions, settings.permissions, isolation),
+        isolation=isolation,
+        timeout_s=request.timeout_s,
+        budget_usd=None if budget is None else Decimal(str(budget)),
+        verify=request.verify,
+        files=existing_files(request.files, cwd),
+        warnings=tuple(_warnings(request)),
+    )
+
+
+def _check_key(provider: Provider, settings: Settings, environ: Mapping[str, str]) -> None:
+    backend = settings.backends.get(provider.backend)
+    if backend and backend.key_env and not backend.resolve_key(environ):
+        raise NoRoute(
+            f"no key for provider {provider.name!r}: set {backend.key_env} where go-ent or its "
+            f"client is started, or log in with `opencode auth login`"
+        )
+
+
+def _directory(asked: str | None, base: Path) -> Path:
+    cwd = (base / Path(asked or "").expanduser()).resolve()
+    if not cwd.exists():
+        raise RequestError(f"cwd {str(cwd)!r} does not exist: make it first, or leave cwd out")
+    if not cwd.is_dir():
+        raise RequestError(f"cwd {str(cwd)!r} is not a directory")
+    return cwd
+
+
+def existing_files(asked: tuple[str, ...], cwd: Path) -> tuple[str, ...]:
+    paths = [cwd / name for name in asked]
+    missing = [str(path) for path in paths if not path.exists()]
+    if missing:
+        raise RequestError(f"files that do not exist: {', '.join(map(repr, missing))}")
+    return tuple(map(str, paths))
+
+
+def _isolation(request: SpawnRequest, settings: Settings) -> Isolation:
+    wanted = settings.isolation if request.isolation == "auto" else request.isolation
+    if wanted in ("worktree", "copy"):
+        raise RequestError(
+            f"isolation {wanted!r} is not available in this version: use 'shared' or 'dedicated'"
+        )
+    return "shared" if wanted == "auto" else wanted
+
+
+def _warnings(request: SpawnRequest) -> list[str]:
+    warnings: list[str] = []
+    if request.budget_usd is not None:
+        warnings.append("budget_usd is written down but not yet enforced in this version")
+    if request.allow_fallback:
+        warnings.append("allow_fallback has no effect yet: this version does not fail over")
+    return warnings

@@ -1,0 +1,211 @@
+"""One turn of a worker: a prompt goes in, and exactly one outcome comes out.
+
+Beside the prompt runs somebody who can stop it: because it was asked for, because time is up.
+A session that does not stop within the grace is left behind, and the worker closes.
+"""
+
+import math
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
+
+import anyio
+from anyio.abc import TaskGroup
+
+from goent.core.feed import Feed
+from goent.domain.errors import (
+    GoentError,
+    RequestError,
+    TurnTimeout,
+    VerifyFailed,
+    WorkerCrashed,
+    WorkerError,
+)
+from goent.domain.events import (
+    AnyEvent,
+    DriverEvent,
+    PermissionAnswered,
+    PermissionAsked,
+    TurnEnded,
+    TurnStarted,
+    UsageReported,
+    Verified,
+)
+from goent.domain.ports import Meter, Session, Verifier, WorkerSpec
+from goent.domain.settings import Limits
+from goent.domain.types import Answer, Failure, Prompt, Value
+
+Outcome = Literal["completed", "cancelled"]
+Stopper = Literal["", "cancel", "timeout"]
+
+
+class Terms(Value, frozen=True, kw_only=True):
+    """Under which bounds a worker lives."""
+
+    verify: tuple[str, ...] = ()
+    timeout_s: float | None = None
+    permission_timeout_s: float = 300.0
+    limits: Limits = Limits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What all workers of a project have in common. `spent` is told what a driver metered."""
+
+    feed: Feed
+    meter: Meter
+    verifier: Verifier
+    slots: anyio.CapacityLimiter
+    spent: Callable[[WorkerSpec, UsageReported], Awaitable[None]]
+
+
+class Turn:
+    """From the moment a prompt is taken up to its outcome in the journal."""
+
+    def __init__(
+        self, number: int, prompt: Prompt, *, spec: WorkerSpec, terms: Terms, shared: Shared
+    ) -> None:
+        self.number = number
+        self.closes = ""  # why the worker cannot go on after this turn
+        self._prompt = prompt
+        self._spec = spec
+        self._terms = terms
+        self._shared = shared
+        self._session: Session | None = None
+        self._questions: dict[str, PermissionAsked] = {}
+        self._started = False
+        self._prompting = False
+        self._prompted = anyio.Event()
+        self._stop = anyio.Event()
+        self._stopped_by: Stopper = ""
+        self._reason = ""
+        self._scope = anyio.CancelScope()
+        self._beside: TaskGroup | None = None
+
+    def stop(self, by: Literal["cancel", "timeout"], reason: str) -> None:
+        """The first who stops it gives the reason."""
+        if not self._stop.is_set():
+            self._stopped_by, self._reason = by, reason
+            self._stop.set()
+
+    async def answer(self, permission: str, option: Answer, by: str) -> None:
+        """The first answer wins; a later one is told that there is no such question."""
+        question = self._questions.get(permission)
+        if question is None or self._session is None:
+            open_ones = ", ".join(self._questions) or "none"
+            raise RequestError(
+                f"worker {self._spec.id!r} has no open question {permission!r} (open: {open_ones})"
+            )
+        offered = [choice.id for choice in question.options]
+        if option not in offered:
+            raise RequestError(f"question {permission!r} offers {', '.join(offered)}")
+        del self._questions[permission]
+        await self._session.answer(permission, option)
+        await self._append(PermissionAnswered(id=permission, option=option, by=by))
+
+    async def take(self, session: Session) -> None:
+        """The whole turn. Raises nothing but cancellation and our own faults."""
+        self._session = session
+        outcome = await self._outcome(session)
+        await self._shared.meter.settle(self._spec.id)
+        await self.end(outcome)
+
+    async def end(self, outcome: Outcome | Failure) -> None:
+        """Write down how it ended; also for a turn that could not even begin."""
+        await self._start()
+        failure = outcome if isinstance(outcome, Failure) else None
+        state = "failed" if isinstance(outcome, Failure) else outcome
+        await self._append(
+            TurnEnded(turn=self.number, state=state, failure=failure, reason=self._reason)
+        )
+
+    async def _outcome(self, session: Session) -> Outcome | Failure:
+        outcome: Outcome | WorkerError = "cancelled"
+        async with anyio.create_task_group() as beside:
+            self._beside = beside
+            beside.start_soon(self._stop_when_asked, session)
+            with self._scope:
+                async with self._shared.slots:
+                    await self._start()
+                    beside.start_soon(self._limit_time)
+                    outcome = await self._work(session)
+            beside.cancel_scope.cancel()
+        if isinstance(outcome, WorkerCrashed):
+            self.closes = "its process ended"
+        if self._stopped_by == "timeout":
+            return as_failure(TurnTimeout(self._reason))
+        if self._stopped_by == "cancel":
+            return "cancelled"
+        return as_failure(outcome) if isinstance(outcome, WorkerError) else outcome
+
+    async def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            await self._append(TurnStarted(turn=self.number, prompt=self._prompt.text))
+
+    async def _work(self, session: Session) -> Outcome | WorkerError:
+        """A failure is a value here: raised, it would tear the group that watches the turn."""
+        try:
+            self._prompting = True
+            reason = await session.prompt(self._prompt, self._emit)
+            self._prompted.set()
+            if reason == "end":
+                await self._verify()
+        except WorkerError as error:
+            return error
+        finally:
+            self._prompting = False
+        return "completed" if reason == "end" else "cancelled"
+
+    async def _emit(self, event: DriverEvent) -> None:
+        assert self._beside, "a driver speaks only during the turn"
+        if isinstance(event, PermissionAsked):
+            self._questions[event.id] = event
+            self._beside.start_soon(self._refuse_in_time, event.id)
+        await self._append(event)
+        if isinstance(event, UsageReported):
+            await self._shared.spent(self._spec, event)
+
+    async def _refuse_in_time(self, permission: str) -> None:
+        await anyio.sleep(self._terms.permission_timeout_s)
+        with suppress(RequestError):  # answered by somebody, or the turn is over
+            await self.answer(permission, "reject", "the time limit")
+
+    async def _limit_time(self) -> None:
+        limit = self._terms.timeout_s or self._terms.limits.turn_timeout_s or math.inf
+        await anyio.sleep(limit)
+        self.stop("timeout", f"the turn took longer than its limit of {limit:g} s")
+
+    async def _stop_when_asked(self, session: Session) -> None:
+        """Ask the session to stop; if it does not within the grace, go on without it."""
+        await self._stop.wait()
+        if self._prompting:
+            grace = self._terms.limits.cancel_grace_s
+            with anyio.move_on_after(grace):
+                await session.cancel()
+                await self._prompted.wait()
+            if not self._prompted.is_set():
+                self.closes = f"its turn did not stop within {grace:g} s; its session was left"
+        self._scope.cancel()
+
+    async def _verify(self) -> None:
+        if not self._terms.verify:
+            return
+        checks = await self._shared.verifier.verify(self._terms.verify, self._spec.cwd)
+        await self._append(Verified(checks=checks))
+        failed = [check for check in checks if check.exit != 0]
+        if failed:
+            code = "did not end in time" if failed[0].exit is None else f"exited {failed[0].exit}"
+            raise VerifyFailed(f"{failed[0].command!r} {code}: {failed[0].tail[-300:]}")
+
+    async def _append(self, event: AnyEvent) -> None:
+        await self._shared.feed.append(self._spec.id, event)
+
+
+def as_failure(error: Exception) -> Failure:
+    if isinstance(error, WorkerError):
+        return Failure(kind=error.kind, message=str(error), retryable=error.retryable)
+    if isinstance(error, GoentError):
+        return Failure(kind="environment", message=str(error))
+    return Failure(kind="internal", message=f"a fault of go-ent's own: {error!r}; see the log")

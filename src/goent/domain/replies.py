@@ -1,0 +1,256 @@
+"""What comes back: the replies, for MCP, the socket and the command line alike.
+
+The field names are public (see `docs/interfaces.md`). Money is a float here because JSON has no
+decimals; an amount that is not known is None, never 0.
+"""
+
+from typing import Literal
+
+from goent.domain.types import (
+    Check,
+    Command,
+    CostSource,
+    Evidence,
+    Failure,
+    FileChange,
+    Method,
+    PermissionOption,
+    State,
+    Usage,
+    Value,
+)
+
+Health = Literal["ready", "direct", "no_key", "unknown"]
+
+
+class Estimate(Value, frozen=True, kw_only=True):
+    """What a task may cost: [p50, p90] in USD, or None where nothing is known."""
+
+    cost_usd: tuple[float, float] | None = None
+
+
+class ModelUse(Value, frozen=True, kw_only=True):
+    """A model that worked on the task."""
+
+    provider: str
+    model: str
+    calls: int
+    usage: Usage
+    cost_usd: float | None
+
+
+class Failover(Value, frozen=True, kw_only=True):
+    """A move from one provider to another."""
+
+    from_provider: str
+    to_provider: str
+    reason: str
+
+
+class Result(Value, frozen=True, kw_only=True):
+    """What a worker made of its task. `evidence` says whether anybody checked."""
+
+    worker_id: str
+    state: State
+    evidence: Evidence | None
+    text: str
+    files: tuple[FileChange, ...]
+    commands: tuple[Command, ...]
+    verify: tuple[Check, ...]
+    usage: Usage
+    cost_usd: float | None
+    models_used: tuple[ModelUse, ...]
+    failovers: tuple[Failover, ...]
+    failure: Failure | None
+    output: str
+    notes: tuple[str, ...] = ()
+
+
+class Spawned(Value, frozen=True, kw_only=True):
+    """The worker was accepted."""
+
+    worker_id: str
+    state: State
+    provider: str
+    model: str
+    method: Method
+    reason: str
+    cwd: str
+    estimate: Estimate
+    warnings: tuple[str, ...]
+    result: Result | None = None
+
+
+class Prompted(Value, frozen=True, kw_only=True):
+    """The prompt was accepted as this turn."""
+
+    worker_id: str
+    turn: int
+    state: State
+    result: Result | None = None
+
+
+class Progress(Value, frozen=True, kw_only=True):
+    """How far the worker is, and who says so."""
+
+    percent: int | None = None
+    source: Literal["todos", "history"] | None = None
+
+
+class Question(Value, frozen=True, kw_only=True):
+    """An open permission question."""
+
+    id: str
+    tool: str
+    detail: str
+    options: tuple[PermissionOption, ...]
+
+
+class Status(Value, frozen=True, kw_only=True):
+    """A worker as it stands."""
+
+    worker_id: str
+    state: State
+    open: bool
+    turn: int
+    step: str
+    progress: Progress
+    provider: str
+    model: str
+    method: Method
+    cwd: str
+    task: str
+    permission: Question | None
+    questions: int
+    usage: Usage
+    cost_usd: float | None
+    cost_source: CostSource | None
+    started_at: str
+    updated_at: str
+    failure: Failure | None
+
+
+class Output(Value, frozen=True, kw_only=True):
+    """A piece of a worker's output; `cursor` continues it."""
+
+    text: str
+    cursor: int
+    more: bool
+    state: State
+
+
+class Waited(Value, frozen=True, kw_only=True):
+    """The workers' statuses, and whether the wait ran out."""
+
+    workers: tuple[Status, ...]
+    timed_out: bool
+
+
+class Answered(Value, frozen=True, kw_only=True):
+    """The answer was passed on."""
+
+    state: State
+
+
+class Cancelled(Value, frozen=True, kw_only=True):
+    """The turn was stopped; what it had done so far is kept."""
+
+    state: State
+    result: Result
+
+
+class WorkerLine(Value, frozen=True, kw_only=True):
+    """A worker in a list: short, so that twenty fit into a model's context."""
+
+    worker_id: str
+    state: State
+    open: bool
+    step: str
+    progress: Progress
+    provider: str
+    model: str
+    method: Method
+    permission: str | None
+    tokens: int
+    cost_usd: float | None
+    started_at: str
+    updated_at: str
+    task: str
+
+
+class WorkerList(Value, frozen=True, kw_only=True):
+    """Workers, newest first. `total` counts those that the limit left out too."""
+
+    workers: tuple[WorkerLine, ...]
+    total: int
+
+
+class PriceView(Value, frozen=True, kw_only=True):
+    """USD per million tokens."""
+
+    input: float
+    output: float
+    cache_read: float | None = None
+    cache_write: float | None = None
+
+
+class ProviderView(Value, frozen=True, kw_only=True):
+    """A provider, and whether it can be used now."""
+
+    name: str
+    backend: str
+    model: str
+    method: Method
+    capabilities: tuple[str, ...]
+    context_limit: int | None
+    price: PriceView | None
+    cost_estimate: float | None
+    health: Health
+    cooldown_until: str | None
+    in_use: int
+    limits: dict[str, int]
+    default: bool
+
+
+class ProviderList(Value, frozen=True, kw_only=True):
+    """All providers that the configuration gives."""
+
+    providers: tuple[ProviderView, ...]
+
+
+class CostLine(Value, frozen=True, kw_only=True):
+    """One line of a cost report."""
+
+    key: str
+    calls: int
+    usage: Usage
+    cost_usd: float | None
+    known_usd: float
+    unknown_calls: int
+
+
+class Costs(Value, frozen=True, kw_only=True):
+    """A cost report with its total."""
+
+    by: str
+    rows: tuple[CostLine, ...]
+    total_usd: float | None
+    known_usd: float
+    unknown_calls: int
+
+
+class DaemonInfo(Value, frozen=True, kw_only=True):
+    """The daemon of this project."""
+
+    pid: int
+    version: str
+    socket: str
+    project: str
+    workers: int
+    http: str | None
+
+
+class Stopping(Value, frozen=True, kw_only=True):
+    """Whether the daemon ends."""
+
+    stopping: bool

@@ -1,0 +1,155 @@
+"""What can be asked of go-ent: one definition for MCP, the socket and the command line.
+
+The names are public (see `docs/interfaces.md`); the descriptions are what a model reads.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from goent.domain.types import Answer, Isolation, Method, Preset, State, Value
+
+MAX_WAIT_S = 240.0
+OutputFilter = Literal["all", "text", "tools", "thoughts"]
+
+WorkerId = Annotated[str, Meta(description="The worker's id, as worker_spawn gave it.")]
+Positive = Annotated[float, Meta(gt=0)]
+Seconds = Annotated[float, Meta(ge=0, le=MAX_WAIT_S)]
+
+
+class Request(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A misspelt argument is an error, not a surprise."""
+
+
+class SpawnRequest(Request, frozen=True, kw_only=True):
+    """A task for a new worker."""
+
+    task: Annotated[str, Meta(description="What the worker is to do, whole: it sees nothing else.")]
+    provider: Annotated[
+        str | None,
+        Meta(description="Pin a provider by its name in provider_list, or a backend id."),
+    ] = None
+    model: Annotated[
+        str | None, Meta(description="Pin a model, e.g. 'glm-4' or 'moonshot/glm-4'.")
+    ] = None
+    method: Annotated[Method | None, Meta(description="Pin how the worker runs.")] = None
+    cwd: Annotated[
+        str | None, Meta(description="Directory to work in; default: where the client was started.")
+    ] = None
+    files: Annotated[
+        tuple[str, ...], Meta(description="Files the worker should look at first.")
+    ] = ()
+    isolation: Annotated[
+        Isolation, Meta(description="'dedicated' gives the worker a process of its own.")
+    ] = "auto"
+    permissions: Annotated[
+        Preset | None,
+        Meta(
+            description="readonly: no edits, no shell; ask: every change is asked; "
+            "edit: edits allowed, shell asked; auto: all inside cwd allowed."
+        ),
+    ] = None
+    budget_usd: Annotated[Positive | None, Meta(description="What the task may cost, in USD.")] = (
+        None
+    )
+    timeout_s: Annotated[
+        Positive | None, Meta(description="End a turn that takes longer than this.")
+    ] = None
+    verify: Annotated[
+        tuple[str, ...],
+        Meta(description="Shell commands that must exit 0 before the work counts as verified."),
+    ] = ()
+    allow_fallback: Annotated[
+        bool | None, Meta(description="Let a pinned task move to another provider if it fails.")
+    ] = None
+    wait_s: Annotated[
+        Seconds, Meta(description="Wait this long for the result before answering.")
+    ] = 0.0
+
+
+class WorkerRequest(Request, frozen=True, kw_only=True):
+    """A question about one worker."""
+
+    worker_id: WorkerId
+
+
+class PromptRequest(WorkerRequest, frozen=True, kw_only=True):
+    """A further prompt to an open worker."""
+
+    prompt: Annotated[str, Meta(description="What to do next; the worker remembers the rest.")]
+    files: Annotated[tuple[str, ...], Meta(description="Files to look at first.")] = ()
+    queue: Annotated[bool, Meta(description="Wait behind a running turn instead of failing.")] = (
+        False
+    )
+    wait_s: Annotated[Seconds, Meta(description="Wait this long for the turn to end.")] = 0.0
+
+
+class OutputRequest(WorkerRequest, frozen=True, kw_only=True):
+    """What a worker said and did."""
+
+    since_last: Annotated[
+        bool, Meta(description="Only what this connection has not been given yet.")
+    ] = False
+    cursor: Annotated[
+        int | None, Meta(description="Only what came after this cursor of an earlier reply.")
+    ] = None
+    limit: Annotated[int, Meta(description="At most this many characters.", gt=0, le=100_000)] = (
+        4000
+    )
+    filter: Annotated[OutputFilter, Meta(description="Which part of it.")] = "all"
+
+
+class WaitRequest(Request, frozen=True, kw_only=True):
+    """Wait until workers end their turn or ask something."""
+
+    worker_ids: Annotated[tuple[str, ...], Meta(description="The workers' ids.", min_length=1)]
+    any: Annotated[bool, Meta(description="Return when the first one ends.")] = False
+    timeout_s: Annotated[Seconds, Meta(description="Return after this long at the latest.")] = 60.0
+
+
+class AnswerRequest(WorkerRequest, frozen=True, kw_only=True):
+    """The answer to a permission question."""
+
+    permission_id: Annotated[str, Meta(description="The question's id, from worker_status.")]
+    option: Annotated[Answer, Meta(description="What to answer.")]
+
+
+class CancelRequest(WorkerRequest, frozen=True, kw_only=True):
+    """Stop a worker's turn; with `close` the worker too."""
+
+    reason: Annotated[str, Meta(description="Why; kept in the journal.")] = ""
+    close: Annotated[bool, Meta(description="Also close the worker for good.")] = False
+
+
+class ListRequest(Request, frozen=True, kw_only=True):
+    """Which workers there are, newest first."""
+
+    state: Annotated[State | None, Meta(description="Only those in this state.")] = None
+    provider: Annotated[str | None, Meta(description="Only those of this provider.")] = None
+    limit: Annotated[int, Meta(gt=0, le=200)] = 20
+
+
+class ProvidersRequest(Request, frozen=True, kw_only=True):
+    """Which providers there are."""
+
+    healthy_only: Annotated[bool, Meta(description="Leave out what cannot be used now.")] = False
+
+
+class CostsRequest(Request, frozen=True, kw_only=True):
+    """What was spent."""
+
+    by: Literal["provider", "model", "worker", "day"] = "provider"
+    project_only: bool = True
+
+
+class StopRequest(Request, frozen=True, kw_only=True):
+    """End the daemon; `if_idle`: only if no turn is under way."""
+
+    if_idle: bool = False
+
+
+class WatchRequest(Request, frozen=True, kw_only=True):
+    """Send every event of these workers (of all, if none is named) behind the cursor."""
+
+    worker_ids: tuple[str, ...] = ()
+    after: int = 0
