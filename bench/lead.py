@@ -62,7 +62,7 @@ def main() -> None:
     ]
     waited = lead.call("worker_wait", worker_ids=workers, timeout_s=WAIT_S)
     lead.close()
-    states = [worker["state"] for worker in waited["workers"]]  # pyright: ignore[reportGeneralTypeIssues,reportUnknownVariableType,reportIndexIssue] (JSON)
+    states = [worker["state"] for worker in waited["workers"]]  # pyright: ignore[reportGeneralTypeIssues,reportUnknownVariableType] (JSON)
     if states != ["completed"] * len(workers):
         sys.exit(f"not every worker completed: {states}")
 

@@ -66,21 +66,21 @@ def _peers_order(place: Place) -> Order:
 
 
 async def _bill(place: Place, gate: str, order: Order) -> Bill:
+    told = b""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_open_when_all_are_there, place, gate)
-        done = await anyio.run_process(
-            [sys.executable, "-m", "bench.tree"], input=msgspec.json.encode(order), stderr=None
-        )
+        counter = [sys.executable, "-m", "bench.tree"]
+        done = await anyio.run_process(counter, input=msgspec.json.encode(order), stderr=None)
+        told = done.stdout
         tasks.cancel_scope.cancel()
-    bill = msgspec.json.decode(done.stdout, type=Bill)
-    print(bill, file=sys.stderr)
+    bill = msgspec.json.decode(told, type=Bill)
     if bill.failed:
-        raise Failed(f"{len(bill.failed)} of {WORKERS} failed: {bill.failed[0]}")
+        raise Failed(f"{len(bill.failed)} commands failed: {bill.failed[0]}")
     return bill
 
 
 async def _open_when_all_are_there(place: Place, gate: str) -> None:
-    await place.models.at_gate(gate, timeout=SECONDS)
     with suppress(TimeoutError):
+        await place.models.at_gate(gate, timeout=SECONDS)
         await place.models.at_gate(gate, WORKERS, timeout=GATHER_S)
     place.models.open_gate(gate)

@@ -172,12 +172,12 @@ def test_a_worker_inherits_neither_keys_nor_marks_nor_another_opencodes_settings
     assert not any("sk-" in value for value in env.values())
     assert (env["LANG"], env["PWD"]) == ("C", str(tmp_path))
     assert "HOME" not in env
-    assert "OPENCODE_DISABLE_PROJECT_CONFIG" not in env
+    assert env["OPENCODE_DISABLE_PROJECT_CONFIG"] == "1"
 
 
 def test_the_users_file_and_the_repositorys_are_read_as_the_settings_say(tmp_path: Path) -> None:
     config = tmp_path / "opencode.json"
-    opencode = OpenCodeSettings(config_path=config, project_config=False)
+    opencode = OpenCodeSettings(config_path=config, project_config=True)
     settings = msgspec.structs.replace(SETTINGS, opencode=opencode)
 
     def env() -> dict[str, str]:
@@ -186,7 +186,7 @@ def test_the_users_file_and_the_repositorys_are_read_as_the_settings_say(tmp_pat
     assert "OPENCODE_CONFIG" not in env()
     config.write_text("{}")
     assert env()["OPENCODE_CONFIG"] == str(config)
-    assert env()["OPENCODE_DISABLE_PROJECT_CONFIG"] == "1"
+    assert "OPENCODE_DISABLE_PROJECT_CONFIG" not in env()
 
 
 def test_a_hermetic_worker_lives_in_a_folder_of_its_own(tmp_path: Path) -> None:

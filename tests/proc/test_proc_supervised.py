@@ -11,7 +11,7 @@ import pytest
 
 from goent.domain.errors import WorkerCrashed
 from goent.proc import marked, new_mark, new_owner, supervised, sweep_dead_owners
-from goent.proc.marks import MARK, marked_environment, without_marks
+from goent.proc.marks import MARK, marked_environment
 
 pytestmark = pytest.mark.anyio
 ENV = dict(os.environ)
@@ -166,5 +166,4 @@ async def test_the_owner_of_an_inner_go_ent_finds_its_processes(tmp_path: Path, 
 
 def test_one_mark_is_not_the_beginning_of_another(mark: str) -> None:
     assert list(marked(mark[:-1])) == []
-    assert without_marks({**marked_environment({"A": "1"}, mark)}) == {"A": "1"}
     assert mark in marked_environment({}, mark)[MARK].split(" ")
