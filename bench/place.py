@@ -16,7 +16,6 @@ import anyio
 
 from goent.domain.errors import OpenCodeMissing
 from goent.drivers.opencode.binary import find_opencode
-from goent.project import project_key, state_dir
 from goent.testing import (
     Script,
     ScriptedModels,
@@ -27,7 +26,6 @@ from goent.testing import (
     opencode_config,
     say,
 )
-from goent.testing.hermetic import pretend_installed
 
 KEY, KEY_NAME = "sk-bench-0123456789abcdef", "MOONSHOT_API_KEY"
 MODEL = "moonshot/glm-4"
@@ -82,7 +80,6 @@ async def a_place(folder: Path) -> AsyncGenerator[Place]:
     (project / "README.md").write_text("# A project\n")
     async with ScriptedModels(SCRIPT) as models:
         # As in a home where OpenCode has been used: its plugin package is there.
-        pretend_installed(_opencode_home(project, home) / ".config" / "opencode")
         for base, key in ((home, f"{{env:{KEY_NAME}}}"), (peer_home, KEY)):
             config = base / ".config" / "opencode" / "opencode.json"
             config.parent.mkdir(parents=True, exist_ok=True)
@@ -108,11 +105,6 @@ async def a_place(folder: Path) -> AsyncGenerator[Place]:
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(stop_daemon, place)
-
-
-def _opencode_home(project: Path, home: Path) -> Path:
-    projects = state_dir({"HOME": str(home)}) / "projects"
-    return projects / project_key(project) / "opencode-home"
 
 
 def stop_daemon(place: Place) -> None:

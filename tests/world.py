@@ -20,6 +20,7 @@ from opencode import opencode_binary
 
 from goent.domain.events import Envelope
 from goent.domain.replies import DaemonInfo
+from goent.drivers.opencode.environment import pretend_installed
 from goent.proc import table
 from goent.proc.marks import MARK
 from goent.project import project_key, runtime_dir, state_dir
@@ -102,7 +103,7 @@ async def a_world(
     async with ScriptedModels(script) as models:
         keys = {name: f"{{env:{KEYS[name]}}}" for name in script.providers if name in KEYS}
         opencode_json = home / ".config" / "opencode" / "opencode.json"
-        opencode_json.parent.mkdir(parents=True)
+        pretend_installed(opencode_json.parent)
         opencode_json.write_text(opencode_config(models, keys=keys))
         (project / ".goent" / "config.yaml").write_text(
             config or "opencode: {profile: hermetic}\ndaemon: {idle_exit_s: 120}\n"

@@ -10,7 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from goent import __version__
@@ -51,14 +52,36 @@ def connect(cwd: Path, kind: str, *, start: bool = True) -> Connection:
         return connection
     if not start:
         raise NoDaemon(f"no daemon runs for {str(project)!r}", 1)
-    start_daemon(project)
-    connection = _try_connect(path, kind, cwd)
+    with _alone_in_starting(path.parent):
+        connection = _try_connect(path, kind, cwd)  # somebody may have been faster
+        if connection is None:
+            start_daemon(project)
+            connection = _try_connect(path, kind, cwd)
     if connection is None:
         raise NoDaemon(
             f"the daemon of {str(project)!r} started but does not answer at {str(path)!r}; "
             f"its log: {log_path(project_key(project), os.environ)}"
         )
     return connection
+
+
+@contextmanager
+def _alone_in_starting(folder: Path) -> Generator[None]:
+    """Of many commands at once, one starts the daemon; the others wait, and find it there."""
+    import fcntl  # noqa: PLC0415 (Windows has none, and is to get a message, not a traceback)
+
+    fd = os.open(folder / "starting", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + START_S
+    try:
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.02)
+        yield
+    finally:
+        os.close(fd)
 
 
 def _try_connect(path: Path, kind: str, cwd: Path) -> Connection | None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import msgspec
 
+from goent.drivers.opencode.environment import pretend_installed
 from goent.testing.script import Script, ScriptedProvider
 from goent.testing.server import ScriptedModels
 
 _PACKAGES = {"openai": "@ai-sdk/openai-compatible", "anthropic": "@ai-sdk/anthropic"}
-PLUGIN = "@opencode-ai/plugin"
 _SWITCHES = (
     "OPENCODE_DISABLE_AUTOUPDATE",
     "OPENCODE_DISABLE_CLAUDE_CODE",
@@ -46,16 +46,6 @@ def hermetic_env(home: Path) -> dict[str, str]:
         **{name: str(folder) for name, folder in private.items()},
         **dict.fromkeys(_SWITCHES, "1"),
     }
-
-
-def pretend_installed(config: Path) -> None:
-    """Keep OpenCode from npm: at every start it installs `PLUGIN` there, unless these say it has.
-
-    The installation runs in the background and takes a whole core for half a minute.
-    """
-    (config / "node_modules").mkdir(parents=True, exist_ok=True)
-    lock = {"packages": {"": {"dependencies": {PLUGIN: "*"}}}}
-    (config / "package-lock.json").write_bytes(msgspec.json.encode(lock))
 
 
 def opencode_config(

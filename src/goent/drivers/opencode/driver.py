@@ -19,7 +19,12 @@ from goent.domain.settings import Settings
 from goent.domain.types import Value
 from goent.drivers.opencode.binary import find_opencode, find_ripgrep
 from goent.drivers.opencode.content import WARM_PROVIDER, Content, generate, held_backends
-from goent.drivers.opencode.environment import Launch, with_program, worker_environment
+from goent.drivers.opencode.environment import (
+    Launch,
+    pretend_installed,
+    with_program,
+    worker_environment,
+)
 from goent.drivers.opencode.pool import Pool, Slot
 from goent.drivers.opencode.session import OpenCodeSession
 from goent.drivers.opencode.tasks import task_group
@@ -120,13 +125,10 @@ class OpenCodeDriver:
         program = find_opencode(settings.opencode.command, environ)
         token = self._gate.issue_token()
         content = self._content(settings, environ, token=token)
-        env = worker_environment(
-            settings,
-            environ,
-            content,
-            cwd=settings.project,
-            home=self._around.state_dir / "opencode-home",
-        )
+        home = self._around.state_dir / "opencode-home"
+        if settings.opencode.profile == "hermetic":
+            pretend_installed(home / ".config" / "opencode")
+        env = worker_environment(settings, environ, content, cwd=settings.project, home=home)
         ripgrep = find_ripgrep(program, settings.project, environ)
         return Launch(
             program=program,

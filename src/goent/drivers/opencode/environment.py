@@ -28,6 +28,7 @@ FOLDERS = {
     "XDG_DATA_HOME": ".local/share",
     "XDG_STATE_HOME": ".local/state",
 }
+PLUGIN = "@opencode-ai/plugin"  # what OpenCode installs for itself
 
 
 class Launch(Value, frozen=True, kw_only=True):
@@ -78,3 +79,13 @@ def with_program(env: Mapping[str, str], program: Path | None) -> dict[str, str]
         return dict(env)
     folders = [folder for folder in env.get("PATH", "").split(":") if folder]
     return {**env, "PATH": ":".join(dict.fromkeys([*folders, str(program.parent)]))}
+
+
+def pretend_installed(config: Path) -> None:
+    """Keep OpenCode from npm: at every start it installs `PLUGIN` there, unless these say it has.
+
+    The installation runs in the background and takes a whole core for half a minute.
+    """
+    (config / "node_modules").mkdir(parents=True, exist_ok=True)
+    lock = {"packages": {"": {"dependencies": {PLUGIN: "*"}}}}
+    (config / "package-lock.json").write_bytes(msgspec.json.encode(lock))

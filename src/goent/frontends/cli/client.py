@@ -74,6 +74,7 @@ class Daemon:
         self._socket = connection.socket
         self._unread = connection.rest
         self._calls = 0
+        self._watch = 0
         self._answers: dict[int, _Message] = {}
         self._events: deque[Envelope] = deque()
         self._decoder = msgspec.json.Decoder(_Message)
@@ -112,12 +113,15 @@ class Daemon:
 
     def watch(self, *workers: str, after: int) -> None:
         """From now on the workers' events arrive, beginning behind the cursor."""
-        self.send("watch", WatchRequest(worker_ids=workers, after=after))
+        self._watch = self.send("watch", WatchRequest(worker_ids=workers, after=after))
 
     def events(self, seconds: float) -> Iterator[Envelope]:
         """The events that are there, or that come within that time."""
         if not self._events:
             self._receive(seconds)
+        if ended := self._answers.get(self._watch):
+            why = ended.error.message if ended.error else "it ended"
+            raise Trouble(f"the daemon no longer tells what happens: {why}", 3)
         while self._events:
             yield self._events.popleft()
 

@@ -13,7 +13,6 @@ from goent.domain.replies import DaemonInfo, Stopping
 from goent.domain.requests import StopRequest
 from goent.frontends.cli.client import Gone, Trouble, daemon
 from goent.launch import NoDaemon
-from goent.proc.table import started
 from goent.project import find_project, project_key, runtime_dir
 
 PARTING_S = 30.0  # the daemon gives its workers half of it
@@ -49,6 +48,8 @@ def _ask_to_stop(cwd: Path, *, if_idle: bool) -> tuple[int, bool]:
 
 
 def _await_end(pid: int, *, force: bool) -> None:
+    from goent.proc.table import started  # noqa: PLC0415 (its room loads asyncio)
+
     deadline = time.monotonic() + PARTING_S
     while started(pid):
         if time.monotonic() > deadline:
