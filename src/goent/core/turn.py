@@ -27,6 +27,7 @@ from goent.domain.events import (
     DriverEvent,
     PermissionAnswered,
     PermissionAsked,
+    SessionOpened,
     TurnEnded,
     TurnStarted,
     UsageReported,
@@ -128,6 +129,7 @@ class Turn:
             with self._scope:
                 async with self._shared.slots:
                     await self._start()
+                    await self._note_session(session)
                     beside.start_soon(self._limit_time)
                     outcome = await self._work(session)
             beside.cancel_scope.cancel()
@@ -143,6 +145,10 @@ class Turn:
         if not self._started:
             self._started = True
             await self._append(TurnStarted(turn=self.number, prompt=self._prompt.text))
+
+    async def _note_session(self, session: Session) -> None:
+        if session.token != self._shared.feed.view(self._spec.id).token:
+            await self._append(SessionOpened(token=session.token))
 
     async def _work(self, session: Session) -> Outcome | WorkerError:
         """A failure is a value here: raised, it would tear the group that watches the turn."""

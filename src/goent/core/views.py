@@ -18,6 +18,7 @@ from goent.domain.events import (
     PermissionAnswered,
     PermissionAsked,
     PlanUpdated,
+    SessionOpened,
     TextDelta,
     Thought,
     ToolCall,
@@ -52,6 +53,7 @@ class WorkerView(Value, frozen=True, kw_only=True):
     step: str = "starting"
     plan: tuple[PlanEntry, ...] = ()
     questions: tuple[PermissionAsked, ...] = ()
+    token: str = ""
     usage: Usage = Usage()
     known_usd: Decimal = Decimal(0)
     calls: int = 0
@@ -108,6 +110,8 @@ def _after(view: WorkerView, event: AnyEvent, seq: int) -> WorkerView:
             )
         case Verified():
             return replace(view, checks=event.checks)
+        case SessionOpened():
+            return replace(view, token=event.token)
         case WorkerClosed():
             return replace(view, open=False)
         case WorkerSpawned() | FailedOver() | BudgetWarned():

@@ -60,6 +60,12 @@ class ToolCall(Event, frozen=True, kw_only=True):
     command: Command | None = None
 
 
+class SessionOpened(Event, frozen=True, kw_only=True):
+    """The worker has a conversation. With the token another go-ent can go on with it."""
+
+    token: str
+
+
 class PlanUpdated(Event, frozen=True, kw_only=True):
     """The worker's todo list, whole."""
 
@@ -169,6 +175,7 @@ AnyEvent = (
     DriverEvent
     | WorkerSpawned
     | TurnStarted
+    | SessionOpened
     | PermissionAnswered
     | Verified
     | FailedOver

@@ -15,7 +15,10 @@ StopReason = Literal["end", "cancelled"]
 
 
 class WorkerSpec(Value, frozen=True, kw_only=True):
-    """All that a driver is told about the worker it is to run."""
+    """All that a driver is told about the worker it is to run.
+
+    `resume` is the `token` of an earlier session of the worker's, whose memory it shall have.
+    """
 
     id: str
     cwd: Path
@@ -23,10 +26,16 @@ class WorkerSpec(Value, frozen=True, kw_only=True):
     method: Method
     rules: tuple[PermissionRule, ...]
     dedicated: bool = False
+    resume: str | None = None
 
 
 class Session(Protocol):
     """One worker's conversation with the program that does the work."""
+
+    @property
+    def token(self) -> str:
+        """What a later session is opened with to go on where this one was; empty if none can."""
+        ...
 
     async def prompt(self, prompt: Prompt, emit: Emit) -> StopReason:
         """Take one turn. Raises a `WorkerError` if it fails."""

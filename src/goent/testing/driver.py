@@ -70,6 +70,7 @@ class ScriptedSession:
         self._spec = spec
         self._turns = turns
         self._cancelled = anyio.Event()
+        self.token = spec.resume or f"session-of-{spec.id}"
         self._answers: dict[str, Answer] = {}
         self._answered = anyio.Event()
 

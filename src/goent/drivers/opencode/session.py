@@ -71,6 +71,10 @@ class OpenCodeSession:
     def directory(self) -> str:
         return str(self._spec.cwd)
 
+    @property
+    def token(self) -> str:
+        return self.id
+
     @classmethod
     async def start(
         cls,
