@@ -92,6 +92,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
             group.start_soon(feed.run)
             orchestrator = Orchestrator(
                 settings=lambda: settings,
+                check=lambda: None,
                 environ=dict[str, str],
                 slots=limits.workers,
                 feed=feed,

@@ -42,6 +42,10 @@ class Project:
         """As the files say now; the last good ones while a file has a mistake."""
         return self._configuration.current(self._own)
 
+    def check(self) -> None:
+        """Raise what is wrong with the files now: no new work on settings that nobody wrote."""
+        self._configuration.check(self._own)
+
     def key_names(self) -> tuple[str, ...]:
         try:
             return self.settings().key_names
@@ -114,6 +118,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
     ):
         orchestrator = Orchestrator(
             settings=around.settings,
+            check=around.check,
             environ=around.environ,
             slots=around.limits().workers,
             feed=feed,

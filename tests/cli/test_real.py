@@ -137,7 +137,7 @@ async def test_without_opencode_the_remedy_is_named(world: World) -> None:
         await world.go_ent("daemon", "stop", "--force")
     finally:
         world.env["GOENT_OPENCODE"] = before
-    assert ended.exit == 1
+    assert ended.exit == 3
     assert "npm install -g opencode-ai" in ended.out
 
 

@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,16 +15,18 @@ from goent.domain.events import (
     Envelope,
     PermissionAnswered,
     PermissionAsked,
+    PlanUpdated,
     TextDelta,
     Thought,
     ToolCall,
     TurnEnded,
     TurnStarted,
     UsageReported,
+    Verified,
     WorkerClosed,
     WorkerSpawned,
 )
-from goent.domain.types import Command, FileChange, PlanEntry, Usage
+from goent.domain.types import Check, Command, FileChange, PlanEntry, Usage
 
 SPAWNED = WorkerSpawned(
     task="t",
@@ -183,3 +186,42 @@ def test_no_list_no_figure() -> None:
     gone = PlanEntry(text="b", status="cancelled")
     assert progress(()).percent is None
     assert progress((done, gone)).percent == 100
+
+
+def test_a_refused_command_was_not_run() -> None:
+    rejected = ToolCall(
+        id="1", tool="bash", status="failed", command=Command(command="rm -rf important")
+    )
+    journal = envelopes(rejected)
+    assert result(folded(journal), journal).commands == ()
+
+
+def test_a_result_fits_into_a_models_context() -> None:
+    long = "x" * 5000
+    happened: list[AnyEvent] = [TurnStarted(turn=1, prompt=long)]
+    for n in range(60):
+        change = FileChange(path=f"src/some/where/module_{n}.py", added=n, removed=n)
+        happened += [
+            TextDelta(text=long, message="m"),
+            ToolCall(id=f"e{n}", tool="edit", status="completed", changes=(change,)),
+            ToolCall(
+                id=f"b{n}", tool="bash", status="completed", command=Command(command=long, exit=n)
+            ),
+        ]
+    checks = tuple(Check(command=long, exit=n, tail=long) for n in range(9))
+    happened.append(Verified(checks=checks))
+    journal = envelopes(*happened)
+    told = msgspec.json.encode(result(folded(journal), journal))
+    assert len(told) < 6000, "about 1,500 tokens"
+
+
+def test_a_new_turn_has_no_progress_of_the_old_one() -> None:
+    plan = PlanUpdated(entries=(PlanEntry(text="old", status="in_progress"),))
+    journal = envelopes(
+        TurnStarted(turn=1, prompt="p"),
+        plan,
+        TurnEnded(turn=1, state="completed"),
+        TurnStarted(turn=2, prompt="q"),
+    )
+    now = status(folded(journal))
+    assert (now.progress.percent, now.step) == (None, "thinking")

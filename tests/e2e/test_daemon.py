@@ -145,6 +145,9 @@ async def test_a_mistake_in_a_file_is_named_and_mending_it_is_enough(world: Worl
         providers.unlink()
         spawned = told(await lead.call_tool("worker_spawn", {"task": "hello", "wait_s": 60}))
         assert spawned["result"]["state"] == "completed"
+        providers.write_text("providers: [")
+        refused = await lead.call_tool("worker_spawn", {"task": "hello"})
+        assert refused.is_error and "providers.yaml:" in refusal(refused), "also while it runs"
 
 
 async def test_without_opencode_the_remedy_is_named(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A lead agent on the MCP SDK's own client, `go-ent mcp`, the daemon, and the real OpenCode."""
 
+import shutil
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from world import World, a_world, refusal, told
 
 from goent.domain.events import PermissionAnswered, TurnEnded, UsageReported, WorkerClosed
 from goent.domain.types import Usage
-from goent.testing import Script, anthropic, call, case, openai, say
+from goent.testing import Script, anthropic, call, case, fail, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
@@ -32,6 +33,15 @@ CASES = (
     case("together", say("I was there.").having(gate="together")),
     case("which model", say("{model}", usage=Usage(input=1000, output=100, cache_read=200))),
     case("and now", say("Still here.")),
+    case(
+        "edit then wait",
+        call("write", filePath="{cwd}/kept.txt", content="kept\n"),
+        say("x").having(gate="edited"),
+    ),
+    case("a page", fail("garbage")),
+    case("a wrong label", fail("mislabeled")),
+    case("no finish", fail("eof", after=2).having(say="one two three four five six")),
+    case("edit above", call("write", filePath="{cwd}/../above.txt", content="x\n"), say("Done.")),
 )
 SCRIPT = Script(
     providers={
@@ -192,6 +202,65 @@ async def test_cancel_is_graceful_and_keeps_what_was_done(world: World) -> None:
             )
         )
         assert again["state"] == "completed", "its session lives"
+
+
+@pytest.mark.spec("P06", "P25")
+async def test_a_cancelled_worker_keeps_its_edits_its_words_and_its_bill(world: World) -> None:
+    async with world.client() as lead:
+        worker = await spawn(lead, "edit then wait", permissions="edit")
+        await world.models.at_gate("edited", timeout=30)
+        await until(lead, "worker_output", worker, lambda output: "kept.txt" in output["text"])
+        cancelled = told(await lead.call_tool("worker_cancel", {"worker_id": worker}))
+        kept = cancelled["result"]
+        assert (cancelled["state"], kept["state"]) == ("cancelled", "cancelled")
+        assert kept["files"] == [{"path": "kept.txt", "added": 1, "removed": 0}]
+        assert (world.project / "kept.txt").read_text() == "kept\n"
+        assert kept["usage"]["input"] == 100, "the call before the cancel is on the bill"
+
+
+@pytest.mark.spec("P24")
+async def test_since_last_is_new_to_each_connection(world: World) -> None:
+    async with world.client() as lead, world.client() as other:
+        worker = await spawn(lead, "which model")
+        await result(lead, worker)
+
+        async def new(client: Client) -> str:
+            asked = {"worker_id": worker, "since_last": True, "filter": "text"}
+            return told(await client.call_tool("worker_output", asked))["text"]
+
+        assert (await new(lead), await new(lead), await new(other)) == ("glm-4", "", "glm-4")
+        await lead.call_tool(
+            "worker_prompt", {"worker_id": worker, "prompt": "and now", "wait_s": 30}
+        )
+        assert (await new(lead), await new(other)) == ("\nStill here.", "\nStill here.")
+
+
+@pytest.mark.parametrize("prompt", ["a page", "a wrong label", "no finish"])
+async def test_an_answer_that_is_no_stream_fails_the_turn_after_one_call(
+    world: World, prompt: str
+) -> None:
+    async with world.client() as lead:
+        before = len(world.models.calls)
+        failed = await result(lead, await spawn(lead, prompt))
+        assert failed["state"] == "failed" and failed["failure"]["message"]
+        assert len(world.models.calls) == before + 1, "OpenCode must not call again without limit"
+
+
+async def test_a_subfolder_of_a_checkout_is_all_that_a_worker_may_edit_unasked(
+    world: World,
+) -> None:
+    await anyio.run_process(["git", "init", "-q"], cwd=world.project)
+    below = world.project / "below"
+    below.mkdir()
+    async with world.client() as lead:
+        worker = await spawn(lead, "edit above", permissions="edit", cwd=str(below))
+        waited = told(await lead.call_tool("worker_wait", {"worker_ids": [worker]}))
+        assert waited["workers"][0]["state"] == "waiting", "outside its directory it has to ask"
+        await lead.call_tool("worker_cancel", {"worker_id": worker, "close": True})
+        inside = await spawn(lead, "write hello", permissions="edit", cwd=str(below))
+        assert (await result(lead, inside))["state"] == "completed", "inside it has not"
+    assert not (world.project / "above.txt").exists()
+    shutil.rmtree(world.project / ".git")
 
 
 @pytest.mark.spec("P29")

@@ -35,6 +35,12 @@ class Configuration:
             raise self.trouble
         return self._good
 
+    def check(self, environ: Mapping[str, str]) -> None:
+        """Raise the mistake that a file has now, even if older settings still hold."""
+        self.current(environ)
+        if self.trouble:
+            raise self.trouble
+
     def _load(self, environ: Mapping[str, str]) -> None:
         try:
             self._good, self.trouble = load_settings(self._project, environ), None

@@ -7,7 +7,7 @@ there, so a slow one costs nobody anything and loses nothing.
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import anyio
 
@@ -18,7 +18,7 @@ from goent.domain.ports import Journal
 
 CAPACITY = 10_000  # events that may wait for the disk before the workers do
 LINGER = 0.02  # seconds in which a stream of words gathers into one event
-LONGEST = 2000  # characters that words are gathered to
+LONGEST = 1000  # characters that words are gathered to, or cut into
 RETRY = 1.0  # seconds between attempts when the disk refuses
 
 log = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class Feed:
 def merged(batch: list[tuple[str, float, AnyEvent]]) -> list[tuple[str, float, AnyEvent]]:
     """Neighbouring words of one message become one event."""
     out: list[tuple[str, float, AnyEvent]] = []
-    for worker, at, event in batch:
+    for worker, at, event in _cut(batch):
         if out and isinstance(event, TextDelta | Thought):
             last_worker, last_at, last = out[-1]
             if (
@@ -133,10 +133,23 @@ def merged(batch: list[tuple[str, float, AnyEvent]]) -> list[tuple[str, float, A
                 and type(last) is type(event)
                 and isinstance(last, TextDelta | Thought)
                 and last.message == event.message
-                and len(last.text) < LONGEST
+                and len(last.text) + len(event.text) <= LONGEST
             ):
                 joined = type(event)(text=last.text + event.text, message=event.message)
                 out[-1] = (worker, last_at, joined)
                 continue
         out.append((worker, at, event))
     return out
+
+
+def _cut(
+    batch: list[tuple[str, float, AnyEvent]],
+) -> Iterator[tuple[str, float, AnyEvent]]:
+    """Long speech in pieces, so that a reader's page is never longer than it asked for."""
+    for worker, at, event in batch:
+        if isinstance(event, TextDelta | Thought) and len(event.text) > LONGEST:
+            for start in range(0, len(event.text), LONGEST):
+                piece = event.text[start : start + LONGEST]
+                yield worker, at, type(event)(text=piece, message=event.message)
+        else:
+            yield worker, at, event

@@ -58,20 +58,43 @@ def _check_key(provider: Provider, settings: Settings, environ: Mapping[str, str
 
 
 def _directory(asked: str | None, base: Path) -> Path:
-    cwd = (base / Path(asked or "").expanduser()).resolve()
-    if not cwd.exists():
+    try:
+        cwd = (base / Path(asked or "").expanduser()).resolve()
+        there = cwd.exists()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise RequestError(f"cwd {shortened(asked)!r} cannot be used: {error}") from None
+    if not there:
         raise RequestError(f"cwd {str(cwd)!r} does not exist: make it first, or leave cwd out")
     if not cwd.is_dir():
-        raise RequestError(f"cwd {str(cwd)!r} is not a directory")
+        raise RequestError(f"cwd {str(cwd)!r} is not a directory: name the folder it is in")
     return cwd
 
 
-def existing_files(asked: tuple[str, ...], cwd: Path) -> tuple[str, ...]:
+def existing_files(asked: Sequence[str], cwd: Path) -> tuple[str, ...]:
+    """The files as absolute paths; one that is not there is an error."""
     paths = [cwd / name for name in asked]
-    missing = [str(path) for path in paths if not path.exists()]
+    missing = [shortened(str(path)) for path in paths if not _exists(path)]
     if missing:
         raise RequestError(f"files that do not exist: {', '.join(map(repr, missing))}")
     return tuple(map(str, paths))
+
+
+def below_checkout(cwd: Path) -> str:
+    """Where the directory lies below the top of its git checkout; empty at the top, or outside."""
+    top = next((folder for folder in (cwd, *cwd.parents) if (folder / ".git").exists()), cwd)
+    inside = cwd.relative_to(top).as_posix()
+    return "" if inside == "." else inside
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def shortened(text: str | None) -> str:
+    return (text or "")[:200]
 
 
 def _isolation(request: SpawnRequest, settings: Settings) -> Isolation:

@@ -14,7 +14,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from goent.core.feed import Feed
-from goent.core.intake import accept, existing_files
+from goent.core.intake import accept, below_checkout, existing_files
 from goent.core.life import Life
 from goent.core.turn import Shared, Terms
 from goent.domain.errors import RequestError, WorkerIsClosed
@@ -56,6 +56,7 @@ class Orchestrator:
         self,
         *,
         settings: Callable[[], Settings],
+        check: Callable[[], None],
         environ: Callable[[], Mapping[str, str]],
         slots: int,
         feed: Feed,
@@ -65,6 +66,7 @@ class Orchestrator:
         verifier: Verifier,
     ) -> None:
         self._settings = settings
+        self._check = check
         self._environ = environ
         self._feed = feed
         self._drivers = drivers
@@ -116,6 +118,7 @@ class Orchestrator:
 
     async def spawn(self, request: SpawnRequest, base: Path) -> tuple[str, WorkerSpawned]:
         """Accept the task; the worker starts on its own."""
+        self._check()
         settings = self._settings()
         route, spawned = accept(
             request,
@@ -129,7 +132,9 @@ class Orchestrator:
             cwd=Path(spawned.cwd),
             provider=route.provider,
             method=route.method,
-            rules=rules_for(spawned.permissions, settings.permissions.rules),
+            rules=rules_for(
+                spawned.permissions, settings.permissions.rules, below_checkout(Path(spawned.cwd))
+            ),
             dedicated=spawned.isolation == "dedicated",
         )
         await self._feed.append(spec.id, spawned)

@@ -15,10 +15,14 @@ from goent.domain.events import (
 from goent.domain.replies import Failover, ModelUse, Result
 from goent.domain.types import Check, Command, Evidence, FileChange, Usage
 
-TEXT_LIMIT = 2000
-TAIL_LIMIT = 400
-FILES_LIMIT = 30
-COMMANDS_LIMIT = 15
+# Together these keep a result below 1,500 tokens, whatever the worker did.
+TEXT_LIMIT = 1500
+TAIL_LIMIT = 200
+LINE_LIMIT = 120
+FILES_LIMIT = 12
+COMMANDS_LIMIT = 8
+CHECKS_LIMIT = 4
+MODELS_LIMIT = 4
 
 
 def result(view: WorkerView, events: Sequence[Envelope]) -> Result:
@@ -34,14 +38,16 @@ def result(view: WorkerView, events: Sequence[Envelope]) -> Result:
         text=_cut(text, TEXT_LIMIT),
         files=files[:FILES_LIMIT],
         commands=tuple(
-            Command(command=_cut(c.command, 200), exit=c.exit) for c in commands[-COMMANDS_LIMIT:]
+            Command(command=_cut(c.command, LINE_LIMIT), exit=c.exit)
+            for c in commands[-COMMANDS_LIMIT:]
         ),
         verify=tuple(
-            Check(command=c.command, exit=c.exit, tail=c.tail[-TAIL_LIMIT:]) for c in view.checks
+            Check(command=_cut(c.command, LINE_LIMIT), exit=c.exit, tail=c.tail[-TAIL_LIMIT:])
+            for c in telling_checks(view.checks)
         ),
         usage=view.usage,
         cost_usd=usd(view.cost_usd),
-        models_used=models_used(e for e in happened if isinstance(e, UsageReported)),
+        models_used=models_used(e for e in happened if isinstance(e, UsageReported))[:MODELS_LIMIT],
         failovers=tuple(
             Failover(from_provider=e.from_provider, to_provider=e.to_provider, reason=e.reason)
             for e in happened
@@ -93,8 +99,19 @@ def _plus(one: int | None, other: int | None) -> int | None:
 
 
 def commands_run(calls: Iterable[ToolCall]) -> tuple[Command, ...]:
-    latest = {call.id: call.command for call in calls if call.command}
-    return tuple(latest.values())
+    """What was begun at least. A command that was refused failed without an exit code."""
+    latest = {call.id: call for call in calls if call.command}
+    ran = (c for c in latest.values() if c.status != "failed" or _exit_of(c) is not None)
+    return tuple(c.command for c in ran if c.command)
+
+
+def _exit_of(call: ToolCall) -> int | None:
+    return call.command.exit if call.command else None
+
+
+def telling_checks(checks: Sequence[Check]) -> Sequence[Check]:
+    """The failed ones first: they are what the caller has to know."""
+    return sorted(checks, key=lambda check: check.exit == 0)[:CHECKS_LIMIT]
 
 
 def models_used(reports: Iterable[UsageReported]) -> tuple[ModelUse, ...]:
@@ -118,12 +135,14 @@ def _notes(view: WorkerView, text: str, files: int, commands: int) -> tuple[str,
         )
     if files > FILES_LIMIT:
         notes.append(f"{files - FILES_LIMIT} more files were changed")
+    if len(view.checks) > CHECKS_LIMIT:
+        notes.append(f"{len(view.checks)} checks ran, {CHECKS_LIMIT} are listed, failed ones first")
     if commands > COMMANDS_LIMIT:
         notes.append(f"{commands - COMMANDS_LIMIT} earlier commands are not listed")
     if view.unknown_calls:
         notes.append(
-            f"{view.unknown_calls} of {view.calls} model calls have no known price: "
-            f"the known part is ${view.known_usd:.4f}"
+            f"the cost of {view.unknown_calls} of {view.calls} model calls is not known (no price, "
+            f"or cut off before its usage was told): the known part is ${view.known_usd:.4f}"
         )
     return tuple(notes)
 

@@ -19,6 +19,8 @@ from goent.domain.events import (
 )
 from goent.domain.requests import OutputFilter
 
+LINE = 400  # characters of one event that is not speech
+
 WANTED: dict[OutputFilter, tuple[type, ...]] = {
     "text": (TextDelta,),
     "thoughts": (Thought,),
@@ -73,7 +75,7 @@ def render(event: AnyEvent) -> str:
         case TurnStarted():
             return f"── turn {event.turn}"
         case TurnEnded():
-            failure = f": {event.failure.message}" if event.failure else ""
+            failure = f": {event.failure.message[:LINE]}" if event.failure else ""
             return f"── {event.state}{failure}"
         case Verified():
             return "\n".join(
@@ -87,7 +89,7 @@ def render(event: AnyEvent) -> str:
 def _aside(event: AnyEvent) -> str:
     match event:
         case PermissionAsked():
-            return f"? {event.tool}: {event.detail} [{event.id}]"
+            return f"? {event.tool}: {event.detail[:LINE]} [{event.id}]"
         case PermissionAnswered():
             return f"  {event.option} by {event.by} [{event.id}]"
         case Noticed():
@@ -108,9 +110,9 @@ def _tool(call: ToolCall) -> str:
     """Only the end of a call is told: its beginnings are status, not output."""
     if call.status not in ("completed", "failed"):
         return ""
-    head = f"● {call.tool}: {call.title or call.detail}".rstrip(": ")
+    head = f"● {call.tool}: {(call.title or call.detail)[:LINE]}".rstrip(": ")
     if call.command and call.command.exit:
         head += f" (exit {call.command.exit})"
     if call.status == "failed":
-        head += f" failed: {call.output}" if call.output else " failed"
+        head += f" failed: {call.output[:LINE]}" if call.output else " failed"
     return head

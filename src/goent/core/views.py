@@ -101,6 +101,7 @@ def _after(view: WorkerView, event: AnyEvent, seq: int) -> WorkerView:
                 turn=event.turn,
                 turn_seq=seq,
                 step="thinking",
+                plan=(),
                 checks=(),
                 failure=None,
             )
@@ -173,7 +174,7 @@ def status(view: WorkerView) -> Status:
         model=view.spawned.model,
         method=view.spawned.method,
         cwd=view.spawned.cwd,
-        task=shorten(view.spawned.task, 120),
+        task=shorten(view.spawned.task, 80),
         permission=None
         if question is None
         else Question(
@@ -182,7 +183,7 @@ def status(view: WorkerView) -> Status:
         questions=len(view.questions),
         usage=view.usage,
         cost_usd=usd(view.cost_usd),
-        cost_source=view.cost_source,
+        cost_source=view.cost_source if view.cost_usd is not None else None,
         started_at=timestamp(view.started_at),
         updated_at=timestamp(view.updated_at),
         failure=view.failure,

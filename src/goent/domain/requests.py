@@ -13,6 +13,7 @@ MAX_WAIT_S = 240.0
 OutputFilter = Literal["all", "text", "tools", "thoughts"]
 
 WorkerId = Annotated[str, Meta(description="The worker's id, as worker_spawn gave it.")]
+Cursor = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Positive = Annotated[float, Meta(gt=0)]
 Seconds = Annotated[float, Meta(ge=0, le=MAX_WAIT_S)]
 
@@ -91,11 +92,9 @@ class OutputRequest(WorkerRequest, frozen=True, kw_only=True):
         bool, Meta(description="Only what this connection has not been given yet.")
     ] = False
     cursor: Annotated[
-        int | None, Meta(description="Only what came after this cursor of an earlier reply.")
+        Cursor | None, Meta(description="Only what came after this cursor of an earlier reply.")
     ] = None
-    limit: Annotated[int, Meta(description="At most this many characters.", gt=0, le=100_000)] = (
-        4000
-    )
+    limit: Annotated[int, Meta(description="About so many characters.", gt=0, le=100_000)] = 4000
     filter: Annotated[OutputFilter, Meta(description="Which part of it.")] = "all"
 
 

@@ -28,6 +28,7 @@ class Asked(Value, frozen=True, kw_only=True):
     backend: str
     model: str
     dialect: Dialect
+    stream: bool = False
     metered: bool = True
 
 

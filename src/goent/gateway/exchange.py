@@ -15,6 +15,7 @@ from goent.upstream.forward import Answer, ModelCall, Upstream
 
 WAITS = {b"retry-after": 1.0, b"retry-after-ms": 0.001}
 LONGEST_WAIT_S = 20.0
+LONGEST_ERROR_S = 10.0
 MOST_ERROR = 1024 * 1024  # bytes of an error
 FIRST_NOT_OK = 300
 CUT_OFF = "cut off before the answer's end: the worker hung up, or go-ent ended"
@@ -70,15 +71,29 @@ class Exchange:
             await self._pass_error(answer, order)
         elif answer.is_stream:
             await self._pass_stream(answer)
+        elif self._call.asked.stream and self._call.asked.metered:
+            await self._refuse_other_than_stream(answer, order)
         else:
             await self._pass_plain(answer)
 
-    async def _start(self, answer: Answer) -> None:
+    async def _refuse_other_than_stream(self, answer: Answer, order: ModelCall) -> None:
+        """A page, a status, nothing at all: OpenCode would call again and again, without limit."""
+        body = await _first_bytes(answer, order)
+        kind = dict(answer.headers).get(b"content-type", b"no type").decode(errors="replace")
+        # A page is not quoted: OpenCode reads "502" or "overloaded" as a reason to try again.
+        said = error_text(body) if "json" in kind else f"{len(body)} bytes"
+        await self._fail(
+            ProviderRefused(
+                f"backend {order.backend!r} was asked for a stream and answered {kind} ({said})"
+            )
+        )
+
+    async def _start(self, answer: Answer, headers: Headers) -> None:
         self._started = True
-        await http.start(self._send, answer.status, answer.headers)
+        await http.start(self._send, answer.status, headers)
 
     async def _pass_stream(self, answer: Answer) -> None:
-        await self._start(answer)
+        await self._start(answer, _without_length(answer.headers))
         async for piece in answer.pieces:
             self._call.feed(piece)
             if self._call.ended:
@@ -91,7 +106,7 @@ class Exchange:
         await http.finish(self._send, remark)
 
     async def _pass_plain(self, answer: Answer) -> None:
-        await self._start(answer)
+        await self._start(answer, answer.headers)
         held = b""
         async for piece in answer.pieces:
             self._call.feed(piece)
@@ -102,14 +117,24 @@ class Exchange:
         await http.finish(self._send, held)
 
     async def _pass_error(self, answer: Answer, order: ModelCall) -> None:
-        body = bytearray()
-        async for piece in answer.pieces:
-            body += piece[: MOST_ERROR - len(body)]
-        # Providers have been seen to quote the key that they refuse.
-        shown = bytes(body).replace(order.key.reveal().strip().encode(), b"[redacted]")
+        shown = await _first_bytes(answer, order)
         await self._call.report(error_text(shown))
         self._started = True
         await http.reply(self._send, answer.status, _bounded(answer.headers), shown)
+
+
+async def _first_bytes(answer: Answer, order: ModelCall) -> bytes:
+    body = bytearray()
+    with anyio.move_on_after(LONGEST_ERROR_S):  # who answers wrongly may also not end
+        async for piece in answer.pieces:
+            body += piece[: MOST_ERROR - len(body)]
+    # Providers have been seen to quote the key that they refuse.
+    return bytes(body).replace(order.key.reveal().strip().encode(), b"[redacted]")
+
+
+def _without_length(headers: Headers) -> Headers:
+    """A stream may get a last remark of ours, which its length would not cover."""
+    return tuple((name, value) for name, value in headers if name != b"content-length")
 
 
 def _bounded(headers: Headers) -> Headers:
@@ -117,11 +142,8 @@ def _bounded(headers: Headers) -> Headers:
 
     OpenCode sleeps as long as it is told to, be it an hour; left alone, it gives up in time.
     """
-    return tuple(
-        (name, value)
-        for name, value in headers
-        if name != b"content-length" and not _is_long_wait(name, value)
-    )
+    bare = _without_length(headers)
+    return tuple((name, value) for name, value in bare if not _is_long_wait(name, value))
 
 
 def _is_long_wait(name: bytes, value: bytes) -> bool:

@@ -113,6 +113,7 @@ def _asked(request: Request, owner: Owner, wanted: _Wanted) -> Asked:
         backend=request.backend,
         model=wanted.model,
         dialect=request.dialect,
+        stream=wanted.stream,
         metered=(request.method, request.rest) in MODEL_PATHS,
     )
 

@@ -33,7 +33,22 @@ def preset_for(asked: Preset | None, settings: PermissionSettings, isolation: Is
     return "edit" if isolation in ("worktree", "copy") else "ask"
 
 
-def rules_for(preset: Preset, extra: Sequence[PermissionRule]) -> tuple[PermissionRule, ...]:
-    """The preset's rules, then the configured ones, which win; but what is closed stays closed."""
+def rules_for(
+    preset: Preset, extra: Sequence[PermissionRule], inside: str = ""
+) -> tuple[PermissionRule, ...]:
+    """The preset's rules, then the configured ones, which win; but what is closed stays closed.
+
+    `inside` is where the worker's directory lies below the top of its git checkout: to OpenCode
+    the whole checkout is inside, to us only that directory is.
+    """
     rules = PRESETS[preset]
+    if inside:
+        rules = tuple(narrow for rule in rules for narrow in _narrowed(rule, inside))
     return (*rules, *extra, *(rule for rule in rules if rule.action == "deny"))
+
+
+def _narrowed(rule: PermissionRule, inside: str) -> tuple[PermissionRule, ...]:
+    if (rule.tool, rule.action) != ("edit", "allow"):
+        return (rule,)
+    elsewhere = PermissionRule(tool="edit", action="ask")
+    return elsewhere, PermissionRule(tool="edit", pattern=f"{inside}/*", action="allow")

@@ -130,4 +130,4 @@ def _translated(call: ModelCall, error: Exception) -> WorkerError:
         return ProviderTimeout(f"{place} fell silent ({type(error).__name__})")
     if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
         return ProviderRefused(f"{place} has no usable address: correct its base_url")
-    return ProviderDown(f"{place} failed: {error or type(error).__name__}")
+    return ProviderDown(f"{place} failed: {str(error) or type(error).__name__}")

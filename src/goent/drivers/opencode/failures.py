@@ -42,6 +42,7 @@ _BY_WORDS: tuple[tuple[re.Pattern[str], type[WorkerError]], ...] = (
     (re.compile(r"model not found", re.IGNORECASE), UnknownModel),
     (re.compile(r"timed? ?out", re.IGNORECASE), ProviderTimeout),
     (re.compile(r"connect|socket|network|fetch failed", re.IGNORECASE), ProviderDown),
+    (re.compile(r"without a finish reason"), ProviderDown),
 )
 _SERVER_ERROR = 500
 _CLIENT_ERROR = 400
@@ -51,16 +52,28 @@ class _Details(Reading, frozen=True, kw_only=True, rename={"name": "errorName"})
     name: str = ""
 
 
+class _Wrapped(Reading, frozen=True, kw_only=True):
+    message: str
+
+
 def classify(error: RpcError, fault: SessionFault | None) -> WorkerError:
     """The refusal of a session or a prompt, as the kind of failure it is."""
     if error.code == AUTH_REQUIRED:
         return ProviderRefused(
             f"OpenCode wants a login: run `opencode auth login` ({error.message})"
         )
-    message = error.message.removeprefix(PREFIX)
+    message = _plain(error.message.removeprefix(PREFIX))
     status = fault.data.status if fault and fault.data.message in message else None
     kind = _BY_NAME.get(_name(error.data)) or _by_status(status) or _by_words(message)
     return kind(message if status is None else f"{message} (HTTP {status})")
+
+
+def _plain(message: str) -> str:
+    """An error inside a stream arrives as the JSON that it was."""
+    try:
+        return msgspec.json.decode(message, type=_Wrapped).message
+    except msgspec.DecodeError:
+        return message
 
 
 def _name(data: Raw | None) -> str:

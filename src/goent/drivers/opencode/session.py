@@ -30,6 +30,7 @@ from goent.domain.errors import (
 from goent.domain.events import Noticed
 from goent.domain.ports import Emit, StopReason, WorkerSpec
 from goent.domain.types import Answer, Prompt
+from goent.drivers.opencode.content import WARM
 from goent.drivers.opencode.events import RetryStatus, SessionFault
 from goent.drivers.opencode.failures import classify
 from goent.drivers.opencode.inner import Question
@@ -43,6 +44,7 @@ from goent.rpc import RpcError
 LATE = 0.3  # seconds for an update or an error that comes after the reply
 ABORT_AFTER = (1.0, 1.0, 2.0)  # seconds to wait for the turn's end, each time before an abort
 CLOSE_TIMEOUT = 5.0
+MOST_NAMES = 20
 # OpenCode trims a prompt, and one that begins with a slash never reaches the model.
 _SLASH = re.compile(r"[\s\ufeff]*/")
 
@@ -179,8 +181,10 @@ class OpenCodeSession:
             await self._process.connection.set_model(new.session_id, model)
         except UnknownModel as error:
             option = find_option(new.config_options, "model")
-            known = ", ".join(choice.value for choice in option.choices) if option else "none"
-            raise UnknownModel(f"{error}; it has: {known}") from error
+            known = [c.value for c in option.choices if c.value != WARM] if option else []
+            more = f" and {len(known) - MOST_NAMES} more" if len(known) > MOST_NAMES else ""
+            names = ", ".join(known[:MOST_NAMES]) or "none"
+            raise UnknownModel(f"{error}; it has: {names}{more}") from error
 
     def _blocks(self, prompt: Prompt) -> Sequence[ContentBlock]:
         text = f"Task:\n{prompt.text}" if _SLASH.match(prompt.text) else prompt.text

@@ -54,8 +54,11 @@ def open_keyboard() -> Generator[Keyboard | None]:
         keyboard.rest()
 
 
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 class Interrupts:
-    """Ctrl-C, counted: the first asks to stop, the second stops us at once."""
+    """Ctrl-C and its like, counted: the first asks to stop, the second stops us at once."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -69,8 +72,9 @@ class Interrupts:
 @contextmanager
 def counted_interrupts() -> Generator[Interrupts]:
     interrupts = Interrupts()
-    before = signal.signal(signal.SIGINT, interrupts.note)
+    before = {number: signal.signal(number, interrupts.note) for number in STOPS}
     try:
         yield interrupts
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

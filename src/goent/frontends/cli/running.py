@@ -185,6 +185,8 @@ def _see_through(through: Daemon, worker: str, turn: int, title: str, *, json: b
         show_result(result, cwd=status_of(worker, through).cwd, text=False)
     if interrupts.count:
         return INTERRUPTED
+    if result.failure and result.failure.kind in ("environment", "internal"):
+        return 3
     return 0 if result.state == "completed" and result.evidence != "refuted" else 1
 
 

@@ -196,7 +196,10 @@ def show_costs(costs: Costs) -> None:
     rows.append(("total", str(calls), count(total), _amount(costs.total_usd, costs.known_usd)))
     show_table((costs.by.upper(), "CALLS", "TOKENS", "COST"), rows)
     if costs.unknown_calls:
-        print(f"{costs.unknown_calls} calls have no known price: set it in .goent/providers.yaml")
+        print(
+            f"the cost of {costs.unknown_calls} calls is not known: they were cut off, or their "
+            "model has no price (set one in .goent/providers.yaml)"
+        )
 
 
 def _amount(usd: float | None, known: float) -> str:
