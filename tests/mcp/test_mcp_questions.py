@@ -23,7 +23,7 @@ def asks(*names: str) -> ScriptedDriver:
 
 
 async def spawn(lead: Client, **more: Any) -> dict[str, Any]:
-    return told(await lead.call_tool("worker_spawn", {"task": "do it", **more}))
+    return told(await lead.call_tool("worker_spawn", {"task": "do it"} | more))
 
 
 @ERAS
@@ -93,7 +93,7 @@ async def test_several_questions_are_asked_one_after_the_other(
 
 
 @ERAS
-@pytest.mark.parametrize("word", ["decline", "cancel"])
+@pytest.mark.parametrize("word", ["decline", "cancel", "no such choice"])
 async def test_a_form_that_is_not_filled_in_leaves_the_question_open(
     open_project: OpenProject, mode: str, word: str
 ) -> None:
@@ -158,6 +158,50 @@ async def test_a_call_that_does_not_wait_asks_nobody(open_project: OpenProject, 
         waited = told(await lead.call_tool("worker_wait", polled))
         assert waited["workers"][0]["permission"]["id"] == "p1"
         assert person.forms == []
+
+
+@ERAS
+async def test_a_wait_for_any_asks_only_as_long_as_none_has_ended(
+    open_project: OpenProject, mode: str
+) -> None:
+    pause = Pause()
+
+    def turns(prompt: Prompt) -> Sequence[Move]:
+        return [question("p1"), say("Asked.")] if prompt.text == "ask" else [pause, say("Slow.")]
+
+    person = Person("allow_once")
+    async with (
+        open_project(ScriptedDriver(turns)) as project,
+        a_lead(project, mode, person) as lead,
+    ):
+        workers = [(await spawn(lead, task=task))["worker_id"] for task in ("ask", "slow", "ask")]
+        any_ = {"worker_ids": workers[:2], "any": True}
+        waited = told(await lead.call_tool("worker_wait", any_))
+        assert [status["state"] for status in waited["workers"]] == ["completed", "running"]
+        await lead.call_tool("worker_wait", {"worker_ids": workers[::2], "any": True})
+        assert len(person.forms) == 1
+        pause.go_on.set()
+
+
+async def test_a_long_edit_is_cut_and_the_form_says_so(open_project: OpenProject) -> None:
+    person = Person("allow_once")
+    driver = ScriptedDriver(lambda _: [question("p1", "edit", "x" * 5000), say("Done.")])
+    async with open_project(driver) as project, a_lead(project, "auto", person) as lead:
+        await spawn(lead, wait_s=20)
+        assert "3000 characters more" in person.forms[0].message
+
+
+async def test_a_call_asks_so_often_and_then_returns_with_the_question(
+    open_project: OpenProject,
+) -> None:
+    person = Person(*["allow_once"] * 20)
+    names = [f"p{number}" for number in range(1, 11)]
+    async with open_project(asks(*names)) as project, a_lead(project, "auto", person) as lead:
+        spawned = await spawn(lead, wait_s=20)
+        assert (spawned["state"], len(person.forms)) == ("waiting", 8)
+        again = {"worker_ids": [spawned["worker_id"]]}
+        waited = told(await lead.call_tool("worker_wait", again))
+        assert (waited["workers"][0]["state"], len(person.forms)) == ("completed", 10)
 
 
 async def test_a_state_that_is_not_ours_is_refused(open_project: OpenProject) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 from mcp import types
 from mcp.server.context import ServerRequestContext
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from goent.domain.replies import Question, Status
 from goent.domain.types import Answer, Value
@@ -19,6 +19,7 @@ Outcome = Answer | Literal["elsewhere"] | None  # None: the question was left op
 
 BY = "mcp elicitation"
 FIELD = "answer"
+MOST_DETAIL = 2000  # characters of a command or an edit that a form shows
 
 
 class Asking(Value, frozen=True, kw_only=True):
@@ -54,10 +55,13 @@ def asking(status: Status, question: Question) -> Asking:
 
 
 def form(status: Status, question: Question) -> types.ElicitRequestFormParams:
+    detail = question.detail
+    if len(detail) > MOST_DETAIL:
+        detail = f"{detail[:MOST_DETAIL]}… ({len(question.detail) - MOST_DETAIL} characters more)"
     return types.ElicitRequestFormParams(
         message=(
             f"Worker {status.worker_id} ({status.model}) asks for permission.\n"
-            f"{question.tool}: {question.detail}\nIts task: {status.task}"
+            f"{question.tool}: {detail}\nIts task: {status.task}"
         ),
         requested_schema={
             "type": "object",

@@ -172,7 +172,7 @@ class Calls:
             group.start_soon(watch)
             try:
                 outcome = choice(await response)
-            except MCPError as error:
+            except (MCPError, ValueError) as error:  # refused, or not an answer to a form
                 log.info("the client could not be asked: %s", error)
                 outcome = None
             group.cancel_scope.cancel()

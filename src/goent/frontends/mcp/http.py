@@ -18,7 +18,7 @@ import msgspec
 import uvicorn
 from anyio.abc import ByteStream
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp_types import INVALID_REQUEST
+from mcp.types import INVALID_REQUEST
 
 from goent.core.operations import Caller
 from goent.frontends.mcp.asking import Context

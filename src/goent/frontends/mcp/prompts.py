@@ -2,7 +2,7 @@
 
 from mcp import types
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS
+from mcp.types import INVALID_PARAMS
 
 from goent.frontends.mcp.asking import Context
 

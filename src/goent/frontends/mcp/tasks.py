@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 from mcp import types
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
+from mcp.types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from goent.core.views import timestamp
 from goent.frontends.mcp.asking import Context, is_modern

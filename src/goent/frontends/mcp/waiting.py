@@ -90,8 +90,10 @@ class Waiting:
         at_once = {**arguments, LIMITS[operation.name]: 0}
         reply = await operation.call(at_once, caller)
         assert isinstance(reply, Spawned | Prompted | Waited), "only these wait"
-        any_ = isinstance(reply, Waited) and arguments.get("any") in (True, 1, "true", "1")
-        return Wait(reply=reply, left=left, any=any_)
+        if not isinstance(reply, Waited):
+            return Wait(reply=reply, left=left)
+        asked = msgspec.convert(arguments, WaitRequest, strict=False)
+        return Wait(reply=reply, left=left, any=asked.any)
 
     async def taken_up(self, state: str, tool: str) -> tuple[Wait, Asking]:
         """What `stored` put into words."""
