@@ -194,3 +194,10 @@ async def test_what_does_not_go_together_is_refused(world: World) -> None:
         port = door.url.split(":")[2].split("/")[0]
         taken = await world.go_ent("mcp", "--http", "--port", port)
         assert taken.exit == 3 and "--port" in taken.err
+
+
+async def test_when_the_daemon_ends_so_does_the_command(world: World) -> None:
+    async with a_door(world) as door:
+        assert (await world.go_ent("daemon", "stop", "--force")).exit == 0
+        with anyio.fail_after(10):
+            assert await door.process.wait() == 3
