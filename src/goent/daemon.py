@@ -21,6 +21,7 @@ from goent.core.operations import Caller
 from goent.domain.errors import GoentError
 from goent.domain.replies import DaemonInfo
 from goent.frontends.control import ControlRoom, serve_control
+from goent.frontends.mcp.http import serve_http
 from goent.frontends.mcp.server import McpFrontend
 from goent.launch import PROTOCOL, START_S, take_lock
 from goent.project import project_key, runtime_dir
@@ -89,6 +90,9 @@ class Daemon:
         if hello.kind == "mcp":
             self._app.warm_up()
             await self._mcp.serve(stream, rest, Caller(name="mcp", cwd=cwd))
+        elif hello.kind == "http":
+            self._app.warm_up()
+            await serve_http(stream, rest, self._mcp, Caller(name="mcp", cwd=cwd))
         else:
             room = ControlRoom(
                 operations=self._app.operations,

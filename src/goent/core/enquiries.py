@@ -101,6 +101,11 @@ class Enquiries:
         while (view := self._feed.view(worker)).open and view.turn < turn:
             await self._feed.news(self._feed.seq)
 
+    async def settled(self, worker: str, permission: str) -> None:
+        """Return when the question is no longer open: answered, or gone with its turn."""
+        while any(asked.id == permission for asked in self._feed.view(worker).questions):
+            await self._feed.news(self._feed.seq)
+
     async def wait(self, request: WaitRequest, on_progress: OnProgress) -> Waited:
         """Until all (or any) have ended their turn, or one asks something: that needs the caller."""
         seq = self._feed.seq

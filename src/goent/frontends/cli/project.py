@@ -161,8 +161,27 @@ def mcp(
         bool,
         typer.Option("--embedded", help="Without a daemon: everything lives in this process."),
     ] = False,
+    http: Annotated[
+        bool, typer.Option("--http", help="On loopback HTTP instead, until Ctrl-C.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="For --http; 0 is any that is free.")
+    ] = 0,
+    json: Json = False,
 ) -> int:
-    """Serve MCP on stdin and stdout; this is what an MCP client starts."""
+    """Serve MCP on stdin and stdout; this is what an MCP client starts.
+
+    With --http the daemon serves it on 127.0.0.1 for as long as this command runs; it prints the
+    address and the token that every request needs.
+    """
+    if http and embedded:
+        raise Trouble("--http is served by the daemon: leave out --embedded", 2)
+    if not http and (port or json):
+        raise Trouble("--port and --json go with --http", 2)
+    if http:
+        from goent.frontends.cli.door import hold_door  # noqa: PLC0415 (only here)
+
+        return hold_door(Path.cwd(), port, json=json)
     if embedded:
         from goent.embedded import run_embedded  # noqa: PLC0415 (only here)
 

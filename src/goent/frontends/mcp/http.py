@@ -1,0 +1,212 @@
+"""MCP over streamable HTTP on loopback: a door that is open while somebody holds it.
+
+`go-ent mcp --http` connects to the daemon's socket, is told address and token, and keeps the
+connection; when it goes, the door closes. Every request needs the token, a Host that is the
+door's own (a name that a stranger's DNS points here is not), and no Origin but it.
+"""
+
+import hmac
+import secrets
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, MutableMapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio
+import msgspec
+import uvicorn
+from anyio.abc import ByteStream
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.types import INVALID_REQUEST
+
+from goent.core.operations import Caller
+from goent.frontends.mcp.asking import Context
+from goent.frontends.mcp.server import McpFrontend
+
+PATH = "/mcp"
+MOST_SESSIONS = 32
+SESSION_IDLE_S = 1800.0
+GRACE_S = 2
+ASK_S = 10.0
+ASK_LIMIT = 4096
+BACKLOG = 64
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class HttpAsked(msgspec.Struct, frozen=True, kw_only=True):
+    """The one line that the holder of the door sends; port 0 is any that is free."""
+
+    port: int = 0
+
+
+class HttpOpened(msgspec.Struct, frozen=True, kw_only=True):
+    """The one line that it is sent; after it, silence until either side closes."""
+
+    url: str = ""
+    token: str = ""
+    error: str = ""
+
+
+async def serve_http(
+    stream: ByteStream, already_read: bytes, frontend: McpFrontend, caller: Caller
+) -> None:
+    """Open the door, say where it is, and close it when the stream ends."""
+    try:
+        with anyio.fail_after(ASK_S):
+            asked = await _asked(stream, already_read)
+        listener = _listener(asked.port)
+    except (OSError, OverflowError, msgspec.DecodeError) as error:
+        refusal = HttpOpened(error=f"cannot listen on 127.0.0.1: {error}")
+        await stream.send(msgspec.json.encode(refusal) + b"\n")
+        return
+    with listener:
+        async with _open_door(listener, frontend, caller) as opened:
+            await stream.send(msgspec.json.encode(opened) + b"\n")
+            with suppress(anyio.EndOfStream):
+                while True:
+                    await stream.receive()
+
+
+async def _asked(stream: ByteStream, received: bytes) -> HttpAsked:
+    while b"\n" not in received:
+        if len(received) > ASK_LIMIT:
+            raise anyio.EndOfStream
+        received += await stream.receive()
+    return msgspec.json.decode(received.partition(b"\n")[0], type=HttpAsked)
+
+
+def _listener(port: int) -> socket.socket:
+    # The protocol is named because asyncio switches Nagle's algorithm off only then.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        listener.listen(BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+@asynccontextmanager
+async def _open_door(
+    listener: socket.socket, frontend: McpFrontend, caller: Caller
+) -> AsyncGenerator[HttpOpened]:
+    port = int(listener.getsockname()[1])
+    token = secrets.token_urlsafe(32)
+    sessions = StreamableHTTPSessionManager(
+        frontend.server(Callers(caller)),
+        max_sessions=MOST_SESSIONS,
+        session_idle_timeout=SESSION_IDLE_S,
+    )
+    server = _Server(Doorkeeper(sessions.handle_request, port, token))
+    async with anyio.create_task_group() as group:
+        group.start_soon(server.serve_on, listener)
+        try:
+            async with sessions.run():
+                yield HttpOpened(url=f"http://127.0.0.1:{port}{PATH}", token=token)
+        finally:
+            server.stop()
+
+
+@dataclass
+class Callers:
+    """Who a request comes from: a session, or the door as a whole where there are none."""
+
+    anybody: Caller
+    _sessions: dict[str, Caller] = field(default_factory=dict[str, Caller])
+
+    def __call__(self, context: Context) -> Caller:
+        session = context.request.headers.get("mcp-session-id") if context.request else None
+        if not session:
+            return self.anybody
+        if session not in self._sessions:
+            if len(self._sessions) >= 2 * MOST_SESSIONS:
+                del self._sessions[next(iter(self._sessions))]
+            self._sessions[session] = replace(self.anybody, cursors={})
+        return self._sessions[session]
+
+
+class Doorkeeper:
+    """Lets in who has the token and means this door."""
+
+    def __init__(
+        self, inside: Callable[[Scope, Receive, Send], Awaitable[None]], port: int, token: str
+    ) -> None:
+        self._inside = inside
+        self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        self._bearer = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._refusal(scope["path"], dict(scope["headers"]))
+        if refusal is None:
+            await self._inside(scope, receive, send)
+        else:
+            await _refuse(send, *refusal)
+
+    def _refusal(self, path: str, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
+        host = headers.get(b"host", b"").decode("latin-1")
+        if host not in self._hosts:
+            return 403, f"host {host!r} is not this server's: use the url that go-ent printed"
+        origin = headers.get(b"origin", b"").decode("latin-1")
+        if origin and origin.removeprefix("http://") not in self._hosts:
+            return 403, f"origin {origin!r} may not come in: web pages are not served"
+        if not hmac.compare_digest(headers.get(b"authorization", b""), self._bearer):
+            return 401, (
+                "this needs the header 'Authorization: Bearer TOKEN' with the token that "
+                "`go-ent mcp --http` printed; it is a new one each time that starts"
+            )
+        return None if path == PATH else (404, f"there is nothing at {path!r}: MCP is at {PATH}")
+
+
+async def _refuse(send: Send, status: int, message: str) -> None:
+    error = {"code": INVALID_REQUEST, "message": f"go-ent: {message}"}
+    body = msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": error})
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        *([(b"www-authenticate", b"Bearer")] if status == 401 else []),  # noqa: PLR2004 (HTTP's)
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+class _Server(uvicorn.Server):
+    """uvicorn as a guest: signals stay with the daemon, and no clock ticks ten times a second."""
+
+    def __init__(self, app: Doorkeeper) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="h11",
+                ws="none",
+                lifespan="off",
+                interface="asgi3",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=GRACE_S,
+            )
+        )
+        self._stopped = anyio.Event()
+
+    async def serve_on(self, listener: socket.socket) -> None:
+        with anyio.CancelScope(shield=True):  # `stop` ends it, so that connections are closed
+            await self.serve([listener])
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._stopped.set()
+
+    async def main_loop(self) -> None:
+        await self._stopped.wait()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield

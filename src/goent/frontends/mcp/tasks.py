@@ -1,0 +1,209 @@
+"""A call that waits, as a task that the client asks after (`io.modelcontextprotocol/tasks`).
+
+A task is the waiting, never the worker: to cancel it, or to lose it with the connection, leaves
+the worker as it is. Tasks live in memory, as long as their connection and at most an hour longer
+than they run.
+"""
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+from uuid import uuid4
+
+import anyio
+from anyio.abc import TaskGroup
+from mcp import types
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
+
+from goent.core.views import timestamp
+from goent.frontends.mcp.asking import Context, is_modern
+
+EXTENSION = "io.modelcontextprotocol/tasks"
+LONGEST_S = 3600.0  # that a task waits if nobody said how long
+KEPT_S = 3600.0  # that its outcome can be fetched
+MOST = 200
+POLL_MS = 1000
+
+State = Literal["working", "input_required", "completed", "failed", "cancelled"]
+
+log = logging.getLogger(__name__)
+
+
+class TaskParams(types.RequestParams):
+    """The task that is meant."""
+
+    task_id: str
+
+
+class UpdateParams(TaskParams):
+    """Answers to what the task has asked."""
+
+    input_responses: types.InputResponses
+
+
+class Task:
+    """One call under way, or its outcome."""
+
+    def __init__(self, message: str) -> None:
+        self.id = uuid4().hex
+        self.scope = anyio.CancelScope()
+        self.result: types.CallToolResult | None = None
+        self.ended_at: float | None = None
+        self._state: State = "working"
+        self._message = message
+        self._created = self._updated = time.time()
+        self._forms: dict[str, types.ElicitRequest] = {}
+        self._responses: dict[str, object] = {}
+        self._stirred = anyio.Event()
+
+    def note(self, message: str, state: State | None = None) -> None:
+        self._message, self._state = message, state or self._state
+        self._updated = time.time()
+
+    def end(self, state: State, message: str) -> None:
+        self._forms.clear()
+        self.ended_at = time.monotonic()
+        self.note(message, state)
+
+    async def ask(self, key: str, request: types.ElicitRequest, message: str) -> object:
+        """What the client answers. Cancelled, the question is withdrawn."""
+        self._forms[key] = request
+        self.note(message, "input_required")
+        try:
+            while key not in self._responses:
+                self._stirred = anyio.Event()
+                await self._stirred.wait()
+            return self._responses.pop(key)
+        finally:
+            self._forms.pop(key, None)
+            self.note("going on", "working")
+
+    def take(self, responses: types.InputResponses) -> None:
+        """What answers no open question is of no interest."""
+        self._responses.update({k: r for k, r in responses.items() if k in self._forms})
+        self._stirred.set()
+
+    def told(self, result_type: str) -> dict[str, Any]:
+        told: dict[str, Any] = {
+            "resultType": result_type,
+            "taskId": self.id,
+            "status": self._state,
+            "statusMessage": self._message,
+            "createdAt": timestamp(self._created),
+            "lastUpdatedAt": timestamp(self._updated),
+            "ttlMs": int((LONGEST_S + KEPT_S) * 1000),
+            "pollIntervalMs": POLL_MS,
+        }
+        if self._state == "input_required":
+            told["inputRequests"] = {key: _dumped(form) for key, form in self._forms.items()}
+        if self._state == "completed" and self.result:
+            told["result"] = _dumped(self.result)
+        if self._state == "failed":
+            told["error"] = {"code": types.INTERNAL_ERROR, "message": self._message}
+        return told
+
+
+class Tasks:
+    """The tasks of one connection."""
+
+    def __init__(self, group: TaskGroup) -> None:
+        self._group = group
+        self._tasks: dict[str, Task] = {}
+
+    def start(
+        self, message: str, work: Callable[[Task], Awaitable[types.CallToolResult]]
+    ) -> dict[str, Any]:
+        self._forget()
+        task = Task(message)
+        self._tasks[task.id] = task
+        self._group.start_soon(self._run, task, work, name=f"task {task.id}")
+        return task.told("task")
+
+    def full(self) -> bool:
+        self._forget()
+        return len(self._tasks) >= MOST
+
+    async def _run(
+        self, task: Task, work: Callable[[Task], Awaitable[types.CallToolResult]]
+    ) -> None:
+        with task.scope:
+            try:
+                task.result = await work(task)
+            except Exception as bug:
+                log.exception("a task met a fault of go-ent's own")
+                task.end("failed", f"a fault of go-ent's own: {bug!r}; see the daemon's log")
+            else:
+                task.end("completed", "done")
+        if task.ended_at is None:
+            task.end("cancelled", "the wait was cancelled; the worker was not")
+
+    def _forget(self) -> None:
+        now = time.monotonic()
+        ended = {i: t.ended_at for i, t in self._tasks.items() if t.ended_at is not None}
+        for name, at in sorted(ended.items(), key=lambda item: item[1]):
+            if now - at > KEPT_S or len(self._tasks) >= MOST:
+                del self._tasks[name]
+
+    def find(self, context: Context, name: str) -> Task:
+        if not offers_tasks(context):
+            raise MCPError(
+                code=MISSING_REQUIRED_CLIENT_CAPABILITY,
+                message=f"the request does not declare the extension {EXTENSION}",
+                data={"requiredCapabilities": {"extensions": {EXTENSION: {}}}},
+            )
+        if name not in self._tasks:
+            raise MCPError(
+                code=INVALID_PARAMS,
+                message=f"no task {name!r}: it is of another connection or too old; "
+                "worker_list shows every worker's state",
+            )
+        return self._tasks[name]
+
+
+@asynccontextmanager
+async def tasks_of(_: Server[Tasks]) -> AsyncGenerator[Tasks]:
+    """A server's lifespan: when its connection goes, so does the waiting."""
+    async with anyio.create_task_group() as group:
+        yield Tasks(group)
+        group.cancel_scope.cancel()
+
+
+def offers_tasks(context: Context) -> bool:
+    """Said by every request anew; the older era has no such answers."""
+    capabilities = context.session.client_capabilities
+    extensions = (capabilities.extensions if capabilities else None) or {}
+    return is_modern(context) and EXTENSION in extensions
+
+
+def serve_tasks(server: Server[Tasks]) -> None:
+    """Add the extension's methods."""
+
+    async def get(context: Context, params: TaskParams) -> dict[str, Any]:
+        return _tasks(context).find(context, params.task_id).told("complete")
+
+    async def update(context: Context, params: UpdateParams) -> dict[str, Any]:
+        _tasks(context).find(context, params.task_id).take(params.input_responses)
+        return {}
+
+    async def cancel(context: Context, params: TaskParams) -> dict[str, Any]:
+        _tasks(context).find(context, params.task_id).scope.cancel()
+        return {}
+
+    server.extensions[EXTENSION] = {}
+    server.add_request_handler("tasks/get", TaskParams, get)
+    server.add_request_handler("tasks/update", UpdateParams, update)
+    server.add_request_handler("tasks/cancel", TaskParams, cancel)
+
+
+def _tasks(context: Context) -> Tasks:
+    tasks = context.lifespan_context
+    assert isinstance(tasks, Tasks), "the server's lifespan"
+    return tasks
+
+
+def _dumped(model: types.ElicitRequest | types.CallToolResult) -> dict[str, Any]:
+    return model.model_dump(by_alias=True, mode="json", exclude_none=True)

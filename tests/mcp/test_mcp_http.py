@@ -1,0 +1,191 @@
+"""The HTTP door: who comes in, who does not and why, and when it closes."""
+
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+import httpx2
+import msgspec
+import pytest
+from anyio.abc import SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+from lead import Person, TaskClient, answers, start_task, task_until
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from scripted_project import OpenProject, Project
+from world import told
+
+from goent.core.operations import Caller
+from goent.frontends.mcp import http
+from goent.frontends.mcp.http import HttpAsked, HttpOpened, serve_http
+from goent.frontends.mcp.server import McpFrontend
+from goent.testing.driver import Pause, ScriptedDriver, question, say
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
+
+
+@asynccontextmanager
+async def a_door(project: Project, port: int = 0) -> AsyncGenerator[HttpOpened]:
+    """Held open as `go-ent mcp --http` does."""
+    ours, theirs = socket.socketpair()
+    frontend = McpFrontend(project.operations, project.enquiries)
+    async with (
+        await SocketStream.from_socket(theirs) as far,
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(serve_http, far, b"", frontend, Caller(name="mcp", cwd=project.folder))
+        async with await SocketStream.from_socket(ours) as near:
+            await near.send(msgspec.json.encode(HttpAsked(port=port)) + b"\n")
+            line = await BufferedByteReceiveStream(near).receive_until(b"\n", 4096)
+            yield msgspec.json.decode(line, type=HttpOpened)
+
+
+@asynccontextmanager
+async def a_lead(
+    door: HttpOpened, mode: str, person: Person | None = None, *, tasks: bool = False
+) -> AsyncGenerator[Client]:
+    headers = {"Authorization": f"Bearer {door.token}"}
+    async with httpx2.AsyncClient(headers=headers, timeout=20, trust_env=False) as requests:
+        client = Client(
+            streamable_http_client(door.url, http_client=requests),
+            mode=mode,
+            elicitation_callback=person,
+            extensions=[TaskClient()] if tasks else None,
+        )
+        async with client as lead:
+            yield lead
+
+
+@ERAS
+async def test_a_task_is_done_and_a_question_answered_over_http(
+    open_project: OpenProject, mode: str
+) -> None:
+    driver = ScriptedDriver(lambda _: [question("p1"), say("Done.")])
+    async with (
+        open_project(driver) as project,
+        a_door(project) as door,
+        a_lead(door, mode, Person("allow_once")) as lead,
+    ):
+        done = told(await lead.call_tool("worker_spawn", {"task": "do it", "wait_s": 20}))
+        assert done["result"]["text"] == "Done."
+        worker = done["worker_id"]
+        assert await answers(project, worker) == [("p1", "allow_once", "mcp elicitation")]
+        read = await lead.read_resource(f"worker://{worker}/output")
+        assert read.contents
+
+
+async def test_a_task_outlives_the_request_that_began_it(open_project: OpenProject) -> None:
+    pause = Pause()
+    driver = ScriptedDriver(lambda _: [pause, say("Done.")])
+    async with (
+        open_project(driver) as project,
+        a_door(project) as door,
+        a_lead(door, "auto", tasks=True) as lead,
+    ):
+        handle = await start_task(lead, "worker_spawn", {"task": "do it", "wait_s": 20})
+        pause.go_on.set()
+        done = await task_until(lead, handle.task_id, "completed")
+        assert done.result and done.result["structuredContent"]["state"] == "completed"
+
+
+async def test_each_session_has_what_it_was_given_counted_for_itself(
+    open_project: OpenProject,
+) -> None:
+    driver = ScriptedDriver(lambda _: [say("Done.")])
+    async with open_project(driver) as project, a_door(project) as door:
+        async with a_lead(door, "legacy") as one, a_lead(door, "legacy") as other:
+            spawned = told(await one.call_tool("worker_spawn", {"task": "x", "wait_s": 20}))
+            asked = {"worker_id": spawned["worker_id"], "since_last": True}
+            first = told(await one.call_tool("worker_output", asked))
+            again = told(await one.call_tool("worker_output", asked))
+            others = told(await other.call_tool("worker_output", asked))
+        assert "Done." in first["text"] and again["text"] == ""
+        assert others["text"] == first["text"]
+
+
+async def test_only_who_has_the_token_and_means_this_door_comes_in(
+    open_project: OpenProject,
+) -> None:
+    async with (
+        open_project(ScriptedDriver(lambda _: [])) as project,
+        a_door(project) as door,
+        httpx2.AsyncClient(trust_env=False) as requests,
+    ):
+        right = {"Authorization": f"Bearer {door.token}"}
+        port = door.url.split(":")[2].split("/")[0]
+        for headers, status, words in (
+            ({}, 401, "go-ent mcp --http"),
+            ({"Authorization": "Bearer wrong"}, 401, "Authorization: Bearer TOKEN"),
+            ({"Authorization": door.token}, 401, "Authorization: Bearer TOKEN"),
+            ({**right, "Host": "evil.example"}, 403, "host 'evil.example'"),
+            ({**right, "Host": f"evil.example:{port}"}, 403, "use the url"),
+            ({**right, "Origin": "http://evil.example"}, 403, "origin 'http://evil.example'"),
+            ({**right, "Origin": "null"}, 403, "origin 'null'"),
+        ):
+            answer = await requests.post(door.url, headers=headers, json={})
+            assert answer.status_code == status, headers
+            assert words in answer.json()["error"]["message"]
+        nothing = await requests.get(door.url.replace("/mcp", "/etc"), headers=right)
+        assert nothing.status_code == 404 and "/mcp" in nothing.json()["error"]["message"]
+        inside = await requests.post(
+            door.url, headers={**right, "Origin": f"http://localhost:{port}"}, json={}
+        )
+        assert inside.status_code not in (401, 403)
+
+
+async def test_there_are_only_so_many_sessions(
+    open_project: OpenProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "MOST_SESSIONS", 1)
+    async with (
+        open_project(ScriptedDriver(lambda _: [])) as project,
+        a_door(project) as door,
+        httpx2.AsyncClient(
+            trust_env=False,
+            headers={
+                "Authorization": f"Bearer {door.token}",
+                "Accept": "application/json, text/event-stream",
+            },
+        ) as requests,
+    ):
+        hello = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "initialize",
+            "params": {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {},
+                "clientInfo": {"name": "x", "version": "1"},
+            },
+        }
+        assert (await requests.post(door.url, json=hello)).status_code == 200
+        assert (await requests.post(door.url, json=hello)).status_code == 503
+
+
+async def test_the_door_closes_with_its_holder_and_workers_live_on(
+    open_project: OpenProject,
+) -> None:
+    pause = Pause()
+    driver = ScriptedDriver(lambda _: [pause, say("Done.")])
+    async with open_project(driver) as project:
+        async with a_door(project) as door, a_lead(door, "auto") as lead:
+            spawned = told(await lead.call_tool("worker_spawn", {"task": "do it"}))
+        async with httpx2.AsyncClient(trust_env=False) as requests:
+            with pytest.raises(httpx2.ConnectError):
+                await requests.get(door.url)
+        pause.go_on.set()
+        worker = spawned["worker_id"]
+        await project.ask("worker_wait", worker_ids=[worker])
+        assert project.feed.view(worker).state == "completed"
+
+
+async def test_a_port_that_is_taken_is_named(open_project: OpenProject) -> None:
+    async with (
+        open_project(ScriptedDriver(lambda _: [])) as project,
+        a_door(project) as door,
+    ):
+        port = int(door.url.split(":")[2].split("/")[0])
+        async with a_door(project, port) as second:
+            assert second.url == "" and "127.0.0.1" in second.error

@@ -1,0 +1,259 @@
+"""A worker asks, and the person at the client is shown a form: in both eras of the protocol."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import pytest
+from lead import Person, a_lead, answers
+from mcp import Client, types
+from scripted_project import OpenProject
+from world import told
+
+from goent.domain.events import TurnEnded
+from goent.domain.types import Prompt
+from goent.testing.driver import Move, Pause, ScriptedDriver, question, say
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
+
+
+def asks(*names: str) -> ScriptedDriver:
+    return ScriptedDriver(lambda _: [*(question(name) for name in names), say("Done.")])
+
+
+async def spawn(lead: Client, **more: Any) -> dict[str, Any]:
+    return told(await lead.call_tool("worker_spawn", {"task": "do it"} | more))
+
+
+@ERAS
+async def test_the_person_at_the_client_is_asked_and_the_wait_goes_on(
+    open_project: OpenProject, mode: str
+) -> None:
+    person = Person("allow_once")
+    async with open_project(asks("p1")) as project, a_lead(project, mode, person) as lead:
+        worker = (await spawn(lead))["worker_id"]
+        waited = told(await lead.call_tool("worker_wait", {"worker_ids": [worker]}))
+        assert waited["workers"][0]["state"] == "completed" and not waited["timed_out"]
+        (form,) = person.forms
+        assert "bash: make test" in form.message and worker in form.message
+        choices = form.requested_schema["properties"]["answer"]["enum"]
+        assert choices == ["allow_once", "allow_always", "reject"]
+        assert await answers(project, worker) == [("p1", "allow_once", "mcp elicitation")]
+
+
+@ERAS
+async def test_a_spawn_that_waits_asks_too_and_spawns_once(
+    open_project: OpenProject, mode: str
+) -> None:
+    person = Person("allow_always")
+    async with open_project(asks("p1")) as project, a_lead(project, mode, person) as lead:
+        spawned = await spawn(lead, wait_s=20)
+        assert (spawned["state"], spawned["provider"]) == ("completed", "glm")
+        assert spawned["result"]["text"] == "Done."
+        assert len(project.feed.views) == 1, "coming back with the answer is not another spawn"
+
+
+@ERAS
+async def test_a_further_prompt_asks_too_and_is_prompted_once(
+    open_project: OpenProject, mode: str
+) -> None:
+    def turns(prompt: Prompt) -> Sequence[Move]:
+        return [question("p2"), say("More.")] if prompt.text == "more" else [say("First.")]
+
+    driver, person = ScriptedDriver(turns), Person("allow_once")
+    async with open_project(driver) as project, a_lead(project, mode, person) as lead:
+        worker = (await spawn(lead, wait_s=20))["worker_id"]
+        more = {"worker_id": worker, "prompt": "more", "wait_s": 20}
+        prompted = told(await lead.call_tool("worker_prompt", more))
+        assert (prompted["turn"], prompted["state"]) == (2, "completed")
+        assert prompted["result"]["text"] == "More."
+        assert [text for _, text in driver.prompts] == ["do it", "more"]
+
+
+@ERAS
+async def test_a_rejection_by_form_fails_the_turn(open_project: OpenProject, mode: str) -> None:
+    async with open_project(asks("p1")) as project, a_lead(project, mode, Person("reject")) as lead:
+        spawned = await spawn(lead, wait_s=20)
+        assert spawned["result"]["failure"]["kind"] == "permission_denied"
+
+
+@ERAS
+async def test_several_questions_are_asked_one_after_the_other(
+    open_project: OpenProject, mode: str
+) -> None:
+    person = Person(*["allow_once"] * 4)
+    async with open_project(asks("p1", "p2")) as project, a_lead(project, mode, person) as lead:
+        workers = [(await spawn(lead))["worker_id"] for _ in range(2)]
+        waited = told(await lead.call_tool("worker_wait", {"worker_ids": workers}))
+        assert {status["state"] for status in waited["workers"]} == {"completed"}
+        assert len(person.forms) == 4
+        for worker in workers:
+            assert [name for name, _, _ in await answers(project, worker)] == ["p1", "p2"]
+
+
+@ERAS
+@pytest.mark.parametrize("word", ["decline", "cancel", "no such choice"])
+async def test_a_form_that_is_not_filled_in_leaves_the_question_open(
+    open_project: OpenProject, mode: str, word: str
+) -> None:
+    async with open_project(asks("p1")) as project, a_lead(project, mode, Person(word)) as lead:
+        spawned = await spawn(lead, wait_s=20)
+        assert (spawned["state"], spawned["result"]) == ("waiting", None)
+        worker = spawned["worker_id"]
+        assert await answers(project, worker) == []
+        answer = {"worker_id": worker, "permission_id": "p1", "option": "allow_once"}
+        told(await lead.call_tool("worker_answer", answer))
+        waited = told(await lead.call_tool("worker_wait", {"worker_ids": [worker]}))
+        assert waited["workers"][0]["state"] == "completed"
+
+
+@ERAS
+async def test_an_answer_from_elsewhere_wins_and_the_form_does_no_harm(
+    open_project: OpenProject, mode: str
+) -> None:
+    person = Person("reject")
+    person.may_answer = anyio.Event()
+    async with open_project(asks("p1")) as project, a_lead(project, mode, person) as lead:
+        worker = (await spawn(lead))["worker_id"]
+        states: list[str] = []
+
+        async def wait() -> None:
+            waited = told(await lead.call_tool("worker_wait", {"worker_ids": [worker]}))
+            states.append(waited["workers"][0]["state"])
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            with anyio.fail_after(5):
+                await person.seen.wait()
+            await project.ask(
+                "worker_answer", worker_id=worker, permission_id="p1", option="allow_once"
+            )
+            if mode == "legacy":
+                with anyio.fail_after(5):
+                    await person.withdrawn.wait()
+            person.may_answer.set()
+        assert states == ["completed"]
+        assert await answers(project, worker) == [("p1", "allow_once", "test")]
+
+
+@ERAS
+async def test_without_the_capability_the_call_returns_when_a_worker_asks(
+    open_project: OpenProject, mode: str
+) -> None:
+    async with open_project(asks("p1")) as project, a_lead(project, mode) as lead:
+        spawned = await spawn(lead, wait_s=20)
+        assert spawned["state"] == "waiting"
+
+
+@ERAS
+async def test_a_call_that_does_not_wait_asks_nobody(open_project: OpenProject, mode: str) -> None:
+    person = Person("allow_once")
+    async with open_project(asks("p1")) as project, a_lead(project, mode, person) as lead:
+        worker = (await spawn(lead, wait_s=0))["worker_id"]
+        with anyio.fail_after(5):
+            while project.feed.view(worker).state != "waiting":
+                await project.feed.news(project.feed.seq)
+        polled = {"worker_ids": [worker], "timeout_s": 0}
+        waited = told(await lead.call_tool("worker_wait", polled))
+        assert waited["workers"][0]["permission"]["id"] == "p1"
+        assert person.forms == []
+
+
+@ERAS
+async def test_a_wait_for_any_asks_only_as_long_as_none_has_ended(
+    open_project: OpenProject, mode: str
+) -> None:
+    pause = Pause()
+
+    def turns(prompt: Prompt) -> Sequence[Move]:
+        return [question("p1"), say("Asked.")] if prompt.text == "ask" else [pause, say("Slow.")]
+
+    person = Person("allow_once")
+    async with (
+        open_project(ScriptedDriver(turns)) as project,
+        a_lead(project, mode, person) as lead,
+    ):
+        workers = [(await spawn(lead, task=task))["worker_id"] for task in ("ask", "slow", "ask")]
+        any_ = {"worker_ids": workers[:2], "any": True}
+        waited = told(await lead.call_tool("worker_wait", any_))
+        assert [status["state"] for status in waited["workers"]] == ["completed", "running"]
+        await lead.call_tool("worker_wait", {"worker_ids": workers[::2], "any": True})
+        assert len(person.forms) == 1
+        pause.go_on.set()
+
+
+async def test_a_long_edit_is_cut_and_the_form_says_so(open_project: OpenProject) -> None:
+    person = Person("allow_once")
+    driver = ScriptedDriver(lambda _: [question("p1", "edit", "x" * 5000), say("Done.")])
+    async with open_project(driver) as project, a_lead(project, "auto", person) as lead:
+        await spawn(lead, wait_s=20)
+        assert "3000 characters more" in person.forms[0].message
+
+
+async def test_a_call_asks_so_often_and_then_returns_with_the_question(
+    open_project: OpenProject,
+) -> None:
+    person = Person(*["allow_once"] * 20)
+    names = [f"p{number}" for number in range(1, 11)]
+    async with open_project(asks(*names)) as project, a_lead(project, "auto", person) as lead:
+        spawned = await spawn(lead, wait_s=20)
+        assert (spawned["state"], len(person.forms)) == ("waiting", 8)
+        again = {"worker_ids": [spawned["worker_id"]]}
+        waited = told(await lead.call_tool("worker_wait", again))
+        assert (waited["workers"][0]["state"], len(person.forms)) == ("completed", 10)
+
+
+async def test_a_state_that_is_not_ours_is_refused(open_project: OpenProject) -> None:
+    async with open_project(asks("p1")) as project, a_lead(project, "auto", Person()) as lead:
+        for state in ("nonsense", '{"tool": "worker_wait"}'):
+            refused = await lead.session.call_tool(
+                "worker_spawn", {"task": "x", "wait_s": 5}, request_state=state
+            )
+            assert isinstance(refused, types.CallToolResult) and refused.is_error
+        assert not project.feed.views
+
+
+@ERAS
+async def test_to_cancel_a_call_never_cancels_the_worker(
+    open_project: OpenProject, mode: str
+) -> None:
+    pause = Pause()
+    driver = ScriptedDriver(lambda _: [pause, say("Done.")])
+    async with open_project(driver) as project, a_lead(project, mode, Person()) as lead:
+        worker = (await spawn(lead))["worker_id"]
+        with anyio.fail_after(5):
+            await pause.reached.wait()
+        for tool, arguments in (
+            ("worker_wait", {"worker_ids": [worker]}),
+            ("worker_spawn", {"task": "do it", "wait_s": 60}),
+        ):
+            with anyio.move_on_after(0.2) as cancelled:
+                await lead.call_tool(tool, arguments)
+            assert cancelled.cancelled_caught
+        assert {view.state for view in project.feed.views.values()} == {"running"}
+        pause.go_on.set()
+        workers = list(project.feed.views)
+        waited = told(await lead.call_tool("worker_wait", {"worker_ids": workers}))
+        assert [status["state"] for status in waited["workers"]] == ["completed"] * 2
+        for name in workers:
+            ended = [e for e in await project.events(name) if isinstance(e, TurnEnded)]
+            assert [e.state for e in ended] == ["completed"]
+
+
+@ERAS
+async def test_a_cancel_for_an_answered_call_is_ignored(
+    open_project: OpenProject, mode: str
+) -> None:
+    pause = Pause()
+    driver = ScriptedDriver(lambda _: [pause, say("Done.")])
+    async with open_project(driver) as project, a_lead(project, mode) as lead:
+        worker = (await spawn(lead))["worker_id"]
+        for number in range(20):
+            params = types.CancelledNotificationParams(request_id=number, reason="late")
+            await lead.session.send_notification(types.CancelledNotification(params=params))
+        status = told(await lead.call_tool("worker_status", {"worker_id": worker}))
+        assert status["state"] in ("starting", "running")
+        pause.go_on.set()
+        waited = told(await lead.call_tool("worker_wait", {"worker_ids": [worker]}))
+        assert waited["workers"][0]["state"] == "completed"
