@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from goent.drivers.opencode.environment import Launch
+from goent.drivers.opencode.lasting import Moment
 from goent.drivers.opencode.slot import DIRECTORIES, Slot
 from goent.drivers.opencode.vitals import GB, Care, Vitals, read_vitals
 
@@ -34,6 +35,15 @@ def test_a_silent_process_that_works_is_given_more_time() -> None:
     care = Care()
     assert [care.given_up(n, at_work=False) for n in (2, 3)] == [False, True]
     assert [care.given_up(n, at_work=True) for n in (3, 8, 9)] == [False, False, True]
+
+
+def test_a_moment_stays_before_what_follows_when_the_clock_is_set() -> None:
+    now, ticks = time.time(), time.monotonic()
+    assert Moment(now, ticks).earliest == pytest.approx(now, abs=1)
+    set_back = Moment(now + 3600, ticks)  # what follows is stamped with `now`
+    assert set_back.earliest == pytest.approx(now, abs=1)
+    set_forward = Moment(now - 3600, ticks)  # what followed may have been stamped before
+    assert set_forward.earliest == now - 3600
 
 
 def test_a_process_is_seen_from_outside() -> None:

@@ -100,9 +100,10 @@ def kill(pids: set[int], how: signal.Signals = signal.SIGKILL) -> None:
         os.kill(pid, how)
 
 
-def told(stage: Stage) -> list[str]:
-    """What the user said, as the last model call has it."""
-    request = stage.models.calls[-1].request
+def told(stage: Stage, session: Session) -> list[str]:
+    """What the user said to the session, as its last model call has it."""
+    calls = [call for call in stage.models.calls if call.session == session.token]
+    request = calls[-1].request
     assert request
     return [message.text for message in request.messages if message.role == "user"]
 
@@ -150,9 +151,9 @@ async def test_a_killed_process_is_swept_and_its_turns_go_on_in_another(
         heard = Heard()
         await idle.prompt(Prompt(text="2: say hello"), heard.emit)
         assert (heard.text, heard.notices) == ("Hello from glm-4.", [])
-        assert told(crashing) == ["say hello", "2: say hello"]
+        assert told(crashing, idle) == ["say hello", "2: say hello"]
         await first.prompt(Prompt(text="3: say hello"), Heard().emit)
-        assert told(crashing) == ["sleep in the shell", GO_ON.text, "3: say hello"]
+        assert told(crashing, first) == ["sleep in the shell", GO_ON.text, "3: say hello"]
         assert len(processes("acp")) == 1
         assert [first.token, second.token, idle.token] == tokens
 
@@ -185,28 +186,28 @@ async def test_a_prompt_that_has_not_reached_the_session_is_sent_there_for_the_f
         async with crashing.driver.open(crashing.spec(project)) as session:
             await session.prompt(Prompt(text="say hello"), heard.emit)
 
-    try:
-        async with crashing.driver.open(crashing.spec(project)) as session:
-            turning, calls = Turning(session, "say hello"), len(crashing.models.calls)
-            async with anyio.create_task_group() as tasks:
-                stopped = processes("acp")
-                kill(stopped, signal.SIGSTOP)
+    async with (
+        crashing.driver.open(crashing.spec(project)) as new,
+        crashing.driver.open(crashing.spec(project)) as old,
+    ):
+        await old.prompt(Prompt(text="say hello"), Heard().emit)
+        turns = [Turning(session, "say hello") for session in (new, old)]
+        async with anyio.create_task_group() as tasks:
+            stopped = processes("acp")
+            kill(stopped, signal.SIGSTOP)
+            for turning in turns:
                 tasks.start_soon(turning.run)
-                tasks.start_soon(spawn)
-                await anyio.wait_all_tasks_blocked()
-                kill(stopped)
-    finally:
-        (project / "AGENTS.md").unlink()
-    assert turning.ended == "end"
-    assert turning.heard.text == heard.text == "Hello from glm-4."
-    assert (len(turning.heard.notices), heard.notices) == (1, [])
-    requests = [call.request for call in crashing.models.calls[calls:]]
-    assert len(requests) == 2
-    for request in requests:
-        assert request
-        (said,) = [message.text for message in request.messages if message.role == "user"]
-        assert "Mind the gap." in said
-        assert said.count("say hello") == 1
+            tasks.start_soon(spawn)
+            await anyio.wait_all_tasks_blocked()
+            kill(stopped)
+        for session, turning, times in zip((new, old), turns, (1, 2), strict=True):
+            assert (turning.ended, turning.heard.text) == ("end", "Hello from glm-4.")
+            assert len(turning.heard.notices) == 1
+            said = told(crashing, session)
+            assert ["say hello" in text for text in said] == [True] * times
+            assert ["Mind the gap." in text for text in said] == [True, False][:times]
+    assert (heard.text, heard.notices) == ("Hello from glm-4.", [])
+    (project / "AGENTS.md").unlink()
 
 
 @pytest.mark.spec("P06")
@@ -295,7 +296,7 @@ async def test_a_session_is_resumed_by_its_token_without_its_history_as_events(
         heard = Heard()
         await session.prompt(Prompt(text="2: say hello"), heard.emit)
         assert heard.text == "Hello from kimi-k2."
-        assert told(crashing) == ["say hello", "2: say hello"]
+        assert told(crashing, session) == ["say hello", "2: say hello"]
         assert crashing.calls[-1].worker == spec.id
         asked = Turning(session, "write asked.txt")
         async with anyio.create_task_group() as tasks:
@@ -368,11 +369,11 @@ async def test_a_worn_process_is_left_when_idle_and_retired_after_its_last_turn(
             heard = Heard()
             await idle.prompt(Prompt(text="2: say hello"), heard.emit)
             assert (heard.text, heard.notices) == ("Hello from glm-4.", [])
-            assert told(crashing) == ["say hello", "2: say hello"]
+            assert told(crashing, idle) == ["say hello", "2: say hello"]
             assert worn < processes("acp")
             await busy.cancel()
         assert (turning.ended, turning.heard.notices) == ("cancelled", [])
         await until(lambda: not worn & processes("acp"))
         await busy.prompt(Prompt(text="3: say hello"), Heard().emit)
-        assert told(crashing) == ["sleep in the shell", "3: say hello"]
+        assert told(crashing, busy) == ["sleep in the shell", "3: say hello"]
         assert len(processes("acp")) == 1

@@ -84,17 +84,10 @@ class MessageInfo(Reading, frozen=True, kw_only=True, rename={"parent": "parentI
     time: MessageTime = MessageTime()
 
 
-class Part(Reading, frozen=True, kw_only=True):
-    """A piece of a message; only text has a text."""
-
-    text: str = ""
-
-
 class Message(Reading, frozen=True, kw_only=True):
     """One message of a session."""
 
     info: MessageInfo
-    parts: tuple[Part, ...] = ()
 
 
 class ToolReference(Reading, frozen=True, kw_only=True, rename={"call": "callID"}):

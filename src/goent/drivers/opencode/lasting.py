@@ -40,6 +40,18 @@ class Place(NamedTuple):
     session: OpenCodeSession
 
 
+class Moment(NamedTuple):
+    """A time by the clock on the wall, which somebody may set, and by one that only goes on."""
+
+    wall: float
+    ticks: float
+
+    @property
+    def earliest(self) -> float:
+        """No message of a later time is stamped earlier, whichever way the clock was set."""
+        return min(self.wall, time.time() - (time.monotonic() - self.ticks))
+
+
 Find = Callable[[WorkerSpec, OpenCodeSession | None], AbstractAsyncContextManager[Place]]
 
 
@@ -85,7 +97,8 @@ class LastingSession:
             await self._place.session.cancel()
 
     async def answer(self, permission_id: str, option: Answer) -> None:
-        if self._last:
+        # Between two processes nobody waits for an answer: what was asked is asked anew.
+        if self._last and not self._lost:
             await self._last.answer(permission_id, option)
 
     async def leave_if_idle(self) -> None:
@@ -99,7 +112,7 @@ class LastingSession:
             await self._leave()
 
     async def _take(self, prompt: Prompt, emit: Emit) -> StopReason:
-        begun = time.time()
+        begun = Moment(time.time(), time.monotonic())
         place = await self._arrive()
         if place is None:
             return "cancelled"
@@ -116,7 +129,7 @@ class LastingSession:
             await place.slot.finished.wait()
         if another is None or self._cancelled:
             return "cancelled"
-        told = another.session.was_told(prompt, begun)
+        told = another.session.was_told_since(begun.earliest)
         try:
             return await another.session.prompt(GO_ON if told else prompt, emit)
         except WorkerCrashed as crash:

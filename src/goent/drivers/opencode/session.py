@@ -100,14 +100,10 @@ class OpenCodeSession:
         process.add(name, session)
         return session
 
-    def was_told(self, prompt: Prompt, since: float) -> bool:
-        """Whether a prompt of that time is in the history that it was opened with."""
+    def was_told_since(self, begun: float) -> bool:
+        """Whether a prompt of that time or later is in the history that it was opened with."""
         last = self._last_prompt
-        if last is None:
-            return False
-        # A clock may have been set back: the words alone prove it too.
-        same = any(prompt.text.strip() in part.text for part in last.parts)
-        return same or last.info.time.created >= int(since * 1000)
+        return last is not None and last.info.time.created >= int(begun * 1000)
 
     async def crash(self) -> WorkerCrashed:
         """How its process ended."""
