@@ -23,6 +23,7 @@ from goent.domain.ports import CallMade, WorkerSpec
 from goent.domain.settings import Backend, OpenCodeSettings, PermissionRule, Settings
 from goent.domain.types import Provider
 from goent.drivers.opencode import OpenCodeDriver
+from goent.drivers.opencode.vitals import Care
 from goent.gateway.server import Gateway
 from goent.proc import marked, new_owner
 from goent.testing import Script, ScriptedModels
@@ -32,7 +33,7 @@ ALLOW = tuple(
 )
 ASK = tuple(PermissionRule(tool=tool, action="ask") for tool in ("edit", "bash"))
 KEYS = {"MOONSHOT_API_KEY": "sk-moon", "DEEPSEEK_API_KEY": "sk-deep"}
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Stage:
@@ -43,6 +44,7 @@ class Stage:
         self.settings = settings
         self.folder = folder
         self.calls: list[CallMade] = []
+        self.care = Care()
         self.environ = {
             "PATH": os.environ["PATH"],
             "HOME": str(folder),
@@ -74,6 +76,7 @@ class Stage:
                 environ=lambda: self.environ,
                 state_dir=self.folder / "state",
                 owner=new_owner("drivers"),
+                care=lambda: self.care,
             ) as driver,
         ):
             self._driver = driver
@@ -86,6 +89,7 @@ class Stage:
         *,
         rules: Sequence[PermissionRule] = ALLOW,
         dedicated: bool = False,
+        resume: str | None = None,
     ) -> WorkerSpec:
         self._workers += 1
         chosen = next(p for p in self.settings.providers if p.name == provider)
@@ -96,6 +100,7 @@ class Stage:
             method="acp",
             rules=tuple(rules),
             dedicated=dedicated,
+            resume=resume,
         )
 
     def use(self, **changes: object) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import os
-import signal
+import socket
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -49,31 +49,6 @@ async def test_a_dedicated_process_ends_with_its_worker(shared: Stage, project: 
     assert processes("acp") == before
 
 
-@pytest.mark.spec("P02", "P03")
-async def test_workers_share_one_start_and_a_crash_fails_only_them(fresh: Stage) -> None:
-    project = fresh.settings.project
-    before = processes("acp")
-    killed = 0
-    failures: list[WorkerCrashed] = []
-
-    async def worker() -> None:
-        async with fresh.driver.open(fresh.spec(project)) as session:
-            with pytest.raises(WorkerCrashed) as caught:
-                await session.prompt(Prompt(text="wait at the gate"), Heard().emit)
-            failures.append(caught.value)
-
-    async with anyio.create_task_group() as tasks:
-        for _ in range(2):
-            tasks.start_soon(worker)
-        await fresh.models.at_gate("door", 2, timeout=30)
-        (killed,) = processes("acp") - before
-        os.kill(killed, signal.SIGKILL)
-    assert [failure.returncode for failure in failures] == [-signal.SIGKILL] * 2
-
-    assert await hello(fresh, project) == "Hello from glm-4."
-    assert killed not in processes("acp")
-
-
 async def test_a_warmed_directory_costs_no_model_call_and_is_booted_once(fresh: Stage) -> None:
     project = fresh.settings.project
     async with anyio.create_task_group() as tasks:
@@ -107,6 +82,54 @@ async def test_new_settings_mean_a_new_process_and_the_old_one_serves_its_worker
         while first in processes("acp"):  # noqa: ASYNC110 (a process announces nothing)
             await anyio.sleep(0.05)
     assert len(processes("acp") - before) == 1
+
+
+async def test_an_early_death_and_a_taken_port_are_tried_again(tmp_path: Path) -> None:
+    """The first start dies, the second is given a port that is taken, the third is let through."""
+    unlucky, starts = tmp_path / "opencode", tmp_path / "starts"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = int(taken.getsockname()[1])
+        unlucky.write_text(
+            f"""#!/bin/sh
+echo start >> {starts}
+case $(wc -l < {starts}) in
+    1) exit 1;;
+    2) exec {opencode_binary()} acp --port {port};;
+    *) exec {opencode_binary()} "$@";;
+esac
+"""
+        )
+        unlucky.chmod(0o755)
+        async with stage(SCRIPT, tmp_path) as built:
+            built.use(opencode=OpenCodeSettings(command=str(unlucky), profile="hermetic"))
+            assert await hello(built, built.settings.project) == "Hello from glm-4."
+        assert starts.read_text().split() == ["start"] * 3
+
+
+async def test_a_new_data_folder_is_made_by_one_process_before_others_start(
+    tmp_path: Path,
+) -> None:
+    program, starts = tmp_path / "opencode", tmp_path / "starts"
+    program.write_text(
+        f"""#!/bin/sh
+ls "$XDG_DATA_HOME/opencode/opencode.db" >> {starts} 2>/dev/null || echo none >> {starts}
+exec {opencode_binary()} "$@"
+"""
+    )
+    program.chmod(0o755)
+    async with stage(SCRIPT, tmp_path) as built:
+        built.use(opencode=OpenCodeSettings(command=str(program), profile="hermetic"))
+
+        async def worker() -> None:
+            async with built.driver.open(built.spec(built.settings.project, dedicated=True)):
+                pass
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(2):
+                tasks.start_soon(worker)
+    first, second = starts.read_text().splitlines()
+    assert first == "none"
+    assert second.endswith("/opencode/opencode.db")
 
 
 async def test_a_start_that_nobody_waits_for_any_more_leaves_no_process(tmp_path: Path) -> None:

@@ -179,6 +179,8 @@ class AgentConnection:
             return decode(await self._peer.request_raw(method, params, timeout=patience))
         except ConnectionLost as error:
             raise WorkerCrashed(f"{self._name} went away during {method!r}") from error
+        except TimeoutError as error:
+            raise ProtocolError(f"{self._name} gave {error}") from error
         except (msgspec.DecodeError, RecursionError) as error:
             raise ProtocolError(f"{self._name} answered {method!r} with {error}") from error
 

@@ -1,19 +1,20 @@
 """How do workers run on OpenCode?
 
 One warm process is shared by many workers, each in a session of its own; a worker that asks for
-isolation gets a process that ends with it. When the settings change, new workers get a new process.
+isolation gets a process that ends with it. When the settings change, new workers get a new process;
+when a process is lost, its workers go on in another.
 """
 
 import hashlib
 import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import anyio
 import msgspec
 
-from goent.domain.errors import RequestError
+from goent.domain.errors import RequestError, WorkerCrashed
 from goent.domain.ports import Gate, Session, WorkerSpec
 from goent.domain.settings import Settings
 from goent.domain.types import Value
@@ -25,9 +26,12 @@ from goent.drivers.opencode.environment import (
     with_program,
     worker_environment,
 )
-from goent.drivers.opencode.pool import Pool, Slot
+from goent.drivers.opencode.lasting import LastingSession, Place
+from goent.drivers.opencode.pool import Pool
 from goent.drivers.opencode.session import OpenCodeSession
+from goent.drivers.opencode.slot import Slot
 from goent.drivers.opencode.tasks import task_group
+from goent.drivers.opencode.vitals import Care
 
 INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md")
 
@@ -58,12 +62,13 @@ class OpenCodeDriver:
         environ: Callable[[], Mapping[str, str]],
         state_dir: Path,
         owner: str,
+        care: Callable[[], Care] = Care,
     ) -> "AsyncGenerator[OpenCodeDriver]":
         """On leaving, every process of the driver is ended, and what it started."""
         around = Surroundings(settings=settings, environ=environ, state_dir=state_dir)
         async with task_group() as tasks:
             try:
-                yield cls(Pool(tasks, gate, owner), gate, around)
+                yield cls(Pool(tasks, gate, owner, care), gate, around)
             finally:
                 tasks.cancel_scope.cancel()
 
@@ -72,22 +77,42 @@ class OpenCodeDriver:
         """A session for one worker, closed on leaving."""
         if not spec.cwd.is_dir():
             raise RequestError(f"the directory {str(spec.cwd)!r} does not exist")
-        async with self._slot(spec.cwd, dedicated=spec.dedicated) as slot:
-            await slot.until_warm(spec.cwd)
-            session = await self._start(slot, spec)
+        session = LastingSession(spec, self._place)
+        try:
+            await session.enter()
+            yield session
+        finally:
+            with anyio.CancelScope(shield=True):
+                await session.close()
+
+    async def warm_up(self, cwd: Path) -> None:
+        """Make the shared process ready for work in a directory; quick if it is already."""
+        async with self._use(cwd) as slot:
+            await slot.warm_up(self._gate, cwd)
+
+    @asynccontextmanager
+    async def _place(
+        self, spec: WorkerSpec, earlier: OpenCodeSession | None
+    ) -> AsyncGenerator[Place]:
+        """The session in a fit process. One that ends meanwhile is no reason to fail, once."""
+        async with AsyncExitStack() as held:
+            slot = await held.enter_async_context(self._slot(spec))
             try:
-                yield session
+                session = await self._start(slot, spec, earlier)
+            except WorkerCrashed:
+                slot = await held.enter_async_context(self._slot(spec))
+                session = await self._start(slot, spec, earlier)
+            try:
+                yield Place(slot, session)
             finally:
                 with anyio.CancelScope(shield=True):
                     await session.close()
                 self._gate.unbind(session.id)
 
-    async def warm_up(self, cwd: Path) -> None:
-        """Make the shared process ready for work in a directory; quick if it is already."""
-        async with self._slot(cwd, dedicated=False) as slot:
-            await slot.warm_up(self._gate, cwd)
-
-    async def _start(self, slot: Slot, spec: WorkerSpec) -> OpenCodeSession:
+    async def _start(
+        self, slot: Slot, spec: WorkerSpec, earlier: OpenCodeSession | None
+    ) -> OpenCodeSession:
+        await slot.until_warm(spec.cwd)
         process = await slot.process()
         settings = self._around.settings()
         held = held_backends(settings, self._around.environ())
@@ -97,12 +122,16 @@ class OpenCodeDriver:
                 spec,
                 direct=spec.provider.backend not in held,
                 instructions=project_instructions(spec.cwd, settings),
+                earlier=earlier,
             )
         self._gate.bind(token=process.token, session=session.id, worker=spec.id)
         return session
 
+    def _slot(self, spec: WorkerSpec) -> AbstractAsyncContextManager[Slot]:
+        return self._use(spec.cwd, dedicated=spec.dedicated)
+
     @asynccontextmanager
-    async def _slot(self, cwd: Path, *, dedicated: bool) -> AsyncGenerator[Slot]:
+    async def _use(self, cwd: Path, *, dedicated: bool = False) -> AsyncGenerator[Slot]:
         settings, environ = self._around.settings(), self._around.environ()
         fingerprint = self._fingerprint(settings, self._content(settings, environ, token=""))
 

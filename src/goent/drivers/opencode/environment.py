@@ -42,6 +42,12 @@ class Launch(Value, frozen=True, kw_only=True):
     fingerprint: str
     start_timeout: float
 
+    @property
+    def database(self) -> Path:
+        """What the first process of a data folder makes, and no two can make at a time."""
+        data = self.env.get("XDG_DATA_HOME") or f"{self.env.get('HOME', '')}/.local/share"
+        return Path(data, "opencode", "opencode.db")
+
 
 def public_environment(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
     """Ours without keys, marks and internals: fit for a worker and for what it runs."""

@@ -5,10 +5,11 @@ an abort that does not wait for its turn. Paths about a directory need it in a h
 """
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from decimal import Decimal
 from typing import Literal, TypeVar
 
+import anyio
 import httpx2
 import msgspec
 from msgspec import Raw, Struct
@@ -66,6 +67,27 @@ class SessionInfo(Reading, frozen=True, kw_only=True, rename={"parent": "parentI
     @property
     def cost_usd(self) -> Decimal:
         return Decimal(str(self.cost))
+
+
+class MessageTime(Reading, frozen=True, kw_only=True):
+    """When a message was made, in milliseconds since the epoch."""
+
+    created: float = 0
+
+
+class MessageInfo(Reading, frozen=True, kw_only=True, rename={"parent": "parentID"}):
+    """Whose message it is; the parent of a model's is the user's that it answers."""
+
+    id: str
+    role: str
+    parent: str = ""
+    time: MessageTime = MessageTime()
+
+
+class Message(Reading, frozen=True, kw_only=True):
+    """One message of a session."""
+
+    info: MessageInfo
 
 
 class ToolReference(Reading, frozen=True, kw_only=True, rename={"call": "callID"}):
@@ -126,6 +148,21 @@ class Inner:
 
     async def children(self, session: str) -> list[SessionInfo]:
         return _read(await self._call("GET", f"/session/{session}/children"), list[SessionInfo])
+
+    async def last_prompt(self, session: str) -> Message | None:
+        """What the session was told last; None if it has not been told anything."""
+        newest = await self._call("GET", f"/session/{session}/message?limit=1")
+        messages = _read(newest, list[Message])
+        if not messages or messages[-1].info.role == "user":
+            return messages[-1] if messages else None
+        prompt = messages[-1].info.parent
+        return _read(await self._call("GET", f"/session/{session}/message/{prompt}"), Message)
+
+    async def is_healthy(self, patience: float) -> bool:
+        with anyio.move_on_after(patience), suppress(ProtocolError):
+            await self._call("GET", "/global/health")
+            return True
+        return False
 
     async def abort(self, session: str) -> None:
         await self._call("POST", f"/session/{session}/abort")

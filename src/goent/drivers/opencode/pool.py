@@ -2,12 +2,14 @@
 
 A shared process takes many workers, but each directory that it has booted costs it memory for as
 long as it lives, and one started under other settings cannot be changed. So a process is passed
-over when it is full or out of date, and retired when its last worker has left.
+over when it is full, worn or out of date, and retired when its last worker has left. Sessions that
+are idle leave a worn one by themselves, and come back to life elsewhere with their next prompt.
 """
 
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -17,90 +19,28 @@ from goent.domain.errors import WorkerCrashed, WorkerError
 from goent.domain.ports import Gate
 from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.process import OpenCodeProcess
-from goent.drivers.opencode.warmup import boot
+from goent.drivers.opencode.slot import Slot
+from goent.drivers.opencode.vitals import Care
+from goent.drivers.opencode.watch import attend
 from goent.proc import new_mark
 
 log = logging.getLogger(__name__)
 
 TRIES = 3
-DIRECTORIES = 10  # a process with more gets slow, with forty it has been seen to hang
-COLD_STARTS = 2  # directories that one process boots at a time
-WARM_TIMEOUT = 60.0
-
-
-class Slot:
-    """A place for one process, from before its start until after its end."""
-
-    def __init__(self, launch: Launch, *, dedicated: bool) -> None:
-        self.launch = launch
-        self.dedicated = dedicated
-        self.users = 0
-        self.directories: set[Path] = set()
-        self.retired = anyio.Event()
-        self.finished = anyio.Event()
-        self.booting = anyio.CapacityLimiter(COLD_STARTS)
-        self._ready = anyio.Event()
-        self._process: OpenCodeProcess | None = None
-        self._error: WorkerError | None = None
-        self._warmed: dict[Path, anyio.Event] = {}
-
-    def serves(self, fingerprint: str, cwd: Path) -> bool:
-        """Fit for a new worker there."""
-        over = self.dedicated or self.retired.is_set() or self.finished.is_set()
-        gone = self._process is not None and self._process.gone.is_set()
-        room = cwd in self.directories or len(self.directories) < DIRECTORIES
-        return not over and not gone and room and self.launch.fingerprint == fingerprint
-
-    async def process(self) -> OpenCodeProcess:
-        """The running process, once it runs; raises why it does not."""
-        await self._ready.wait()
-        if self._process is None:
-            raise self._error or WorkerCrashed("OpenCode was stopped while it started")
-        return self._process
-
-    async def warm_up(self, gate: Gate, cwd: Path) -> None:
-        """Boot the directory, once, however many ask for it."""
-        if cwd in self._warmed:
-            await self.until_warm(cwd)
-            return
-        done = self._warmed[cwd] = anyio.Event()
-        try:
-            async with self.booting:
-                await boot(await self.process(), gate, cwd)
-        except BaseException:
-            del self._warmed[cwd]
-            raise
-        finally:
-            done.set()
-
-    async def until_warm(self, cwd: Path) -> None:
-        """Wait for a boot that is under way: a second one beside it would double the work."""
-        if done := self._warmed.get(cwd):
-            with anyio.move_on_after(WARM_TIMEOUT):
-                await done.wait()
-
-    def start(self, process: OpenCodeProcess) -> None:
-        self._process = process
-        self._ready.set()
-
-    def fail(self, error: WorkerError) -> bool:
-        """Note why it did not start; True if it did."""
-        self._error = error
-        return self._process is not None
-
-    def finish(self) -> None:
-        self._ready.set()
-        self.finished.set()
 
 
 class Pool:
     """All OpenCode processes of one driver, in its task group."""
 
-    def __init__(self, tasks: TaskGroup, gate: Gate, owner: str) -> None:
+    def __init__(
+        self, tasks: TaskGroup, gate: Gate, owner: str, care: Callable[[], Care] = Care
+    ) -> None:
         self._tasks = tasks
         self._gate = gate
         self._owner = owner
+        self._care = care
         self._slots: list[Slot] = []
+        self._migrating = anyio.Lock()
 
     @asynccontextmanager
     async def use(
@@ -131,9 +71,9 @@ class Pool:
 
     def _retire_idle(self) -> None:
         """The newest shared process stays warm without work; any other goes when it has none."""
-        shared = [slot for slot in self._slots if not slot.dedicated]
+        fit = [slot for slot in self._slots if not slot.dedicated and not slot.worn]
         for slot in self._slots:
-            if not slot.users and slot is not (shared or [None])[-1]:
+            if not slot.users and slot is not (fit or [None])[-1]:
                 slot.retired.set()
 
     async def _host(self, slot: Slot) -> None:
@@ -150,9 +90,9 @@ class Pool:
     async def _keep(self, slot: Slot) -> None:
         for _ in range(TRIES):
             try:
-                async with OpenCodeProcess.running(slot.launch, new_mark(self._owner)) as process:
+                async with self._started(slot.launch) as process:
                     slot.start(process)
-                    await process.gone.wait()
+                    await attend(process, self._care, partial(self._wear, slot))
             except WorkerError as error:
                 # A taken port, two first starts on one database: the next try does not meet it.
                 if not slot.fail(error) and "Configuration is invalid" not in str(error):
@@ -161,6 +101,28 @@ class Pool:
                 log.exception("an OpenCode process was lost by a fault of go-ent's own")
                 slot.fail(WorkerCrashed(f"a fault of go-ent's own: {bug!r}; see the log"))
             return
+
+    @asynccontextmanager
+    async def _started(self, launch: Launch) -> AsyncGenerator[OpenCodeProcess]:
+        """Two first starts at once can break each other: a new database is made by one alone."""
+        async with AsyncExitStack() as alone:
+            await alone.enter_async_context(self._migrating)
+            if launch.database.exists():
+                await alone.aclose()
+            async with OpenCodeProcess.running(launch, new_mark(self._owner)) as process:
+                await alone.aclose()
+                yield process
+
+    def _wear(self, slot: Slot, reason: str) -> None:
+        if not slot.worn:
+            log.info("an OpenCode process takes no further work, for its %s", reason)
+        slot.worn = reason
+        self._tasks.start_soon(self._empty, slot)
+
+    async def _empty(self, slot: Slot) -> None:
+        for tenant in tuple(slot.tenants):
+            await tenant.leave_if_idle()
+        self._retire_idle()
 
 
 async def _cancel_after(event: anyio.Event, tasks: TaskGroup) -> None:

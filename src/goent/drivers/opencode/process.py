@@ -1,6 +1,7 @@
 """What is one running OpenCode: an ACP line, an HTTP server, and whose session is whose?"""
 
 import re
+import signal
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -28,6 +29,7 @@ from goent.drivers.opencode.events import (
 from goent.drivers.opencode.inner import Inner, Question
 from goent.drivers.opencode.tasks import task_group
 from goent.proc import Supervised, supervised
+from goent.proc.marks import send
 from goent.rpc import RpcError
 
 NAME = "OpenCode"
@@ -68,6 +70,7 @@ class OpenCodeProcess:
         self._sessions: dict[str, Listener] = {}
         self._parents: dict[str, str] = {}
         self._heard: set[str] = set()
+        self._given_up = ""
 
     @classmethod
     @asynccontextmanager
@@ -98,13 +101,20 @@ class OpenCodeProcess:
             child: parent for child, parent in self._parents.items() if parent != session
         }
 
+    def give_up(self, why: str) -> None:
+        """End it at once: it can no longer be asked to."""
+        self._given_up = why
+        send(self.pid, signal.SIGKILL)
+
     async def crash(self) -> WorkerCrashed:
         """What to tell whoever relied on it."""
         with anyio.move_on_after(LAST_WORDS):
             await self._child.wait()
+            await self.gone.wait()
         code = self._child.returncode
         stderr = _COLOURS.sub("", self._child.stderr)
         ending = f"ended with code {code}" if code is not None else "hung up"
+        ending = self._given_up or ending
         last = f": {stderr[-500:]}" if stderr else ""
         return WorkerCrashed(
             f"{NAME} (pid {self.pid}) {ending}{last}", returncode=code, stderr=stderr

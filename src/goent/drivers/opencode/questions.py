@@ -62,6 +62,17 @@ class Questions:
         self._turn = 0
         self._numbers = count(1)
         self._open: dict[str, Pending] = {}
+        self._lost = frozenset[str]()
+        self._asked: list[str] = []
+        self._spec = spec
+
+    def at(self, inner: Inner) -> "Questions":
+        """The same worker's in another process: its grants hold, what was open there is lost."""
+        moved = Questions(inner, self._spec)
+        moved._granted = self._granted
+        moved._numbers = self._numbers
+        moved._lost = self._lost | set(self._asked)
+        return moved
 
     async def ask_own(self, request: PermissionRequest, ask: Ask) -> Pending:
         """A question that ACP brought: settled when it is answered, or the turn is over."""
@@ -82,6 +93,9 @@ class Questions:
         await self._inner.reply(question.id, reply, self._directory)
 
     def answer(self, name: str, answer: Answer) -> None:
+        """A question that was lost with its process takes any answer: it is asked anew."""
+        if name in self._lost:
+            return
         pending = self._open.pop(name, None)
         if pending is None:
             known = ", ".join(map(repr, self._open)) or "none"
@@ -108,6 +122,7 @@ class Questions:
             covered.settle("allow_always")
             return covered
         name = f"p{next(self._numbers)}"
+        self._asked.append(name)
         pending = self._open[name] = Pending(question)
         await ask(
             PermissionAsked(

@@ -14,8 +14,7 @@ import anyio
 
 from goent.acp.asks import Cancelled, PermissionOutcome, PermissionRequest
 from goent.acp.content import ContentBlock, ResourceLink, Text
-from goent.acp.messages import NewSession
-from goent.acp.options import find_option
+from goent.acp.options import ConfigOption, find_option
 from goent.acp.updates import AnyUpdate
 from goent.domain.errors import (
     ModelRefused,
@@ -33,7 +32,7 @@ from goent.domain.types import Answer, Prompt
 from goent.drivers.opencode.content import WARM
 from goent.drivers.opencode.events import RetryStatus, SessionFault
 from goent.drivers.opencode.failures import classify
-from goent.drivers.opencode.inner import Question
+from goent.drivers.opencode.inner import Message, Question
 from goent.drivers.opencode.process import OpenCodeProcess
 from goent.drivers.opencode.questions import Questions, describe, outcome
 from goent.drivers.opencode.tasks import task_group
@@ -46,11 +45,12 @@ ABORT_AFTER = (1.0, 1.0, 2.0)  # seconds to wait for the turn's end, each time b
 CLOSE_TIMEOUT = 5.0
 MOST_NAMES = 20
 # OpenCode trims a prompt, and one that begins with a slash never reaches the model.
+Options = tuple[ConfigOption, ...] | None
 _SLASH = re.compile(r"[\s\ufeff]*/")
 
 
 class OpenCodeSession:
-    """The port `Session`, on one session of a process. `start` gives it its model and rules."""
+    """One session of a process. `start` gives it its model and its rules."""
 
     def __init__(
         self,
@@ -65,17 +65,14 @@ class OpenCodeSession:
         self._instructions = instructions
         self._process = process
         self._spec = spec
-        self._questions = Questions(process.inner, spec)
-        self._spending = Spending(process.inner, spec.provider, session) if direct else None
+        self.questions = Questions(process.inner, spec)
+        self.spending = Spending(process.inner, spec.provider, session) if direct else None
+        self._last_prompt: Message | None = None
         self._turn: Turn | None = None
 
     @property
     def directory(self) -> str:
         return str(self._spec.cwd)
-
-    @property
-    def token(self) -> str:
-        return self.id
 
     @classmethod
     async def start(
@@ -85,35 +82,48 @@ class OpenCodeSession:
         *,
         direct: bool,
         instructions: Sequence[Path] = (),
+        earlier: "OpenCodeSession | None" = None,
     ) -> "OpenCodeSession":
-        """A session in the worker's directory, on the worker's model, under its rules."""
+        """A session in the worker's directory, on the worker's model, under its rules.
+
+        `earlier` is the same one in a process that it has left.
+        """
         try:
-            new = await process.connection.new_session(str(spec.cwd))
-            session = cls(process, spec, new.session_id, direct=direct, instructions=instructions)
-            await session._set_model(new)
-            await process.inner.set_up(new.session_id, title=spec.id, rules=spec.rules)
+            name, options = await _open(process, spec)
+            session = cls(process, spec, name, direct=direct, instructions=instructions)
+            await session._set_model(options)
+            await process.inner.set_up(name, title=spec.id, rules=spec.rules)
+            if spec.resume:
+                await session._remember(earlier)
         except WorkerCrashed:
             raise await process.crash() from None
         except RpcError as error:
             raise classify(error, None) from error
-        process.add(new.session_id, session)
+        process.add(name, session)
         return session
+
+    def was_told_since(self, begun: float) -> bool:
+        """Whether a prompt of that time or later is in the history that it was opened with."""
+        last = self._last_prompt
+        return last is not None and last.info.time.created >= int(begun * 1000)
+
+    async def crash(self) -> WorkerCrashed:
+        """How its process ended."""
+        return await self._process.crash()
 
     async def prompt(self, prompt: Prompt, emit: Emit) -> StopReason:
         if self._turn is not None:
             raise WorkerBusy(f"worker {self._spec.id!r} is in the middle of a turn")
         turn = self._turn = Turn(self._spec.cwd)
         try:
-            if self._spending:
-                await self._spending.begin()
             async with task_group() as tasks:
                 tasks.start_soon(self._take, turn, self._blocks(prompt))
                 await turn.hand_on(emit)
         finally:
             turn.close()
             self._turn = None
-            self._questions.withdraw()
-        if self._spending and (report := await self._spending.report()):
+            self.questions.withdraw()
+        if self.spending and (report := await self.spending.report()):
             await emit(report)
         return await self._verdict(turn)
 
@@ -122,7 +132,7 @@ class OpenCodeSession:
         if turn is None:
             return
         turn.cancelled = True
-        self._questions.withdraw()
+        self.questions.withdraw()
         await self._process.connection.cancel(self.id)
         for patience in ABORT_AFTER:
             with anyio.move_on_after(patience):
@@ -134,7 +144,7 @@ class OpenCodeSession:
         turn.asking.cancel()
 
     async def answer(self, permission_id: str, option: Answer) -> None:
-        self._questions.answer(permission_id, option)
+        self.questions.answer(permission_id, option)
 
     async def close(self) -> None:
         """Leave nothing running. A process that is gone has nothing to close."""
@@ -152,7 +162,7 @@ class OpenCodeSession:
         turn = self._turn
         if turn is None or turn.cancelled:
             return Cancelled()
-        pending = await self._questions.ask_own(request, turn.put)
+        pending = await self.questions.ask_own(request, turn.put)
         if pending.answer == "reject":
             turn.rejected = pending.question
         return outcome(request, pending.answer)
@@ -163,7 +173,7 @@ class OpenCodeSession:
             if turn is None or turn.cancelled:
                 await self._process.inner.reply(question.id, "reject", self.directory)
             else:
-                await self._questions.ask_of_child(question, turn.put)
+                await self.questions.ask_of_child(question, turn.put)
 
     async def retrying(self, status: RetryStatus) -> None:
         if self._turn:
@@ -175,16 +185,29 @@ class OpenCodeSession:
         if self._turn:
             self._turn.note_fault(fault)
 
-    async def _set_model(self, new: NewSession) -> None:
+    async def _set_model(self, options: Options) -> None:
         model = self._spec.provider.opencode_model
         try:
-            await self._process.connection.set_model(new.session_id, model)
+            await self._process.connection.set_model(self.id, model)
         except UnknownModel as error:
-            option = find_option(new.config_options, "model")
+            option = find_option(options, "model")
             known = [c.value for c in option.choices if c.value != WARM] if option else []
             more = f" and {len(known) - MOST_NAMES} more" if len(known) > MOST_NAMES else ""
             names = ", ".join(known[:MOST_NAMES]) or "none"
             raise UnknownModel(f"{error}; it has: {names}{more}") from error
+
+    async def _remember(self, earlier: "OpenCodeSession | None") -> None:
+        """What it was told, asked, granted and billed for before."""
+        inner = self._process.inner
+        self._last_prompt = await inner.last_prompt(self.id)
+        if self._last_prompt:
+            self._instructions = ()
+        if earlier:
+            self.questions = earlier.questions.at(inner)
+        if self.spending and earlier and earlier.spending:
+            self.spending = earlier.spending.at(inner)
+        elif self.spending:
+            await self.spending.skip()
 
     def _blocks(self, prompt: Prompt) -> Sequence[ContentBlock]:
         text = f"Task:\n{prompt.text}" if _SLASH.match(prompt.text) else prompt.text
@@ -202,6 +225,8 @@ class OpenCodeSession:
                     await turn.last_words(LATE)
         except (WorkerError, RpcError) as error:
             turn.error = error
+            if isinstance(error, WorkerCrashed):
+                await turn.interrupt()
         finally:
             turn.close()
 
@@ -228,3 +253,17 @@ class OpenCodeSession:
         if not turn.spoke:
             model = self._spec.provider.opencode_model
             raise NothingSaid(f"{model} ended its turn without a word and without a tool call")
+
+
+async def _open(process: OpenCodeProcess, spec: WorkerSpec) -> tuple[str, Options]:
+    if spec.resume is None:
+        new = await process.connection.new_session(str(spec.cwd))
+        return new.session_id, new.config_options
+    try:
+        # Not `session/load`: what has been said was told when it was said.
+        opened = await process.connection.resume_session(spec.resume, str(spec.cwd))
+    except RpcError as error:
+        raise WorkerError(
+            f"OpenCode has no session {spec.resume!r} that it could go on with: {error.message}"
+        ) from error
+    return spec.resume, opened.config_options

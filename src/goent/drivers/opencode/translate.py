@@ -13,6 +13,7 @@ from goent.domain.events import DriverEvent, PlanUpdated, TextDelta, Thought, To
 from goent.domain.types import Command, FileChange, PlanEntry
 
 OUTPUT_KEPT = 4000
+INTERRUPTED = "its process ended before the call did; it may or may not have taken effect"
 Status = Literal["pending", "running", "completed", "failed"]
 _STATUS: dict[str, Status] = {
     "pending": "pending",
@@ -102,6 +103,14 @@ class Translator:
                 return [_plan([Todo(content=e.content, status=e.status) for e in update.entries])]
             case _:
                 return []
+
+    def interrupted(self) -> Sequence[ToolCall]:
+        """The calls that had not ended, as ones that never will."""
+        return [
+            msgspec.structs.replace(call, status="failed", output=INTERRUPTED)
+            for call in self._calls.values()
+            if call.status in ("pending", "running")
+        ]
 
     def _tool(self, fields: updates.ToolCall | updates.ToolCallUpdate) -> Sequence[DriverEvent]:
         known = self._calls.get(fields.tool_call_id)

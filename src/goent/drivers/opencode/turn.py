@@ -46,6 +46,11 @@ class Turn:
         for event in self._translator.translate(update):
             await self.put(event)
 
+    async def interrupt(self) -> None:
+        """Nobody will tell any more how the open tool calls ended."""
+        for event in self._translator.interrupted():
+            await self.put(event)
+
     async def hand_on(self, emit: Emit) -> None:
         """Returns when the turn is closed and everything has left."""
         with self._receive:

@@ -9,24 +9,32 @@ from goent.drivers.opencode.inner import Inner
 
 
 class Spending:
-    """A session's tokens and cost, subagents included, from one turn to the next."""
+    """A session's tokens and cost, subagents included, from one report to the next."""
 
     def __init__(self, inner: Inner, provider: Provider, session: str) -> None:
         self._inner = inner
         self._provider = provider
         self._session = session
-        self._before = (Usage(), Decimal(0))
+        self._reported = (Usage(), Decimal(0))
 
-    async def begin(self) -> None:
-        self._before = await self._total()
+    def at(self, inner: Inner) -> "Spending":
+        """The same session in another process; what the last one did not report is still owed."""
+        moved = Spending(inner, self._provider, self._session)
+        moved._reported = self._reported
+        return moved
+
+    async def skip(self) -> None:
+        """What was used so far is somebody else's to tell."""
+        self._reported = await self._total()
 
     async def report(self) -> UsageReported | None:
-        """What was used since `begin`; a price that OpenCode does not know is unknown, not 0."""
+        """What was used since the last one; a price that OpenCode does not know is unknown."""
         try:
             usage, cost = await self._total()
         except ProtocolError:
-            return None  # the process is gone, and with it the figures
-        before, spent = self._before
+            return None  # the process is gone: another one knows the figures too
+        before, spent = self._reported
+        self._reported = (usage, cost)
         used = Usage(
             input=usage.input - before.input,
             output=usage.output - before.output,

@@ -1,0 +1,86 @@
+"""When a process is given up, when it is worn, and how much work one slot takes."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from goent.drivers.opencode.environment import Launch
+from goent.drivers.opencode.lasting import Moment
+from goent.drivers.opencode.slot import DIRECTORIES, Slot
+from goent.drivers.opencode.vitals import GB, Care, Vitals, read_vitals
+
+LAUNCH = Launch(
+    program=Path("opencode"),
+    cwd=Path("/"),
+    env={"HOME": "/home/me"},
+    password="p",
+    token="t",
+    fingerprint="f",
+    start_timeout=1,
+)
+
+
+def test_a_process_is_worn_by_memory_by_maps_and_by_age() -> None:
+    care = Care()
+    fine = Vitals(cpu=1, memory=2 * GB, maps=40_000)
+    assert care.worn(fine, 12 * 3600) == ""
+    assert care.worn(Vitals(cpu=1, memory=3 * GB), 0) == "3.0 GB of memory"
+    assert care.worn(Vitals(cpu=1, memory=1, maps=40_001), 0) == "40001 memory maps"
+    assert care.worn(fine, 13 * 3600) == "13.0 hours of age"
+
+
+def test_a_silent_process_that_works_is_given_more_time() -> None:
+    care = Care()
+    assert [care.given_up(n, at_work=False) for n in (2, 3)] == [False, True]
+    assert [care.given_up(n, at_work=True) for n in (3, 8, 9)] == [False, False, True]
+
+
+def test_a_moment_stays_before_what_follows_when_the_clock_is_set() -> None:
+    now, ticks = time.time(), time.monotonic()
+    assert Moment(now, ticks).earliest == pytest.approx(now, abs=1)
+    set_back = Moment(now + 3600, ticks)  # what follows is stamped with `now`
+    assert set_back.earliest == pytest.approx(now, abs=1)
+    set_forward = Moment(now - 3600, ticks)  # what followed may have been stamped before
+    assert set_forward.earliest == now - 3600
+
+
+def test_a_process_is_seen_from_outside() -> None:
+    before = read_vitals(os.getpid())
+    ends = time.process_time() + 0.05
+    while time.process_time() < ends:
+        pass
+    after = read_vitals(os.getpid())
+    assert before and after
+    assert after.cpu > before.cpu
+    assert 1024**2 < after.memory < 4 * GB
+    assert after.maps > 10
+    assert read_vitals(2**22 + 1) is None
+
+
+def test_a_slot_takes_a_bounded_number_of_directories_and_none_when_worn() -> None:
+    slot = Slot(LAUNCH, dedicated=False)
+    slot.directories |= {Path(f"/work/{n}") for n in range(DIRECTORIES)}
+    assert DIRECTORIES <= 20
+    assert slot.serves("f", Path("/work/0"))
+    assert not slot.serves("f", Path("/work/another"))
+    slot.worn = "13.0 hours of age"
+    assert not slot.serves("f", Path("/work/0"))
+
+
+@pytest.mark.parametrize(
+    ("env", "folder"),
+    [({"HOME": "/h"}, "/h/.local/share"), ({"HOME": "/h", "XDG_DATA_HOME": "/d"}, "/d")],
+)
+def test_the_database_is_where_opencode_keeps_it(env: dict[str, str], folder: str) -> None:
+    launch = Launch(
+        program=LAUNCH.program,
+        cwd=LAUNCH.cwd,
+        env=env,
+        password="p",
+        token="t",
+        fingerprint="f",
+        start_timeout=1,
+    )
+    assert launch.database == Path(folder, "opencode/opencode.db")
