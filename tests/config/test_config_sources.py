@@ -27,7 +27,7 @@ permissions:
 isolation: copy
 budget: {per_day: 5, hard: yes}
 failover: {pinned: true}
-limits: {workers: 3, idle_close_s: 60, cancel_grace_s: 0, turn_timeout_s: 600}
+limits: {workers: 3, idle_close_s: 60, cancel_grace_s: 0, turn_timeout_s: 600, stall_s: 9}
 agents:
   gemini: {command: [gemini, --acp], models: [gemini-3-pro]}
 daemon: {idle_exit_s: 5}
@@ -58,7 +58,7 @@ def test_every_setting_changes_something(ground: Ground) -> None:
         isolation="copy",
         budget=Budget(per_day=5, hard=True),
         failover_pinned=True,
-        limits=Limits(workers=3, idle_close_s=60, cancel_grace_s=0, turn_timeout_s=600),
+        limits=Limits(workers=3, idle_close_s=60, cancel_grace_s=0, turn_timeout_s=600, stall_s=9),
         agents={"gemini": Agent(command=("gemini", "--acp"), models=("gemini-3-pro",))},
         daemon=DaemonSettings(idle_exit_s=5),
         opencode=OpenCodeSettings(

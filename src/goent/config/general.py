@@ -92,6 +92,7 @@ def _limits(fields: Fields) -> Limits:
         idle_close_s=fields.amount("idle_close_s", normal.idle_close_s, least=1),
         cancel_grace_s=fields.amount("cancel_grace_s", normal.cancel_grace_s),
         turn_timeout_s=fields.amount("turn_timeout_s", normal.turn_timeout_s, least=1),
+        stall_s=fields.amount("stall_s", normal.stall_s, least=1),
     )
 
 

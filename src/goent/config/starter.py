@@ -34,6 +34,7 @@ CONFIG: Final = """\
 #  idle_close_s: 1800
 #  cancel_grace_s: 10
 #  turn_timeout_s: 1800
+#  stall_s: 180
 
 ## Other agents that speak ACP, as workers.
 #agents:

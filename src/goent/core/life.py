@@ -24,7 +24,15 @@ QUEUE = 16  # prompts that may wait behind a running turn
 class Life:
     """The handle on a living worker. Its state is in the journal, not here."""
 
-    def __init__(self, spec: WorkerSpec, terms: Terms, driver: Driver, shared: Shared) -> None:
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        terms: Terms,
+        driver: Driver,
+        shared: Shared,
+        *,
+        turns_before: int = 0,
+    ) -> None:
         self.spec = spec
         self.ended = anyio.Event()
         self._terms = terms
@@ -35,7 +43,7 @@ class Life:
         self._scope = anyio.CancelScope()
         self._ready = False
         self._turn: Turn | None = None
-        self._begun = 0
+        self._begun = turns_before
         self._closing = ""
 
     # What others ask of it

@@ -17,7 +17,8 @@ from goent.core.feed import Feed
 from goent.core.intake import accept, below_checkout, existing_files
 from goent.core.life import Life
 from goent.core.turn import Shared, Terms
-from goent.domain.errors import RequestError, WorkerIsClosed
+from goent.core.views import WorkerView
+from goent.domain.errors import GoentError, RequestError, WorkerIsClosed
 from goent.domain.events import (
     Noticed,
     TurnEnded,
@@ -34,18 +35,18 @@ from goent.domain.requests import (
     SpawnRequest,
 )
 from goent.domain.settings import Settings
-from goent.domain.types import (
-    ENDED,
-    Failure,
-    Method,
-    Prompt,
-    Provider,
-    Usage,
-)
+from goent.domain.types import ENDED, Failure, Method, Pin, Prompt, Provider, Usage
 from goent.policy.permissions import rules_for
+from goent.policy.pins import choose
 
 ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # no 0, 1, i, l, o: ids are read and typed by people
 ERRORS, HUNG_UP = 400, 499  # HTTP's line between answer and error; a call that we gave up
+DIED = Failure(
+    kind="daemon_died",
+    message="go-ent ended in the middle of the turn; what was done so far is in place. "
+    "The next prompt goes on in the same session",
+    retryable=True,
+)
 PARTING = 15.0  # seconds that the workers have to end when go-ent does
 
 
@@ -80,9 +81,9 @@ class Orchestrator:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Workers live inside this context; leaving it ends them all."""
-        await self._close_unfinished()
         async with anyio.create_task_group() as group:
             self._group = group
+            await self._take_over()
             try:
                 yield
             finally:
@@ -97,20 +98,38 @@ class Orchestrator:
             for life in list(self._lives.values()):
                 await life.ended.wait()
 
-    async def _close_unfinished(self) -> None:
-        """Workers whose go-ent died: their turn failed, and the journal shall say so."""
-        for view in self._feed.views.values():
+    async def _take_over(self) -> None:
+        """Workers of a go-ent that died: their turn failed, and whoever has a session goes on."""
+        for view in list(self._feed.views.values()):
             if not view.open:
                 continue
             if view.turn and view.state not in ENDED:
-                failure = Failure(
-                    kind="daemon_died",
-                    message="go-ent ended in the middle of the turn; edits so far are in place",
-                    retryable=True,
-                )
-                ended = TurnEnded(turn=view.turn, state="failed", failure=failure)
+                ended = TurnEnded(turn=view.turn, state="failed", failure=DIED)
                 await self._feed.append(view.id, ended)
-            await self._feed.append(view.id, WorkerClosed(reason="its go-ent ended"))
+            try:
+                self._revive(view)
+            except GoentError as error:
+                reason = f"its go-ent ended, and it cannot go on: {error}"
+                await self._feed.append(view.id, WorkerClosed(reason=reason))
+        await self._feed.commit()
+
+    def _revive(self, view: WorkerView) -> None:
+        """Wait for its next prompt; only then is its session opened again."""
+        settings, spawned = self._settings(), view.spawned
+        if not view.token:
+            raise WorkerIsClosed("it had no session yet")
+        pin = Pin(provider=spawned.backend, model=spawned.model, method=spawned.method)
+        route = choose(pin, settings, tuple(self._drivers))
+        spec = WorkerSpec(
+            id=view.id,
+            cwd=Path(spawned.cwd),
+            provider=route.provider,
+            method=route.method,
+            rules=rules_for(spawned.permissions, settings.permissions.rules),
+            dedicated=spawned.isolation == "dedicated",
+            resume=view.token,
+        )
+        self._start(spec, spawned, settings, turns_before=view.turn)
 
     @property
     def living(self) -> Mapping[str, Life]:
@@ -139,14 +158,21 @@ class Orchestrator:
         )
         await self._feed.append(spec.id, spawned)
         await self._feed.commit()
-        life = self._start(spec, request, settings)
+        life = self._start(spec, spawned, settings)
         life.prompt(Prompt(text=request.task, files=spawned.files), queue=True)
         return spec.id, spawned
 
-    def _start(self, spec: WorkerSpec, request: SpawnRequest, settings: Settings) -> Life:
+    def _start(
+        self,
+        spec: WorkerSpec,
+        spawned: WorkerSpawned,
+        settings: Settings,
+        *,
+        turns_before: int = 0,
+    ) -> Life:
         terms = Terms(
-            verify=request.verify,
-            timeout_s=request.timeout_s,
+            verify=spawned.verify,
+            timeout_s=spawned.timeout_s,
             permission_timeout_s=settings.permissions.timeout_s,
             limits=settings.limits,
         )
@@ -157,7 +183,9 @@ class Orchestrator:
             slots=self._slots,
             spent=self._spent,
         )
-        life = self._lives[spec.id] = Life(spec, terms, self._drivers[spec.method], shared)
+        driver = self._drivers[spec.method]
+        life = Life(spec, terms, driver, shared, turns_before=turns_before)
+        self._lives[spec.id] = life
         assert self._group, "workers live inside `running`"
         self._group.start_soon(self._see_out, life, name=f"worker {spec.id}")
         return life

@@ -17,6 +17,7 @@ from goent.core.feed import Feed
 from goent.domain.errors import (
     GoentError,
     RequestError,
+    Stalled,
     TurnTimeout,
     VerifyFailed,
     WorkerCrashed,
@@ -25,6 +26,7 @@ from goent.domain.errors import (
 from goent.domain.events import (
     AnyEvent,
     DriverEvent,
+    Noticed,
     PermissionAnswered,
     PermissionAsked,
     SessionOpened,
@@ -38,7 +40,9 @@ from goent.domain.settings import Limits
 from goent.domain.types import Answer, Failure, Prompt, Value
 
 Outcome = Literal["completed", "cancelled"]
-Stopper = Literal["", "cancel", "timeout"]
+Stopper = Literal["cancel", "timeout", "stall"]
+
+LIFELESS = 2  # looks in a row that find nothing at work before a silent turn is ended
 
 
 class Terms(Value, frozen=True, kw_only=True):
@@ -79,12 +83,13 @@ class Turn:
         self._prompting = False
         self._prompted = anyio.Event()
         self._stop = anyio.Event()
-        self._stopped_by: Stopper = ""
+        self._stopped_by: Stopper | None = None
         self._reason = ""
         self._scope = anyio.CancelScope()
         self._beside: TaskGroup | None = None
+        self._heard_at = 0.0
 
-    def stop(self, by: Literal["cancel", "timeout"], reason: str) -> None:
+    def stop(self, by: Stopper, reason: str) -> None:
         """The first who stops it gives the reason."""
         if not self._stop.is_set():
             self._stopped_by, self._reason = by, reason
@@ -131,12 +136,15 @@ class Turn:
                     await self._start()
                     await self._note_session(session)
                     beside.start_soon(self._limit_time)
+                    beside.start_soon(self._watch_silence, session)
                     outcome = await self._work(session)
             beside.cancel_scope.cancel()
         if isinstance(outcome, WorkerCrashed):
             self.closes = "its process ended"
         if self._stopped_by == "timeout":
             return as_failure(TurnTimeout(self._reason))
+        if self._stopped_by == "stall":
+            return as_failure(Stalled(self._reason))
         if self._stopped_by == "cancel":
             return "cancelled"
         return as_failure(outcome) if isinstance(outcome, WorkerError) else outcome
@@ -166,6 +174,7 @@ class Turn:
 
     async def _emit(self, event: DriverEvent) -> None:
         assert self._beside, "a driver speaks only during the turn"
+        self._heard_at = anyio.current_time()
         if isinstance(event, PermissionAsked):
             self._questions[event.id] = event
             self._beside.start_soon(self._refuse_in_time, event.id)
@@ -194,6 +203,23 @@ class Turn:
             if not self._prompted.is_set():
                 self.closes = f"its turn did not stop within {grace:g} s; its session was left"
         self._scope.cancel()
+
+    async def _watch_silence(self, session: Session) -> None:
+        """A silent turn is looked at and told of; only one that shows no life is ended."""
+        patience, lifeless = self._terms.limits.stall_s, 0
+        self._heard_at = anyio.current_time()
+        while lifeless < LIFELESS:
+            await anyio.sleep_until(self._heard_at + patience)
+            if anyio.current_time() < self._heard_at + patience:
+                continue  # it spoke meanwhile
+            self._heard_at = anyio.current_time()
+            if self._questions or not self._prompting:
+                continue  # its owner is silent, or it is being verified
+            signs = await session.signs()
+            lifeless = 0 if signs.alive else lifeless + 1
+            state = "at work" if signs.alive else "stalled"
+            await self._append(Noticed(text=f"no news for {patience:g} s; {state}: {signs.detail}"))
+        self.stop("stall", f"nothing was heard or seen of it for {patience * LIFELESS:g} s")
 
     async def _verify(self) -> None:
         if not self._terms.verify:

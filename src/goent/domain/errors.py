@@ -9,7 +9,7 @@ GoentError
 └── WorkerError             one worker failed, its siblings go on   a Failure in its result
     ├── ProviderUnavailable    → a fallback may do:  RateLimited · ProviderTimeout · ProviderDown
     ├── ProviderRefused · UnknownModel · ContextOverflow · ModelRefused    the provider's own no
-    ├── PermissionDenied · VerifyFailed · TurnTimeout · NothingSaid        how the turn went
+    ├── PermissionDenied · VerifyFailed · TurnTimeout · Stalled · NothingSaid   how the turn went
     └── WorkerCrashed · ProtocolError                                      the program under it
 
 Foreign errors are translated once, in the driver or the gateway. Cancellation is no error.
@@ -145,6 +145,13 @@ class TurnTimeout(WorkerError):
     """The turn took longer than its `timeout_s`."""
 
     kind = "timeout"
+    retryable = True
+
+
+class Stalled(WorkerError):
+    """The turn fell silent, and nothing of it was seen to work any more."""
+
+    kind = "stalled"
     retryable = True
 
 

@@ -29,6 +29,13 @@ class WorkerSpec(Value, frozen=True, kw_only=True):
     resume: str | None = None
 
 
+class Signs(Value, frozen=True, kw_only=True):
+    """Does a silent worker live, and what is it doing? For its owner to read."""
+
+    alive: bool
+    detail: str
+
+
 class Session(Protocol):
     """One worker's conversation with the program that does the work."""
 
@@ -47,6 +54,10 @@ class Session(Protocol):
 
     async def answer(self, permission_id: str, option: Answer) -> None:
         """Answer a question that the running turn asked."""
+        ...
+
+    async def signs(self) -> Signs:
+        """Look after a turn from which nothing has been heard for long."""
         ...
 
 

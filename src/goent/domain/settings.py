@@ -64,6 +64,7 @@ class Limits(Value, frozen=True, kw_only=True):
     idle_close_s: float = 1800.0
     cancel_grace_s: float = 10.0
     turn_timeout_s: float | None = None
+    stall_s: float = 180.0
 
 
 class DaemonSettings(Value, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from goent.gateway.http import Headers, Receive, Send
 from goent.llm.errors import error_event, error_text
 from goent.upstream.forward import Answer, ModelCall, Upstream
 
+SILENT = 424  # at 504 OpenCode would wait for the provider five times more
 WAITS = {b"retry-after": 1.0, b"retry-after-ms": 0.001}
 LONGEST_WAIT_S = 20.0
 LONGEST_ERROR_S = 10.0
@@ -54,12 +55,15 @@ class Exchange:
 
     async def _fail(self, error: WorkerError) -> None:
         if self._started:
-            # To return without an end closes the connection, as the provider did with ours.
             await self._call.report(str(error))
+            if isinstance(error, ProviderTimeout):
+                remark = error_event(self._call.asked.dialect, f"go-ent: {error}")
+                await http.finish(self._send, remark)
+            # Else: to return without an end closes the connection, as the provider did with ours.
             return
         status = 502
         if isinstance(error, ProviderTimeout):
-            status = 504
+            status = SILENT
         elif isinstance(error, ProviderRefused):
             status = 400  # trying again would not help, and OpenCode tries again at 5xx
         self._call.status = status

@@ -11,7 +11,7 @@ import anyio
 
 from goent.domain.errors import PermissionDenied
 from goent.domain.events import DriverEvent, PermissionAsked, TextDelta
-from goent.domain.ports import Emit, StopReason, WorkerSpec
+from goent.domain.ports import Emit, Signs, StopReason, WorkerSpec
 from goent.domain.types import Answer, PermissionOption, Prompt
 
 
@@ -47,6 +47,7 @@ class ScriptedDriver:
         self.opened: list[WorkerSpec] = []
         self.closed: list[str] = []
         self.prompts: list[tuple[str, str]] = []
+        self.signs = Signs(alive=True, detail="scripted")
         self.ready = anyio.Event()
         self.ready.set()
 
@@ -109,6 +110,9 @@ class ScriptedSession:
 
     async def cancel(self) -> None:
         self._cancelled.set()
+
+    async def signs(self) -> Signs:
+        return self._driver.signs
 
     async def answer(self, permission_id: str, option: Answer) -> None:
         self._answers[permission_id] = option

@@ -35,6 +35,7 @@ _BY_NAME: dict[str, type[WorkerError]] = {
 _BY_STATUS: dict[int, type[WorkerError]] = {
     404: UnknownModel,
     408: ProviderTimeout,
+    424: ProviderTimeout,  # the gateway's word for a provider that fell silent
     429: RateLimited,
     504: ProviderTimeout,
 }

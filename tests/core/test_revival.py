@@ -1,0 +1,79 @@
+"""What a go-ent that starts makes of workers whose go-ent died."""
+
+import anyio
+import pytest
+from scripted_project import OpenProject, Project, assert_grammar
+
+from goent.domain.events import TextDelta, TurnEnded, TurnStarted, WorkerSpawned
+from goent.domain.replies import Prompted, Status
+from goent.testing.driver import ScriptedDriver, say
+
+pytestmark = pytest.mark.anyio
+
+
+async def spawned(project: Project) -> str:
+    reply = await project.ask("worker_spawn", task="begin", wait_s=10)
+    worker = getattr(reply, "worker_id", "")
+    assert worker
+    return worker
+
+
+def as_if_killed(project: Project, worker: str) -> None:
+    """A daemon that is killed writes nothing more: its worker stays open in the journal."""
+    life = project.orchestrator.living[worker]
+    life._shared.feed.append = _nothing  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue] (a kill cannot be had otherwise in one process)
+
+
+async def _nothing(*_: object) -> None: ...
+
+
+async def test_a_worker_goes_on_in_the_session_it_had(open_project: OpenProject) -> None:
+    async with open_project(ScriptedDriver(lambda _: [say("one")])) as project:
+        worker = await spawned(project)
+        as_if_killed(project, worker)
+    driver = ScriptedDriver(lambda _: [say("two")])
+    async with open_project(driver) as project:
+        status = await project.ask("worker_status", worker_id=worker)
+        assert isinstance(status, Status) and (status.open, status.state) == (True, "completed")
+        assert driver.opened == [], "nothing is started before somebody asks"
+        prompted = await project.ask("worker_prompt", worker_id=worker, prompt="more", wait_s=10)
+        assert isinstance(prompted, Prompted)
+        assert (prompted.turn, prompted.state) == (2, "completed")
+        assert [spec.resume for spec in driver.opened] == [f"session-of-{worker}"]
+        assert driver.prompts == [(worker, "more")], "no prompt is repeated"
+        await project.ask("worker_cancel", worker_id=worker, close=True)
+        assert_grammar(await project.events(worker))
+
+
+async def test_a_turn_that_was_under_way_failed_and_says_so(open_project: OpenProject) -> None:
+    async with open_project(ScriptedDriver(lambda _: [say("one")])) as project:
+        worker = await spawned(project)
+        await project.feed.append(worker, TurnStarted(turn=2, prompt="more"))
+        await project.feed.append(worker, TextDelta(text="half"))
+        await project.feed.commit()
+        as_if_killed(project, worker)
+    async with open_project(ScriptedDriver(lambda _: [say("again")])) as project:
+        status = await project.ask("worker_status", worker_id=worker)
+        assert isinstance(status, Status) and status.failure
+        assert (status.state, status.failure.kind, status.open) == ("failed", "daemon_died", True)
+        prompted = await project.ask("worker_prompt", worker_id=worker, prompt="go on", wait_s=10)
+        assert isinstance(prompted, Prompted) and prompted.turn == 3
+        await project.ask("worker_cancel", worker_id=worker, close=True)
+        events = await project.events(worker)
+        assert_grammar(events)
+        ends = [event.state for event in events if isinstance(event, TurnEnded)]
+        assert ends == ["completed", "failed", "completed"]
+
+
+async def test_a_worker_that_never_had_a_session_is_closed(open_project: OpenProject) -> None:
+    driver = ScriptedDriver(lambda _: [say("never")])
+    driver.ready = anyio.Event()
+    async with open_project(driver) as project:
+        reply = await project.ask("worker_spawn", task="begin")
+        worker = getattr(reply, "worker_id", "")
+        as_if_killed(project, worker)
+    async with open_project(ScriptedDriver(lambda _: [])) as project:
+        await project.feed.commit()
+        status = await project.ask("worker_status", worker_id=worker)
+        assert isinstance(status, Status) and not status.open
+        assert isinstance((await project.events(worker))[0], WorkerSpawned)

@@ -1,0 +1,51 @@
+"""A turn that falls silent: told of, and ended only if nothing of it works any more."""
+
+import pytest
+from scripted_project import OpenProject
+
+from goent.domain.events import Noticed
+from goent.domain.ports import Signs
+from goent.domain.replies import Result, Spawned, Status
+from goent.domain.settings import Limits
+from goent.testing.driver import Pause, ScriptedDriver, question, say
+
+pytestmark = pytest.mark.anyio
+
+QUICK = Limits(stall_s=0.05)
+
+
+async def test_a_turn_without_signs_of_life_is_reported_and_then_ended(
+    open_project: OpenProject,
+) -> None:
+    driver = ScriptedDriver(lambda _: [say("half"), Pause()])
+    driver.signs = Signs(alive=False, detail="its process uses no CPU")
+    async with open_project(driver, limits=QUICK) as project:
+        spawned = await project.ask("worker_spawn", task="x", wait_s=10)
+        assert isinstance(spawned, Spawned) and spawned.result and spawned.result.failure
+        assert spawned.result.failure.kind == "stalled"
+        assert spawned.result.text == "half"
+        told = [e.text for e in await project.events(spawned.worker_id) if isinstance(e, Noticed)]
+        assert len(told) == 2 and all("stalled: its process uses no CPU" in text for text in told)
+
+
+async def test_a_slow_worker_that_lives_is_never_ended(open_project: OpenProject) -> None:
+    pause = Pause()
+    driver = ScriptedDriver(lambda _: [pause, say("at last")])
+    driver.signs = Signs(alive=True, detail="waits for the model")
+    async with open_project(driver, limits=QUICK) as project:
+        spawned = await project.ask("worker_spawn", task="x", wait_s=0.5)
+        assert isinstance(spawned, Spawned) and spawned.state == "running"
+        status = await project.ask("worker_status", worker_id=spawned.worker_id)
+        assert isinstance(status, Status) and "at work: waits for the model" in status.step
+        pause.go_on.set()
+        await project.ask("worker_wait", worker_ids=[spawned.worker_id], timeout_s=10)
+        result = await project.ask("worker_result", worker_id=spawned.worker_id)
+        assert isinstance(result, Result) and result.state == "completed"
+
+
+async def test_a_question_that_nobody_answers_is_no_stall(open_project: OpenProject) -> None:
+    driver = ScriptedDriver(lambda _: [question("p1"), say("done")])
+    driver.signs = Signs(alive=False, detail="nothing")
+    async with open_project(driver, limits=QUICK) as project:
+        spawned = await project.ask("worker_spawn", task="x", wait_s=0.5)
+        assert isinstance(spawned, Spawned) and spawned.state == "waiting"
