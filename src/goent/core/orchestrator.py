@@ -17,7 +17,7 @@ from goent.core.feed import Feed
 from goent.core.intake import accept, existing_files
 from goent.core.life import Life
 from goent.core.turn import Shared, Terms
-from goent.domain.errors import RequestError, WorkerIsClosed
+from goent.domain.errors import EnvironmentTrouble, RequestError, WorkerIsClosed
 from goent.domain.events import (
     Noticed,
     TurnEnded,
@@ -133,7 +133,11 @@ class Orchestrator:
             dedicated=spawned.isolation == "dedicated",
         )
         await self._feed.append(spec.id, spawned)
-        await self._feed.commit()
+        try:
+            await self._feed.commit()
+        except EnvironmentTrouble:  # what is kept for the journal shall have an end
+            await self._feed.append(spec.id, WorkerClosed(reason="the journal refused it"))
+            raise
         life = self._start(spec, request, settings)
         life.prompt(Prompt(text=request.task, files=spawned.files), queue=True)
         return spec.id, spawned
