@@ -7,7 +7,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,18 +18,29 @@ from anyio.abc import SocketAttribute, SocketListener, SocketStream
 from goent import __version__
 from goent.app import App, open_app
 from goent.core.operations import Caller
-from goent.domain.errors import GoentError
+from goent.domain.errors import EnvironmentTrouble, GoentError
 from goent.domain.replies import DaemonInfo
 from goent.frontends.control import ControlRoom, serve_control
 from goent.frontends.mcp.http import serve_http
 from goent.frontends.mcp.server import McpFrontend
 from goent.launch import PROTOCOL, START_S, take_lock
-from goent.project import project_key, runtime_dir
+from goent.logs import Discreet, bound_log, log_to_stderr
+from goent.project import log_path, project_key, runtime_dir
 
 HELLO_S = 10.0
+LOOK_S = 5.0  # between looks at whether there is a reason to end
+LOCK_S = START_S - 15.0  # so that whoever started us still hears why it was in vain
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 LAST_WORD_S = 0.1  # for the answer to whoever asked it to stop
 HELLO_LIMIT = 256 * 1024
 LOCAL_PEERCRED = 0x001  # macOS; not in Python's socket module
+
+DEPARTED = (
+    anyio.BrokenResourceError,
+    anyio.EndOfStream,
+    anyio.ClosedResourceError,
+    TimeoutError,
+)
 
 log = logging.getLogger("goent.daemon")
 
@@ -53,13 +64,15 @@ class Daemon:
         self._mcp = McpFrontend(app.operations, app.enquiries)
         self._clients = 0
         self._quiet_since = time.monotonic()
+        self._inode = 0
         self.stopping = anyio.Event()
 
-    async def serve(self, listener: SocketListener) -> None:
+    async def serve(self, listener: SocketListener, signals: AsyncIterator[signal.Signals]) -> None:
+        self._inode = self._path.stat().st_ino
         async with anyio.create_task_group() as group:
             group.start_soon(listener.serve, self._client)
             group.start_soon(self._watch_idleness)
-            group.start_soon(self._watch_signals)
+            group.start_soon(self._watch_signals, signals)
             await self.stopping.wait()
             await anyio.sleep(LAST_WORD_S)
             group.cancel_scope.cancel()
@@ -69,7 +82,7 @@ class Daemon:
         try:
             async with stream:
                 await self._converse(stream)
-        except (anyio.BrokenResourceError, anyio.EndOfStream, anyio.ClosedResourceError):
+        except DEPARTED:
             pass
         except Exception:
             log.exception("a client's connection ended by a fault of go-ent's own")
@@ -82,8 +95,10 @@ class Daemon:
         if not is_same_user(raw):
             log.warning("refused a connection of another user")
             return
-        await stream.send(self._hello())
+        if self.stopping.is_set():
+            return  # whoever is not greeted starts another daemon, and loses nothing
         with anyio.fail_after(HELLO_S):
+            await stream.send(self._hello())
             hello, rest = await _read_hello(stream)
         self._app.project.learn(hello.env)
         cwd = Path(hello.cwd)
@@ -140,19 +155,29 @@ class Daemon:
             if time.monotonic() - self._quiet_since > limit:
                 log.info("idle for %.0f s: ending", limit)
                 self.stopping.set()
-            await anyio.sleep(min(limit / 4 + 0.05, 30))
+            with suppress(OSError):
+                bound_log(log_path(project_key(self._app.project.folder), os.environ))
+            await anyio.sleep(min(limit / 4 + 0.05, LOOK_S))
 
     def _idle_limit(self) -> float:
+        if not self._can_be_found():
+            return 0.0
         try:
             return self._app.project.settings().daemon.idle_exit_s
         except GoentError:
             return 1800.0
 
-    async def _watch_signals(self) -> None:
-        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-            async for number in signals:
-                log.info("%s: ending", signal.Signals(number).name)
-                self.stopping.set()
+    def _can_be_found(self) -> bool:
+        """Not if the project's folder was removed or renamed, or the socket swept away."""
+        try:
+            return self._app.project.folder.is_dir() and self._path.stat().st_ino == self._inode
+        except OSError:
+            return False
+
+    async def _watch_signals(self, signals: AsyncIterator[signal.Signals]) -> None:
+        async for number in signals:
+            log.info("%s: ending", signal.Signals(number).name)
+            self.stopping.set()
 
 
 async def _read_hello(stream: SocketStream) -> tuple[ClientHello, bytes]:
@@ -185,18 +210,31 @@ def is_same_user(raw: socket.socket) -> bool:
     return uid == os.geteuid()
 
 
-async def _run(project: Path, environ: Mapping[str, str], folder: Path, told: int) -> None:
+async def _run(project: Path, folder: Path, told: int, discreet: Discreet) -> None:
     path = folder / "sock"
-    async with open_app(project, environ) as app:
-        daemon = Daemon(app, path)
-        path.unlink(missing_ok=True)  # ours is the lock, so a socket that is there is stale
-        async with await anyio.create_unix_listener(path, mode=0o600, backlog=64) as listener:
-            _tell(told, "ok")
-            log.info("go-ent %s serves %s", __version__, project)
-            try:
-                await daemon.serve(listener)
-            finally:
-                path.unlink(missing_ok=True)
+    _remove_stale(path)
+    # Received to the very end: a second signal must not cut short what the first one began.
+    with anyio.open_signal_receiver(*ENDING) as signals:
+        async with open_app(project, dict(os.environ)) as app:
+            discreet.secrets = app.project.secrets
+            daemon = Daemon(app, path)
+            async with await anyio.create_unix_listener(path, mode=0o600, backlog=64) as listener:
+                _tell(told, "ok")
+                log.info("go-ent %s serves %r", __version__, str(project))
+                try:
+                    await daemon.serve(listener, signals)
+                finally:
+                    path.unlink(missing_ok=True)
+
+
+def _remove_stale(path: Path) -> None:
+    """Ours is the lock, so a socket that is there is stale."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise EnvironmentTrouble(
+            f"{str(path)!r} is in the way of the socket ({error.strerror}): remove it"
+        ) from error
 
 
 def _tell(told: int, verdict: str) -> None:
@@ -205,14 +243,26 @@ def _tell(told: int, verdict: str) -> None:
         os.close(told)
 
 
-def _wait_for_the_other(path: Path) -> bool:
-    """Somebody else holds the lock: it is starting or running."""
-    deadline = time.monotonic() + START_S
+def _lock(folder: Path) -> int | None:
+    """The project's lock; None if somebody else serves it. Who only ends is waited for."""
+    deadline = time.monotonic() + LOCK_S
     while time.monotonic() < deadline:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, suppress(OSError):
-            probe.connect(str(path))
-            return True
+        if (lock := take_lock(folder)) is not None:
+            return lock
+        if _is_greeted(folder / "sock"):
+            return None
         time.sleep(0.05)
+    raise EnvironmentTrouble(
+        f"another go-ent holds {str(folder / 'lock')!r} but does not answer: end it with "
+        "`go-ent daemon stop --force`, or end the `go-ent mcp --embedded` that it is"
+    )
+
+
+def _is_greeted(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, suppress(OSError):
+        probe.settimeout(1)
+        probe.connect(str(path))
+        return probe.recv(1) != b""
     return False
 
 
@@ -222,28 +272,31 @@ def main() -> None:
     if os.fork():
         os._exit(0)
     os.set_inheritable(told, False)  # noqa: FBT003 (the standard library's own signature)
-    logging.basicConfig(
-        level=os.environ.get("GOENT_LOG", "INFO").upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    for chatty in ("httpx2", "httpcore2", "mcp", "uvicorn"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    discreet = log_to_stderr(os.environ.get("GOENT_LOG", "INFO"))
     try:
         folder = runtime_dir(project_key(project), os.environ)
-        lock = take_lock(folder)
-        if lock is None:
-            there = _wait_for_the_other(folder / "sock")
-            _tell(told, "ok" if there else "3 another daemon holds the lock but does not answer")
+        if _lock(folder) is None:
+            _tell(told, "ok")
             return
-        anyio.run(_run, project, dict(os.environ), folder, told)
-    except (GoentError, OSError) as error:
+        anyio.run(_run, project, folder, told, discreet)
+    except BaseException as raised:
+        error = _innermost(raised)
+        if not isinstance(error, GoentError | OSError):
+            log.exception("the daemon ended by a fault of go-ent's own")
+            _tell(told, f"3 a fault of go-ent's own: {error!r}; see the daemon's log")
+            raise
         log.error("%s", error)  # noqa: TRY400 (the message says it all)
         _tell(told, f"{error.exit_code if isinstance(error, GoentError) else 3} {error}")
         sys.exit(3)
-    except BaseException as error:
-        log.exception("the daemon ended by a fault of go-ent's own")
-        _tell(told, f"3 a fault of go-ent's own: {error!r}; see the daemon's log")
-        raise
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """What a task group wrapped."""
+    match error:
+        case BaseExceptionGroup(exceptions=(BaseException() as only,)):
+            return _innermost(only)
+        case _:
+            return error
 
 
 if __name__ == "__main__":

@@ -13,10 +13,20 @@ def main() -> None:
     if arguments == ["mcp"]:
         from goent.shim import run_shim  # noqa: PLC0415 (see above)
 
-        sys.exit(run_shim(Path.cwd()))
+        sys.exit(run_shim(_here()))
     from goent.frontends.cli.main import run_cli  # noqa: PLC0415 (see above)
 
     code = run_cli(arguments)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # taking the interpreter down piece by piece costs a tenth of a second
+
+
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        sys.stderr.write(
+            "go-ent: the current directory no longer exists: change to one that does\n"
+        )
+        sys.exit(2)

@@ -15,12 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from goent import __version__
-from goent.project import find_project, log_path, project_key, runtime_dir
+from goent.project import find_project, log_path, project_key, runtime_dir, unusable
 
 PROTOCOL = 1
 CONNECT_S = 5.0
 START_S = 60.0
+ATTEMPTS = 5
 HELLO_LIMIT = 64 * 1024
+LOG_LIMIT = 5_000_000  # bytes; two such files are kept
 MARK = "GOENT_PROC"
 
 
@@ -41,83 +43,117 @@ class Connection:
         self.rest = rest
 
 
-def connect(cwd: Path, kind: str, *, start: bool = True) -> Connection:
-    """A connection to the daemon of the project around `cwd`."""
+def connect(cwd: Path, kind: str, *, start: bool = True, replace: bool = True) -> Connection:
+    """A connection to the daemon of the project around `cwd`.
+
+    `replace` lets an idle daemon of another version make way for one of this version.
+    """
     project = find_project(cwd)
-    path = runtime_dir(project_key(project), os.environ) / "sock"
-    connection = _try_connect(path, kind, cwd)
-    if connection and connection.hello.get("version") != __version__:
-        connection = _replace_other_version(connection, path, kind, cwd)
-    if connection:
-        return connection
-    if not start:
-        raise NoDaemon(f"no daemon runs for {str(project)!r}", 1)
+    _check_name(cwd)
+    try:
+        path = runtime_dir(project_key(project), os.environ) / "sock"
+        for _ in range(ATTEMPTS):  # a daemon may end just as we come
+            connection = _try_connect(path, kind, cwd)
+            if connection and start and replace and connection.hello.get("version") != __version__:
+                connection = _replace_other_version(connection, path, cwd)
+            if connection is None and start:
+                connection = _start_and_connect(project, path, kind, cwd)
+            if connection:
+                return connection
+            if not start:
+                raise NoDaemon(f"no daemon runs for {str(project)!r}", 1)
+    except OSError as error:
+        raise NoDaemon(str(error)) from error
+    raise NoDaemon(
+        f"the daemon of {str(project)!r} started but does not answer at {str(path)!r}; "
+        f"its log: {log_path(project_key(project), os.environ)}"
+    )
+
+
+def _check_name(cwd: Path) -> None:
+    try:
+        str(cwd).encode()
+    except UnicodeEncodeError:
+        raise NoDaemon(f"the path {str(cwd)!r} is not UTF-8: rename the folder", 2) from None
+
+
+def _start_and_connect(project: Path, path: Path, kind: str, cwd: Path) -> Connection | None:
     with _alone_in_starting(path.parent):
         connection = _try_connect(path, kind, cwd)  # somebody may have been faster
         if connection is None:
             start_daemon(project)
             connection = _try_connect(path, kind, cwd)
-    if connection is None:
-        raise NoDaemon(
-            f"the daemon of {str(project)!r} started but does not answer at {str(path)!r}; "
-            f"its log: {log_path(project_key(project), os.environ)}"
-        )
     return connection
 
 
 @contextmanager
 def _alone_in_starting(folder: Path) -> Generator[None]:
     """Of many commands at once, one starts the daemon; the others wait, and find it there."""
-    import fcntl  # noqa: PLC0415 (Windows has none, and is to get a message, not a traceback)
-
-    fd = os.open(folder / "starting", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + START_S
+    while (fd := take_lock(folder, "starting")) is None and time.monotonic() < deadline:
+        time.sleep(0.02)
     try:
-        while time.monotonic() < deadline:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(0.02)
         yield
     finally:
-        os.close(fd)
+        if fd is not None:
+            os.close(fd)
 
 
 def _try_connect(path: Path, kind: str, cwd: Path) -> Connection | None:
     """None if nobody listens: no socket, a stale one, or one that just closes."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(CONNECT_S)
+    deadline = time.monotonic() + CONNECT_S
     try:
-        sock.connect(str(path))
-        hello, rest = _read_hello(sock)
+        _dial(sock, path, deadline)
+        hello, rest = _read_hello(sock, deadline)
         sock.sendall(_own_hello(kind, cwd, hello))
     except TimeoutError:
         sock.close()
-        raise NoDaemon(
-            f"the daemon at {str(path)!r} is stuck: it does not say hello within {CONNECT_S:g} s; "
-            "`go-ent daemon stop --force` ends it"
-        ) from None
+        raise _stuck(path, "say hello", CONNECT_S) from None
     except OSError:
         sock.close()
         return None
+    except NoDaemon:
+        sock.close()
+        raise
     sock.settimeout(None)
     return Connection(sock, hello, rest)
 
 
-def _read_hello(sock: socket.socket) -> tuple[dict[str, object], bytes]:
+def _dial(sock: socket.socket, path: Path, deadline: float) -> None:
+    while True:
+        try:
+            return sock.connect(str(path))
+        except BlockingIOError:  # the queue of those who want to connect is full
+            if time.monotonic() > deadline:
+                raise TimeoutError from None
+            time.sleep(0.02)
+
+
+def _stuck(path: Path, what: str, seconds: float) -> NoDaemon:
+    return NoDaemon(
+        f"the daemon at {str(path)!r} is stuck: it does not {what} within {seconds:g} s; "
+        "`go-ent daemon stop --force` ends it"
+    )
+
+
+def _read_hello(sock: socket.socket, deadline: float) -> tuple[dict[str, object], bytes]:
     received = b""
     while b"\n" not in received:
         chunk = sock.recv(4096)
         if not chunk or len(received) > HELLO_LIMIT:
             raise ConnectionResetError
+        if time.monotonic() > deadline:
+            raise TimeoutError
         received += chunk
     line, _, rest = received.partition(b"\n")
     hello = parsed(line)
     if hello.get("goent") != PROTOCOL:
         raise NoDaemon(
             f"the daemon speaks protocol {hello.get('goent')!r}, this go-ent {PROTOCOL}: "
-            "stop it with the go-ent that started it (`go-ent daemon stop`)"
+            "wait for its workers and stop it with the go-ent that started it "
+            "(`go-ent daemon stop`), or end it and them with `go-ent daemon stop --force`"
         )
     return hello, rest
 
@@ -144,65 +180,89 @@ def parsed(line: bytes) -> dict[str, object]:
     return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType] (JSON has string keys)
 
 
-def _replace_other_version(
-    found: Connection, path: Path, kind: str, cwd: Path
-) -> Connection | None:
+def _replace_other_version(found: Connection, path: Path, cwd: Path) -> Connection | None:
     """A daemon of another version is replaced when it has nothing to do, else it is used."""
-    asking = found if kind == "control" else _try_connect(path, "control", cwd)
-    if asking is None:
-        return None
-    request = {"jsonrpc": "2.0", "id": 1, "method": "daemon_stop", "params": {"if_idle": True}}
-    asking.socket.sendall(json.dumps(request).encode() + b"\n")
-    asking.socket.settimeout(START_S)
-    reply = asking.socket.makefile("rb").readline()
-    if b'"stopping":true' in reply.replace(b" ", b""):
-        _wait_until_gone(path)
+    if _leaves_if_idle(path, cwd):
+        found.socket.close()
         return None
     sys.stderr.write(
         f"go-ent {__version__}: the running daemon is {found.hello.get('version')} and has "
         "workers; it is used until they are done\n"
     )
-    return _try_connect(path, kind, cwd) if kind == "control" else found
+    return found
 
 
-def _wait_until_gone(path: Path) -> None:
-    deadline = time.monotonic() + START_S
-    while path.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+def _leaves_if_idle(path: Path, cwd: Path) -> bool:
+    asking = _try_connect(path, "control", cwd)
+    if asking is None:  # it is leaving already
+        return True
+    request = {"jsonrpc": "2.0", "id": 1, "method": "daemon_stop", "params": {"if_idle": True}}
+    asking.socket.settimeout(CONNECT_S)
+    with asking.socket, asking.socket.makefile("rb") as replies:
+        try:
+            asking.socket.sendall(json.dumps(request).encode() + b"\n")
+            reply = replies.readline()
+        except TimeoutError:
+            raise _stuck(path, "answer", CONNECT_S) from None
+        except OSError:
+            return True
+    return not reply or parsed(reply).get("result") == {"stopping": True}
 
 
 def start_daemon(project: Path) -> None:
     """Start the daemon and return when it listens. Two at once: one wins, both return."""
+    if not project.is_dir():
+        raise NoDaemon(f"{str(project)!r} no longer exists: change to a folder that does", 2)
     log = log_path(project_key(project), os.environ)
+    output = open_log(log)
     ready, told = os.pipe()
+    try:
+        verdict = _verdict(project, output, ready, told)
+    finally:
+        os.close(ready)
+    if verdict == b"":
+        raise NoDaemon(f"the daemon of {str(project)!r} did not start; its log: {log}")
+    if not verdict.startswith(b"ok"):
+        code, _, message = verdict.decode(errors="replace").partition(" ")
+        raise NoDaemon(message.strip(), int(code) if code.isdigit() else 3)
+
+
+def _verdict(project: Path, log: int, ready: int, told: int) -> bytes:
+    """What the new daemon says of itself; empty if it says nothing in time."""
     environ = {name: value for name, value in os.environ.items() if name != MARK}
     # -P: a project must not be able to put its own modules in the daemon's way.
     command = [sys.executable, "-P", "-m", "goent.daemon", str(project), str(told)]
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         daemon = subprocess.Popen(
             command,
             cwd=project,
             env=environ,
             stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
+            stdout=log,
+            stderr=log,
             start_new_session=True,
             pass_fds=(told,),
         )
-        os.close(told)
-        told = -1
-        daemon.wait(START_S)  # it forks at once: what serves the project is nobody's child
-        verdict = _read_until_eof(ready, START_S)
     finally:
-        for fd in (output, ready, told):
-            if fd >= 0:
-                os.close(fd)
-    if verdict == b"":
-        raise NoDaemon(f"the daemon of {str(project)!r} did not start; its log: {log}")
-    if not verdict.startswith(b"ok"):
-        code, _, message = verdict.decode(errors="replace").partition(" ")
-        raise NoDaemon(message.strip(), int(code) if code.isdigit() else 3)
+        os.close(log)
+        os.close(told)
+    try:
+        daemon.wait(START_S)  # it forks at once: what serves the project is nobody's child
+    except subprocess.TimeoutExpired:
+        daemon.kill()
+        daemon.wait(START_S)
+        return b""
+    return _read_until_eof(ready, START_S)
+
+
+def open_log(path: Path) -> int:
+    """A descriptor that appends to the log; one that has grown long is put aside, as `.1`."""
+    try:
+        if path.exists() and path.stat().st_size > LOG_LIMIT:
+            path.replace(path.with_name(f"{path.name}.1"))
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise unusable(path, error, "XDG_STATE_HOME") from error
 
 
 def _read_until_eof(fd: int, seconds: float) -> bytes:
@@ -216,11 +276,14 @@ def _read_until_eof(fd: int, seconds: float) -> bytes:
     return received
 
 
-def take_lock(folder: Path) -> int | None:
+def take_lock(folder: Path, name: str = "lock") -> int | None:
     """The project's one lock, held by its daemon as long as it lives; None if it is taken."""
     import fcntl  # noqa: PLC0415 (Windows has none, and is to get a message, not a traceback)
 
-    fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fd = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise unusable(folder / name, error, "XDG_RUNTIME_DIR") from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -17,7 +17,7 @@ PRIVATE = 0o700
 
 
 class UnsafeFolder(OSError):
-    """A folder that others could have prepared for us; the message says what to do."""
+    """A folder that we cannot use, or that others could have prepared for us; with the remedy."""
 
 
 def find_project(cwd: Path) -> Path:
@@ -97,9 +97,12 @@ def _is_usable(folder: Path) -> bool:
 
 
 def _make_private(folder: Path) -> None:
-    with suppress(FileExistsError):
-        folder.mkdir(PRIVATE)
-    info = folder.lstat()
+    try:
+        with suppress(FileExistsError):
+            folder.mkdir(PRIVATE)
+        info = folder.lstat()
+    except OSError as error:
+        raise unusable(folder, error, "XDG_RUNTIME_DIR") from error
     if not stat.S_ISDIR(info.st_mode):
         raise UnsafeFolder(f"{str(folder)!r} must be a folder, not a link or a file; remove it")
     if info.st_uid != os.geteuid():
@@ -115,8 +118,19 @@ def _make_private(folder: Path) -> None:
 
 
 def _made(folder: Path) -> Path:
-    folder.mkdir(PRIVATE, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(PRIVATE, parents=True, exist_ok=True)
+    except OSError as error:
+        raise unusable(folder, error, "XDG_STATE_HOME") from error
     return folder
+
+
+def unusable(path: Path, error: OSError, variable: str) -> UnsafeFolder:
+    """The system's refusal, with what can be done about it."""
+    return UnsafeFolder(
+        f"cannot write {str(path)!r}: {error.strerror}; check its owner, mode and disk, "
+        f"or set {variable} to a folder of your own"
+    )
 
 
 def _xdg(environ: Mapping[str, str], name: str, default: str) -> Path:

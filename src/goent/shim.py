@@ -2,23 +2,35 @@
 
 It copies bytes. It looks at a line only to remember what it would have to say again: should the
 daemon die, a new one is started, the client's handshake is replayed, and every request that was
-under way is answered with an error that says so. Standard library only.
+under way is answered with an error that says so. A line that had not wholly left is not under
+way: the new daemon gets it. Standard library only.
 """
 
 import json
 import os
+import select
 import selectors
 import signal
 import socket
 import sys
+import time
+from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
 from goent.launch import Connection, NoDaemon, connect, parsed
 
 CHUNK = 256 * 1024
+SEND_S = 60.0
 PARTING_S = 2.0
-MOST_RESTARTS = 5
+REFUSAL_S = 2.0
+MOST_RESTARTS = 5  # in quick succession
+SUCCESSION_S = 60.0
+HARMLESS = frozenset(
+    {"ping", "server/discover", "tools/list", "prompts/list", "resources/list"}
+    | {"resources/templates/list"}
+)
 
 LOST = (
     "go-ent's daemon ended while this call was under way and has been started again. "
@@ -39,42 +51,79 @@ class Shim:
         self._stdout = stdout
         self._partial = b""
         self._reply_partial = b""
-        self._in_flight: dict[str, object] = {}
-        self._handshake: list[bytes] = []
+        self._unsent: deque[bytes] = deque()
+        self._in_flight: dict[str, bytes] = {}  # by id
+        self._handshake: dict[bytes, str | None] = {}  # its lines, and the id of each that has one
         self._swallow: str | None = None
-        self._restarts = 0
+        self._restarts: list[float] = []
 
     def run(self) -> None:
         connection = connect(self._cwd, "mcp")
         while True:
             try:
-                self._serve(connection)
+                with connection.socket:
+                    self._serve(connection)
             except Gone:
-                connection.socket.close()
                 connection = self._again()
             else:
                 return
 
+    def refuse(self, why: str) -> None:
+        """There is no daemon to be had: a client that asks is told so, the first time it does."""
+        deadline = time.monotonic() + REFUSAL_S
+        told = self._answer_with(why, list(self._in_flight))
+        while not told and select.select([self._stdin], [], [], deadline - time.monotonic())[0]:
+            if not self._read_lines() or time.monotonic() > deadline:
+                return
+            for line in self._unsent:
+                self._remember(line)
+            self._unsent.clear()
+            told = self._answer_with(why, list(self._in_flight))
+
     def _again(self) -> Connection:
-        self._restarts += 1
-        if self._restarts > MOST_RESTARTS:
-            raise NoDaemon(f"the daemon ended {MOST_RESTARTS} times; see `go-ent doctor`")
+        now = time.monotonic()
+        self._restarts = [at for at in self._restarts if now - at < SUCCESSION_S] + [now]
+        if len(self._restarts) > MOST_RESTARTS:
+            raise NoDaemon(
+                f"the daemon ended {len(self._restarts)} times within {SUCCESSION_S:g} s; "
+                "see `go-ent doctor`"
+            )
         self._reply_partial = b""
-        for request in self._in_flight.values():
-            error = {"code": -32000, "message": LOST}
-            self._write_line({"jsonrpc": "2.0", "id": request, "error": error})
-        self._in_flight.clear()
-        connection = connect(self._cwd, "mcp")
-        for line in self._handshake:
-            connection.socket.sendall(line)
-            message = parsed(line)
-            if "id" in message:
-                self._swallow = json.dumps(message["id"])
+        # Whatever version serves now: replacing it would only make clients take turns at that.
+        connection = connect(self._cwd, "mcp", replace=False)
+        self._settle_in_flight()
         return connection
+
+    def _settle_in_flight(self) -> None:
+        """What changes nothing is asked again; the rest may have been heard, and is not."""
+        again: list[bytes] = []
+        lost: list[str] = []
+        for key, line in list(self._in_flight.items()):
+            if key in self._handshake.values():
+                continue
+            if parsed(line).get("method") in HARMLESS:
+                again.append(self._in_flight.pop(key))
+            else:
+                lost.append(key)
+        self._unsent.extendleft(reversed(again))
+        self._answer_with(LOST, lost)
+
+    def _answer_with(self, error: str, keys: list[str]) -> bool:
+        for key in keys:
+            del self._in_flight[key]
+            message = {
+                "jsonrpc": "2.0",
+                "id": json.loads(key),
+                "error": {"code": -32000, "message": error},
+            }
+            _write_all(self._stdout, json.dumps(message).encode() + b"\n")
+        return bool(keys)
 
     def _serve(self, connection: Connection) -> None:
         """Copy both ways until the client is done; `Gone` if the daemon is first."""
         sock = connection.socket
+        sock.settimeout(SEND_S)  # to send; receiving waits for the selector
+        self._replay(sock)
         if connection.rest:
             self._to_client(connection.rest)
         with selectors.DefaultSelector() as ready:
@@ -84,30 +133,41 @@ class Shim:
                 for key, _ in ready.select():
                     if key.fileobj is sock:
                         self._to_client(_received(sock))
-                    elif not self._to_daemon(sock):
+                    elif self._read_lines():
+                        self._to_daemon(sock)
+                    else:
                         self._part(sock)
                         return
 
-    def _to_daemon(self, sock: socket.socket) -> bool:
+    def _replay(self, sock: socket.socket) -> None:
+        """To a new daemon: the handshake, whose answer the client may have, and what is unsent."""
+        self._swallow = None
+        for line, key in self._handshake.items():
+            _send(sock, line)
+            if key is not None and key not in self._in_flight:
+                self._swallow = key
+        self._to_daemon(sock)
+
+    def _read_lines(self) -> bool:
+        """Take in what the client says; False if it is done."""
         chunk = os.read(self._stdin, CHUNK)
-        if not chunk:
-            return False
         *lines, self._partial = (self._partial + chunk).split(b"\n")
-        for line in lines:
-            self._remember(line)
-        try:
-            sock.sendall(b"".join(line + b"\n" for line in lines))
-        except OSError:
-            raise Gone from None
-        return True
+        self._unsent.extend(lines)
+        return bool(chunk)
+
+    def _to_daemon(self, sock: socket.socket) -> None:
+        while self._unsent:
+            _send(sock, self._unsent[0])
+            self._remember(self._unsent.popleft())
 
     def _remember(self, line: bytes) -> None:
         message = parsed(line)
         method, request = message.get("method"), message.get("id")
+        key = None if request is None else json.dumps(request)
         if method in ("initialize", "notifications/initialized"):
-            self._handshake.append(line + b"\n")
-        if method and request is not None:
-            self._in_flight[json.dumps(request)] = request
+            self._handshake[line] = key
+        if method and key is not None:
+            self._in_flight[key] = line
 
     def _to_client(self, chunk: bytes) -> None:
         *lines, self._reply_partial = (self._reply_partial + chunk).split(b"\n")
@@ -122,24 +182,37 @@ class Shim:
         if not message or "method" in message:
             return True
         request = json.dumps(message.get("id"))
-        self._in_flight.pop(request, None)
+        asked = self._in_flight.pop(request, None)
+        if asked in self._handshake and "error" in message:  # refused: the client speaks otherwise
+            del self._handshake[asked]
         if request == self._swallow:
             self._swallow = None
             return False
         return True
 
-    def _write_line(self, message: dict[str, object]) -> None:
-        _write_all(self._stdout, json.dumps(message).encode() + b"\n")
-
     def _part(self, sock: socket.socket) -> None:
         """The client is done: what is under way may still be answered, for a moment."""
-        sock.shutdown(socket.SHUT_WR)
-        sock.settimeout(PARTING_S)
+        deadline = time.monotonic() + PARTING_S
         try:
-            while True:
+            sock.shutdown(socket.SHUT_WR)
+            while (left := deadline - time.monotonic()) > 0:
+                sock.settimeout(left)
                 self._to_client(_received(sock))
         except (OSError, Gone):
-            sock.close()
+            pass
+
+
+def _send(sock: socket.socket, line: bytes) -> None:
+    """`Gone` if the line did not leave as a whole: then nobody has read it."""
+    try:
+        sock.sendall(line + b"\n")
+    except TimeoutError:
+        raise NoDaemon(
+            f"the daemon is stuck: it reads nothing for {SEND_S:g} s; "
+            "`go-ent daemon stop --force` ends it"
+        ) from None
+    except OSError:
+        raise Gone from None
 
 
 def _received(sock: socket.socket) -> bytes:
@@ -155,7 +228,10 @@ def _received(sock: socket.socket) -> bytes:
 def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
-        view = view[os.write(fd, view) :]
+        try:
+            view = view[os.write(fd, view) :]
+        except BlockingIOError:  # the client's end may have been made so
+            select.select([], [fd], [])
 
 
 def _leave(_: int, __: FrameType | None) -> None:
@@ -167,10 +243,13 @@ def run_shim(cwd: Path) -> int:
     # The end of Claude Code's session is a SIGINT: the shim goes, the workers stay.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
+    shim = Shim(cwd, 0, 1)
     try:
-        Shim(cwd, 0, 1).run()
+        shim.run()
     except NoDaemon as error:
         sys.stderr.write(f"go-ent: {error}\n")
+        with suppress(BrokenPipeError):
+            shim.refuse(str(error))
         return error.code
     except BrokenPipeError:
         return 0

@@ -13,13 +13,15 @@ import anyio
 
 from goent.core.views import WorkerView, fold
 from goent.domain.errors import EnvironmentTrouble, UnknownWorker
-from goent.domain.events import AnyEvent, Envelope, TextDelta, Thought
+from goent.domain.events import AnyEvent, Envelope, TextDelta, Thought, ToolCall
 from goent.domain.ports import Journal
 
 CAPACITY = 10_000  # events that may wait for the disk before the workers do
 LINGER = 0.02  # seconds in which a stream of words gathers into one event
 LONGEST = 1000  # characters that words are gathered to, or cut into
 RETRY = 1.0  # seconds between attempts when the disk refuses
+DRAIN = 10.0  # seconds that go-ent waits for such a disk when it ends
+BULK = (TextDelta, Thought, ToolCall)  # what comes in numbers; an ending never has to wait
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +35,8 @@ class Feed:
         self._waiting: list[tuple[str, float, AnyEvent]] = []
         self._appended = 0
         self._stored = 0
+        self._refused = 0  # how often the disk did not take what it was given
+        self._trouble: EnvironmentTrouble | None = None  # why, if it was so the last time
         self._arrived = anyio.Event()
         self._news = anyio.Event()
         self.views: dict[str, WorkerView] = {}
@@ -61,17 +65,22 @@ class Feed:
 
     async def append(self, worker: str, event: AnyEvent) -> None:
         """Hand over an event; returns before it is stored, unless the disk is far behind."""
-        while len(self._waiting) >= CAPACITY:
+        while len(self._waiting) >= CAPACITY and isinstance(event, BULK):
             await self._news.wait()
         self._waiting.append((worker, self._clock(), event))
         self._appended += 1
         self._arrived.set()
 
     async def commit(self) -> None:
-        """Return when everything appended so far is stored and shown."""
-        target = self._appended
+        """Return when everything appended so far is stored and shown.
+
+        Raises what the disk says if it refuses; what was appended is kept and tried again.
+        """
+        target, refused = self._appended, self._refused
         while self._stored < target:
             await self._news.wait()
+            if self._trouble and self._refused > refused:
+                raise self._trouble
 
     async def run(self) -> None:
         """The one writer."""
@@ -83,23 +92,39 @@ class Feed:
 
     async def drain(self) -> None:
         """Write what is left, when the writer has already stopped."""
-        while self._waiting:
-            await self._write()
+        with anyio.move_on_after(DRAIN):
+            while self._waiting:
+                await self._write()
+        if self._waiting:
+            log.error("%d events were never stored: %s", len(self._waiting), self._trouble)
 
     async def _write(self) -> None:
         taken, self._waiting, self._arrived = self._waiting, [], anyio.Event()
         try:
             envelopes = await self._journal.append(merged(taken))
         except EnvironmentTrouble as trouble:
-            log.error("the journal cannot be written, trying again: %s", trouble)  # noqa: TRY400 (the message says it all)
-            self._waiting[:0] = taken
-            self._arrived.set()
+            self._give_back(taken, trouble)
             await anyio.sleep(RETRY)
             return
+        self._trouble = None
         for envelope in envelopes:
             self.views[envelope.worker] = fold(self.views.get(envelope.worker), envelope)
             self.seq = envelope.seq
         self._stored += len(taken)
+        self._wake()
+
+    def _give_back(
+        self, taken: list[tuple[str, float, AnyEvent]], trouble: EnvironmentTrouble
+    ) -> None:
+        if self._trouble is None:
+            log.error("the journal cannot be written, trying again and again: %s", trouble)
+        self._trouble = trouble
+        self._refused += 1
+        self._waiting[:0] = taken
+        self._arrived.set()
+        self._wake()
+
+    def _wake(self) -> None:
         news, self._news = self._news, anyio.Event()
         news.set()
 

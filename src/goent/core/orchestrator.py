@@ -7,7 +7,7 @@ or where an event is kept. What only looks is in `enquiries`.
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -18,7 +18,7 @@ from goent.core.intake import accept, below_checkout, existing_files
 from goent.core.life import Life
 from goent.core.turn import Shared, Terms
 from goent.core.views import WorkerView
-from goent.domain.errors import GoentError, RequestError, WorkerIsClosed
+from goent.domain.errors import EnvironmentTrouble, GoentError, RequestError, WorkerIsClosed
 from goent.domain.events import (
     Noticed,
     TurnEnded,
@@ -111,7 +111,8 @@ class Orchestrator:
             except GoentError as error:
                 reason = f"its go-ent ended, and it cannot go on: {error}"
                 await self._feed.append(view.id, WorkerClosed(reason=reason))
-        await self._feed.commit()
+        with suppress(EnvironmentTrouble):  # a full disk: it is written as soon as it can be
+            await self._feed.commit()
 
     def _revive(self, view: WorkerView) -> None:
         """Wait for its next prompt; only then is its session opened again."""
@@ -157,7 +158,11 @@ class Orchestrator:
             dedicated=spawned.isolation == "dedicated",
         )
         await self._feed.append(spec.id, spawned)
-        await self._feed.commit()
+        try:
+            await self._feed.commit()
+        except EnvironmentTrouble:  # what is kept for the journal shall have an end
+            await self._feed.append(spec.id, WorkerClosed(reason="the journal refused it"))
+            raise
         life = self._start(spec, spawned, settings)
         life.prompt(Prompt(text=request.task, files=spawned.files), queue=True)
         return spec.id, spawned

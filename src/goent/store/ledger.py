@@ -1,17 +1,25 @@
 """What did this user's model calls cost, in all projects? One SQLite file that daemons share."""
 
+import logging
 import sqlite3
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
+import anyio
+
+from goent.domain.errors import EnvironmentTrouble
 from goent.domain.ports import CostRow, LedgerEntry
 from goent.domain.types import Usage
 from goent.store.sqlite import Schema
 from goent.store.thread import Store, open_store
+
+RETRY = 1.0  # seconds between attempts when the disk refuses
+
+log = logging.getLogger(__name__)
 
 SCHEMA = Schema(
     version=1,
@@ -40,23 +48,63 @@ class SqliteLedger:
     def __init__(self, store: Store) -> None:
         self.warnings = store.warnings
         self._store = store
+        self._waiting: list[LedgerEntry] = []
+        self._storing = anyio.Lock()
+        self._behind = anyio.Event()
 
     @classmethod
     @asynccontextmanager
     async def open(cls, path: Path) -> "AsyncGenerator[SqliteLedger]":
         """Open the file, or a new one if it is missing or damaged."""
-        async with open_store(path, SCHEMA, prepare=_teach_sums) as store:
-            yield cls(store)
+        async with (
+            open_store(path, SCHEMA, prepare=_teach_sums) as store,
+            anyio.create_task_group() as group,
+        ):
+            ledger = cls(store)
+            group.start_soon(ledger._catch_up)
+            try:
+                yield ledger
+            finally:
+                group.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    await ledger._store_waiting()
 
     async def add(self, entry: LedgerEntry) -> None:
-        """Keep one call; it is committed on return."""
-        await self._store.writer.run(partial(_add, entry=entry))
+        """Keep one call. It is committed on return, or as soon as a disk that refuses lets us."""
+        self._waiting.append(entry)
+        await self._store_waiting()
 
     async def report(
         self, *, by: Literal["provider", "model", "worker", "day"], project: str | None = None
     ) -> list[CostRow]:
         """A row for each key, in the order of the keys; days are UTC."""
+        await self._store_waiting()
         return await self._store.reader.run(partial(_report, key=KEYS[by], project=project))
+
+    async def _store_waiting(self) -> None:
+        async with self._storing:
+            taken = tuple(self._waiting)
+            if not taken:
+                return
+            try:
+                await self._store.writer.run(partial(_add, entries=taken))
+            except EnvironmentTrouble as trouble:
+                self._fall_behind(trouble)
+                return
+            del self._waiting[: len(taken)]
+            if self._behind.is_set():
+                self._behind = anyio.Event()
+
+    def _fall_behind(self, trouble: EnvironmentTrouble) -> None:
+        if not self._behind.is_set():
+            log.error("the ledger cannot be written, trying again and again: %s", trouble)
+        self._behind.set()
+
+    async def _catch_up(self) -> None:
+        while True:
+            await self._behind.wait()
+            await anyio.sleep(RETRY)
+            await self._store_waiting()
 
 
 class _DecimalSum:
@@ -77,18 +125,22 @@ def _teach_sums(sql: sqlite3.Connection) -> None:
     sql.create_aggregate("decimal_sum", 1, _DecimalSum)  # pyright: ignore[reportArgumentType] (typeshed knows integers only)
 
 
-def _add(sql: sqlite3.Connection, *, entry: LedgerEntry) -> None:
-    usage = entry.usage
-    sql.execute(
+def _add(sql: sqlite3.Connection, *, entries: Sequence[LedgerEntry]) -> None:
+    sql.executemany(
         "INSERT INTO calls (at, project, worker, provider, backend, model, input, output,"
         " cache_read, cache_write, reasoning, cost_usd, source, status)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            *(entry.at, entry.project, entry.worker, entry.provider, entry.backend, entry.model),
-            *(usage.input, usage.output, usage.cache_read, usage.cache_write, usage.reasoning),
-            None if entry.cost_usd is None else str(entry.cost_usd),
-            *(entry.source, entry.status),
-        ),
+        [_row(entry) for entry in entries],
+    )
+
+
+def _row(entry: LedgerEntry) -> tuple[object, ...]:
+    usage = entry.usage
+    return (
+        *(entry.at, entry.project, entry.worker, entry.provider, entry.backend, entry.model),
+        *(usage.input, usage.output, usage.cache_read, usage.cache_write, usage.reasoning),
+        None if entry.cost_usd is None else str(entry.cost_usd),
+        *(entry.source, entry.status),
     )
 
 

@@ -29,7 +29,8 @@ def stop_daemon(cwd: Path, *, force: bool) -> bool:
         pid, stopping = _listener(cwd), True
         if pid is None or not force:
             raise
-        os.kill(pid, signal.SIGTERM)
+        for number in (signal.SIGTERM, signal.SIGCONT):  # one that was stopped must go on to end
+            os.kill(pid, number)
     if not stopping:
         raise Trouble("workers are busy: wait for them, or pass --force to end them too", 1)
     _await_end(pid, force=force)
@@ -51,7 +52,8 @@ def _await_end(pid: int, *, force: bool) -> None:
     from goent.proc.table import started  # noqa: PLC0415 (its room loads asyncio)
 
     deadline = time.monotonic() + PARTING_S
-    while started(pid):
+    born = started(pid)
+    while born and started(pid) == born:  # the number may be somebody else's by now
         if time.monotonic() > deadline:
             if not force:
                 raise Trouble(f"process {pid} is still ending; --force does not wait for it")
