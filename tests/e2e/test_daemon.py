@@ -104,10 +104,16 @@ async def test_a_killed_daemon_is_replaced_and_leaves_nothing_behind(world: Worl
         with pytest.raises(MCPError, match="daemon ended while this call was under way"):
             await lead.call_tool("worker_wait", {"worker_ids": [worker], "timeout_s": 60})
         status = told(await lead.call_tool("worker_status", {"worker_id": worker}))
-        assert (status["state"], status["open"]) == ("failed", False)
+        assert (status["state"], status["open"]) == ("failed", True)
         assert status["failure"]["kind"] == "daemon_died"
         left = [pid for pid in before if table.started(pid)]
         assert left == [], "OpenCode and the shell it had started are gone"
+        again = {"worker_id": worker, "prompt": "and now?", "wait_s": 60}
+        prompted = told(await lead.call_tool("worker_prompt", again))
+        assert prompted["result"]["text"] == "Hello.", "it goes on in the session it had"
+        asked = world.models.calls[-1].request
+        assert asked and any("hold" in message.text for message in asked.messages)
+        await lead.call_tool("worker_cancel", {"worker_id": worker, "close": True})
     events = [envelope.event for envelope in await world.journal(worker)]
     assert isinstance(events[-1], WorkerClosed) and isinstance(events[-2], TurnEnded)
 

@@ -50,6 +50,10 @@ class Call:
         self.status = status
         self._counter = UsageCounter(self.asked.dialect, stream=stream)
 
+    @property
+    def age(self) -> float:
+        return time.monotonic() - self._began
+
     def feed(self, piece: bytes) -> None:
         if self._counter:
             self._counter.feed(piece)
@@ -90,7 +94,7 @@ class Call:
                 model=self.asked.model,
                 status=self.status,
                 usage=usage,
-                seconds=time.monotonic() - self._began,
+                seconds=self.age,
                 error=error or (self._counter.error if self._counter else ""),
             )
         )
@@ -120,6 +124,11 @@ class OpenCalls:
     def _unreported(self, worker: str) -> Call | None:
         mine = (call for call in self._calls if call.asked.worker == worker)
         return next((call for call in mine if not call.reported.is_set()), None)
+
+    def waiting(self, worker: str) -> float | None:
+        """For how long the worker's oldest call has been under way; None if there is none."""
+        ages = [call.age for call in self._calls if call.asked.worker == worker]
+        return max(ages, default=None)
 
     def cancel_all(self) -> None:
         for call in self._calls:

@@ -76,6 +76,10 @@ class Gateway:
     def unbind(self, session: str) -> None:
         self._passes.unbind(session)
 
+    def waiting(self, worker: str) -> float | None:
+        """For how long the worker has been waiting for a model; None if it is not."""
+        return self._relay.calls.waiting(worker)
+
     async def settle(self, worker: str) -> None:
         """Return when the worker's calls have been counted; bounded."""
         await self._relay.calls.settle(worker)

@@ -77,7 +77,7 @@ class OpenCodeDriver:
         """A session for one worker, closed on leaving."""
         if not spec.cwd.is_dir():
             raise RequestError(f"the directory {str(spec.cwd)!r} does not exist")
-        session = LastingSession(spec, self._place)
+        session = LastingSession(spec, self._place, lambda: self._gate.waiting(spec.id))
         try:
             await session.enter()
             yield session

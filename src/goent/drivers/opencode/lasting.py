@@ -17,7 +17,7 @@ import msgspec
 
 from goent.domain.errors import GoentError, WorkerBusy, WorkerCrashed
 from goent.domain.events import Noticed
-from goent.domain.ports import Emit, StopReason, WorkerSpec
+from goent.domain.ports import Emit, Signs, StopReason, WorkerSpec
 from goent.domain.types import Answer, Prompt
 from goent.drivers.opencode.session import OpenCodeSession
 from goent.drivers.opencode.slot import Slot
@@ -58,8 +58,9 @@ Find = Callable[[WorkerSpec, OpenCodeSession | None], AbstractAsyncContextManage
 class LastingSession:
     """The port `Session`, in one process after another; `find` opens it in a fit one."""
 
-    def __init__(self, spec: WorkerSpec, find: Find) -> None:
+    def __init__(self, spec: WorkerSpec, find: Find, waiting: Callable[[], float | None]) -> None:
         self._spec = spec
+        self._waiting = waiting
         self._find = find
         self._token = spec.resume
         self._place: Place | None = None
@@ -100,6 +101,15 @@ class LastingSession:
         # Between two processes nobody waits for an answer: what was asked is asked anew.
         if self._last and not self._lost:
             await self._last.answer(permission_id, option)
+
+    async def signs(self) -> Signs:
+        """A model that is awaited, a tool that runs, a process that computes: it lives."""
+        waited, place = self._waiting(), self._place
+        if waited is not None:
+            return Signs(alive=True, detail=f"it has waited {waited:.0f} s for the model")
+        if place is None:
+            return Signs(alive=True, detail="it is moving to another process")
+        return await place.session.signs()
 
     async def leave_if_idle(self) -> None:
         """Make room: the next prompt finds another process."""

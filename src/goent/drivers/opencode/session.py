@@ -27,7 +27,7 @@ from goent.domain.errors import (
     WorkerError,
 )
 from goent.domain.events import Noticed
-from goent.domain.ports import Emit, StopReason, WorkerSpec
+from goent.domain.ports import Emit, Signs, StopReason, WorkerSpec
 from goent.domain.types import Answer, Prompt
 from goent.drivers.opencode.content import WARM
 from goent.drivers.opencode.events import RetryStatus, SessionFault
@@ -38,12 +38,14 @@ from goent.drivers.opencode.questions import Questions, describe, outcome
 from goent.drivers.opencode.tasks import task_group
 from goent.drivers.opencode.turn import Turn
 from goent.drivers.opencode.usage import Spending
+from goent.drivers.opencode.vitals import read_vitals
 from goent.rpc import RpcError
 
 LATE = 0.3  # seconds for an update or an error that comes after the reply
 ABORT_AFTER = (1.0, 1.0, 2.0)  # seconds to wait for the turn's end, each time before an abort
 CLOSE_TIMEOUT = 5.0
 MOST_NAMES = 20
+LOOK, IDLE_CPU = 2.0, 0.2  # seconds to look at a silent process; CPU that idling takes at most
 # OpenCode trims a prompt, and one that begins with a slash never reaches the model.
 Options = tuple[ConfigOption, ...] | None
 _SLASH = re.compile(r"[\s\ufeff]*/")
@@ -142,6 +144,18 @@ class OpenCodeSession:
             with suppress(ProtocolError):
                 await self._process.inner.abort(self.id)
         turn.asking.cancel()
+
+    async def signs(self) -> Signs:
+        tool = self._turn.running_tool if self._turn else ""
+        if tool:
+            return Signs(alive=True, detail=f"its tool is running: {tool}")
+        before = read_vitals(self._process.pid)
+        await anyio.sleep(LOOK)
+        after = read_vitals(self._process.pid)
+        used = after.cpu - before.cpu if before and after else 0.0
+        return Signs(
+            alive=used > IDLE_CPU, detail=f"OpenCode used {used:.2f} s of CPU in {LOOK:g} s"
+        )
 
     async def answer(self, permission_id: str, option: Answer) -> None:
         self.questions.answer(permission_id, option)

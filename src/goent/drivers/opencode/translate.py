@@ -112,6 +112,11 @@ class Translator:
             if call.status in ("pending", "running")
         ]
 
+    @property
+    def running(self) -> str:
+        at_work = (c for c in self._calls.values() if c.status in ("pending", "running"))
+        return next((f"{c.tool}: {c.title or c.detail}"[:80] for c in at_work), "")
+
     def _tool(self, fields: updates.ToolCall | updates.ToolCallUpdate) -> Sequence[DriverEvent]:
         known = self._calls.get(fields.tool_call_id)
         # The first word on a call has the tool's name for a title; later ones say what it does.

@@ -34,6 +34,11 @@ class Turn:
         self._translator = Translator(cwd)
         self._send, self._receive = anyio.create_memory_object_stream[DriverEvent](BUFFER)
 
+    @property
+    def running_tool(self) -> str:
+        """What the worker's tool is doing, if one is at work."""
+        return self._translator.running
+
     async def put(self, event: DriverEvent) -> None:
         """Waits if the owner is slow; what comes after the end is dropped."""
         if isinstance(event, TextDelta | ToolCall):
