@@ -59,9 +59,17 @@ SCRIPT = Script(
 )
 
 
+_others: set[int] = set()  # processes of other tests in the same run, which are left in peace
+
+
+def acp() -> set[int]:
+    return processes("acp") - _others
+
+
 @pytest.fixture(scope="module")
 async def crashing(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
     """One stage for all tests here; each leaves a process that works to the next."""
+    _others.update(processes("acp"))
     async with stage(SCRIPT, tmp_path_factory.mktemp("crashing")) as built:
         built.care = OFTEN
         yield built
@@ -125,7 +133,7 @@ async def test_a_killed_process_is_swept_and_its_turns_go_on_in_another(
     ):
         await idle.prompt(Prompt(text="say hello"), Heard().emit)
         tokens = [first.token, second.token, idle.token]
-        (pid,) = killed = processes("acp")
+        (pid,) = killed = acp()
         in_shell, at_gate = (
             Turning(first, "sleep in the shell"),
             Turning(second, "wait at the gate"),
@@ -154,7 +162,7 @@ async def test_a_killed_process_is_swept_and_its_turns_go_on_in_another(
         assert told(crashing, idle) == ["say hello", "2: say hello"]
         await first.prompt(Prompt(text="3: say hello"), Heard().emit)
         assert told(crashing, first) == ["sleep in the shell", GO_ON.text, "3: say hello"]
-        assert len(processes("acp")) == 1
+        assert len(acp()) == 1
         assert [first.token, second.token, idle.token] == tokens
 
 
@@ -165,9 +173,9 @@ async def test_a_second_crash_in_one_turn_fails_it(crashing: Stage, project: Pat
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(turning.run)
             await until(lambda: processes("300"))
-            kill(processes("acp"))
+            kill(acp())
             await crashing.models.at_gate("again", timeout=PATIENCE)
-            kill(processes("acp"))
+            kill(acp())
         assert isinstance(turning.ended, WorkerCrashed)
         assert "two processes were lost in one turn" in str(turning.ended)
         assert turning.ended.returncode == -signal.SIGKILL
@@ -193,7 +201,7 @@ async def test_a_prompt_that_has_not_reached_the_session_is_sent_there_for_the_f
         await old.prompt(Prompt(text="say hello"), Heard().emit)
         turns = [Turning(session, "say hello") for session in (new, old)]
         async with anyio.create_task_group() as tasks:
-            stopped = processes("acp")
+            stopped = acp()
             kill(stopped, signal.SIGSTOP)
             for turning in turns:
                 tasks.start_soon(turning.run)
@@ -218,10 +226,10 @@ async def test_a_cancelled_turn_is_not_continued(crashing: Stage, project: Path)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(turning.run)
             await until(lambda: processes("300"))
-            kill(processes("acp"), signal.SIGSTOP)  # so that it cannot obey
+            kill(acp(), signal.SIGSTOP)  # so that it cannot obey
             tasks.start_soon(session.cancel)
             await anyio.lowlevel.checkpoint()
-            kill(processes("acp"))
+            kill(acp())
         assert (turning.ended, turning.heard.notices) == ("cancelled", [])
         assert len(crashing.models.calls) == calls + 1
         heard = Heard()
@@ -238,14 +246,14 @@ async def test_what_is_asked_again_and_what_was_granted_holds_in_another_process
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(turning.run)
             lost = await turning.heard.question()
-            kill(processes("acp"))
+            kill(acp())
             anew = await turning.heard.question(2)
             assert (lost.id, anew.id) == ("p1", "p2")
             await session.answer(lost.id, "reject")  # nobody waits for it any more
             await session.answer(anew.id, "allow_always")
         assert turning.heard.text == "I went on."
-        kill(processes("acp"))
-        await until(lambda: not processes("acp"))
+        kill(acp())
+        await until(lambda: not acp())
         again = Heard()
         await session.prompt(Prompt(text="write asked.txt"), again.emit)
         assert (again.text, again.questions) == ("Ok.", [])
@@ -260,7 +268,7 @@ async def test_usage_that_opencode_tells_is_not_lost_with_a_process(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(turning.run)
             await until(lambda: processes("300"))
-            kill(processes("acp"))
+            kill(acp())
     assert turning.heard.text == "Spent."
     assert [report.usage for report in turning.heard.usage] == [Usage(input=130, output=13)]
 
@@ -271,16 +279,16 @@ async def test_a_dedicated_worker_gets_another_process_of_its_own(
 ) -> None:
     async with crashing.driver.open(crashing.spec(project)) as neighbour:
         await neighbour.prompt(Prompt(text="say hello"), Heard().emit)
-        shared = processes("acp")
+        shared = acp()
         async with crashing.driver.open(crashing.spec(project, dedicated=True)) as session:
             turning = Turning(session, "sleep in the shell")
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(turning.run)
                 await until(lambda: processes("300"))
-                kill(processes("acp") - shared)
+                kill(acp() - shared)
             assert turning.heard.text == "I went on."
-            assert len(processes("acp") - shared) == 1
-        assert processes("acp") == shared
+            assert len(acp() - shared) == 1
+        assert acp() == shared
 
 
 @pytest.mark.spec("P29")
@@ -319,7 +327,7 @@ async def test_a_session_that_cannot_go_on_elsewhere_says_both_reasons(
     known = crashing.settings.providers
     async with crashing.driver.open(crashing.spec(project)) as session:
         await session.prompt(Prompt(text="say hello"), Heard().emit)
-        kill(processes("acp"))
+        kill(acp())
         crashing.use(providers=tuple(p for p in known if p.name != "glm"))
         try:
             with pytest.raises(
@@ -342,7 +350,7 @@ async def test_a_process_that_answers_nobody_is_ended_and_left(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(turning.run)
             await until(lambda: processes("300"))
-            kill(processes("acp"), signal.SIGSTOP)
+            kill(acp(), signal.SIGSTOP)
             await until(lambda: turning.heard.notices)
             crashing.care = OFTEN
         assert turning.heard.text == "I went on."
@@ -358,7 +366,7 @@ async def test_a_worn_process_is_left_when_idle_and_retired_after_its_last_turn(
         crashing.driver.open(crashing.spec(project)) as idle,
     ):
         await idle.prompt(Prompt(text="say hello"), Heard().emit)
-        worn = processes("acp")
+        worn = acp()
         turning = Turning(busy, "sleep in the shell")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(turning.run)
@@ -370,10 +378,10 @@ async def test_a_worn_process_is_left_when_idle_and_retired_after_its_last_turn(
             await idle.prompt(Prompt(text="2: say hello"), heard.emit)
             assert (heard.text, heard.notices) == ("Hello from glm-4.", [])
             assert told(crashing, idle) == ["say hello", "2: say hello"]
-            assert worn < processes("acp")
+            assert worn < acp()
             await busy.cancel()
         assert (turning.ended, turning.heard.notices) == ("cancelled", [])
-        await until(lambda: not worn & processes("acp"))
+        await until(lambda: not worn & acp())
         await busy.prompt(Prompt(text="3: say hello"), Heard().emit)
         assert told(crashing, busy) == ["sleep in the shell", "3: say hello"]
-        assert len(processes("acp")) == 1
+        assert len(acp()) == 1
