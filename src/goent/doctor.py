@@ -100,7 +100,7 @@ def _opencode(command: str | None, cwd: Path, environ: Mapping[str, str]) -> Ite
         program = find_opencode(command, environ)
         version = anyio.run(opencode_version, program, environ)
     except OpenCodeMissing as missing:
-        what, _, remedy = str(missing).rpartition(": ")
+        what, _, remedy = str(missing).partition(": ")
         yield _wrong("opencode", what, remedy)
         return
     except OSError as error:

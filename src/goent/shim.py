@@ -126,7 +126,7 @@ class Shim:
         self._replay(sock)
         if connection.rest:
             self._to_client(connection.rest)
-        with selectors.DefaultSelector() as ready:
+        with selectors.SelectSelector() as ready:  # epoll refuses a file or /dev/null as stdin
             ready.register(sock, selectors.EVENT_READ)
             ready.register(self._stdin, selectors.EVENT_READ)
             while True:

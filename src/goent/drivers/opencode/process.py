@@ -115,7 +115,9 @@ class OpenCodeProcess:
         stderr = _COLOURS.sub("", self._child.stderr)
         ending = f"ended with code {code}" if code is not None else "hung up"
         ending = self._given_up or ending
-        last = f": {stderr[-500:]}" if stderr else ""
+        # Who was killed had no last words: what stands there is about other sessions.
+        spoke = bool(stderr) and (code is None or code >= 0)
+        last = f": {stderr[-500:]}" if spoke else ""
         return WorkerCrashed(
             f"{NAME} (pid {self.pid}) {ending}{last}", returncode=code, stderr=stderr
         )
