@@ -61,12 +61,12 @@ def test_a_process_is_seen_from_outside() -> None:
 
 def test_a_slot_takes_a_bounded_number_of_directories_and_none_when_worn() -> None:
     slot = Slot(LAUNCH, dedicated=False)
-    slot.directories |= {Path(f"/work/{n}") for n in range(DIRECTORIES)}
+    slot.directories |= {Path(f"/projects/{n}") for n in range(DIRECTORIES)}
     assert DIRECTORIES <= 20
-    assert slot.serves("f", Path("/work/0"))
-    assert not slot.serves("f", Path("/work/another"))
+    assert slot.serves("f", Path("/projects/0"))
+    assert not slot.serves("f", Path("/projects/another"))
     slot.worn = "13.0 hours of age"
-    assert not slot.serves("f", Path("/work/0"))
+    assert not slot.serves("f", Path("/projects/0"))
 
 
 @pytest.mark.parametrize(

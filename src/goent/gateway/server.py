@@ -1,15 +1,15 @@
 """Where do workers' model calls come in? A loopback HTTP server that lives in the daemon."""
 
 import socket
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from urllib.parse import quote
 
 import anyio
-import uvicorn
 
 from goent.domain.settings import Backend
 from goent.gateway.calls import OnCall
+from goent.gateway.guest import GuestServer
 from goent.gateway.passes import Passes
 from goent.gateway.relay import WARM_BACKEND, Relay, Wiring
 from goent.upstream.forward import Timeouts, Upstream
@@ -17,8 +17,6 @@ from goent.upstream.forward import Timeouts, Upstream
 __all__ = ["WARM_BACKEND", "Gateway"]
 
 BACKLOG = 512
-GRACE_S = 2
-KEEP_ALIVE_S = 600  # a client that reuses a connection which is just being closed sees an error
 
 
 class Gateway:
@@ -46,7 +44,7 @@ class Gateway:
             port = int(listener.getsockname()[1])
             async with Upstream.open(timeouts) as upstream, anyio.create_task_group() as tasks:
                 relay = Relay(wiring, passes, upstream, port)
-                server = _Server(relay)
+                server = GuestServer(relay)
                 tasks.start_soon(server.serve_on, listener)
                 try:
                     yield cls(relay, passes, port)
@@ -92,41 +90,3 @@ def _listener() -> socket.socket:
     listener.bind(("127.0.0.1", 0))
     listener.listen(BACKLOG)
     return listener
-
-
-class _Server(uvicorn.Server):
-    """uvicorn as a guest: signals stay with the daemon, and no clock ticks ten times a second."""
-
-    def __init__(self, relay: Relay) -> None:
-        super().__init__(
-            uvicorn.Config(
-                relay,
-                http="h11",
-                ws="none",
-                lifespan="off",
-                interface="asgi3",
-                log_config=None,
-                access_log=False,
-                date_header=False,
-                server_header=False,
-                proxy_headers=False,
-                timeout_keep_alive=KEEP_ALIVE_S,
-                timeout_graceful_shutdown=GRACE_S,
-            )
-        )
-        self._stopped = anyio.Event()
-
-    async def serve_on(self, listener: socket.socket) -> None:
-        with anyio.CancelScope(shield=True):  # `stop` ends it, so that connections are closed
-            await self.serve([listener])
-
-    def stop(self) -> None:
-        self.should_exit = True
-        self._stopped.set()
-
-    async def main_loop(self) -> None:
-        await self._stopped.wait()
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield

@@ -8,14 +8,13 @@ door's own (a name that a stranger's DNS points here is not), and no Origin but 
 import hmac
 import secrets
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, MutableMapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
 import msgspec
-import uvicorn
 from anyio.abc import ByteStream
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.types import INVALID_REQUEST
@@ -23,11 +22,11 @@ from mcp.types import INVALID_REQUEST
 from goent.core.operations import Caller
 from goent.frontends.mcp.asking import Context
 from goent.frontends.mcp.server import McpFrontend
+from goent.gateway.guest import GuestServer
 
 PATH = "/mcp"
 MOST_SESSIONS = 32
 SESSION_IDLE_S = 1800.0
-GRACE_S = 2
 ASK_S = 10.0
 ASK_LIMIT = 4096
 BACKLOG = 64
@@ -104,7 +103,7 @@ async def _open_door(
         max_sessions=MOST_SESSIONS,
         session_idle_timeout=SESSION_IDLE_S,
     )
-    server = _Server(Doorkeeper(sessions.handle_request, port, token))
+    server = GuestServer(Doorkeeper(sessions.handle_request, port, token))
     async with anyio.create_task_group() as group:
         group.start_soon(server.serve_on, listener)
         try:
@@ -174,39 +173,3 @@ async def _refuse(send: Send, status: int, message: str) -> None:
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-class _Server(uvicorn.Server):
-    """uvicorn as a guest: signals stay with the daemon, and no clock ticks ten times a second."""
-
-    def __init__(self, app: Doorkeeper) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,
-                http="h11",
-                ws="none",
-                lifespan="off",
-                interface="asgi3",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                timeout_graceful_shutdown=GRACE_S,
-            )
-        )
-        self._stopped = anyio.Event()
-
-    async def serve_on(self, listener: socket.socket) -> None:
-        with anyio.CancelScope(shield=True):  # `stop` ends it, so that connections are closed
-            await self.serve([listener])
-
-    def stop(self) -> None:
-        self.should_exit = True
-        self._stopped.set()
-
-    async def main_loop(self) -> None:
-        await self._stopped.wait()
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
