@@ -5,7 +5,8 @@ import pytest
 from scripted_project import OpenProject, Project, assert_grammar
 
 from goent.domain.events import TextDelta, TurnEnded, TurnStarted, WorkerSpawned
-from goent.domain.replies import Prompted, Status
+from goent.domain.ports import CallBegun
+from goent.domain.replies import Costs, Prompted, Result, Status
 from goent.testing.driver import ScriptedDriver, say
 
 pytestmark = pytest.mark.anyio
@@ -63,6 +64,30 @@ async def test_a_turn_that_was_under_way_failed_and_says_so(open_project: OpenPr
         assert_grammar(events)
         ends = [event.state for event in events if isinstance(event, TurnEnded)]
         assert ends == ["completed", "failed", "completed"]
+
+
+@pytest.mark.spec("P25", "P33")
+async def test_a_call_that_was_under_way_is_counted_as_one_of_unknown_cost(
+    open_project: OpenProject,
+) -> None:
+    async with open_project(ScriptedDriver(lambda _: [say("one")])) as project:
+        worker = await spawned(project)
+        await project.feed.append(worker, TurnStarted(turn=2, prompt="more"))
+        await project.feed.commit()
+        call = CallBegun(id="c1", worker=worker, backend="moonshot", model="glm-4")
+        await project.orchestrator.books.begun(call)
+        as_if_killed(project, worker)
+    async with open_project(ScriptedDriver(lambda _: [say("again")])) as project:
+        result = await project.ask("worker_result", worker_id=worker)
+        assert isinstance(result, Result) and result.cost_usd is None
+        assert "the cost of 1 of 1 model calls is not known" in result.notes[0]
+        costs = await project.ask("cost_report", by="provider")
+        assert isinstance(costs, Costs)
+        assert [(line.key, line.calls, line.unknown_calls) for line in costs.rows] == [
+            ("glm", 1, 1)
+        ]
+        await project.ask("worker_cancel", worker_id=worker, close=True)
+        assert_grammar(await project.events(worker))
 
 
 async def test_a_worker_that_never_had_a_session_is_closed(open_project: OpenProject) -> None:
