@@ -183,6 +183,29 @@ class CallMade(Value, frozen=True, kw_only=True):
     error: str = ""
 
 
+class Moved(Value, frozen=True, kw_only=True):
+    """A worker's model calls go to another provider from here on."""
+
+    worker: str
+    from_provider: str
+    to_provider: str
+    reason: str
+
+
+class CallWitness(Protocol):
+    """Who is told what becomes of model calls."""
+
+    async def begun(self, call: CallBegun) -> None: ...
+
+    async def metered(self, call: CallMade) -> None: ...
+
+    async def moved(self, move: Moved) -> None: ...
+
+    async def noticed(self, worker: str, text: str) -> None:
+        """Something that the worker's program does not see and its owner should."""
+        ...
+
+
 class Gate(Protocol):
     """Where a worker's model calls go in. The driver says whose session is whose."""
 

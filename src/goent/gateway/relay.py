@@ -1,32 +1,27 @@
 """What happens to a request: who asks, may it pass, and where does it go?"""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 from msgspec import Struct
 
-from goent.domain.settings import Backend
-from goent.domain.types import Secret, Value
+from goent.domain.errors import ProviderRefused, WorkerError
 from goent.gateway import http
-from goent.gateway.calls import Asked, Call, OnBegin, OnCall, OpenCalls
-from goent.gateway.exchange import Exchange
+from goent.gateway.calls import OpenCalls
+from goent.gateway.exchange import answer
 from goent.gateway.http import HungUp, Receive, Refused, Request, Scope, Send
 from goent.gateway.passes import Owner, Passes
+from goent.gateway.refusals import refusal
 from goent.llm.canned import canned_answer, canned_stream
-from goent.upstream.forward import ModelCall, Upstream
+from goent.upstream.ask import Upstream
+from goent.upstream.course import Course, Order
+from goent.upstream.forward import ModelCall
 
 WARM_BACKEND = "goent-warm"
 MODEL_PATHS = frozenset({("POST", "chat/completions"), ("POST", "messages")})
 FREE_PATHS = frozenset({("POST", "messages/count_tokens"), ("GET", "models")})
 
-
-class Wiring(Value, frozen=True, kw_only=True):
-    """What the gateway asks of those who started it, anew for every call."""
-
-    backends: Callable[[], Mapping[str, Backend]]
-    environ: Callable[[], Mapping[str, str]]
-    on_begin: OnBegin
-    on_call: OnCall
+PlanCourse = Callable[[str, str, str], Course]
 
 
 class _Wanted(Struct):
@@ -35,13 +30,13 @@ class _Wanted(Struct):
 
 
 class Relay:
-    """The ASGI application."""
+    """The ASGI application. `plan` says where a worker's call to a backend and model may go."""
 
-    def __init__(self, wiring: Wiring, passes: Passes, upstream: Upstream, port: int) -> None:
+    def __init__(self, upstream: Upstream, plan: PlanCourse, passes: Passes, port: int) -> None:
         self.calls = OpenCalls()
-        self._wiring = wiring
-        self._passes = passes
         self._upstream = upstream
+        self._plan = plan
+        self._passes = passes
         self._hosts = frozenset({f"127.0.0.1:{port}", f"localhost:{port}"})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,13 +47,16 @@ class Relay:
             if owner.warm:
                 await _answer_ourselves(request, _wanted(body), send)
                 return
-            order = self._address(request, body)
-            asked = _asked(request, owner, _wanted(body))
-            call = Call(asked, self._wiring.on_begin, self._wiring.on_call)
-            with self.calls.hold(call):
-                await Exchange(call, self._upstream, send).run(order, receive)
-        except Refused as refusal:
-            await http.refuse(send, request.dialect, refusal.status, f"go-ent: {refusal}")
+            wanted = _wanted(body)
+            course = self._course(request, owner, wanted)
+            with self.calls.hold(owner.worker) as call:
+                if (request.method, request.rest) in MODEL_PATHS:
+                    order = _order(request, owner, wanted, body)
+                    await answer(call, self._upstream, order, course, receive, send)
+                else:
+                    await self._pass_through(request, body, course, send)
+        except Refused as no:
+            await http.refuse(send, request.dialect, no.status, f"go-ent: {no}")
         except HungUp:
             pass
 
@@ -79,26 +77,34 @@ class Relay:
             raise Refused(403, "no worker is bound to this key, so nobody would pay for the call")
         return owner
 
-    def _address(self, request: Request, body: bytes) -> ModelCall:
-        backend = self._wiring.backends().get(request.backend)
-        if backend is None:
-            raise Refused(404, f"there is no backend {request.backend!r}")
-        if not backend.base_url:
-            raise Refused(400, f"backend {backend.id!r} has no base_url: set it in providers.yaml")
-        key = backend.resolve_key(self._wiring.environ())
-        if not key:
-            remedy = f"set {backend.key_env}" if backend.key_env else "set its key_env"
-            raise Refused(400, f"no key for backend {backend.id!r}: {remedy}")
+    def _course(self, request: Request, owner: Owner, wanted: _Wanted) -> Course:
+        try:
+            return self._plan(owner.worker, request.backend, wanted.model)
+        except ProviderRefused as error:
+            raise Refused(400, str(error)) from error
+
+    async def _pass_through(
+        self, request: Request, body: bytes, course: Course, send: Send
+    ) -> None:
+        """What costs nothing is asked of the provider it names, and of no other."""
+        target = course.targets[0]
         query = f"?{request.query}" if request.query else ""
-        return ModelCall(
-            backend=backend.id,
-            dialect=backend.dialect,
+        call = ModelCall(
+            backend=target.provider.backend,
+            dialect=target.dialect,
             method=request.method,
-            url=f"{backend.base_url.rstrip('/')}/{request.rest}{query}",
+            url=f"{target.base_url}/{request.rest}{query}",
             headers=request.headers,
             body=body,
-            key=Secret(key),
+            key=target.key,
         )
+        try:
+            async with self._upstream.connections.send(call) as reply:
+                pieces = [piece async for piece in reply.pieces]
+                await http.reply(send, reply.status, http.JSON, b"".join(pieces))
+        except WorkerError as error:
+            told = refusal(error)
+            await http.refuse(send, request.dialect, told.status, told.message)
 
 
 def _wanted(body: bytes) -> _Wanted:
@@ -108,15 +114,16 @@ def _wanted(body: bytes) -> _Wanted:
         return _Wanted()  # whatever it is, the provider is the one to complain
 
 
-def _asked(request: Request, owner: Owner, wanted: _Wanted) -> Asked:
-    return Asked(
+def _order(request: Request, owner: Owner, wanted: _Wanted, body: bytes) -> Order:
+    return Order(
         worker=owner.worker,
         session=request.header(b"x-session-id"),
         backend=request.backend,
-        model=wanted.model,
         dialect=request.dialect,
+        model=wanted.model,
         stream=wanted.stream,
-        metered=(request.method, request.rest) in MODEL_PATHS,
+        headers=request.headers,
+        body=body,
     )
 
 

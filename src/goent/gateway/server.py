@@ -1,27 +1,20 @@
 """Where do workers' model calls come in? A loopback HTTP server that lives in the daemon."""
 
 import socket
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from urllib.parse import quote
 
 import anyio
 
-from goent.domain.ports import CallBegun
-from goent.domain.settings import Backend
-from goent.gateway.calls import OnBegin, OnCall
 from goent.gateway.guest import GuestServer
 from goent.gateway.passes import Passes
-from goent.gateway.relay import WARM_BACKEND, Relay, Wiring
-from goent.upstream.forward import Timeouts, Upstream
+from goent.gateway.relay import WARM_BACKEND, PlanCourse, Relay
+from goent.upstream.ask import Upstream
 
 __all__ = ["WARM_BACKEND", "Gateway"]
 
 BACKLOG = 512
-
-
-async def _unannounced(_: CallBegun) -> None:
-    """Nobody wants to know that a call begins."""
 
 
 class Gateway:
@@ -34,22 +27,13 @@ class Gateway:
 
     @classmethod
     @asynccontextmanager
-    async def open(
-        cls,
-        *,
-        backends: Callable[[], Mapping[str, Backend]],
-        environ: Callable[[], Mapping[str, str]],
-        on_call: OnCall,
-        on_begin: OnBegin = _unannounced,
-        timeouts: Timeouts = Timeouts(),  # noqa: B008 (frozen)
-    ) -> "AsyncGenerator[Gateway]":
+    async def open(cls, upstream: Upstream, plan: PlanCourse) -> "AsyncGenerator[Gateway]":
         """Listening on entry. On leaving, calls under way are cut off and reported."""
-        wiring = Wiring(backends=backends, environ=environ, on_begin=on_begin, on_call=on_call)
         passes = Passes()
         with _listener() as listener:
             port = int(listener.getsockname()[1])
-            async with Upstream.open(timeouts) as upstream, anyio.create_task_group() as tasks:
-                relay = Relay(wiring, passes, upstream, port)
+            async with anyio.create_task_group() as tasks:
+                relay = Relay(upstream, plan, passes, port)
                 server = GuestServer(relay)
                 tasks.start_soon(server.serve_on, listener)
                 try:

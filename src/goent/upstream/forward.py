@@ -25,10 +25,14 @@ NOT_CONNECTED = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
 class Timeouts(Value, frozen=True, kw_only=True):
-    """Seconds. `read_s` is the longest silence: a model that thinks sends nothing for minutes."""
+    """Seconds. `read_s` is the longest silence: a model that thinks sends nothing for minutes.
+
+    It is `hurried_s` where somebody else can be asked instead.
+    """
 
     connect_s: float = 10.0
     read_s: float = 300.0
+    hurried_s: float = 120.0
     write_s: float = 60.0
 
 
@@ -42,6 +46,7 @@ class ModelCall(Value, frozen=True, kw_only=True):
     headers: Headers
     body: bytes
     key: Secret
+    hurry: bool = False
 
 
 class Answer:
@@ -58,30 +63,25 @@ class Answer:
         return next(kinds, b"").lower().startswith(b"text/event-stream")
 
 
-class Upstream:
+class Connections:
     """The way out to all providers: one pool of connections."""
 
-    def __init__(self, client: httpx2.AsyncClient) -> None:
+    def __init__(self, client: httpx2.AsyncClient, timeouts: Timeouts) -> None:
         self._client = client
+        self._timeouts = timeouts
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, timeouts: Timeouts = Timeouts()) -> "AsyncGenerator[Upstream]":  # noqa: B008 (frozen)
+    async def open(cls, timeouts: Timeouts = Timeouts()) -> "AsyncGenerator[Connections]":  # noqa: B008 (frozen)
         """Connections are kept for the next call, and closed on leaving."""
         async with httpx2.AsyncClient(
-            timeout=httpx2.Timeout(
-                connect=timeouts.connect_s,
-                read=timeouts.read_s,
-                write=timeouts.write_s,
-                pool=timeouts.connect_s,
-            ),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
             # A proxy of the environment leads outward; models on this machine are not there.
             mounts={"all://127.0.0.1": None, "all://localhost": None},
             # One client serves many keys: what a provider hands to one is not shown to the next.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         ) as client:
-            yield cls(client)
+            yield cls(client, timeouts)
 
     @asynccontextmanager
     async def send(self, call: ModelCall) -> AsyncGenerator[Answer]:
@@ -93,12 +93,25 @@ class Upstream:
         headers = [*_kept(call.headers, OURS_TO_SET), (b"accept-encoding", b"identity"), _key(call)]
         try:
             async with self._client.stream(
-                call.method, call.url, headers=headers, content=call.body or None
+                call.method,
+                call.url,
+                headers=headers,
+                content=call.body or None,
+                timeout=self._patience(call),
             ) as response:
                 passed = _kept(response.headers.raw, frozenset({b"set-cookie"}))
                 yield Answer(response.status_code, tuple(passed), response.aiter_raw())
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             raise _translated(call, error) from error
+
+    def _patience(self, call: ModelCall) -> httpx2.Timeout:
+        told = self._timeouts
+        return httpx2.Timeout(
+            connect=told.connect_s,
+            read=min(told.read_s, told.hurried_s) if call.hurry else told.read_s,
+            write=told.write_s,
+            pool=told.connect_s,
+        )
 
 
 def never_left(error: WorkerError) -> bool:

@@ -1,0 +1,85 @@
+"""How does an answer reach the worker's program while it is being made?
+
+Nothing is sent before there is something to say, so that a failure can still have its status. If
+that takes long, comments keep the connection alive; from then on a failure is told in the stream.
+"""
+
+from collections.abc import Sequence
+
+import anyio
+
+from goent.domain.errors import WorkerError
+from goent.gateway import http
+from goent.gateway.http import Send
+from goent.gateway.refusals import refusal
+from goent.llm.codec import StreamWriter, codec
+from goent.llm.errors import error_event
+from goent.llm.place import START
+from goent.llm.sse import SseEvent
+from goent.upstream.course import Order
+from goent.upstream.said import Streamed
+
+KEEP_ALIVE_S = 5.0
+COMMENT = b": go-ent is waiting for the model\n\n"
+
+
+class Outlet:
+    """The answer to one streaming call, in the dialect of the order."""
+
+    def __init__(self, send: Send, order: Order) -> None:
+        self._send = send
+        self._order = order
+        self._started = False
+        self._place = START
+        self._writer: StreamWriter | None = None
+        self._quiet_since = anyio.current_time()
+        self._lock = anyio.Lock()  # the comments have a task of their own
+
+    async def take(self, pieces: Sequence[Streamed]) -> None:
+        await self._say(b"".join(self._written(piece) for piece in pieces))
+
+    async def keep_alive(self) -> None:
+        while True:
+            await anyio.sleep_until(self._quiet_since + KEEP_ALIVE_S)
+            if anyio.current_time() >= self._quiet_since + KEEP_ALIVE_S:
+                await self._say(COMMENT)
+
+    async def finish(self) -> None:
+        """All was said."""
+        async with self._lock:
+            await self._start()
+            await http.finish(self._send, self._writer.close() if self._writer else b"")
+
+    async def fail(self, error: WorkerError) -> None:
+        """Say so in a way that makes nobody call again."""
+        async with self._lock:
+            told = refusal(error)
+            if self._started:
+                await http.finish(self._send, error_event(self._order.dialect, told.message))
+            else:
+                await http.refuse(self._send, self._order.dialect, told.status, told.message)
+
+    def _written(self, piece: Streamed) -> bytes:
+        if piece.event and not self._writer:
+            self._place = piece.place
+            return _wire(piece.event)
+        if not self._writer:
+            theirs = codec(self._order.dialect)
+            self._writer = theirs.writer(self._order.model, after=self._place)
+        return b"".join(self._writer.write(chunk) for chunk in piece.chunks)
+
+    async def _say(self, said: bytes) -> None:
+        async with self._lock:
+            self._quiet_since = anyio.current_time()
+            await self._start()
+            await http.go_on(self._send, said)
+
+    async def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            await http.start(self._send, 200, http.SSE)
+
+
+def _wire(event: SseEvent) -> bytes:
+    name = b"event: " + event.event + b"\n" if event.event else b""
+    return name + b"data: " + event.data.replace(b"\n", b"\ndata: ") + b"\n\n"

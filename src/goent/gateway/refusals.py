@@ -1,0 +1,32 @@
+"""How is a failure told to a worker's program so that it does the right thing: once, and plainly?
+
+OpenCode calls again at 408, 409, 429 and 5xx, for a minute and a half and without a word. What
+could be tried again go-ent has tried, so none of these leaves the gateway. The message begins with
+the kind of the failure: no status reaches the driver on the other side.
+"""
+
+import re
+from typing import NamedTuple
+
+from goent.domain.errors import (
+    AuthRefused,
+    ContextOverflow,
+    UnknownModel,
+    WorkerError,
+)
+
+GAVE_UP = 424
+_STATUS: dict[type[WorkerError], int] = {ContextOverflow: 400, AuthRefused: 401, UnknownModel: 404}
+_TOLD = re.compile(r"go-ent: ([a-z_]+): (.*)", re.DOTALL)
+
+
+class Refusal(NamedTuple):
+    """What the program is answered."""
+
+    status: int
+    message: str
+
+
+def refusal(error: WorkerError) -> Refusal:
+    status = _STATUS.get(type(error), GAVE_UP if error.retryable else 400)
+    return Refusal(status, f"go-ent: {error.kind}: {error}")

@@ -1,0 +1,141 @@
+"""One model call done right: asked, failed over, counted, told.
+
+Whoever asks (the gateway for a worker's program, the api method, our own agent) gets one answer.
+Which targets were tried for it, what each of them cost and why it was left, the witness hears.
+"""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+
+import anyio
+
+from goent.domain.errors import ProviderUnavailable, WorkerError
+from goent.domain.ports import CallWitness, Moved
+from goent.llm.codec import codec
+from goent.upstream.adapt import call_for
+from goent.upstream.attempt import Attempt
+from goent.upstream.cooldown import Cooldowns
+from goent.upstream.course import Course, Order, Target
+from goent.upstream.forward import Connections
+from goent.upstream.report import CUT_OFF, Report
+from goent.upstream.said import Said, Take
+from goent.upstream.tries import Patience, Tries, Try
+
+MOST_REMEMBERED = 4096
+
+Run = Callable[[Attempt, Report], Awaitable[None]]
+Failures = Mapping[str, ProviderUnavailable]
+
+
+class Upstream:
+    """The way to all models."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        witness: CallWitness,
+        *,
+        cooldowns: Cooldowns | None = None,
+        patience: Patience = Patience(),  # noqa: B008 (frozen)
+    ) -> None:
+        self.connections = connections
+        self._witness = witness
+        self._cooldowns = cooldowns or Cooldowns()
+        self._patience = patience
+        self._serving: OrderedDict[tuple[str, str], str] = OrderedDict()  # who did last
+
+    async def stream(self, order: Order, course: Course, take: Take) -> None:
+        """The answer in pieces. Raises a `WorkerError` when no target could give or finish it."""
+        said = Said(order.dialect, take)
+
+        async def run(attempt: Attempt, report: Report) -> None:
+            await attempt.stream(said.following(attempt.target.dialect), report.make)
+
+        await self._ask(order, course, run, lambda: said.text)
+
+    async def plain(self, order: Order, course: Course) -> bytes:
+        """The answer at once, in the dialect of the order."""
+        answer = b""
+
+        async def run(attempt: Attempt, report: Report) -> None:
+            nonlocal answer
+            answer = await attempt.plain()
+            await report.make()
+            if attempt.target.dialect != order.dialect:
+                chunks = codec(attempt.target.dialect).read_answer(answer)
+                answer = codec(order.dialect).write_answer(order.model, chunks)
+
+        await self._ask(order, course, run, lambda: "")
+        return answer
+
+    async def _ask(self, order: Order, course: Course, run: Run, said: Callable[[], str]) -> None:
+        tries = Tries(course, self._cooldowns, self._patience)
+        failures: dict[str, ProviderUnavailable] = {}
+        following: Try | None = Try(target=tries.first())
+        while following:
+            target = following.target
+            await self._wait(order, following, failures)
+            await self._move(order, course, target, failures)
+            call = call_for(order, target, said=said(), hurry=tries.others)
+            try:
+                await self._try(order, Attempt(self.connections, target, call), run)
+            except ProviderUnavailable as error:
+                failures[target.name] = error
+                self._cooldowns.failed(target, error)
+                following = tries.after_failure()
+            else:
+                self._cooldowns.served(target)
+                return
+        raise _together(failures)
+
+    async def _try(self, order: Order, attempt: Attempt, run: Run) -> None:
+        report = Report(self._witness, order, attempt)
+        try:
+            await report.begin()
+            await run(attempt, report)
+        except WorkerError as error:
+            await report.make(str(error))
+            raise
+        finally:
+            await report.make(CUT_OFF)
+
+    async def _wait(self, order: Order, following: Try, failures: Failures) -> None:
+        if following.wait_s:
+            reason = failures.get(following.target.name)
+            text = f"{following.target.name} is asked again in {following.wait_s:.0f} s"
+            await self._witness.noticed(order.worker, f"{text} ({reason})" if reason else text)
+            await anyio.sleep(following.wait_s)
+
+    async def _move(
+        self, order: Order, course: Course, target: Target, failures: Failures
+    ) -> None:
+        """Tell the witness when another one serves the worker than before."""
+        wanted = course.targets[0].name
+        key = (order.worker, wanted)
+        before = self._serving.get(key, wanted)
+        if before == target.name:
+            return
+        self._serving[key] = target.name
+        if len(self._serving) > MOST_REMEMBERED:
+            self._serving.popitem(last=False)
+        reason = str(failures.get(before) or self._why_not(course, before))
+        moved = Moved(
+            worker=order.worker, from_provider=before, to_provider=target.name, reason=reason
+        )
+        await self._witness.moved(moved)
+
+    def _why_not(self, course: Course, name: str) -> str:
+        left = next((target for target in course.targets if target.name == name), None)
+        cooldown = self._cooldowns.of(left) if left else None
+        if cooldown is None:
+            return "the provider that was asked for is available again"
+        return f"{name} failed a moment ago; it is asked again when it has had time to recover"
+
+
+def _together(failures: Failures) -> WorkerError:
+    """The first one's failure is the one to act on; the fallbacks' are told with it."""
+    first, *others = failures.values()
+    if others:
+        told = "; ".join(f"fallback {name}: {e}" for name, e in list(failures.items())[1:])
+        first.args = (f"{first}; {told}",)
+    return first

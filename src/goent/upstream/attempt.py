@@ -1,0 +1,174 @@
+"""One try at one target: what came of it, and what was said before it broke?
+
+Text is passed on as it comes. From the first piece of a tool call on everything waits until the
+answer has told why it stops, so that a broken stream leaves no half call behind.
+"""
+
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+
+from goent.domain.errors import ProviderDown, WorkerError
+from goent.llm.codec import codec
+from goent.llm.failures import broken, failure
+from goent.llm.place import START
+from goent.llm.sse import SseEvent, SseSplitter
+from goent.llm.talk import Broken, Stopped, ToolPiece
+from goent.upstream.course import Target
+from goent.upstream.forward import Answer, Connections, ModelCall, never_left
+from goent.upstream.said import Streamed, Take
+from goent.upstream.tally import Tally
+
+LONGEST_ERROR_S = 10.0
+MOST_ERROR = 1024 * 1024  # bytes of an error
+MOST_ANSWER = 256 * 1024 * 1024
+FIRST_NOT_OK = 300
+
+BeforeTheEnd = Callable[[], Awaitable[None]]
+
+
+class Attempt:
+    """The try. `tally` knows what was counted and said, also after a failure.
+
+    `owed`: the provider may bill it, as far as is known.
+    """
+
+    def __init__(self, connections: Connections, target: Target, call: ModelCall) -> None:
+        self.target = target
+        self.tally = Tally()
+        self.status = 0
+        self.owed = False
+        self._connections = connections
+        self._call = call
+        self._reader = codec(target.dialect).reader()
+        self._place = START
+        self._held: list[Streamed] = []
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    async def stream(self, take: Take, before_the_end: BeforeTheEnd) -> None:
+        """The answer, piece by piece. `before_the_end` is awaited before the last one is taken.
+
+        Raises a `WorkerError`; what was taken until then stays taken.
+        """
+        async with self._sent() as answer:
+            if not answer.is_stream:
+                raise await self._not_a_stream(answer)
+            try:
+                await self._read(answer, take, before_the_end)
+            except WorkerError:
+                if not self.tally.stopped:
+                    raise
+                # All was said; what may be missing are the figures.
+        if not self.tally.stopped:
+            await self._end_early(take)
+        await before_the_end()
+
+    async def plain(self) -> bytes:
+        """The answer at once."""
+        async with self._sent() as answer:
+            body = await _read_all(answer)
+        chunks = codec(self.target.dialect).read_answer(body)
+        self.tally.note(chunks)
+        self._look_for_trouble(chunks)
+        return body
+
+    @asynccontextmanager
+    async def _sent(self) -> AsyncGenerator[Answer]:
+        self.owed = True
+        try:
+            async with self._connections.send(self._call) as answer:
+                self.status = answer.status
+                if answer.status >= FIRST_NOT_OK:
+                    self.owed = False
+                    raise await self._refusal(answer)
+                yield answer
+        except WorkerError as error:
+            self.owed = self.owed and not never_left(error)
+            raise
+
+    async def _read(self, answer: Answer, take: Take, before_the_end: BeforeTheEnd) -> None:
+        splitter = SseSplitter()
+        async for piece in answer.pieces:
+            await self._pass(splitter.feed(piece), take, before_the_end)
+        await self._pass(splitter.close(), take, before_the_end)
+        if splitter.dropped:
+            raise ProviderDown(f"{self.target.place} sent an event that is too long to be read")
+
+    async def _pass(
+        self, events: Sequence[SseEvent], take: Take, before_the_end: BeforeTheEnd
+    ) -> None:
+        ready: list[Streamed] = []
+        try:
+            for event in events:
+                self._sort(event, ready)
+        finally:
+            if self._reader.ended:
+                await before_the_end()
+            if ready:
+                await take(ready)
+
+    def _sort(self, event: SseEvent, ready: list[Streamed]) -> None:
+        """Into what may be shown and what has to wait."""
+        chunks = self._reader.read(event)
+        self._look_for_trouble(chunks)
+        self.tally.note(chunks)
+        streamed = Streamed(chunks, event, self._reader.place)
+        if self._held or any(isinstance(chunk, ToolPiece) for chunk in chunks):
+            self._held.append(streamed)
+        else:
+            ready.append(streamed)
+        if self.tally.stopped:
+            ready += self._held
+            self._held.clear()
+
+    def _look_for_trouble(self, chunks: Sequence[object]) -> None:
+        for chunk in chunks:
+            if isinstance(chunk, Broken) and not self.tally.stopped:
+                raise broken(self.target.place, chunk)
+
+    async def _end_early(self, take: Take) -> None:
+        """The stream is over and did not say why. Calls that are whole can be made all the same."""
+        if not (self._held and self.tally.calls_are_whole):
+            raise ProviderDown(f"{self.target.place} broke off in the middle of its answer")
+        stop = Streamed((Stopped(reason="tool_calls"),))
+        self.tally.note(stop.chunks)
+        await take([*self._held, stop])
+
+    async def _refusal(self, answer: Answer) -> WorkerError:
+        return failure(
+            self.target.dialect,
+            self.target.provider.backend,
+            answer.status,
+            answer.headers,
+            await self._error_body(answer),
+        )
+
+    async def _not_a_stream(self, answer: Answer) -> WorkerError:
+        body = await self._error_body(answer)
+        kind = dict(answer.headers).get(b"content-type", b"no type").decode(errors="replace")
+        # A page is not quoted: OpenCode reads words in it as a reason to try again.
+        return ProviderDown(
+            f"{self.target.place} was asked for a stream and answered {kind} "
+            f"({len(body)} bytes): check its base_url"
+        )
+
+    async def _error_body(self, answer: Answer) -> bytes:
+        body = bytearray()
+        with anyio.move_on_after(LONGEST_ERROR_S):  # who answers wrongly may also not end
+            async for piece in answer.pieces:
+                body += piece[: MOST_ERROR - len(body)]
+        # Providers have been seen to quote the key that they refuse.
+        return bytes(body).replace(self._call.key.reveal().strip().encode(), b"[redacted]")
+
+
+async def _read_all(answer: Answer) -> bytes:
+    body = bytearray()
+    async for piece in answer.pieces:
+        body += piece[: MOST_ANSWER - len(body)]
+    return bytes(body)

@@ -1,0 +1,64 @@
+"""What a listener has heard is not said again, however the continuation begins."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from goent.llm.talk import Message, ModelRequest, Text
+from goent.upstream.continuing import GO_ON, continued
+from goent.upstream.continuing import Rest
+
+SAID = "The parser reads a line, then splits it at"
+
+
+def _through(said: str, pieces: list[str]) -> str:
+    rest = Rest(said)
+    return "".join([*(rest.feed(piece) for piece in pieces), rest.close()])
+
+
+@pytest.mark.parametrize(
+    ("told", "new"),
+    [
+        (" the first colon and keeps both halves, because the value may hold colons too.", None),
+        (SAID + " the first colon.", " the first colon."),
+        (SAID, ""),
+        ("The parser reads", ""),
+        ("splits it at the first colon, whatever follows it in the rest of the line.", None),
+        ("", ""),
+    ],
+    ids=["goes on", "begins again", "says the same", "stops early", "repeats the end", "nothing"],
+)
+def test_only_what_is_new_comes_through(told: str, new: str | None) -> None:
+    expected = told if new is None else new
+    if told.startswith("splits"):
+        expected = told.removeprefix("splits it at")
+    assert _through(SAID, [told]) == expected
+    assert _through(SAID, list(told)) == expected
+
+
+def test_a_short_word_in_common_is_no_repetition() -> None:
+    assert _through("I looked at the", ["the end of the file, and it is fine."]).startswith("the end")
+
+
+@given(st.text(min_size=1, max_size=60), st.text(max_size=60), st.integers(1, 7))
+def test_an_answer_told_anew_from_the_start_is_heard_once(said: str, more: str, size: int) -> None:
+    again = said + more
+    pieces = [again[i : i + size] for i in range(0, len(again), size)]
+    assert said + _through(said, pieces) == again
+
+
+def test_text_flows_at_once_when_nothing_was_said_before() -> None:
+    assert Rest("").feed("a") == "a"
+
+
+def test_the_next_model_sees_what_was_said_and_is_asked_for_the_rest() -> None:
+    question = Message(role="user", parts=(Text(text="Explain."),))
+    request = ModelRequest(model="m", messages=(question,))
+    _, so_far, go_on = continued(request, "Half an ans ").messages
+    assert so_far == Message(role="assistant", parts=(Text(text="Half an ans"),))
+    assert go_on == Message(role="user", parts=(Text(text=GO_ON),))
+
+
+def test_a_request_is_the_same_if_nothing_was_said() -> None:
+    request = ModelRequest(model="m", messages=())
+    assert continued(request, " \n") == request
