@@ -1,9 +1,11 @@
 """How do the two dialects say that something went wrong?"""
 
+from contextlib import suppress
+
 import msgspec
 from msgspec import Struct
 
-from goent.domain.types import Dialect
+from goent.domain.types import Dialect, Value
 
 LONGEST = 500  # characters of a provider's message that are worth keeping
 
@@ -19,26 +21,56 @@ _TYPES = {
 
 
 class _Detail(Struct):
-    message: str = ""
+    message: str | None = None
+    type: str | None = None
+    code: str | int | None = None
 
 
 class _Told(Struct):
     error: _Detail | str | None = None
-    message: str = ""
+    message: str | None = None
+    detail: str | None = None
+    code: str | int | None = None
 
 
+class ErrorWords(Value, frozen=True, kw_only=True):
+    """What an error says for people, and the words by which programs know it."""
+
+    message: str
+    kind: str = ""
+    code: str = ""
+
+
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _decode = msgspec.json.Decoder(_Told).decode
+_decode_list = msgspec.json.Decoder(tuple[_Told]).decode  # Google's way
+
+
+def error_words(body: bytes) -> ErrorWords:
+    """The provider's own words, or the beginning of whatever it sent instead."""
+    told = _told(body)
+    detail = told.error if isinstance(told.error, _Detail) else _Detail()
+    said = told.error if isinstance(told.error, str) else detail.message
+    # Cut before it is decoded: a page of megabytes is not worth it.
+    text = said or told.message or told.detail or body[: 4 * LONGEST].decode(errors="replace")
+    code = told.code if detail.code is None else detail.code
+    return ErrorWords(
+        message=text.strip()[:LONGEST],
+        kind=detail.type or "",
+        code="" if code is None else str(code),
+    )
 
 
 def error_text(body: bytes) -> str:
-    """The provider's own words, or the beginning of whatever it sent instead."""
-    try:
-        told = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        told = _Told()
-    detail = told.error.message if isinstance(told.error, _Detail) else told.error
-    text = detail or told.message or body.decode(errors="replace").strip()
-    return text[:LONGEST]
+    return error_words(body).message
+
+
+def _told(body: bytes) -> _Told:
+    with suppress(*_UNREADABLE):
+        return _decode(body)
+    with suppress(*_UNREADABLE):
+        return _decode_list(body)[0]
+    return _Told()
 
 
 def error_body(dialect: Dialect, status: int, message: str) -> bytes:

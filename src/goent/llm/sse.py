@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-LIMIT = 8 * 1024 * 1024  # bytes of a line, and of an event's data
+LIMIT = 16 * 1024 * 1024  # bytes of a line, and of an event's data
 
 
 class SseEvent(NamedTuple):

@@ -1,0 +1,151 @@
+"""How many tokens does a vendor's `usage` mean? The one place that knows the vendors' shapes.
+
+What makes no sense counts as unknown: a figure that is negative, no number, or beyond reason.
+"""
+
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from goent.domain.types import Dialect, Usage
+
+MOST_TOKENS = 100_000_000  # in one call; beyond it somebody counts something else
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class Figures(Protocol):
+    """What one answer has told about its tokens so far."""
+
+    def add(self, told: bytes) -> None:
+        """Take in the JSON of a `usage`."""
+        ...
+
+    @property
+    def usage(self) -> Usage | None:
+        """All of it; None if nothing sensible was told."""
+        ...
+
+
+class _Details(Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None  # OpenRouter
+    reasoning_tokens: int | None = None
+
+
+class _OpenAiUsage(Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
+    prompt_cache_hit_tokens: int | None = None  # DeepSeek
+    cached_tokens: int | None = None  # Moonshot
+
+
+class _AnthropicUsage(Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+
+
+_openai = msgspec.json.Decoder(_OpenAiUsage).decode
+_anthropic = msgspec.json.Decoder(_AnthropicUsage).decode
+
+
+class OpenAiFigures:
+    """Each `usage` replaces the one before."""
+
+    def __init__(self) -> None:
+        self._last: _OpenAiUsage | None = None
+
+    def add(self, told: bytes) -> None:
+        try:
+            self._last = _openai(told)
+        except UNREADABLE:
+            return
+
+    @property
+    def usage(self) -> Usage | None:
+        told = self._last
+        if told is None or told.prompt_tokens is None:
+            return None
+        prompt, completion = told.prompt_tokens, told.completion_tokens or 0
+        asked = told.prompt_tokens_details or _Details()
+        given = told.completion_tokens_details or _Details()
+        read = asked.cached_tokens or told.prompt_cache_hit_tokens or told.cached_tokens or 0
+        written = asked.cache_write_tokens or 0
+        reasoning = given.reasoning_tokens or 0
+        # Some providers count reasoning beside the completion: then only the total adds up.
+        beside = reasoning > completion or told.total_tokens == prompt + completion + reasoning
+        cached = read + written
+        return _sensible(
+            Usage(
+                input=prompt - cached if cached <= prompt else prompt,
+                output=completion if beside else completion - reasoning,
+                cache_read=read,
+                cache_write=written,
+                reasoning=reasoning,
+            )
+        )
+
+
+class AnthropicFigures:
+    """Running totals; but some providers tell a figure first as 0, or only once."""
+
+    def __init__(self) -> None:
+        self._usage: Usage | None = None
+
+    def add(self, told: bytes) -> None:
+        try:
+            figures = _anthropic(told)
+        except UNREADABLE:
+            return
+        if self._usage or figures.input_tokens is not None:
+            before = self._usage or Usage()
+            self._usage = Usage(
+                input=max(before.input, figures.input_tokens or 0),
+                output=max(before.output, figures.output_tokens or 0),
+                cache_read=max(before.cache_read, figures.cache_read_input_tokens or 0),
+                cache_write=max(before.cache_write, figures.cache_creation_input_tokens or 0),
+            )
+
+    @property
+    def usage(self) -> Usage | None:
+        return self._usage and _sensible(self._usage)
+
+
+def figures(dialect: Dialect) -> Figures:
+    return OpenAiFigures() if dialect == "openai" else AnthropicFigures()
+
+
+def openai_usage(usage: Usage) -> dict[str, object]:
+    """The same as OpenAI would say it: all of the prompt in one, reasoning inside the rest."""
+    prompt = usage.input + usage.cache_read + usage.cache_write
+    completion = usage.output + usage.reasoning
+    asked = {"cached_tokens": usage.cache_read}
+    if usage.cache_write:
+        asked["cache_write_tokens"] = usage.cache_write
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": asked,
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+    }
+
+
+def anthropic_usage(usage: Usage) -> dict[str, int]:
+    """The same as Anthropic would say it: reasoning is output."""
+    return {
+        "input_tokens": usage.input,
+        "cache_creation_input_tokens": usage.cache_write,
+        "cache_read_input_tokens": usage.cache_read,
+        "output_tokens": usage.output + usage.reasoning,
+    }
+
+
+def _sensible(usage: Usage) -> Usage | None:
+    parts = (usage.input, usage.output, usage.cache_read, usage.cache_write, usage.reasoning)
+    return usage if min(parts) >= 0 and 0 < usage.total <= MOST_TOKENS else None
