@@ -50,7 +50,7 @@ def test_the_fallback_is_asked_at_once(cooldowns: Cooldowns) -> None:
 def test_a_provider_that_said_when_to_come_back_is_left_alone_until_then(
     cooldowns: Cooldowns, clock: Clock
 ) -> None:
-    cooldowns.failed(A, RateLimited("later", resets_at=clock.now + 3600))
+    cooldowns.failed(A, RateLimited("later", retry_after_s=3600))
     assert Tries(BOTH, cooldowns, Patience()).first() == B
     clock.now += 3601
     assert Tries(BOTH, cooldowns, Patience()).first() == A
@@ -75,19 +75,19 @@ def test_one_without_a_fallback_is_asked_again_with_growing_waits(cooldowns: Coo
     assert waits[0] > 0
 
 
-def test_a_short_rate_limit_is_waited_for(cooldowns: Cooldowns, clock: Clock) -> None:
+def test_a_short_rate_limit_is_waited_for(cooldowns: Cooldowns) -> None:
     tries = Tries(Course(targets=(A,)), cooldowns, Patience())
     tries.first()
-    cooldowns.failed(A, RateLimited("soon", resets_at=clock.now + 4))
+    cooldowns.failed(A, RateLimited("soon", retry_after_s=4))
     following = tries.after_failure()
     assert following
     assert 4 <= following.wait_s < 5
 
 
-def test_a_long_rate_limit_is_told_and_not_waited_for(cooldowns: Cooldowns, clock: Clock) -> None:
+def test_a_long_rate_limit_is_told_and_not_waited_for(cooldowns: Cooldowns) -> None:
     tries = Tries(Course(targets=(A,)), cooldowns, Patience())
     tries.first()
-    cooldowns.failed(A, RateLimited("later", resets_at=clock.now + LONGEST_WAIT_S + 5))
+    cooldowns.failed(A, RateLimited("later", retry_after_s=LONGEST_WAIT_S + 5))
     assert tries.after_failure() is None
 
 

@@ -14,7 +14,6 @@ from goent.gateway.http import Send
 from goent.gateway.refusals import refusal
 from goent.llm.codec import StreamWriter, codec
 from goent.llm.errors import error_event
-from goent.llm.place import START
 from goent.llm.sse import SseEvent
 from goent.upstream.course import Order
 from goent.upstream.said import Streamed
@@ -30,7 +29,7 @@ class Outlet:
         self._send = send
         self._order = order
         self._started = False
-        self._place = START
+        self._last: Streamed | None = None  # that was passed on as it came
         self._writer: StreamWriter | None = None
         self._quiet_since = anyio.current_time()
         self._lock = anyio.Lock()  # the comments have a task of their own
@@ -61,11 +60,11 @@ class Outlet:
 
     def _written(self, piece: Streamed) -> bytes:
         if piece.event and not self._writer:
-            self._place = piece.place
+            self._last = piece
             return _wire(piece.event)
         if not self._writer:
             theirs = codec(self._order.dialect)
-            self._writer = theirs.writer(self._order.model, after=self._place)
+            self._writer = theirs.writer(self._order.model, after=self._last)
         return b"".join(self._writer.write(chunk) for chunk in piece.chunks)
 
     async def _say(self, said: bytes) -> None:

@@ -12,8 +12,7 @@ import anyio
 
 from goent.domain.errors import ProviderDown, WorkerError
 from goent.llm.codec import codec
-from goent.llm.failures import broken, failure
-from goent.llm.place import START
+from goent.llm.failures import broken_off, failure
 from goent.llm.sse import SseEvent, SseSplitter
 from goent.llm.talk import Broken, Stopped, ToolPiece
 from goent.upstream.course import Target
@@ -43,7 +42,6 @@ class Attempt:
         self._connections = connections
         self._call = call
         self._reader = codec(target.dialect).reader()
-        self._place = START
         self._held: list[Streamed] = []
         self._began = time.monotonic()
 
@@ -108,7 +106,7 @@ class Attempt:
             for event in events:
                 self._sort(event, ready)
         finally:
-            if self._reader.ended:
+            if events and _is_last(events[-1]):
                 await before_the_end()
             if ready:
                 await take(ready)
@@ -130,7 +128,7 @@ class Attempt:
     def _look_for_trouble(self, chunks: Sequence[object]) -> None:
         for chunk in chunks:
             if isinstance(chunk, Broken) and not self.tally.stopped:
-                raise broken(self.target.place, chunk)
+                raise broken_off(self.target.provider.backend, chunk)
 
     async def _end_early(self, take: Take) -> None:
         """The stream is over and did not say why. Calls that are whole can be made all the same."""
@@ -141,13 +139,9 @@ class Attempt:
         await take([*self._held, stop])
 
     async def _refusal(self, answer: Answer) -> WorkerError:
-        return failure(
-            self.target.dialect,
-            self.target.provider.backend,
-            answer.status,
-            answer.headers,
-            await self._error_body(answer),
-        )
+        body = await self._error_body(answer)
+        backend = self.target.provider.backend
+        return failure(backend, answer.status, answer.headers, body, now=time.time())
 
     async def _not_a_stream(self, answer: Answer) -> WorkerError:
         body = await self._error_body(answer)
@@ -165,6 +159,10 @@ class Attempt:
                 body += piece[: MOST_ERROR - len(body)]
         # Providers have been seen to quote the key that they refuse.
         return bytes(body).replace(self._call.key.reveal().strip().encode(), b"[redacted]")
+
+
+def _is_last(event: SseEvent) -> bool:
+    return event.data == b"[DONE]" or event.event == b"message_stop"
 
 
 async def _read_all(answer: Answer) -> bytes:

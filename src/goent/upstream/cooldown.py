@@ -3,17 +3,18 @@
 import time
 from collections.abc import Callable
 
-from goent.domain.errors import ProviderUnavailable, RateLimited
+from goent.domain.errors import OutOfCredit, ProviderUnavailable, RateLimited
 from goent.domain.types import Value
 from goent.upstream.course import Target
 
 RATE_LIMITED_S = 30.0  # where the provider does not say when to come back
 DOWN_S = 15.0
+NO_CREDIT_S = 600.0
 LONGEST_S = 24 * 3600.0
 
 
 class Cooldown(Value, frozen=True, kw_only=True):
-    """Until when, on the wall's clock; `told` by the provider, or our own guess."""
+    """Until when, on the clock; `told` by the provider, or our own guess."""
 
     until: float
     told: bool
@@ -22,7 +23,7 @@ class Cooldown(Value, frozen=True, kw_only=True):
 class Cooldowns:
     """What is known about coming back, by backend and model."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self._cooling: dict[tuple[str, str], Cooldown] = {}
 
@@ -32,11 +33,10 @@ class Cooldowns:
         return cooldown if cooldown and cooldown.until > self.clock() else None
 
     def failed(self, target: Target, error: ProviderUnavailable) -> None:
-        now = self.clock()
-        told = error.resets_at if isinstance(error, RateLimited) else None
-        guess = now + (RATE_LIMITED_S if isinstance(error, RateLimited) else DOWN_S)
-        until = min(told or guess, now + LONGEST_S)
-        self._cooling[_key(target)] = Cooldown(until=until, told=told is not None)
+        told = NO_CREDIT_S if isinstance(error, OutOfCredit) else error.retry_after_s
+        guess = RATE_LIMITED_S if isinstance(error, RateLimited) else DOWN_S
+        wait = min(guess if told is None else told, LONGEST_S)
+        self._cooling[_key(target)] = Cooldown(until=self.clock() + wait, told=told is not None)
 
     def served(self, target: Target) -> None:
         self._cooling.pop(_key(target), None)
