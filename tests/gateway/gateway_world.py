@@ -1,4 +1,4 @@
-"""A gateway between a client and a scripted provider."""
+"""A gateway between a client and scripted providers."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -7,23 +7,60 @@ from dataclasses import dataclass, field
 import httpx2
 from fake_provider import FakeProvider
 
-from goent.domain.ports import CallMade
+from goent.domain.ports import CallBegun, CallMade, Moved
 from goent.domain.settings import Backend
+from goent.domain.types import Provider
 from goent.gateway.server import Gateway
-from goent.upstream.forward import Timeouts
+from goent.upstream.ask import Upstream
+from goent.upstream.cooldown import Cooldowns
+from goent.upstream.course import Course, plan_course
+from goent.upstream.forward import Connections, Timeouts
+from goent.upstream.tries import Patience
 
 KEY = "sk-real-0123456789abcdefghij"
+OTHER_KEY = "sk-other-0123456789abcdefghij"
+
+
+@dataclass
+class Witness:
+    """Writes down what it is told."""
+
+    begins: list[CallBegun] = field(default_factory=list[CallBegun])
+    calls: list[CallMade] = field(default_factory=list[CallMade])
+    moves: list[Moved] = field(default_factory=list[Moved])
+    notices: list[str] = field(default_factory=list[str])
+
+    async def begun(self, call: CallBegun) -> None:
+        self.begins.append(call)
+
+    async def metered(self, call: CallMade) -> None:
+        self.calls.append(call)
+
+    async def moved(self, move: Moved) -> None:
+        self.moves.append(move)
+
+    async def noticed(self, worker: str, text: str) -> None:
+        self.notices.append(f"{worker}: {text}")
 
 
 @dataclass
 class World:
+    """`provider` is behind the backends `glm` and `anth`, `other` behind the fallbacks."""
+
     gateway: Gateway
     provider: FakeProvider
+    other: FakeProvider
     client: httpx2.AsyncClient
     token: str
     backends: dict[str, Backend]
     environ: dict[str, str]
-    calls: list[CallMade] = field(default_factory=list[CallMade])
+    fallbacks: list[Provider]
+    witness: Witness
+    upstream: Upstream
+
+    @property
+    def calls(self) -> list[CallMade]:
+        return self.witness.calls
 
     def headers(self, session: str = "s1", parent: str | None = None) -> dict[str, str]:
         extra = {"x-parent-session-id": parent} if parent else {}
@@ -32,28 +69,60 @@ class World:
     def url(self, rest: str = "chat/completions", backend: str = "glm") -> str:
         return f"{self.gateway.base_url(backend)}/{rest}"
 
+    def plan(self, worker: str, backend: str, model: str) -> Course:
+        assert worker
+        provider = Provider(name=f"{backend}/{model}", backend=backend, model=model)
+        return plan_course(provider, self.fallbacks, self.backends, self.environ)
+
+
+SPARE = Provider(name="spare", backend="spare", model="spare-1")
+SPARE_ANTHROPIC = Provider(name="claude", backend="spare-anth", model="claude-1")
+
 
 @asynccontextmanager
-async def open_world() -> AsyncGenerator[World]:
-    calls: list[CallMade] = []
-    environ = {"GLM_KEY": KEY, "ANTH_KEY": KEY}
+async def open_world(witness: Witness | None = None) -> AsyncGenerator[World]:
+    witness = witness or Witness()
+    environ = {"GLM_KEY": KEY, "ANTH_KEY": KEY, "SPARE_KEY": OTHER_KEY}
+    backends: dict[str, Backend] = {}
+    fallbacks: list[Provider] = []
 
-    async def on_call(call: CallMade) -> None:
-        calls.append(call)
+    def plan(worker: str, backend: str, model: str) -> Course:
+        return world.plan(worker, backend, model)
 
-    async with FakeProvider.open() as provider, httpx2.AsyncClient(trust_env=False) as client:
-        backends = {
-            "glm": Backend(id="glm", base_url=provider.base_url, key_env="GLM_KEY"),
-            "anth": Backend(
-                id="anth", dialect="anthropic", base_url=provider.base_url, key_env="ANTH_KEY"
-            ),
-        }
-        async with Gateway.open(
-            backends=lambda: backends,
-            environ=lambda: environ,
-            on_call=on_call,
-            timeouts=Timeouts(connect_s=1, read_s=0.5),
-        ) as gateway:
+    async with (
+        FakeProvider.open() as provider,
+        FakeProvider.open() as other,
+        httpx2.AsyncClient(trust_env=False) as client,
+        Connections.open(Timeouts(connect_s=1, read_s=0.5, hurried_s=0.3)) as connections,
+    ):
+        for name, dialect, where, key in (
+            ("glm", "openai", provider, "GLM_KEY"),
+            ("anth", "anthropic", provider, "ANTH_KEY"),
+            ("spare", "openai", other, "SPARE_KEY"),
+            ("spare-anth", "anthropic", other, "SPARE_KEY"),
+        ):
+            backends[name] = Backend(
+                id=name, dialect=dialect, base_url=where.base_url, key_env=key
+            )
+        upstream = Upstream(
+            connections,
+            witness,
+            cooldowns=Cooldowns(),
+            patience=Patience(again=0, first_wait_s=0.01),
+        )
+        async with Gateway.open(upstream, plan) as gateway:
             token = gateway.issue_token()
             gateway.bind(token=token, session="s1", worker="w1")
-            yield World(gateway, provider, client, token, backends, environ, calls)
+            world = World(
+                gateway=gateway,
+                provider=provider,
+                other=other,
+                client=client,
+                token=token,
+                backends=backends,
+                environ=environ,
+                fallbacks=fallbacks,
+                witness=witness,
+                upstream=upstream,
+            )
+            yield world

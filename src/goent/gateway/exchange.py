@@ -53,7 +53,7 @@ async def _plain(
     except WorkerError as error:
         call.counted.set()
         told = refusal(error)
-        await http.refuse(send, order.dialect, told.status, told.message)
+        await http.refuse(send, order.dialect, *told)
     else:
         call.counted.set()
         await http.reply(send, 200, http.JSON, body)

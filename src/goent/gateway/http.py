@@ -117,5 +117,7 @@ async def reply(send: Send, status: int, headers: Headers, body: bytes) -> None:
     await finish(send, body)
 
 
-async def refuse(send: Send, dialect: Dialect, status: int, message: str) -> None:
-    await reply(send, status, JSON, error_body(dialect, status, message))
+async def refuse(
+    send: Send, dialect: Dialect, status: int, message: str, code: str | None = None
+) -> None:
+    await reply(send, status, JSON, error_body(dialect, status, message, code))

@@ -56,7 +56,7 @@ class Outlet:
             if self._started:
                 await http.finish(self._send, error_event(self._order.dialect, told.message))
             else:
-                await http.refuse(self._send, self._order.dialect, told.status, told.message)
+                await http.refuse(self._send, self._order.dialect, *told)
 
     def _written(self, piece: Streamed) -> bytes:
         if piece.event and not self._writer:

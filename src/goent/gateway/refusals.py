@@ -5,19 +5,12 @@ could be tried again go-ent has tried, so none of these leaves the gateway. The 
 the kind of the failure: no status reaches the driver on the other side.
 """
 
-import re
 from typing import NamedTuple
 
-from goent.domain.errors import (
-    AuthRefused,
-    ContextOverflow,
-    UnknownModel,
-    WorkerError,
-)
+from goent.domain.errors import AuthRefused, ContextOverflow, UnknownModel, WorkerError
 
 GAVE_UP = 424
 _STATUS: dict[type[WorkerError], int] = {ContextOverflow: 400, AuthRefused: 401, UnknownModel: 404}
-_TOLD = re.compile(r"go-ent: ([a-z_]+): (.*)", re.DOTALL)
 
 
 class Refusal(NamedTuple):
@@ -25,8 +18,10 @@ class Refusal(NamedTuple):
 
     status: int
     message: str
+    code: str | None = None  # the word by which OpenCode knows that it has to shorten its talk
 
 
 def refusal(error: WorkerError) -> Refusal:
     status = _STATUS.get(type(error), GAVE_UP if error.retryable else 400)
-    return Refusal(status, f"go-ent: {error.kind}: {error}")
+    code = "context_length_exceeded" if isinstance(error, ContextOverflow) else None
+    return Refusal(status, f"go-ent: {error.kind}: {error}", code)

@@ -104,7 +104,7 @@ class Relay:
                 await http.reply(send, reply.status, http.JSON, b"".join(pieces))
         except WorkerError as error:
             told = refusal(error)
-            await http.refuse(send, request.dialect, told.status, told.message)
+            await http.refuse(send, request.dialect, *told)
 
 
 def _wanted(body: bytes) -> _Wanted:

@@ -152,7 +152,9 @@ def encode(request: ModelRequest) -> bytes:
         or None,
         tool_choice=_chosen(request),
         # While it thinks it takes neither; and many models take one of them alone.
-        temperature=None if thinks or request.temperature is None else min(request.temperature, 1),
+        temperature=None
+        if thinks or request.temperature is None
+        else min(request.temperature, 1.0),
         top_p=None if thinks or request.temperature is not None else request.top_p,
         stop_sequences=[text for text in request.stop if text.strip()] or None,
         thinking=thinking and _Thinking(type=thinking.mode, budget_tokens=thinking.budget),

@@ -73,12 +73,12 @@ def _told(body: bytes) -> _Told:
     return _Told()
 
 
-def error_body(dialect: Dialect, status: int, message: str) -> bytes:
+def error_body(dialect: Dialect, status: int, message: str, code: str | None = None) -> bytes:
     """An answer's body that says so in the vendor's shape."""
     kind = _TYPES.get(status, "api_error")
     if dialect == "anthropic":
         return msgspec.json.encode({"type": "error", "error": {"type": kind, "message": message}})
-    error = {"message": message, "type": kind, "param": None, "code": None}
+    error = {"message": message, "type": kind, "param": None, "code": code}
     return msgspec.json.encode({"error": error})
 
 

@@ -133,7 +133,10 @@ def encode(request: ModelRequest) -> bytes:
         msgspec.structs.replace(
             _Request(
                 model=request.model,
-                messages=[*system, *(m for said in request.messages for m in _messages(said))],
+                messages=[
+                    *system,
+                    *(m for said in merged(request.messages) for m in _messages(said)),
+                ],
                 tools=[_tool(tool) for tool in request.tools] or None,
                 tool_choice=(
                     _Choice(function=_ChosenFunction(name=choice.name))

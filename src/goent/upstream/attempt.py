@@ -21,6 +21,7 @@ from goent.upstream.said import Streamed, Take
 from goent.upstream.tally import Tally
 
 LONGEST_ERROR_S = 10.0
+PARTING_S = 0.2  # for an answer to end that has said its last word
 MOST_ERROR = 1024 * 1024  # bytes of an error
 MOST_ANSWER = 256 * 1024 * 1024
 FIRST_NOT_OK = 300
@@ -93,26 +94,36 @@ class Attempt:
     async def _read(self, answer: Answer, take: Take, before_the_end: BeforeTheEnd) -> None:
         splitter = SseSplitter()
         async for piece in answer.pieces:
-            await self._pass(splitter.feed(piece), take, before_the_end)
+            if await self._pass(splitter.feed(piece), take, before_the_end):
+                # A connection that is read to its end can be used again.
+                with anyio.move_on_after(PARTING_S):
+                    async for _ in answer.pieces:
+                        pass
+                return
         await self._pass(splitter.close(), take, before_the_end)
         if splitter.dropped:
             raise ProviderDown(f"{self.target.place} sent an event that is too long to be read")
 
     async def _pass(
         self, events: Sequence[SseEvent], take: Take, before_the_end: BeforeTheEnd
-    ) -> None:
+    ) -> bool:
+        """True if that was the last word."""
         ready: list[Streamed] = []
+        last = any(_is_last(event) for event in events)
         try:
             for event in events:
                 self._sort(event, ready)
         finally:
-            if events and _is_last(events[-1]):
+            if last and self.tally.stopped:
                 await before_the_end()
             if ready:
                 await take(ready)
+        return last
 
     def _sort(self, event: SseEvent, ready: list[Streamed]) -> None:
         """Into what may be shown and what has to wait."""
+        if _is_last(event) and not self.tally.stopped:
+            return  # to an end without a reason OpenCode answers with the next call, without limit
         chunks = self._reader.read(event)
         self._look_for_trouble(chunks)
         self.tally.note(chunks)
