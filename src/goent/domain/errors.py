@@ -7,8 +7,10 @@ GoentError
 ├── EnvironmentTrouble      go-ent or the machine                   exit 3
 │   └── OpenCodeMissing
 └── WorkerError             one worker failed, its siblings go on   a Failure in its result
-    ├── ProviderUnavailable    → a fallback may do:  RateLimited · ProviderTimeout · ProviderDown
-    ├── ProviderRefused · UnknownModel · ContextOverflow · ModelRefused    the provider's own no
+    ├── ProviderUnavailable    → a fallback may do:  RateLimited · ProviderTimeout · OutOfCredit ·
+    │                            ProviderDown (Overloaded)
+    ├── ProviderRefused (AuthRefused) · UnknownModel · ContextOverflow · ModelRefused
+    │                            the provider's own no
     ├── PermissionDenied · VerifyFailed · TurnTimeout · Stalled · NothingSaid   how the turn went
     └── WorkerCrashed · ProtocolError                                      the program under it
 
@@ -74,6 +76,10 @@ class ProviderUnavailable(WorkerError):
     kind = "provider_unavailable"
     retryable = True
 
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s  # what the provider asked for, if it did
+
 
 class RateLimited(ProviderUnavailable):
     """The provider asks us to come back later."""
@@ -93,10 +99,29 @@ class ProviderDown(ProviderUnavailable):
     kind = "provider_down"
 
 
+class Overloaded(ProviderDown):
+    """The provider has more to do than it can."""
+
+    kind = "provider_overloaded"
+
+
+class OutOfCredit(ProviderUnavailable):
+    """The provider's account is empty: trying again there does not help."""
+
+    kind = "out_of_credit"
+    retryable = False
+
+
 class ProviderRefused(WorkerError):
     """The provider turned the call down: a bad key, an unknown model, a bad request."""
 
     kind = "provider_refused"
+
+
+class AuthRefused(ProviderRefused):
+    """The provider does not take the key, or does not let it do this."""
+
+    kind = "auth_refused"
 
 
 class ContextOverflow(WorkerError):
@@ -106,7 +131,7 @@ class ContextOverflow(WorkerError):
 
 
 class UnknownModel(WorkerError):
-    """The worker's program does not know the model that was asked for."""
+    """The provider, or the worker's program, does not know the model that was asked for."""
 
     kind = "unknown_model"
 
