@@ -101,9 +101,7 @@ async def open_world(witness: Witness | None = None) -> AsyncGenerator[World]:
             ("spare", "openai", other, "SPARE_KEY"),
             ("spare-anth", "anthropic", other, "SPARE_KEY"),
         ):
-            backends[name] = Backend(
-                id=name, dialect=dialect, base_url=where.base_url, key_env=key
-            )
+            backends[name] = Backend(id=name, dialect=dialect, base_url=where.base_url, key_env=key)
         upstream = Upstream(
             connections,
             witness,

@@ -37,7 +37,9 @@ def test_only_what_is_new_comes_through(told: str, new: str | None) -> None:
 
 
 def test_a_short_word_in_common_is_no_repetition() -> None:
-    assert _through("I looked at the", ["the end of the file, and it is fine."]).startswith("the end")
+    assert _through("I looked at the", ["the end of the file, and it is fine."]).startswith(
+        "the end"
+    )
 
 
 @given(st.text(min_size=1, max_size=60), st.text(max_size=60), st.integers(1, 7))

@@ -106,9 +106,7 @@ class Upstream:
             await self._witness.noticed(order.worker, f"{text} ({reason})" if reason else text)
             await anyio.sleep(following.wait_s)
 
-    async def _move(
-        self, order: Order, course: Course, target: Target, failures: Failures
-    ) -> None:
+    async def _move(self, order: Order, course: Course, target: Target, failures: Failures) -> None:
         """Tell the witness when another one serves the worker than before."""
         wanted = course.targets[0].name
         key = (order.worker, wanted)

@@ -61,7 +61,7 @@ class Attempt:
             try:
                 await self._read(answer, take, before_the_end)
             except WorkerError:
-                if not self.tally.stopped:
+                if not (self.tally.stopped or self._has_whole_calls):
                     raise
                 # All was said; what may be missing are the figures.
         if not self.tally.stopped:
@@ -141,9 +141,13 @@ class Attempt:
             if isinstance(chunk, Broken) and not self.tally.stopped:
                 raise broken_off(self.target.provider.backend, chunk)
 
+    @property
+    def _has_whole_calls(self) -> bool:
+        return bool(self._held) and self.tally.calls_are_whole
+
     async def _end_early(self, take: Take) -> None:
         """The stream is over and did not say why. Calls that are whole can be made all the same."""
-        if not (self._held and self.tally.calls_are_whole):
+        if not self._has_whole_calls:
             raise ProviderDown(f"{self.target.place} broke off in the middle of its answer")
         stop = Streamed((Stopped(reason="tool_calls"),))
         self.tally.note(stop.chunks)
