@@ -95,13 +95,15 @@ async def open_world(witness: Witness | None = None) -> AsyncGenerator[World]:
         httpx2.AsyncClient(trust_env=False) as client,
         Connections.open(Timeouts(connect_s=1, read_s=0.5, hurried_s=0.3)) as connections,
     ):
-        for name, dialect, where, key in (
-            ("glm", "openai", provider, "GLM_KEY"),
-            ("anth", "anthropic", provider, "ANTH_KEY"),
-            ("spare", "openai", other, "SPARE_KEY"),
-            ("spare-anth", "anthropic", other, "SPARE_KEY"),
-        ):
-            backends[name] = Backend(id=name, dialect=dialect, base_url=where.base_url, key_env=key)
+        own, spare = provider.base_url, other.base_url
+        backends |= {
+            "glm": Backend(id="glm", base_url=own, key_env="GLM_KEY"),
+            "anth": Backend(id="anth", dialect="anthropic", base_url=own, key_env="ANTH_KEY"),
+            "spare": Backend(id="spare", base_url=spare, key_env="SPARE_KEY"),
+            "spare-anth": Backend(
+                id="spare-anth", dialect="anthropic", base_url=spare, key_env="SPARE_KEY"
+            ),
+        }
         upstream = Upstream(
             connections,
             witness,

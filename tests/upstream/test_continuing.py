@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from goent.llm.talk import Message, ModelRequest, Text
-from goent.upstream.continuing import GO_ON, continued
-from goent.upstream.continuing import Rest
+from goent.upstream.continuing import GO_ON, Rest, continued
 
 SAID = "The parser reads a line, then splits it at"
 

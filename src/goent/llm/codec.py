@@ -11,6 +11,13 @@ from goent.llm.sse import SseEvent
 from goent.llm.talk import Chunk, ModelRequest
 
 
+class Placed(Protocol):
+    """Somebody who knows how far a message has got."""
+
+    @property
+    def place(self) -> Place: ...
+
+
 class StreamReader(Protocol):
     """Reads one answer's events. Nothing makes it fail: what it cannot read is `Broken`."""
 
@@ -53,9 +60,9 @@ class Codec(Protocol):
     def reader(self) -> StreamReader: ...
 
     def writer(
-        self, model: str, *, after: StreamReader | None = None, tell_usage: bool = True
+        self, model: str, *, after: Placed | None = None, tell_usage: bool = True
     ) -> StreamWriter:
-        """A new stream; or the rest of the message that `after` has read so far."""
+        """A new stream; or the rest of the message that has got as far as `after`."""
         ...
 
     def read_answer(self, body: bytes) -> tuple[Chunk, ...]:

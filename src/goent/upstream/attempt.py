@@ -55,15 +55,15 @@ class Attempt:
 
         Raises a `WorkerError`; what was taken until then stays taken.
         """
-        async with self._sent() as answer:
-            if not answer.is_stream:
-                raise await self._not_a_stream(answer)
-            try:
+        try:
+            async with self._sent() as answer:
+                if not answer.is_stream:
+                    raise await self._not_a_stream(answer)
                 await self._read(answer, take, before_the_end)
-            except WorkerError:
-                if not (self.tally.stopped or self._has_whole_calls):
-                    raise
-                # All was said; what may be missing are the figures.
+        except WorkerError:
+            if not (self.tally.stopped or self._has_whole_calls):
+                raise
+            # All was said; what may be missing are the figures.
         if not self.tally.stopped:
             await self._end_early(take)
         await before_the_end()
