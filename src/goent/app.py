@@ -95,11 +95,9 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
     if swept:
         log.warning("ended %d processes that a dead go-ent had left behind", len(swept))
 
-    async def begun(call: CallBegun) -> None:
-        await orchestrator.books.begun(call)
-
-    async def metered(call: CallMade) -> None:
-        await orchestrator.books.metered(call)
+    def course(worker: str, backend: str, model: str) -> Course:
+        named, *fallbacks = orchestrator.serving(worker, backend, model)
+        return plan_course(named, fallbacks, around.settings().backends, around.environ())
 
     async with (
         SqliteJournal.open(
@@ -107,12 +105,8 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
         ) as journal,
         SqliteLedger.open(state / "ledger.db") as ledger,
         _running_feed(journal) as feed,
-        Gateway.open(
-            backends=lambda: around.settings().backends,
-            environ=around.environ,
-            on_begin=begun,
-            on_call=metered,
-        ) as gateway,
+        Connections.open() as connections,
+        Gateway.open(upstream := Upstream(connections, _Witness(lambda: orchestrator)), course) as gateway,
         OpenCodeDriver.running(
             settings=around.settings,
             gate=gateway,

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from goent.core.feed import Feed
 from goent.core.life import Life
 from goent.domain.errors import GoentError
-from goent.domain.events import Noticed, UsageReported
-from goent.domain.ports import CallBegun, CallMade, Ledger, LedgerEntry, WorkerSpec
+from goent.domain.events import FailedOver, Noticed, UsageReported
+from goent.domain.ports import CallBegun, CallMade, Ledger, LedgerEntry, Moved, WorkerSpec
 from goent.domain.settings import Settings
 from goent.domain.types import Provider, Usage
 
@@ -40,12 +40,12 @@ class Books:
 
     async def begun(self, call: CallBegun) -> None:
         """A model call of a worker's is about to go out."""
-        provider = self._provider(call)
+        provider = self.provider(call.worker, call.backend, call.model)
         await self._ledger.begin(call.id, self._entry(call.worker, provider, _report(provider)))
 
     async def metered(self, call: CallMade) -> None:
         """A model call came back: into the ledger, and into the events of its worker."""
-        provider, event = self._provider(call), None
+        provider, event = self.provider(call.worker, call.backend, call.model), None
         if call.owed:
             cost = provider.price.cost(call.usage) if provider.price and call.usage else None
             event = UsageReported(
@@ -68,6 +68,22 @@ class Books:
             text = f"{call.backend}/{call.model} answered {call.status}: {call.error}"
             await self._feed.append(call.worker, Noticed(text=text.rstrip(": ")))
 
+    async def moved(self, move: Moved) -> None:
+        """Another provider goes on with a worker's turn."""
+        life = self._lives.get(move.worker)
+        if life and life.turn:
+            event = FailedOver(
+                from_provider=move.from_provider,
+                to_provider=move.to_provider,
+                reason=move.reason,
+            )
+            await self._feed.append(move.worker, event)
+
+    async def noticed(self, worker: str, text: str) -> None:
+        life = self._lives.get(worker)
+        if life and life.turn:
+            await self._feed.append(worker, Noticed(text=text))
+
     async def spent(self, spec: WorkerSpec, event: UsageReported) -> None:
         """What a driver metered by itself, of a provider that goes direct."""
         await self._ledger.add(self._entry(spec.id, spec.provider, event))
@@ -83,14 +99,14 @@ class Books:
             log.warning("calls that a dead go-ent left open were not looked for: %s", error)
         return found
 
-    def _provider(self, call: CallBegun | CallMade) -> Provider:
-        """The one whose price applies: the worker's own, or whoever offers that model."""
-        life = self._lives.get(call.worker)
-        own = [life.spec.provider] if life else []
+    def provider(self, worker: str, backend: str, model: str) -> Provider:
+        """The one whose price applies: the worker's own, a fallback, or whoever offers that model."""
+        life = self._lives.get(worker)
+        own = [life.spec.provider, *life.spec.fallbacks] if life else []
         for provider in (*own, *self._settings().providers):
-            if (provider.backend, provider.model) == (call.backend, call.model):
+            if (provider.backend, provider.model) == (backend, model):
                 return provider
-        return Provider(name=f"{call.backend}/{call.model}", backend=call.backend, model=call.model)
+        return Provider(name=f"{backend}/{model}", backend=backend, model=model)
 
     def _entry(self, worker: str, provider: Provider, event: UsageReported) -> LedgerEntry:
         return LedgerEntry(

@@ -26,7 +26,7 @@ def accept(
         raise RequestError("the task is empty: say what the worker is to do")
     cwd = _directory(request.cwd, base)
     pin = Pin(provider=request.provider, model=request.model, method=request.method)
-    route = choose(pin, settings, methods)
+    route = choose(pin, settings, methods, allow_fallback=request.allow_fallback)
     _check_key(route.provider, settings, environ)
     isolation = _isolation(request, settings)
     budget = request.budget_usd
@@ -44,7 +44,8 @@ def accept(
         budget_usd=None if budget is None else Decimal(str(budget)),
         verify=request.verify,
         files=existing_files(request.files, cwd),
-        warnings=tuple(_warnings(request)),
+        fallbacks=tuple(fallback.name for fallback in route.fallbacks),
+        warnings=tuple(_warnings(request, route)),
     )
 
 
@@ -106,10 +107,13 @@ def _isolation(request: SpawnRequest, settings: Settings) -> Isolation:
     return "shared" if wanted == "auto" else wanted
 
 
-def _warnings(request: SpawnRequest) -> list[str]:
+def _warnings(request: SpawnRequest, route: Route) -> list[str]:
     warnings: list[str] = []
     if request.budget_usd is not None:
         warnings.append("budget_usd is written down but not yet enforced in this version")
-    if request.allow_fallback:
-        warnings.append("allow_fallback has no effect yet: this version does not fail over")
+    if request.allow_fallback and not route.fallbacks:
+        warnings.append(
+            f"allow_fallback has no effect: provider {route.provider.name!r} has no `fallbacks` in "
+            ".goent/providers.yaml"
+        )
     return warnings

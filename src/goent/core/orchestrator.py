@@ -29,7 +29,7 @@ from goent.domain.requests import (
     SpawnRequest,
 )
 from goent.domain.settings import Settings
-from goent.domain.types import ENDED, Failure, Method, Pin, Prompt
+from goent.domain.types import ENDED, Failure, Method, Pin, Prompt, Provider
 from goent.policy.permissions import rules_for
 from goent.policy.pins import choose
 
@@ -124,9 +124,17 @@ class Orchestrator:
             method=route.method,
             rules=rules_for(spawned.permissions, settings.permissions.rules),
             dedicated=spawned.isolation == "dedicated",
+            fallbacks=tuple(p for p in settings.providers if p.name in spawned.fallbacks),
             resume=view.token,
+            asked=view.asked,
         )
         self._start(spec, spawned, settings, turns_before=view.turn)
+
+    def serving(self, worker: str, backend: str, model: str) -> tuple[Provider, ...]:
+        """Who may serve a model call of the worker's: whom it names, and then the fallbacks."""
+        life = self._lives.get(worker)
+        named = self.books.provider(worker, backend, model)
+        return (named, *(life.spec.fallbacks if life else ()))
 
     @property
     def living(self) -> Mapping[str, Life]:
@@ -152,6 +160,7 @@ class Orchestrator:
                 spawned.permissions, settings.permissions.rules, below_checkout(Path(spawned.cwd))
             ),
             dedicated=spawned.isolation == "dedicated",
+            fallbacks=route.fallbacks,
         )
         await self._feed.append(spec.id, spawned)
         try:

@@ -12,10 +12,12 @@ from typing import Literal
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec.structs import replace
 
 from goent.core.feed import Feed
 from goent.domain.errors import (
     GoentError,
+    ProviderUnavailable,
     RequestError,
     Stalled,
     TurnTimeout,
@@ -29,6 +31,7 @@ from goent.domain.events import (
     Noticed,
     PermissionAnswered,
     PermissionAsked,
+    PermissionWithdrawn,
     SessionOpened,
     TurnEnded,
     TurnStarted,
@@ -79,6 +82,7 @@ class Turn:
         self._shared = shared
         self._session: Session | None = None
         self._questions: dict[str, PermissionAsked] = {}
+        self._withdrawn: dict[str, str] = {}
         self._started = False
         self._prompting = False
         self._prompted = anyio.Event()
@@ -98,6 +102,11 @@ class Turn:
     async def answer(self, permission: str, option: Answer, by: str) -> None:
         """The first answer wins; a later one is told that there is no such question."""
         question = self._questions.get(permission)
+        if reason := self._withdrawn.get(permission):
+            raise RequestError(
+                f"question {permission!r} of worker {self._spec.id!r} was withdrawn: {reason}; "
+                "if it still needs the permission, it asks anew"
+            )
         if question is None or self._session is None:
             open_ones = ", ".join(self._questions) or "none"
             raise RequestError(
@@ -107,7 +116,11 @@ class Turn:
         if option not in offered:
             raise RequestError(f"question {permission!r} offers {', '.join(offered)}")
         del self._questions[permission]
-        await self._session.answer(permission, option)
+        try:
+            await self._session.answer(permission, option)
+        except RequestError:
+            self._questions[permission] = question  # the driver is about to withdraw it
+            raise
         await self._append(PermissionAnswered(id=permission, option=option, by=by))
 
     async def take(self, session: Session) -> None:
@@ -147,7 +160,15 @@ class Turn:
             return as_failure(Stalled(self._reason))
         if self._stopped_by == "cancel":
             return "cancelled"
-        return as_failure(outcome) if isinstance(outcome, WorkerError) else outcome
+        return self._failure(outcome) if isinstance(outcome, WorkerError) else outcome
+
+    def _failure(self, error: WorkerError) -> Failure:
+        """With the provider that would have been next, if the task was not allowed to move."""
+        failure = as_failure(error)
+        others = self._spec.provider.fallbacks
+        if isinstance(error, ProviderUnavailable) and others and not self._spec.fallbacks:
+            return replace(failure, retry_with=others[0])
+        return failure
 
     async def _start(self) -> None:
         if not self._started:
@@ -178,6 +199,10 @@ class Turn:
         if isinstance(event, PermissionAsked):
             self._questions[event.id] = event
             self._beside.start_soon(self._refuse_in_time, event.id)
+        elif isinstance(event, PermissionWithdrawn):
+            if self._questions.pop(event.id, None) is None:
+                return  # its answer was faster
+            self._withdrawn[event.id] = event.reason
         await self._append(event)
         if isinstance(event, UsageReported):
             await self._shared.spent(self._spec, event)

@@ -17,7 +17,9 @@ StopReason = Literal["end", "cancelled"]
 class WorkerSpec(Value, frozen=True, kw_only=True):
     """All that a driver is told about the worker it is to run.
 
-    `resume` is the `token` of an earlier session of the worker's, whose memory it shall have.
+    `fallbacks` may serve its model calls if the provider cannot. `resume` is the `token` of an
+    earlier session of the worker's, whose memory it shall have.
+    `asked` questions have been put in its name before: their ids are taken.
     """
 
     id: str
@@ -26,7 +28,9 @@ class WorkerSpec(Value, frozen=True, kw_only=True):
     method: Method
     rules: tuple[PermissionRule, ...]
     dedicated: bool = False
+    fallbacks: tuple[Provider, ...] = ()
     resume: str | None = None
+    asked: int = 0
 
 
 class Signs(Value, frozen=True, kw_only=True):

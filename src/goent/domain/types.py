@@ -99,11 +99,12 @@ class Pin(Value, frozen=True, kw_only=True):
 
 
 class Route(Value, frozen=True, kw_only=True):
-    """The decision: which provider, by which method, and why."""
+    """The decision: which provider, by which method, and why; and who may stand in for it."""
 
     provider: Provider
     method: Method
     reason: str
+    fallbacks: tuple[Provider, ...] = ()
 
 
 class Prompt(Value, frozen=True, kw_only=True):

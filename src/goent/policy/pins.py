@@ -7,8 +7,17 @@ from goent.domain.settings import Settings
 from goent.domain.types import Method, Pin, Provider, Route
 
 
-def choose(pin: Pin, settings: Settings, methods: Sequence[Method]) -> Route:
-    """A pin is obeyed or refused with the reason; it is never bent."""
+def choose(
+    pin: Pin,
+    settings: Settings,
+    methods: Sequence[Method],
+    *,
+    allow_fallback: bool | None = None,
+) -> Route:
+    """A pin is obeyed or refused with the reason; it is never bent.
+
+    A task that is pinned to a provider stays there, unless the caller or the settings let it move.
+    """
     provider, reason = _provider(pin, settings)
     if pin.method and pin.method not in methods:
         offered = ", ".join(methods)
@@ -17,7 +26,17 @@ def choose(pin: Pin, settings: Settings, methods: Sequence[Method]) -> Route:
     if method not in methods:
         reason += f"; by {methods[0]}, as {method} is not available in this version"
         method = methods[0]
-    return Route(provider=provider, method=method, reason=reason)
+    if allow_fallback is None:
+        allow_fallback = settings.failover_pinned or not (pin.provider or pin.model)
+    fallbacks = fallbacks_of(provider, settings) if allow_fallback else ()
+    return Route(provider=provider, method=method, reason=reason, fallbacks=fallbacks)
+
+
+def fallbacks_of(provider: Provider, settings: Settings) -> tuple[Provider, ...]:
+    """Who may stand in for it, in the order of its entry; no name twice, and not its own."""
+    named = {each.name: each for each in settings.providers}
+    names = dict.fromkeys(provider.fallbacks)
+    return tuple(named[name] for name in names if name in named and name != provider.name)
 
 
 def _provider(pin: Pin, settings: Settings) -> tuple[Provider, str]:

@@ -98,8 +98,7 @@ class LastingSession:
             await self._place.session.cancel()
 
     async def answer(self, permission_id: str, option: Answer) -> None:
-        # Between two processes nobody waits for an answer: what was asked is asked anew.
-        if self._last and not self._lost:
+        if self._last:
             await self._last.answer(permission_id, option)
 
     async def signs(self) -> Signs:
