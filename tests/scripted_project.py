@@ -8,10 +8,12 @@ from pathlib import Path
 
 import anyio
 
+from goent.core.books import Books
 from goent.core.enquiries import Enquiries
 from goent.core.feed import Feed
 from goent.core.operations import Caller, Operations
 from goent.core.orchestrator import Orchestrator
+from goent.core.roster import Roster
 from goent.domain.events import AnyEvent, TurnEnded, TurnStarted, WorkerClosed, WorkerSpawned
 from goent.domain.settings import Backend, Limits, PermissionSettings, Settings
 from goent.domain.types import Price, Provider
@@ -43,6 +45,7 @@ class Project:
     folder: Path
     feed: Feed
     orchestrator: Orchestrator
+    books: Books
     enquiries: Enquiries
     operations: Operations
     caller: Caller
@@ -90,6 +93,8 @@ def project_opener(tmp_path: Path) -> OpenProject:
             feed = Feed(journal)
             await feed.load()
             group.start_soon(feed.run)
+            roster = Roster(lambda: settings)
+            books = Books(settings=lambda: settings, feed=feed, ledger=ledger, roster=roster)
             orchestrator = Orchestrator(
                 settings=lambda: settings,
                 check=lambda: None,
@@ -98,7 +103,8 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 feed=feed,
                 drivers={"acp": driver},
                 meter=NoMeter(),
-                ledger=ledger,
+                roster=roster,
+                books=books,
                 verifier=ShellVerifier(environ=lambda: {"PATH": "/usr/bin:/bin"}),
             )
             enquiries = Enquiries(
@@ -109,6 +115,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
                     folder=folder,
                     feed=feed,
                     orchestrator=orchestrator,
+                    books=books,
                     enquiries=enquiries,
                     operations=Operations(orchestrator, enquiries),
                     caller=Caller(name="test", cwd=folder),

@@ -9,13 +9,15 @@ from pathlib import Path
 import anyio
 
 from goent.config.reload import Configuration
+from goent.core.books import Books
 from goent.core.enquiries import Enquiries
 from goent.core.feed import Feed
 from goent.core.operations import Operations
 from goent.core.orchestrator import Orchestrator
+from goent.core.roster import Roster
 from goent.domain.errors import ConfigError
-from goent.domain.ports import CallBegun, CallMade
 from goent.domain.settings import Limits, Settings
+from goent.drivers.api.driver import ApiDriver
 from goent.drivers.opencode.driver import OpenCodeDriver
 from goent.gateway.server import Gateway
 from goent.proc.marks import new_owner, sweep_dead_owners
@@ -23,6 +25,9 @@ from goent.proc.verify import ShellVerifier
 from goent.project import project_key, state_dir
 from goent.store.journal import SqliteJournal
 from goent.store.ledger import SqliteLedger
+from goent.upstream.ask import Upstream
+from goent.upstream.course import Course, plan_course
+from goent.upstream.forward import Connections
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +39,7 @@ class Project:
         self.folder = project
         self._own = dict(environ)
         self._configuration = Configuration(project)
+        self.state = state_dir(environ) / "projects" / project_key(project)
 
     def environ(self) -> Mapping[str, str]:
         return self._own
@@ -88,59 +94,78 @@ class App:
 @asynccontextmanager
 async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[App]:
     """Everything started in the order it needs, and ended in the reverse."""
-    key = project_key(project)
-    state = state_dir(environ)
     around = Project(project, environ)
-    swept = await anyio.to_thread.run_sync(sweep_dead_owners, key)
+    swept = await anyio.to_thread.run_sync(sweep_dead_owners, project_key(project))
     if swept:
         log.warning("ended %d processes that a dead go-ent had left behind", len(swept))
 
-    def course(worker: str, backend: str, model: str) -> Course:
-        named, *fallbacks = orchestrator.serving(worker, backend, model)
-        return plan_course(named, fallbacks, around.settings().backends, around.environ())
-
     async with (
-        SqliteJournal.open(
-            state / "projects" / key / "journal.db", secrets=around.secrets
-        ) as journal,
-        SqliteLedger.open(state / "ledger.db") as ledger,
+        SqliteJournal.open(around.state / "journal.db", secrets=around.secrets) as journal,
+        SqliteLedger.open(state_dir(environ) / "ledger.db") as ledger,
         _running_feed(journal) as feed,
-        Connections.open() as connections,
-        Gateway.open(upstream := Upstream(connections, _Witness(lambda: orchestrator)), course) as gateway,
-        OpenCodeDriver.running(
-            settings=around.settings,
-            gate=gateway,
-            environ=around.environ,
-            state_dir=state / "projects" / key,
-            owner=new_owner(key),
-        ) as driver,
         anyio.create_task_group() as background,
     ):
-        orchestrator = Orchestrator(
-            settings=around.settings,
-            check=around.check,
-            environ=around.environ,
-            slots=around.limits().workers,
-            feed=feed,
-            drivers={"acp": driver},
-            meter=gateway,
-            ledger=ledger,
-            verifier=ShellVerifier(environ=lambda: _without_keys(around)),
-        )
-        enquiries = Enquiries(
-            settings=around.settings, environ=around.environ, feed=feed, ledger=ledger
-        )
-        async with orchestrator.running():
-            yield App(
-                project=around,
+        roster = Roster(around.settings)
+        books = Books(settings=around.settings, feed=feed, ledger=ledger, roster=roster)
+        async with _running_methods(around, books, roster) as methods:
+            orchestrator = Orchestrator(
+                settings=around.settings,
+                check=around.check,
+                environ=around.environ,
+                slots=around.limits().workers,
                 feed=feed,
-                orchestrator=orchestrator,
-                enquiries=enquiries,
-                operations=Operations(orchestrator, enquiries),
-                warm_up=lambda: background.start_soon(_warm_up, driver, around),
-                gateway_url=f"http://127.0.0.1:{gateway.port}",
+                drivers={"acp": methods.opencode, "api": methods.api},
+                meter=methods.gateway,
+                roster=roster,
+                books=books,
+                verifier=ShellVerifier(environ=lambda: _without_keys(around)),
             )
-        background.cancel_scope.cancel()
+            enquiries = Enquiries(
+                settings=around.settings, environ=around.environ, feed=feed, ledger=ledger
+            )
+            async with orchestrator.running():
+                yield App(
+                    project=around,
+                    feed=feed,
+                    orchestrator=orchestrator,
+                    enquiries=enquiries,
+                    operations=Operations(orchestrator, enquiries),
+                    warm_up=lambda: background.start_soon(_warm_up, methods.opencode, around),
+                    gateway_url=f"http://127.0.0.1:{methods.gateway.port}",
+                )
+            background.cancel_scope.cancel()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Methods:
+    """The ways to run a worker, and the gateway that their model calls pass."""
+
+    gateway: Gateway
+    opencode: OpenCodeDriver
+    api: ApiDriver
+
+
+@asynccontextmanager
+async def _running_methods(
+    around: Project, books: Books, roster: Roster
+) -> AsyncGenerator[_Methods]:
+    def course(worker: str, backend: str, model: str) -> Course:
+        named, *fallbacks = roster.serving(worker, backend, model)
+        return plan_course(named, fallbacks, around.settings().backends, around.environ())
+
+    async with Connections.open() as connections:
+        upstream = Upstream(connections, books)
+        async with (
+            Gateway.open(upstream, course) as gateway,
+            OpenCodeDriver.running(
+                settings=around.settings,
+                gate=gateway,
+                environ=around.environ,
+                state_dir=around.state,
+                owner=new_owner(project_key(around.folder)),
+            ) as opencode,
+        ):
+            yield _Methods(gateway=gateway, opencode=opencode, api=ApiDriver(upstream, course))
 
 
 @asynccontextmanager

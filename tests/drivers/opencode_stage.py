@@ -9,6 +9,7 @@ from typing import Literal
 import anyio
 import msgspec
 from opencode import opencode_binary
+from witness import Witness
 
 from goent.domain.events import (
     DriverEvent,
@@ -28,6 +29,9 @@ from goent.drivers.opencode.vitals import Care
 from goent.gateway.server import Gateway
 from goent.proc import marked, new_owner
 from goent.testing import Script, ScriptedModels
+from goent.upstream.ask import Upstream
+from goent.upstream.course import Course, plan_course
+from goent.upstream.forward import Connections
 
 ALLOW = tuple(
     PermissionRule(tool=tool, action="allow") for tool in ("edit", "bash", "webfetch", "task")
@@ -44,7 +48,8 @@ class Stage:
         self.models = models
         self.settings = settings
         self.folder = folder
-        self.calls: list[CallMade] = []
+        self.witness = Witness()
+        self.fallbacks: list[Provider] = []
         self.care = Care()
         self.environ = {
             "PATH": os.environ["PATH"],
@@ -60,17 +65,20 @@ class Stage:
         assert self._driver
         return self._driver
 
-    async def note(self, call: CallMade) -> None:
-        self.calls.append(call)
+    @property
+    def calls(self) -> list[CallMade]:
+        return self.witness.calls
+
+    def course(self, worker: str, backend: str, model: str) -> Course:
+        assert worker
+        provider = Provider(name=f"{backend}/{model}", backend=backend, model=model)
+        return plan_course(provider, self.fallbacks, self.settings.backends, self.environ)
 
     @asynccontextmanager
     async def running(self) -> "AsyncGenerator[Stage]":
         async with (
-            Gateway.open(
-                backends=lambda: self.settings.backends,
-                environ=lambda: self.environ,
-                on_call=self.note,
-            ) as gate,
+            Connections.open() as connections,
+            Gateway.open(Upstream(connections, self.witness), self.course) as gate,
             OpenCodeDriver.running(
                 settings=lambda: self.settings,
                 gate=gate,

@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import httpx2
 from fake_provider import FakeProvider
+from witness import Witness
 
-from goent.domain.ports import CallBegun, CallMade, Moved
+from goent.domain.ports import CallMade
 from goent.domain.settings import Backend
 from goent.domain.types import Provider
 from goent.gateway.server import Gateway
@@ -19,28 +20,6 @@ from goent.upstream.tries import Patience
 
 KEY = "sk-real-0123456789abcdefghij"
 OTHER_KEY = "sk-other-0123456789abcdefghij"
-
-
-@dataclass
-class Witness:
-    """Writes down what it is told."""
-
-    begins: list[CallBegun] = field(default_factory=list[CallBegun])
-    calls: list[CallMade] = field(default_factory=list[CallMade])
-    moves: list[Moved] = field(default_factory=list[Moved])
-    notices: list[str] = field(default_factory=list[str])
-
-    async def begun(self, call: CallBegun) -> None:
-        self.begins.append(call)
-
-    async def metered(self, call: CallMade) -> None:
-        self.calls.append(call)
-
-    async def moved(self, move: Moved) -> None:
-        self.moves.append(move)
-
-    async def noticed(self, worker: str, text: str) -> None:
-        self.notices.append(f"{worker}: {text}")
 
 
 @dataclass

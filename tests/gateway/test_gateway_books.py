@@ -3,7 +3,8 @@
 import anyio
 import pytest
 from fake_provider import Script, anthropic_pieces, openai_pieces
-from gateway_world import Witness, World, open_world
+from gateway_world import World, open_world
+from witness import Witness
 
 from goent.domain.ports import CallBegun, CallMade
 from goent.domain.settings import Backend

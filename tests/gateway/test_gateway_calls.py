@@ -7,7 +7,8 @@ import anyio
 import httpx2
 import pytest
 from fake_provider import Script, anthropic_pieces, openai_pieces
-from gateway_world import KEY, Witness, World, open_world
+from gateway_world import KEY, World, open_world
+from witness import Witness
 
 from goent.domain.ports import CallMade
 from goent.domain.types import Usage

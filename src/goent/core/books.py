@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 from goent.core.feed import Feed
-from goent.core.life import Life
+from goent.core.roster import Roster
 from goent.domain.errors import GoentError
 from goent.domain.events import FailedOver, Noticed, UsageReported
 from goent.domain.ports import CallBegun, CallMade, Ledger, LedgerEntry, Moved, WorkerSpec
@@ -31,21 +31,21 @@ class Books:
         settings: Callable[[], Settings],
         feed: Feed,
         ledger: Ledger,
-        lives: Mapping[str, Life],
+        roster: Roster,
     ) -> None:
         self._settings = settings
         self._feed = feed
         self._ledger = ledger
-        self._lives = lives
+        self._roster = roster
 
     async def begun(self, call: CallBegun) -> None:
         """A model call of a worker's is about to go out."""
-        provider = self.provider(call.worker, call.backend, call.model)
+        provider = self._roster.provider(call.worker, call.backend, call.model)
         await self._ledger.begin(call.id, self._entry(call.worker, provider, _report(provider)))
 
     async def metered(self, call: CallMade) -> None:
         """A model call came back: into the ledger, and into the events of its worker."""
-        provider, event = self.provider(call.worker, call.backend, call.model), None
+        provider, event = self._roster.provider(call.worker, call.backend, call.model), None
         if call.owed:
             cost = provider.price.cost(call.usage) if provider.price and call.usage else None
             event = UsageReported(
@@ -59,8 +59,7 @@ class Books:
         # The ledger first: of a go-ent that dies in between, a call is never counted twice.
         entry = self._entry(call.worker, provider, event) if event else None
         await self._ledger.settle(call.id, entry)
-        life = self._lives.get(call.worker)
-        if not (life and life.turn):
+        if not self._roster.at_work(call.worker):
             return
         if event:
             await self._feed.append(call.worker, event)
@@ -70,8 +69,7 @@ class Books:
 
     async def moved(self, move: Moved) -> None:
         """Another provider goes on with a worker's turn."""
-        life = self._lives.get(move.worker)
-        if life and life.turn:
+        if self._roster.at_work(move.worker):
             event = FailedOver(
                 from_provider=move.from_provider,
                 to_provider=move.to_provider,
@@ -80,8 +78,7 @@ class Books:
             await self._feed.append(move.worker, event)
 
     async def noticed(self, worker: str, text: str) -> None:
-        life = self._lives.get(worker)
-        if life and life.turn:
+        if self._roster.at_work(worker):
             await self._feed.append(worker, Noticed(text=text))
 
     async def spent(self, spec: WorkerSpec, event: UsageReported) -> None:
@@ -98,15 +95,6 @@ class Books:
         except GoentError as error:  # they stay where they are, for the next start
             log.warning("calls that a dead go-ent left open were not looked for: %s", error)
         return found
-
-    def provider(self, worker: str, backend: str, model: str) -> Provider:
-        """The one whose price applies: the worker's own, a fallback, or whoever offers that model."""
-        life = self._lives.get(worker)
-        own = [life.spec.provider, *life.spec.fallbacks] if life else []
-        for provider in (*own, *self._settings().providers):
-            if (provider.backend, provider.model) == (backend, model):
-                return provider
-        return Provider(name=f"{backend}/{model}", backend=backend, model=model)
 
     def _entry(self, worker: str, provider: Provider, event: UsageReported) -> LedgerEntry:
         return LedgerEntry(

@@ -16,11 +16,12 @@ from goent.core.books import Books
 from goent.core.feed import Feed
 from goent.core.intake import accept, below_checkout, existing_files
 from goent.core.life import Life
+from goent.core.roster import Roster
 from goent.core.turn import Shared, Terms
 from goent.core.views import WorkerView
 from goent.domain.errors import EnvironmentTrouble, GoentError, RequestError, WorkerIsClosed
 from goent.domain.events import TurnEnded, WorkerClosed, WorkerSpawned
-from goent.domain.ports import Driver, Ledger, Meter, Verifier, WorkerSpec
+from goent.domain.ports import Driver, Meter, Verifier, WorkerSpec
 from goent.domain.requests import (
     MAX_WAIT_S,
     AnswerRequest,
@@ -29,7 +30,7 @@ from goent.domain.requests import (
     SpawnRequest,
 )
 from goent.domain.settings import Settings
-from goent.domain.types import ENDED, Failure, Method, Pin, Prompt, Provider
+from goent.domain.types import ENDED, Failure, Method, Pin, Prompt
 from goent.policy.permissions import rules_for
 from goent.policy.pins import choose
 
@@ -56,7 +57,8 @@ class Orchestrator:
         feed: Feed,
         drivers: Mapping[Method, Driver],
         meter: Meter,
-        ledger: Ledger,
+        roster: Roster,
+        books: Books,
         verifier: Verifier,
     ) -> None:
         self._settings = settings
@@ -66,8 +68,8 @@ class Orchestrator:
         self._drivers = drivers
         self._meter = meter
         self._verifier = verifier
-        self._lives: dict[str, Life] = {}
-        self.books = Books(settings=settings, feed=feed, ledger=ledger, lives=self._lives)
+        self._lives = roster
+        self._books = books
         self._group: TaskGroup | None = None
         self._slots = anyio.CapacityLimiter(slots)
 
@@ -93,7 +95,7 @@ class Orchestrator:
 
     async def _take_over(self) -> None:
         """Workers of a go-ent that died: their turn failed, and whoever has a session goes on."""
-        lost = await self.books.lost()
+        lost = await self._books.lost()
         for view in list(self._feed.views.values()):
             if not view.open:
                 continue
@@ -129,12 +131,6 @@ class Orchestrator:
             asked=view.asked,
         )
         self._start(spec, spawned, settings, turns_before=view.turn)
-
-    def serving(self, worker: str, backend: str, model: str) -> tuple[Provider, ...]:
-        """Who may serve a model call of the worker's: whom it names, and then the fallbacks."""
-        life = self._lives.get(worker)
-        named = self.books.provider(worker, backend, model)
-        return (named, *(life.spec.fallbacks if life else ()))
 
     @property
     def living(self) -> Mapping[str, Life]:
@@ -191,7 +187,7 @@ class Orchestrator:
             meter=self._meter,
             verifier=self._verifier,
             slots=self._slots,
-            spent=self.books.spent,
+            spent=self._books.spent,
         )
         driver = self._drivers[spec.method]
         life = Life(spec, terms, driver, shared, turns_before=turns_before)
