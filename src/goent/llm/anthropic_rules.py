@@ -57,7 +57,7 @@ def _thought_before(turns: tuple[Message, ...]) -> bool:
     """A tool's result can be thought about only if the call came with its signed thoughts."""
     if not any(isinstance(part, ToolResult) for part in turns[-1].parts):
         return True
-    return isinstance(turns[-2].parts[0], Reasoning)
+    return any(isinstance(part, Reasoning) for before in turns[-2:-1] for part in before.parts[:1])
 
 
 def talk_that_it_takes(messages: tuple[Message, ...]) -> tuple[Message, ...]:
