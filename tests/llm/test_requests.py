@@ -265,7 +265,8 @@ def test_a_tool_without_a_schema_takes_nothing_and_anthropics_own_tools_stay_the
     bare = {**OPENAI, "tools": [{"type": "function", "function": {"name": "now"}}]}
     assert asked("openai", bare).tools == (Tool(name="now"),)
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
-    assert asked("anthropic", {**ANTHROPIC, "tools": [search]}).tools == ()
+    remote = {"type": "mcp_toolset", "mcp_server_name": "x"}
+    assert asked("anthropic", {**ANTHROPIC, "tools": [search, remote]}).tools == ()
 
 
 def test_each_vendors_way_to_ask_for_thoughts_stays_there():

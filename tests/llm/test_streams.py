@@ -127,12 +127,40 @@ def test_an_id_or_a_name_may_come_late_or_again():
     ) == [("a", "f", "{} "), ("b", "g", "{}")]
 
 
+def test_an_id_and_a_name_are_told_once():
+    again = call(index=0, id="a", name="f", arguments="{}")
+    assert read("openai", again, again) == [
+        ToolPiece(index=0, id="a", name="f", arguments="{}"),
+        ToolPiece(index=0, arguments="{}"),
+    ]
+
+
 def test_arguments_may_come_as_an_object_or_not_at_all():
     assert calls_of(
         call(index=0, id="a", name="f", arguments={"x": 1}),
         call(index=1, id="b", name="g", arguments=None),
         call(index=2, id="c", name="h"),
     ) == [("a", "f", '{"x":1}'), ("b", "g", "{}"), ("c", "h", "{}")]
+
+
+def test_odd_fields_break_nothing():
+    chunk = {
+        "id": 7,
+        "created": "now",
+        "choices": [
+            {
+                "index": None,
+                "delta": {"content": "hi", "reasoning": {"effort": "low"}, "role": None, "x": 1},
+                "logprobs": {},
+                "finish_reason": None,
+            }
+        ],
+        "usage": [],
+        "error": None,
+    }
+    assert read("openai", event(chunk)) == [TextPiece(text="hi")]
+    fields = {"text": "hi", "thinking": None, "partial_json": None, "type": "text_delta"}
+    assert read("anthropic", piece(0, **fields)) == [TextPiece(text="hi")]
 
 
 def test_a_second_choice_is_not_mixed_into_the_first():
@@ -196,7 +224,7 @@ def test_a_message_is_read_block_by_block():
         piece(4, type="input_json_delta", partial_json=""),
         piece(4, type="input_json_delta", partial_json='{"x":1}'),
         stop(4),
-        start(5, type="tool_use", id="b", name="g", input={}),
+        start(5, type="tool_use", id="b", name="g"),
         stop(5),
         ending("tool_use", output_tokens=9),
         event({"type": "message_stop"}),
@@ -300,6 +328,26 @@ def test_a_stream_that_is_closed_early_still_has_its_finish_reason(dialect: Dial
     assert read_bytes(dialect, written(dialect, [])) == [Stopped(reason="end")]
     half = [ToolPiece(index=0, id="a", name="f", arguments='{"x')]
     assert read_bytes(dialect, written(dialect, half))[-1] == Stopped(reason="tool_calls")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_call_without_arguments_has_an_empty_object(dialect: Dialect):
+    stream = written(dialect, [ToolPiece(index=0, id="a", name="f"), Stopped(reason="tool_calls")])
+    pieces = [one for one in read_bytes(dialect, stream) if isinstance(one, ToolPiece)]
+    assert "".join(one.arguments for one in pieces) == "{}"
+
+
+def test_anthropics_blocks_come_one_after_the_other_although_calls_came_by_turns():
+    chunks = [
+        ToolPiece(index=0, id="a", name="f"),
+        ToolPiece(index=1, id="b", name="g", arguments="{"),
+        TextPiece(text="so"),
+        ToolPiece(index=0, arguments='{"x":1}'),
+        ToolPiece(index=1, arguments="}"),
+    ]
+    whole = gather(read_bytes("anthropic", written("anthropic", chunks)))
+    assert [(one.id, one.arguments) for one in whole.calls] == [("a", '{"x":1}'), ("b", "{}")]
+    assert whole.text == "so"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

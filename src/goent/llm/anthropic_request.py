@@ -171,7 +171,7 @@ def _results(content: Raw) -> Iterator[Text | Image]:
 def _tools(tools: Iterable[wire.Tool]) -> Iterator[Tool]:
     """Without those that run at Anthropic's: they have no schema, and nobody else has them."""
     for tool in tools:
-        if tool.type in (None, "custom") and bytes(tool.input_schema):
+        if tool.name and tool.type in (None, "custom") and bytes(tool.input_schema):
             schema = tool.input_schema.copy()
             yield Tool(name=tool.name, description=tool.description or "", schema=schema)
 

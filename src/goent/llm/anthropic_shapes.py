@@ -46,7 +46,7 @@ class Message(Struct):
 class Tool(Struct, omit_defaults=True):
     """A tool; those that run at the vendor's have a `type` and no schema."""
 
-    name: str
+    name: str = ""
     description: str | None = None
     input_schema: Raw = Raw()
     type: str | None = None

@@ -117,15 +117,15 @@ def _message(message: wire.Message) -> Message:
         return Message(role="user", parts=(result,))
     if message.role != "assistant":
         return Message(role="user", parts=tuple(parts))
-    thought = message.reasoning_content or message.reasoning
+    thought = message.reasoning_content or message.reasoning or ""
     return Message(
         role="assistant",
         parts=(
-            *((Reasoning(text=thought),) if thought else ()),
+            *((Reasoning(text=thought),) if isinstance(thought, str) and thought else ()),
             *parts,
             *(
                 ToolUse(
-                    id=call.id,
+                    id=call.id or "",
                     name=call.function.name,
                     arguments=arguments_text(call.function.arguments) or "{}",
                 )

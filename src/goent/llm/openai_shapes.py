@@ -21,15 +21,15 @@ class Part(Struct, omit_defaults=True):
 class Function(Struct):
     """What a call calls, and with what."""
 
-    name: str = ""
+    name: str | None = None
     arguments: Raw = Raw(b'""')  # a text; a few clients send the object itself
 
 
 class Call(Struct):
     """A tool call."""
 
-    id: str = ""
-    type: str = "function"
+    id: str | None = None
+    type: str | None = "function"
     function: Function = msgspec.field(default_factory=Function)
 
 
@@ -39,7 +39,7 @@ class Message(Struct, omit_defaults=True):
     role: str
     content: str | list[Part] | UnsetType | None = UNSET
     reasoning_content: str | None = None
-    reasoning: str | None = None
+    reasoning: str | dict[str, Raw] | None = None
     tool_calls: list[Call] | None = None
     tool_call_id: str | None = None
 
