@@ -21,8 +21,21 @@ def delta(**said: object) -> SseEvent:
     return event({"choices": [{"index": 0, "delta": said, "finish_reason": None}]})
 
 
+def call(**told: object) -> SseEvent:
+    function = {key: told.pop(key) for key in ("name", "arguments") if key in told}
+    return delta(tool_calls=[{**told, "function": function}])
+
+
 def finish(reason: str) -> SseEvent:
     return event({"choices": [{"index": 0, "finish_reason": reason}]})
+
+
+def start(index: int, **block: object) -> SseEvent:
+    return event({"type": "content_block_start", "index": index, "content_block": block})
+
+
+def piece(index: int, **said: object) -> SseEvent:
+    return event({"type": "content_block_delta", "index": index, "delta": said})
 
 
 def read(dialect: Dialect, *events: SseEvent) -> list[Chunk]:
