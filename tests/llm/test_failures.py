@@ -164,7 +164,7 @@ def pairs(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
         (
             {
                 "Anthropic-RateLimit-Requests-Remaining": "49",
-                "Anthropic-RateLimit-Requests-Reset": "2026-09-21T14:13:21Z",
+                "Anthropic-RateLimit-Requests-Reset": "2026-09-21T14:14:20Z",
                 "anthropic-ratelimit-input-tokens-remaining": "3000",
                 "anthropic-ratelimit-output-tokens-remaining": "0",
                 "anthropic-ratelimit-output-tokens-reset": "2026-09-21T14:13:30+00:00",

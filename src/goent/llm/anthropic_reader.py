@@ -38,11 +38,10 @@ _NO_INPUT = (b"", b"null")
 
 
 class _Delta(Struct):
-    type: str = ""
-    text: str = ""
-    thinking: str = ""
-    signature: str = ""
-    partial_json: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    partial_json: str | None = None
     stop_reason: str | None = None
 
 
@@ -58,7 +57,7 @@ class _Block(Struct):
 
 
 class _Message(Struct):
-    id: str | None = None
+    id: str | int | None = None
     usage: Raw = Raw()
 
 
@@ -121,7 +120,7 @@ class AnthropicReader:
                 return self._stop_block(told.index)
             case "message_start":
                 self._begun = True
-                self._id = (told.message and told.message.id) or ""
+                self._id = str((told.message and told.message.id) or "")
                 return self._usage(told.message.usage if told.message else told.usage)
             case "message_delta":
                 stop = told.delta.stop_reason if told.delta else None
@@ -141,7 +140,7 @@ class AnthropicReader:
             # Without a number it belongs to a tool that runs at the provider's.
             return () if call is None else (ToolPiece(index=call, arguments=delta.partial_json),)
         if delta.thinking or delta.signature:
-            return (ReasoningPiece(text=delta.thinking, signature=delta.signature),)
+            return (ReasoningPiece(text=delta.thinking or "", signature=delta.signature or ""),)
         return ()
 
     def _start(self, index: int, block: _Block) -> Iterator[Chunk]:

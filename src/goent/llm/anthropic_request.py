@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from goent.domain.errors import RequestError
+from goent.llm import anthropic_shapes as wire
 from goent.llm.anthropic_rules import (
     as_object,
     may_think,
@@ -32,78 +33,8 @@ _CHOICES: dict[str, ToolChoice] = {"auto": "auto", "none": "none", "any": "requi
 _CHOSEN = {"auto": "auto", "none": "none", "required": "any"}
 
 
-class _Mark(Struct):
-    type: str = "ephemeral"
-
-
-class _Source(Struct, omit_defaults=True):
-    type: str = ""
-    media_type: str = ""
-    data: str = ""
-    url: str = ""
-
-
-class _Block(Struct, omit_defaults=True):
-    type: str
-    text: str | None = None
-    thinking: str | None = None
-    signature: str | None = None
-    data: str | None = None
-    source: _Source | None = None
-    id: str | None = None
-    name: str | None = None
-    input: Raw = Raw()
-    tool_use_id: str | None = None
-    content: Raw = Raw()  # of a tool's result; other blocks have other things under this name
-    is_error: bool | None = None
-    cache_control: _Mark | None = None
-
-
-class _Message(Struct):
-    role: str
-    content: str | list[_Block]
-
-
-class _Tool(Struct, omit_defaults=True):
-    name: str
-    description: str | None = None
-    input_schema: Raw = Raw()
-    type: str | None = None
-    cache_control: _Mark | None = None
-
-
-class _Choice(Struct, omit_defaults=True):
-    type: str
-    name: str | None = None
-    disable_parallel_tool_use: bool | None = None
-
-
-class _Thinking(Struct, omit_defaults=True):
-    type: str
-    budget_tokens: int | None = None
-
-
-class _Output(Struct, omit_defaults=True):
-    effort: str | None = None
-
-
-class _Request(Struct, omit_defaults=True):
-    model: str
-    messages: list[_Message]
-    max_tokens: int | None = None
-    system: str | list[_Block] | None = None
-    tools: list[_Tool] | None = None
-    tool_choice: _Choice | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    stop_sequences: list[str] | None = None
-    thinking: _Thinking | None = None
-    output_config: _Output | None = None
-    stream: bool | None = None
-
-
-_decode = msgspec.json.Decoder(_Request).decode
-_shown = msgspec.json.Decoder(str | list[_Block]).decode
+_decode = msgspec.json.Decoder(wire.Request).decode
+_shown = msgspec.json.Decoder(str | list[wire.Block]).decode
 
 
 def decode(body: bytes) -> ModelRequest:
@@ -137,16 +68,18 @@ def decode(body: bytes) -> ModelRequest:
 def encode(request: ModelRequest) -> bytes:
     thinking = request.thinking if may_think(request) else None
     thinks = thinking is not None and thinking.mode != "disabled"
-    body = _Request(
+    body = wire.Request(
         model=request.model,
         messages=[
-            _Message(role=said.role, content=[_block(part) for part in said.parts])
+            wire.Message(role=said.role, content=[_block(part) for part in said.parts])
             for said in talk_that_it_takes(request.messages)
         ],
         max_tokens=most_tokens(request),
-        system=[_Block(type="text", text=request.system)] if request.system.strip() else None,
+        system=[wire.Block(type="text", text=request.system)] if request.system.strip() else None,
         tools=[
-            _Tool(name=tool.name, description=tool.description or None, input_schema=tool.schema)
+            wire.Tool(
+                name=tool.name, description=tool.description or None, input_schema=tool.schema
+            )
             for tool in request.tools
         ]
         or None,
@@ -157,8 +90,10 @@ def encode(request: ModelRequest) -> bytes:
         else min(request.temperature, 1.0),
         top_p=None if thinks or request.temperature is not None else request.top_p,
         stop_sequences=[text for text in request.stop if text.strip()] or None,
-        thinking=thinking and _Thinking(type=thinking.mode, budget_tokens=thinking.budget),
-        output_config=_Output(effort=request.thinking_effort) if request.thinking_effort else None,
+        thinking=thinking and wire.Thinking(type=thinking.mode, budget_tokens=thinking.budget),
+        output_config=wire.Output(effort=request.thinking_effort)
+        if request.thinking_effort
+        else None,
         stream=request.stream,
     )
     _mark(body)
@@ -168,13 +103,13 @@ def encode(request: ModelRequest) -> bytes:
 # What comes in
 
 
-def _text(content: str | list[_Block] | None) -> str:
+def _text(content: str | list[wire.Block] | None) -> str:
     if isinstance(content, list):
         return "\n\n".join(block.text for block in content if block.text)
     return content or ""
 
 
-def _message(message: _Message) -> Message:
+def _message(message: wire.Message) -> Message:
     role = "assistant" if message.role == "assistant" else "user"
     content = message.content
     if isinstance(content, str):
@@ -187,7 +122,7 @@ def _message(message: _Message) -> Message:
     return Message(role=role, parts=parts)
 
 
-def _part(block: _Block) -> Part | None:
+def _part(block: wire.Block) -> Part | None:
     match block.type:
         case "thinking":
             return Reasoning(text=block.thinking or "", signature=block.signature or "")
@@ -209,7 +144,7 @@ def _part(block: _Block) -> Part | None:
 _PARTS = frozenset({"thinking", "redacted_thinking", "tool_use", "tool_result", "text", "image"})
 
 
-def _shown_part(block: _Block) -> Text | Image | None:
+def _shown_part(block: wire.Block) -> Text | Image | None:
     if block.type == "text":
         return Text(text=block.text) if block.text else None
     source = block.source
@@ -233,21 +168,21 @@ def _results(content: Raw) -> Iterator[Text | Image]:
             yield Text(text=f"[{block.type}: left out]")
 
 
-def _tools(tools: Iterable[_Tool]) -> Iterator[Tool]:
+def _tools(tools: Iterable[wire.Tool]) -> Iterator[Tool]:
     """Without those that run at Anthropic's: they have no schema, and nobody else has them."""
     for tool in tools:
-        if tool.type in (None, "custom") and bytes(tool.input_schema):
+        if tool.name and tool.type in (None, "custom") and bytes(tool.input_schema):
             schema = tool.input_schema.copy()
             yield Tool(name=tool.name, description=tool.description or "", schema=schema)
 
 
-def _choice(choice: _Choice) -> ToolChoice | None:
+def _choice(choice: wire.Choice) -> ToolChoice | None:
     if choice.type == "tool" and choice.name:
         return OneTool(name=choice.name)
     return _CHOICES.get(choice.type)
 
 
-def _thinking(thinking: _Thinking) -> Thinking | None:
+def _thinking(thinking: wire.Thinking) -> Thinking | None:
     match thinking.type:
         case "enabled" | "adaptive" | "disabled" as mode:
             return Thinking(mode=mode, budget=thinking.budget_tokens)
@@ -258,24 +193,26 @@ def _thinking(thinking: _Thinking) -> Thinking | None:
 # What goes out
 
 
-def _block(part: Part) -> _Block:
+def _block(part: Part) -> wire.Block:
     match part:
         case Text(text=text):
-            return _Block(type="text", text=text)
+            return wire.Block(type="text", text=text)
         case Reasoning(redacted=data) if data:
-            return _Block(type="redacted_thinking", data=data)
+            return wire.Block(type="redacted_thinking", data=data)
         case Reasoning(text=text, signature=signature):
-            return _Block(type="thinking", thinking=text, signature=signature)
+            return wire.Block(type="thinking", thinking=text, signature=signature)
         case Image(url=url) if url:
-            return _Block(type="image", source=_Source(type="url", url=url))
+            return wire.Block(type="image", source=wire.Source(type="url", url=url))
         case Image(media_type=media_type, data=data):
-            source = _Source(type="base64", media_type=media_type, data=data)
-            return _Block(type="image", source=source)
+            source = wire.Source(type="base64", media_type=media_type, data=data)
+            return wire.Block(type="image", source=source)
         case ToolUse(id=id_, name=name, arguments=arguments):
-            return _Block(type="tool_use", id=safe_id(id_), name=name, input=as_object(arguments))
+            return wire.Block(
+                type="tool_use", id=safe_id(id_), name=name, input=as_object(arguments)
+            )
         case ToolResult(id=id_, parts=parts, is_error=is_error):
             said = [_block(p) for p in parts if not isinstance(p, Text) or p.text.strip()]
-            return _Block(
+            return wire.Block(
                 type="tool_result",
                 tool_use_id=safe_id(id_),
                 content=Raw(msgspec.json.encode(said)),
@@ -283,21 +220,21 @@ def _block(part: Part) -> _Block:
             )
 
 
-def _chosen(request: ModelRequest) -> _Choice | None:
+def _chosen(request: ModelRequest) -> wire.Choice | None:
     if not request.tools:
         return None
     choice = request.tool_choice
     alone = None if request.parallel_tools else True
     if isinstance(choice, OneTool):
-        return _Choice(type="tool", name=choice.name, disable_parallel_tool_use=alone)
+        return wire.Choice(type="tool", name=choice.name, disable_parallel_tool_use=alone)
     if choice == "none":
-        return _Choice(type="none")
+        return wire.Choice(type="none")
     if choice or alone:
-        return _Choice(type=_CHOSEN[choice or "auto"], disable_parallel_tool_use=alone)
+        return wire.Choice(type=_CHOSEN[choice or "auto"], disable_parallel_tool_use=alone)
     return None
 
 
-def _mark(body: _Request) -> None:
+def _mark(body: wire.Request) -> None:
     """Mark what the next call will begin with too. Writing a cache costs: a lone question has none.
 
     Three marks of the four that are allowed: tools with system, the talk so far, and the talk as
@@ -306,10 +243,10 @@ def _mark(body: _Request) -> None:
     if not body.tools and len(body.messages) == 1:
         return
     if isinstance(body.system, list):
-        body.system[-1].cache_control = _Mark()
+        body.system[-1].cache_control = wire.Mark()
     elif body.tools:
-        body.tools[-1].cache_control = _Mark()
+        body.tools[-1].cache_control = wire.Mark()
     asked = [message for message in body.messages if message.role == "user"]
     for message in asked[-2:]:
         blocks = message.content if isinstance(message.content, list) else []
-        blocks[-1].cache_control = _Mark()
+        blocks[-1].cache_control = wire.Mark()

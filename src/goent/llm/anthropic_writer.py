@@ -52,7 +52,7 @@ class AnthropicWriter:
         self._begun = after.begun
         self._index = after.blocks - 1  # of the last block
         self._open: Block = after.open
-        self._calls = CallsInPieces()
+        self._calls = CallsInPieces(first=after.calls)
         self._call: int | None = None  # the number of the call whose block is open
         self._arguments: list[str] = []  # of that call
         self._waiting: list[_Piece] = []

@@ -27,7 +27,7 @@ class CallsInPieces:
 
     @property
     def begun(self) -> bool:
-        return bool(self._held)
+        return bool(self._held or self._next)
 
     def add(self, piece: ToolPiece) -> Iterator[ToolPiece]:
         held = self._held.setdefault(piece.index, _Held())

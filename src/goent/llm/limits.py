@@ -3,8 +3,8 @@
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
 from goent.domain.types import Value
 
@@ -121,14 +121,16 @@ def _number(value: str) -> float | None:
 
 
 def _moment(value: str) -> float | None:
-    for parse in (datetime.fromisoformat, parsedate_to_datetime):
-        try:
+    for parse in (datetime.fromisoformat, _http_date):
+        with suppress(ValueError, OverflowError):
             moment = parse(value)
             # Vendors mean UTC where they name no zone.
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-        except (ValueError, OverflowError):
-            continue
     return None
+
+
+def _http_date(value: str) -> datetime:
+    return datetime.strptime(value, "%a, %d %b %Y %H:%M:%S GMT").replace(tzinfo=UTC)
 
 
 def _bounded(seconds: float) -> float | None:

@@ -53,7 +53,7 @@ class _Said(Struct):
 class _Delta(Struct):
     content: str | list[_Said] | None = None
     reasoning_content: str | None = None  # DeepSeek, Moonshot, Z.AI
-    reasoning: str | None = None  # OpenRouter, vLLM
+    reasoning: str | dict[str, Raw] | None = None  # OpenRouter, vLLM; elsewhere its settings
     refusal: str | None = None
     tool_calls: list[_Call] | None = None
 
@@ -67,7 +67,7 @@ class _Choice(Struct):
 
 
 class _Answer(Struct):
-    id: str | None = None
+    id: str | int | None = None
     choices: list[_Choice] | None = None
     usage: Raw = Raw()
     error: Raw = Raw()
@@ -118,10 +118,11 @@ class OpenAiReader:
 
     def _choice(self, choice: _Choice, answer: _Answer) -> tuple[Chunk, ...]:
         self._begun = True
-        self._id = self._id or answer.id or ""
+        self._id = self._id or str(answer.id or "")
         chunks: list[Chunk] = []
         if delta := choice.delta or choice.message:
-            if thought := delta.reasoning_content or delta.reasoning:
+            thought = delta.reasoning_content or delta.reasoning
+            if thought and isinstance(thought, str):
                 chunks.append(ReasoningPiece(text=thought))
             if content := delta.content or delta.refusal:
                 if isinstance(content, str):
