@@ -15,6 +15,7 @@ from goent.core.orchestrator import Orchestrator
 from goent.domain.events import AnyEvent, TurnEnded, TurnStarted, WorkerClosed, WorkerSpawned
 from goent.domain.settings import Backend, Limits, PermissionSettings, Settings
 from goent.domain.types import Price, Provider
+from goent.llm.prices import PriceList
 from goent.proc.verify import ShellVerifier
 from goent.store.journal import SqliteJournal
 from goent.store.ledger import SqliteLedger
@@ -90,6 +91,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
             feed = Feed(journal)
             await feed.load()
             group.start_soon(feed.run)
+            prices = PriceList(lambda: settings.backends)
             orchestrator = Orchestrator(
                 settings=lambda: settings,
                 check=lambda: None,
@@ -99,10 +101,15 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 drivers={"acp": driver},
                 meter=NoMeter(),
                 ledger=ledger,
+                prices=prices,
                 verifier=ShellVerifier(environ=lambda: {"PATH": "/usr/bin:/bin"}),
             )
             enquiries = Enquiries(
-                settings=lambda: settings, environ=dict[str, str], feed=feed, ledger=ledger
+                settings=lambda: settings,
+                environ=dict[str, str],
+                feed=feed,
+                ledger=ledger,
+                prices=prices,
             )
             async with orchestrator.running():
                 yield Project(

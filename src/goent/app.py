@@ -18,6 +18,7 @@ from goent.domain.ports import CallMade
 from goent.domain.settings import Limits, Settings
 from goent.drivers.opencode.driver import OpenCodeDriver
 from goent.gateway.server import Gateway
+from goent.llm.prices import PriceList
 from goent.proc.marks import new_owner, sweep_dead_owners
 from goent.proc.verify import ShellVerifier
 from goent.project import project_key, state_dir
@@ -116,6 +117,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
         ) as driver,
         anyio.create_task_group() as background,
     ):
+        prices = PriceList(lambda: around.settings().backends)
         orchestrator = Orchestrator(
             settings=around.settings,
             check=around.check,
@@ -125,10 +127,15 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
             drivers={"acp": driver},
             meter=gateway,
             ledger=ledger,
+            prices=prices,
             verifier=ShellVerifier(environ=lambda: _without_keys(around)),
         )
         enquiries = Enquiries(
-            settings=around.settings, environ=around.environ, feed=feed, ledger=ledger
+            settings=around.settings,
+            environ=around.environ,
+            feed=feed,
+            ledger=ledger,
+            prices=prices,
         )
         async with orchestrator.running():
             yield App(

@@ -26,7 +26,16 @@ from goent.domain.events import (
     WorkerClosed,
     WorkerSpawned,
 )
-from goent.domain.ports import CallMade, Driver, Ledger, LedgerEntry, Meter, Verifier, WorkerSpec
+from goent.domain.ports import (
+    CallMade,
+    Driver,
+    Ledger,
+    LedgerEntry,
+    Meter,
+    Prices,
+    Verifier,
+    WorkerSpec,
+)
 from goent.domain.requests import (
     MAX_WAIT_S,
     AnswerRequest,
@@ -64,6 +73,7 @@ class Orchestrator:
         drivers: Mapping[Method, Driver],
         meter: Meter,
         ledger: Ledger,
+        prices: Prices,
         verifier: Verifier,
     ) -> None:
         self._settings = settings
@@ -73,6 +83,7 @@ class Orchestrator:
         self._drivers = drivers
         self._meter = meter
         self._ledger = ledger
+        self._prices = prices
         self._verifier = verifier
         self._lives: dict[str, Life] = {}
         self._group: TaskGroup | None = None
@@ -264,7 +275,7 @@ class Orchestrator:
             return
         provider = self._provider(call, life)
         usage = call.usage or Usage()
-        cost = provider.price.cost(usage) if provider.price and call.usage else None
+        cost = await self._prices.cost(provider, usage, time.time()) if call.usage else None
         event = UsageReported(
             provider=provider.name,
             model=call.model,
