@@ -17,6 +17,7 @@ from goent.core.roster import Roster
 from goent.domain.events import AnyEvent, TurnEnded, TurnStarted, WorkerClosed, WorkerSpawned
 from goent.domain.settings import Backend, Limits, PermissionSettings, Settings
 from goent.domain.types import Price, Provider
+from goent.llm.prices import PriceList
 from goent.proc.verify import ShellVerifier
 from goent.store.journal import SqliteJournal
 from goent.store.ledger import SqliteLedger
@@ -94,7 +95,10 @@ def project_opener(tmp_path: Path) -> OpenProject:
             await feed.load()
             group.start_soon(feed.run)
             roster = Roster(lambda: settings)
-            books = Books(settings=lambda: settings, feed=feed, ledger=ledger, roster=roster)
+            prices = PriceList(lambda: settings.backends)
+            books = Books(
+                settings=lambda: settings, feed=feed, ledger=ledger, prices=prices, roster=roster
+            )
             orchestrator = Orchestrator(
                 settings=lambda: settings,
                 check=lambda: None,
@@ -108,7 +112,11 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 verifier=ShellVerifier(environ=lambda: {"PATH": "/usr/bin:/bin"}),
             )
             enquiries = Enquiries(
-                settings=lambda: settings, environ=dict[str, str], feed=feed, ledger=ledger
+                settings=lambda: settings,
+                environ=dict[str, str],
+                feed=feed,
+                ledger=ledger,
+                prices=prices,
             )
             async with orchestrator.running():
                 yield Project(

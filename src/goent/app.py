@@ -20,6 +20,7 @@ from goent.domain.settings import Limits, Settings
 from goent.drivers.api.driver import ApiDriver
 from goent.drivers.opencode.driver import OpenCodeDriver
 from goent.gateway.server import Gateway
+from goent.llm.prices import PriceList
 from goent.proc.marks import new_owner, sweep_dead_owners
 from goent.proc.verify import ShellVerifier
 from goent.project import project_key, state_dir
@@ -106,7 +107,10 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
         anyio.create_task_group() as background,
     ):
         roster = Roster(around.settings)
-        books = Books(settings=around.settings, feed=feed, ledger=ledger, roster=roster)
+        prices = PriceList(lambda: around.settings().backends)
+        books = Books(
+            settings=around.settings, feed=feed, ledger=ledger, prices=prices, roster=roster
+        )
         async with _running_methods(around, books, roster) as methods:
             orchestrator = Orchestrator(
                 settings=around.settings,
@@ -121,7 +125,11 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 verifier=ShellVerifier(environ=lambda: _without_keys(around)),
             )
             enquiries = Enquiries(
-                settings=around.settings, environ=around.environ, feed=feed, ledger=ledger
+                settings=around.settings,
+                environ=around.environ,
+                feed=feed,
+                ledger=ledger,
+                prices=prices,
             )
             async with orchestrator.running():
                 yield App(

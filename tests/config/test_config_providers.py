@@ -5,6 +5,8 @@ from decimal import Decimal
 import pytest
 from ground import Ground
 
+from goent.config.known import SHORT_NAMES
+from goent.domain.errors import ConfigError
 from goent.domain.settings import Backend, Budget, Health
 from goent.domain.types import Price, Provider, RateLimits
 
@@ -119,10 +121,35 @@ def test_a_well_known_backend_needs_no_address(ground: Ground) -> None:
     assert (backend.base_url, backend.key_env) == ("https://api.moonshot.ai/v1", "MOONSHOT_API_KEY")
 
 
-def test_an_entry_takes_price_and_window_from_the_table_where_it_has_none(ground: Ground) -> None:
+def test_an_entry_takes_its_window_from_the_table_where_it_has_none(ground: Ground) -> None:
     entry = "providers: {cheap: {provider: anthropic, model: claude-haiku-4-5, method: api}}"
     ground.write(".goent/providers.yaml", entry)
     provider = ground.load(ANTHROPIC_API_KEY="k").providers[0]
     assert (provider.name, provider.method, provider.context_limit) == ("cheap", "api", 200_000)
-    assert provider.price
-    assert provider.price.output == 5
+    assert provider.price is None, "that is for the price list to say"
+
+
+@pytest.mark.parametrize("name", sorted(SHORT_NAMES))
+def test_a_short_name_is_a_model_of_its_own_backend(ground: Ground, name: str) -> None:
+    backend, model = SHORT_NAMES[name]
+    ground.write(
+        ".goent/providers.yaml", f"providers: {{a: {{provider: {backend}, model: {name}}}}}"
+    )
+    assert ground.load().providers[0].model == model
+
+
+@pytest.mark.parametrize(
+    "entry",
+    ["provider: ollama", "provider: anthropic, base_url: 'https://proxy.example/v1'"],
+)
+def test_elsewhere_a_short_name_is_a_name_like_any_other(ground: Ground, entry: str) -> None:
+    ground.write(".goent/providers.yaml", f"providers: {{a: {{{entry}, model: haiku}}}}")
+    assert ground.load().providers[0].model == "haiku"
+
+
+def test_a_short_name_of_another_backend_is_a_mistake(ground: Ground) -> None:
+    ground.write(".goent/providers.yaml", "providers: {a: {provider: zai, model: haiku}}")
+    with pytest.raises(
+        ConfigError, match=r"short for anthropic/claude-haiku-4-5.*such as 'glm-4\.7'"
+    ):
+        ground.load()

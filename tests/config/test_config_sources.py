@@ -6,6 +6,7 @@ import pytest
 from ground import Ground
 
 from goent.config.known import KNOWN, SHORT_NAMES
+from goent.domain.errors import NoRoute
 from goent.domain.settings import (
     Agent,
     Backend,
@@ -17,6 +18,8 @@ from goent.domain.settings import (
     PermissionSettings,
     Settings,
 )
+from goent.domain.types import Pin
+from goent.policy.pins import choose
 
 WHOLE = """
 default_provider: anthropic/claude-haiku-4-5
@@ -134,6 +137,25 @@ def test_a_key_in_the_environment_is_enough(ground: Ground, backend: str) -> Non
 def test_short_names_stand_for_models_of_the_table() -> None:
     for backend, model in SHORT_NAMES.values():
         assert model in {known.name for known in KNOWN[backend].models}
+
+
+@pytest.mark.parametrize(
+    "pin",
+    [
+        Pin(provider="haiku"),
+        Pin(model="haiku"),
+        Pin(provider="anthropic", model="haiku"),
+        Pin(model="anthropic/haiku"),
+    ],
+)
+def test_a_key_alone_makes_its_short_names_work(ground: Ground, pin: Pin) -> None:
+    route = choose(pin, ground.load(ANTHROPIC_API_KEY="k"), ("acp",))
+    assert route.provider.opencode_model == "anthropic/claude-haiku-4-5"
+
+
+def test_a_short_name_without_its_key_is_refused(ground: Ground) -> None:
+    with pytest.raises(NoRoute, match="unknown provider 'haiku'"):
+        choose(Pin(provider="haiku"), ground.load(DEEPSEEK_API_KEY="k"), ("acp",))
 
 
 def test_a_short_name_of_the_file_is_not_overruled(ground: Ground) -> None:

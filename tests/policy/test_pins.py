@@ -33,6 +33,8 @@ ALL = settings(GLM, KIMI, CODER, default="glm")
         (Pin(model="moonshot/kimi-k2"), "moonshot/kimi-k2"),
         (Pin(model="kimi-k2"), "moonshot/kimi-k2"),
         (Pin(provider="glm", model="kimi-k2"), "moonshot/kimi-k2"),
+        (Pin(provider="moonshot", model="glm"), "moonshot/glm-4"),
+        (Pin(provider="deepseek", model="glm"), "deepseek/glm"),
         (Pin(provider="deepseek", model="not-listed-yet"), "deepseek/not-listed-yet"),
         (Pin(provider="deepseek", model="org/with-slash"), "deepseek/org/with-slash"),
     ],

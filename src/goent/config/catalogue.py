@@ -165,7 +165,6 @@ def _known_providers(backend: str, known: KnownBackend) -> Iterable[Provider]:
             backend=backend,
             model=model.name,
             context_limit=model.context,
-            price=model.price,
         )
 
 

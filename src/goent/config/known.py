@@ -1,14 +1,13 @@
 """Which backends does everyone know? Used where a key in the environment is all there is.
 
-Ids, models, windows and prices are those of OpenCode's catalogue. Prices age: what a file says
-wins over this table.
+Ids, models and windows are those of OpenCode's catalogue. What a file says wins over this table.
+Prices are not here: `llm.prices` knows them.
 """
 
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Final
 
-from goent.domain.types import Dialect, Price, Value
+from goent.domain.types import Dialect, Value
 
 
 class KnownModel(Value, frozen=True, kw_only=True):
@@ -16,7 +15,6 @@ class KnownModel(Value, frozen=True, kw_only=True):
 
     name: str
     context: int
-    price: Price
 
 
 class KnownBackend(Value, frozen=True, kw_only=True):
@@ -32,14 +30,6 @@ class KnownBackend(Value, frozen=True, kw_only=True):
         return next((name for name in self.variables if environ.get(name)), None)
 
 
-def _model(name: str, context: int, *prices: str) -> KnownModel:
-    """`prices`: input, output and, where they differ from input, cache read and cache write."""
-    figures = dict(zip(("input", "output", "cache_read", "cache_write"), prices, strict=False))
-    cached = {key: Decimal(figures[key]) for key in ("cache_read", "cache_write") if key in figures}
-    price = Price(input=Decimal(figures["input"]), output=Decimal(figures["output"]), **cached)
-    return KnownModel(name=name, context=context, price=price)
-
-
 _BACKENDS: Final = (
     KnownBackend(
         id="anthropic",
@@ -47,10 +37,10 @@ _BACKENDS: Final = (
         base_url="https://api.anthropic.com/v1",
         dialect="anthropic",
         models=(
-            _model("claude-haiku-4-5", 200_000, "1", "5", "0.1", "1.25"),
-            _model("claude-sonnet-4-5", 1_000_000, "3", "15", "0.3", "3.75"),
-            _model("claude-sonnet-5", 1_000_000, "2", "10", "0.2", "2.5"),
-            _model("claude-opus-5-5", 1_000_000, "4", "20", "0.2", "5"),
+            KnownModel(name="claude-haiku-4-5", context=200_000),
+            KnownModel(name="claude-sonnet-4-5", context=1_000_000),
+            KnownModel(name="claude-sonnet-5", context=1_000_000),
+            KnownModel(name="claude-opus-5-5", context=1_000_000),
         ),
     ),
     KnownBackend(
@@ -58,9 +48,9 @@ _BACKENDS: Final = (
         variables=("OPENAI_API_KEY",),
         base_url="https://api.openai.com/v1",
         models=(
-            _model("gpt-5-mini", 400_000, "0.25", "2", "0.025"),
-            _model("gpt-5.3-codex", 400_000, "1.75", "14", "0.175"),
-            _model("gpt-5.6", 1_050_000, "4", "20", "0.4", "5"),
+            KnownModel(name="gpt-5-mini", context=400_000),
+            KnownModel(name="gpt-5.3-codex", context=400_000),
+            KnownModel(name="gpt-5.6", context=1_050_000),
         ),
     ),
     KnownBackend(
@@ -68,8 +58,8 @@ _BACKENDS: Final = (
         variables=("DEEPSEEK_API_KEY",),
         base_url="https://api.deepseek.com",
         models=(
-            _model("deepseek-flash", 1_000_000, "0.15", "0.6", "0.003"),
-            _model("deepseek-v4-pro", 1_000_000, "0.435", "0.87", "0.003625"),
+            KnownModel(name="deepseek-flash", context=1_000_000),
+            KnownModel(name="deepseek-v4-pro", context=1_000_000),
         ),
     ),
     KnownBackend(
@@ -77,9 +67,9 @@ _BACKENDS: Final = (
         variables=("MOONSHOT_API_KEY",),
         base_url="https://api.moonshot.ai/v1",
         models=(
-            _model("kimi-k2.6", 262_144, "0.95", "4", "0.16"),
-            _model("kimi-k2.7-code", 262_144, "0.95", "4", "0.19"),
-            _model("kimi-k3", 1_048_576, "3", "15", "0.3"),
+            KnownModel(name="kimi-k2.6", context=262_144),
+            KnownModel(name="kimi-k2.7-code", context=262_144),
+            KnownModel(name="kimi-k3", context=1_048_576),
         ),
     ),
     KnownBackend(
@@ -87,9 +77,9 @@ _BACKENDS: Final = (
         variables=("ZHIPU_API_KEY", "ZAI_API_KEY"),
         base_url="https://api.z.ai/api/paas/v4",
         models=(
-            _model("glm-4.7", 204_800, "0.6", "2.2", "0.11"),
-            _model("glm-5.3", 1_000_000, "1.4", "4.4", "0.26"),
-            _model("glm-5.3-flash", 1_000_000, "0.15", "0.5", "0.03"),
+            KnownModel(name="glm-4.7", context=204_800),
+            KnownModel(name="glm-5.3", context=1_000_000),
+            KnownModel(name="glm-5.3-flash", context=1_000_000),
         ),
     ),
     KnownBackend(
@@ -97,17 +87,17 @@ _BACKENDS: Final = (
         variables=("MINIMAX_API_KEY",),
         base_url="https://api.minimax.io/anthropic/v1",
         dialect="anthropic",
-        models=(_model("MiniMax-M3", 1_000_000, "0.3", "1.2", "0.06"),),
+        models=(KnownModel(name="MiniMax-M3", context=1_000_000),),
     ),
     KnownBackend(
         id="openrouter",
         variables=("OPENROUTER_API_KEY",),
         base_url="https://openrouter.ai/api/v1",
         models=(
-            _model("anthropic/claude-haiku-4.5", 200_000, "1", "5", "0.1", "1.25"),
-            _model("anthropic/claude-sonnet-4.5", 1_000_000, "3", "15", "0.3", "3.75"),
-            _model("moonshotai/kimi-k3", 1_048_576, "3", "15", "0.3"),
-            _model("z-ai/glm-5.3", 1_310_720, "1.4", "4.4", "0.26"),
+            KnownModel(name="anthropic/claude-haiku-4.5", context=200_000),
+            KnownModel(name="anthropic/claude-sonnet-4.5", context=1_000_000),
+            KnownModel(name="moonshotai/kimi-k3", context=1_048_576),
+            KnownModel(name="z-ai/glm-5.3", context=1_310_720),
         ),
     ),
     KnownBackend(
@@ -115,8 +105,8 @@ _BACKENDS: Final = (
         variables=("GROQ_API_KEY",),
         base_url="https://api.groq.com/openai/v1",
         models=(
-            _model("openai/gpt-oss-120b", 131_072, "0.15", "0.6", "0.075"),
-            _model("llama-3.3-70b-versatile", 131_072, "0.59", "0.79"),
+            KnownModel(name="openai/gpt-oss-120b", context=131_072),
+            KnownModel(name="llama-3.3-70b-versatile", context=131_072),
         ),
     ),
     KnownBackend(
@@ -124,8 +114,8 @@ _BACKENDS: Final = (
         variables=("MISTRAL_API_KEY",),
         base_url="https://api.mistral.ai/v1",
         models=(
-            _model("codestral-latest", 256_000, "0.3", "0.9"),
-            _model("mistral-large-latest", 262_144, "0.5", "1.5"),
+            KnownModel(name="codestral-latest", context=256_000),
+            KnownModel(name="mistral-large-latest", context=262_144),
         ),
     ),
     KnownBackend(
@@ -133,15 +123,15 @@ _BACKENDS: Final = (
         variables=("XAI_API_KEY",),
         base_url="https://api.x.ai/v1",
         models=(
-            _model("grok-build-0.1", 256_000, "1", "2", "0.2"),
-            _model("grok-4.7", 500_000, "2", "6", "0.5"),
+            KnownModel(name="grok-build-0.1", context=256_000),
+            KnownModel(name="grok-4.7", context=500_000),
         ),
     ),
     KnownBackend(
         id="cerebras",
         variables=("CEREBRAS_API_KEY",),
         base_url="https://api.cerebras.ai/v1",
-        models=(_model("gpt-oss-120b", 131_072, "0.35", "0.75"),),
+        models=(KnownModel(name="gpt-oss-120b", context=131_072),),
     ),
 )
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final, get_args
 
 from goent.config.fields import Fields, Mention, read_url, read_variable
+from goent.config.known import SHORT_NAMES, known_backend
 from goent.config.prices import read_price
 from goent.domain.settings import Health
 from goent.domain.types import Method, Provider, RateLimits, Value
@@ -39,11 +40,12 @@ def read_providers(fields: Fields) -> ProvidersFile:
 
 def _entry(fields: Fields) -> Entry:
     fallbacks = fields.mentions("fallbacks")
+    backend = fields.needed("provider", "name the backend, as in opencode.json")
     return Entry(
         provider=Provider(
             name=fields.name,
-            backend=fields.needed("provider", "name the backend, as in opencode.json"),
-            model=fields.needed("model", "name the model, as the backend calls it"),
+            backend=backend,
+            model=_model(fields, backend),
             method=fields.choice("method", METHODS, "acp"),
             context_limit=fields.integer("context_limit", None, least=1),
             best_for=fields.texts("best_for"),
@@ -55,6 +57,23 @@ def _entry(fields: Fields) -> Entry:
         api_key_env=read_variable(fields, "api_key_env"),
         fallbacks=fallbacks,
     )
+
+
+def _model(fields: Fields, backend: str) -> str:
+    """A short name stands for its model, where a well-known backend answers at its own address."""
+    name = fields.needed("model", "name the model, as the backend calls it")
+    known = known_backend(backend)
+    if name not in SHORT_NAMES or known is None or fields.has("base_url"):
+        return name
+    owner, model = SHORT_NAMES[name]
+    if owner != known.id:
+        fields.mistake(
+            "model",
+            f"{name!r} is short for {owner}/{model}, which {backend!r} does not serve; "
+            f"name a model of its own, such as {known.models[0].name!r}",
+        )
+        return name
+    return model
 
 
 def _limits(fields: Fields) -> RateLimits:

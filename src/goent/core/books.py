@@ -13,7 +13,7 @@ from goent.core.feed import Feed
 from goent.core.roster import Roster
 from goent.domain.errors import GoentError
 from goent.domain.events import FailedOver, Noticed, UsageReported
-from goent.domain.ports import CallBegun, CallMade, Ledger, LedgerEntry, Moved, WorkerSpec
+from goent.domain.ports import CallBegun, CallMade, Ledger, LedgerEntry, Moved, Prices, WorkerSpec
 from goent.domain.settings import Settings
 from goent.domain.types import Provider, Usage
 
@@ -31,11 +31,13 @@ class Books:
         settings: Callable[[], Settings],
         feed: Feed,
         ledger: Ledger,
+        prices: Prices,
         roster: Roster,
     ) -> None:
         self._settings = settings
         self._feed = feed
         self._ledger = ledger
+        self._prices = prices
         self._roster = roster
 
     async def begun(self, call: CallBegun) -> None:
@@ -47,12 +49,14 @@ class Books:
         """A model call came back: into the ledger, and into the events of its worker."""
         provider, event = self._roster.provider(call.worker, call.backend, call.model), None
         if call.owed:
-            cost = provider.price.cost(call.usage) if provider.price and call.usage else None
+            cost = None
+            if call.usage and call.whole:
+                cost = await self._prices.cost(provider, call.usage, time.time())
             event = UsageReported(
                 provider=provider.name,
                 model=call.model,
                 usage=call.usage or Usage(),
-                cost_usd=cost if call.whole else None,
+                cost_usd=cost,
                 source="gateway",
                 status=call.status,
             )

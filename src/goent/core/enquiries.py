@@ -1,7 +1,9 @@
 """What can be found out about workers, providers and costs, without changing anything."""
 
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from decimal import Decimal
 
 import anyio
 
@@ -10,7 +12,7 @@ from goent.core.result import result
 from goent.core.transcript import transcript
 from goent.core.views import WorkerView, line, status, usd
 from goent.domain.events import Envelope
-from goent.domain.ports import Ledger
+from goent.domain.ports import Ledger, Prices
 from goent.domain.replies import (
     CostLine,
     Costs,
@@ -52,11 +54,13 @@ class Enquiries:
         environ: Callable[[], Mapping[str, str]],
         feed: Feed,
         ledger: Ledger,
+        prices: Prices,
     ) -> None:
         self._settings = settings
         self._environ = environ
         self._feed = feed
         self._ledger = ledger
+        self._prices = prices
 
     async def recall(self, request: Request) -> None:
         """Have the workers at hand that the request is about, also those of long ago."""
@@ -135,19 +139,20 @@ class Enquiries:
             workers=tuple(line(view) for view in fitting[: request.limit]), total=len(fitting)
         )
 
-    def providers(self, request: ProvidersRequest) -> ProviderList:
+    async def providers(self, request: ProvidersRequest) -> ProviderList:
         settings = self._settings()
         busy = Counter(
             view.spawned.provider
             for view in self._feed.views.values()
             if view.open and view.state not in ENDED
         )
-        views = [self._provider(p, settings, busy[p.name]) for p in settings.providers]
+        views = [await self._provider(p, settings, busy[p.name]) for p in settings.providers]
         if request.healthy_only:
             views = [view for view in views if view.health in ("ready", "direct")]
         return ProviderList(providers=tuple(views))
 
-    def _provider(self, provider: Provider, settings: Settings, in_use: int) -> ProviderView:
+    async def _provider(self, provider: Provider, settings: Settings, in_use: int) -> ProviderView:
+        now = time.time()
         limits = provider.limits
         given = {"concurrency": limits.concurrency, "rpm": limits.rpm, "tpm": limits.tpm}
         return ProviderView(
@@ -157,8 +162,8 @@ class Enquiries:
             method=provider.method,
             capabilities=provider.best_for,
             context_limit=provider.context_limit,
-            price=_price(provider.price),
-            cost_estimate=usd(provider.price.cost(TYPICAL)) if provider.price else None,
+            price=_price(await self._prices.price(provider, now)),
+            cost_estimate=usd(await self._prices.cost(provider, TYPICAL, now)),
             health=self._health(provider, settings),
             cooldown_until=None,
             in_use=in_use,
@@ -183,18 +188,18 @@ class Enquiries:
                 calls=row.calls,
                 usage=row.usage,
                 cost_usd=usd(row.cost_usd),
-                known_usd=float(row.known_usd),
+                known_usd=float(round(row.known_usd, 9)),
                 unknown_calls=row.unknown_calls,
             )
             for row in rows
         )
-        known = sum(line.known_usd for line in lines)
-        unknown = sum(line.unknown_calls for line in lines)
+        known = sum((row.known_usd for row in rows), Decimal(0))
+        unknown = sum(row.unknown_calls for row in rows)
         return Costs(
             by=request.by,
             rows=lines,
-            total_usd=None if unknown else round(known, 9),
-            known_usd=round(known, 9),
+            total_usd=None if unknown else usd(known),
+            known_usd=float(round(known, 9)),
             unknown_calls=unknown,
         )
 

@@ -155,7 +155,7 @@ class Operations:
         return self._ask.list(request)
 
     async def _providers(self, request: ProvidersRequest, _: Caller) -> ProviderList:
-        return self._ask.providers(request)
+        return await self._ask.providers(request)
 
     async def _costs(self, request: CostsRequest, _: Caller) -> Costs:
         return await self._ask.costs(request)

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 from goent.domain.events import AnyEvent, DriverEvent, Envelope
 from goent.domain.settings import PermissionRule
-from goent.domain.types import Answer, Check, Method, Prompt, Provider, Usage, Value
+from goent.domain.types import Answer, Check, Method, Price, Prompt, Provider, Usage, Value
 
 Emit = Callable[[DriverEvent], Awaitable[None]]
 StopReason = Literal["end", "cancelled"]
@@ -142,6 +142,30 @@ class Ledger(Protocol):
     async def report(
         self, *, by: Literal["provider", "model", "worker", "day"], project: str | None = None
     ) -> list[CostRow]: ...
+
+
+class Prices(Protocol):
+    """What providers charge, in USD. None where nobody says: unknown is not 0."""
+
+    async def cost(self, provider: Provider, usage: Usage, at: float) -> Decimal | None:
+        """Of one call that ended at that time."""
+        ...
+
+    async def price(self, provider: Provider, at: float) -> Price | None:
+        """Per million tokens, as far as one figure each can tell."""
+        ...
+
+
+class Calibrations(Protocol):
+    """How each model's own count of tokens differs from our estimate."""
+
+    def corrected(self, backend: str, model: str, estimated: int) -> int:
+        """The estimate, set right by what earlier calls told; as it is while there are too few."""
+        ...
+
+    async def learn(self, backend: str, model: str, *, estimated: int, actual: int) -> None:
+        """A call came back: `actual` is its whole prompt, cached tokens included."""
+        ...
 
 
 class Meter(Protocol):

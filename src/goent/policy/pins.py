@@ -56,8 +56,9 @@ def _by_backend(name: str, model: str | None, settings: Settings) -> Provider:
     backend = named.backend if named else name
     if model is None:
         return _only_model(backend, settings)
-    fitting = (p for p in settings.providers if (p.backend, p.model) == (backend, model))
-    known = next(fitting, None)
+    served = [p for p in settings.providers if p.backend == backend]
+    known = next((p for p in served if p.model == model), None)
+    known = known or next((p for p in served if p.name == model), None)  # anthropic's `haiku`
     if not known and backend not in settings.backends:
         raise NoRoute(_unknown_provider(name, settings))
     return known or Provider(name=f"{backend}/{model}", backend=backend, model=model)

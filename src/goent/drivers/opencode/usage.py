@@ -48,9 +48,13 @@ class Spending:
             provider=self._provider.name,
             model=self._provider.model,
             usage=used,
-            cost_usd=cost - spent if cost > spent else None,
+            cost_usd=cost - spent if cost > spent else self._own_cost(used),
             source="opencode",
         )
+
+    def _own_cost(self, used: Usage) -> Decimal | None:
+        """OpenCode says 0 of what it has no price for; a price of 0 that a file gives is known."""
+        return self._provider.price.cost(used) if self._provider.price else None
 
     async def _total(self) -> tuple[Usage, Decimal]:
         own = await self._inner.session(self._session)

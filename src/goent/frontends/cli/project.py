@@ -11,7 +11,8 @@ from goent.domain.requests import CostsRequest, ProvidersRequest
 from goent.domain.types import Value
 from goent.frontends.cli.client import Trouble, daemon
 from goent.frontends.cli.options import Json
-from goent.frontends.cli.show import print_json, show_costs, show_providers
+from goent.frontends.cli.show import print_json, show_providers
+from goent.frontends.cli.spending import show_costs
 from goent.launch import NoDaemon
 from goent.project import find_project
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec import Struct
 
-from goent.domain.replies import Costs, ProviderList, Result, Status, WorkerLine
+from goent.domain.replies import ProviderList, Result, Status, WorkerLine
 from goent.domain.types import ENDED, Check, Evidence, Failure
 from goent.frontends.cli.screen import clean, make_console
 from goent.frontends.cli.words import ago, bar, calls, count, lines_changed, money, near
@@ -181,29 +181,6 @@ def show_providers(providers: ProviderList) -> None:
     show_table(heads, rows)
     if any(p.health == "no_key" for p in providers.providers):
         print("no_key: `go-ent doctor` names the variable to set")
-
-
-def show_costs(costs: Costs) -> None:
-    if not costs.rows:
-        print("nothing was spent yet")
-        return
-    rows = [
-        (r.key, str(r.calls), count(r.usage.total), _amount(r.cost_usd, r.known_usd))
-        for r in costs.rows
-    ]
-    calls = sum(r.calls for r in costs.rows)
-    total = sum(r.usage.total for r in costs.rows)
-    rows.append(("total", str(calls), count(total), _amount(costs.total_usd, costs.known_usd)))
-    show_table((costs.by.upper(), "CALLS", "TOKENS", "COST"), rows)
-    if costs.unknown_calls:
-        print(
-            f"the cost of {costs.unknown_calls} calls is not known: they were cut off, or their "
-            "model has no price (set one in .goent/providers.yaml)"
-        )
-
-
-def _amount(usd: float | None, known: float) -> str:
-    return money(usd) if usd is not None else f"unknown (at least {money(known)})"
 
 
 def show_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

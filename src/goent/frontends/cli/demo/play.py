@@ -26,7 +26,8 @@ from goent.frontends.cli.demo.stage import open_stage
 from goent.frontends.cli.keys import Keyboard, open_keyboard
 from goent.frontends.cli.live import told_line
 from goent.frontends.cli.screen import complain, say
-from goent.frontends.cli.show import show_costs, show_result
+from goent.frontends.cli.show import show_result
+from goent.frontends.cli.spending import show_costs
 
 TASKS = (
     SpawnRequest(

@@ -1,0 +1,147 @@
+"""`go-ent costs`: sums that do not hide what is unknown, and bars that fit the screen."""
+
+import json
+
+import pytest
+from desk import Desk, OpenDesk, Person
+
+from goent.domain.ports import CallMade
+from goent.domain.replies import CostLine, Costs
+from goent.domain.types import Usage
+from goent.frontends.cli.spending import show_costs
+from goent.testing.driver import say
+
+REMEDY = (
+    "the cost of 3 calls is not known: cut off before the usage was told, or of a model "
+    "without a price (set one in .goent/providers.yaml)"
+)
+MILLION = Usage(input=1_000_000)
+
+
+def line(key: str, known: float, unknown: int = 0) -> CostLine:
+    return CostLine(
+        key=key,
+        calls=2,
+        usage=MILLION,
+        cost_usd=None if unknown else known,
+        known_usd=known,
+        unknown_calls=unknown,
+    )
+
+
+def report(*lines: CostLine, by: str = "provider") -> Costs:
+    known, unknown = sum(r.known_usd for r in lines), sum(r.unknown_calls for r in lines)
+    return Costs(
+        by=by,
+        rows=lines,
+        total_usd=None if unknown else known,
+        known_usd=known,
+        unknown_calls=unknown,
+    )
+
+
+def spend(desk: Desk, backend: str, model: str, usage: Usage | None = MILLION) -> None:
+    call = CallMade(
+        worker="w-gone",
+        session="s",
+        backend=backend,
+        model=model,
+        status=200,
+        usage=usage,
+        seconds=1,
+    )
+    desk.portal.call(desk.project.orchestrator.metered, call)
+
+
+def test_bars_are_as_long_as_the_costs(capsys: pytest.CaptureFixture[str]):
+    show_costs(report(line("cheap", 0.5), line("dear", 4.0), line("tiny", 0.000001)))
+    assert capsys.readouterr().out.splitlines() == [
+        "PROVIDER  CALLS  TOKENS  COST",
+        f"dear          2    1.0M  $4.00    {'█' * 24}",
+        f"cheap         2    1.0M  $0.5000  {'█' * 3}",
+        "tiny          2    1.0M  $0.0000  ▏",
+        "total         6    3.0M  $4.50",
+    ]
+
+
+def test_days_stay_in_their_order(capsys: pytest.CaptureFixture[str]):
+    show_costs(report(line("2026-11-01", 1.0), line("2026-11-02", 2.0), by="day"))
+    days = [row.split()[0] for row in capsys.readouterr().out.splitlines()]
+    assert days == ["DAY", "2026-11-01", "2026-11-02", "total"]
+
+
+def test_what_is_unknown_is_neither_drawn_nor_summed(capsys: pytest.CaptureFixture[str]):
+    show_costs(report(line("known", 1.0), line("partly", 0.5, unknown=1), line("dark", 0.0, 2)))
+    assert capsys.readouterr().out.splitlines() == [
+        "PROVIDER  CALLS  TOKENS  COST",
+        f"known         2    1.0M  $1.00                       {'█' * 24}",
+        f"partly        2    1.0M  unknown (at least $0.5000)  {'█' * 12}?",
+        "dark          2    1.0M  unknown                     ?",
+        "total         6    3.0M  unknown (at least $1.50)",
+        REMEDY,
+    ]
+
+
+def test_free_is_known(capsys: pytest.CaptureFixture[str]):
+    show_costs(report(line("plan", 0.0)))
+    shown = capsys.readouterr().out
+    assert "$0.0000" in shown
+    assert "unknown" not in shown
+
+
+def test_a_report_adds_up_own_prices_listed_ones_and_unknown_ones(open_desk: OpenDesk):
+    with open_desk(lambda _: [say("done")]) as desk:
+        spend(desk, "moonshot", "glm-4")  # providers.yaml says 1 USD
+        spend(desk, "deepseek", "deepseek-flash")  # the list says 0.15 USD
+        spend(desk, "deepseek", "deepseek-flash")
+        spend(desk, "deepseek", "deepseek-coder")  # nobody says
+        spend(desk, "moonshot", "glm-4", usage=None)  # cut off
+        told = json.loads(desk.go_ent("costs", "--by", "model", "--json").out)
+        rows = {row["key"]: (row["cost_usd"], row["known_usd"]) for row in told["rows"]}
+        assert rows == {
+            "glm-4": (None, 1.0),
+            "deepseek-flash": (0.3, 0.3),
+            "deepseek-coder": (None, 0.0),
+        }
+        assert (told["total_usd"], told["known_usd"], told["unknown_calls"]) == (None, 1.3, 2)
+        shown = desk.go_ent("costs").out
+        assert "deepseek/deepseek-flash" in shown
+        assert "unknown (at least $1.30)" in shown
+
+
+@pytest.mark.parametrize("by", ["provider", "model", "worker", "day"])
+def test_the_total_is_the_same_however_it_is_sorted(open_desk: OpenDesk, by: str):
+    with open_desk(lambda _: [say("done")]) as desk:
+        for _ in range(3):
+            spend(desk, "deepseek", "deepseek-flash", Usage(input=1))
+        told = json.loads(desk.go_ent("costs", "--by", by, "--json").out)
+        assert (told["by"], told["total_usd"]) == (by, 0.00000045)
+        assert desk.go_ent("costs", "--by", by).out.splitlines()[0].startswith(by.upper())
+
+
+def test_another_way_to_sort_is_refused(open_desk: OpenDesk):
+    with open_desk(lambda _: [say("done")]) as desk:
+        ended = desk.go_ent("costs", "--by", "mood")
+        assert (ended.code, ended.out) == (2, "")
+        assert "'mood'" in ended.err
+
+
+def test_a_provider_that_no_file_prices_shows_the_listed_price(open_desk: OpenDesk):
+    with open_desk(lambda _: [say("done")]) as desk:
+        providers = json.loads(desk.go_ent("providers", "--json").out)["providers"]
+        prices = {p["name"]: (p["price"], p["cost_estimate"]) for p in providers}
+        assert prices["glm"] == (
+            {"input": 1.0, "output": 2.0, "cache_read": 0.1, "cache_write": None},
+            0.024,
+        )
+        assert prices["deepseek/deepseek-coder"] == (None, None)
+
+
+@pytest.mark.parametrize(("columns", "cells"), [(100, 24), (45, 12), (36, 0)])
+def test_bars_take_the_room_that_the_terminal_has(open_desk: OpenDesk, columns: int, cells: int):
+    with open_desk(lambda _: [say("done")]) as desk:
+        spend(desk, "moonshot", "glm-4")
+        person = Person("costs", cwd=desk.project.folder, env={"COLUMNS": str(columns)})
+        assert person.leaves() == 0
+        assert max(text.count("█") for text in person.seen.splitlines()) == cells
+        assert "total" in person.seen

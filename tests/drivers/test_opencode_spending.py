@@ -1,0 +1,43 @@
+"""What OpenCode's own figures cost, when its model calls bypass the gate."""
+
+from decimal import Decimal
+
+import pytest
+
+from goent.domain.types import Price, Provider, Usage
+from goent.drivers.opencode.inner import Inner, SessionInfo, Tokens
+from goent.drivers.opencode.usage import Spending
+
+pytestmark = pytest.mark.anyio
+
+
+class Told(Inner):
+    """OpenCode's server, as far as a session's figures go."""
+
+    def __init__(self, cost: float) -> None:
+        self._cost = cost
+
+    async def session(self, session: str) -> SessionInfo:
+        return SessionInfo(id=session, cost=self._cost, tokens=Tokens(input=1000))
+
+    async def children(self, session: str) -> list[SessionInfo]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("told", "price", "expected"),
+    [
+        (0.25, None, Decimal("0.25")),
+        (0.25, Price(input=Decimal(9), output=Decimal(9)), Decimal("0.25")),
+        (0, None, None),
+        (0, Price(input=Decimal(0), output=Decimal(0)), Decimal(0)),
+        (0, Price(input=Decimal(5), output=Decimal(9)), Decimal("0.005")),
+    ],
+)
+async def test_nothing_is_free_unless_a_file_says_so(
+    told: float, price: Price | None, expected: Decimal | None
+):
+    provider = Provider(name="plan", backend="zai-coding-plan", model="glm-5.3", price=price)
+    report = await Spending(Told(told), provider, "s").report()
+    assert report
+    assert (report.usage, report.cost_usd) == (Usage(input=1000), expected)
