@@ -42,6 +42,9 @@ def report(*lines: CostLine, by: str = "provider") -> Costs:
 
 def spend(desk: Desk, backend: str, model: str, usage: Usage | None = MILLION) -> None:
     call = CallMade(
+        id="c1",
+        whole=True,
+        owed=True,
         worker="w-gone",
         session="s",
         backend=backend,
@@ -50,7 +53,7 @@ def spend(desk: Desk, backend: str, model: str, usage: Usage | None = MILLION) -
         usage=usage,
         seconds=1,
     )
-    desk.portal.call(desk.project.orchestrator.metered, call)
+    desk.portal.call(desk.project.books.metered, call)
 
 
 def test_bars_are_as_long_as_the_costs(capsys: pytest.CaptureFixture[str]):

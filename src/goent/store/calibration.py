@@ -16,11 +16,12 @@ from goent.store.thread import Store, open_store
 log = logging.getLogger(__name__)
 
 SCHEMA: Final = Schema(
-    version=1,
-    statements=(
-        """CREATE TABLE calibration (
-            backend TEXT NOT NULL, model TEXT NOT NULL, factor REAL NOT NULL,
-            samples INTEGER NOT NULL, PRIMARY KEY (backend, model)) WITHOUT ROWID""",
+    steps=(
+        (
+            """CREATE TABLE calibration (
+                backend TEXT NOT NULL, model TEXT NOT NULL, factor REAL NOT NULL,
+                samples INTEGER NOT NULL, PRIMARY KEY (backend, model)) WITHOUT ROWID""",
+        ),
     ),
     probe="SELECT * FROM calibration LIMIT 1",
 )
