@@ -189,7 +189,7 @@ async def _read_hello(stream: SocketStream) -> tuple[ClientHello, bytes]:
     line, _, rest = received.partition(b"\n")
     try:
         hello = msgspec.json.decode(line, type=ClientHello)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         await stream.send(msgspec.json.encode({"error": f"not a hello: {error}"}) + b"\n")
         raise anyio.EndOfStream from None
     if hello.goent != PROTOCOL:

@@ -175,7 +175,7 @@ def parsed(line: bytes) -> dict[str, object]:
     """A JSON object; empty for everything else."""
     try:
         value = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType] (JSON has string keys)
 

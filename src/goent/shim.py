@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 
 from goent.launch import Connection, NoDaemon, connect, parsed
+from goent.lines import LineSplitter, TooLong
 
 CHUNK = 256 * 1024
 SEND_S = 60.0
@@ -27,6 +28,7 @@ PARTING_S = 2.0
 REFUSAL_S = 2.0
 MOST_RESTARTS = 5  # in quick succession
 SUCCESSION_S = 60.0
+INVALID_REQUEST = -32600
 HARMLESS = frozenset(
     {"ping", "server/discover", "tools/list", "prompts/list", "resources/list"}
     | {"resources/templates/list"}
@@ -49,8 +51,8 @@ class Shim:
         self._cwd = cwd
         self._stdin = stdin
         self._stdout = stdout
-        self._partial = b""
-        self._reply_partial = b""
+        self._asked = LineSplitter()
+        self._told = LineSplitter(sys.maxsize)
         self._unsent: deque[bytes] = deque()
         self._in_flight: dict[str, bytes] = {}  # by id
         self._handshake: dict[bytes, str | None] = {}  # its lines, and the id of each that has one
@@ -88,7 +90,7 @@ class Shim:
                 f"the daemon ended {len(self._restarts)} times within {SUCCESSION_S:g} s; "
                 "see `go-ent doctor`"
             )
-        self._reply_partial = b""
+        self._told = LineSplitter(sys.maxsize)
         # Whatever version serves now: replacing it would only make clients take turns at that.
         connection = connect(self._cwd, "mcp", replace=False)
         self._settle_in_flight()
@@ -101,7 +103,7 @@ class Shim:
         for key, line in list(self._in_flight.items()):
             if key in self._handshake.values():
                 continue
-            if parsed(line).get("method") in HARMLESS:
+            if str(parsed(line).get("method")) in HARMLESS:
                 again.append(self._in_flight.pop(key))
             else:
                 lost.append(key)
@@ -136,6 +138,7 @@ class Shim:
                     elif self._read_lines():
                         self._to_daemon(sock)
                     else:
+                        self._to_daemon(sock)
                         self._part(sock)
                         return
 
@@ -151,9 +154,18 @@ class Shim:
     def _read_lines(self) -> bool:
         """Take in what the client says; False if it is done."""
         chunk = os.read(self._stdin, CHUNK)
-        *lines, self._partial = (self._partial + chunk).split(b"\n")
-        self._unsent.extend(lines)
+        for line in self._asked.feed(chunk) if chunk else [self._asked.rest()]:
+            if isinstance(line, TooLong):
+                self._refuse_long(line)
+            elif line:
+                self._unsent.append(line)
         return bool(chunk)
+
+    def _refuse_long(self, line: TooLong) -> None:
+        """The daemon would not take it either, and it need not be held to find that out."""
+        error = json.dumps({"code": INVALID_REQUEST, "message": line.message}).encode()
+        reply = b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (line.asks, error)
+        _write_all(self._stdout, reply)
 
     def _to_daemon(self, sock: socket.socket) -> None:
         while self._unsent:
@@ -170,7 +182,7 @@ class Shim:
             self._in_flight[key] = line
 
     def _to_client(self, chunk: bytes) -> None:
-        *lines, self._reply_partial = (self._reply_partial + chunk).split(b"\n")
+        lines = [line for line in self._told.feed(chunk) if isinstance(line, bytes)]
         passed = [line for line in lines if self._is_for_client(line)]
         _write_all(self._stdout, b"".join(line + b"\n" for line in passed))
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
 from anyio.abc import ByteStream
 from msgspec import Raw
 
@@ -58,7 +57,7 @@ class _Control:
         if operation is None:
             raise MethodNotFound(method)
         try:
-            return await operation.call(_arguments(params), self._caller)
+            return await operation.call(decode_params(params, object), self._caller)
         except GoentError as error:
             data = {"kind": type(error).__name__, "exit_code": error.exit_code}
             raise RpcError(INVALID_PARAMS, str(error), data) from error
@@ -79,10 +78,6 @@ class _Control:
             after = page[-1].seq if page else after
             if len(page) < PAGE:
                 await self._room.feed.news(seen)
-
-
-def _arguments(params: Raw) -> object:
-    return msgspec.json.decode(params) if bytes(params) not in (b"", b"null") else {}
 
 
 async def serve_control(
