@@ -156,25 +156,6 @@ async def test_a_line_beyond_the_limit_is_refused_and_skipped():
 
 
 @pytest.mark.spec("A03")
-async def test_whoever_waits_for_a_line_beyond_the_limit_waits_no_longer():
-    bulk = '"params":"' + "x" * 1000 + '"'
-    async with wired(Scripted(greet=greet), max_line=200) as (peer, far):
-        await far.say(f'{{"jsonrpc":"2.0","id":"b","method":"greet",{bulk}}}')
-        refused = await far.hear()
-        assert (refused.code, bytes(refused.id)) == (-32600, b'"b"')
-        async with anyio.create_task_group() as tasks:
-
-            async def ask() -> None:
-                with pytest.raises(BadReply, match="at most 200 bytes"):
-                    await peer.request_raw("ask", {}, timeout=5)
-
-            tasks.start_soon(ask)
-            number = await far.hear_id()
-            await far.say(f'{{"jsonrpc":"2.0","id":{number},"result":"{"x" * 1000}"}}', PING)
-        await alive(await far.hear())
-
-
-@pytest.mark.spec("A03")
 async def test_two_peers_do_not_refuse_each_others_refusals():
     async with wired(Scripted(greet=greet)) as (_, far):
         await far.say('{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}', PING)

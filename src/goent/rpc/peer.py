@@ -166,7 +166,9 @@ class Peer:
                 elif line and not line.isspace():
                     self._inbox.put(wire.read(line), len(line), tasks)
             except wire.Refused as refusal:
-                self._outbox.put(wire.failure(refusal.id, refusal))
+                # A peer that sends garbage and reads nothing must not make us both wait for ever.
+                tell = self._outbox.offer if refusal.id == wire.NULL else self._outbox.put
+                tell(wire.failure(refusal.id, refusal))
 
     def _refuse_long(self, line: TooLong) -> None:
         """Whoever waits for what it says, there or here, waits no longer."""
