@@ -62,6 +62,8 @@ class Feed:
                 # A disk may have damaged the beginning, or a newer go-ent begun in its own way.
                 if view or isinstance(envelope.event, WorkerSpawned):
                     view = fold(view, envelope)
+            if page[-1].seq <= after:  # a damaged index would lead round in circles
+                break
             after = page[-1].seq
         if after and view is None:
             log.warning("worker %r cannot be shown: its first event is not readable", worker)
