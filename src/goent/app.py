@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +18,10 @@ from goent.domain.ports import CallMade
 from goent.domain.settings import Limits, Settings
 from goent.drivers.opencode.driver import OpenCodeDriver
 from goent.gateway.server import Gateway
+from goent.launch import fingerprint
 from goent.proc.marks import new_owner, sweep_dead_owners
 from goent.proc.verify import ShellVerifier
-from goent.project import project_key, state_dir
+from goent.project import project_key, project_state, seal, state_dir
 from goent.store.journal import SqliteJournal
 from goent.store.ledger import SqliteLedger
 
@@ -33,6 +34,7 @@ class Project:
     def __init__(self, project: Path, environ: Mapping[str, str]) -> None:
         self.folder = project
         self._own = dict(environ)
+        self._warned: set[str] = set()
         self._configuration = Configuration(project)
 
     def environ(self) -> Mapping[str, str]:
@@ -58,10 +60,32 @@ class Project:
         except ConfigError:
             return Limits()
 
-    def learn(self, keys: Mapping[str, str]) -> None:
-        """A client's hello: only what the configuration names as a key is taken."""
-        allowed = set(self.key_names())
-        self._own.update({name: key for name, key in keys.items() if name in allowed})
+    def learn(self, keys: Mapping[str, str]) -> tuple[str, ...]:
+        """A client's hello: a key that is missing is taken, if the configuration names it.
+
+        One that is there stays: a client must not change the account of everybody's workers.
+        Returns what the client is to be warned of.
+        """
+        warnings: list[str] = []
+        for name in sorted(set(self.key_names()) & keys.keys()):
+            held = self._own.get(name)
+            if not held:
+                self._own[name] = keys[name]
+            elif held != keys[name]:
+                ours, theirs = fingerprint(held), fingerprint(keys[name])
+                warnings.append(
+                    f"{name} is another key here ({theirs}) than the daemon's ({ours}), which "
+                    "workers use: `go-ent daemon stop`, and the next daemon takes yours"
+                )
+        for warning in set(warnings) - self._warned:
+            log.warning("a client's key is not used: %s", warning)
+        self._warned.update(warnings)
+        return tuple(warnings)
+
+    def fingerprints(self) -> Mapping[str, str]:
+        """Of the keys that are held, so that others can see whether theirs are the same."""
+        held = {name: self._own.get(name) for name in self.key_names()}
+        return {name: fingerprint(key) for name, key in held.items() if key}
 
     def secrets(self) -> Collection[str]:
         """What must never be written down."""
@@ -91,6 +115,10 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
     key = project_key(project)
     state = state_dir(environ)
     around = Project(project, environ)
+    mine = project_state(key, environ)
+    for folder in (state, mine.parent, mine):
+        with suppress(OSError):  # whoever needs to write there will say why it cannot
+            seal(folder)
     swept = await anyio.to_thread.run_sync(sweep_dead_owners, key)
     if swept:
         log.warning("ended %d processes that a dead go-ent had left behind", len(swept))
@@ -99,9 +127,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
         await orchestrator.metered(call)
 
     async with (
-        SqliteJournal.open(
-            state / "projects" / key / "journal.db", secrets=around.secrets
-        ) as journal,
+        SqliteJournal.open(mine / "journal.db", secrets=around.secrets) as journal,
         SqliteLedger.open(state / "ledger.db") as ledger,
         _running_feed(journal) as feed,
         Gateway.open(
@@ -111,7 +137,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
             settings=around.settings,
             gate=gateway,
             environ=around.environ,
-            state_dir=state / "projects" / key,
+            state_dir=mine,
             owner=new_owner(key),
         ) as driver,
         anyio.create_task_group() as background,

@@ -3,7 +3,8 @@
 It copies bytes. It looks at a line only to remember what it would have to say again: should the
 daemon die, a new one is started, the client's handshake is replayed, and every request that was
 under way is answered with an error that says so. A line that had not wholly left is not under
-way: the new daemon gets it. Standard library only.
+way, and neither is one that a daemon refused because it ends: the new daemon gets it. Standard
+library only.
 """
 
 import json
@@ -15,6 +16,7 @@ import socket
 import sys
 import time
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -33,6 +35,8 @@ HARMLESS = frozenset(
     {"ping", "server/discover", "tools/list", "prompts/list", "resources/list"}
     | {"resources/templates/list"}
 )
+
+LASTING = frozenset({"initialize", "notifications/initialized", "resources/subscribe"})
 
 LOST = (
     "go-ent's daemon ended while this call was under way and has been started again. "
@@ -56,7 +60,8 @@ class Shim:
         self._unsent: deque[bytes] = deque()
         self._in_flight: dict[str, bytes] = {}  # by id
         self._handshake: dict[bytes, str | None] = {}  # its lines, and the id of each that has one
-        self._swallow: str | None = None
+        self._swallow: set[str] = set()
+        self._holding = False  # until there is another daemon
         self._restarts: list[float] = []
 
     def run(self) -> None:
@@ -144,11 +149,12 @@ class Shim:
 
     def _replay(self, sock: socket.socket) -> None:
         """To a new daemon: the handshake, whose answer the client may have, and what is unsent."""
-        self._swallow = None
+        self._swallow.clear()
+        self._holding = False
         for line, key in self._handshake.items():
             _send(sock, line)
             if key is not None and key not in self._in_flight:
-                self._swallow = key
+                self._swallow.add(key)
         self._to_daemon(sock)
 
     def _read_lines(self) -> bool:
@@ -168,7 +174,7 @@ class Shim:
         _write_all(self._stdout, reply)
 
     def _to_daemon(self, sock: socket.socket) -> None:
-        while self._unsent:
+        while self._unsent and not self._holding:
             _send(sock, self._unsent[0])
             self._remember(self._unsent.popleft())
 
@@ -176,10 +182,18 @@ class Shim:
         message = parsed(line)
         method, request = message.get("method"), message.get("id")
         key = None if request is None else json.dumps(request)
-        if method in ("initialize", "notifications/initialized"):
+        if method in ("resources/subscribe", "resources/unsubscribe"):
+            self._forget_subscription(_uri(message))
+        if method in LASTING:
             self._handshake[line] = key
         if method and key is not None:
             self._in_flight[key] = line
+
+    def _forget_subscription(self, uri: str | None) -> None:
+        for line in list(self._handshake):
+            said = parsed(line)
+            if said.get("method") == "resources/subscribe" and _uri(said) == uri:
+                del self._handshake[line]
 
     def _to_client(self, chunk: bytes) -> None:
         lines = [line for line in self._told.feed(chunk) if isinstance(line, bytes)]
@@ -188,7 +202,7 @@ class Shim:
 
     def _is_for_client(self, line: bytes) -> bool:
         """Forget what is answered; hold back the answer to a replayed handshake."""
-        if not self._in_flight and self._swallow is None:
+        if not self._in_flight and not self._swallow:
             return True
         message = parsed(line)
         if not message or "method" in message:
@@ -197,8 +211,12 @@ class Shim:
         asked = self._in_flight.pop(request, None)
         if asked in self._handshake and "error" in message:  # refused: the client speaks otherwise
             del self._handshake[asked]
-        if request == self._swallow:
-            self._swallow = None
+        if request in self._swallow:
+            self._swallow.discard(request)
+            return False
+        if asked and _is_ending(message.get("error")):
+            self._unsent.append(asked)
+            self._holding = True
             return False
         return True
 
@@ -212,6 +230,23 @@ class Shim:
                 self._to_client(_received(sock))
         except (OSError, Gone):
             pass
+
+
+def _uri(message: Mapping[str, object]) -> str | None:
+    match message.get("params"):
+        case {"uri": str(uri)}:
+            return uri
+        case _:
+            return None
+
+
+def _is_ending(error: object) -> bool:
+    """A daemon's word that it did nothing of what it was asked, because it ends."""
+    match error:
+        case {"data": {"goent": "ending"}}:
+            return True
+        case _:
+            return False
 
 
 def _send(sock: socket.socket, line: bytes) -> None:

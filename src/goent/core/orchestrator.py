@@ -18,7 +18,13 @@ from goent.core.intake import accept, below_checkout, existing_files
 from goent.core.life import Life
 from goent.core.turn import Shared, Terms
 from goent.core.views import WorkerView
-from goent.domain.errors import EnvironmentTrouble, GoentError, RequestError, WorkerIsClosed
+from goent.domain.errors import (
+    Ending,
+    EnvironmentTrouble,
+    GoentError,
+    RequestError,
+    WorkerIsClosed,
+)
 from goent.domain.events import (
     Noticed,
     TurnEnded,
@@ -77,6 +83,7 @@ class Orchestrator:
         self._lives: dict[str, Life] = {}
         self._group: TaskGroup | None = None
         self._slots = anyio.CapacityLimiter(slots)
+        self._ending = False
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -88,15 +95,32 @@ class Orchestrator:
                 yield
             finally:
                 with anyio.CancelScope(shield=True):
-                    await self._part()
+                    await self.part()
                 group.cancel_scope.cancel()
 
-    async def _part(self) -> None:
+    def refuse_new_work(self) -> None:
+        """From now on nothing begins that would not be seen through."""
+        self._ending = True
+
+    async def part(self, *, handover: bool = False) -> None:
+        """Have every worker end; with `handover`, idle ones stay open for the next go-ent."""
+        self.refuse_new_work()
         for life in self._lives.values():
-            life.close("go-ent stopped")
+            if handover:
+                life.leave("go-ent stopped")
+            else:
+                life.close("go-ent stopped")
         with anyio.move_on_after(PARTING):
             for life in list(self._lives.values()):
                 await life.ended.wait()
+        with suppress(EnvironmentTrouble):  # a full disk: it is written as soon as it can be
+            await self._feed.commit()
+
+    def _check_open(self) -> None:
+        if self._ending:
+            raise Ending(
+                "this go-ent is ending, and nothing was done: ask again, the next one hears"
+            )
 
     async def _take_over(self) -> None:
         """Workers of a go-ent that died: their turn failed, and whoever has a session goes on."""
@@ -138,6 +162,7 @@ class Orchestrator:
 
     async def spawn(self, request: SpawnRequest, base: Path) -> tuple[str, WorkerSpawned]:
         """Accept the task; the worker starts on its own."""
+        self._check_open()
         self._check()
         settings = self._settings()
         route, spawned = accept(
@@ -209,6 +234,7 @@ class Orchestrator:
 
     async def prompt(self, request: PromptRequest) -> int:
         """The number of the turn that the prompt will be."""
+        self._check_open()
         life = self._living(request.worker_id)
         if not request.prompt.strip():
             raise RequestError("the prompt is empty: say what the worker is to do next")

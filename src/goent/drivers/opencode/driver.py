@@ -156,6 +156,7 @@ class OpenCodeDriver:
         content = self._content(settings, environ, token=token)
         home = self._around.state_dir / "opencode-home"
         if settings.opencode.profile == "hermetic":
+            home.mkdir(0o700, parents=True, exist_ok=True)
             pretend_installed(home / ".config" / "opencode")
         env = worker_environment(settings, environ, content, cwd=settings.project, home=home)
         ripgrep = find_ripgrep(program, settings.project, environ)
