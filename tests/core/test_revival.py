@@ -6,7 +6,7 @@ from scripted_project import OpenProject, Project, assert_grammar
 
 from goent.domain.events import TextDelta, TurnEnded, TurnStarted, WorkerSpawned
 from goent.domain.replies import Prompted, Status
-from goent.testing.driver import ScriptedDriver, say
+from goent.testing.driver import ScriptedDriver, question, say
 
 pytestmark = pytest.mark.anyio
 
@@ -43,6 +43,26 @@ async def test_a_worker_goes_on_in_the_session_it_had(open_project: OpenProject)
         assert driver.prompts == [(worker, "more")], "no prompt is repeated"
         await project.ask("worker_cancel", worker_id=worker, close=True)
         assert_grammar(await project.events(worker))
+
+
+async def test_a_revived_worker_knows_how_often_it_has_asked(open_project: OpenProject) -> None:
+    """So that no id of a question is used for a second one."""
+    asks = ScriptedDriver(lambda _: [question("p1"), question("p2"), say("one")])
+    async with open_project(asks, permission_timeout_s=20) as project:
+        worker = await spawned(project)
+        await project.ask(
+            "worker_answer", worker_id=worker, permission_id="p1", option="allow_once"
+        )
+        await project.ask("worker_wait", worker_ids=[worker], timeout_s=10)
+        await project.ask(
+            "worker_answer", worker_id=worker, permission_id="p2", option="allow_once"
+        )
+        await project.ask("worker_wait", worker_ids=[worker], timeout_s=10)
+        as_if_killed(project, worker)
+    driver = ScriptedDriver(lambda _: [say("two")])
+    async with open_project(driver) as project:
+        await project.ask("worker_prompt", worker_id=worker, prompt="more", wait_s=10)
+        assert [spec.asked for spec in driver.opened] == [2]
 
 
 async def test_a_turn_that_was_under_way_failed_and_says_so(open_project: OpenProject) -> None:

@@ -14,6 +14,7 @@ from goent.domain.events import (
     DriverEvent,
     Noticed,
     PermissionAsked,
+    PermissionWithdrawn,
     PlanUpdated,
     TextDelta,
     ToolCall,
@@ -149,6 +150,10 @@ class Heard:
     @property
     def questions(self) -> list[PermissionAsked]:
         return [event for event in self.events if isinstance(event, PermissionAsked)]
+
+    @property
+    def withdrawn(self) -> list[PermissionWithdrawn]:
+        return [event for event in self.events if isinstance(event, PermissionWithdrawn)]
 
     @property
     def notices(self) -> list[Noticed]:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import anyio
 import pytest
+from msgspec.structs import replace
 from opencode_stage import ASK, PATIENCE, Heard, Stage, processes, stage
 
-from goent.domain.errors import UnknownModel, WorkerCrashed, WorkerError
+from goent.domain.errors import RequestError, UnknownModel, WorkerCrashed, WorkerError
 from goent.domain.ports import Session, StopReason
 from goent.domain.types import Prompt, Usage
 from goent.drivers.opencode.lasting import GO_ON
@@ -249,7 +250,9 @@ async def test_what_is_asked_again_and_what_was_granted_holds_in_another_process
             kill(acp())
             anew = await turning.heard.question(2)
             assert (lost.id, anew.id) == ("p1", "p2")
-            await session.answer(lost.id, "reject")  # nobody waits for it any more
+            assert [gone.id for gone in turning.heard.withdrawn] == [lost.id]
+            with pytest.raises(RequestError, match=r"no question 'p1' is open; open: 'p2'"):
+                await session.answer(lost.id, "reject")
             await session.answer(anew.id, "allow_always")
         assert turning.heard.text == "I went on."
         kill(acp())
@@ -298,7 +301,7 @@ async def test_a_session_is_resumed_by_its_token_without_its_history_as_events(
     async with crashing.driver.open(crashing.spec(project)) as earlier:
         await earlier.prompt(Prompt(text="say hello"), Heard().emit)
         token = earlier.token
-    spec = crashing.spec(project, "kimi", rules=ASK, resume=token)
+    spec = replace(crashing.spec(project, "kimi", rules=ASK, resume=token), asked=4)
     async with crashing.driver.open(spec) as session:
         assert session.token == token
         heard = Heard()
@@ -309,7 +312,9 @@ async def test_a_session_is_resumed_by_its_token_without_its_history_as_events(
         asked = Turning(session, "write asked.txt")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(asked.run)
-            await session.answer((await asked.heard.question()).id, "allow_once")
+            question = await asked.heard.question()
+            assert question.id == "p5", "the first four were asked before"
+            await session.answer(question.id, "allow_once")
         assert asked.heard.text == "Ok."
 
 

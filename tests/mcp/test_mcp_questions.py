@@ -12,7 +12,7 @@ from world import told
 
 from goent.domain.events import TurnEnded
 from goent.domain.types import Prompt
-from goent.testing.driver import Move, Pause, ScriptedDriver, question, say
+from goent.testing.driver import Abandoned, Move, Pause, ScriptedDriver, question, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
@@ -106,6 +106,29 @@ async def test_a_form_that_is_not_filled_in_leaves_the_question_open(
         told(await lead.call_tool("worker_answer", answer))
         waited = told(await lead.call_tool("worker_wait", {"worker_ids": [worker]}))
         assert waited["workers"][0]["state"] == "completed"
+
+
+async def test_a_form_goes_when_the_process_that_asked_has_ended(
+    open_project: OpenProject,
+) -> None:
+    lost, person = Abandoned(question("p1")), Person()
+    driver = ScriptedDriver(lambda _: [lost, say("Done.")])
+    async with open_project(driver) as project, a_lead(project, "legacy", person) as lead:
+        worker = (await spawn(lead))["worker_id"]
+        states: list[str] = []
+
+        async def wait() -> None:
+            waited = told(await lead.call_tool("worker_wait", {"worker_ids": [worker]}))
+            states.append(waited["workers"][0]["state"])
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            with anyio.fail_after(5):
+                await person.seen.wait()
+                lost.gone.set()
+                await person.withdrawn.wait()
+        assert states == ["completed"]
+        assert await answers(project, worker) == []
 
 
 @ERAS

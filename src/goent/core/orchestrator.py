@@ -153,6 +153,7 @@ class Orchestrator:
             rules=rules_for(spawned.permissions, settings.permissions.rules),
             dedicated=spawned.isolation == "dedicated",
             resume=view.token,
+            asked=view.asked,
         )
         self._start(spec, spawned, settings, turns_before=view.turn)
 

@@ -10,6 +10,7 @@ from goent.domain.events import (
     Noticed,
     PermissionAnswered,
     PermissionAsked,
+    PermissionWithdrawn,
     TextDelta,
     Thought,
     ToolCall,
@@ -24,7 +25,7 @@ LINE = 400  # characters of one event that is not speech
 WANTED: dict[OutputFilter, tuple[type, ...]] = {
     "text": (TextDelta,),
     "thoughts": (Thought,),
-    "tools": (ToolCall, PermissionAsked, PermissionAnswered, Verified),
+    "tools": (ToolCall, PermissionAsked, PermissionAnswered, PermissionWithdrawn, Verified),
     "all": (object,),
 }
 
@@ -92,6 +93,8 @@ def _aside(event: AnyEvent) -> str:
             return f"? {event.tool}: {event.detail[:LINE]} [{event.id}]"
         case PermissionAnswered():
             return f"  {event.option} by {event.by} [{event.id}]"
+        case PermissionWithdrawn():
+            return f"  withdrawn: {event.reason[:LINE]} [{event.id}]"
         case Noticed():
             return f"! {event.text}"
         case FailedOver():

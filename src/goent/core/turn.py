@@ -29,6 +29,7 @@ from goent.domain.events import (
     Noticed,
     PermissionAnswered,
     PermissionAsked,
+    PermissionWithdrawn,
     SessionOpened,
     TurnEnded,
     TurnStarted,
@@ -79,6 +80,7 @@ class Turn:
         self._shared = shared
         self._session: Session | None = None
         self._questions: dict[str, PermissionAsked] = {}
+        self._withdrawn: dict[str, str] = {}
         self._started = False
         self._prompting = False
         self._prompted = anyio.Event()
@@ -98,6 +100,11 @@ class Turn:
     async def answer(self, permission: str, option: Answer, by: str) -> None:
         """The first answer wins; a later one is told that there is no such question."""
         question = self._questions.get(permission)
+        if reason := self._withdrawn.get(permission):
+            raise RequestError(
+                f"question {permission!r} of worker {self._spec.id!r} was withdrawn: {reason}; "
+                "if it still needs the permission, it asks anew"
+            )
         if question is None or self._session is None:
             open_ones = ", ".join(self._questions) or "none"
             raise RequestError(
@@ -107,7 +114,11 @@ class Turn:
         if option not in offered:
             raise RequestError(f"question {permission!r} offers {', '.join(offered)}")
         del self._questions[permission]
-        await self._session.answer(permission, option)
+        try:
+            await self._session.answer(permission, option)
+        except RequestError:
+            self._questions[permission] = question  # the driver is about to withdraw it
+            raise
         await self._append(PermissionAnswered(id=permission, option=option, by=by))
 
     async def take(self, session: Session) -> None:
@@ -178,6 +189,10 @@ class Turn:
         if isinstance(event, PermissionAsked):
             self._questions[event.id] = event
             self._beside.start_soon(self._refuse_in_time, event.id)
+        elif isinstance(event, PermissionWithdrawn):
+            if self._questions.pop(event.id, None) is None:
+                return  # its answer was faster
+            self._withdrawn[event.id] = event.reason
         await self._append(event)
         if isinstance(event, UsageReported):
             await self._shared.spent(self._spec, event)

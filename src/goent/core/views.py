@@ -17,6 +17,7 @@ from goent.domain.events import (
     Noticed,
     PermissionAnswered,
     PermissionAsked,
+    PermissionWithdrawn,
     PlanUpdated,
     SessionOpened,
     TextDelta,
@@ -53,6 +54,7 @@ class WorkerView(Value, frozen=True, kw_only=True):
     step: str = "starting"
     plan: tuple[PlanEntry, ...] = ()
     questions: tuple[PermissionAsked, ...] = ()
+    asked: int = 0
     token: str = ""
     usage: Usage = Usage()
     known_usd: Decimal = Decimal(0)
@@ -90,7 +92,7 @@ def _after(view: WorkerView, event: AnyEvent, seq: int) -> WorkerView:
     match event:
         case TextDelta() | Thought() | ToolCall() | PlanUpdated() | Noticed():
             return _after_work(view, event)
-        case PermissionAsked() | PermissionAnswered():
+        case PermissionAsked() | PermissionAnswered() | PermissionWithdrawn():
             return _after_question(view, event)
         case UsageReported():
             return _after_usage(view, event)
@@ -140,10 +142,12 @@ def _current(plan: tuple[PlanEntry, ...]) -> str:
     return next((entry.text for entry in plan if entry.status == "in_progress"), "")
 
 
-def _after_question(view: WorkerView, event: PermissionAsked | PermissionAnswered) -> WorkerView:
+def _after_question(
+    view: WorkerView, event: PermissionAsked | PermissionAnswered | PermissionWithdrawn
+) -> WorkerView:
     others = tuple(q for q in view.questions if q.id != event.id)
     if isinstance(event, PermissionAsked):
-        return replace(view, state="waiting", questions=(*others, event))
+        return replace(view, state="waiting", questions=(*others, event), asked=view.asked + 1)
     state = "waiting" if others else "running"
     return replace(view, state=state if view.state == "waiting" else view.state, questions=others)
 

@@ -81,6 +81,13 @@ class PermissionAsked(Event, frozen=True, kw_only=True):
     options: tuple[PermissionOption, ...]
 
 
+class PermissionWithdrawn(Event, frozen=True, kw_only=True):
+    """Whoever asked is gone, so no answer is needed; what is still wanted is asked anew."""
+
+    id: str
+    reason: str
+
+
 class UsageReported(Event, frozen=True, kw_only=True):
     """One metered model call, or what a provider that goes direct reported of itself."""
 
@@ -169,7 +176,14 @@ class WorkerClosed(Event, frozen=True, kw_only=True):
 
 
 DriverEvent = (
-    TextDelta | Thought | ToolCall | PlanUpdated | PermissionAsked | UsageReported | Noticed
+    TextDelta
+    | Thought
+    | ToolCall
+    | PlanUpdated
+    | PermissionAsked
+    | PermissionWithdrawn
+    | UsageReported
+    | Noticed
 )
 AnyEvent = (
     DriverEvent

@@ -18,6 +18,7 @@ class WorkerSpec(Value, frozen=True, kw_only=True):
     """All that a driver is told about the worker it is to run.
 
     `resume` is the `token` of an earlier session of the worker's, whose memory it shall have.
+    `asked` questions have been put in its name before: their ids are taken.
     """
 
     id: str
@@ -27,6 +28,7 @@ class WorkerSpec(Value, frozen=True, kw_only=True):
     rules: tuple[PermissionRule, ...]
     dedicated: bool = False
     resume: str | None = None
+    asked: int = 0
 
 
 class Signs(Value, frozen=True, kw_only=True):

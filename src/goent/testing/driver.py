@@ -1,7 +1,8 @@
 """A driver that does what it is told: the port `Driver` without a program behind it.
 
 A turn is a list of moves: an event is emitted, an exception is raised, a `Pause` waits until the
-test lets it go on (or the turn is cancelled), a question waits for its answer.
+test lets it go on (or the turn is cancelled), a question waits for its answer, an `Abandoned` one
+until the test says that whoever asked is gone.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -10,7 +11,7 @@ from contextlib import asynccontextmanager
 import anyio
 
 from goent.domain.errors import PermissionDenied
-from goent.domain.events import DriverEvent, PermissionAsked, TextDelta
+from goent.domain.events import DriverEvent, PermissionAsked, PermissionWithdrawn, TextDelta
 from goent.domain.ports import Emit, Signs, StopReason, WorkerSpec
 from goent.domain.types import Answer, PermissionOption, Prompt
 
@@ -24,7 +25,16 @@ class Pause:
         self.go_on = anyio.Event()
 
 
-Move = DriverEvent | Exception | Pause
+class Abandoned:
+    """A question that is withdrawn once `gone` is set, and asked by nobody any more."""
+
+    def __init__(self, asked: PermissionAsked, reason: str = "its process has ended") -> None:
+        self.asked = asked
+        self.reason = reason
+        self.gone = anyio.Event()
+
+
+Move = DriverEvent | Exception | Pause | Abandoned
 Turns = Callable[[Prompt], Sequence[Move]]
 
 
@@ -84,6 +94,10 @@ class ScriptedSession:
             if isinstance(move, Pause):
                 move.reached.set()
                 await self._first_of(move.go_on, self._cancelled, deaf=move.deaf)
+            elif isinstance(move, Abandoned):
+                await emit(move.asked)
+                await self._first_of(move.gone, self._cancelled)
+                await emit(PermissionWithdrawn(id=move.asked.id, reason=move.reason))
             else:
                 await emit(move)
             if isinstance(move, PermissionAsked):

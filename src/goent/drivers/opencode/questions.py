@@ -12,7 +12,7 @@ An "always" holds for every session of the process in that directory, other work
 OpenCode is never told one: it is kept here, for this worker, and what it covers is not asked again.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from itertools import count
 
@@ -60,18 +60,15 @@ class Questions:
         self._granted: list[PermissionRule] = []
         self._directory = str(spec.cwd)
         self._turn = 0
-        self._numbers = count(1)
+        self._numbers = count(spec.asked + 1)
         self._open: dict[str, Pending] = {}
-        self._lost = frozenset[str]()
-        self._asked: list[str] = []
         self._spec = spec
 
     def at(self, inner: Inner) -> "Questions":
-        """The same worker's in another process: its grants hold, what was open there is lost."""
+        """The same worker's in another process: its grants hold."""
         moved = Questions(inner, self._spec)
         moved._granted = self._granted
         moved._numbers = self._numbers
-        moved._lost = self._lost | set(self._asked)
         return moved
 
     async def ask_own(self, request: PermissionRequest, ask: Ask) -> Pending:
@@ -93,9 +90,6 @@ class Questions:
         await self._inner.reply(question.id, reply, self._directory)
 
     def answer(self, name: str, answer: Answer) -> None:
-        """A question that was lost with its process takes any answer: it is asked anew."""
-        if name in self._lost:
-            return
         pending = self._open.pop(name, None)
         if pending is None:
             known = ", ".join(map(repr, self._open)) or "none"
@@ -104,11 +98,13 @@ class Questions:
             self._grant(pending.question)
         pending.settle(answer)
 
-    def withdraw(self) -> None:
-        """The turn is over: nobody waits for answers any more."""
+    def withdraw(self) -> Sequence[str]:
+        """The turn is over, or its process: nobody waits for answers to these any more."""
         self._turn += 1
+        names = tuple(self._open)
         while self._open:
             self._open.popitem()[1].settle(None)
+        return names
 
     def _grant(self, question: Question) -> None:
         self._granted += [
@@ -122,7 +118,6 @@ class Questions:
             covered.settle("allow_always")
             return covered
         name = f"p{next(self._numbers)}"
-        self._asked.append(name)
         pending = self._open[name] = Pending(question)
         await ask(
             PermissionAsked(

@@ -26,7 +26,7 @@ from goent.domain.errors import (
     WorkerCrashed,
     WorkerError,
 )
-from goent.domain.events import Noticed
+from goent.domain.events import Noticed, PermissionWithdrawn
 from goent.domain.ports import Emit, Signs, StopReason, WorkerSpec
 from goent.domain.types import Answer, Prompt
 from goent.drivers.opencode.content import WARM
@@ -45,7 +45,10 @@ LATE = 0.3  # seconds for an update or an error that comes after the reply
 ABORT_AFTER = (1.0, 1.0, 2.0)  # seconds to wait for the turn's end, each time before an abort
 CLOSE_TIMEOUT = 5.0
 MOST_NAMES = 20
-LOOK, IDLE_CPU = 2.0, 0.2  # seconds to look at a silent process; CPU that idling takes at most
+LOST = "the OpenCode process that asked has ended"
+# Seconds to look at a silent process, and of CPU that it takes while it idles: 0.01 to 0.04 were
+# seen. One that works has 0.2 and more, with ten others on each core.
+LOOK, IDLE_CPU = 2.0, 0.1
 # OpenCode trims a prompt, and one that begins with a slash never reaches the model.
 Options = tuple[ConfigOption, ...] | None
 _SLASH = re.compile(r"[\s\ufeff]*/")
@@ -241,6 +244,8 @@ class OpenCodeSession:
             turn.error = error
             if isinstance(error, WorkerCrashed):
                 await turn.interrupt()
+                for name in self.questions.withdraw():
+                    await turn.put(PermissionWithdrawn(id=name, reason=LOST))
         finally:
             turn.close()
 

@@ -16,6 +16,7 @@ from goent.domain.events import (
     Noticed,
     PermissionAnswered,
     PermissionAsked,
+    PermissionWithdrawn,
     PlanUpdated,
     TextDelta,
     ToolCall,
@@ -106,6 +107,9 @@ class Follower:
                 self._put(event)
             case PermissionAnswered():
                 self._screen.line(f"  {event.option} (by {event.by})", "cyan")
+                self._next_question()
+            case PermissionWithdrawn():
+                self._screen.line(f"  withdrawn: {event.reason}", "cyan")
                 self._next_question()
             case _:
                 if told := told_line(event):

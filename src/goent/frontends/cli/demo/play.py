@@ -10,7 +10,13 @@ from types import FrameType
 
 from goent.core.views import WorkerView, fold
 from goent.doctor import installed_opencode
-from goent.domain.events import Envelope, PermissionAnswered, PermissionAsked, WorkerSpawned
+from goent.domain.events import (
+    Envelope,
+    PermissionAnswered,
+    PermissionAsked,
+    PermissionWithdrawn,
+    WorkerSpawned,
+)
 from goent.domain.replies import Answered, Costs, Result, Spawned
 from goent.domain.requests import AnswerRequest, CostsRequest, SpawnRequest, WorkerRequest
 from goent.domain.types import ENDED, Answer, Value
@@ -94,9 +100,10 @@ class Play:
             self._board.line(f"{who}? may it run: {event.detail}", "bold yellow")
             if self._keyboard:
                 self._keyboard.listen()
-        elif isinstance(event, PermissionAnswered):
+        elif isinstance(event, PermissionAnswered | PermissionWithdrawn):
             self._asked = None
-            self._board.line(f"{who}  {event.option}", "yellow")
+            answer = event.option if isinstance(event, PermissionAnswered) else "withdrawn"
+            self._board.line(f"{who}  {answer}", "yellow")
             if self._keyboard:
                 self._keyboard.rest()
         elif isinstance(event, WorkerSpawned):
