@@ -5,7 +5,7 @@ or where an event is kept. What only looks is in `enquiries`.
 """
 
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from goent.core.life import Life
 from goent.core.turn import Shared, Terms
 from goent.core.views import WorkerView
 from goent.domain.errors import EnvironmentTrouble, GoentError, RequestError, WorkerIsClosed
-from goent.domain.events import TurnEnded, WorkerClosed, WorkerSpawned
+from goent.domain.events import TurnEnded, TurnStarted, UsageReported, WorkerClosed, WorkerSpawned
 from goent.domain.ports import Driver, Ledger, Meter, Verifier, WorkerSpec
 from goent.domain.requests import (
     MAX_WAIT_S,
@@ -38,6 +38,11 @@ DIED = Failure(
     kind="daemon_died",
     message="go-ent ended in the middle of the turn; what was done so far is in place. "
     "The next prompt goes on in the same session",
+    retryable=True,
+)
+DIED_EARLY = Failure(
+    kind="daemon_died",
+    message="go-ent ended before the worker had begun: nothing was done. Spawn it again",
     retryable=True,
 )
 PARTING = 15.0  # seconds that the workers have to end when go-ent does
@@ -97,11 +102,8 @@ class Orchestrator:
         for view in list(self._feed.views.values()):
             if not view.open:
                 continue
-            if view.turn and view.state not in ENDED:
-                for call in lost.get(view.id, ()):
-                    await self._feed.append(view.id, call)
-                ended = TurnEnded(turn=view.turn, state="failed", failure=DIED)
-                await self._feed.append(view.id, ended)
+            if view.state not in ENDED:
+                await self._end_turn(view, lost.get(view.id, ()))
             try:
                 self._revive(view)
             except GoentError as error:
@@ -109,6 +111,17 @@ class Orchestrator:
                 await self._feed.append(view.id, WorkerClosed(reason=reason))
         with suppress(EnvironmentTrouble):  # a full disk: it is written as soon as it can be
             await self._feed.commit()
+
+    async def _end_turn(self, view: WorkerView, lost: Sequence[UsageReported]) -> None:
+        """The turn that its go-ent died in, or before which it died."""
+        failure = DIED
+        if not view.turn:
+            failure = DIED_EARLY
+            await self._feed.append(view.id, TurnStarted(turn=1, prompt=view.spawned.task))
+        for call in lost:
+            await self._feed.append(view.id, call)
+        ended = TurnEnded(turn=view.turn or 1, state="failed", failure=failure)
+        await self._feed.append(view.id, ended)
 
     def _revive(self, view: WorkerView) -> None:
         """Wait for its next prompt; only then is its session opened again."""
