@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from scripted_project import assert_grammar
-from stories import ABSURD, Task
+from stories import ABSURD, SURVIVED, Task
 from strikes import Scene
 from world import World
 
@@ -33,6 +33,18 @@ def assert_ended_once(journal: Events, told: Sequence[str | None]) -> None:
     for events in journal.values():
         assert_grammar(events)
         assert any(isinstance(event, TurnEnded) for event in events)
+
+
+def assert_who_could_finish_did(scene: Scene, journal: Events, tasks: Sequence[Task]) -> None:
+    """A fault around a worker is no reason to fail, but for the death of its daemon."""
+    survivors = {task.prompt: task for task in tasks if task.trouble in SURVIVED}
+    for worker, events in journal.items():
+        if task := survivors.get(_task(events)):
+            first = next(event for event in events if isinstance(event, TurnEnded))
+            died = first.failure is not None and first.failure.kind == "daemon_died"
+            assert first.state == "completed" or (died and scene.daemons_killed), (
+                f"{worker} ({task}): {first}"
+            )
 
 
 def assert_no_prompt_was_repeated(world: World, journal: Events, tasks: Sequence[Task]) -> None:

@@ -91,7 +91,8 @@ class Story(NamedTuple):
     def script(self) -> Script:
         later = case("carry on;", _priced(say("Carried on."), 90))
         rest = case(None, _priced(say("I go on."), 91))
-        cases = (*(task.case for task in self.tasks), later, rest)
+        # First, for Anthropic's dialect joins it to a task that nobody has answered.
+        cases = (later, *(task.case for task in self.tasks), rest)
         if self.dialect == "anthropic":
             return Script(providers={"claude": anthropic(*cases, key=KEY)})
         return Script(providers={"moonshot": openai(*cases, key=KEY)})

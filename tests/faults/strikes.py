@@ -38,7 +38,6 @@ class Scene:
     shim: int = 0
     told: list[str | None] = field(default_factory=list[str | None])
     daemons_killed: int = 0
-    struck: list[str] = field(default_factory=list[str])
 
     @property
     def clock(self) -> Path:
