@@ -14,7 +14,7 @@ from goent.core.feed import Feed
 from goent.core.operations import Operations
 from goent.core.orchestrator import Orchestrator
 from goent.domain.errors import ConfigError
-from goent.domain.ports import CallMade
+from goent.domain.ports import CallBegun, CallMade
 from goent.domain.settings import Limits, Settings
 from goent.drivers.opencode.driver import OpenCodeDriver
 from goent.gateway.server import Gateway
@@ -123,15 +123,21 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
     if swept:
         log.warning("ended %d processes that a dead go-ent had left behind", len(swept))
 
+    async def begun(call: CallBegun) -> None:
+        await orchestrator.books.begun(call)
+
     async def metered(call: CallMade) -> None:
-        await orchestrator.metered(call)
+        await orchestrator.books.metered(call)
 
     async with (
         SqliteJournal.open(mine / "journal.db", secrets=around.secrets) as journal,
         SqliteLedger.open(state / "ledger.db") as ledger,
         _running_feed(journal) as feed,
         Gateway.open(
-            backends=lambda: around.settings().backends, environ=around.environ, on_call=metered
+            backends=lambda: around.settings().backends,
+            environ=around.environ,
+            on_begin=begun,
+            on_call=metered,
         ) as gateway,
         OpenCodeDriver.running(
             settings=around.settings,

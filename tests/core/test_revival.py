@@ -4,8 +4,9 @@ import anyio
 import pytest
 from scripted_project import OpenProject, Project, assert_grammar
 
-from goent.domain.events import TextDelta, TurnEnded, TurnStarted, WorkerSpawned
-from goent.domain.replies import Prompted, Status
+from goent.domain.events import TextDelta, TurnEnded, TurnStarted, WorkerClosed, WorkerSpawned
+from goent.domain.ports import CallBegun
+from goent.domain.replies import Costs, Prompted, Result, Status, Waited
 from goent.testing.driver import ScriptedDriver, question, say
 
 pytestmark = pytest.mark.anyio
@@ -85,6 +86,30 @@ async def test_a_turn_that_was_under_way_failed_and_says_so(open_project: OpenPr
         assert ends == ["completed", "failed", "completed"]
 
 
+@pytest.mark.spec("P25", "P33")
+async def test_a_call_that_was_under_way_is_counted_as_one_of_unknown_cost(
+    open_project: OpenProject,
+) -> None:
+    async with open_project(ScriptedDriver(lambda _: [say("one")])) as project:
+        worker = await spawned(project)
+        await project.feed.append(worker, TurnStarted(turn=2, prompt="more"))
+        await project.feed.commit()
+        call = CallBegun(id="c1", worker=worker, backend="moonshot", model="glm-4")
+        await project.orchestrator.books.begun(call)
+        as_if_killed(project, worker)
+    async with open_project(ScriptedDriver(lambda _: [say("again")])) as project:
+        result = await project.ask("worker_result", worker_id=worker)
+        assert isinstance(result, Result) and result.cost_usd is None
+        assert "the cost of 1 of 1 model calls is not known" in result.notes[0]
+        costs = await project.ask("cost_report", by="provider")
+        assert isinstance(costs, Costs)
+        assert [(line.key, line.calls, line.unknown_calls) for line in costs.rows] == [
+            ("glm", 1, 1)
+        ]
+        await project.ask("worker_cancel", worker_id=worker, close=True)
+        assert_grammar(await project.events(worker))
+
+
 async def test_a_worker_that_never_had_a_session_is_closed(open_project: OpenProject) -> None:
     driver = ScriptedDriver(lambda _: [say("never")])
     driver.ready = anyio.Event()
@@ -96,4 +121,22 @@ async def test_a_worker_that_never_had_a_session_is_closed(open_project: OpenPro
         await project.feed.commit()
         status = await project.ask("worker_status", worker_id=worker)
         assert isinstance(status, Status) and not status.open
-        assert isinstance((await project.events(worker))[0], WorkerSpawned)
+        assert status.state == "failed", "whoever waits for it is not left waiting"
+        assert status.failure and "Spawn it again" in status.failure.message
+        events = await project.events(worker)
+        assert_grammar(events)
+        assert isinstance(events[0], WorkerSpawned)
+
+
+async def test_a_worker_that_was_closed_before_it_began_is_not_starting_for_ever(
+    open_project: OpenProject,
+) -> None:
+    async with open_project(ScriptedDriver(lambda _: [say("never")])) as project:
+        worker = await spawned(project)
+        born = (await project.events(worker))[0]
+        await project.feed.append("w-early", born)
+        await project.feed.append("w-early", WorkerClosed(reason="the journal refused it"))
+        await project.feed.commit()
+        waited = await project.ask("worker_wait", worker_ids=["w-early"], timeout_s=10)
+        assert isinstance(waited, Waited) and not waited.timed_out
+        assert (waited.workers[0].state, waited.workers[0].open) == ("cancelled", False)

@@ -7,7 +7,8 @@ import pytest
 
 from goent.domain.ports import CostRow, Ledger, LedgerEntry
 from goent.domain.types import Usage
-from goent.store.ledger import SqliteLedger
+from goent.store.ledger import SCHEMA, SqliteLedger
+from goent.store.sqlite import Schema, connect
 
 pytestmark = pytest.mark.anyio
 
@@ -99,6 +100,46 @@ async def test_daemons_that_write_at_once_lose_nothing(tmp_path: Path):
         ("w1", 200, Decimal("20.0")),
         ("w2", 200, Decimal("20.0")),
     ]
+
+
+@pytest.mark.spec("P34")
+async def test_a_call_under_way_is_in_no_report_until_it_is_settled(tmp_path: Path):
+    async with SqliteLedger.open(tmp_path / "ledger.db") as ledger:
+        await ledger.begin("call-1", entry(cost=None))
+        await ledger.begin("call-2", entry(cost=None))
+        assert await ledger.report(by="worker") == []
+        await ledger.settle("call-1", entry(cost="0.25"))
+        await ledger.settle("call-2", None)
+        (row,) = await ledger.report(by="worker")
+        assert (row.calls, row.cost_usd) == (1, Decimal("0.25"))
+        assert await ledger.lost("/a") == []
+
+
+@pytest.mark.spec("P25", "P34")
+async def test_what_a_dead_project_never_settled_is_of_unknown_cost(tmp_path: Path):
+    path = tmp_path / "ledger.db"
+    async with SqliteLedger.open(path) as ledger:
+        await ledger.begin("call-1", entry(at=7.0, cost=None))
+        await ledger.begin("call-2", entry(worker="w2", cost=None))
+    async with SqliteLedger.open(path) as ledger:
+        (lost,) = await ledger.lost("/a")
+        assert (lost.at, lost.worker, lost.source, lost.cost_usd) == (7.0, "w1", "unknown", None)
+        assert await ledger.lost("/a") == [], "entered once"
+        (row,) = await ledger.report(by="worker")
+        assert (row.key, row.calls, row.cost_usd, row.unknown_calls) == ("w1", 1, None, 1)
+        await ledger.settle("call-2", entry(worker="w2"))
+        assert [row.key for row in await ledger.report(by="worker")] == ["w1", "w2"]
+
+
+async def test_a_ledger_of_the_first_version_is_kept_and_goes_on(tmp_path: Path):
+    path = tmp_path / "ledger.db"
+    first = Schema(steps=SCHEMA.steps[:1], probe="SELECT 1")
+    connect(path, first).close()
+    async with SqliteLedger.open(path) as ledger:
+        assert ledger.warnings == ()
+        await ledger.begin("call-1", entry())
+        await ledger.settle("call-1", entry())
+        assert len(await ledger.report(by="day")) == 1
 
 
 async def test_a_damaged_ledger_is_moved_aside(tmp_path: Path):

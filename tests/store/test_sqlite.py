@@ -10,7 +10,7 @@ from goent.store.thread import SqlThread
 
 pytestmark = pytest.mark.anyio
 
-SCHEMA = Schema(version=1, statements=("CREATE TABLE t (x)",), probe="SELECT * FROM t LIMIT 1")
+SCHEMA = Schema(steps=(("CREATE TABLE t (x)",),), probe="SELECT * FROM t LIMIT 1")
 
 
 async def test_a_full_disk_is_named_and_what_was_there_stays(tmp_path: Path):

@@ -5,14 +5,14 @@ or where an event is kept. What only looks is in `enquiries`.
 """
 
 import secrets
-import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
 from anyio.abc import TaskGroup
 
+from goent.core.books import Books
 from goent.core.feed import Feed
 from goent.core.intake import accept, below_checkout, existing_files
 from goent.core.life import Life
@@ -25,14 +25,8 @@ from goent.domain.errors import (
     RequestError,
     WorkerIsClosed,
 )
-from goent.domain.events import (
-    Noticed,
-    TurnEnded,
-    UsageReported,
-    WorkerClosed,
-    WorkerSpawned,
-)
-from goent.domain.ports import CallMade, Driver, Ledger, LedgerEntry, Meter, Verifier, WorkerSpec
+from goent.domain.events import TurnEnded, TurnStarted, UsageReported, WorkerClosed, WorkerSpawned
+from goent.domain.ports import Driver, Ledger, Meter, Verifier, WorkerSpec
 from goent.domain.requests import (
     MAX_WAIT_S,
     AnswerRequest,
@@ -41,16 +35,20 @@ from goent.domain.requests import (
     SpawnRequest,
 )
 from goent.domain.settings import Settings
-from goent.domain.types import ENDED, Failure, Method, Pin, Prompt, Provider, Usage
+from goent.domain.types import ENDED, Failure, Method, Pin, Prompt
 from goent.policy.permissions import rules_for
 from goent.policy.pins import choose
 
 ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # no 0, 1, i, l, o: ids are read and typed by people
-ERRORS, HUNG_UP = 400, 499  # HTTP's line between answer and error; a call that we gave up
 DIED = Failure(
     kind="daemon_died",
     message="go-ent ended in the middle of the turn; what was done so far is in place. "
     "The next prompt goes on in the same session",
+    retryable=True,
+)
+DIED_EARLY = Failure(
+    kind="daemon_died",
+    message="go-ent ended before the worker had begun: nothing was done. Spawn it again",
     retryable=True,
 )
 PARTING = 15.0  # seconds that the workers have to end when go-ent does
@@ -78,9 +76,9 @@ class Orchestrator:
         self._feed = feed
         self._drivers = drivers
         self._meter = meter
-        self._ledger = ledger
         self._verifier = verifier
         self._lives: dict[str, Life] = {}
+        self.books = Books(settings=settings, feed=feed, ledger=ledger, lives=self._lives)
         self._group: TaskGroup | None = None
         self._slots = anyio.CapacityLimiter(slots)
         self._ending = False
@@ -124,12 +122,12 @@ class Orchestrator:
 
     async def _take_over(self) -> None:
         """Workers of a go-ent that died: their turn failed, and whoever has a session goes on."""
+        lost = await self.books.lost()
         for view in list(self._feed.views.values()):
             if not view.open:
                 continue
-            if view.turn and view.state not in ENDED:
-                ended = TurnEnded(turn=view.turn, state="failed", failure=DIED)
-                await self._feed.append(view.id, ended)
+            if view.state not in ENDED:
+                await self._end_turn(view, lost.get(view.id, ()))
             try:
                 self._revive(view)
             except GoentError as error:
@@ -137,6 +135,17 @@ class Orchestrator:
                 await self._feed.append(view.id, WorkerClosed(reason=reason))
         with suppress(EnvironmentTrouble):  # a full disk: it is written as soon as it can be
             await self._feed.commit()
+
+    async def _end_turn(self, view: WorkerView, lost: Sequence[UsageReported]) -> None:
+        """The turn that its go-ent died in, or before which it died."""
+        failure = DIED
+        if not view.turn:
+            failure = DIED_EARLY
+            await self._feed.append(view.id, TurnStarted(turn=1, prompt=view.spawned.task))
+        for call in lost:
+            await self._feed.append(view.id, call)
+        ended = TurnEnded(turn=view.turn or 1, state="failed", failure=failure)
+        await self._feed.append(view.id, ended)
 
     def _revive(self, view: WorkerView) -> None:
         """Wait for its next prompt; only then is its session opened again."""
@@ -212,7 +221,7 @@ class Orchestrator:
             meter=self._meter,
             verifier=self._verifier,
             slots=self._slots,
-            spent=self._spent,
+            spent=self.books.spent,
         )
         driver = self._drivers[spec.method]
         life = Life(spec, terms, driver, shared, turns_before=turns_before)
@@ -280,52 +289,3 @@ class Orchestrator:
                 f"worker {worker!r} is closed ({view.state}); spawn another one for further work"
             )
         return life
-
-    async def metered(self, call: CallMade) -> None:
-        """A model call of a worker's came back: into its events, and into the user's ledger."""
-        life = self._lives.get(call.worker)
-        if call.status >= ERRORS:
-            text = f"{call.backend}/{call.model} answered {call.status}: {call.error}"
-            if life and life.turn and call.status != HUNG_UP:
-                await self._feed.append(call.worker, Noticed(text=text.rstrip(": ")))
-            return
-        provider = self._provider(call, life)
-        usage = call.usage or Usage()
-        cost = provider.price.cost(usage) if provider.price and call.usage else None
-        event = UsageReported(
-            provider=provider.name,
-            model=call.model,
-            usage=usage,
-            cost_usd=cost,
-            source="gateway",
-            status=call.status,
-        )
-        if life and life.turn:
-            await self._feed.append(call.worker, event)
-        await self._ledger.add(self._entry(call.worker, provider, event))
-
-    async def _spent(self, spec: WorkerSpec, event: UsageReported) -> None:
-        """What a driver metered by itself, of a provider that goes direct."""
-        await self._ledger.add(self._entry(spec.id, spec.provider, event))
-
-    def _provider(self, call: CallMade, life: Life | None) -> Provider:
-        """The one whose price applies: the worker's own, or whoever offers that model."""
-        own = [life.spec.provider] if life else []
-        for provider in (*own, *self._settings().providers):
-            if (provider.backend, provider.model) == (call.backend, call.model):
-                return provider
-        return Provider(name=f"{call.backend}/{call.model}", backend=call.backend, model=call.model)
-
-    def _entry(self, worker: str, provider: Provider, event: UsageReported) -> LedgerEntry:
-        return LedgerEntry(
-            at=time.time(),
-            project=str(self._settings().project),
-            worker=worker,
-            provider=provider.name,
-            backend=provider.backend,
-            model=event.model,
-            usage=event.usage,
-            cost_usd=event.cost_usd,
-            source=event.source,
-            status=event.status,
-        )

@@ -121,7 +121,21 @@ class CostRow(Value, frozen=True, kw_only=True):
 class Ledger(Protocol):
     """What was spent, by this user, in all projects."""
 
-    async def add(self, entry: LedgerEntry) -> None: ...
+    async def begin(self, call: str, entry: LedgerEntry) -> None:
+        """A call is about to go out. Until it is settled it is in no report."""
+        ...
+
+    async def settle(self, call: str, entry: LedgerEntry | None) -> None:
+        """The call is over: what it took, or None if nothing can be owed for it."""
+        ...
+
+    async def lost(self, project: str) -> list[LedgerEntry]:
+        """Enter what a dead go-ent of the project never settled, as calls of unknown cost."""
+        ...
+
+    async def add(self, entry: LedgerEntry) -> None:
+        """Enter a call that nobody saw begin."""
+        ...
 
     async def report(
         self, *, by: Literal["provider", "model", "worker", "day"], project: str | None = None
@@ -142,15 +156,31 @@ class Verifier(Protocol):
     async def verify(self, commands: Sequence[str], cwd: Path) -> tuple[Check, ...]: ...
 
 
-class CallMade(Value, frozen=True, kw_only=True):
-    """One model call that went through the gateway. `usage` is None if the provider told none."""
+class CallBegun(Value, frozen=True, kw_only=True):
+    """One model call that is about to leave the gateway."""
 
+    id: str
+    worker: str
+    backend: str
+    model: str
+
+
+class CallMade(Value, frozen=True, kw_only=True):
+    """One model call that went through the gateway. `usage` is None if the provider told none.
+
+    `whole` says that the usage is the last word: a stream that was cut may have told a part.
+    `owed` is False if the provider cannot bill the call: it refused it, or never got it.
+    """
+
+    id: str
     worker: str
     session: str
     backend: str
     model: str
     status: int
     usage: Usage | None
+    whole: bool
+    owed: bool
     seconds: float
     error: str = ""
 

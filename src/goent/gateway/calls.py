@@ -1,13 +1,14 @@
 """Which calls are under way, and what is said about each when it is over?"""
 
 import logging
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 
 import anyio
 
-from goent.domain.ports import CallMade
+from goent.domain.ports import CallBegun, CallMade
 from goent.domain.types import Dialect, Value
 from goent.llm.usage import UsageCounter
 
@@ -17,6 +18,7 @@ SETTLE_S = 2.0
 REPORT_S = 10.0
 HUNG_UP = 499  # what web servers note when the client left before there was a status
 
+OnBegin = Callable[[CallBegun], Awaitable[None]]
 OnCall = Callable[[CallMade], Awaitable[None]]
 
 
@@ -33,17 +35,36 @@ class Asked(Value, frozen=True, kw_only=True):
 
 
 class Call:
-    """One call under way: what has been seen of its answer so far. Reported exactly once."""
+    """One call under way: what has been seen of its answer so far. Reported exactly once.
 
-    def __init__(self, asked: Asked, on_call: OnCall) -> None:
+    `owed` from when it goes out, unless the provider turns out not to bill it.
+    """
+
+    def __init__(self, asked: Asked, on_begin: OnBegin, on_call: OnCall) -> None:
         self.asked = asked
+        self.owed = False
         self.scope = anyio.CancelScope()
         self.reported = anyio.Event()
         self.status = HUNG_UP
         self._counter: UsageCounter | None = None
+        self._id = secrets.token_hex(8)
+        self._on_begin = on_begin
         self._on_call = on_call
         self._began = time.monotonic()
         self._claimed = False
+
+    async def begin(self) -> None:
+        """Tell that the call goes out now."""
+        asked = self.asked
+        if asked.metered:
+            begun = CallBegun(
+                id=self._id, worker=asked.worker, backend=asked.backend, model=asked.model
+            )
+            try:
+                await self._on_begin(begun)
+            except Exception:
+                logger.exception("a call of worker %r was not announced", asked.worker)
+        self.owed = True
 
     def answered(self, status: int, *, stream: bool) -> None:
         """The answer begins."""
@@ -88,12 +109,15 @@ class Call:
         usage = self._counter.close() if self._counter else None
         await self._on_call(
             CallMade(
+                id=self._id,
                 worker=self.asked.worker,
                 session=self.asked.session,
                 backend=self.asked.backend,
                 model=self.asked.model,
                 status=self.status,
                 usage=usage,
+                whole=self._counter is not None and self._counter.whole,
+                owed=self.owed,
                 seconds=self.age,
                 error=error or (self._counter.error if self._counter else ""),
             )

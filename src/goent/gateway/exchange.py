@@ -11,7 +11,7 @@ from goent.gateway import http
 from goent.gateway.calls import Call
 from goent.gateway.http import Headers, Receive, Send
 from goent.llm.errors import error_event, error_text
-from goent.upstream.forward import Answer, ModelCall, Upstream
+from goent.upstream.forward import Answer, ModelCall, Upstream, never_left
 
 SILENT = 424  # at 504 OpenCode would wait for the provider five times more
 WAITS = {b"retry-after": 1.0, b"retry-after-ms": 0.001}
@@ -45,10 +45,12 @@ class Exchange:
 
     async def _forward(self, order: ModelCall) -> None:
         try:
+            await self._call.begin()
             async with self._upstream.send(order) as answer:
                 self._call.answered(answer.status, stream=answer.is_stream)
                 await self._pass_on(answer, order)
         except WorkerError as error:
+            self._call.owed = not never_left(error)
             await self._fail(error)
         finally:
             await self._call.report(CUT_OFF)
@@ -121,6 +123,7 @@ class Exchange:
         await http.finish(self._send, held)
 
     async def _pass_error(self, answer: Answer, order: ModelCall) -> None:
+        self._call.owed = False
         shown = await _first_bytes(answer, order)
         await self._call.report(error_text(shown))
         self._started = True

@@ -8,7 +8,7 @@ from msgspec import Struct
 from goent.domain.settings import Backend
 from goent.domain.types import Secret, Value
 from goent.gateway import http
-from goent.gateway.calls import Asked, Call, OnCall, OpenCalls
+from goent.gateway.calls import Asked, Call, OnBegin, OnCall, OpenCalls
 from goent.gateway.exchange import Exchange
 from goent.gateway.http import HungUp, Receive, Refused, Request, Scope, Send
 from goent.gateway.passes import Owner, Passes
@@ -25,6 +25,7 @@ class Wiring(Value, frozen=True, kw_only=True):
 
     backends: Callable[[], Mapping[str, Backend]]
     environ: Callable[[], Mapping[str, str]]
+    on_begin: OnBegin
     on_call: OnCall
 
 
@@ -52,7 +53,8 @@ class Relay:
                 await _answer_ourselves(request, _wanted(body), send)
                 return
             order = self._address(request, body)
-            call = Call(_asked(request, owner, _wanted(body)), self._wiring.on_call)
+            asked = _asked(request, owner, _wanted(body))
+            call = Call(asked, self._wiring.on_begin, self._wiring.on_call)
             with self.calls.hold(call):
                 await Exchange(call, self._upstream, send).run(order, receive)
         except Refused as refusal:

@@ -7,8 +7,9 @@ from urllib.parse import quote
 
 import anyio
 
+from goent.domain.ports import CallBegun
 from goent.domain.settings import Backend
-from goent.gateway.calls import OnCall
+from goent.gateway.calls import OnBegin, OnCall
 from goent.gateway.guest import GuestServer
 from goent.gateway.passes import Passes
 from goent.gateway.relay import WARM_BACKEND, Relay, Wiring
@@ -17,6 +18,10 @@ from goent.upstream.forward import Timeouts, Upstream
 __all__ = ["WARM_BACKEND", "Gateway"]
 
 BACKLOG = 512
+
+
+async def _unannounced(_: CallBegun) -> None:
+    """Nobody wants to know that a call begins."""
 
 
 class Gateway:
@@ -35,10 +40,11 @@ class Gateway:
         backends: Callable[[], Mapping[str, Backend]],
         environ: Callable[[], Mapping[str, str]],
         on_call: OnCall,
+        on_begin: OnBegin = _unannounced,
         timeouts: Timeouts = Timeouts(),  # noqa: B008 (frozen)
     ) -> "AsyncGenerator[Gateway]":
         """Listening on entry. On leaving, calls under way are cut off and reported."""
-        wiring = Wiring(backends=backends, environ=environ, on_call=on_call)
+        wiring = Wiring(backends=backends, environ=environ, on_begin=on_begin, on_call=on_call)
         passes = Passes()
         with _listener() as listener:
             port = int(listener.getsockname()[1])

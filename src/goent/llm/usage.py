@@ -137,6 +137,11 @@ class UsageCounter:
         self._splitter = SseSplitter() if stream else None
         self._body = bytearray()
 
+    @property
+    def whole(self) -> bool:
+        """What was told is all: a stream that was cut may have told the beginning of it."""
+        return self._splitter is None or (self.finished and not self.error)
+
     def feed(self, piece: bytes) -> None:
         """Look at the next bytes of the answer."""
         if self._splitter:

@@ -14,14 +14,15 @@ from goent.store.sqlite import Schema
 from goent.store.thread import Store, open_store
 
 SCHEMA = Schema(
-    version=1,
-    statements=(
-        """CREATE TABLE events (
-            seq INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, worker TEXT NOT NULL,
-            type TEXT NOT NULL, body TEXT NOT NULL)""",
-        "CREATE INDEX events_of_worker ON events (worker, seq)",
-        "CREATE INDEX spawned ON events (seq, worker) WHERE type = 'WorkerSpawned'",
-        "CREATE INDEX closed ON events (worker) WHERE type = 'WorkerClosed'",
+    steps=(
+        (
+            """CREATE TABLE events (
+                seq INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, worker TEXT NOT NULL,
+                type TEXT NOT NULL, body TEXT NOT NULL)""",
+            "CREATE INDEX events_of_worker ON events (worker, seq)",
+            "CREATE INDEX spawned ON events (seq, worker) WHERE type = 'WorkerSpawned'",
+            "CREATE INDEX closed ON events (worker) WHERE type = 'WorkerClosed'",
+        ),
     ),
     probe="SELECT * FROM events ORDER BY seq DESC LIMIT 1",
 )

@@ -2,7 +2,7 @@
 
 import logging
 import sqlite3
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from functools import partial
@@ -22,18 +22,27 @@ RETRY = 1.0  # seconds between attempts when the disk refuses
 log = logging.getLogger(__name__)
 
 SCHEMA = Schema(
-    version=1,
-    statements=(
-        """CREATE TABLE calls (
-            id INTEGER PRIMARY KEY, at REAL NOT NULL, project TEXT NOT NULL, worker TEXT NOT NULL,
-            provider TEXT NOT NULL, backend TEXT NOT NULL, model TEXT NOT NULL,
-            input INTEGER NOT NULL, output INTEGER NOT NULL, cache_read INTEGER NOT NULL,
-            cache_write INTEGER NOT NULL, reasoning INTEGER NOT NULL,
-            cost_usd TEXT, source TEXT NOT NULL, status INTEGER NOT NULL)""",
-        "CREATE INDEX calls_of_project ON calls (project, at)",
+    steps=(
+        (
+            """CREATE TABLE calls (
+                id INTEGER PRIMARY KEY, at REAL NOT NULL, project TEXT NOT NULL,
+                worker TEXT NOT NULL, provider TEXT NOT NULL, backend TEXT NOT NULL,
+                model TEXT NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL,
+                cache_read INTEGER NOT NULL, cache_write INTEGER NOT NULL,
+                reasoning INTEGER NOT NULL, cost_usd TEXT, source TEXT NOT NULL,
+                status INTEGER NOT NULL)""",
+            "CREATE INDEX calls_of_project ON calls (project, at)",
+        ),
+        (
+            """CREATE TABLE under_way (
+                id TEXT PRIMARY KEY, at REAL NOT NULL, project TEXT NOT NULL,
+                worker TEXT NOT NULL, provider TEXT NOT NULL, backend TEXT NOT NULL,
+                model TEXT NOT NULL) WITHOUT ROWID""",
+        ),
     ),
-    probe="SELECT * FROM calls ORDER BY id DESC LIMIT 1",
+    probe="SELECT *, (SELECT max(id) FROM under_way) FROM calls ORDER BY id DESC LIMIT 1",
 )
+Job = Callable[[sqlite3.Connection], object]
 KEYS = {
     "provider": "provider",
     "model": "model",
@@ -48,7 +57,7 @@ class SqliteLedger:
     def __init__(self, store: Store) -> None:
         self.warnings = store.warnings
         self._store = store
-        self._waiting: list[LedgerEntry] = []
+        self._waiting: list[Job] = []
         self._storing = anyio.Lock()
         self._behind = anyio.Event()
 
@@ -69,9 +78,30 @@ class SqliteLedger:
                 with anyio.CancelScope(shield=True):
                     await ledger._store_waiting()
 
+    async def begin(self, call: str, entry: LedgerEntry) -> None:
+        """Note that a call goes out.
+
+        Like all that is kept, it is committed on return, or when a disk that refuses lets us.
+        """
+        await self._keep(partial(_begin, call=call, entry=entry))
+
+    async def settle(self, call: str, entry: LedgerEntry | None) -> None:
+        """The call is over: what it took, or None if nothing can be owed for it."""
+        await self._keep(partial(_settle, call=call, entry=entry))
+
     async def add(self, entry: LedgerEntry) -> None:
-        """Keep one call. It is committed on return, or as soon as a disk that refuses lets us."""
-        self._waiting.append(entry)
+        """Keep a call that nobody saw begin."""
+        await self._keep(partial(_add, entry=entry))
+
+    async def lost(self, project: str) -> list[LedgerEntry]:
+        """Enter what a dead go-ent of the project never settled, as calls of unknown cost.
+
+        A project has one go-ent at a time, so the caller knows that the other one is dead.
+        """
+        return await self._store.writer.run(partial(_close_unsettled, project=project))
+
+    async def _keep(self, job: Job) -> None:
+        self._waiting.append(job)
         await self._store_waiting()
 
     async def report(
@@ -87,7 +117,7 @@ class SqliteLedger:
             if not taken:
                 return
             try:
-                await self._store.writer.run(partial(_add, entries=taken))
+                await self._store.writer.run(partial(_do, jobs=taken))
             except EnvironmentTrouble as trouble:
                 self._fall_behind(trouble)
                 return
@@ -125,12 +155,54 @@ def _teach_sums(sql: sqlite3.Connection) -> None:
     sql.create_aggregate("decimal_sum", 1, _DecimalSum)  # pyright: ignore[reportArgumentType] (typeshed knows integers only)
 
 
-def _add(sql: sqlite3.Connection, *, entries: Sequence[LedgerEntry]) -> None:
-    sql.executemany(
+def _do(sql: sqlite3.Connection, *, jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        job(sql)
+
+
+def _begin(sql: sqlite3.Connection, *, call: str, entry: LedgerEntry) -> None:
+    whose = (entry.at, entry.project, entry.worker, entry.provider, entry.backend, entry.model)
+    sql.execute("INSERT INTO under_way VALUES (?, ?, ?, ?, ?, ?, ?)", (call, *whose))
+
+
+def _settle(sql: sqlite3.Connection, *, call: str, entry: LedgerEntry | None) -> None:
+    sql.execute("DELETE FROM under_way WHERE id = ?", (call,))
+    if entry:
+        _add(sql, entry=entry)
+
+
+def _close_unsettled(sql: sqlite3.Connection, *, project: str) -> list[LedgerEntry]:
+    rows = sql.execute(
+        "SELECT at, worker, provider, backend, model FROM under_way WHERE project = ? ORDER BY at",
+        (project,),
+    )
+    lost = [
+        LedgerEntry(
+            at=at,
+            project=project,
+            worker=worker,
+            provider=provider,
+            backend=backend,
+            model=model,
+            usage=Usage(),
+            cost_usd=None,
+            source="unknown",
+            status=0,
+        )
+        for at, worker, provider, backend, model in rows
+    ]
+    for entry in lost:
+        _add(sql, entry=entry)
+    sql.execute("DELETE FROM under_way WHERE project = ?", (project,))
+    return lost
+
+
+def _add(sql: sqlite3.Connection, *, entry: LedgerEntry) -> None:
+    sql.execute(
         "INSERT INTO calls (at, project, worker, provider, backend, model, input, output,"
         " cache_read, cache_write, reasoning, cost_usd, source, status)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [_row(entry) for entry in entries],
+        _row(entry),
     )
 
 

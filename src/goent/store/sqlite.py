@@ -34,11 +34,17 @@ class Damaged(EnvironmentTrouble):
 
 
 class Schema(Value, frozen=True, kw_only=True):
-    """What a fresh file is given. `probe` reads a little of each table of an old one."""
+    """What a fresh file is given, and an old one, version by version, where it lacks it.
 
-    version: int
-    statements: tuple[str, ...]
+    `probe` reads a little of each table of an old one.
+    """
+
+    steps: tuple[tuple[str, ...], ...]
     probe: str
+
+    @property
+    def version(self) -> int:
+        return len(self.steps)
 
 
 def connect(path: Path, schema: Schema) -> sqlite3.Connection:
@@ -95,10 +101,9 @@ def _apply(connection: sqlite3.Connection, schema: Schema, path: Path) -> None:
             f"{str(path)!r} has schema {found}, this go-ent knows {schema.version}: a newer go-ent "
             "wrote it; upgrade this one, or move the file away"
         )
-    if found == 0:
-        for statement in schema.statements:
-            connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {schema.version:d}")
+    for statement in (statement for step in schema.steps[found:] for statement in step):
+        connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {schema.version:d}")
     connection.execute("COMMIT")
 
 

@@ -21,6 +21,7 @@ HOP_BY_HOP = frozenset(
 OURS_TO_SET = frozenset(
     b"host content-length expect accept-encoding authorization x-api-key cookie".split()
 )
+NOT_CONNECTED = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
 class Timeouts(Value, frozen=True, kw_only=True):
@@ -98,6 +99,12 @@ class Upstream:
                 yield Answer(response.status_code, tuple(passed), response.aiter_raw())
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             raise _translated(call, error) from error
+
+
+def never_left(error: WorkerError) -> bool:
+    """Did the call fail before the provider can have seen it? Then it bills nothing."""
+    cause = error.__cause__
+    return isinstance(error, ProviderRefused) or isinstance(cause, NOT_CONNECTED)
 
 
 def _kept(

@@ -102,6 +102,10 @@ class OpenCodeSession:
                 await session._remember(earlier)
         except WorkerCrashed:
             raise await process.crash() from None
+        except ProtocolError:
+            if await process.is_ending():
+                raise await process.crash() from None
+            raise
         except RpcError as error:
             raise classify(error, None) from error
         process.add(name, session)
