@@ -99,6 +99,13 @@ class OpenCodeSession:
                 await session._remember(earlier)
         except WorkerCrashed:
             raise await process.crash() from None
+        except ProtocolError:
+            # A process that is killed now may hang up on HTTP before its line is dead.
+            with anyio.move_on_after(LATE):
+                await process.gone.wait()
+            if not process.gone.is_set():
+                raise
+            raise await process.crash() from None
         except RpcError as error:
             raise classify(error, None) from error
         process.add(name, session)
