@@ -126,4 +126,4 @@ def _calls_of(world: World, task: Task, events: Sequence[AnyEvent] = ()) -> list
 
 def _is_whole(made: Call) -> bool:
     bad = made.fault or made.disconnected or made.ended is None or made.status != 200
-    return not bad and made.usage not in (ABSURD, Usage())
+    return not bad and made.usage != ABSURD

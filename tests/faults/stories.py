@@ -37,9 +37,9 @@ TROUBLES: Mapping[str, Mapping[str, object]] = {
     "a wrong label": {"fault": Fault(kind="mislabeled", times=1)},
     "slowness": {"delay": 0.5, "pace": 0.1},
     "an absurd usage": {"usage": ABSURD},
-    "no usage": {"usage": Usage()},
+    "hardly a usage": {"usage": Usage(output=1)},
 }
-SURVIVED = ("", "a rate limit", "an overload", "an error", "a reset", "slowness", "no usage")
+SURVIVED = ("", "a rate limit", "an overload", "an error", "a reset", "slowness", "hardly a usage")
 
 
 class Task(NamedTuple):
