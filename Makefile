@@ -15,7 +15,10 @@ PINNED = PATH="$(WORKERS):$$PATH" GOENT_OPENCODE="$(WORKERS)/opencode"
 # A file's tests stay together, for they share an OpenCode process.
 PYTEST_ARGS = -q -n auto --maxprocesses=2 --dist=loadfile
 
-.PHONY: help demo test check bench lock
+# Stories of tests/faults: a range, a list or one.
+SEEDS ?= 0-39
+
+.PHONY: help demo test soak check bench lock
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
@@ -28,6 +31,10 @@ test: ## check, then run every test (ARGS="-k word" to choose)
 	@$(SETUP) dev --opencode pinned
 	@$(CHECK)
 	@$(PINNED) $(BIN)/pytest $(PYTEST_ARGS) $(ARGS)
+
+soak: ## many stories of faults, each from its seed (SEEDS=40-79 others, SEEDS=7 one of them)
+	@$(SETUP) dev --opencode pinned
+	@$(PINNED) GOENT_SEEDS="$(SEEDS)" $(BIN)/pytest -v --no-header --tb=short tests/faults $(ARGS)
 
 check: ## lint, format, types, import rules, dependencies
 	@$(SETUP) dev

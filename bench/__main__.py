@@ -1,4 +1,4 @@
-"""Is go-ent as light as it claims? `python -m bench [mcp run workers rpc journal] [--json]`.
+"""Is go-ent as light as it claims? `python -m bench [measure …] [--rounds N] [--json]`.
 
 Each measure stands beside its peer's, taken in the same run on the same machine: the ratio is what
 counts. The table goes to stdout, progress to stderr; the exit code is 1 if a target is missed.
@@ -9,11 +9,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import anyio
 import msgspec
-from bench import codec, handshake, run, workers
+from bench import codec, crashes, handshake, idle, recovery, run, workers, worktrees
 from bench.cost import Failed
 from bench.place import Place, a_place
 from bench.table import Row, markdown, report
@@ -22,6 +23,10 @@ MEASURES: Mapping[str, Callable[[Place], Awaitable[list[Row]]]] = {
     "mcp": handshake.run,
     "run": run.run,
     "workers": workers.run,
+    "worktrees": worktrees.run,
+    "recovery": recovery.run,
+    "crashes": crashes.run,
+    "idle": idle.run,
     "rpc": codec.messages,
     "journal": codec.events,
 }
@@ -29,6 +34,7 @@ MEASURES: Mapping[str, Callable[[Place], Awaitable[list[Row]]]] = {
 
 class _Arguments(argparse.Namespace):
     measures: list[str]
+    rounds: int
     json: bool
 
 
@@ -36,30 +42,43 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     names = ", ".join(MEASURES)
     parser.add_argument("measures", nargs="*", help=f"which of {names} (default: all)")
+    parser.add_argument(
+        "--rounds", type=int, default=crashes.ROUNDS, help="how often each is killed in crashes"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, not a table")
     arguments = parser.parse_args(namespace=_Arguments())
     if unknown := set(arguments.measures) - set(MEASURES):
         parser.error(f"there is no measure {', '.join(map(repr, unknown))}; there are: {names}")
     if sys.platform != "linux":
         parser.exit(3, "bench: it reads /proc, so it runs on Linux only\n")
+    rows: list[Row] = []
     try:
-        rows = anyio.run(_measured, arguments.measures or list(MEASURES))
-    except Failed as failure:
-        sys.stderr.write(f"\nbench: {failure}\n")
+        rows = anyio.run(_measured, arguments)
+    except* Failed as failures:
+        sys.stderr.write(f"\nbench: {_first(failures)}\n")
+    if not rows:
         return 3
     print(_json(rows) if arguments.json else markdown(rows))
     return int(any(row.verdict == "missed" for row in rows))
 
 
-async def _measured(names: Sequence[str]) -> list[Row]:
+def _first(failure: BaseException) -> BaseException:
+    """What the task groups wrapped."""
+    if isinstance(failure, BaseExceptionGroup):
+        return _first(failure.exceptions[0])  # pyright: ignore[reportUnknownArgumentType,reportUnknownMemberType] (isinstance cannot tell of what)
+    return failure
+
+
+async def _measured(arguments: _Arguments) -> list[Row]:
     rows: list[Row] = []
+    measures = {**MEASURES, "crashes": partial(crashes.run, rounds=arguments.rounds)}
     with tempfile.TemporaryDirectory(prefix="goent-bench-") as folder:
         async with a_place(Path(folder)) as place:
-            for name in names:
+            for name in arguments.measures or measures:
                 began = time.monotonic()
                 sys.stderr.write(f"{name} … ")
                 sys.stderr.flush()
-                rows += await MEASURES[name](place)
+                rows += await measures[name](place)
                 sys.stderr.write(f"{time.monotonic() - began:.0f} s\n")
     return rows
 

@@ -1,10 +1,11 @@
-"""A lead agent with many workers: `python bench/lead.py PROMPT WORKERS GO_ENT…`.
+"""A lead agent with many workers: `python bench/lead.py PROMPT DIRECTORY:DIRECTORY:… GO_ENT…`.
 
 It talks MCP with `go-ent mcp`, as Claude Code would, and is itself next to nothing: what is
-counted is go-ent.
+counted is go-ent. Each directory, named as often as one likes, gets a worker.
 """
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -54,13 +55,15 @@ class Lead:
 
 
 def main() -> None:
-    prompt, count, *go_ent = sys.argv[1:]
+    prompt, directories, *go_ent = sys.argv[1:]
     lead = Lead([*go_ent, "mcp"])
     workers = [
-        lead.call("worker_spawn", task=prompt, permissions="auto")["worker_id"]
-        for _ in range(int(count))
+        lead.call("worker_spawn", task=prompt, cwd=directory, permissions="auto")["worker_id"]
+        for directory in directories.split(os.pathsep)
     ]
-    waited = lead.call("worker_wait", worker_ids=workers, timeout_s=WAIT_S)
+    waited: dict[str, object] = {"timed_out": True}
+    while waited["timed_out"]:
+        waited = lead.call("worker_wait", worker_ids=workers, timeout_s=WAIT_S)
     lead.close()
     states = [worker["state"] for worker in waited["workers"]]  # pyright: ignore[reportGeneralTypeIssues,reportUnknownVariableType] (JSON)
     if states != ["completed"] * len(workers):

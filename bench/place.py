@@ -30,7 +30,10 @@ from goent.testing import (
 KEY, KEY_NAME = "sk-bench-0123456789abcdef", "MOONSHOT_API_KEY"
 MODEL = "moonshot/glm-4"
 ONE_STEP = "Say hello."
-TWO_STEPS, PEERS_TWO_STEPS = "Write a note.", "Write a memo."  # each with a gate of that name
+TWO_STEPS = ("Write a note.", "Write a memo.", "Write a letter.")  # each with a gate of that name
+THREE_STEPS = "Write slowly."
+WORK, SLOW = "Work hard.", "Think long."
+MODEL_S = 3.0  # what the slow model takes for each answer
 SETTINGS = "opencode: {profile: hermetic}\ndaemon: {idle_exit_s: 300}\n"
 SCRIPT = Script(
     providers={
@@ -42,8 +45,28 @@ SCRIPT = Script(
                     call("write", filePath="{cwd}/notes/{n}.txt", content="a note\n"),
                     say("Written.").having(gate=prompt),
                 )
-                for prompt in (TWO_STEPS, PEERS_TWO_STEPS)
+                for prompt in TWO_STEPS
             ),
+            case(
+                THREE_STEPS,
+                *(
+                    step.having(delay=MODEL_S)
+                    for step in (
+                        call("write", filePath="{cwd}/notes/{n}.txt", content="a note\n"),
+                        call("bash", command="ls notes", description="look"),
+                        say("Written."),
+                    )
+                ),
+            ),
+            case(
+                WORK,
+                # What it leaves running would be there for a minute, if nobody swept.
+                call("bash", command="sleep 60 >/dev/null 2>&1 & sleep 0.3", description="work"),
+                call("write", filePath="{cwd}/notes/{n}.txt", content="a note\n"),
+                say("Done."),
+            ),
+            case(SLOW, say("That was long.").having(delay=120)),
+            case("was interrupted", say("I went on.")),
             models=("glm-4",),
             key=KEY,
         )
@@ -62,8 +85,9 @@ class Place:
     peer_env: dict[str, str]
     opencode: str
 
-    def peer_run(self, prompt: str) -> tuple[str, ...]:
-        return (self.opencode, "run", "--model", MODEL, prompt)
+    def peer_run(self, prompt: str, *, cwd: Path | None = None) -> tuple[str, ...]:
+        where = ("--dir", str(cwd)) if cwd else ()
+        return (self.opencode, "run", "--model", MODEL, *where, prompt)
 
     def go_ent_run(self, prompt: str) -> tuple[str, ...]:
         return (*GO_ENT, "run", "--permissions", "auto", prompt)

@@ -9,7 +9,10 @@ Verdict = Literal["met", "missed", "for the record"]
 
 
 class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One measure beside its peer's. `ratio` is ours by theirs; a target bounds it."""
+    """One measure beside its peer's. `ratio` is ours by theirs.
+
+    A target bounds the ratio, and the measure itself where it has no peer.
+    """
 
     measure: str
     unit: str
@@ -25,17 +28,19 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def verdict(self) -> Verdict:
-        ratio = self.ratio
-        if ratio is None or self.target == "":
+        if self.at_least is None and self.at_most is None:
             return "for the record"
-        low, high = self.at_least or 0.0, self.at_most or float("inf")
-        return "met" if low <= ratio <= high else "missed"
+        value = self.ours if self.ratio is None else self.ratio
+        low = float("-inf") if self.at_least is None else self.at_least
+        high = float("inf") if self.at_most is None else self.at_most
+        return "met" if low <= value <= high else "missed"
 
     @property
     def target(self) -> str:
-        if self.at_most is not None:
-            return f"≤ {self.at_most:g}"
-        return "" if self.at_least is None else f"≥ {self.at_least:g}"
+        for sign, bound in (("≤", self.at_most), ("≥", self.at_least)):
+            if bound is not None:
+                return f"{sign} {f'{bound:,g}' if self.peer else _figure(bound, self.unit)}"
+        return ""
 
 
 class Report(Struct, frozen=True, kw_only=True):

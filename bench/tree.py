@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,9 +25,10 @@ SAMPLE_S = 0.5
 
 
 class Order(Struct, frozen=True, kw_only=True):
-    """Commands to be run at once, one to be run when they have ended, and how long it may take."""
+    """Commands to be run, so many at once; one to be run after them; how long all may take."""
 
     commands: tuple[tuple[str, ...], ...]
+    at_once: int
     afterwards: tuple[str, ...] = ()
     cwd: str
     env: dict[str, str]
@@ -109,8 +111,12 @@ def serve(order: Order) -> Bill:
 def _run_all(order: Order) -> tuple[str, ...]:
     """The words of those that failed."""
     deadline = time.monotonic() + order.seconds
-    running = [_start(command, order) for command in order.commands]
-    words = [_ended(process, deadline) for process in running]
+
+    def hand(command: tuple[str, ...]) -> str:
+        return _ended(_start(command, order), deadline)
+
+    with ThreadPoolExecutor(order.at_once) as hands:
+        words = list(hands.map(hand, order.commands))
     if order.afterwards:
         words.append(_ended(_start(order.afterwards, order), deadline))
     return tuple(filter(None, words))

@@ -1,17 +1,19 @@
 """What do twenty workers cost at once in one directory, beside twenty `opencode run`?
 
-Either side begins with nothing running and ends with nothing running. The model holds every
+They are counted twice: as workers of one lead, and as twenty `go-ent run` that find no daemon.
+Every side begins with nothing running and ends with nothing running. The model holds every
 worker's last step back until all have come to it, so that all twenty are there at once.
 """
 
+import os
 import sys
 from contextlib import suppress
 from pathlib import Path
 
 import anyio
-import msgspec
-from bench.cost import Failed, whole_run
-from bench.place import GO_ENT, ONE_STEP, PEERS_TWO_STEPS, TWO_STEPS, Place, stop_daemon
+from bench.cost import whole_run
+from bench.counted import counted
+from bench.place import GO_ENT, ONE_STEP, TWO_STEPS, Place, stop_daemon
 from bench.table import Row
 from bench.tree import Bill, Order
 
@@ -24,9 +26,11 @@ PEER = f"{WORKERS} `opencode run`"
 
 async def run(place: Place) -> list[Row]:
     await anyio.to_thread.run_sync(stop_daemon, place)
-    await anyio.to_thread.run_sync(_make_database, place)
-    ours = await _bill(place, TWO_STEPS, _our_order(place))
-    peer = await _bill(place, PEERS_TWO_STEPS, _peers_order(place))
+    await anyio.to_thread.run_sync(make_database, place)
+    of_lead, of_shell, of_peer = TWO_STEPS
+    ours = await _bill(place, of_lead, led_order(place, of_lead, [place.project] * WORKERS))
+    cold = await _bill(place, of_shell, _shell_order(place, of_shell))
+    peer = await _bill(place, of_peer, _peers_order(place, of_peer))
     return [
         Row(
             measure=f"{WORKERS} workers at once, memory",
@@ -44,17 +48,38 @@ async def run(place: Place) -> list[Row]:
             peer_name=PEER,
             at_most=0.25,
         ),
+        Row(
+            measure=f"{WORKERS} cold `go-ent run` at once, CPU",
+            unit="s",
+            ours=cold.cpu,
+            peer=peer.cpu,
+            peer_name=PEER,
+        ),
     ]
 
 
-def _make_database(place: Place) -> None:
-    """Twenty first starts at once would quarrel about it, and some of them fail."""
+def make_database(place: Place) -> None:
+    """Many first starts at once would quarrel about it, and some of them fail."""
     whole_run(place.peer_run(ONE_STEP), cwd=place.project, env=place.peer_env)
 
 
-def _our_order(place: Place) -> Order:
+def led_order(place: Place, prompt: str, directories: list[Path]) -> Order:
+    """A lead with a worker in each directory, and then the end of the daemon."""
+    where = os.pathsep.join(map(str, directories))
     return Order(
-        commands=((sys.executable, str(LEAD), TWO_STEPS, str(WORKERS), *GO_ENT),),
+        commands=((sys.executable, str(LEAD), prompt, where, *GO_ENT),),
+        at_once=1,
+        afterwards=(*GO_ENT, "daemon", "stop"),
+        cwd=str(place.project),
+        env=place.env,
+        seconds=2 * SECONDS,
+    )
+
+
+def _shell_order(place: Place, prompt: str) -> Order:
+    return Order(
+        commands=(place.go_ent_run(prompt),) * WORKERS,
+        at_once=WORKERS,
         afterwards=(*GO_ENT, "daemon", "stop"),
         cwd=str(place.project),
         env=place.env,
@@ -62,9 +87,10 @@ def _our_order(place: Place) -> Order:
     )
 
 
-def _peers_order(place: Place) -> Order:
+def _peers_order(place: Place, prompt: str) -> Order:
     return Order(
-        commands=(place.peer_run(PEERS_TWO_STEPS),) * WORKERS,
+        commands=(place.peer_run(prompt),) * WORKERS,
+        at_once=WORKERS,
         cwd=str(place.project),
         env=place.peer_env,
         seconds=SECONDS,
@@ -72,17 +98,12 @@ def _peers_order(place: Place) -> Order:
 
 
 async def _bill(place: Place, gate: str, order: Order) -> Bill:
-    told = b""
+    bills: list[Bill] = []
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_open_when_all_are_there, place, gate)
-        counter = [sys.executable, "-m", "bench.tree"]
-        done = await anyio.run_process(counter, input=msgspec.json.encode(order), stderr=None)
-        told = done.stdout
+        bills.append(await counted(order))
         tasks.cancel_scope.cancel()
-    bill = msgspec.json.decode(told, type=Bill)
-    if bill.failed:
-        raise Failed(f"{len(bill.failed)} commands failed: {bill.failed[0]}")
-    return bill
+    return bills[0]
 
 
 async def _open_when_all_are_there(place: Place, gate: str) -> None:

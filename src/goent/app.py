@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,10 +20,11 @@ from goent.domain.settings import Limits, Settings
 from goent.drivers.api.driver import ApiDriver
 from goent.drivers.opencode.driver import OpenCodeDriver
 from goent.gateway.server import Gateway
+from goent.launch import fingerprint
 from goent.llm.prices import PriceList
 from goent.proc.marks import new_owner, sweep_dead_owners
 from goent.proc.verify import ShellVerifier
-from goent.project import project_key, state_dir
+from goent.project import project_key, project_state, seal, state_dir
 from goent.store.journal import SqliteJournal
 from goent.store.ledger import SqliteLedger
 from goent.upstream.ask import Upstream
@@ -39,8 +40,9 @@ class Project:
     def __init__(self, project: Path, environ: Mapping[str, str]) -> None:
         self.folder = project
         self._own = dict(environ)
+        self._warned: set[str] = set()
         self._configuration = Configuration(project)
-        self.state = state_dir(environ) / "projects" / project_key(project)
+        self.state = project_state(project_key(project), environ)
 
     def environ(self) -> Mapping[str, str]:
         return self._own
@@ -65,10 +67,32 @@ class Project:
         except ConfigError:
             return Limits()
 
-    def learn(self, keys: Mapping[str, str]) -> None:
-        """A client's hello: only what the configuration names as a key is taken."""
-        allowed = set(self.key_names())
-        self._own.update({name: key for name, key in keys.items() if name in allowed})
+    def learn(self, keys: Mapping[str, str]) -> tuple[str, ...]:
+        """A client's hello: a key that is missing is taken, if the configuration names it.
+
+        One that is there stays: a client must not change the account of everybody's workers.
+        Returns what the client is to be warned of.
+        """
+        warnings: list[str] = []
+        for name in sorted(set(self.key_names()) & keys.keys()):
+            held = self._own.get(name)
+            if not held:
+                self._own[name] = keys[name]
+            elif held != keys[name]:
+                ours, theirs = fingerprint(held), fingerprint(keys[name])
+                warnings.append(
+                    f"{name} is another key here ({theirs}) than the daemon's ({ours}), which "
+                    "workers use: `go-ent daemon stop`, and the next daemon takes yours"
+                )
+        for warning in set(warnings) - self._warned:
+            log.warning("a client's key is not used: %s", warning)
+        self._warned.update(warnings)
+        return tuple(warnings)
+
+    def fingerprints(self) -> Mapping[str, str]:
+        """Of the keys that are held, so that others can see whether theirs are the same."""
+        held = {name: self._own.get(name) for name in self.key_names()}
+        return {name: fingerprint(key) for name, key in held.items() if key}
 
     def secrets(self) -> Collection[str]:
         """What must never be written down."""
@@ -96,6 +120,9 @@ class App:
 async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[App]:
     """Everything started in the order it needs, and ended in the reverse."""
     around = Project(project, environ)
+    for folder in (state_dir(environ), around.state.parent, around.state):
+        with suppress(OSError):  # whoever needs to write there will say why it cannot
+            seal(folder)
     swept = await anyio.to_thread.run_sync(sweep_dead_owners, project_key(project))
     if swept:
         log.warning("ended %d processes that a dead go-ent had left behind", len(swept))

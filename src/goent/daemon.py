@@ -4,12 +4,13 @@ import logging
 import os
 import signal
 import socket
-import struct
 import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
@@ -21,19 +22,23 @@ from goent.core.operations import Caller
 from goent.domain.errors import EnvironmentTrouble, GoentError
 from goent.domain.replies import DaemonInfo
 from goent.frontends.control import ControlRoom, serve_control
-from goent.frontends.mcp.http import serve_http
-from goent.frontends.mcp.server import McpFrontend
-from goent.launch import PROTOCOL, START_S, take_lock
+from goent.hello import is_same_user, read_hello
+from goent.launch import PROTOCOL, START_S, no_room
+from goent.lock import holder, take_lock
 from goent.logs import Discreet, bound_log, log_to_stderr
 from goent.project import log_path, project_key, runtime_dir
+
+if TYPE_CHECKING:
+    from goent.frontends.mcp.server import McpFrontend
 
 HELLO_S = 10.0
 LOOK_S = 5.0  # between looks at whether there is a reason to end
 LOCK_S = START_S - 15.0  # so that whoever started us still hears why it was in vain
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-LAST_WORD_S = 0.1  # for the answer to whoever asked it to stop
-HELLO_LIMIT = 256 * 1024
-LOCAL_PEERCRED = 0x001  # macOS; not in Python's socket module
+LAST_WORD_S = 0.1  # for what is written to arrive
+LAST_CALLS_S = (
+    2.0  # for calls whose workers have ended, and for commands that tell what came of them
+)
 
 DEPARTED = (
     anyio.BrokenResourceError,
@@ -45,24 +50,17 @@ DEPARTED = (
 log = logging.getLogger("goent.daemon")
 
 
-class ClientHello(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line of every client."""
-
-    goent: int
-    version: str = ""
-    kind: str = "control"
-    cwd: str = "/"
-    env: dict[str, str] = {}
-
-
 class Daemon:
     """Accepts clients until it is told to stop or has been idle for long."""
 
     def __init__(self, app: App, sock_path: Path) -> None:
         self._app = app
         self._path = sock_path
-        self._mcp = McpFrontend(app.operations, app.enquiries)
+        self._mcp: McpFrontend | None = None
+        self._loading = anyio.Lock()
         self._clients = 0
+        self._commands = 0
+        self._handover = False
         self._quiet_since = time.monotonic()
         self._inode = 0
         self.stopping = anyio.Event()
@@ -74,8 +72,20 @@ class Daemon:
             group.start_soon(self._watch_idleness)
             group.start_soon(self._watch_signals, signals)
             await self.stopping.wait()
-            await anyio.sleep(LAST_WORD_S)
+            await self._take_leave()
             group.cancel_scope.cancel()
+
+    async def _take_leave(self) -> None:
+        """Workers first, so that whoever waits for one hears how it ended; nobody new is let in."""
+        self._app.orchestrator.refuse_new_work()
+        with suppress(OSError):
+            if self._can_be_found():
+                self._path.unlink()
+        await self._app.orchestrator.part(handover=self._handover)
+        with anyio.move_on_after(LAST_CALLS_S):
+            while self._commands or self._app.operations.under_way:  # noqa: ASYNC110 (at the very end)
+                await anyio.sleep(LAST_WORD_S / 5)
+        await anyio.sleep(LAST_WORD_S)
 
     async def _client(self, stream: SocketStream) -> None:
         self._clients += 1
@@ -99,23 +109,45 @@ class Daemon:
             return  # whoever is not greeted starts another daemon, and loses nothing
         with anyio.fail_after(HELLO_S):
             await stream.send(self._hello())
-            hello, rest = await _read_hello(stream)
-        self._app.project.learn(hello.env)
-        cwd = Path(hello.cwd)
+            hello, rest = await read_hello(stream)
+        caller = Caller(
+            name="mcp" if hello.kind in ("mcp", "http") else "cli",
+            cwd=Path(hello.cwd),
+            warnings=self._app.project.learn(hello.env),
+        )
         if hello.kind == "mcp":
             self._app.warm_up()
-            await self._mcp.serve(stream, rest, Caller(name="mcp", cwd=cwd))
+            await (await self._mcp_frontend()).serve(stream, rest, caller)
         elif hello.kind == "http":
             self._app.warm_up()
-            await serve_http(stream, rest, self._mcp, Caller(name="mcp", cwd=cwd))
+            await self._door(stream, rest, caller)
         else:
-            room = ControlRoom(
-                operations=self._app.operations,
-                feed=self._app.feed,
-                info=self.info,
-                stop=self._stop,
-            )
-            await serve_control(stream, rest, room, Caller(name="cli", cwd=cwd))
+            await self._command(stream, rest, caller)
+
+    async def _mcp_frontend(self) -> "McpFrontend":
+        """Loaded for the first who needs it: its library takes longer to import than all the rest."""
+        async with self._loading:
+            if self._mcp is None:
+                server = await anyio.to_thread.run_sync(import_module, "goent.frontends.mcp.server")
+                self._mcp = server.McpFrontend(self._app.operations, self._app.enquiries)
+        assert self._mcp, "just made"
+        return self._mcp
+
+    async def _door(self, stream: SocketStream, rest: bytes, caller: Caller) -> None:
+        frontend = await self._mcp_frontend()
+        from goent.frontends.mcp.http import serve_http  # noqa: PLC0415 (see _mcp_frontend)
+
+        await serve_http(stream, rest, frontend, caller)
+
+    async def _command(self, stream: SocketStream, rest: bytes, caller: Caller) -> None:
+        room = ControlRoom(
+            operations=self._app.operations, feed=self._app.feed, info=self.info, stop=self._stop
+        )
+        self._commands += 1
+        try:
+            await serve_control(stream, rest, room, caller)
+        finally:
+            self._commands -= 1
 
     def _hello(self) -> bytes:
         hello = {
@@ -124,6 +156,7 @@ class Daemon:
             "kind": "daemon",
             "cwd": str(self._app.project.folder),
             "keys": " ".join(self._app.project.key_names()),
+            "fingerprints": self._app.project.fingerprints(),
             "pid": os.getpid(),
         }
         return msgspec.json.encode(hello) + b"\n"
@@ -139,11 +172,13 @@ class Daemon:
         )
 
     def _busy(self) -> bool:
-        return any(life.turn for life in self._app.orchestrator.living.values())
+        return any(life.busy for life in self._app.orchestrator.living.values())
 
-    def _stop(self, *, if_idle: bool) -> bool:
+    def _stop(self, *, if_idle: bool, handover: bool) -> bool:
         if if_idle and self._busy():
             return False
+        self._handover = handover
+        self._app.orchestrator.refuse_new_work()
         self.stopping.set()
         return True
 
@@ -180,36 +215,6 @@ class Daemon:
             self.stopping.set()
 
 
-async def _read_hello(stream: SocketStream) -> tuple[ClientHello, bytes]:
-    received = b""
-    while b"\n" not in received:
-        if len(received) > HELLO_LIMIT:
-            raise anyio.EndOfStream
-        received += await stream.receive()
-    line, _, rest = received.partition(b"\n")
-    try:
-        hello = msgspec.json.decode(line, type=ClientHello)
-    except msgspec.DecodeError as error:
-        await stream.send(msgspec.json.encode({"error": f"not a hello: {error}"}) + b"\n")
-        raise anyio.EndOfStream from None
-    if hello.goent != PROTOCOL:
-        refusal = {"error": f"protocol {hello.goent} is not spoken here, only {PROTOCOL}"}
-        await stream.send(msgspec.json.encode(refusal) + b"\n")
-        raise anyio.EndOfStream
-    return hello, rest
-
-
-def is_same_user(raw: socket.socket) -> bool:
-    """The socket's folder is ours alone; this is the second lock on the same door."""
-    if hasattr(socket, "SO_PEERCRED"):
-        packed = raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        _, uid, _ = struct.unpack("3i", packed)
-    else:
-        packed = raw.getsockopt(0, LOCAL_PEERCRED, 76)
-        _, uid = struct.unpack_from("II", packed)
-    return uid == os.geteuid()
-
-
 async def _run(project: Path, folder: Path, told: int, discreet: Discreet) -> None:
     path = folder / "sock"
     _remove_stale(path)
@@ -243,18 +248,22 @@ def _tell(told: int, verdict: str) -> None:
         os.close(told)
 
 
-def _lock(folder: Path) -> int | None:
+def _lock(project: Path, folder: Path) -> int | None:
     """The project's lock; None if somebody else serves it. Who only ends is waited for."""
     deadline = time.monotonic() + LOCK_S
+    held = None
     while time.monotonic() < deadline:
-        if (lock := take_lock(folder)) is not None:
+        if (lock := take_lock(folder, kind="daemon")) is not None:
             return lock
         if _is_greeted(folder / "sock"):
             return None
+        held = holder(folder)
+        if held and held.kind == "embedded":
+            raise EnvironmentTrouble(no_room(project, held))
         time.sleep(0.05)
     raise EnvironmentTrouble(
-        f"another go-ent holds {str(folder / 'lock')!r} but does not answer: end it with "
-        "`go-ent daemon stop --force`, or end the `go-ent mcp --embedded` that it is"
+        f"{held} holds {str(folder / 'lock')!r} but does not answer: "
+        "end it with `go-ent daemon stop --force`"
     )
 
 
@@ -275,7 +284,7 @@ def main() -> None:
     discreet = log_to_stderr(os.environ.get("GOENT_LOG", "INFO"))
     try:
         folder = runtime_dir(project_key(project), os.environ)
-        if _lock(folder) is None:
+        if _lock(project, folder) is None:
             _tell(told, "ok")
             return
         anyio.run(_run, project, folder, told, discreet)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import anyio
+import msgspec
 
 from goent import __version__
 from goent.config import load_settings
@@ -15,7 +16,7 @@ from goent.domain.errors import ConfigError, OpenCodeMissing
 from goent.domain.settings import Settings
 from goent.domain.types import Provider, Value
 from goent.drivers.opencode.binary import find_opencode, find_ripgrep, opencode_version
-from goent.launch import NoDaemon, connect
+from goent.launch import NoDaemon, connect, fingerprint
 from goent.project import find_project, home_dir, project_key, runtime_dir, state_dir
 
 Verdict = Literal["fine", "note", "wrong"]
@@ -55,7 +56,7 @@ def examine(cwd: Path, environ: Mapping[str, str]) -> Diagnosis:
         *files,
         *(_providers(settings, environ) if settings else ()),
         *_folders(project, environ),
-        *_daemon(cwd),
+        *_daemon(cwd, environ),
     )
     code = max(finding.exit_code for finding in findings)
     return Diagnosis(usable=code == 0, exit_code=code, findings=findings)
@@ -180,14 +181,14 @@ def _folder(subject: str, find: Callable[[], Path]) -> Finding:
     return _fine(subject, f"{path} ({mode:o})")
 
 
-def _daemon(cwd: Path) -> Iterator[Finding]:
+def _daemon(cwd: Path, environ: Mapping[str, str]) -> Iterator[Finding]:
     try:
         connection = connect(cwd, "control", start=False)
     except NoDaemon as none:
         if none.code == 1:
             yield _fine("daemon", "none runs; the next command starts one")
         else:
-            yield _wrong("daemon", str(none), "go-ent daemon stop --force")
+            yield _wrong("daemon", str(none))
         return
     except OSError as error:
         yield _wrong("daemon", str(error))
@@ -195,3 +196,9 @@ def _daemon(cwd: Path) -> Iterator[Finding]:
     connection.socket.close()
     hello = connection.hello
     yield _fine("daemon", f"process {hello.get('pid')}, version {hello.get('version')}")
+    held = msgspec.convert(hello.get("fingerprints") or {}, dict[str, str])
+    for name, theirs in held.items():
+        ours = environ.get(name)
+        if ours and fingerprint(ours) != theirs:
+            text = f"{fingerprint(ours)} here, {theirs} in the daemon, whose workers use that one"
+            yield _note(f"key {name}", text, "go-ent daemon stop: the next daemon takes yours")

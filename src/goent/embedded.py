@@ -10,7 +10,7 @@ from goent.app import open_app
 from goent.core.operations import Caller
 from goent.domain.errors import GoentError
 from goent.frontends.mcp.server import McpFrontend
-from goent.launch import take_lock
+from goent.lock import holder, take_lock
 from goent.project import find_project, project_key, runtime_dir
 from goent.rpc.stdio import stdio
 
@@ -18,11 +18,14 @@ from goent.rpc.stdio import stdio
 def run_embedded(cwd: Path) -> int:
     """Serve the client on standard input and output; workers end with this process."""
     project = find_project(cwd)
-    lock = take_lock(runtime_dir(project_key(project), os.environ))
+    folder = runtime_dir(project_key(project), os.environ)
+    lock = take_lock(folder, kind="embedded")
+    while lock is None and holder(folder) is None:  # somebody only looked whether it is held
+        lock = take_lock(folder, kind="embedded")
     if lock is None:
         sys.stderr.write(
-            f"go-ent: a daemon already serves {str(project)!r}: leave out --embedded to use it, "
-            "or end it with `go-ent daemon stop`\n"
+            f"go-ent: {holder(folder)} already serves {str(project)!r}: leave out --embedded to "
+            "share it, or end it with `go-ent daemon stop`\n"
         )
         return 3
     try:

@@ -3,6 +3,7 @@
 Standard library only: `go-ent mcp` must be there in well under 100 ms.
 """
 
+import hashlib
 import json
 import os
 import select
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from goent import __version__
+from goent.lock import Holder, holder, take_lock
 from goent.project import find_project, log_path, project_key, runtime_dir, unusable
 
 PROTOCOL = 1
@@ -56,6 +58,8 @@ def connect(cwd: Path, kind: str, *, start: bool = True, replace: bool = True) -
             connection = _try_connect(path, kind, cwd)
             if connection and start and replace and connection.hello.get("version") != __version__:
                 connection = _replace_other_version(connection, path, cwd)
+            if connection is None:
+                _check_holder(project, path.parent)
             if connection is None and start:
                 connection = _start_and_connect(project, path, kind, cwd)
             if connection:
@@ -75,6 +79,22 @@ def _check_name(cwd: Path) -> None:
         str(cwd).encode()
     except UnicodeEncodeError:
         raise NoDaemon(f"the path {str(cwd)!r} is not UTF-8: rename the folder", 2) from None
+
+
+def _check_holder(project: Path, folder: Path) -> None:
+    """A go-ent without a socket will not let us in, however long we wait."""
+    held = holder(folder)
+    if held and held.kind == "embedded":
+        raise NoDaemon(no_room(project, held))
+
+
+def no_room(project: Path, held: Holder) -> str:
+    """Why nobody else can serve the project, and what to do about it."""
+    return (
+        f"{held} holds {str(project)!r}, and its workers can be reached through its MCP client "
+        f"alone: close that client (or `kill {held.pid}`), or start `go-ent mcp` there without "
+        "--embedded, which shares the project"
+    )
 
 
 def _start_and_connect(project: Path, path: Path, kind: str, cwd: Path) -> Connection | None:
@@ -171,11 +191,16 @@ def _own_hello(kind: str, cwd: Path, theirs: Mapping[str, object]) -> bytes:
     return json.dumps(hello).encode() + b"\n"
 
 
+def fingerprint(key: str) -> str:
+    """Tells two keys apart without telling either."""
+    return hashlib.sha256(key.encode(errors="replace")).hexdigest()[:8]
+
+
 def parsed(line: bytes) -> dict[str, object]:
     """A JSON object; empty for everything else."""
     try:
         value = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType] (JSON has string keys)
 
@@ -196,12 +221,15 @@ def _leaves_if_idle(path: Path, cwd: Path) -> bool:
     asking = _try_connect(path, "control", cwd)
     if asking is None:  # it is leaving already
         return True
-    request = {"jsonrpc": "2.0", "id": 1, "method": "daemon_stop", "params": {"if_idle": True}}
     asking.socket.settimeout(CONNECT_S)
     with asking.socket, asking.socket.makefile("rb") as replies:
         try:
-            asking.socket.sendall(json.dumps(request).encode() + b"\n")
-            reply = replies.readline()
+            for params in ({"if_idle": True, "handover": True}, {"if_idle": True}):
+                call = {"jsonrpc": "2.0", "id": 1, "method": "daemon_stop", "params": params}
+                asking.socket.sendall(json.dumps(call).encode() + b"\n")
+                reply = replies.readline()
+                if "error" not in parsed(reply):  # an older one may know no handover
+                    break
         except TimeoutError:
             raise _stuck(path, "answer", CONNECT_S) from None
         except OSError:
@@ -274,19 +302,3 @@ def _read_until_eof(fd: int, seconds: float) -> bytes:
             break
         received += chunk
     return received
-
-
-def take_lock(folder: Path, name: str = "lock") -> int | None:
-    """The project's one lock, held by its daemon as long as it lives; None if it is taken."""
-    import fcntl  # noqa: PLC0415 (Windows has none, and is to get a message, not a traceback)
-
-    try:
-        fd = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise unusable(folder / name, error, "XDG_RUNTIME_DIR") from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        return None
-    return fd

@@ -51,7 +51,7 @@ def runtime_dir(key: str, environ: Mapping[str, str]) -> Path:
 
 def state_dir(environ: Mapping[str, str]) -> Path:
     """Journals, ledger and logs: `$XDG_STATE_HOME/go-ent`."""
-    return _made(_xdg(environ, "XDG_STATE_HOME", ".local/state") / "go-ent")
+    return _made(_xdg(environ, "XDG_STATE_HOME", ".local/state"), "go-ent")
 
 
 def config_dir(environ: Mapping[str, str]) -> Path:
@@ -61,7 +61,20 @@ def config_dir(environ: Mapping[str, str]) -> Path:
 
 def log_path(key: str, environ: Mapping[str, str]) -> Path:
     """The log of the project's daemon; its folder exists afterwards."""
-    return _made(state_dir(environ) / "projects" / key) / "daemon.log"
+    return project_state(key, environ) / "daemon.log"
+
+
+def project_state(key: str, environ: Mapping[str, str]) -> Path:
+    """The project's own folder for its journal, its log and what its workers keep."""
+    return _made(state_dir(environ), "projects", key)
+
+
+def seal(folder: Path) -> None:
+    """What lies in a state folder is ours alone, also what an older go-ent left open."""
+    for path in (folder, *folder.iterdir()):
+        info = path.lstat()
+        if info.st_mode & 0o077 and not stat.S_ISLNK(info.st_mode):
+            path.chmod(PRIVATE if stat.S_ISDIR(info.st_mode) else 0o600)
 
 
 def home_dir(environ: Mapping[str, str]) -> Path:
@@ -117,9 +130,14 @@ def _make_private(folder: Path) -> None:
         )
 
 
-def _made(folder: Path) -> Path:
+def _made(base: Path, *below: str) -> Path:
+    """`below` are folders of ours, and private each; the base is the user's."""
+    folder = base
     try:
-        folder.mkdir(PRIVATE, parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in below:
+            folder /= name
+            folder.mkdir(PRIVATE, exist_ok=True)
     except OSError as error:
         raise unusable(folder, error, "XDG_STATE_HOME") from error
     return folder

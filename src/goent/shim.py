@@ -3,7 +3,8 @@
 It copies bytes. It looks at a line only to remember what it would have to say again: should the
 daemon die, a new one is started, the client's handshake is replayed, and every request that was
 under way is answered with an error that says so. A line that had not wholly left is not under
-way: the new daemon gets it. Standard library only.
+way, and neither is one that a daemon refused because it ends: the new daemon gets it. Standard
+library only.
 """
 
 import json
@@ -15,11 +16,13 @@ import socket
 import sys
 import time
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
 from goent.launch import Connection, NoDaemon, connect, parsed
+from goent.lines import LineSplitter, TooLong
 
 CHUNK = 256 * 1024
 SEND_S = 60.0
@@ -27,10 +30,13 @@ PARTING_S = 2.0
 REFUSAL_S = 2.0
 MOST_RESTARTS = 5  # in quick succession
 SUCCESSION_S = 60.0
+INVALID_REQUEST = -32600
 HARMLESS = frozenset(
     {"ping", "server/discover", "tools/list", "prompts/list", "resources/list"}
     | {"resources/templates/list"}
 )
+
+LASTING = frozenset({"initialize", "notifications/initialized", "resources/subscribe"})
 
 LOST = (
     "go-ent's daemon ended while this call was under way and has been started again. "
@@ -49,12 +55,13 @@ class Shim:
         self._cwd = cwd
         self._stdin = stdin
         self._stdout = stdout
-        self._partial = b""
-        self._reply_partial = b""
+        self._asked = LineSplitter()
+        self._told = LineSplitter(sys.maxsize)
         self._unsent: deque[bytes] = deque()
         self._in_flight: dict[str, bytes] = {}  # by id
         self._handshake: dict[bytes, str | None] = {}  # its lines, and the id of each that has one
-        self._swallow: str | None = None
+        self._swallow: set[str] = set()
+        self._holding = False  # until there is another daemon
         self._restarts: list[float] = []
 
     def run(self) -> None:
@@ -88,7 +95,7 @@ class Shim:
                 f"the daemon ended {len(self._restarts)} times within {SUCCESSION_S:g} s; "
                 "see `go-ent doctor`"
             )
-        self._reply_partial = b""
+        self._told = LineSplitter(sys.maxsize)
         # Whatever version serves now: replacing it would only make clients take turns at that.
         connection = connect(self._cwd, "mcp", replace=False)
         self._settle_in_flight()
@@ -101,7 +108,7 @@ class Shim:
         for key, line in list(self._in_flight.items()):
             if key in self._handshake.values():
                 continue
-            if parsed(line).get("method") in HARMLESS:
+            if str(parsed(line).get("method")) in HARMLESS:
                 again.append(self._in_flight.pop(key))
             else:
                 lost.append(key)
@@ -136,27 +143,38 @@ class Shim:
                     elif self._read_lines():
                         self._to_daemon(sock)
                     else:
+                        self._to_daemon(sock)
                         self._part(sock)
                         return
 
     def _replay(self, sock: socket.socket) -> None:
         """To a new daemon: the handshake, whose answer the client may have, and what is unsent."""
-        self._swallow = None
+        self._swallow.clear()
+        self._holding = False
         for line, key in self._handshake.items():
             _send(sock, line)
             if key is not None and key not in self._in_flight:
-                self._swallow = key
+                self._swallow.add(key)
         self._to_daemon(sock)
 
     def _read_lines(self) -> bool:
         """Take in what the client says; False if it is done."""
         chunk = os.read(self._stdin, CHUNK)
-        *lines, self._partial = (self._partial + chunk).split(b"\n")
-        self._unsent.extend(lines)
+        for line in self._asked.feed(chunk) if chunk else [self._asked.rest()]:
+            if isinstance(line, TooLong):
+                self._refuse_long(line)
+            elif line:
+                self._unsent.append(line)
         return bool(chunk)
 
+    def _refuse_long(self, line: TooLong) -> None:
+        """The daemon would not take it either, and it need not be held to find that out."""
+        error = json.dumps({"code": INVALID_REQUEST, "message": line.message}).encode()
+        reply = b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (line.asks, error)
+        _write_all(self._stdout, reply)
+
     def _to_daemon(self, sock: socket.socket) -> None:
-        while self._unsent:
+        while self._unsent and not self._holding:
             _send(sock, self._unsent[0])
             self._remember(self._unsent.popleft())
 
@@ -164,19 +182,27 @@ class Shim:
         message = parsed(line)
         method, request = message.get("method"), message.get("id")
         key = None if request is None else json.dumps(request)
-        if method in ("initialize", "notifications/initialized"):
+        if method in ("resources/subscribe", "resources/unsubscribe"):
+            self._forget_subscription(_uri(message))
+        if method in LASTING:
             self._handshake[line] = key
         if method and key is not None:
             self._in_flight[key] = line
 
+    def _forget_subscription(self, uri: str | None) -> None:
+        for line in list(self._handshake):
+            said = parsed(line)
+            if said.get("method") == "resources/subscribe" and _uri(said) == uri:
+                del self._handshake[line]
+
     def _to_client(self, chunk: bytes) -> None:
-        *lines, self._reply_partial = (self._reply_partial + chunk).split(b"\n")
+        lines = [line for line in self._told.feed(chunk) if isinstance(line, bytes)]
         passed = [line for line in lines if self._is_for_client(line)]
         _write_all(self._stdout, b"".join(line + b"\n" for line in passed))
 
     def _is_for_client(self, line: bytes) -> bool:
         """Forget what is answered; hold back the answer to a replayed handshake."""
-        if not self._in_flight and self._swallow is None:
+        if not self._in_flight and not self._swallow:
             return True
         message = parsed(line)
         if not message or "method" in message:
@@ -185,8 +211,12 @@ class Shim:
         asked = self._in_flight.pop(request, None)
         if asked in self._handshake and "error" in message:  # refused: the client speaks otherwise
             del self._handshake[asked]
-        if request == self._swallow:
-            self._swallow = None
+        if request in self._swallow:
+            self._swallow.discard(request)
+            return False
+        if asked and _is_ending(message.get("error")):
+            self._unsent.append(asked)
+            self._holding = True
             return False
         return True
 
@@ -200,6 +230,23 @@ class Shim:
                 self._to_client(_received(sock))
         except (OSError, Gone):
             pass
+
+
+def _uri(message: Mapping[str, object]) -> str | None:
+    match message.get("params"):
+        case {"uri": str(uri)}:
+            return uri
+        case _:
+            return None
+
+
+def _is_ending(error: object) -> bool:
+    """A daemon's word that it did nothing of what it was asked, because it ends."""
+    match error:
+        case {"data": {"goent": "ending"}}:
+            return True
+        case _:
+            return False
 
 
 def _send(sock: socket.socket, line: bytes) -> None:

@@ -137,7 +137,7 @@ async def _served(opened: AbstractAsyncContextManager[Project]) -> AsyncGenerato
             group.cancel_scope.cancel()
 
 
-def _stop_if_forced(*, if_idle: bool) -> bool:
+def _stop_if_forced(*, if_idle: bool, handover: bool) -> bool:  # noqa: ARG001 (the port's)
     return not if_idle
 
 

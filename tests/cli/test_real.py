@@ -141,6 +141,14 @@ async def test_without_opencode_the_remedy_is_named(world: World) -> None:
     assert "npm install -g opencode-ai" in ended.out
 
 
+async def test_the_demo_tells_programs_what_came_of_it(world: World) -> None:
+    ended = await world.go_ent("demo", "--json", seconds=150)
+    assert (ended.exit, ended.err) == (0, "")
+    played = json.loads(ended.out)
+    assert [one["evidence"] for one in played["results"]] == ["verified"] * 3
+    assert played["missing"] == [] and played["costs"]["total_usd"] > 0
+
+
 async def test_the_demo_works_without_a_terminal_and_leaves_nothing(world: World) -> None:
     ended = await world.go_ent("demo", seconds=150)
     assert ended.exit == 0, ended.out + ended.err

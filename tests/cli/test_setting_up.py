@@ -125,6 +125,18 @@ def test_no_daemon_is_no_error_worth_a_riddle(capsys: pytest.CaptureFixture[str]
     assert run_cli(["daemon", "stop"]) == 0
 
 
+@pytest.mark.usefixtures("project")
+def test_a_task_that_looks_like_an_option_gets_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, hint in (
+        (["run", "-x marks the spot"], "go-ent run -- '-…'"),
+        (["prompt", "last", "- and a list"], "go-ent prompt last -- '-…'"),
+    ):
+        assert run_cli(words) == 2
+        assert hint in capsys.readouterr().err
+    assert run_cli(["ps", "--nonsense"]) == 2
+    assert "behind" not in capsys.readouterr().err
+
+
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["--version"]) == 0
     assert capsys.readouterr().out == f"go-ent {__version__}\n"

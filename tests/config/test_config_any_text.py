@@ -1,7 +1,7 @@
 """Whatever a file holds: settings come out, or a `ConfigError`."""
 
+import re
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -41,6 +41,17 @@ BYTES = st.one_of(
 )
 
 
+PLACE = re.compile(r"[^\s:]+\.(yaml|json)(:\d+)?[: ]|environment")
+
+
+def mistakes(ground: Ground) -> list[str]:
+    try:
+        ground.load()
+    except ConfigError as error:
+        return str(error).splitlines()
+    return []
+
+
 @settings(max_examples=150, deadline=None)
 @given(config=BYTES, providers=BYTES, routing=BYTES, opencode=BYTES)
 def test_no_text_raises_anything_but_a_config_error(
@@ -55,8 +66,8 @@ def test_no_text_raises_anything_but_a_config_error(
             ("~/.config/opencode/opencode.json", opencode),
         ):
             ground.write(name, "").write_bytes(content)
-        with suppress(ConfigError):
-            ground.load()
+        for mistake in mistakes(ground):
+            assert PLACE.match(mistake), mistake
 
 
 @pytest.mark.parametrize("text", ["[", "- ", "{a: ", "? "])

@@ -34,7 +34,7 @@ limits: {workers: 3, idle_close_s: 60, cancel_grace_s: 0, turn_timeout_s: 600, s
 agents:
   gemini: {command: [gemini, --acp], models: [gemini-3-pro]}
 daemon: {idle_exit_s: 5}
-opencode: {command: /opt/opencode, project_config: true, warm: off, start_timeout_s: 9}
+opencode: {command: /opt/opencode, project_config: true, warm: off, standby: never, start_timeout_s: 9}
 profile: hermetic
 """
 
@@ -69,6 +69,7 @@ def test_every_setting_changes_something(ground: Ground) -> None:
             profile="hermetic",
             project_config=True,
             warm=False,
+            standby="never",
             start_timeout_s=9,
         ),
         files=(path,),

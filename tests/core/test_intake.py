@@ -19,12 +19,12 @@ pytestmark = pytest.mark.anyio
         ({"task": "x", "provider": "nope"}, "unknown provider 'nope'; there are: glm"),
         ({"task": "x", "method": "api"}, "method 'api' is not available"),
         ({"task": "x", "isolation": "worktree"}, "not available in this version"),
-        ({"task": "x", "colour": "red"}, "unknown field `colour`"),
+        ({"task": "x", "colour": "red"}, "there is no argument 'colour'"),
         ({"task": "x", "cwd": "a\0b"}, "cannot be used"),
         ({"task": "x", "cwd": "~nobody-here/x"}, "cannot be used"),
         ({"task": "x", "files": ["f" * 5000]}, "do not exist"),
         ({}, "missing required field `task`"),
-        ({"task": "x", "permissions": "root"}, "Invalid enum value 'root'"),
+        ({"task": "x", "permissions": "root"}, "'root' is none of readonly, ask"),
     ],
 )
 async def test_a_task_that_cannot_be_served_is_refused_with_the_reason(

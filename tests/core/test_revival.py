@@ -4,9 +4,9 @@ import anyio
 import pytest
 from scripted_project import OpenProject, Project, assert_grammar
 
-from goent.domain.events import TextDelta, TurnEnded, TurnStarted, WorkerSpawned
+from goent.domain.events import TextDelta, TurnEnded, TurnStarted, WorkerClosed, WorkerSpawned
 from goent.domain.ports import CallBegun
-from goent.domain.replies import Costs, Prompted, Result, Status
+from goent.domain.replies import Costs, Prompted, Result, Status, Waited
 from goent.testing.driver import ScriptedDriver, question, say
 
 pytestmark = pytest.mark.anyio
@@ -121,4 +121,22 @@ async def test_a_worker_that_never_had_a_session_is_closed(open_project: OpenPro
         await project.feed.commit()
         status = await project.ask("worker_status", worker_id=worker)
         assert isinstance(status, Status) and not status.open
-        assert isinstance((await project.events(worker))[0], WorkerSpawned)
+        assert status.state == "failed", "whoever waits for it is not left waiting"
+        assert status.failure and "Spawn it again" in status.failure.message
+        events = await project.events(worker)
+        assert_grammar(events)
+        assert isinstance(events[0], WorkerSpawned)
+
+
+async def test_a_worker_that_was_closed_before_it_began_is_not_starting_for_ever(
+    open_project: OpenProject,
+) -> None:
+    async with open_project(ScriptedDriver(lambda _: [say("never")])) as project:
+        worker = await spawned(project)
+        born = (await project.events(worker))[0]
+        await project.feed.append("w-early", born)
+        await project.feed.append("w-early", WorkerClosed(reason="the journal refused it"))
+        await project.feed.commit()
+        waited = await project.ask("worker_wait", worker_ids=["w-early"], timeout_s=10)
+        assert isinstance(waited, Waited) and not waited.timed_out
+        assert (waited.workers[0].state, waited.workers[0].open) == ("cancelled", False)

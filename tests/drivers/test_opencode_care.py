@@ -60,7 +60,7 @@ def test_a_process_is_seen_from_outside() -> None:
 
 
 def test_a_slot_takes_a_bounded_number_of_directories_and_none_when_worn() -> None:
-    slot = Slot(LAUNCH, dedicated=False)
+    slot = Slot(lambda: LAUNCH, dedicated=False)
     slot.directories |= {Path(f"/projects/{n}") for n in range(DIRECTORIES)}
     assert DIRECTORIES <= 20
     assert slot.serves("f", Path("/projects/0"))

@@ -2,8 +2,9 @@
 
 import json
 import os
+import signal
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 import anyio
@@ -13,9 +14,10 @@ from opencode_script import SCRIPT
 from opencode_stage import ALLOW, ASK, Heard, Stage, processes, stage
 
 from goent.domain.errors import WorkerCrashed
-from goent.domain.settings import OpenCodeSettings
+from goent.domain.settings import OpenCodeSettings, PermissionRule
 from goent.domain.types import Prompt, Provider
 from goent.drivers.opencode.binary import opencode_version
+from goent.drivers.opencode.inner import Inner
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -47,6 +49,24 @@ async def test_a_dedicated_process_ends_with_its_worker(shared: Stage, project: 
         assert "sk-moon" not in environ
         assert "sk-deep" not in environ
     assert processes("acp") == before
+
+
+async def test_a_process_that_is_killed_while_a_session_is_set_up_is_no_reason_to_fail(
+    fresh: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others, set_up, killed = processes("acp"), Inner.set_up, list[int]()
+
+    async def set_up_after_a_kill(
+        inner: Inner, session: str, *, title: str, rules: Sequence[PermissionRule]
+    ) -> None:
+        for pid in () if killed else processes("acp") - others:
+            os.kill(pid, signal.SIGKILL)
+            killed.append(pid)
+        await set_up(inner, session, title=title, rules=rules)
+
+    monkeypatch.setattr(Inner, "set_up", set_up_after_a_kill)
+    assert await hello(fresh, fresh.settings.project) == "Hello from glm-4."
+    assert killed
 
 
 async def test_a_warmed_directory_costs_no_model_call_and_is_booted_once(fresh: Stage) -> None:

@@ -20,6 +20,7 @@ from goent.testing import Script, case, openai, say
 SCRIPT = Script(
     providers={"moonshot": openai(case(None, say("Hello.")), key="sk-moonshot-real-key")}
 )
+RESOURCES = "notifications/resources/"
 COLD = "opencode: {profile: hermetic, warm: false}\n"
 
 # An OpenCode that never comes up: its workers are busy, and cost nothing.
@@ -37,11 +38,15 @@ async def a_cold_world(folder: Path, config: str = COLD) -> AsyncGenerator[World
 
 
 async def pid_of_daemon(world: World) -> int:
-    """Of the one that runs, or that somebody is about to start."""
+    """Of the one that runs, or that somebody is about to start; it answers by then."""
     with anyio.fail_after(20):
-        while (info := await world.daemon()) is None:
-            pass
-    return info.pid
+        while True:
+            try:
+                async with await anyio.connect_unix(world.socket) as stream:
+                    pid: int = json.loads(await stream.receive())["pid"]
+                    return pid
+            except (OSError, anyio.EndOfStream, anyio.BrokenResourceError):
+                await anyio.sleep(0.02)
 
 
 async def a_busy_worker(world: World) -> str:
@@ -63,6 +68,19 @@ async def end(pid: int) -> None:
     await until(lambda: table.started(pid) is None)
 
 
+@contextmanager
+def another_installation(world: World, statement: str) -> Generator[None]:
+    """What is started inside comes from a go-ent that differs in one thing."""
+    folder = world.home / "other"
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(statement)
+    world.env["PYTHONPATH"] = str(folder)
+    try:
+        yield
+    finally:
+        del world.env["PYTHONPATH"]
+
+
 class RawShim:
     """`go-ent mcp`, line by line."""
 
@@ -79,8 +97,11 @@ class RawShim:
         await self.send(line(number, method, params))
 
     async def answer(self, seconds: float = 30) -> dict[str, Any]:
+        """The next message that is no mere news of the resources."""
+        message: dict[str, Any] = {"method": RESOURCES}
         with anyio.fail_after(seconds):
-            message: dict[str, Any] = json.loads(await self._stdout.receive_until(b"\n", 1 << 20))
+            while str(message.get("method")).startswith(RESOURCES):
+                message = json.loads(await self._stdout.receive_until(b"\n", 1 << 20))
         return message
 
     async def done(self, seconds: float = 20) -> int:

@@ -15,8 +15,8 @@ import pytest
 from mcp import MCPError
 from world import GO_ENT, World, a_world, kill, refusal, told
 
-from goent.daemon import is_same_user
 from goent.domain.events import TurnEnded, WorkerClosed
+from goent.hello import is_same_user
 from goent.proc import table
 from goent.testing import Script, call, case, openai, say
 
@@ -45,9 +45,18 @@ async def test_the_socket_and_its_folder_are_the_users_alone(world: World) -> No
     async with world.client():
         assert stat.S_IMODE(world.socket.stat().st_mode) == 0o600
         assert stat.S_IMODE(world.socket.parent.stat().st_mode) == 0o700
+    await world.end()
     state = world.home / ".local" / "state" / "go-ent"
-    for path in (state, *state.rglob("*.db"), *state.rglob("*.log")):
-        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+    ours = [state, *state.iterdir(), *(state / "projects").glob("*"), *state.glob("projects/*/*")]
+    assert len(ours) >= 6
+    assert [path for path in ours if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
+    for path in ours:
+        path.chmod(0o755)
+    async with world.client():
+        loose = [
+            path for path in ours if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077
+        ]
+        assert loose == [], "what was left open is closed"
 
 
 async def test_both_sides_say_hello_first(world: World) -> None:

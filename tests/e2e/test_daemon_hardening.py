@@ -19,6 +19,7 @@ from hardening import (
     a_busy_worker,
     a_cold_world,
     a_shim,
+    another_installation,
     end,
     mounted,
     pid_of_daemon,
@@ -59,21 +60,14 @@ def log_of(world: World) -> Path:
     return log_path(world.key, world.env)
 
 
+def look_often(world: World) -> None:
+    """A daemon that is to end early looks around more often than every five seconds."""
+    config = world.project / ".goent" / "config.yaml"
+    config.write_text(f"{COLD}daemon: {{idle_exit_s: 8}}\n")
+
+
 def starts(world: World) -> int:
     return log_of(world).read_text().count(" serves ")
-
-
-@contextmanager
-def another_installation(world: World, statement: str) -> Generator[None]:
-    """What is started inside comes from a go-ent that differs in one thing."""
-    folder = world.home / "other"
-    folder.mkdir(exist_ok=True)
-    (folder / "sitecustomize.py").write_text(statement)
-    world.env["PYTHONPATH"] = str(folder)
-    try:
-        yield
-    finally:
-        del world.env["PYTHONPATH"]
 
 
 # Starting and ending
@@ -118,9 +112,10 @@ async def test_a_stopped_daemon_is_called_stuck_and_can_be_ended(world: World) -
     await world.go_ent("ps")
     pid = await pid_of_daemon(world)
     kill(pid, signal.SIGSTOP)
-    stuck = await world.go_ent("ps")
-    assert stuck.exit == 3 and "is stuck" in stuck.err and "daemon stop --force" in stuck.err
-    ended = await world.go_ent("daemon", "stop", "--force")
+    with another_installation(world, "import goent.launch; goent.launch.CONNECT_S = 1.0"):
+        stuck = await world.go_ent("ps")
+        assert stuck.exit == 3 and "is stuck" in stuck.err and "daemon stop --force" in stuck.err
+        ended = await world.go_ent("daemon", "stop", "--force")
     assert ended.exit == 0 and table.started(pid) is None
     assert (await world.go_ent("ps")).exit == 0
 
@@ -139,12 +134,13 @@ async def test_an_idle_daemon_of_another_version_is_replaced(world: World, other
     assert after and after.version == __version__ and table.started(before.pid) is None
 
 
-async def test_an_upgrade_waits_for_the_workers(world: World) -> None:
-    with another_installation(world, "import goent; goent.__version__ = '0.0.1'"):
+@pytest.mark.parametrize("other", ["0.0.1", "99.0.0"])
+async def test_another_version_waits_for_the_workers(world: World, other: str) -> None:
+    with another_installation(world, f"import goent; goent.__version__ = {other!r}"):
         worker = await a_busy_worker(world)
     listed = await world.go_ent("ps", "--json")
     assert json.loads(listed.out)["workers"][0]["worker_id"] == worker
-    assert listed.exit == 0 and "is 0.0.1 and has workers; it is used" in listed.err
+    assert listed.exit == 0 and f"is {other} and has workers; it is used" in listed.err
     old = await pid_of_daemon(world)
     assert (await world.go_ent("cancel", "--close", worker)).exit == 0
     assert (await world.go_ent("ps")).err == ""
@@ -230,19 +226,23 @@ def renamed(folder: Path) -> None:
 async def test_a_daemon_whose_project_is_gone_ends_by_itself(
     world: World, change: Callable[[Path], object]
 ) -> None:
+    look_often(world)
     await world.go_ent("ps")
     pid = await pid_of_daemon(world)
     change(world.project)
     await until(lambda: table.started(pid) is None)
+    assert "idle for 0 s" in log_of(world).read_text()
     world.project.mkdir(exist_ok=True)
     assert (await world.go_ent("ps")).exit == 0, "and a new folder of that name is served again"
 
 
 async def test_a_daemon_whose_socket_was_swept_away_ends_by_itself(world: World) -> None:
+    look_often(world)
     await world.go_ent("ps")
     pid = await pid_of_daemon(world)
     world.socket.unlink()
     await until(lambda: table.started(pid) is None)
+    assert "idle for 0 s" in log_of(world).read_text()
 
 
 async def test_what_a_reboot_leaves_behind_is_no_trouble(world: World) -> None:
@@ -269,6 +269,7 @@ async def test_a_folder_in_the_way_is_named(world: World, name: str) -> None:
 
 
 async def test_the_log_is_put_aside_when_it_has_grown_long(world: World) -> None:
+    look_often(world)
     log, old = log_of(world), log_of(world).with_name("daemon.log.1")
     for _ in ("when the daemon starts", "while it runs"):
         with log.open("a") as grown:

@@ -51,6 +51,9 @@ async def introduce(shim: RawShim, era: str) -> dict[str, object]:
     await shim.ask(1, "initialize", HANDSHAKE)
     assert "result" in await shim.answer()
     await shim.send(INITIALIZED)
+    for number, method in ((11, "subscribe"), (12, "subscribe"), (13, "unsubscribe")):
+        await shim.ask(number, f"resources/{method}", {"uri": f"worker://w-{number:05}/output"})
+        assert "result" in await shim.answer()
     return {}
 
 

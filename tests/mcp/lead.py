@@ -11,6 +11,7 @@ from anyio.abc import SocketStream
 from mcp import Client, types
 from mcp.client.context import ClientRequestContext
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
+from mcp.client.session import MessageHandlerFnT
 from scripted_project import Project
 
 from goent.core.operations import Caller
@@ -62,6 +63,7 @@ async def a_lead(
     mode: str,
     person: Person | None = None,
     extensions: Sequence[ClientExtension] = (),
+    hears: MessageHandlerFnT | None = None,
 ) -> AsyncGenerator[Client]:
     frontend = McpFrontend(project.operations, project.enquiries)
     ours, theirs = socket.socketpair()
@@ -77,6 +79,7 @@ async def a_lead(
             mode=mode,
             elicitation_callback=person,
             extensions=extensions or None,
+            message_handler=hears,
         )
         async with client as lead:
             yield lead

@@ -1,5 +1,3 @@
-import tracemalloc
-
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -8,7 +6,6 @@ from msgspec import Raw, Struct
 
 from goent.rpc import wire
 from goent.rpc.errors import InvalidParams, RpcError, decode_params
-from goent.rpc.lines import LineSplitter
 
 
 def refusal(line: bytes) -> tuple[int, bytes]:
@@ -146,29 +143,3 @@ members = st.sampled_from(["jsonrpc", "id", "method", "params", "result", "error
 @given(st.dictionaries(members, json | st.just("2.0")))
 def test_any_object_is_a_message_or_is_refused(message: dict[str, object]):
     assert code_of(msgspec.json.encode(message)) in (None, -32600)
-
-
-def split(chunks: list[bytes], limit: int) -> list[bytes | None]:
-    splitter = LineSplitter(limit)
-    return [line for chunk in chunks for line in splitter.feed(chunk)] + splitter.rest()
-
-
-@settings(deadline=None)
-@given(st.lists(st.binary().map(lambda text: text.replace(b"x", b"\n"))), st.integers(1, 20))
-def test_the_lines_are_the_same_however_they_come(chunks: list[bytes], limit: int):
-    whole = b"".join(chunks)
-    expected = [line if len(line) <= limit else None for line in whole.split(b"\n")]
-    assert split(chunks, limit) == expected
-    assert split([bytes([byte]) for byte in whole], limit) == expected
-
-
-def test_a_line_beyond_the_limit_is_not_kept():
-    splitter = LineSplitter(10)
-    chunk = b"x" * 1_000_000
-    tracemalloc.start()
-    found = [line for _ in range(50) for line in splitter.feed(chunk)]
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert found == [None]
-    assert peak < 2_000_000
-    assert splitter.feed(b"\nnext\n") == [b"next"]

@@ -13,12 +13,14 @@ from goent.domain.settings import (
     OpenCodeSettings,
     PermissionRule,
     PermissionSettings,
+    Standby,
 )
 from goent.domain.types import Isolation, Preset, Value
 
 PRESETS: Final[tuple[Preset, ...]] = get_args(Preset)
 ISOLATIONS: Final[tuple[Isolation, ...]] = get_args(Isolation)
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
+STANDBYS: Final[tuple[Standby, ...]] = get_args(Standby)
 PROFILES: Final[tuple[Literal["user", "hermetic"], ...]] = ("user", "hermetic")
 
 # OpenCode asks for these under another name, so a rule for them would hold nothing back.
@@ -116,6 +118,7 @@ def _opencode(fields: Fields) -> tuple[OpenCodeSettings, Mention | None]:
         profile=fields.choice("profile", PROFILES, normal.profile),
         project_config=fields.flag("project_config", default=normal.project_config),
         warm=fields.flag("warm", default=normal.warm),
+        standby=fields.choice("standby", STANDBYS, normal.standby),
         start_timeout_s=fields.amount("start_timeout_s", normal.start_timeout_s, least=1),
     )
     return settings, fields.mention("config_path")

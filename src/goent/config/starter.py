@@ -47,6 +47,7 @@ CONFIG: Final = """\
 #  profile: user
 #  project_config: true
 #  warm: true
+#  standby: auto
 #  start_timeout_s: 60
 """
 

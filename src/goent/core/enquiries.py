@@ -36,12 +36,19 @@ from goent.domain.requests import (
     WorkerRequest,
 )
 from goent.domain.settings import Settings
-from goent.domain.types import ENDED, Price, Provider, Usage
+from goent.domain.types import ENDED, Price, Provider, State, Usage, Value
 
 HEARTBEAT = 5.0  # seconds between two signs of life to a caller who waits
 TYPICAL = Usage(input=20_000, output=2_000)  # what `cost_estimate` prices until there is history
 
 OnProgress = Callable[[Status], Awaitable[None]]
+
+
+class Head(Value, frozen=True, kw_only=True):
+    """A worker's state, and its last event."""
+
+    state: State
+    seq: int
 
 
 class Enquiries:
@@ -99,6 +106,14 @@ class Enquiries:
         events = await self._all_events(worker)
         text, _ = transcript(events, "all", sum(len(str(e.event)) for e in events) + 1)
         return text
+
+    def heads(self) -> dict[str, Head]:
+        """How each worker stands, in short: what is equal has not changed."""
+        return {view.id: Head(state=view.state, seq=view.seq) for view in self._feed.views.values()}
+
+    async def stirred(self) -> None:
+        """Return when something has happened that had not when this was called."""
+        await self._feed.news(self._feed.seq)
 
     async def turn_begun(self, worker: str, turn: int) -> None:
         """Return when the worker has come to that turn, or is closed."""

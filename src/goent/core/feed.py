@@ -13,7 +13,7 @@ import anyio
 
 from goent.core.views import WorkerView, fold
 from goent.domain.errors import EnvironmentTrouble, UnknownWorker
-from goent.domain.events import AnyEvent, Envelope, TextDelta, Thought, ToolCall
+from goent.domain.events import AnyEvent, Envelope, TextDelta, Thought, ToolCall, WorkerSpawned
 from goent.domain.ports import Journal
 
 CAPACITY = 10_000  # events that may wait for the disk before the workers do
@@ -59,8 +59,14 @@ class Feed:
         view, after = None, 0
         while page := await self._journal.read(worker=worker, after=after):
             for envelope in page:
-                view = fold(view, envelope)
+                # A disk may have damaged the beginning, or a newer go-ent begun in its own way.
+                if view or isinstance(envelope.event, WorkerSpawned):
+                    view = fold(view, envelope)
+            if page[-1].seq <= after:  # a damaged index would lead round in circles
+                break
             after = page[-1].seq
+        if after and view is None:
+            log.warning("worker %r cannot be shown: its first event is not readable", worker)
         return view
 
     async def append(self, worker: str, event: AnyEvent) -> None:

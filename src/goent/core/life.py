@@ -45,6 +45,7 @@ class Life:
         self._turn: Turn | None = None
         self._begun = turns_before
         self._closing = ""
+        self._left = False
 
     # What others ask of it
 
@@ -52,6 +53,11 @@ class Life:
     def turn(self) -> int | None:
         """The number of the turn under way."""
         return self._turn.number if self._turn else None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a turn is under way, or about to begin."""
+        return self._turn is not None or bool(self._prompts)
 
     def prompt(self, prompt: Prompt, *, queue: bool) -> int:
         """Accept a prompt and say which turn it will be."""
@@ -85,6 +91,11 @@ class Life:
         self._stirred.set()
         self.cancel(reason)
 
+    def leave(self, reason: str) -> None:
+        """End here but stay open in the journal: the next go-ent takes the worker over."""
+        self._left = not self.busy and not self._closing
+        self.close(reason)
+
     async def answer(self, permission: str, option: Answer, by: str) -> None:
         if self._turn is None:
             raise RequestError(f"worker {self.spec.id!r} has no open question {permission!r}")
@@ -110,7 +121,8 @@ class Life:
             with anyio.CancelScope(shield=True):
                 if self._turn:
                     await self._turn.end(failure or "cancelled")
-                await self._shared.feed.append(self.spec.id, WorkerClosed(reason=reason))
+                if not self._left:
+                    await self._shared.feed.append(self.spec.id, WorkerClosed(reason=reason))
             self._turn = None
             self.ended.set()
 

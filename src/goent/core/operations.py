@@ -1,6 +1,7 @@
 """Everything a client can ask for, by name: one table for MCP, the socket and the CLI."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -9,6 +10,7 @@ import anyio
 import msgspec
 
 from goent.core.enquiries import Enquiries, OnProgress
+from goent.core.mistakes import explained
 from goent.core.orchestrator import Orchestrator
 from goent.domain.errors import RequestError
 from goent.domain.replies import (
@@ -55,6 +57,7 @@ class Caller:
     cwd: Path
     cursors: dict[str, int] = field(default_factory=dict[str, int])
     on_progress: OnProgress = _silent
+    warnings: tuple[str, ...] = ()  # what each of its workers' spawning tells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,7 @@ class Operations:
     def __init__(self, orchestrator: Orchestrator, enquiries: Enquiries) -> None:
         self._workers = orchestrator
         self._ask = enquiries
+        self.under_way = 0
         self.table: Mapping[str, Operation] = {
             operation.name: operation
             for operation in (
@@ -90,6 +94,15 @@ class Operations:
             )
         }
 
+    @contextmanager
+    def answering(self) -> Generator[None]:
+        """A call counts as under way while a frontend is inside this."""
+        self.under_way += 1
+        try:
+            yield
+        finally:
+            self.under_way -= 1
+
     async def _spawn(self, request: SpawnRequest, caller: Caller) -> Spawned:
         worker, spawned = await self._workers.spawn(request, caller.cwd)
         status = await self._waited(worker, request.wait_s, caller)
@@ -102,7 +115,7 @@ class Operations:
             reason=spawned.reason,
             cwd=spawned.cwd,
             estimate=Estimate(),
-            warnings=spawned.warnings,
+            warnings=(*spawned.warnings, *caller.warnings),
             result=await self._ask.result(worker) if status.state in ENDED else None,
         )
 
@@ -167,7 +180,7 @@ class Operations:
             try:
                 asked = msgspec.convert(arguments, request, strict=False)
             except msgspec.ValidationError as error:
-                raise RequestError(f"{name}: {error}") from None
+                raise RequestError(f"{name}: {explained(error, request)}") from None
             await self._ask.recall(asked)
             return await run(asked, caller)
 

@@ -5,7 +5,7 @@ or where an event is kept. What only looks is in `enquiries`.
 """
 
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -19,8 +19,14 @@ from goent.core.life import Life
 from goent.core.roster import Roster
 from goent.core.turn import Shared, Terms
 from goent.core.views import WorkerView
-from goent.domain.errors import EnvironmentTrouble, GoentError, RequestError, WorkerIsClosed
-from goent.domain.events import TurnEnded, WorkerClosed, WorkerSpawned
+from goent.domain.errors import (
+    Ending,
+    EnvironmentTrouble,
+    GoentError,
+    RequestError,
+    WorkerIsClosed,
+)
+from goent.domain.events import TurnEnded, TurnStarted, UsageReported, WorkerClosed, WorkerSpawned
 from goent.domain.ports import Driver, Meter, Verifier, WorkerSpec
 from goent.domain.requests import (
     MAX_WAIT_S,
@@ -39,6 +45,11 @@ DIED = Failure(
     kind="daemon_died",
     message="go-ent ended in the middle of the turn; what was done so far is in place. "
     "The next prompt goes on in the same session",
+    retryable=True,
+)
+DIED_EARLY = Failure(
+    kind="daemon_died",
+    message="go-ent ended before the worker had begun: nothing was done. Spawn it again",
     retryable=True,
 )
 PARTING = 15.0  # seconds that the workers have to end when go-ent does
@@ -72,6 +83,7 @@ class Orchestrator:
         self._books = books
         self._group: TaskGroup | None = None
         self._slots = anyio.CapacityLimiter(slots)
+        self._ending = False
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -83,15 +95,32 @@ class Orchestrator:
                 yield
             finally:
                 with anyio.CancelScope(shield=True):
-                    await self._part()
+                    await self.part()
                 group.cancel_scope.cancel()
 
-    async def _part(self) -> None:
+    def refuse_new_work(self) -> None:
+        """From now on nothing begins that would not be seen through."""
+        self._ending = True
+
+    async def part(self, *, handover: bool = False) -> None:
+        """Have every worker end; with `handover`, idle ones stay open for the next go-ent."""
+        self.refuse_new_work()
         for life in self._lives.values():
-            life.close("go-ent stopped")
+            if handover:
+                life.leave("go-ent stopped")
+            else:
+                life.close("go-ent stopped")
         with anyio.move_on_after(PARTING):
             for life in list(self._lives.values()):
                 await life.ended.wait()
+        with suppress(EnvironmentTrouble):  # a full disk: it is written as soon as it can be
+            await self._feed.commit()
+
+    def _check_open(self) -> None:
+        if self._ending:
+            raise Ending(
+                "this go-ent is ending, and nothing was done: ask again, the next one hears"
+            )
 
     async def _take_over(self) -> None:
         """Workers of a go-ent that died: their turn failed, and whoever has a session goes on."""
@@ -99,11 +128,8 @@ class Orchestrator:
         for view in list(self._feed.views.values()):
             if not view.open:
                 continue
-            if view.turn and view.state not in ENDED:
-                for call in lost.get(view.id, ()):
-                    await self._feed.append(view.id, call)
-                ended = TurnEnded(turn=view.turn, state="failed", failure=DIED)
-                await self._feed.append(view.id, ended)
+            if view.state not in ENDED:
+                await self._end_turn(view, lost.get(view.id, ()))
             try:
                 self._revive(view)
             except GoentError as error:
@@ -111,6 +137,17 @@ class Orchestrator:
                 await self._feed.append(view.id, WorkerClosed(reason=reason))
         with suppress(EnvironmentTrouble):  # a full disk: it is written as soon as it can be
             await self._feed.commit()
+
+    async def _end_turn(self, view: WorkerView, lost: Sequence[UsageReported]) -> None:
+        """The turn that its go-ent died in, or before which it died."""
+        failure = DIED
+        if not view.turn:
+            failure = DIED_EARLY
+            await self._feed.append(view.id, TurnStarted(turn=1, prompt=view.spawned.task))
+        for call in lost:
+            await self._feed.append(view.id, call)
+        ended = TurnEnded(turn=view.turn or 1, state="failed", failure=failure)
+        await self._feed.append(view.id, ended)
 
     def _revive(self, view: WorkerView) -> None:
         """Wait for its next prompt; only then is its session opened again."""
@@ -138,6 +175,7 @@ class Orchestrator:
 
     async def spawn(self, request: SpawnRequest, base: Path) -> tuple[str, WorkerSpawned]:
         """Accept the task; the worker starts on its own."""
+        self._check_open()
         self._check()
         settings = self._settings()
         route, spawned = accept(
@@ -210,6 +248,7 @@ class Orchestrator:
 
     async def prompt(self, request: PromptRequest) -> int:
         """The number of the turn that the prompt will be."""
+        self._check_open()
         life = self._living(request.worker_id)
         if not request.prompt.strip():
             raise RequestError("the prompt is empty: say what the worker is to do next")

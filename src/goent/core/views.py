@@ -32,6 +32,7 @@ from goent.domain.events import (
 )
 from goent.domain.replies import Progress, Question, Status, WorkerLine
 from goent.domain.types import (
+    ENDED,
     Check,
     CostSource,
     Failure,
@@ -116,7 +117,10 @@ def _after(view: WorkerView, event: AnyEvent, seq: int) -> WorkerView:
         case SessionOpened():
             return replace(view, token=event.token)
         case WorkerClosed():
-            return replace(view, open=False)
+            # Who was closed before it began did nothing, and does not go on starting for ever.
+            return replace(
+                view, open=False, state=view.state if view.state in ENDED else "cancelled"
+            )
         case WorkerSpawned() | FailedOver() | BudgetWarned():
             return view
 

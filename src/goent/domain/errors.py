@@ -5,7 +5,7 @@ GoentError
 ├── RequestError            cannot be served as asked               MCP tool error, JSON-RPC -32602
 │   └── UnknownWorker · WorkerBusy · WorkerIsClosed · NoRoute
 ├── EnvironmentTrouble      go-ent or the machine                   exit 3
-│   └── OpenCodeMissing
+│   └── OpenCodeMissing · Ending
 └── WorkerError             one worker failed, its siblings go on   a Failure in its result
     ├── ProviderUnavailable    → a fallback may do:  RateLimited · ProviderTimeout · OutOfCredit ·
     │                            ProviderDown (Overloaded)
@@ -60,6 +60,10 @@ class EnvironmentTrouble(GoentError):
 
 class OpenCodeMissing(EnvironmentTrouble):
     """There is no `opencode` to run."""
+
+
+class Ending(EnvironmentTrouble):
+    """Nothing was done, because this go-ent ends: the next one can be asked."""
 
 
 class WorkerError(GoentError):

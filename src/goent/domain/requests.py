@@ -142,9 +142,13 @@ class CostsRequest(Request, frozen=True, kw_only=True):
 
 
 class StopRequest(Request, frozen=True, kw_only=True):
-    """End the daemon; `if_idle`: only if no turn is under way."""
+    """End the daemon; `if_idle`: only if no turn is under way.
+
+    `handover`: another daemon comes at once, and open workers wait for it instead of closing.
+    """
 
     if_idle: bool = False
+    handover: bool = False
 
 
 class WatchRequest(Request, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from typing import Literal
 from goent.domain.types import Dialect, Isolation, Method, Preset, Provider, Secret, Value
 
 Action = Literal["allow", "ask", "deny"]
+Standby = Literal["auto", "always", "never"]
 
 
 class Backend(Value, frozen=True, kw_only=True):
@@ -54,6 +55,7 @@ class OpenCodeSettings(Value, frozen=True, kw_only=True):
     profile: Literal["user", "hermetic"] = "user"
     project_config: bool = False
     warm: bool = True
+    standby: Standby = "auto"
     start_timeout_s: float = 60.0
 
 

@@ -36,7 +36,7 @@ from goent.acp.messages import (
 from goent.acp.options import find_option
 from goent.acp.updates import AnyUpdate, decode_update
 from goent.domain.errors import ProtocolError, TurnTimeout, UnknownModel, WorkerCrashed
-from goent.rpc import ConnectionLost, InvalidParams, MethodNotFound, Peer, RpcError
+from goent.rpc import BadReply, ConnectionLost, InvalidParams, MethodNotFound, Peer, RpcError
 from goent.rpc.errors import INVALID_PARAMS
 
 PATIENCE = 60.0  # seconds for a request that does no work; a cold OpenCode takes five
@@ -181,6 +181,8 @@ class AgentConnection:
             raise WorkerCrashed(f"{self._name} went away during {method!r}") from error
         except TimeoutError as error:
             raise ProtocolError(f"{self._name} gave {error}") from error
+        except BadReply as error:
+            raise ProtocolError(f"{self._name} answered {method!r} badly: {error}") from error
         except (msgspec.DecodeError, RecursionError) as error:
             raise ProtocolError(f"{self._name} answered {method!r} with {error}") from error
 
@@ -191,14 +193,17 @@ class _Inbound:
 
     async def notification(self, method: str, params: Raw) -> None:
         if method == messages.SESSION_UPDATE:
-            told = decode_update(params)
+            try:
+                told = decode_update(params)
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise InvalidParams(str(error)) from error
             await self._client.update(told.session_id, told.update)
 
     async def request(self, method: str, params: Raw) -> object:
         if method == asks.REQUEST_PERMISSION:
             try:
                 request = asks.decode_permission_request(params)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 raise InvalidParams(str(error)) from error
             return PermissionResponse(outcome=await self._client.request_permission(request))
         if method == asks.FS_WRITE_TEXT_FILE:

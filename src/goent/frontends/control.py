@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
 from anyio.abc import ByteStream
 from msgspec import Raw
 
@@ -27,7 +26,7 @@ PAGE = 500
 class Stop(Protocol):
     """Ends the daemon; says whether it does."""
 
-    def __call__(self, *, if_idle: bool) -> bool: ...
+    def __call__(self, *, if_idle: bool, handover: bool) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +50,16 @@ class _Control:
             return self._room.info()
         if method == "daemon_stop":
             asked = decode_params(params, StopRequest)
-            return Stopping(stopping=self._room.stop(if_idle=asked.if_idle))
+            stops = self._room.stop(if_idle=asked.if_idle, handover=asked.handover)
+            return Stopping(stopping=stops)
         if method == "watch":
             return await self._watch(decode_params(params, WatchRequest))
         operation = self._room.operations.table.get(method)
         if operation is None:
             raise MethodNotFound(method)
         try:
-            return await operation.call(_arguments(params), self._caller)
+            with self._room.operations.answering():
+                return await operation.call(decode_params(params, object), self._caller)
         except GoentError as error:
             data = {"kind": type(error).__name__, "exit_code": error.exit_code}
             raise RpcError(INVALID_PARAMS, str(error), data) from error
@@ -79,10 +80,6 @@ class _Control:
             after = page[-1].seq if page else after
             if len(page) < PAGE:
                 await self._room.feed.news(seen)
-
-
-def _arguments(params: Raw) -> object:
-    return msgspec.json.decode(params) if bytes(params) not in (b"", b"null") else {}
 
 
 async def serve_control(

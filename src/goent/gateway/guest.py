@@ -1,14 +1,83 @@
-"""How does an HTTP server live inside the daemon? uvicorn, as a guest."""
+"""How does an HTTP server live inside the daemon? uvicorn, as a guest.
 
+uvicorn waits for ever for the rest of a request. Here a request has to be whole in time, and
+whoever dawdles is told so and put out.
+"""
+
+import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 
 import anyio
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 GRACE_S = 2
+REQUEST_S = 60.0  # from a connection, or a request's first byte, to the request's last byte
 KEEP_ALIVE_S = 600  # a client that reuses a connection which is just being closed sees an error
+
+
+class GuestProtocol(H11Protocol):
+    """One connection."""
+
+    _patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._mind()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._settle()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._mind()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._mind()
+
+    def send_400_response(self, msg: str) -> None:
+        # By itself it would begin this answer in the middle of another one.
+        if self._may_answer():
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+
+    def _mind(self) -> None:
+        if not self._is_awaited():
+            self._settle()
+        elif self._patience is None:
+            self._patience = self.loop.call_later(REQUEST_S, self._put_out)
+
+    def _is_awaited(self) -> bool:
+        """A request has begun and is not whole, or the first one is still to come."""
+        match self.conn.their_state.__name__:
+            case "SEND_BODY":
+                return True
+            case "IDLE":
+                return not self.scope or bool(self.conn.trailing_data[0])
+            case _:
+                return False
+
+    def _may_answer(self) -> bool:
+        return self.conn.our_state.__name__ in ("IDLE", "SEND_RESPONSE")
+
+    def _settle(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _put_out(self) -> None:
+        if self._may_answer():
+            words = b"go-ent: the request was not whole within %g s" % REQUEST_S
+            self.transport.write(
+                b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain\r\n"
+                b"connection: close\r\ncontent-length: %d\r\n\r\n%b" % (len(words), words)
+            )
+        self.transport.close()
 
 
 class GuestServer(uvicorn.Server):
@@ -18,7 +87,7 @@ class GuestServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="h11",
+                http=GuestProtocol,
                 ws="none",
                 lifespan="off",
                 interface="asgi3",

@@ -79,7 +79,7 @@ class Request(Value, frozen=True, kw_only=True):
         return next((v.decode("latin-1") for name, v in self.headers if name == wanted), "")
 
 
-async def read_body(receive: Receive) -> bytes:
+async def read_body(receive: Receive, *, most: int = MOST_BODY) -> bytes:
     """The request's body, whole."""
     body = bytearray()
     more = True
@@ -89,8 +89,8 @@ async def read_body(receive: Receive) -> bytes:
             raise HungUp
         body += message.body
         more = message.more_body
-        if len(body) > MOST_BODY:
-            raise Refused(413, f"a request may have {MOST_BODY} bytes")
+        if len(body) > most:
+            raise Refused(413, f"the request is too long: at most {most} bytes are taken")
     return bytes(body)
 
 

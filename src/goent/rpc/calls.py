@@ -63,6 +63,13 @@ class Calls:
             refused = bytes(message.error) not in (b"", b"null")
             call.settle(_reason(message.error) if refused else message.result)
 
+    def fail(self, number: bytes, reason: GoentError) -> bool:
+        """The reply has come and is of no use; False if nobody waits for it."""
+        call = self._open.pop(number, None)
+        if call is not None:
+            call.settle(reason)
+        return call is not None
+
     def fail_inside(self, reason: GoentError) -> None:
         for key, call in list(self._open.items()):
             if call.inside:

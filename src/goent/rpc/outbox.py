@@ -26,6 +26,11 @@ class Outbox:
         self._lines.append(line)
         self._unsent += len(line)
 
+    def offer(self, line: bytes) -> None:
+        """Put it if there is room: it is for nobody in particular, and no reason to wait."""
+        if self._unsent + len(line) <= HIGH_WATER:
+            self.put(line)
+
     @property
     def full(self) -> bool:
         return self._unsent > HIGH_WATER

@@ -12,11 +12,11 @@ import msgspec
 from anyio.abc import ByteReceiveStream, ByteSendStream, TaskGroup
 from msgspec import Raw
 
+from goent.lines import MAX_LINE, LineSplitter, TooLong
 from goent.rpc import wire
 from goent.rpc.calls import Calls
-from goent.rpc.errors import INVALID_REQUEST, BadReply, ConnectionLost
+from goent.rpc.errors import INVALID_REQUEST, BadReply, ConnectionLost, RpcError
 from goent.rpc.inbox import Handler, Inbox, OnError
-from goent.rpc.lines import LineSplitter
 from goent.rpc.outbox import Outbox
 
 GRACE = 2.0  # seconds for what was begun to be finished, once the peer has said its last word
@@ -28,7 +28,10 @@ _log = logging.getLogger(__name__)
 
 
 def _report(method: str, error: Exception) -> None:
-    _log.error("%s failed", method, exc_info=error)
+    if isinstance(error, RpcError):  # the peer's fault: ours has no place in it to be found
+        _log.warning("%.200r was of no use: %.1000s", method, error)
+    else:
+        _log.error("%.200r failed", method, exc_info=error)
 
 
 class Peer:
@@ -40,7 +43,7 @@ class Peer:
         send: ByteSendStream,
         handler: Handler,
         *,
-        max_line: int = 64 * 1024 * 1024,
+        max_line: int = MAX_LINE,
         max_requests: int = 1024,
         on_error: OnError = _report,
     ) -> None:
@@ -153,18 +156,27 @@ class Peer:
                 await self._inbox.room()
                 await self._outbox.room()
         except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-            self._take(splitter.rest(), tasks)
+            self._take([splitter.rest()], tasks)
 
-    def _take(self, lines: list[bytes | None], tasks: TaskGroup) -> None:
+    def _take(self, lines: list[bytes | TooLong], tasks: TaskGroup) -> None:
         for line in lines:
             try:
-                if line is None:
-                    message = f"a line is longer than {self._max_line} bytes"
-                    raise wire.Refused(INVALID_REQUEST, message)  # noqa: TRY301 (one way to refuse)
-                if line and not line.isspace():
+                if isinstance(line, TooLong):
+                    self._refuse_long(line)
+                elif line and not line.isspace():
                     self._inbox.put(wire.read(line), len(line), tasks)
             except wire.Refused as refusal:
-                self._outbox.put(wire.failure(refusal.id, refusal))
+                # A peer that sends garbage and reads nothing must not make us both wait for ever.
+                tell = self._outbox.offer if refusal.id == wire.NULL else self._outbox.put
+                tell(wire.failure(refusal.id, refusal))
+
+    def _refuse_long(self, line: TooLong) -> None:
+        """Whoever waits for what it says, there or here, waits no longer."""
+        members = line.members
+        if "method" in members or not self._calls.fail(
+            members.get("id", b""), BadReply(f"cannot use the reply: {line.message}")
+        ):
+            raise wire.Refused(INVALID_REQUEST, line.message, id=Raw(line.asks))
 
     async def _write(self) -> None:
         await self._outbox.run()

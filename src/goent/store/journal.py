@@ -27,12 +27,16 @@ SCHEMA = Schema(
     probe="SELECT * FROM events ORDER BY seq DESC LIMIT 1",
 )
 WORKERS = """
-    SELECT worker FROM events AS born WHERE type = 'WorkerSpawned' AND (
+    SELECT CAST(worker AS BLOB) FROM events AS born WHERE type = 'WorkerSpawned' AND (
         seq IN (SELECT seq FROM events WHERE type = 'WorkerSpawned' ORDER BY seq DESC LIMIT ?)
         OR NOT EXISTS (
             SELECT 1 FROM events AS gone
             WHERE gone.type = 'WorkerClosed' AND gone.worker = born.worker))
     ORDER BY seq DESC"""
+
+# As bytes: SQLite's text need not be UTF-8, and one bad row must not hide the others.
+COLUMNS = "SELECT seq, at, CAST(worker AS BLOB), CAST(body AS BLOB)"
+END_OF_TIME = 253402300800.0  # the year 10000, which no calendar of Python's has
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(AnyEvent).decode
@@ -72,18 +76,23 @@ class SqliteJournal:
     async def read(
         self, *, worker: str | None = None, after: int = 0, limit: int = 1000
     ) -> list[Envelope]:
-        """Envelopes with `seq > after`, in order; events of a newer go-ent are passed over."""
+        """Envelopes with `seq > after`, in order.
+
+        What a newer go-ent wrote is passed over, and so is what a disk has damaged.
+        """
         return await self._store.reader.run(partial(_read, worker=worker, after=after, limit=limit))
 
     async def workers(self, *, limit: int = 200) -> list[str]:
         """The newest workers' ids, newest first, and every one that is not closed."""
         rows = await self._store.reader.run(lambda sql: sql.execute(WORKERS, (limit,)).fetchall())
-        return list(dict.fromkeys(str(worker) for (worker,) in rows))
+        return list(dict.fromkeys(bytes(worker).decode(errors="replace") for (worker,) in rows))
 
 
 def _append(sql: sqlite3.Connection, *, batch: Batch, redactor: Redactor) -> list[Envelope]:
     # The lock is ours, so the numbers are ours to give; AUTOINCREMENT never reuses one.
-    last = sql.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+    last = sql.execute(
+        "SELECT CAST(seq AS INTEGER) FROM sqlite_sequence WHERE name = 'events'"
+    ).fetchone()
     envelopes: list[Envelope] = []
     rows: list[tuple[int, float, str, str, str]] = []
     for seq, (worker, at, event) in enumerate(batch, start=(last[0] if last else 0) + 1):
@@ -107,9 +116,9 @@ def _without_keys(event: AnyEvent, redactor: Redactor) -> tuple[bytes, AnyEvent]
 
 def _read(sql: sqlite3.Connection, *, worker: str | None, after: int, limit: int) -> list[Envelope]:
     rows = sql.execute(
-        "SELECT seq, at, worker, body FROM events WHERE seq > ? ORDER BY seq"
+        f"{COLUMNS} FROM events WHERE seq > ? ORDER BY seq"
         if worker is None
-        else "SELECT seq, at, worker, body FROM events WHERE seq > ? AND worker = ? ORDER BY seq",
+        else f"{COLUMNS} FROM events WHERE seq > ? AND worker = ? ORDER BY seq",
         (after,) if worker is None else (after, worker),
     )
     found: list[Envelope] = []
@@ -123,8 +132,10 @@ def _read(sql: sqlite3.Connection, *, worker: str | None, after: int, limit: int
 
 def _known(rows: sqlite3.Cursor) -> Iterator[Envelope]:
     for seq, at, worker, body in rows:
-        try:
-            event = _decode(body)
-        except msgspec.DecodeError:  # a newer go-ent wrote it
+        if not (isinstance(at, float) and 0 <= at < END_OF_TIME):
             continue
-        yield Envelope(seq=seq, at=at, worker=worker, event=event)
+        try:
+            event, name = _decode(body), worker.decode()
+        except ValueError:
+            continue
+        yield Envelope(seq=seq, at=at, worker=name, event=event)

@@ -11,7 +11,14 @@ from goent.domain.types import Value
 
 BUSY_S = 5.0  # how long another process may hold the lock
 
-DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+# How Python's module meets text that is no UTF-8, besides an error of its own without a code.
+NOT_TEXT = (UnicodeDecodeError, SystemError)
+# Our statements are few and right, so one that fails by its words or by a constraint was made for
+# another file than this one has become.
+DAMAGED = frozenset(
+    {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+    | {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH}
+)
 REMEDIES = {
     sqlite3.SQLITE_FULL: "the disk is full: free some space",
     sqlite3.SQLITE_READONLY: "it cannot be written: check the owner and mode of file and folder",
@@ -105,7 +112,7 @@ def _version(connection: sqlite3.Connection) -> int:
     return int(version)
 
 
-def trouble(path: Path, error: sqlite3.Error) -> EnvironmentTrouble:
+def trouble(path: Path, error: Exception) -> EnvironmentTrouble:
     """SQLite's error in words that say what to do about it."""
     code = _code(error)
     kind = Damaged if code in DAMAGED else EnvironmentTrouble
@@ -113,9 +120,11 @@ def trouble(path: Path, error: sqlite3.Error) -> EnvironmentTrouble:
     return kind(f"cannot use {str(path)!r} ({error}): {remedy}")
 
 
-def _code(error: sqlite3.Error) -> int:
+def _code(error: Exception) -> int:
     # The lower byte; the rest is SQLite's finer distinction. Errors of the module have none.
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    not_text = isinstance(error, NOT_TEXT) or "decode to UTF-8" in str(error)
+    return sqlite3.SQLITE_CORRUPT if not_text else code
 
 
 def move_aside(path: Path) -> Path:

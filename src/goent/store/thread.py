@@ -19,7 +19,7 @@ import anyio
 from anyio import to_thread
 
 from goent.domain.errors import EnvironmentTrouble
-from goent.store.sqlite import Damaged, Schema, connect, move_aside, trouble
+from goent.store.sqlite import NOT_TEXT, Damaged, Schema, connect, move_aside, trouble
 
 T = TypeVar("T")
 Begin = Literal["BEGIN", "BEGIN IMMEDIATE"]
@@ -88,7 +88,7 @@ class SqlThread:
         try:
             with anyio.CancelScope(shield=True):
                 await asyncio.wrap_future(job.future)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, *NOT_TEXT) as error:
             raise trouble(self._path, error) from error
         return job.future.result()
 

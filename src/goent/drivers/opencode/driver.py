@@ -2,7 +2,7 @@
 
 One warm process is shared by many workers, each in a session of its own; a worker that asks for
 isolation gets a process that ends with it. When the settings change, new workers get a new process;
-when a process is lost, its workers go on in another.
+when a process is lost, its workers go on in another, which may have been kept in reserve.
 """
 
 import hashlib
@@ -67,8 +67,10 @@ class OpenCodeDriver:
         """On leaving, every process of the driver is ended, and what it started."""
         around = Surroundings(settings=settings, environ=environ, state_dir=state_dir)
         async with task_group() as tasks:
+            pool = Pool(tasks, gate, owner, care)
+            tasks.start_soon(pool.keep_reserve)
             try:
-                yield cls(Pool(tasks, gate, owner, care), gate, around)
+                yield cls(pool, gate, around)
             finally:
                 tasks.cancel_scope.cancel()
 
@@ -156,6 +158,7 @@ class OpenCodeDriver:
         content = self._content(settings, environ, token=token)
         home = self._around.state_dir / "opencode-home"
         if settings.opencode.profile == "hermetic":
+            home.mkdir(0o700, parents=True, exist_ok=True)
             pretend_installed(home / ".config" / "opencode")
         env = worker_environment(settings, environ, content, cwd=settings.project, home=home)
         ripgrep = find_ripgrep(program, settings.project, environ)
@@ -167,6 +170,7 @@ class OpenCodeDriver:
             token=token,
             fingerprint=fingerprint,
             start_timeout=settings.opencode.start_timeout_s,
+            standby=settings.opencode.standby,
         )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from goent.domain.settings import Settings
+from goent.domain.settings import Settings, Standby
 from goent.domain.types import Value
 from goent.drivers.opencode.content import Content
 
@@ -41,6 +41,7 @@ class Launch(Value, frozen=True, kw_only=True):
     token: str
     fingerprint: str
     start_timeout: float
+    standby: Standby = "auto"
 
     @property
     def database(self) -> Path:

@@ -10,6 +10,7 @@ turn that was cancelled is over. Between two turns a session just opens elsewher
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from pathlib import Path
 from typing import NamedTuple
 
 import anyio
@@ -69,8 +70,12 @@ class LastingSession:
         self._lost = ""  # how the last process ended, until there is another
         self._moving = anyio.Lock()
         self._arriving = anyio.CancelScope()
-        self._busy = False
+        self.busy_since: float | None = None
         self._cancelled = False
+
+    @property
+    def directory(self) -> Path:
+        return self._spec.cwd
 
     @property
     def token(self) -> str:
@@ -81,16 +86,16 @@ class LastingSession:
             await self._enter()
 
     async def prompt(self, prompt: Prompt, emit: Emit) -> StopReason:
-        if self._busy:
+        if self.busy_since is not None:
             raise WorkerBusy(f"worker {self._spec.id!r} is in the middle of a turn")
-        self._busy, self._cancelled = True, False
+        self.busy_since, self._cancelled = anyio.current_time(), False
         try:
             return await self._take(prompt, emit)
         finally:
-            self._busy = False
+            self.busy_since = None
 
     async def cancel(self) -> None:
-        if not self._busy:
+        if self.busy_since is None:
             return
         self._cancelled = True
         self._arriving.cancel()
@@ -113,7 +118,7 @@ class LastingSession:
     async def leave_if_idle(self) -> None:
         """Make room: the next prompt finds another process."""
         async with self._moving:
-            if not self._busy:
+            if self.busy_since is None:
                 await self._leave()
 
     async def close(self) -> None:

@@ -4,10 +4,13 @@ A shared process takes many workers, but each directory that it has booted costs
 long as it lives, and one started under other settings cannot be changed. So a process is passed
 over when it is full, worn or out of date, and retired when its last worker has left. Sessions that
 are idle leave a worn one by themselves, and come back to life elsewhere with their next prompt.
+
+While a turn runs, another process can be in reserve, with the turn's directory booted: it takes
+over when a process is lost, worn or full, and is ended when nothing has run for a while.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -20,6 +23,7 @@ from goent.domain.ports import Gate
 from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.process import OpenCodeProcess
 from goent.drivers.opencode.slot import Slot
+from goent.drivers.opencode.standby import read_machine, wanted
 from goent.drivers.opencode.vitals import Care
 from goent.drivers.opencode.watch import attend
 from goent.proc import new_mark
@@ -27,6 +31,7 @@ from goent.proc import new_mark
 log = logging.getLogger(__name__)
 
 TRIES = 3
+UNLUCKY = 300.0  # seconds before another try to have a process in reserve
 
 
 class Pool:
@@ -41,6 +46,7 @@ class Pool:
         self._care = care
         self._slots: list[Slot] = []
         self._migrating = anyio.Lock()
+        self._busy_at = 0.0  # when a turn was last seen under way
 
     @asynccontextmanager
     async def use(
@@ -50,7 +56,8 @@ class Pool:
         fitting = (slot for slot in self._slots if slot.serves(fingerprint, cwd))
         slot = None if dedicated else next(fitting, None)
         if slot is None:
-            slot = self._open(launch(), dedicated=dedicated)
+            slot = self._open(launch, dedicated=dedicated)
+        slot.reserve = False
         slot.users += 1
         slot.directories.add(cwd)
         try:
@@ -63,18 +70,62 @@ class Pool:
                 with anyio.CancelScope(shield=True):
                     await slot.finished.wait()
 
-    def _open(self, launch: Launch, *, dedicated: bool) -> Slot:
-        slot = Slot(launch, dedicated=dedicated)
+    async def keep_reserve(self) -> None:
+        """Look again and again whether there should be a process in reserve; never ends."""
+        while True:
+            await anyio.sleep(self._care().interval)
+            try:
+                await self._look_after_reserve()
+            except Exception as error:  # noqa: BLE001 (a reserve is never worth an end)
+                log.info("no OpenCode process in reserve: %s", error)
+                await anyio.sleep(UNLUCKY)
+
+    async def _look_after_reserve(self) -> None:
+        fit = [slot for slot in self._slots if slot.is_fit]
+        now = anyio.current_time()
+        turns = {
+            now - turn.busy_since: turn for slot in fit for turn in slot.tenants if turn.busy_since
+        }
+        if turns:
+            self._busy_at = now
+        self._retire_idle()
+        if not turns or any(slot.reserve for slot in self._slots):
+            return
+        choice, longest = fit[-1].launch.standby, max(turns)
+        if wanted(choice, longest, steady=self._care().steady, machine=read_machine()):
+            await self._reserve(fit[-1], turns[longest].directory)
+
+    async def _reserve(self, like: Slot, cwd: Path) -> None:
+        slot = self._open(like.another, dedicated=False, reserve=True)
+        slot.directories.add(cwd)
+        try:
+            await slot.warm_up(self._gate, cwd)
+        except WorkerError:
+            if not slot.retired.is_set() and not slot.users:
+                raise
+
+    def _open(
+        self, launch: Callable[[], Launch], *, dedicated: bool, reserve: bool = False
+    ) -> Slot:
+        slot = Slot(launch, dedicated=dedicated, reserve=reserve)
         self._slots.append(slot)
         self._tasks.start_soon(self._host, slot)
         return slot
 
     def _retire_idle(self) -> None:
         """The newest shared process stays warm without work; any other goes when it has none."""
-        fit = [slot for slot in self._slots if not slot.dedicated and not slot.worn]
+        fit = [slot for slot in self._slots if slot.is_fit]
+        tried = [slot for slot in fit if not slot.reserve]
+        kept = (tried or fit or [None])[-1]
         for slot in self._slots:
-            if not slot.users and slot is not (fit or [None])[-1]:
+            if not (slot.users or slot is kept or (slot.reserve and self._is_due(slot, tried))):
                 slot.retired.set()
+
+    def _is_due(self, reserve: Slot, tried: Sequence[Slot]) -> bool:
+        """Whether somebody may need it: a worker under the same settings, at work not long ago."""
+        stands_for = reserve.launch.fingerprint
+        needed = any(slot.users and slot.launch.fingerprint == stands_for for slot in tried)
+        return needed and anyio.current_time() - self._busy_at <= self._care().linger
 
     async def _host(self, slot: Slot) -> None:
         try:

@@ -106,6 +106,12 @@ class OpenCodeProcess:
         self._given_up = why
         send(self.pid, signal.SIGKILL)
 
+    async def is_ending(self) -> bool:
+        """Whether it is gone, or about to be: its server breaks a moment before its pipes do."""
+        with anyio.move_on_after(LAST_WORDS):
+            await self.gone.wait()
+        return self.gone.is_set()
+
     async def crash(self) -> WorkerCrashed:
         """What to tell whoever relied on it."""
         with anyio.move_on_after(LAST_WORDS):

@@ -1,5 +1,6 @@
 """What is known of the place for one process, from before its start until after its end?"""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -17,16 +18,29 @@ WARM_TIMEOUT = 60.0
 
 
 class Tenant(Protocol):
-    """A worker's session, as its slot sees it."""
+    """A worker's session, as its slot sees it. `busy_since` is when its turn began."""
+
+    @property
+    def directory(self) -> Path: ...
+
+    @property
+    def busy_since(self) -> float | None: ...
 
     async def leave_if_idle(self) -> None: ...
 
 
 class Slot:
-    """A place for one process. `worn` says why it takes no further work, if it does not."""
+    """A place for one process. `worn` says why it takes no further work, if it does not.
 
-    def __init__(self, launch: Launch, *, dedicated: bool) -> None:
-        self.launch = launch
+    `another` makes what starts a second one like it. One in reserve has not had a worker yet.
+    """
+
+    def __init__(
+        self, launch: Callable[[], Launch], *, dedicated: bool, reserve: bool = False
+    ) -> None:
+        self.launch = launch()
+        self.another = launch
+        self.reserve = reserve
         self.dedicated = dedicated
         self.users = 0
         self.tenants: set[Tenant] = set()
@@ -46,11 +60,15 @@ class Slot:
         ended = self._process is not None and self._process.gone.is_set()
         return ended or self.finished.is_set()
 
+    @property
+    def is_fit(self) -> bool:
+        """For several workers, and for new ones."""
+        return not (self.dedicated or self.retired.is_set() or self.is_gone or self.worn)
+
     def serves(self, fingerprint: str, cwd: Path) -> bool:
         """Fit for a new worker there."""
-        over = self.dedicated or self.retired.is_set() or self.is_gone or bool(self.worn)
         room = cwd in self.directories or len(self.directories) < DIRECTORIES
-        return not over and room and self.launch.fingerprint == fingerprint
+        return self.is_fit and room and self.launch.fingerprint == fingerprint
 
     async def process(self) -> OpenCodeProcess:
         """The running process, once it runs; raises why it does not."""

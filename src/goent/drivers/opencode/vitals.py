@@ -25,7 +25,9 @@ class Care(Value, frozen=True, kw_only=True):
     """When a process is looked at, when it is given up, and when it has served long enough.
 
     `misses` questions in a row without an answer are the end of one that does nothing; one that
-    works gets `misses_at_work`. `patience` is for each answer, all times are in seconds.
+    works gets `misses_at_work`. `patience` is for each answer. `steady` is the age of a turn that is
+    worth another process in reserve, and `linger` how long that stays after the last turn. All times
+    are in seconds.
     """
 
     interval: float = 15.0
@@ -35,6 +37,8 @@ class Care(Value, frozen=True, kw_only=True):
     memory: int = 2 * GB
     maps: int = 40_000
     age: float = 12 * 3600.0
+    steady: float = 60.0
+    linger: float = 120.0
 
     def worn(self, vitals: Vitals, age: float) -> str:
         """Why the process should take no further work; empty if it may."""

@@ -7,7 +7,7 @@ kept for whoever reads events next.
 import select
 import time
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -15,6 +15,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
+from goent import __version__
 from goent.domain.events import Envelope
 from goent.domain.replies import Output, Status, WorkerList
 from goent.domain.requests import ListRequest, OutputRequest, WatchRequest, WorkerRequest
@@ -22,6 +23,7 @@ from goent.domain.types import Value
 from goent.launch import Connection, connect
 
 ANSWER_S = 300.0  # longer than the longest wait that the daemon itself allows
+MOST_DAEMONS = 3  # that may end one after the other while we ask
 MOST_WORKERS = 200
 LAST = "last"
 WHOLE_ID = 7  # characters of `w-k3f9x`
@@ -38,16 +40,29 @@ class Trouble(Exception):
 
 
 class Gone(Trouble):
-    """The daemon closed the connection."""
+    """The daemon closed the connection, or its end of it is gone."""
+
+    def __init__(self, message: str, why: str = "") -> None:
+        super().__init__(message)
+        self.why = why or message
 
 
 class _ErrorData(Struct, frozen=True):
     exit_code: int = 3
+    kind: str = ""
 
 
 class _Error(Struct, frozen=True):
     message: str = "an error without words"
     data: _ErrorData | None = None
+
+    @property
+    def kind(self) -> str:
+        return self.data.kind if self.data else ""
+
+    @property
+    def exit_code(self) -> int:
+        return self.data.exit_code if self.data else 3
 
 
 class _Message(Struct, frozen=True):
@@ -68,17 +83,22 @@ class _Call(Struct, frozen=True):
 
 
 class Daemon:
-    """One conversation with the project's daemon."""
+    """One conversation with the project's daemon; `meet` makes a connection to one."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._socket = connection.socket
-        self._unread = connection.rest
+    def __init__(self, meet: Callable[[], Connection]) -> None:
+        self._meet = meet
         self._calls = 0
         self._watch = 0
         self._answers: dict[int, _Message] = {}
         self._events: deque[Envelope] = deque()
         self._decoder = msgspec.json.Decoder(_Message)
         self._envelopes = msgspec.json.Decoder(Envelope)
+        self._turn_to(meet())
+
+    def _turn_to(self, connection: Connection) -> None:
+        self._socket = connection.socket
+        self._unread = connection.rest
+        self._version = str(connection.hello.get("version"))
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -87,7 +107,19 @@ class Daemon:
         self._socket.close()
 
     def call(self, method: str, params: Value | None, reply: type[R]) -> R:
-        """Ask and wait for the answer."""
+        """Ask and wait for the answer. A daemon that ends does nothing: the next one is asked."""
+        answer = self._answer(method, params)
+        for _ in range(MOST_DAEMONS):
+            if answer.error is None or answer.error.kind != "Ending":
+                break
+            self.close()
+            self._turn_to(self._meet())
+            answer = self._answer(method, params)
+        if answer.error:
+            raise Trouble(self._refusal(answer.error), answer.error.exit_code)
+        return msgspec.json.decode(answer.result, type=reply)
+
+    def _answer(self, method: str, params: Value | None) -> _Message:
         number = self.send(method, params)
         deadline = time.monotonic() + ANSWER_S
         while (answer := self._answers.pop(number, None)) is None:
@@ -96,10 +128,15 @@ class Daemon:
                     f"the daemon did not answer {method!r} within {ANSWER_S:g} s; "
                     "`go-ent daemon stop --force` ends it"
                 )
-        if answer.error:
-            code = answer.error.data.exit_code if answer.error.data else 3
-            raise Trouble(answer.error.message, code)
-        return msgspec.json.decode(answer.result, type=reply)
+        return answer
+
+    def _refusal(self, error: _Error) -> str:
+        if error.kind or self._version == __version__:
+            return error.message
+        return (
+            f"{error.message}: the running daemon is go-ent {self._version}, this is {__version__}; "
+            "`go-ent daemon stop` ends it when its workers are done"
+        )
 
     def send(self, method: str, params: Value | None) -> int:
         """Ask without waiting; the answer is dropped unless somebody waits for it."""
@@ -156,16 +193,24 @@ class Daemon:
 
 
 def _gone(why: OSError | str) -> Gone:
-    return Gone(
-        f"the daemon ended in the middle of the conversation ({why}); "
-        "`go-ent ps` starts a new one and shows what became of the workers"
+    ended = f"the daemon ended in the middle of it ({why})"
+    remedy = "`go-ent ps` starts a new one and shows what became of the workers"
+    return Gone(f"{ended}; {remedy}", ended)
+
+
+def what_to_do(worker: str) -> str:
+    """When a worker's daemon died: what it did is journaled, and its session goes on."""
+    return (
+        f"a new one starts with the next command: `go-ent output {worker}` shows all it did, "
+        f"`go-ent prompt {worker} …` goes on where it was"
     )
 
 
 @contextmanager
 def daemon(cwd: Path | None = None, *, start: bool = True) -> Generator[Daemon]:
     """The daemon of the project around a directory, the current one if none is given."""
-    conversation = Daemon(connect(cwd or _here(), "control", start=start))
+    where = cwd or _here()
+    conversation = Daemon(lambda: connect(where, "control", start=start))
     try:
         yield conversation
     finally:

@@ -13,6 +13,7 @@ from goent.domain.replies import DaemonInfo, Stopping
 from goent.domain.requests import StopRequest
 from goent.frontends.cli.client import Gone, Trouble, daemon
 from goent.launch import NoDaemon
+from goent.lock import holder
 from goent.project import find_project, project_key, runtime_dir
 
 PARTING_S = 30.0  # the daemon gives its workers half of it
@@ -24,13 +25,15 @@ def stop_daemon(cwd: Path, *, force: bool) -> bool:
     try:
         pid, stopping = _ask_to_stop(cwd, if_idle=not force)
     except (NoDaemon, Trouble) as trouble:
-        if isinstance(trouble, NoDaemon) and trouble.code == 1:
+        pid, stopping = _holding(cwd), True
+        none = isinstance(trouble, NoDaemon) and trouble.code == 1
+        if pid is None and none:
             return False
-        pid, stopping = _listener(cwd), True
-        if pid is None or not force:
+        if pid is None or not (force or none):
             raise
-        for number in (signal.SIGTERM, signal.SIGCONT):  # one that was stopped must go on to end
-            os.kill(pid, number)
+        for number in (signal.SIGTERM, signal.SIGCONT) if force else ():
+            with suppress(ProcessLookupError):  # one that was stopped must go on to end
+                os.kill(pid, number)
     if not stopping:
         raise Trouble("workers are busy: wait for them, or pass --force to end them too", 1)
     _await_end(pid, force=force)
@@ -63,9 +66,17 @@ def _await_end(pid: int, *, force: bool) -> None:
         time.sleep(0.02)
 
 
-def _listener(cwd: Path) -> int | None:
-    """Who listens on the project's socket, as the kernel tells it: a stuck daemon says nothing."""
-    path = runtime_dir(project_key(find_project(cwd)), os.environ) / "sock"
+def _holding(cwd: Path) -> int | None:
+    """The daemon that is there but says nothing: it is stuck, or ends and has no socket any more."""
+    folder = runtime_dir(project_key(find_project(cwd)), os.environ)
+    held = holder(folder)
+    if held and held.kind == "daemon":
+        return held.pid
+    return _listener(folder / "sock") if held else None
+
+
+def _listener(path: Path) -> int | None:
+    """Who listens on the project's socket, as the kernel tells it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         try:

@@ -24,6 +24,7 @@ ENVIRONMENT = 3
 INTERRUPTED = 128 + signal.SIGINT
 UNREAD = 128 + signal.SIGPIPE
 EXPECTED = (Trouble, NoDaemon, GoentError, UnsafeFolder)
+TALKING = ("run", "prompt")  # the commands that take words of any kind
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 
 app = typer.Typer(
@@ -92,7 +93,7 @@ def run_cli(arguments: list[str]) -> int:
         code: object = app(arguments or ["--help"], prog_name="go-ent", standalone_mode=False)
         sys.stdout.flush()
     except typer.TyperException as error:
-        return _complain(error.format_message(), USAGE)
+        return _complain(_hinted(error.format_message(), arguments), USAGE)
     except EXPECTED as error:
         return _complain(str(error), _exit_code(error))
     except (KeyboardInterrupt, typer.Abort):
@@ -104,6 +105,14 @@ def run_cli(arguments: list[str]) -> int:
             return _unread()
         raise
     return code if isinstance(code, int) else 0
+
+
+def _hinted(message: str, arguments: list[str]) -> str:
+    """A task may begin like an option, and is then taken for one."""
+    if not (message.startswith("No such option") and arguments[0] in TALKING):
+        return message
+    command = " ".join(arguments[: 1 + (arguments[0] == "prompt")])
+    return f"{message}; what begins with '-' and is no option goes behind `--`: go-ent {command} -- '-…'"
 
 
 def _exit_code(error: Exception) -> int:

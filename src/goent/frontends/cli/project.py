@@ -197,8 +197,9 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the sample project behind to look at.")
     ] = False,
+    json: Json = False,
 ) -> int:
     """See go-ent work: three workers at once on scripted models. Needs OpenCode, but no key."""
     from goent.frontends.cli.demo import run_demo  # noqa: PLC0415 (only here)
 
-    return run_demo(keep=keep)
+    return run_demo(keep=keep, json=json)

@@ -9,7 +9,15 @@ import typer
 from goent.domain.replies import Cancelled, Prompted, Result, Spawned
 from goent.domain.requests import CancelRequest, PromptRequest, SpawnRequest, WorkerRequest
 from goent.domain.types import Isolation, Method, Preset
-from goent.frontends.cli.client import Daemon, Trouble, daemon, find_worker, status_of
+from goent.frontends.cli.client import (
+    Daemon,
+    Gone,
+    Trouble,
+    daemon,
+    find_worker,
+    status_of,
+    what_to_do,
+)
 from goent.frontends.cli.keys import counted_interrupts, open_keyboard
 from goent.frontends.cli.live import Follower
 from goent.frontends.cli.options import Json, Worker
@@ -178,6 +186,8 @@ def _see_through(through: Daemon, worker: str, turn: int, title: str, *, json: b
     except KeyboardInterrupt:
         hint = f"{worker} may still be running: `go-ent cancel {worker}` ends it"
         raise Trouble(hint, INTERRUPTED) from None
+    except Gone as gone:
+        raise Gone(f"{gone.why}, and the turn of {worker} with it; {what_to_do(worker)}") from None
     result = through.call("worker_result", WorkerRequest(worker_id=worker), Result)
     if json:
         print_json(result)

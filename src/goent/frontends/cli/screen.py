@@ -111,18 +111,29 @@ def open_screen(*, silent: bool = False) -> Generator[Screen]:
         yield Nowhere()
         return
     if not sys.stdout.isatty():
-        screen = Screen()
-        yield screen
-        screen.end_words()
+        with lines() as screen:
+            yield screen
         return
     from rich.live import Live  # noqa: PLC0415 (the same)
 
     console = make_console()
     with Live(console=console, transient=True, auto_refresh=False) as live:
         screen = Terminal(console, live)
+        try:
+            yield screen
+        finally:
+            screen.end_words()
+            screen.foot("")
+
+
+@contextmanager
+def lines() -> Generator[Screen]:
+    """Lines alone. However it is left, the words that had begun one are shown."""
+    screen = Screen()
+    try:
         yield screen
+    finally:
         screen.end_words()
-        screen.foot("")
 
 
 def make_console() -> "Console":

@@ -23,14 +23,16 @@ from goent.domain.types import ENDED, Answer, State
 from goent.frontends.cli.client import (
     MOST_WORKERS,
     Daemon,
+    Gone,
     Trouble,
     cursor_before,
     daemon,
     find_worker,
     status_of,
+    what_to_do,
 )
 from goent.frontends.cli.options import Json, Worker
-from goent.frontends.cli.screen import Screen, clean, complain
+from goent.frontends.cli.screen import Screen, clean, complain, lines
 from goent.frontends.cli.show import print_json, show_result, show_status, show_workers
 
 PAGE = 100_000
@@ -94,7 +96,12 @@ def output(
         if follow and now.state not in ENDED:
             after = since or cursor_before(found, through)
             through.watch(found, after=after)
-            _follow(through, found, filter_, json=json, since=since)
+            try:
+                _follow(through, found, filter_, json=json, since=since)
+            except Gone as gone:
+                raise Gone(
+                    f"{gone.why}, and the turn of {found} with it; {what_to_do(found)}"
+                ) from None
         else:
             _print_pages(through, found, since, filter_, json=json)
     return 0
@@ -125,20 +132,19 @@ def _print_line(page: Output) -> None:
 
 
 def _follow(through: Daemon, worker: str, kind: OutputFilter, *, json: bool, since: int) -> None:
-    screen = Screen()
     message: tuple[type, str] | None = None
-    while True:
-        for envelope in through.events(A_WHILE):
-            event = envelope.event
-            if not json and isinstance(event, WANTED[kind]):
-                message = _print_event(screen, event, message)
-            if isinstance(event, TurnEnded | WorkerClosed):
-                screen.end_words()
-                if json:
-                    _print_pages(through, worker, since, kind, json=True)
-                return
-        if json:
-            since = _print_pages(through, worker, since, kind, json=True)
+    with lines() as screen:
+        while True:
+            for envelope in through.events(A_WHILE):
+                event = envelope.event
+                if not json and isinstance(event, WANTED[kind]):
+                    message = _print_event(screen, event, message)
+                if isinstance(event, TurnEnded | WorkerClosed):
+                    if json:
+                        _print_pages(through, worker, since, kind, json=True)
+                    return
+            if json:
+                since = _print_pages(through, worker, since, kind, json=True)
 
 
 def _print_event(

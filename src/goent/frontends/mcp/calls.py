@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 
 from goent.core.enquiries import Enquiries, OnProgress
 from goent.core.operations import Caller, Operation, Operations
-from goent.domain.errors import GoentError
+from goent.domain.errors import Ending, GoentError
 from goent.domain.replies import Question, Status
 from goent.domain.requests import MAX_WAIT_S
 from goent.domain.types import Value
@@ -33,6 +33,8 @@ from goent.frontends.mcp.asking import (
 from goent.frontends.mcp.tasks import LONGEST_S, Task, Tasks, offers_tasks
 from goent.frontends.mcp.waiting import LIMITS, MOST_FORMS, Wait, Waiting, seconds, stored
 
+ENDING = -32000
+
 Answer = types.CallToolResult | types.InputRequiredResult | dict[str, Any]
 
 log = logging.getLogger(__name__)
@@ -42,6 +44,7 @@ class Calls:
     """Answers the tool calls of any number of connections."""
 
     def __init__(self, operations: Operations, enquiries: Enquiries) -> None:
+        self._operations = operations
         self._table = operations.table
         self._enquiries = enquiries
         self._waiting = Waiting(operations, enquiries)
@@ -54,7 +57,10 @@ class Calls:
             return _error(f"unknown tool {params.name!r}; there are: {', '.join(self._table)}")
         reporting = replace(caller, on_progress=_reporter(context))
         try:
-            return await self._answer(context, params, operation, reporting)
+            with self._operations.answering():
+                return await self._answer(context, params, operation, reporting)
+        except Ending as error:  # the shim knows the mark, and asks the next daemon
+            raise MCPError(code=ENDING, message=str(error), data={"goent": "ending"}) from None
         except GoentError as error:
             return _error(str(error))
         except MCPError:

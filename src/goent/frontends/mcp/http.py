@@ -23,6 +23,8 @@ from goent.core.operations import Caller
 from goent.frontends.mcp.asking import Context
 from goent.frontends.mcp.server import McpFrontend
 from goent.gateway.guest import GuestServer
+from goent.gateway.http import HungUp, Refused, read_body
+from goent.lines import MAX_LINE
 
 PATH = "/mcp"
 MOST_SESSIONS = 32
@@ -59,7 +61,7 @@ async def serve_http(
         with anyio.fail_after(ASK_S):
             asked = await _asked(stream, already_read)
         listener = _listener(asked.port)
-    except (OSError, OverflowError, msgspec.DecodeError) as error:
+    except (OSError, ValueError, OverflowError, RecursionError) as error:
         refusal = HttpOpened(error=f"cannot listen on 127.0.0.1: {error}")
         await stream.send(msgspec.json.encode(refusal) + b"\n")
         return
@@ -74,7 +76,7 @@ async def serve_http(
 async def _asked(stream: ByteStream, received: bytes) -> HttpAsked:
     while b"\n" not in received:
         if len(received) > ASK_LIMIT:
-            raise anyio.EndOfStream
+            raise ValueError(f"{ASK_LIMIT} bytes and no end of the line that names the port")
         received += await stream.receive()
     return msgspec.json.decode(received.partition(b"\n")[0], type=HttpAsked)
 
@@ -102,6 +104,7 @@ async def _open_door(
         frontend.server(Callers(caller)),
         max_sessions=MOST_SESSIONS,
         session_idle_timeout=SESSION_IDLE_S,
+        max_request_body_size=MAX_LINE,
     )
     server = GuestServer(Doorkeeper(sessions.handle_request, port, token))
     async with anyio.create_task_group() as group:
@@ -143,10 +146,17 @@ class Doorkeeper:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._refusal(scope["path"], dict(scope["headers"]))
-        if refusal is None:
-            await self._inside(scope, receive, send)
-        else:
+        if refusal is not None:
             await _refuse(send, *refusal)
+            return
+        # The SDK takes it for a fault of its own if a client leaves before the body's end.
+        with suppress(HungUp):
+            try:
+                body = await read_body(receive, most=MAX_LINE)
+            except Refused as too_long:
+                await _refuse(send, too_long.status, str(too_long))
+            else:
+                await self._inside(scope, _replayed(body, receive), send)
 
     def _refusal(self, path: str, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
         host = headers.get(b"host", b"").decode("latin-1")
@@ -161,6 +171,15 @@ class Doorkeeper:
                 "`go-ent mcp --http` printed; it is a new one each time that starts"
             )
         return None if path == PATH else (404, f"there is nothing at {path!r}: MCP is at {PATH}")
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return first.pop() if first else await receive()
+
+    return replay
 
 
 async def _refuse(send: Send, status: int, message: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from anyio.abc import ByteReceiveStream, ByteSendStream, ByteStream
 from mcp import types
-from mcp.server.lowlevel import Server
+from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.shared.exceptions import MCPError
 
 from goent import __version__
@@ -14,13 +14,12 @@ from goent.domain.errors import GoentError
 from goent.domain.requests import ListRequest
 from goent.frontends.mcp.asking import Context
 from goent.frontends.mcp.calls import Answer, Calls
+from goent.frontends.mcp.changes import PREFIX, SUFFIX, Changes, uri_of
 from goent.frontends.mcp.prompts import get_prompt, list_prompts
 from goent.frontends.mcp.tasks import Tasks, serve_tasks, tasks_of
 from goent.frontends.mcp.tools import INSTRUCTIONS, tool
 from goent.frontends.mcp.wire import mcp_streams
 from goent.rpc.reread import Reread
-
-PREFIX, SUFFIX = "worker://", "/output"
 
 
 class McpFrontend:
@@ -29,6 +28,7 @@ class McpFrontend:
     def __init__(self, operations: Operations, enquiries: Enquiries) -> None:
         self._enquiries = enquiries
         self._calls = Calls(operations, enquiries)
+        self._changes = Changes(enquiries)
         self._tools = [tool(operation) for operation in operations.table.values()]
 
     async def serve(self, stream: ByteStream, already_read: bytes, caller: Caller) -> None:
@@ -40,7 +40,10 @@ class McpFrontend:
         """Until the client closes its side."""
         server = self.server(lambda _: caller)
         async with mcp_streams(receive, send) as (incoming, outgoing):
-            await server.run(incoming, outgoing, server.create_initialization_options())
+            options = server.create_initialization_options(
+                NotificationOptions(resources_changed=True)
+            )
+            await server.run(incoming, outgoing, options)
 
     def server(self, caller: Callable[[Context], Caller]) -> Server[Tasks]:
         """For one connection, or for all that come in by one door."""
@@ -62,6 +65,7 @@ class McpFrontend:
 
         server.add_request_handler("tools/call", types.CallToolRequestParams, call)
         serve_tasks(server)
+        self._changes.add_to(server)
         return server
 
     async def _list_tools(self, _: Context, __: object) -> types.ListToolsResult:
@@ -72,7 +76,7 @@ class McpFrontend:
         return types.ListResourcesResult(
             resources=[
                 types.Resource(
-                    uri=f"{PREFIX}{worker.worker_id}{SUFFIX}",
+                    uri=uri_of(worker.worker_id),
                     name=f"{worker.worker_id} ({worker.state})",
                     description=worker.task,
                     mime_type="text/plain",

@@ -111,7 +111,7 @@ class Tasks:
     """The tasks of one connection."""
 
     def __init__(self, group: TaskGroup) -> None:
-        self._group = group
+        self.group = group  # what runs for the connection, and ends with it
         self._tasks: dict[str, Task] = {}
 
     def start(
@@ -120,7 +120,7 @@ class Tasks:
         self._forget()
         task = Task(message)
         self._tasks[task.id] = task
-        self._group.start_soon(self._run, task, work, name=f"task {task.id}")
+        self.group.start_soon(self._run, task, work, name=f"task {task.id}")
         return task.told("task")
 
     def full(self) -> bool:

@@ -17,7 +17,10 @@ from anyio.streams.memory import (
 from mcp import types
 from mcp.shared.message import SessionMessage
 
-MAX_LINE = 64 * 1024 * 1024
+from goent.lines import LineSplitter, TooLong
+from goent.rpc.errors import INVALID_REQUEST, PARSE_ERROR
+
+CHUNK = 256 * 1024
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 Outgoing = MemoryObjectSendStream[SessionMessage]
@@ -35,6 +38,9 @@ async def mcp_streams(
     async def read() -> None:
         async with to_server:
             async for line in _lines(receive):
+                if isinstance(line, TooLong):
+                    await write(_error(INVALID_REQUEST, line.message, line.asks))
+                    continue
                 try:
                     message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:
@@ -63,25 +69,40 @@ async def _until_closed(copy: Callable[[], Awaitable[None]]) -> None:
         await copy()
 
 
-async def _lines(receive: ByteReceiveStream) -> AsyncIterator[bytes]:
-    pending = b""
+async def _lines(receive: ByteReceiveStream) -> AsyncIterator[bytes | TooLong]:
+    splitter = LineSplitter()
     with suppress(anyio.EndOfStream):
         while True:
-            *lines, pending = (pending + await receive.receive(65536)).split(b"\n")
-            for line in lines:
-                if line.strip():
+            for line in splitter.feed(await receive.receive(CHUNK)):
+                if isinstance(line, TooLong) or line.strip():
                     yield line
-            if len(pending) > MAX_LINE:
-                return
-    if pending.strip():
-        yield pending
+    line = splitter.rest()
+    if isinstance(line, TooLong) or line.strip():
+        yield line
+
+
+class _Identified(msgspec.Struct):
+    id: str | int | float | None = None
 
 
 def _refusal(line: bytes) -> bytes:
+    """What is wrong with the line, under the id that it has if it has one."""
     try:
+        line.decode()
         msgspec.json.decode(line)
-    except msgspec.DecodeError:
-        error = {"code": -32700, "message": "Parse error"}
-    else:
-        error = {"code": -32600, "message": "Invalid Request"}
-    return msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": error})
+    except RecursionError:
+        return _error(PARSE_ERROR, "parse error: nested too deeply")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return _error(PARSE_ERROR, f"parse error: {error}")
+    try:
+        number = msgspec.json.decode(line, type=_Identified).id
+    except msgspec.ValidationError as error:
+        return _error(INVALID_REQUEST, f"invalid request: {error}")
+    return _error(
+        INVALID_REQUEST, "invalid request: no JSON-RPC 2.0 message", msgspec.json.encode(number)
+    )
+
+
+def _error(code: int, message: str, number: bytes = b"null") -> bytes:
+    error = {"code": code, "message": message}
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": msgspec.Raw(number), "error": error})

@@ -41,11 +41,24 @@ class Board:
             self._live.update(_table(views, foot, narrow=narrow), refresh=True)
 
 
+class Dark(Board):
+    """Shows nothing: for `--json`, where only the end counts."""
+
+    def line(self, text: str, style: str = "") -> None:
+        pass
+
+    def draw(self, views: Mapping[str, WorkerView], foot: str) -> None:
+        pass
+
+
 @contextmanager
-def open_board() -> Generator[Board]:
+def open_board(*, silent: bool = False) -> Generator[Board]:
     from rich.live import Live  # noqa: PLC0415 (the same)
 
     console = make_console()
+    if silent:
+        yield Dark(console, None)
+        return
     if not console.is_terminal:
         yield Board(console, None)
         return

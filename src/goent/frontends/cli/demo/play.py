@@ -19,14 +19,14 @@ from goent.domain.events import (
 )
 from goent.domain.replies import Answered, Costs, Result, Spawned
 from goent.domain.requests import AnswerRequest, CostsRequest, SpawnRequest, WorkerRequest
-from goent.domain.types import ENDED, Answer
+from goent.domain.types import ENDED, Answer, Value
 from goent.frontends.cli.client import Daemon, Trouble, daemon
 from goent.frontends.cli.demo.board import Board, open_board
 from goent.frontends.cli.demo.stage import open_stage
 from goent.frontends.cli.keys import Keyboard, open_keyboard
 from goent.frontends.cli.live import told_line
 from goent.frontends.cli.screen import complain, say
-from goent.frontends.cli.show import show_result
+from goent.frontends.cli.show import print_json, show_result
 from goent.frontends.cli.spending import show_costs
 
 TASKS = (
@@ -140,45 +140,71 @@ class Play:
         return f"\nMay it run that?  [y] yes  [n] no  (yes in {left:.0f} s)"
 
 
-def run_demo(*, keep: bool = False) -> int:
+class Played(Value, frozen=True, kw_only=True):
+    """What came of the demonstration. `missing` are files that the workers should have written."""
+
+    project: str
+    results: tuple[Result, ...]
+    costs: Costs
+    missing: tuple[str, ...]
+
+    @property
+    def worked(self) -> bool:
+        done = all(r.state == "completed" and r.evidence == "verified" for r in self.results)
+        return done and not self.missing
+
+
+def run_demo(*, keep: bool = False, json: bool = False) -> int:
     """Play. 0 only if all workers really completed and their files are there."""
     opencode = installed_opencode(Path.cwd(), os.environ)
-    say("go-ent demo: three workers at once, on OpenCode, with scripted models.")
+    if not json:
+        say("go-ent demo: three workers at once, on OpenCode, with scripted models.")
     with _ended_by_signals(), _farewell(), open_stage(opencode, keep=keep) as stage:
-        fate = "it stays" if keep else "gone afterwards"
-        say(f"A sample project, {fate}: {stage.project}")
-        say("Starting; a cold OpenCode takes a few seconds.\n")
+        if not json:
+            fate = "it stays" if keep else "gone afterwards"
+            say(f"A sample project, {fate}: {stage.project}")
+            say("Starting; a cold OpenCode takes a few seconds.\n")
         with daemon(stage.project) as through:
-            code = _play(through, stage.project)
-    return code
+            played = _play(through, stage.project, silent=json)
+            if json:
+                print_json(played)
+            else:
+                _show(played)
+    return 0 if played.worked else 1
 
 
-def _play(through: Daemon, project: Path) -> int:
+def _play(through: Daemon, project: Path, *, silent: bool) -> Played:
     spawned = [through.call("worker_spawn", task, Spawned).worker_id for task in TASKS]
-    with open_board() as board, open_keyboard() as keyboard:
-        Play(through, board, keyboard).until_done(tuple(spawned))
-    say()
-    results = [_result(worker, through) for worker in spawned]
-    for task, result in zip(TASKS, results, strict=True):
-        say(f"{task.provider}: {task.task}")
-        show_result(result, cwd=str(project), text=False)
-        say(f"  it says   {result.text}\n")
+    with open_board(silent=silent) as board, open_keyboard() as keyboard:
+        Play(through, board, None if silent else keyboard).until_done(tuple(spawned))
     costs = CostsRequest(by="provider", project_only=True)
-    show_costs(through.call("cost_report", costs, Costs))
-    missing = [name for name in EXPECTED if not (project / name).is_file()]
-    if not missing and all(r.state == "completed" and r.evidence == "verified" for r in results):
-        say(FAREWELL)
-        return 0
-    if missing:
-        complain(f"these files should be there: {', '.join(missing)}")
-    if any(r.failure and r.failure.kind == "permission_denied" for r in results):
-        complain("you said no, and that ended the worker's turn, as it should")
-    complain("not every worker completed its task; see above")
-    return 1
+    return Played(
+        project=str(project),
+        results=tuple(_result(worker, through) for worker in spawned),
+        costs=through.call("cost_report", costs, Costs),
+        missing=tuple(name for name in EXPECTED if not (project / name).is_file()),
+    )
 
 
 def _result(worker: str, through: Daemon) -> Result:
     return through.call("worker_result", WorkerRequest(worker_id=worker), Result)
+
+
+def _show(played: Played) -> None:
+    say()
+    for task, result in zip(TASKS, played.results, strict=True):
+        say(f"{task.provider}: {task.task}")
+        show_result(result, cwd=played.project, text=False)
+        say(f"  it says   {result.text}\n")
+    show_costs(played.costs)
+    if played.worked:
+        say(FAREWELL)
+        return
+    if played.missing:
+        complain(f"these files should be there: {', '.join(played.missing)}")
+    if any(r.failure and r.failure.kind == "permission_denied" for r in played.results):
+        complain("you said no, and that ended the worker's turn, as it should")
+    complain("not every worker completed its task; see above")
 
 
 @contextmanager

@@ -1,0 +1,59 @@
+"""What do forty workers cost in forty worktrees, beside forty `opencode run`, four at a time?
+
+A model of three seconds per answer, two tool calls and a last word. Either side begins with nothing
+running and ends with nothing running, and every worker must finish.
+"""
+
+import subprocess
+from pathlib import Path
+
+import anyio
+from bench.counted import counted
+from bench.place import THREE_STEPS, Place, stop_daemon
+from bench.table import Row
+from bench.tree import Order
+from bench.workers import led_order, make_database
+
+WORKERS = 40
+PEERS_AT_ONCE = 4
+SECONDS = 1200.0
+PEER = f"{WORKERS} `opencode run`, {PEERS_AT_ONCE} at a time"
+
+
+async def run(place: Place, *, workers: int = WORKERS) -> list[Row]:
+    await anyio.to_thread.run_sync(stop_daemon, place)
+    await anyio.to_thread.run_sync(make_database, place)
+    ours_in = await anyio.to_thread.run_sync(_worktrees, place, "ours", workers)
+    peers_in = await anyio.to_thread.run_sync(_worktrees, place, "peers", workers)
+    ours = await counted(led_order(place, THREE_STEPS, ours_in))
+    peer = await counted(
+        Order(
+            commands=tuple(place.peer_run(THREE_STEPS, cwd=folder) for folder in peers_in),
+            at_once=PEERS_AT_ONCE,
+            cwd=str(place.project),
+            env=place.peer_env,
+            seconds=SECONDS,
+        )
+    )
+    return [
+        Row(
+            measure=f"{workers} workers in {workers} worktrees, {what}",
+            unit=unit,
+            ours=mine,
+            peer=theirs,
+            peer_name=PEER,
+            at_most=target,
+        )
+        for what, unit, mine, theirs, target in (
+            ("memory", "MiB", ours.memory / 2**20, peer.memory / 2**20, 0.5),
+            ("wall", "s", ours.wall, peer.wall, 0.6),
+        )
+    ]
+
+
+def _worktrees(place: Place, side: str, count: int) -> list[Path]:
+    folders = [place.project.parent / "trees" / f"{side}-{n}" for n in range(count)]
+    for folder in folders:
+        command = ["git", "worktree", "add", "-q", "--detach", str(folder)]
+        subprocess.run(command, cwd=place.project, env=place.env, check=True)
+    return folders

@@ -1,0 +1,137 @@
+"""A process in reserve: when there is one, what it takes over, and when it goes."""
+
+import os
+import signal
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec.structs import replace
+from opencode_stage import PATIENCE, Heard, Stage, processes, stage
+
+from goent.domain.settings import Standby
+from goent.domain.types import Prompt
+from goent.drivers.opencode import slot
+from goent.drivers.opencode.standby import CALM, SPARE, Machine, read_machine, wanted
+from goent.drivers.opencode.vitals import Care
+from goent.testing import Script, case, openai, say
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+
+WORK = (
+    case("was interrupted", say("I went on.")),
+    case("say hello", say("Hello.")),
+    case("wait at the gate", say("I waited.").having(gate="door")),
+)
+SCRIPT = Script(
+    providers={
+        "moonshot": openai(*WORK, models=("glm-4", "kimi-k2"), key="sk-moon"),
+        "deepseek": openai(*WORK, models=("deepseek-coder",), key="sk-deep"),
+        "local": openai(*WORK, models=("small",)),
+    }
+)
+ROOMY = Machine(load=CALM, memory=SPARE)
+
+
+@pytest.mark.parametrize(
+    ("choice", "longest", "machine", "is_wanted"),
+    [
+        ("auto", 60, ROOMY, True),
+        ("auto", 59, ROOMY, False),
+        ("auto", 60, replace(ROOMY, load=CALM + 0.01), False),
+        ("auto", 60, replace(ROOMY, memory=SPARE - 1), False),
+        ("always", 0, Machine(load=9, memory=0), True),
+        ("never", 3600, ROOMY, False),
+    ],
+)
+async def test_a_reserve_is_for_long_turns_on_a_machine_with_room(
+    choice: Standby, longest: float, machine: Machine, *, is_wanted: bool
+) -> None:
+    assert wanted(choice, longest, steady=Care().steady, machine=machine) is is_wanted
+
+
+async def test_the_machine_is_read() -> None:
+    found = read_machine()
+    assert found.load >= 0
+    assert found.memory > 1024**2
+
+
+@asynccontextmanager
+async def reserving(folder: Path) -> AsyncGenerator[tuple[Stage, Callable[[], set[int]]]]:
+    """A stage that keeps a reserve whenever a turn runs, and its OpenCode processes."""
+    others = processes("acp")
+    async with stage(SCRIPT, folder) as built:
+        built.use(opencode=replace(built.settings.opencode, standby="always"))
+        built.care = Care(interval=0.1, linger=0.2)
+        yield built, lambda: processes("acp") - others
+
+
+async def until(true: Callable[[], object]) -> None:
+    with anyio.fail_after(PATIENCE):
+        while not true():  # noqa: ASYNC110 (a process announces nothing)
+            await anyio.sleep(0.02)
+
+
+@pytest.mark.spec("P02", "P29")
+async def test_a_lost_process_is_replaced_by_the_one_in_reserve(tmp_path: Path) -> None:
+    async with (
+        reserving(tmp_path) as (built, acp),
+        built.driver.open(built.spec(built.settings.project)) as session,
+    ):
+        heard, (first,), reserve = Heard(), acp(), set[int]()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(session.prompt, Prompt(text="wait at the gate"), heard.emit)
+            await built.models.at_gate("door", timeout=PATIENCE)
+            await until(lambda: len(acp()) == 2)
+            reserve |= acp() - {first}
+            built.care = Care(interval=60)  # from now on, no further one is begun
+            os.kill(first, signal.SIGKILL)
+        assert heard.text == "I went on."
+        assert acp() == reserve
+        assert [call.case for call in built.models.calls][-1] == "was interrupted"
+        again = Heard()
+        await session.prompt(Prompt(text="say hello"), again.emit)
+        assert (again.text, acp()) == ("Hello.", reserve)
+
+
+async def test_a_directory_for_which_there_is_no_room_goes_to_the_reserve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slot, "DIRECTORIES", 2)
+    second, third = tmp_path / "second", tmp_path / "third"
+    second.mkdir()
+    third.mkdir()
+    async with (
+        reserving(tmp_path) as (built, acp),
+        built.driver.open(built.spec(built.settings.project)) as session,
+        built.driver.open(built.spec(second)),
+        anyio.create_task_group() as tasks,
+    ):
+        (first,) = acp()
+        tasks.start_soon(session.prompt, Prompt(text="wait at the gate"), Heard().emit)
+        await until(lambda: len(acp()) == 2)
+        built.care = Care(interval=60)
+        (reserve,) = acp() - {first}
+        async with built.driver.open(built.spec(third)) as elsewhere:
+            heard = Heard()
+            await elsewhere.prompt(Prompt(text="say hello"), heard.emit)
+            assert (heard.text, acp()) == ("Hello.", {first, reserve})
+        built.models.open_gate("door")
+
+
+async def test_a_reserve_that_nobody_needed_is_ended_and_the_process_that_worked_stays(
+    tmp_path: Path,
+) -> None:
+    async with (
+        reserving(tmp_path) as (built, acp),
+        built.driver.open(built.spec(built.settings.project)) as session,
+    ):
+        working = acp()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(session.prompt, Prompt(text="wait at the gate"), Heard().emit)
+            await built.models.at_gate("door", timeout=PATIENCE)
+            await until(lambda: working < acp())
+            built.models.open_gate("door")
+        await until(lambda: acp() == working)

@@ -1,0 +1,228 @@
+"""The pipe from a worker's program: an agent that has gone mad, or never was one."""
+
+import logging
+import os
+import socket
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.abc import SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+from mutation import mutated, rounds
+
+from goent.acp.asks import Cancelled, PermissionOutcome, PermissionRequest
+from goent.acp.content import Text
+from goent.acp.updates import AnyUpdate
+from goent.domain.errors import ProtocolError, WorkerCrashed, WorkerError
+from goent.domain.events import DriverEvent
+from goent.drivers.acp_connection import AgentConnection
+from goent.drivers.opencode.environment import Launch
+from goent.drivers.opencode.process import OpenCodeProcess
+from goent.drivers.opencode.translate import Translator
+from goent.proc import marked, new_owner
+from goent.rpc import RpcError
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+
+WIRE = Path(__file__).parent.parent / "acp" / "opencode_wire.ndjson"
+ASKS = (
+    b'{"jsonrpc":"2.0","id":8,"method":"session/request_permission","params":{"sessionId":"s",'
+    b'"toolCall":{"toolCallId":"c","title":"bash"},"options":[{"optionId":"o","kind":"reject"}]}}'
+)
+CORPUS = [
+    *WIRE.read_bytes().splitlines(),
+    ASKS,
+    b'{"jsonrpc":"2.0","id":9,"method":"fs/read_text_file","params":{"sessionId":"s","path":"/x"}}',
+    b'{"jsonrpc":"2.0","id":77,"result":{"stopReason":"end_turn"}}',
+    b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}',
+]
+DONE = b'{"jsonrpc":"2.0","id":%b,"result":{"stopReason":"end_turn"}}'
+
+
+class Owner:
+    """Takes what comes as the driver does."""
+
+    def __init__(self) -> None:
+        self.events: list[DriverEvent] = []
+        self._translator = Translator(Path())
+
+    async def update(self, session_id: str, update: AnyUpdate) -> None:
+        self.events.extend(self._translator.translate(update))
+
+    async def request_permission(self, request: PermissionRequest) -> PermissionOutcome:
+        return Cancelled()
+
+
+class Agent:
+    def __init__(self, stream: SocketStream) -> None:
+        self.stream = stream
+        self._lines = BufferedByteReceiveStream(stream)
+
+    async def say(self, *lines: bytes) -> None:
+        for line in lines:
+            await self.stream.send(line + b"\n")
+
+    async def asked(self, method: bytes) -> bytes:
+        """The id under which it is asked for this; what else it is told is passed over."""
+        with anyio.fail_after(10):
+            while True:
+                line = await self._lines.receive_until(b"\n", 1 << 24)
+                if b'"method":"%b"' % method in line:
+                    return line.partition(b'"id":')[2].partition(b",")[0]
+
+
+@pytest.fixture
+def no_fault(caplog: pytest.LogCaptureFixture) -> Callable[[], None]:
+    def check() -> None:
+        faults = [record for record in caplog.records if record.levelno >= logging.ERROR]
+        assert not faults, caplog.text[-3000:]
+
+    return check
+
+
+@asynccontextmanager
+async def an_agent() -> AsyncGenerator[tuple[AgentConnection, Agent, Owner]]:
+    ours, theirs = socket.socketpair()
+    owner = Owner()
+    async with (
+        await SocketStream.from_socket(ours) as near,
+        await SocketStream.from_socket(theirs) as far,
+        anyio.create_task_group() as tasks,
+    ):
+        connection = AgentConnection(near, near, owner, name="Mad")
+        tasks.start_soon(connection.run)
+        yield connection, Agent(far), owner
+        await far.aclose()
+        await connection.aclose()
+
+
+async def turn(connection: AgentConnection) -> str:
+    """How a turn ends, whatever the agent does; no other error may come out of it."""
+    try:
+        with anyio.fail_after(10):
+            return (await connection.prompt("ses_1", [Text(text="hi")])).stop_reason
+    except (WorkerError, RpcError) as error:
+        return str(error)
+
+
+@pytest.mark.spec("A03")
+async def test_garbage_in_a_turn_does_not_end_it(no_fault: Callable[[], None]) -> None:
+    for chance in rounds("acp"):
+        async with an_agent() as (connection, agent, _), anyio.create_task_group() as tasks:
+
+            async def rave(agent: Agent = agent, chance: object = chance) -> None:
+                number = await agent.asked(b"session/prompt")
+                lines = [mutated(CORPUS, chance) for _ in range(20)]  # pyright: ignore[reportArgumentType] (bound early, as the loop wants it)
+                mine = b'"id":' + number
+                await agent.say(*(line for line in lines if mine not in line.replace(b" ", b"")))
+                await agent.say(DONE % number)
+
+            tasks.start_soon(rave)
+            assert await turn(connection) == "end_turn"
+    no_fault()
+
+
+@pytest.mark.spec("A03")
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b'{"jsonrpc":"2.0","id":%b,"result":5}', "session/prompt"),
+        (b'{"jsonrpc":"2.0","id":%b,"result":{"stopReason":{}}}', "stopReason"),
+        (b'{"jsonrpc":"2.0","id":%b,"error":"no"}', "in words of its own"),
+        (b'{"jsonrpc":"2.0","id":%b,"error":{"code":"x"}}', "in words of its own"),
+        (b'{"jsonrpc":"2.0","id":%b,"error":{"code":-1,"message":"\\ud800 no"}}', "no (-1)"),
+        (b'{"jsonrpc":"2.0","id":%b,"result":"' + b"x" * (65 << 20) + b'"}', "at most 67108864"),
+        (b"", "went away during 'session/prompt'"),
+    ],
+    ids=["number", "type", "word", "code", "surrogate", "giant", "leaves"],
+)
+async def test_a_bad_answer_ends_the_turn_with_what_was_bad(
+    answer: bytes, words: str, no_fault: Callable[[], None]
+) -> None:
+    async with an_agent() as (connection, agent, _), anyio.create_task_group() as tasks:
+
+        async def reply() -> None:
+            number = await agent.asked(b"session/prompt")
+            if answer:
+                await agent.say(answer % number)
+            else:
+                await agent.stream.aclose()
+
+        tasks.start_soon(reply)
+        assert words in await turn(connection)
+    no_fault()
+
+
+async def test_updates_and_answers_after_the_end_are_nobodys(no_fault: Callable[[], None]) -> None:
+    async with an_agent() as (connection, agent, owner), anyio.create_task_group() as tasks:
+
+        async def twice() -> None:
+            number = await agent.asked(b"session/prompt")
+            late = [line for line in CORPUS if b'"session/update"' in line]
+            await agent.say(DONE % number, *late, DONE % number)
+            second = await agent.asked(b"session/prompt")
+            await agent.say(DONE % number, DONE % second)
+
+        tasks.start_soon(twice)
+        assert await turn(connection) == "end_turn"
+        assert await turn(connection) == "end_turn"
+        assert owner.events, "they are told, and it is the session that has no turn for them"
+    no_fault()
+
+
+# Programs that are started as OpenCode and are not.
+
+HELLO = '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":%s,"agentCapabilities":{}}}'
+REFUSAL = b'{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"not today"}}\n'
+PROGRAMS = {
+    "leaves": ("raise SystemExit('no licence')", "no licence"),
+    "garbage": ("w(os.urandom(4_000_000)); sys.exit(3)", "ended with code 3"),
+    "giant line": ("w(b'x' * 80_000_000 + b'\\n'); sys.exit(4)", "ended with code 4"),
+    "another version": (f"w({HELLO % 9!r}.encode() + b'\\n'); stay()", "ACP version 9"),
+    "a refusal": (f"w({REFUSAL!r}); stay()", "not today"),
+    "nonsense": ('w(b\'{"id":1,"error":7}\\n\'); stay()', "in words of its own"),
+    "silence": ("time.sleep(60)", "not ready within 1 s"),
+    "no server": (f"w({HELLO % 1!r}.encode() + b'\\n'); stay()", "not ready within 1 s"),
+}
+PROGRAM = """#!{python} -S
+import os, sys, time
+def w(data):
+    os.set_blocking(1, True)
+    while data:
+        data = data[os.write(1, data):]
+def stay():
+    while os.read(0, 65536):
+        pass
+os.read(0, 1)
+{body}
+"""
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+async def test_a_program_that_is_no_opencode_is_told_apart_and_ended(
+    tmp_path: Path, name: str, no_fault: Callable[[], None]
+) -> None:
+    body, words = PROGRAMS[name]
+    program = tmp_path / "opencode"
+    program.write_text(PROGRAM.format(python=sys.executable, body=body))
+    program.chmod(0o700)
+    launch = Launch(
+        program=program,
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"]},
+        password="x",
+        token="t",
+        fingerprint="f",
+        start_timeout=1.0 if "not ready" in words else 20.0,
+    )
+    owner = new_owner("fuzz-acp")
+    with anyio.fail_after(30), pytest.raises((WorkerCrashed, ProtocolError)) as caught:
+        async with OpenCodeProcess.running(launch, f"{owner}/1"):
+            pass
+    assert words in str(caught.value)
+    assert not list(marked(owner))
+    no_fault()
