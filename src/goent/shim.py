@@ -184,7 +184,7 @@ class Shim:
         key = None if request is None else json.dumps(request)
         if method in ("resources/subscribe", "resources/unsubscribe"):
             self._forget_subscription(_uri(message))
-        if method in LASTING:
+        if isinstance(method, str) and method in LASTING:
             self._handshake[line] = key
         if method and key is not None:
             self._in_flight[key] = line

@@ -112,7 +112,9 @@ def test_a_view_is_what_a_plain_reading_of_the_journal_says(events: list[AnyEven
     ended = [e for e in events if isinstance(e, TurnEnded)]
     waiting = open_questions(events)
     running = "waiting" if waiting else "running"
-    state = (ended[-1].state if len(ended) == len(begun) else running) if begun else "starting"
+    state = "cancelled" if isinstance(events[-1], WorkerClosed) else "starting"
+    if begun:
+        state = ended[-1].state if len(ended) == len(begun) else running
     calls = [e for e in events if isinstance(e, UsageReported)]
     known = all(call.cost_usd is not None for call in calls)
     spent = sum((call.cost_usd or Decimal(0) for call in calls), Decimal(0))
