@@ -152,9 +152,9 @@ def test_ps_lists_the_workers_newest_first(open_desk: OpenDesk) -> None:
 def test_an_id_may_be_shortened_but_not_guessed(open_desk: OpenDesk) -> None:
     with open_desk(lambda _: [say("done")]) as desk:
         worker = desk.detached()
-        told = json.loads(desk.go_ent("status", worker[:6], "--json").out)
-        assert told["worker_id"] == worker
-        assert json.loads(desk.go_ent("status", worker[2:], "--json").out) == told
+        for part in (worker[:6], worker[2:]):
+            told = json.loads(desk.go_ent("status", part, "--json").out)
+            assert told["worker_id"] == worker
         desk.detached()
         ended = desk.go_ent("status", "w-")
         assert ended.code == 2

@@ -141,12 +141,12 @@ async def test_work_that_comes_while_a_daemon_ends_is_done_by_the_next_one(world
         await heard(shim, 1)
         kill(old, signal.SIGTERM)
         await until(lambda: not world.socket.exists())
+        await shim.ask(2, "tools/call", {**MODERN, "name": "worker_list"})
+        assert "result" in await heard(shim, 2), "what only looks is still answered"
         spawn = {"name": "worker_spawn", "arguments": {"task": "hold"}}
-        await shim.ask(2, "tools/call", {**MODERN, **spawn})
-        await shim.ask(3, "tools/call", {**MODERN, "name": "worker_list"})
-        assert "result" in await heard(shim, 3), "what only looks is still answered"
+        await shim.ask(3, "tools/call", {**MODERN, **spawn})
         gate.touch()
-        answer = await heard(shim, 2)
+        answer = await heard(shim, 3)
         worker = re.search(r"w-\w{5}", json.dumps(answer.get("result")))
         assert worker, answer
         listed = json.loads((await world.go_ent("ps", "--json")).out)["workers"]
