@@ -17,6 +17,7 @@ from goent.domain.errors import ConfigError
 from goent.domain.ports import CallMade
 from goent.domain.settings import Limits, Settings
 from goent.drivers.opencode.driver import OpenCodeDriver
+from goent.drivers.opencode_run.driver import OpenCodeRunDriver
 from goent.gateway.server import Gateway
 from goent.proc.marks import new_owner, sweep_dead_owners
 from goent.proc.verify import ShellVerifier
@@ -116,13 +117,20 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
         ) as driver,
         anyio.create_task_group() as background,
     ):
+        by_run = OpenCodeRunDriver(
+            settings=around.settings,
+            gate=gateway,
+            environ=around.environ,
+            state_dir=state / "projects" / key,
+            owner=new_owner(key),
+        )
         orchestrator = Orchestrator(
             settings=around.settings,
             check=around.check,
             environ=around.environ,
             slots=around.limits().workers,
             feed=feed,
-            drivers={"acp": driver},
+            drivers={"acp": driver, "cli": by_run},
             meter=gateway,
             ledger=ledger,
             verifier=ShellVerifier(environ=lambda: _without_keys(around)),

@@ -10,6 +10,7 @@ import anyio
 import msgspec
 from opencode import opencode_binary
 
+from goent.domain.errors import GoentError
 from goent.domain.events import (
     DriverEvent,
     Noticed,
@@ -124,6 +125,7 @@ class Heard:
 
     def __init__(self) -> None:
         self.events: list[DriverEvent] = []
+        self.errors: list[GoentError] = []
         self._changed = anyio.Event()
 
     async def emit(self, event: DriverEvent) -> None:

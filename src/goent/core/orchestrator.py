@@ -41,12 +41,8 @@ from goent.policy.pins import choose
 
 ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # no 0, 1, i, l, o: ids are read and typed by people
 ERRORS, HUNG_UP = 400, 499  # HTTP's line between answer and error; a call that we gave up
-DIED = Failure(
-    kind="daemon_died",
-    message="go-ent ended in the middle of the turn; what was done so far is in place. "
-    "The next prompt goes on in the same session",
-    retryable=True,
-)
+DIED = "go-ent ended in the middle of the turn; what was done so far is in place"
+GOES_ON = ". The next prompt goes on in the same session"
 PARTING = 15.0  # seconds that the workers have to end when go-ent does
 
 
@@ -104,7 +100,9 @@ class Orchestrator:
             if not view.open:
                 continue
             if view.turn and view.state not in ENDED:
-                ended = TurnEnded(turn=view.turn, state="failed", failure=DIED)
+                message = DIED + (GOES_ON if view.token else "")
+                died = Failure(kind="daemon_died", message=message, retryable=True)
+                ended = TurnEnded(turn=view.turn, state="failed", failure=died)
                 await self._feed.append(view.id, ended)
             try:
                 self._revive(view)
@@ -118,7 +116,7 @@ class Orchestrator:
         """Wait for its next prompt; only then is its session opened again."""
         settings, spawned = self._settings(), view.spawned
         if not view.token:
-            raise WorkerIsClosed("it had no session yet")
+            raise WorkerIsClosed("it has no session to go on with")
         pin = Pin(provider=spawned.backend, model=spawned.model, method=spawned.method)
         route = choose(pin, settings, tuple(self._drivers))
         spec = WorkerSpec(

@@ -8,7 +8,7 @@ are idle leave a worn one by themselves, and come back to life elsewhere with th
 
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from anyio.abc import TaskGroup
 from goent.domain.errors import WorkerCrashed, WorkerError
 from goent.domain.ports import Gate
 from goent.drivers.opencode.environment import Launch
+from goent.drivers.opencode.first_start import first_start
 from goent.drivers.opencode.process import OpenCodeProcess
 from goent.drivers.opencode.slot import Slot
 from goent.drivers.opencode.vitals import Care
@@ -40,7 +41,6 @@ class Pool:
         self._owner = owner
         self._care = care
         self._slots: list[Slot] = []
-        self._migrating = anyio.Lock()
 
     @asynccontextmanager
     async def use(
@@ -104,14 +104,12 @@ class Pool:
 
     @asynccontextmanager
     async def _started(self, launch: Launch) -> AsyncGenerator[OpenCodeProcess]:
-        """Two first starts at once can break each other: a new database is made by one alone."""
-        async with AsyncExitStack() as alone:
-            await alone.enter_async_context(self._migrating)
-            if launch.database.exists():
-                await alone.aclose()
-            async with OpenCodeProcess.running(launch, new_mark(self._owner)) as process:
-                await alone.aclose()
-                yield process
+        async with (
+            first_start(launch.database) as done,
+            OpenCodeProcess.running(launch, new_mark(self._owner)) as process,
+        ):
+            done()
+            yield process
 
     def _wear(self, slot: Slot, reason: str) -> None:
         if not slot.worn:
