@@ -96,7 +96,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 environ=dict[str, str],
                 slots=limits.workers,
                 feed=feed,
-                drivers={"acp": driver},
+                drivers={"acp": driver, "cli": driver},
                 meter=NoMeter(),
                 ledger=ledger,
                 verifier=ShellVerifier(environ=lambda: {"PATH": "/usr/bin:/bin"}),

@@ -24,7 +24,8 @@ WARM = f"{WARM_PROVIDER}/{WARM_MODEL}"
 OWN_PROVIDER = "opencode"  # OpenCode's own models, by the user's login
 OUTPUT_LIMIT = 8192  # OpenCode wants one beside a window; every provider we know accepts this
 
-Permissions = Mapping[str, Mapping[str, Action]]  # by tool, then by pattern; the last match decides
+# By tool, and there for all or by pattern; the last match decides.
+Permissions = Mapping[str, Action | Mapping[str, Action]]
 
 _PACKAGES: Mapping[Dialect, str] = {
     "openai": "@ai-sdk/openai-compatible",

@@ -5,13 +5,16 @@ between a tool and a wildcard that covers it cannot be said that way; such rules
 a permission that means something else than was written is worse than none.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from goent.domain.errors import RequestError
 from goent.domain.settings import Action, PermissionRule
 from goent.drivers.opencode.content import Permissions
 from goent.drivers.opencode.rules import matches
+
+# OpenCode's configuration accepts no patterns for these, and does not start with them.
+WHOLE = frozenset({"doom_loop", "question", "todowrite", "webfetch", "websearch"})
 
 
 def as_permissions(rules: Sequence[PermissionRule]) -> Permissions:
@@ -26,7 +29,18 @@ def as_permissions(rules: Sequence[PermissionRule]) -> Permissions:
         patterns = grouped.pop(rule.tool, {})
         grouped[rule.tool] = {**patterns, rule.pattern: rule.action}
     _check_order(telling, list(grouped))
-    return grouped
+    return {tool: _plain(tool, patterns) for tool, patterns in grouped.items()}
+
+
+def _plain(tool: str, patterns: Mapping[str, Action]) -> Action | Mapping[str, Action]:
+    if list(patterns) == ["*"]:
+        return patterns["*"]
+    if tool in WHOLE:
+        raise RequestError(
+            f"by the method 'cli' there are no patterns for the permission {tool!r} "
+            f"({', '.join(map(repr, patterns))}): decide it as a whole, or use the method 'acp'"
+        )
+    return patterns
 
 
 def _covers(later: PermissionRule, rule: PermissionRule) -> bool:
