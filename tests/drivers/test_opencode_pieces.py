@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from goent.domain.errors import (
+    ConfigError,
     ContextOverflow,
     OpenCodeMissing,
     ProviderDown,
@@ -183,7 +184,8 @@ def test_the_users_file_and_the_repositorys_are_read_as_the_settings_say(tmp_pat
     def env() -> dict[str, str]:
         return worker_environment(settings, ENVIRON, generated(), cwd=tmp_path, home=tmp_path)
 
-    assert "OPENCODE_CONFIG" not in env()
+    with pytest.raises(ConfigError, match="does not exist any more"):
+        env()
     config.write_text("{}")
     assert env()["OPENCODE_CONFIG"] == str(config)
     assert "OPENCODE_DISABLE_PROJECT_CONFIG" not in env()

@@ -76,7 +76,10 @@ def worker_environment(
         if (
             not config.is_file()
         ):  # OpenCode would go on without it, and then know none of the models
-            raise ConfigError(f"OpenCode's configuration {str(config)!r} does not exist any more")
+            raise ConfigError(
+                f"OpenCode's configuration {str(config)!r} does not exist any more: "
+                "put it back, or correct opencode.config_path"
+            )
         env["OPENCODE_CONFIG"] = str(config)
     if settings.opencode.profile == "hermetic":
         env |= dict.fromkeys(HERMETIC, "1")
