@@ -1,8 +1,8 @@
 """One go-ent with all its methods, and scripted models behind it, for the contract suite.
 
 To put another method under the contract: register its driver in `goent.app`, and add its `Stage` to
-`STAGES`. A stage says only in what the method differs: whether the model's tools run, which programs
-may live when its workers are closed, and how its first call reaches the provider.
+`STAGES`. A stage says only in what the method differs: whether the model's tools run, whether there is
+a process at all, and which one may live on when its workers have closed.
 """
 
 import os
@@ -29,7 +29,10 @@ PATIENCE = 150.0  # seconds for a turn on a machine that has other things to do
 
 
 class Stage(Value, frozen=True, kw_only=True):
-    """`stays` are the subcommands of OpenCode that live on, warm, when a worker has closed."""
+    """`tools`: the model's tool calls are run. `process`: there is one to look into.
+
+    `stays` are the subcommands of OpenCode that live on, warm, when a worker has closed.
+    """
 
     method: Method
     tools: bool = True

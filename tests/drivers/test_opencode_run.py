@@ -1,7 +1,9 @@
 """The method `cli` on the real `opencode run`: what the contract of all methods does not say."""
 
+from pathlib import Path
+
 import pytest
-from contract_stage import SPENT, World
+from contract_stage import SPENT, World, contract_world
 
 from goent.domain.errors import WorkerIsClosed
 from goent.domain.events import PlanUpdated, ToolCall, UsageReported
@@ -68,3 +70,11 @@ async def test_a_provider_that_goes_direct_is_counted_by_opencode(world: World) 
     events = await world.events(worker)
     reports = [e for e in events if isinstance(e, UsageReported)]
     assert [report.source for report in reports] == ["opencode", "opencode"]
+
+
+async def test_first_starts_at_once_do_not_break_each_other(tmp_path: Path) -> None:
+    async with contract_world(tmp_path) as fresh:
+        workers = [await fresh.spawn(method, "say hello") for method in ("cli", "acp", "cli")]
+        for worker in workers:
+            result = await fresh.ended(worker)
+            assert result.failure is None and result.text == "Hello from glm-4."
