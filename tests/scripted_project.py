@@ -105,7 +105,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 environ=dict[str, str],
                 slots=limits.workers,
                 feed=feed,
-                drivers={"acp": driver},
+                drivers={"acp": driver, "cli": driver},
                 meter=NoMeter(),
                 roster=roster,
                 books=books,

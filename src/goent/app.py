@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 import anyio
 
@@ -16,9 +17,12 @@ from goent.core.operations import Operations
 from goent.core.orchestrator import Orchestrator
 from goent.core.roster import Roster
 from goent.domain.errors import ConfigError
+from goent.domain.ports import Driver, Gate
 from goent.domain.settings import Limits, Settings
+from goent.domain.types import Method
 from goent.drivers.api.driver import ApiDriver
 from goent.drivers.opencode.driver import OpenCodeDriver
+from goent.drivers.opencode_run.driver import OpenCodeRunDriver
 from goent.gateway.server import Gateway
 from goent.launch import fingerprint
 from goent.llm.prices import PriceList
@@ -145,7 +149,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 environ=around.environ,
                 slots=around.limits().workers,
                 feed=feed,
-                drivers={"acp": methods.opencode, "api": methods.api},
+                drivers=methods.drivers,
                 meter=methods.gateway,
                 roster=roster,
                 books=books,
@@ -177,7 +181,7 @@ class _Methods:
 
     gateway: Gateway
     opencode: OpenCodeDriver
-    api: ApiDriver
+    drivers: Mapping[Method, Driver]
 
 
 @asynccontextmanager
@@ -192,15 +196,34 @@ async def _running_methods(
         upstream = Upstream(connections, books)
         async with (
             Gateway.open(upstream, course) as gateway,
-            OpenCodeDriver.running(
-                settings=around.settings,
-                gate=gateway,
-                environ=around.environ,
-                state_dir=around.state,
-                owner=new_owner(project_key(around.folder)),
-            ) as opencode,
+            OpenCodeDriver.running(**_means(around, gateway)) as opencode,
         ):
-            yield _Methods(gateway=gateway, opencode=opencode, api=ApiDriver(upstream, course))
+            drivers: Mapping[Method, Driver] = {
+                "acp": opencode,
+                "cli": OpenCodeRunDriver(**_means(around, gateway)),
+                "api": ApiDriver(upstream, course),
+            }
+            yield _Methods(gateway=gateway, opencode=opencode, drivers=drivers)
+
+
+class _Means(TypedDict):
+    """What every driver that starts OpenCode is given."""
+
+    settings: Callable[[], Settings]
+    gate: Gate
+    environ: Callable[[], Mapping[str, str]]
+    state_dir: Path
+    owner: str
+
+
+def _means(around: Project, gateway: Gateway) -> _Means:
+    return _Means(
+        settings=around.settings,
+        gate=gateway,
+        environ=around.environ,
+        state_dir=around.state,
+        owner=new_owner(project_key(around.folder)),
+    )
 
 
 @asynccontextmanager

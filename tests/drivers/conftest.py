@@ -2,6 +2,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
+from contract_stage import World, contract_world
 from opencode_script import SCRIPT
 from opencode_stage import Stage, stage
 
@@ -22,3 +23,10 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Sta
 def project(shared: Stage) -> Path:
     """The one directory that the shared process has booted; booting another takes seconds."""
     return shared.settings.project
+
+
+@pytest.fixture(scope="package")
+async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[World]:
+    """One go-ent with all methods; a method's program starts with its first worker."""
+    async with contract_world(tmp_path_factory.mktemp("contract")) as built:
+        yield built

@@ -11,6 +11,7 @@ import msgspec
 from opencode import opencode_binary
 from witness import Witness
 
+from goent.domain.errors import GoentError
 from goent.domain.events import (
     DriverEvent,
     Noticed,
@@ -132,6 +133,7 @@ class Heard:
 
     def __init__(self) -> None:
         self.events: list[DriverEvent] = []
+        self.errors: list[GoentError] = []
         self._changed = anyio.Event()
 
     async def emit(self, event: DriverEvent) -> None:

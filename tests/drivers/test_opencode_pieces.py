@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from goent.domain.errors import (
+    ConfigError,
     ContextOverflow,
     OpenCodeMissing,
     ProviderDown,
@@ -22,7 +23,7 @@ from goent.drivers.opencode.binary import find_opencode, find_ripgrep, platform_
 from goent.drivers.opencode.content import generate, held_backends
 from goent.drivers.opencode.environment import with_program, worker_environment
 from goent.drivers.opencode.events import ErrorData, SessionFault
-from goent.drivers.opencode.failures import classify
+from goent.drivers.opencode.failures import classify, classify_fault
 from goent.drivers.opencode.rules import judge
 from goent.rpc import RpcError
 
@@ -183,7 +184,8 @@ def test_the_users_file_and_the_repositorys_are_read_as_the_settings_say(tmp_pat
     def env() -> dict[str, str]:
         return worker_environment(settings, ENVIRON, generated(), cwd=tmp_path, home=tmp_path)
 
-    assert "OPENCODE_CONFIG" not in env()
+    with pytest.raises(ConfigError, match="does not exist any more"):
+        env()
     config.write_text("{}")
     assert env()["OPENCODE_CONFIG"] == str(config)
     assert "OPENCODE_DISABLE_PROJECT_CONFIG" not in env()
@@ -264,3 +266,14 @@ def test_an_earlier_error_of_the_session_does_not_colour_the_last() -> None:
     error = RpcError(-32603, "Internal error: something else")
     fault = SessionFault(name="APIError", data=ErrorData(message="bad key", status=401))
     assert type(classify(error, fault)) is WorkerError
+
+
+@pytest.mark.parametrize("status", [400, 402, None])
+def test_the_gateways_own_word_on_a_failure_counts_more_than_the_status(status: int | None) -> None:
+    message = "go-ent: rate_limited: moonshot asks to wait, and so does its fallback"
+    fault = SessionFault(name="APIError", data=ErrorData(message=message, status=status))
+    failure = classify(RpcError(-32603, f"Internal error: {message}", None), fault)
+    assert type(failure) is RateLimited
+    assert str(failure) == "moonshot asks to wait, and so does its fallback"
+    other = SessionFault(name="APIError", data=ErrorData(message="go-ent: tomorrow: x", status=402))
+    assert type(classify_fault(other)) is ProviderRefused

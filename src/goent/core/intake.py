@@ -8,7 +8,7 @@ from goent.domain.errors import NoRoute, RequestError
 from goent.domain.events import WorkerSpawned
 from goent.domain.requests import SpawnRequest
 from goent.domain.settings import Settings
-from goent.domain.types import Isolation, Method, Pin, Provider, Route
+from goent.domain.types import ONE_TURN, Isolation, Method, Pin, Preset, Provider, Route
 from goent.policy.permissions import preset_for
 from goent.policy.pins import choose
 
@@ -29,6 +29,7 @@ def accept(
     route = choose(pin, settings, methods, allow_fallback=request.allow_fallback)
     _check_key(route.provider, settings, environ)
     isolation = _isolation(request, settings)
+    preset = preset_for(request.permissions, settings.permissions, isolation)
     budget = request.budget_usd
     return route, WorkerSpawned(
         task=request.task,
@@ -38,14 +39,14 @@ def accept(
         model=route.provider.model,
         method=route.method,
         reason=route.reason,
-        permissions=preset_for(request.permissions, settings.permissions, isolation),
+        permissions=preset,
         isolation=isolation,
         timeout_s=request.timeout_s,
         budget_usd=None if budget is None else Decimal(str(budget)),
         verify=request.verify,
         files=existing_files(request.files, cwd),
         fallbacks=tuple(fallback.name for fallback in route.fallbacks),
-        warnings=tuple(_warnings(request, route)),
+        warnings=tuple(_warnings(request, route, preset)),
     )
 
 
@@ -107,8 +108,13 @@ def _isolation(request: SpawnRequest, settings: Settings) -> Isolation:
     return "shared" if wanted == "auto" else wanted
 
 
-def _warnings(request: SpawnRequest, route: Route) -> list[str]:
+def _warnings(request: SpawnRequest, route: Route, preset: Preset) -> list[str]:
     warnings: list[str] = []
+    if route.method in ONE_TURN and preset in ("ask", "edit"):
+        warnings.append(
+            f"the method {route.method!r} has nobody to ask: what permissions {preset!r} would ask is "
+            "refused, and that ends the turn; pass permissions 'auto', or use the method 'acp'"
+        )
     if request.budget_usd is not None:
         warnings.append("budget_usd is written down but not yet enforced in this version")
     if request.allow_fallback and not route.fallbacks:

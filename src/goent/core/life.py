@@ -14,7 +14,7 @@ from goent.core.turn import Shared, Terms, Turn, as_failure
 from goent.domain.errors import GoentError, RequestError, WorkerBusy, WorkerIsClosed
 from goent.domain.events import WorkerClosed
 from goent.domain.ports import Driver, WorkerSpec
-from goent.domain.types import Answer, Failure, Prompt
+from goent.domain.types import ONE_TURN, Answer, Failure, Prompt
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +63,11 @@ class Life:
         """Accept a prompt and say which turn it will be."""
         if self._closing:
             raise WorkerIsClosed(f"worker {self.spec.id!r} is closed; spawn another one")
+        if self.spec.method in ONE_TURN and (self._begun or self._prompts):
+            raise WorkerIsClosed(
+                f"worker {self.spec.id!r} runs by {self.spec.method!r}, which has one turn; "
+                "spawn another one for further work"
+            )
         if (self._turn or self._prompts) and not queue:
             raise WorkerBusy(
                 f"worker {self.spec.id!r} is busy with turn {self._begun}: wait for it, "
@@ -136,7 +141,8 @@ class Life:
             while turn:
                 await turn.take(session)
                 self._turn = None
-                self._closing = self._closing or turn.closes
+                once = "had its one turn" if self.spec.method in ONE_TURN else ""
+                self._closing = self._closing or turn.closes or once
                 turn = await self._next_turn()
 
     async def _next_turn(self) -> Turn | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec.structs import replace
 
 from goent.core.books import Books
 from goent.core.feed import Feed
@@ -43,10 +44,10 @@ from goent.policy.pins import choose
 ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # no 0, 1, i, l, o: ids are read and typed by people
 DIED = Failure(
     kind="daemon_died",
-    message="go-ent ended in the middle of the turn; what was done so far is in place. "
-    "The next prompt goes on in the same session",
+    message="go-ent ended in the middle of the turn; what was done so far is in place",
     retryable=True,
 )
+GOES_ON = ". The next prompt goes on in the same session"
 DIED_EARLY = Failure(
     kind="daemon_died",
     message="go-ent ended before the worker had begun: nothing was done. Spawn it again",
@@ -140,7 +141,7 @@ class Orchestrator:
 
     async def _end_turn(self, view: WorkerView, lost: Sequence[UsageReported]) -> None:
         """The turn that its go-ent died in, or before which it died."""
-        failure = DIED
+        failure = replace(DIED, message=DIED.message + GOES_ON) if view.token else DIED
         if not view.turn:
             failure = DIED_EARLY
             await self._feed.append(view.id, TurnStarted(turn=1, prompt=view.spawned.task))
@@ -153,7 +154,7 @@ class Orchestrator:
         """Wait for its next prompt; only then is its session opened again."""
         settings, spawned = self._settings(), view.spawned
         if not view.token:
-            raise WorkerIsClosed("it had no session yet")
+            raise WorkerIsClosed("it has no session to go on with")
         pin = Pin(provider=spawned.backend, model=spawned.model, method=spawned.method)
         route = choose(pin, settings, tuple(self._drivers))
         spec = WorkerSpec(

@@ -33,6 +33,7 @@ from goent.domain.events import (
 from goent.domain.replies import Progress, Question, Status, WorkerLine
 from goent.domain.types import (
     ENDED,
+    ONE_TURN,
     Check,
     CostSource,
     Failure,
@@ -67,6 +68,12 @@ class WorkerView(Value, frozen=True, kw_only=True):
     started_at: float
     updated_at: float
     seq: int
+
+    @property
+    def takes_prompts(self) -> bool:
+        """Not while it is about to close: its method has one turn, and it had that."""
+        over = self.state in ENDED and self.spawned.method in ONE_TURN
+        return self.open and not over
 
     @property
     def cost_usd(self) -> Decimal | None:
@@ -174,7 +181,7 @@ def status(view: WorkerView) -> Status:
     return Status(
         worker_id=view.id,
         state=view.state,
-        open=view.open,
+        open=view.takes_prompts,
         turn=view.turn,
         step=_step(view),
         progress=progress(view.plan),
@@ -203,7 +210,7 @@ def line(view: WorkerView) -> WorkerLine:
     return WorkerLine(
         worker_id=view.id,
         state=view.state,
-        open=view.open,
+        open=view.takes_prompts,
         step=shorten(_step(view), 60),
         progress=progress(view.plan),
         provider=view.spawned.provider,

@@ -14,6 +14,7 @@ Answer = Literal["allow_once", "allow_always", "reject"]
 Evidence = Literal["claimed", "verified", "refuted"]
 CostSource = Literal["gateway", "opencode", "estimate"]
 
+ONE_TURN: frozenset[Method] = frozenset({"cli"})  # their workers close after their first turn
 ENDED: frozenset[State] = frozenset({"completed", "failed", "cancelled"})
 MILLION = Decimal(1_000_000)
 

@@ -12,10 +12,10 @@ has rules that come last). So a repository's files are read only where the user 
 
 from collections.abc import Mapping
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, field
 
 from goent.config.known import known_backend
-from goent.domain.settings import Backend, Settings
+from goent.domain.settings import Action, Backend, Settings
 from goent.domain.types import Dialect, Provider
 
 WARM_PROVIDER = "goent-warm"
@@ -23,6 +23,9 @@ WARM_MODEL = "warm"
 WARM = f"{WARM_PROVIDER}/{WARM_MODEL}"
 OWN_PROVIDER = "opencode"  # OpenCode's own models, by the user's login
 OUTPUT_LIMIT = 8192  # OpenCode wants one beside a window; every provider we know accepts this
+
+# By tool, and there for all or by pattern; the last match decides.
+Permissions = Mapping[str, Action | Mapping[str, Action]]
 
 _PACKAGES: Mapping[Dialect, str] = {
     "openai": "@ai-sdk/openai-compatible",
@@ -69,16 +72,12 @@ class ProviderEntry(Struct, frozen=True, kw_only=True):
     models: Mapping[str, Model]
 
 
-class Title(Struct, frozen=True, kw_only=True):
-    """The agent that would spend a model call on naming each session."""
+class Agent(Struct, frozen=True, kw_only=True):
+    """An agent of OpenCode's own that is switched off, or one of ours."""
 
-    disable: bool = True
-
-
-class Agents(Struct, frozen=True, kw_only=True):
-    """OpenCode's own agents."""
-
-    title: Title = Title()
+    disable: bool | UnsetType = UNSET
+    mode: str | UnsetType = UNSET
+    permission: Permissions | UnsetType = UNSET
 
 
 class Permission(Struct, frozen=True, kw_only=True):
@@ -88,6 +87,9 @@ class Permission(Struct, frozen=True, kw_only=True):
     bash: str = "ask"
     external_directory: str = "ask"
     webfetch: str = "ask"
+
+
+UNTITLED = Agent(disable=True)  # it would spend a model call on naming each session
 
 
 class Content(Struct, frozen=True, kw_only=True):
@@ -101,8 +103,8 @@ class Content(Struct, frozen=True, kw_only=True):
     autoupdate: bool = False
     share: str = "disabled"
     snapshot: bool = False  # we undo by git; OpenCode's snapshots cost two git calls a step
-    agent: Agents = Agents()
-    permission: Permission = Permission()
+    agent: Mapping[str, Agent] = field(default_factory=lambda: {"title": UNTITLED})
+    permission: Permission | Permissions = Permission()
 
 
 def held_backends(settings: Settings, environ: Mapping[str, str]) -> frozenset[str]:

@@ -7,7 +7,7 @@ when a process is lost, its workers go on in another, which may have been kept i
 
 import hashlib
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -17,31 +17,21 @@ import msgspec
 from goent.domain.errors import RequestError, WorkerCrashed
 from goent.domain.ports import Gate, Session, WorkerSpec
 from goent.domain.settings import Settings
-from goent.domain.types import Value
-from goent.drivers.opencode.binary import find_opencode, find_ripgrep
-from goent.drivers.opencode.content import WARM_PROVIDER, Content, generate, held_backends
-from goent.drivers.opencode.environment import (
-    Launch,
-    pretend_installed,
-    with_program,
-    worker_environment,
-)
+from goent.drivers.opencode.binary import find_opencode
+from goent.drivers.opencode.content import Content, held_backends
+from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.lasting import LastingSession, Place
+from goent.drivers.opencode.launching import (
+    Surroundings,
+    gated_content,
+    process_environment,
+    project_instructions,
+)
 from goent.drivers.opencode.pool import Pool
 from goent.drivers.opencode.session import OpenCodeSession
 from goent.drivers.opencode.slot import Slot
 from goent.drivers.opencode.tasks import task_group
 from goent.drivers.opencode.vitals import Care
-
-INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md")
-
-
-class Surroundings(Value, frozen=True, kw_only=True):
-    """What a driver is given by whoever runs it; settings and environment may change any time."""
-
-    settings: Callable[[], Settings]
-    environ: Callable[[], Mapping[str, str]]
-    state_dir: Path
 
 
 class OpenCodeDriver:
@@ -135,18 +125,15 @@ class OpenCodeDriver:
     @asynccontextmanager
     async def _use(self, cwd: Path, *, dedicated: bool = False) -> AsyncGenerator[Slot]:
         settings, environ = self._around.settings(), self._around.environ()
-        fingerprint = self._fingerprint(settings, self._content(settings, environ, token=""))
+        fingerprint = self._fingerprint(
+            settings, gated_content(settings, environ, self._gate, token="")
+        )
 
         def launch() -> Launch:
             return self._launch(settings, environ, fingerprint)
 
         async with self._pool.use(cwd, fingerprint, launch, dedicated=dedicated) as slot:
             yield slot
-
-    def _content(self, settings: Settings, environ: Mapping[str, str], *, token: str) -> Content:
-        held = held_backends(settings, environ)
-        addresses = {name: self._gate.base_url(name) for name in (*held, WARM_PROVIDER)}
-        return generate(settings, held=held, addresses=addresses, token=token)
 
     def _fingerprint(self, settings: Settings, content: Content) -> str:
         told = msgspec.json.encode((content, settings.opencode), enc_hook=str)
@@ -155,28 +142,15 @@ class OpenCodeDriver:
     def _launch(self, settings: Settings, environ: Mapping[str, str], fingerprint: str) -> Launch:
         program = find_opencode(settings.opencode.command, environ)
         token = self._gate.issue_token()
-        content = self._content(settings, environ, token=token)
-        home = self._around.state_dir / "opencode-home"
-        if settings.opencode.profile == "hermetic":
-            home.mkdir(0o700, parents=True, exist_ok=True)
-            pretend_installed(home / ".config" / "opencode")
-        env = worker_environment(settings, environ, content, cwd=settings.project, home=home)
-        ripgrep = find_ripgrep(program, settings.project, environ)
+        content = gated_content(settings, environ, self._gate, token=token)
+        env = process_environment(self._around, content, program=program, cwd=settings.project)
         return Launch(
             program=program,
             cwd=settings.project,
-            env=with_program(env, ripgrep),
+            env=env,
             password=f"goent_{secrets.token_urlsafe(32)}",  # the shape that is redacted in journals
             token=token,
             fingerprint=fingerprint,
             start_timeout=settings.opencode.start_timeout_s,
             standby=settings.opencode.standby,
         )
-
-
-def project_instructions(cwd: Path, settings: Settings) -> Sequence[Path]:
-    """What the project tells every agent, where OpenCode is kept from reading it by itself."""
-    if settings.opencode.project_config and settings.opencode.profile == "user":
-        return ()
-    candidates = (folder / name for folder in (cwd, settings.project) for name in INSTRUCTIONS)
-    return tuple(path for path in candidates if path.is_file())[:1]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from goent.domain.errors import ConfigError
 from goent.domain.settings import Settings, Standby
 from goent.domain.types import Value
 from goent.drivers.opencode.content import Content
@@ -45,9 +46,13 @@ class Launch(Value, frozen=True, kw_only=True):
 
     @property
     def database(self) -> Path:
-        """What the first process of a data folder makes, and no two can make at a time."""
-        data = self.env.get("XDG_DATA_HOME") or f"{self.env.get('HOME', '')}/.local/share"
-        return Path(data, "opencode", "opencode.db")
+        return database(self.env)
+
+
+def database(env: Mapping[str, str]) -> Path:
+    """What the first process of a data folder makes, and no two can make at a time."""
+    data = env.get("XDG_DATA_HOME") or f"{env.get('HOME', '')}/.local/share"
+    return Path(data, "opencode", "opencode.db")
 
 
 def public_environment(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
@@ -68,8 +73,14 @@ def worker_environment(
     env |= dict.fromkeys(QUIET, "1")
     env["PWD"] = str(cwd)  # OpenCode believes it more than its working directory
     env["OPENCODE_CONFIG_CONTENT"] = msgspec.json.encode(content).decode()
-    config = settings.opencode.config_path
-    if config and config.is_file():
+    if config := settings.opencode.config_path:
+        if (
+            not config.is_file()
+        ):  # OpenCode would go on without it, and then know none of the models
+            raise ConfigError(
+                f"OpenCode's configuration {str(config)!r} does not exist any more: "
+                "put it back, or correct opencode.config_path"
+            )
         env["OPENCODE_CONFIG"] = str(config)
     if settings.opencode.profile == "hermetic":
         env |= dict.fromkeys(HERMETIC, "1")

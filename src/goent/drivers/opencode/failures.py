@@ -1,7 +1,8 @@
 """What does OpenCode's error mean to the caller?
 
 ACP gives the provider's message and OpenCode's name for the error. The status code comes from the
-event stream, if the last error there is the one that ended the turn.
+event stream, if the last error there is the one that ended the turn. The gateway's own failures
+say their kind in the message, because nothing else of them gets through.
 """
 
 import re
@@ -15,6 +16,7 @@ from goent.domain.errors import (
     ProviderDown,
     ProviderRefused,
     ProviderTimeout,
+    ProviderUnavailable,
     RateLimited,
     UnknownModel,
     WorkerError,
@@ -45,6 +47,20 @@ _BY_WORDS: tuple[tuple[re.Pattern[str], type[WorkerError]], ...] = (
     (re.compile(r"connect|socket|network|fetch failed", re.IGNORECASE), ProviderDown),
     (re.compile(r"without a finish reason"), ProviderDown),
 )
+_BY_KIND: dict[str, type[WorkerError]] = {
+    error.kind: error
+    for error in (
+        ContextOverflow,
+        ModelRefused,
+        ProviderDown,
+        ProviderRefused,
+        ProviderTimeout,
+        ProviderUnavailable,
+        RateLimited,
+        UnknownModel,
+    )
+}
+_GATEWAY = re.compile(r"go-ent: (?P<kind>\w+): (?P<text>.*)", re.DOTALL)
 _SERVER_ERROR = 500
 _CLIENT_ERROR = 400
 
@@ -65,7 +81,19 @@ def classify(error: RpcError, fault: SessionFault | None) -> WorkerError:
         )
     message = _plain(error.message.removeprefix(PREFIX))
     status = fault.data.status if fault and fault.data.message in message else None
-    kind = _BY_NAME.get(_name(error.data)) or _by_status(status) or _by_words(message)
+    return _error(_name(error.data), status, message)
+
+
+def classify_fault(fault: SessionFault) -> WorkerError:
+    """An error as OpenCode's own events tell it."""
+    return _error(fault.name, fault.data.status, _plain(fault.data.message or fault.name))
+
+
+def _error(name: str, status: int | None, message: str) -> WorkerError:
+    told = _GATEWAY.match(message)
+    if told and (kind := _BY_KIND.get(told["kind"])):
+        return kind(told["text"])
+    kind = _BY_NAME.get(name) or _by_status(status) or _by_words(message)
     return kind(message if status is None else f"{message} (HTTP {status})")
 
 

@@ -11,7 +11,7 @@ over when a process is lost, worn or full, and is ended when nothing has run for
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from anyio.abc import TaskGroup
 from goent.domain.errors import WorkerCrashed, WorkerError
 from goent.domain.ports import Gate
 from goent.drivers.opencode.environment import Launch
+from goent.drivers.opencode.first_start import first_start
 from goent.drivers.opencode.process import OpenCodeProcess
 from goent.drivers.opencode.slot import Slot
 from goent.drivers.opencode.standby import read_machine, wanted
@@ -45,7 +46,6 @@ class Pool:
         self._owner = owner
         self._care = care
         self._slots: list[Slot] = []
-        self._migrating = anyio.Lock()
         self._busy_at = 0.0  # when a turn was last seen under way
 
     @asynccontextmanager
@@ -155,14 +155,12 @@ class Pool:
 
     @asynccontextmanager
     async def _started(self, launch: Launch) -> AsyncGenerator[OpenCodeProcess]:
-        """Two first starts at once can break each other: a new database is made by one alone."""
-        async with AsyncExitStack() as alone:
-            await alone.enter_async_context(self._migrating)
-            if launch.database.exists():
-                await alone.aclose()
-            async with OpenCodeProcess.running(launch, new_mark(self._owner)) as process:
-                await alone.aclose()
-                yield process
+        async with (
+            first_start(launch.database) as done,
+            OpenCodeProcess.running(launch, new_mark(self._owner)) as process,
+        ):
+            done()
+            yield process
 
     def _wear(self, slot: Slot, reason: str) -> None:
         if not slot.worn:

@@ -22,12 +22,13 @@ def judge(rules: Sequence[PermissionRule], permission: str, patterns: Sequence[s
 
 def _verdict(rules: Sequence[PermissionRule], permission: str, pattern: str) -> Action:
     for rule in reversed(rules):
-        if _matches(rule.tool, permission) and _matches(rule.pattern, pattern):
+        if matches(rule.tool, permission) and matches(rule.pattern, pattern):
             return rule.action
     return "ask"
 
 
-def _matches(wildcard: str, text: str) -> bool:
+def matches(wildcard: str, text: str) -> bool:
+    """Whether OpenCode's wildcard covers the whole text."""
     return _compiled(wildcard).fullmatch(text) is not None
 
 

@@ -1,0 +1,54 @@
+"""What do all OpenCode processes of ours have in common, by whichever method they are used?
+
+The generated configuration with the gate's token in it, the environment without keys, the program.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from goent.domain.ports import Gate
+from goent.domain.settings import Settings
+from goent.domain.types import Value
+from goent.drivers.opencode.binary import find_ripgrep
+from goent.drivers.opencode.content import WARM_PROVIDER, Content, generate, held_backends
+from goent.drivers.opencode.environment import pretend_installed, with_program, worker_environment
+
+INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md")
+
+
+class Surroundings(Value, frozen=True, kw_only=True):
+    """What a driver is given by whoever runs it; settings and environment may change any time."""
+
+    settings: Callable[[], Settings]
+    environ: Callable[[], Mapping[str, str]]
+    state_dir: Path
+
+
+def gated_content(
+    settings: Settings, environ: Mapping[str, str], gate: Gate, *, token: str
+) -> Content:
+    """The configuration by which every model whose key we hold is called through the gate."""
+    held = held_backends(settings, environ)
+    addresses = {name: gate.base_url(name) for name in (*held, WARM_PROVIDER)}
+    return generate(settings, held=held, addresses=addresses, token=token)
+
+
+def process_environment(
+    around: Surroundings, content: Content, *, program: Path, cwd: Path
+) -> dict[str, str]:
+    """All variables of a process that starts in `cwd`; a hermetic one gets its home."""
+    settings, environ = around.settings(), around.environ()
+    home = around.state_dir / "opencode-home"
+    if settings.opencode.profile == "hermetic":
+        home.mkdir(0o700, parents=True, exist_ok=True)
+        pretend_installed(home / ".config" / "opencode")
+    env = worker_environment(settings, environ, content, cwd=cwd, home=home)
+    return with_program(env, find_ripgrep(program, cwd, environ))
+
+
+def project_instructions(cwd: Path, settings: Settings) -> Sequence[Path]:
+    """What the project tells every agent, where OpenCode is kept from reading it by itself."""
+    if settings.opencode.project_config and settings.opencode.profile == "user":
+        return ()
+    candidates = (folder / name for folder in (cwd, settings.project) for name in INSTRUCTIONS)
+    return tuple(path for path in candidates if path.is_file())[:1]

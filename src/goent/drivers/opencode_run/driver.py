@@ -1,0 +1,82 @@
+"""How does a worker run by `opencode run`: one process, one prompt, and then it is over?
+
+A cold start of some five seconds is inherent. What it gives is separation: a process, an environment
+and a gate token of the worker's own, and nothing of it stays warm.
+"""
+
+import secrets
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from goent.domain.errors import RequestError
+from goent.domain.ports import Gate, Session, WorkerSpec
+from goent.domain.settings import Settings
+from goent.drivers.opencode.binary import find_opencode
+from goent.drivers.opencode.content import UNTITLED, Agent, Content, held_backends
+from goent.drivers.opencode.launching import (
+    Surroundings,
+    gated_content,
+    process_environment,
+    project_instructions,
+)
+from goent.drivers.opencode_run.permission import as_permissions
+from goent.drivers.opencode_run.session import Order, RunSession
+from goent.proc import new_mark
+
+
+class OpenCodeRunDriver:
+    """The port `Driver`, by `opencode run`."""
+
+    def __init__(
+        self,
+        *,
+        settings: Callable[[], Settings],
+        gate: Gate,
+        environ: Callable[[], Mapping[str, str]],
+        state_dir: Path,
+        owner: str,
+    ) -> None:
+        self._around = Surroundings(settings=settings, environ=environ, state_dir=state_dir)
+        self._gate = gate
+        self._owner = owner
+
+    @asynccontextmanager
+    async def open(self, spec: WorkerSpec) -> AsyncGenerator[Session]:
+        """A session for one prompt, whose process lives no longer than that."""
+        if not spec.cwd.is_dir():
+            raise RequestError(f"the directory {str(spec.cwd)!r} does not exist")
+        token = self._gate.issue_token()
+        try:
+            # OpenCode names its session when it has one; until then any name does.
+            self._gate.bind(token=token, session=spec.id, worker=spec.id)
+            order = self._order(spec, token)
+            yield RunSession(order, lambda: self._gate.waiting(spec.id))
+        finally:
+            self._gate.unbind(spec.id)
+            self._gate.revoke_token(token)
+
+    def _order(self, spec: WorkerSpec, token: str) -> Order:
+        settings, environ = self._around.settings(), self._around.environ()
+        program = find_opencode(settings.opencode.command, environ)
+        # Nobody who wrote a configuration can know the name and add to its rules.
+        agent = f"goent-{secrets.token_hex(8)}"
+        content = _ruled(gated_content(settings, environ, self._gate, token=token), agent, spec)
+        return Order(
+            spec=spec,
+            program=program,
+            env=process_environment(self._around, content, program=program, cwd=spec.cwd),
+            mark=new_mark(self._owner),
+            agent=agent,
+            direct=spec.provider.backend not in held_backends(settings, environ),
+            instructions=tuple(project_instructions(spec.cwd, settings)),
+        )
+
+
+def _ruled(content: Content, agent: str, spec: WorkerSpec) -> Content:
+    """The worker's rules: last for its own agent, and for subagents, which have agents of theirs."""
+    permissions = as_permissions(spec.rules)
+    own = Agent(mode="primary", permission=permissions)
+    return replace(content, agent={"title": UNTITLED, agent: own}, permission=permissions)

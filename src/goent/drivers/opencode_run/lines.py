@@ -1,0 +1,145 @@
+"""What does `opencode run --format json` print, one finished part a line, and what of it is ours?"""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from goent.acp import updates
+from goent.domain.events import DriverEvent, TextDelta, Thought, ToolCall, UsageReported
+from goent.domain.types import Provider, Usage
+from goent.drivers.opencode.events import SessionFault
+from goent.drivers.opencode.inner import Reading, Tokens
+from goent.drivers.opencode.translate import Translator
+
+REJECTED = "The user rejected permission"
+T = TypeVar("T", bound=Reading)
+
+
+class Line(Reading, frozen=True, kw_only=True):
+    """One line; which field it has follows from its type."""
+
+    type: str = ""
+    part: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+class Words(Reading, frozen=True, kw_only=True, rename={"message": "messageID"}):
+    """Text or reasoning, whole."""
+
+    text: str = ""
+    message: str = ""
+
+
+class ToolState(Reading, frozen=True, kw_only=True):
+    """How a tool call ended."""
+
+    status: str = ""
+    input: Raw | UnsetType = UNSET
+    title: str = ""
+    error: str = ""
+
+
+class ToolPart(Reading, frozen=True, kw_only=True, rename={"call": "callID"}):
+    """A tool call that has ended; its state is also what came out of the tool."""
+
+    call: str = ""
+    tool: str = "tool"
+    state: Raw = Raw(b"{}")
+
+
+class StepEnd(Reading, frozen=True, kw_only=True):
+    """One model call is over."""
+
+    cost: float = 0
+    tokens: Tokens = Tokens()
+
+
+class Transcript:
+    """Reads the lines of one turn and remembers what its verdict needs.
+
+    `direct` calls bypass the gate: only then are OpenCode's own figures told.
+    """
+
+    def __init__(self, provider: Provider, cwd: Path, *, direct: bool) -> None:
+        self.spoke = False
+        self.fault: SessionFault | None = None
+        self.rejected: ToolCall | None = None
+        self._provider = provider
+        self._direct = direct
+        self._translator = Translator(cwd)
+
+    def read(self, line: bytes) -> Sequence[DriverEvent]:
+        """The events that a line means; none for one that we cannot read."""
+        said = _read(line, Line)
+        match said.type:
+            case "text":
+                return self._text(_read(said.part, Words))
+            case "reasoning":
+                words = _read(said.part, Words)
+                return [Thought(text=words.text, message=words.message)] if words.text else []
+            case "tool_use":
+                return self._tool(_read(said.part, ToolPart))
+            case "step_finish" if self._direct:
+                return self._usage(_read(said.part, StepEnd))
+            case "error":
+                self.fault = _fault(said.error)
+                return []
+            case _:
+                return []
+
+    def _text(self, words: Words) -> Sequence[DriverEvent]:
+        self.spoke = self.spoke or bool(words.text)
+        return [TextDelta(text=words.text, message=words.message)] if words.text else []
+
+    def _tool(self, part: ToolPart) -> Sequence[DriverEvent]:
+        state = _read(part.state, ToolState)
+        begun = updates.ToolCall(tool_call_id=part.call, title=part.tool, raw_input=state.input)
+        ended = updates.ToolCallUpdate(
+            tool_call_id=part.call,
+            title=state.title or None,
+            status="completed" if state.status == "completed" else "failed",
+            raw_output=part.state,
+        )
+        self._translator.translate(begun)
+        events = self._translator.translate(ended)
+        self.spoke = True
+        if state.error.startswith(REJECTED):
+            self.rejected = next((e for e in events if isinstance(e, ToolCall)), None)
+        return events
+
+    def _usage(self, step: StepEnd) -> Sequence[DriverEvent]:
+        tokens = step.tokens
+        usage = Usage(
+            input=tokens.input,
+            output=tokens.output,
+            reasoning=tokens.reasoning,
+            cache_read=tokens.cache.read,
+            cache_write=tokens.cache.write,
+        )
+        report = UsageReported(
+            provider=self._provider.name,
+            model=self._provider.model,
+            usage=usage,
+            cost_usd=Decimal(str(step.cost)) if step.cost > 0 else None,
+            source="opencode",
+        )
+        return [report] if usage.total else []
+
+
+def _fault(raw: Raw | UnsetType) -> SessionFault:
+    try:
+        return msgspec.json.decode(raw or b"{}", type=SessionFault)
+    except msgspec.DecodeError:
+        return SessionFault(name="an error that it did not explain")
+
+
+def _read(raw: bytes | Raw | UnsetType, kind: type[T]) -> T:
+    """A line of another shape, or no JSON at all, is somebody else's: plugins print too."""
+    try:
+        return msgspec.json.decode(raw or b"{}", type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return kind()

@@ -1,0 +1,166 @@
+"""How does one worker take its one turn by `opencode run`?
+
+The prompt goes in on standard input, because OpenCode puts quotes around arguments; there it arrives
+letter by letter, whatever it begins with. What comes out is told as it comes, so that a turn that
+fails or is cancelled keeps what it has said. A part is printed when it is complete, not before.
+"""
+
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+import anyio
+from anyio.abc import ByteSendStream
+
+from goent.domain.errors import RequestError, WorkerIsClosed
+from goent.domain.events import Noticed
+from goent.domain.ports import Emit, Signs, StopReason, WorkerSpec
+from goent.domain.types import Answer, Prompt, Value
+from goent.drivers.opencode.environment import database
+from goent.drivers.opencode.first_start import first_start
+from goent.drivers.opencode.tasks import task_group
+from goent.drivers.opencode_run.lines import Transcript
+from goent.drivers.opencode_run.signs import look
+from goent.drivers.opencode_run.verdict import Ending, failure
+from goent.lines import LineSplitter, TooLong
+from goent.proc import Supervised, supervised
+from goent.proc.marks import send
+
+LONGEST_LINE = 64 * 1024 * 1024
+DRAIN = 0.5  # seconds for the last output, should a child of the process hold the pipe open
+EXIT = 10.0  # seconds for the exit code, once the output has ended
+
+
+class Order(Value, frozen=True, kw_only=True):
+    """What a session is opened with. `agent` is the one that has the worker's rules."""
+
+    spec: WorkerSpec
+    program: Path
+    env: Mapping[str, str]
+    mark: str
+    agent: str
+    direct: bool
+    instructions: tuple[Path, ...] = ()
+
+    def command(self, files: Sequence[str]) -> list[str]:
+        provider = self.spec.provider
+        paths = [*map(str, self.instructions), *files]
+        return [
+            *(str(self.program), "run", "--format=json", "--thinking"),
+            *("--print-logs", "--log-level=ERROR"),
+            *(f"--model={provider.opencode_model}", f"--agent={self.agent}"),
+            *(f"--dir={self.spec.cwd}", f"--title={self.spec.id}"),
+            *(f"--file={self.spec.cwd / path}" for path in paths),
+        ]
+
+
+class RunSession:
+    """The port `Session`, for one prompt."""
+
+    def __init__(self, order: Order, waiting: Callable[[], float | None]) -> None:
+        self._order = order
+        self._waiting = waiting
+        self._scope = anyio.CancelScope()
+        self._child: Supervised | None = None
+        self._used = False
+        self._cancelled = False
+
+    @property
+    def token(self) -> str:
+        return ""
+
+    async def prompt(self, prompt: Prompt, emit: Emit) -> StopReason:
+        order = self._order
+        if self._used:
+            raise WorkerIsClosed(f"worker {order.spec.id!r} had its one turn; spawn another one")
+        self._used = True
+        transcript = Transcript(order.spec.provider, order.spec.cwd, direct=order.direct)
+        ending = Ending(code=None, errors="")
+        with self._scope:
+            ending = await self._run(prompt, transcript, emit)
+        if self._cancelled:
+            return "cancelled"
+        if error := failure(transcript, ending, order.spec.provider):
+            raise error
+        for refusal in ending.refusals():
+            text = f"a subagent was refused {refusal.tool!r} for {refusal.what!r}"
+            await emit(Noticed(text=f"{text}: the method 'cli' has nobody to ask"))
+        return "end"
+
+    async def cancel(self) -> None:
+        """It need not be asked nicely: its session is nobody's to go on with."""
+        self._cancelled = True
+        if self._child:
+            send(self._child.pid, signal.SIGTERM)
+        self._scope.cancel()
+
+    async def answer(self, permission_id: str, option: Answer) -> None:
+        raise RequestError(
+            f"worker {self._order.spec.id!r} asks nothing, so {permission_id!r} has no {option}"
+        )
+
+    async def signs(self) -> Signs:
+        waited = self._waiting()
+        if waited is not None:
+            return Signs(alive=True, detail=f"it has waited {waited:.0f} s for the model")
+        if self._child is None:
+            return Signs(alive=True, detail="it waits for another OpenCode's first start")
+        return await look(self._child)
+
+    async def _run(self, prompt: Prompt, transcript: Transcript, emit: Emit) -> Ending:
+        order = self._order
+        async with AsyncExitStack() as stack:
+            made = await stack.enter_async_context(first_start(database(order.env)))
+            child = self._child = await stack.enter_async_context(
+                supervised(
+                    order.command(prompt.files),
+                    cwd=order.spec.cwd,
+                    env=order.env,
+                    mark=order.mark,
+                )
+            )
+            async with task_group() as tasks:
+                tasks.start_soon(_feed, child.stdin, prompt.text.encode())
+                await self._listen(child, transcript, emit, made)
+                tasks.cancel_scope.cancel()
+            with anyio.move_on_after(EXIT):
+                await child.wait()
+            return Ending(code=child.returncode, errors=child.stderr)
+
+    async def _listen(
+        self, child: Supervised, transcript: Transcript, emit: Emit, made: Callable[[], None]
+    ) -> None:
+        splitter = LineSplitter(LONGEST_LINE)
+        while chunk := await _receive(child):
+            made()
+            await _tell(splitter.feed(chunk), transcript, emit)
+        await _tell([splitter.rest()], transcript, emit)
+
+
+async def _tell(lines: Sequence[bytes | TooLong], transcript: Transcript, emit: Emit) -> None:
+    for line in lines:
+        if isinstance(line, TooLong):
+            await emit(Noticed(text=f"a line of more than {LONGEST_LINE} bytes was left out"))
+            continue
+        for event in transcript.read(line):
+            await emit(event)
+
+
+async def _receive(child: Supervised) -> bytes:
+    """The next piece of output; empty when there will be none."""
+    over = False
+    while not over:
+        over = child.returncode is not None  # then what is in the pipe comes at once, or never
+        with anyio.move_on_after(DRAIN):
+            try:
+                return await child.stdout.receive()
+            except (anyio.EndOfStream, anyio.ClosedResourceError):
+                return b""
+    return b""
+
+
+async def _feed(pipe: ByteSendStream, data: bytes) -> None:
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+        await pipe.send(data)
+        await pipe.aclose()
