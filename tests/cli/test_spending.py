@@ -43,7 +43,6 @@ def report(*lines: CostLine, by: str = "provider") -> Costs:
 def spend(desk: Desk, backend: str, model: str, usage: Usage | None = MILLION) -> None:
     call = CallMade(
         id="c1",
-        whole=True,
         owed=True,
         worker="w-gone",
         session="s",

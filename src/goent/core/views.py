@@ -171,8 +171,15 @@ def _after_usage(view: WorkerView, event: UsageReported) -> WorkerView:
         known_usd=view.known_usd + (event.cost_usd or Decimal(0)),
         calls=view.calls + event.calls,
         unknown_calls=view.unknown_calls + unknown,
-        cost_source=event.source if event.cost_usd is not None else view.cost_source,
+        cost_source=_source(view, event),
     )
+
+
+def _source(view: WorkerView, event: UsageReported) -> CostSource | None:
+    """A sum with an estimate in it is one."""
+    if event.cost_usd is None or view.cost_source == "estimate":
+        return view.cost_source
+    return event.source
 
 
 def status(view: WorkerView) -> Status:

@@ -8,7 +8,17 @@ from typing import Literal, Protocol
 
 from goent.domain.events import AnyEvent, DriverEvent, Envelope
 from goent.domain.settings import PermissionRule
-from goent.domain.types import Answer, Check, Method, Price, Prompt, Provider, Usage, Value
+from goent.domain.types import (
+    Answer,
+    Check,
+    CostSource,
+    Method,
+    Price,
+    Prompt,
+    Provider,
+    Usage,
+    Value,
+)
 
 Emit = Callable[[DriverEvent], Awaitable[None]]
 StopReason = Literal["end", "cancelled"]
@@ -192,10 +202,10 @@ class CallBegun(Value, frozen=True, kw_only=True):
 
 
 class CallMade(Value, frozen=True, kw_only=True):
-    """One model call that went through the gateway. `usage` is None if the provider told none.
+    """One model call that is over.
 
-    `whole` says that the usage is the last word: a stream that was cut may have told a part.
-    `owed` is False if the provider cannot bill the call: it refused it, or never got it.
+    `source` says whether the usage is the provider's last word, or an estimate: a stream that was
+    cut told a part of it or nothing. `owed` is False if the provider cannot bill the call: it refused it, or never got it.
     """
 
     id: str
@@ -205,9 +215,9 @@ class CallMade(Value, frozen=True, kw_only=True):
     model: str
     status: int
     usage: Usage | None
-    whole: bool
     owed: bool
     seconds: float
+    source: CostSource = "gateway"
     error: str = ""
 
 

@@ -17,6 +17,7 @@ from goent.upstream.attempt import Attempt
 from goent.upstream.cooldown import Cooldowns
 from goent.upstream.course import Course, Order, Target
 from goent.upstream.forward import Connections
+from goent.upstream.gauge import Gauge
 from goent.upstream.report import CUT_OFF, Report
 from goent.upstream.said import Said, Take
 from goent.upstream.tries import Patience, Tries, Try
@@ -35,11 +36,13 @@ class Upstream:
         connections: Connections,
         witness: CallWitness,
         *,
+        gauge: Gauge | None = None,
         cooldowns: Cooldowns | None = None,
         patience: Patience = Patience(),  # noqa: B008 (frozen)
     ) -> None:
         self.connections = connections
         self._witness = witness
+        self._gauge = gauge or Gauge()
         self._cooldowns = cooldowns or Cooldowns()
         self._patience = patience
         self._serving: OrderedDict[tuple[str, str], str] = OrderedDict()  # who did last
@@ -89,7 +92,7 @@ class Upstream:
         raise _together(failures)
 
     async def _try(self, order: Order, attempt: Attempt, run: Run) -> None:
-        report = Report(self._witness, order, attempt)
+        report = Report(self._witness, self._gauge, order, attempt)
         try:
             await report.begin()
             await run(attempt, report)

@@ -12,6 +12,7 @@ import anyio
 from goent.domain.ports import CallBegun, CallMade, CallWitness
 from goent.upstream.attempt import Attempt
 from goent.upstream.course import Order
+from goent.upstream.gauge import Gauge
 
 logger = logging.getLogger(__name__)
 
@@ -23,8 +24,9 @@ CUT_OFF = "cut off before the answer's end: the worker hung up, or go-ent ended"
 class Report:
     """The report on one try. Nobody to tell is no reason to break the answer."""
 
-    def __init__(self, witness: CallWitness, order: Order, attempt: Attempt) -> None:
+    def __init__(self, witness: CallWitness, gauge: Gauge, order: Order, attempt: Attempt) -> None:
         self._witness = witness
+        self._gauge = gauge
         self._order = order
         self._attempt = attempt
         self._id = secrets.token_hex(8)
@@ -51,12 +53,18 @@ class Report:
         self._made = True
         try:
             with anyio.move_on_after(REPORT_S, shield=True):
-                await self._witness.metered(self._call_made(error))
+                await self._witness.metered(await self._call_made(error))
         except Exception:
             logger.exception("a call of worker %r was not counted", self._order.worker)
 
-    def _call_made(self, error: str) -> CallMade:
+    async def _call_made(self, error: str) -> CallMade:
         attempt, provider = self._attempt, self._attempt.target.provider
+        usage, source = attempt.tally.usage, "gateway"
+        if usage and attempt.tally.stopped:
+            await self._gauge.learn(self._order, attempt.target, usage)
+        elif attempt.owed:
+            usage = await self._gauge.usage(self._order, attempt.target, attempt.tally)
+            source = "estimate"
         return CallMade(
             id=self._id,
             worker=self._order.worker,
@@ -64,8 +72,8 @@ class Report:
             backend=provider.backend,
             model=provider.model,
             status=attempt.status or HUNG_UP,
-            usage=attempt.tally.usage,
-            whole=attempt.tally.stopped,
+            usage=usage,
+            source=source,
             owed=attempt.owed,
             seconds=attempt.seconds,
             error=error,
