@@ -167,8 +167,9 @@ class World:
                 found[pid] = (_arguments(pid), environ)
         return found
 
-    async def nothing_left(self, stays: frozenset[str]) -> None:
-        """Wait, not for long, until no process lives but what may stay."""
+    async def nothing_left(self) -> None:
+        """Wait, not for long, until no process lives but what a method keeps warm."""
+        stays = frozenset[str]().union(*(stage.stays for stage in STAGES))
         with anyio.fail_after(10):
             while any(args[1] not in stays for args, _ in self.processes().values()):  # noqa: ASYNC110 (a process announces nothing)
                 await anyio.sleep(0.1)

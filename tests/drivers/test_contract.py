@@ -51,7 +51,7 @@ async def test_a_turn_is_told_and_counted_to_the_token_and_ends_once(
         WorkerClosed,
     ]
     assert [e.source for e in events if isinstance(e, UsageReported)] == ["gateway"]
-    await world.nothing_left(stage.stays)
+    await world.nothing_left()
 
 
 async def test_the_providers_key_is_nowhere_but_at_the_provider(
@@ -96,7 +96,7 @@ async def test_cancel_in_mid_turn_hangs_up_at_once(world: World, stage: Stage) -
     task = f"shut out {stage.method}"
     await world.models.wait_for(lambda call: call.case == task and call.disconnected)
     assert_grammar(await world.events(worker))
-    await world.nothing_left(stage.stays)
+    await world.nothing_left()
 
 
 async def test_cancel_ends_what_the_worker_has_started(world: World, stage: Stage) -> None:
@@ -107,4 +107,4 @@ async def test_cancel_ends_what_the_worker_has_started(world: World, stage: Stag
                 await anyio.sleep(0.1)
         await world.close(worker)
         assert (await world.status(worker)).state == "cancelled"
-    await world.nothing_left(stage.stays)
+    await world.nothing_left()

@@ -4,7 +4,7 @@ Where a process is needed, a shell script stands in for the program.
 """
 
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import product
 from pathlib import Path
@@ -300,11 +300,13 @@ async def test_one_first_start_at_a_time(tmp_path: Path) -> None:
 
 
 def flat(rules: Sequence[PermissionRule]) -> list[PermissionRule]:
-    return [
-        PermissionRule(tool=tool, pattern=pattern, action=action)
-        for tool, decided in as_permissions(rules).items()
-        for pattern, action in ({"*": decided} if isinstance(decided, str) else decided).items()
-    ]
+    found = list[PermissionRule]()
+    for tool, decided in as_permissions(rules).items():
+        if isinstance(decided, Mapping):
+            found += [rule(tool, action, pattern) for pattern, action in decided.items()]
+        else:
+            found.append(rule(tool, decided))
+    return found
 
 
 def rule(tool: str, action: Action, pattern: str = "*") -> PermissionRule:
