@@ -29,11 +29,13 @@ from goent.llm.prices import PriceList
 from goent.proc.marks import new_owner, sweep_dead_owners
 from goent.proc.verify import ShellVerifier
 from goent.project import project_key, project_state, seal, state_dir
+from goent.store.calibration import SqliteCalibrations
 from goent.store.journal import SqliteJournal
 from goent.store.ledger import SqliteLedger
 from goent.upstream.ask import Upstream
 from goent.upstream.course import Course, plan_course
 from goent.upstream.forward import Connections
+from goent.upstream.gauge import Gauge
 
 log = logging.getLogger(__name__)
 
@@ -192,8 +194,11 @@ async def _running_methods(
         named, *fallbacks = roster.serving(worker, backend, model)
         return plan_course(named, fallbacks, around.settings().backends, around.environ())
 
-    async with Connections.open() as connections:
-        upstream = Upstream(connections, books)
+    async with (
+        Connections.open() as connections,
+        SqliteCalibrations.open(state_dir(around.environ()) / "calibration.db") as calibrations,
+    ):
+        upstream = Upstream(connections, books, gauge=Gauge(calibrations))
         async with (
             Gateway.open(upstream, course) as gateway,
             OpenCodeDriver.running(**_means(around, gateway)) as opencode,
