@@ -43,10 +43,11 @@ class Stage(Value, frozen=True, kw_only=True):
 STAGES = (
     Stage(method="acp", stays=frozenset({"acp"})),
     Stage(method="cli"),
+    Stage(method="api", tools=False, process=False),
 )
 # What the provider does, and the failure that the worker's owner is told.
 FAILURES = {
-    "answer 401": "provider_refused",
+    "answer 401": "auth_refused",
     "answer 429": "rate_limited",
     "answer 500": "provider_down",
     "break off": "provider_down",
@@ -63,7 +64,7 @@ SCRIPT = Script(
             case("answer 500", Step(fault=Fault(status=500, retry_after=0))),
             case(
                 "break off",
-                say("one two three four").having(chunk=4, fault=Fault(kind="eof", after=2)),
+                say("one two three four").having(chunk=4, fault=Fault(kind="cut", after=2)),
             ),
             case("say nothing", Step()),
             case("hang", fail("hang")),

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goent.llm.talk import Message, ModelRequest, Text
-from goent.upstream.continuing import GO_ON, Rest, continued
+from goent.llm.talk import Message, ModelRequest, Text, ToolResult
+from goent.upstream.continuing import Rest, continued
 
 SAID = "The parser reads a line, then splits it at"
 
@@ -55,9 +55,20 @@ def test_text_flows_at_once_when_nothing_was_said_before() -> None:
 def test_the_next_model_sees_what_was_said_and_is_asked_for_the_rest() -> None:
     question = Message(role="user", parts=(Text(text="Explain."),))
     request = ModelRequest(model="m", messages=(question,))
-    _, so_far, go_on = continued(request, "Half an ans ").messages
-    assert so_far == Message(role="assistant", parts=(Text(text="Half an ans"),))
-    assert go_on == Message(role="user", parts=(Text(text=GO_ON),))
+    (asked,) = continued(request, "Half an ans ").messages
+    first, note = asked.parts
+    assert first == Text(text="Explain."), "the task is where it was"
+    assert isinstance(note, Text) and "Half an ans " in note.text and "Continue" in note.text
+
+
+def test_after_a_tool_the_note_is_at_the_end_of_what_the_tool_said() -> None:
+    output = ToolResult(id="c1", parts=(Text(text="exit 0"),))
+    request = ModelRequest(model="m", messages=(Message(role="user", parts=(output,)),))
+    (answered,) = continued(request, "It worked, and").messages
+    (result,) = answered.parts
+    assert isinstance(result, ToolResult) and result.id == "c1"
+    assert result.parts[0] == Text(text="exit 0")
+    assert "It worked, and" in str(result.parts[1])
 
 
 def test_a_request_is_the_same_if_nothing_was_said() -> None:

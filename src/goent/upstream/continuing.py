@@ -1,16 +1,19 @@
 """How does another model go on where an answer broke off, without saying anything twice?
 
-It is shown what was said so far and asked for the rest. Models do not always listen: some begin
-again from the start, some repeat the last words. Both are taken out.
+It is shown what was said so far and asked for the rest, in a note at the end of the last message:
+a message of its own would look like a new turn of the user's, and vendors do not agree on what an
+unfinished one of the model's means. Models do not always listen: some begin again from the start,
+some repeat the last words. Both are taken out.
 """
 
 from msgspec.structs import replace
 
-from goent.llm.talk import Message, ModelRequest, Text
+from goent.llm.talk import Message, ModelRequest, Text, ToolResult
 
-GO_ON = (
-    "Your last answer was cut off by the network; its text above is what the user has already "
-    "received. Continue from exactly where it stops. Do not repeat any of it, do not apologise."
+NOTE = (
+    "\n\n[The connection broke while you were answering. The reader has already received this "
+    "beginning of your answer:\n{said}\nContinue from exactly where it stops. Do not repeat any of "
+    "it and do not mention the break.]"
 )
 LOOK = 80  # characters of a continuation that are looked at before any is shown
 LEAST = 12  # shorter repetitions are ordinary language
@@ -18,13 +21,16 @@ LEAST = 12  # shorter repetitions are ordinary language
 
 def continued(request: ModelRequest, said: str) -> ModelRequest:
     """The same request, from the end of what was said."""
-    if not said.strip():
+    if not said.strip() or not request.messages:
         return request
-    so_far = (
-        Message(role="assistant", parts=(Text(text=said.rstrip()),)),
-        Message(role="user", parts=(Text(text=GO_ON),)),
-    )
-    return replace(request, messages=(*request.messages, *so_far))
+    *before, last = request.messages
+    note = Text(text=NOTE.format(said=said))
+    match last.parts:
+        case (*parts, ToolResult() as result):
+            noted = (*parts, replace(result, parts=(*result.parts, note)))
+        case _:
+            noted = (*last.parts, note)
+    return replace(request, messages=(*before, Message(role=last.role, parts=noted)))
 
 
 class Rest:
