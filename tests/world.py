@@ -29,7 +29,12 @@ from goent.store.journal import SqliteJournal
 from goent.testing import Script, ScriptedModels, opencode_config
 
 GO_ENT = [sys.executable, "-m", "goent"]
-KEYS = {"moonshot": "MOONSHOT_API_KEY", "deepseek": "DEEPSEEK_API_KEY", "claude": "CLAUDE_KEY"}
+KEYS = {
+    "moonshot": "MOONSHOT_API_KEY",
+    "deepseek": "DEEPSEEK_API_KEY",
+    "claude": "CLAUDE_KEY",
+    "gone": "GONE_KEY",
+}
 
 
 @dataclass(frozen=True)

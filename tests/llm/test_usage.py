@@ -1,25 +1,31 @@
+"""Whatever shape a vendor gives its figures, they become one `Usage`, or none."""
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from goent.domain.types import Dialect, Usage
-from goent.llm.usage import UsageCounter
+from goent.llm.codec import codec
+from goent.llm.sse import SseEvent, SseSplitter
+from goent.llm.talk import Chunk, UsageTold
 
 DIALECTS: list[Dialect] = ["openai", "anthropic"]
 
 
 def of_stream(dialect: Dialect, *events: object) -> Usage | None:
-    counter = UsageCounter(dialect, stream=True)
-    for event in events:
-        counter.feed(b"data: " + msgspec.json.encode(event) + b"\n\n")
-    return counter.close()
+    reader = codec(dialect).reader()
+    told = (reader.read(SseEvent(b"", msgspec.json.encode(event))) for event in events)
+    return _last(tuple(chunk for chunks in told for chunk in chunks))
 
 
 def of_body(dialect: Dialect, body: bytes) -> Usage | None:
-    counter = UsageCounter(dialect, stream=False)
-    counter.feed(body)
-    return counter.close()
+    return _last(codec(dialect).read_answer(body))
+
+
+def _last(chunks: tuple[Chunk, ...]) -> Usage | None:
+    told = [chunk.usage for chunk in chunks if isinstance(chunk, UsageTold)]
+    return told[-1] if told else None
 
 
 @pytest.mark.parametrize(
@@ -70,8 +76,8 @@ def test_the_last_word_counts_where_openai_usage_is_repeated():
 
 
 def test_anthropic_totals_run_and_may_come_late():
-    start = {"message": {"usage": {"input_tokens": 0, "output_tokens": 0}}}
-    delta = {"usage": {"input_tokens": 9, "cache_read_input_tokens": 4, "output_tokens": 7}}
+    start = {"type": "message_start", "message": {"usage": {"input_tokens": 0, "output_tokens": 0}}}
+    delta = {"type": "message_delta", "usage": {"input_tokens": 9, "cache_read_input_tokens": 4, "output_tokens": 7}}
     expected = Usage(input=9, cache_read=4, output=7)
     assert of_stream("anthropic", start, delta) == expected
     assert of_body("anthropic", msgspec.json.encode(delta)) == expected
@@ -98,26 +104,17 @@ def test_what_makes_no_sense_is_unknown(told: object):
 
 def test_a_model_that_talks_about_usage_changes_nothing():
     said = {"choices": [{"delta": {"content": '"usage": {"prompt_tokens": 5} "error": {"a":1}'}}]}
-    counter = UsageCounter("openai", stream=True)
-    counter.feed(b"data: " + msgspec.json.encode(said) + b"\n\n")
-    assert (counter.finished, counter.ended, counter.error) == (False, False, "")
-    assert counter.close() is None
+    assert of_stream("openai", said) is None
 
 
-def test_an_overlong_body_is_unknown():
-    counter = UsageCounter("openai", stream=False)
-    for _ in range(17):
-        counter.feed(b" " * 1024 * 1024)
-    counter.feed(b'{"usage":{"prompt_tokens":5}}')
-    assert counter.close() is None
-
-
-@given(st.sampled_from(DIALECTS), st.booleans(), st.lists(st.binary()))
-def test_no_bytes_make_it_fail(dialect: Dialect, stream: bool, pieces: list[bytes]):
-    counter = UsageCounter(dialect, stream=stream)
+@given(st.sampled_from(DIALECTS), st.lists(st.binary()))
+def test_no_bytes_make_it_fail(dialect: Dialect, pieces: list[bytes]):
+    reader, splitter = codec(dialect).reader(), SseSplitter()
     for piece in pieces:
-        counter.feed(b'data: {"usage": {' + piece)
-    counter.close()
+        for event in splitter.feed(b'data: {"usage": {' + piece):
+            reader.read(event)
+    for event in splitter.close():
+        reader.read(event)
 
 
 JSON = st.recursive(

@@ -45,6 +45,8 @@ from goent.domain.types import ENDED, Value
 Q = TypeVar("Q", bound=Request)
 R = TypeVar("R", bound=Value)
 
+API_WAIT_S = 60.0  # one model call: most are over by then
+
 
 async def _silent(_: Status) -> None: ...
 
@@ -105,7 +107,10 @@ class Operations:
 
     async def _spawn(self, request: SpawnRequest, caller: Caller) -> Spawned:
         worker, spawned = await self._workers.spawn(request, caller.cwd)
-        status = await self._waited(worker, request.wait_s, caller)
+        wait = request.wait_s
+        if wait is None:
+            wait = API_WAIT_S if spawned.method == "api" else 0.0
+        status = await self._waited(worker, wait, caller)
         return Spawned(
             worker_id=worker,
             state=status.state,

@@ -64,8 +64,12 @@ class SpawnRequest(Request, frozen=True, kw_only=True):
         bool | None, Meta(description="Let a pinned task move to another provider if it fails.")
     ] = None
     wait_s: Annotated[
-        Seconds, Meta(description="Wait this long for the result before answering.")
-    ] = 0.0
+        Seconds | None,
+        Meta(
+            description="Wait this long for the result before answering. "
+            "Default: 60 for method api, else 0."
+        ),
+    ] = None
 
 
 class WorkerRequest(Request, frozen=True, kw_only=True):

@@ -120,6 +120,7 @@ def run(  # noqa: PLR0913 (each is an option)
         timeout_s=timeout,
         verify=tuple(verify or ()),
         allow_fallback=allow_fallback,
+        wait_s=0.0,
     )
     with daemon() as through:
         spawned = through.call("worker_spawn", request, Spawned)

@@ -60,7 +60,8 @@ def seconds(operation: Operation, arguments: Mapping[str, object]) -> float:
         return 0.0
     if isinstance(request, WaitRequest):
         return request.timeout_s
-    return request.wait_s if isinstance(request, SpawnRequest | PromptRequest) else 0.0
+    asked = request.wait_s if isinstance(request, SpawnRequest | PromptRequest) else None
+    return asked or 0.0
 
 
 def stored(wait: Wait, tool: str, asked: Asking) -> str:
