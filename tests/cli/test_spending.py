@@ -94,30 +94,30 @@ def test_free_is_known(capsys: pytest.CaptureFixture[str]):
 def test_a_report_adds_up_own_prices_listed_ones_and_unknown_ones(open_desk: OpenDesk):
     with open_desk(lambda _: [say("done")]) as desk:
         spend(desk, "moonshot", "glm-4")  # providers.yaml says 1 USD
-        spend(desk, "deepseek", "deepseek-flash")  # the list says 0.15 USD
-        spend(desk, "deepseek", "deepseek-flash")
+        spend(desk, "moonshot", "kimi-k2.6")  # the list says 0.95 USD, at any time of day
+        spend(desk, "moonshot", "kimi-k2.6")
         spend(desk, "deepseek", "deepseek-coder")  # nobody says
         spend(desk, "moonshot", "glm-4", usage=None)  # cut off
         told = json.loads(desk.go_ent("costs", "--by", "model", "--json").out)
         rows = {row["key"]: (row["cost_usd"], row["known_usd"]) for row in told["rows"]}
         assert rows == {
             "glm-4": (None, 1.0),
-            "deepseek-flash": (0.3, 0.3),
+            "kimi-k2.6": (1.9, 1.9),
             "deepseek-coder": (None, 0.0),
         }
-        assert (told["total_usd"], told["known_usd"], told["unknown_calls"]) == (None, 1.3, 2)
+        assert (told["total_usd"], told["known_usd"], told["unknown_calls"]) == (None, 2.9, 2)
         shown = desk.go_ent("costs").out
-        assert "deepseek/deepseek-flash" in shown
-        assert "unknown (at least $1.30)" in shown
+        assert "moonshot/kimi-k2.6" in shown
+        assert "unknown (at least $2.90)" in shown
 
 
 @pytest.mark.parametrize("by", ["provider", "model", "worker", "day"])
 def test_the_total_is_the_same_however_it_is_sorted(open_desk: OpenDesk, by: str):
     with open_desk(lambda _: [say("done")]) as desk:
         for _ in range(3):
-            spend(desk, "deepseek", "deepseek-flash", Usage(input=1))
+            spend(desk, "moonshot", "kimi-k2.6", Usage(input=1))
         told = json.loads(desk.go_ent("costs", "--by", by, "--json").out)
-        assert (told["by"], told["total_usd"]) == (by, 0.00000045)
+        assert (told["by"], told["total_usd"]) == (by, 0.00000285)
         assert desk.go_ent("costs", "--by", by).out.splitlines()[0].startswith(by.upper())
 
 

@@ -1,7 +1,6 @@
 """Any journal that the grammar allows, against a model so plain that it cannot be wrong."""
 
 from decimal import Decimal
-from pathlib import Path
 
 import anyio
 import pytest
@@ -140,6 +139,7 @@ def test_folding_in_pieces_is_folding_at_once(events: list[AnyEvent], data: st.D
     assert view == folded(envelopes)
 
 
+@pytest.mark.anyio
 @settings(
     max_examples=15,
     deadline=None,
@@ -149,36 +149,33 @@ def test_folding_in_pieces_is_folding_at_once(events: list[AnyEvent], data: st.D
     batches=st.lists(st.lists(st.sampled_from("abc"), max_size=6), max_size=6),
     limit=st.integers(1, 4),
 )
-def test_a_cursor_skips_nothing_and_repeats_nothing(
+async def test_a_cursor_skips_nothing_and_repeats_nothing(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[str]], limit: int
 ) -> None:
     """However the writing and the reading fall together, for one worker and for all."""
-
-    async def run(path: Path) -> None:
-        async with SqliteJournal.open(path) as journal, anyio.create_task_group() as tasks:
-            feed = Feed(journal)
-            tasks.start_soon(feed.run)
-            seen: dict[str | None, list[Envelope]] = {None: [], "a": []}
-            said: list[tuple[str, AnyEvent]] = []
-            for worker in "abc":
-                said.append((worker, SPAWNED))
-                await feed.append(worker, SPAWNED)
-            for batch in batches:
-                for worker in batch:
-                    said.append((worker, ToolCall(id=str(len(said)), tool="t", status="running")))
-                    await feed.append(*said[-1])
-                await read_on(feed, seen, limit)
-            await feed.commit()
-            while await read_on(feed, seen, limit):
-                pass
-            assert [(e.worker, e.event) for e in seen[None]] == said
-            assert seen["a"] == [e for e in seen[None] if e.worker == "a"]
-            for worker in "abc":
-                mine = [e for e in seen[None] if e.worker == worker]
-                assert feed.view(worker) == folded(mine)
-            tasks.cancel_scope.cancel()
-
-    anyio.run(run, tmp_path_factory.mktemp("journal") / "journal.db")
+    path = tmp_path_factory.mktemp("journal") / "journal.db"
+    async with SqliteJournal.open(path) as journal, anyio.create_task_group() as tasks:
+        feed = Feed(journal)
+        tasks.start_soon(feed.run)
+        seen: dict[str | None, list[Envelope]] = {None: [], "a": []}
+        said: list[tuple[str, AnyEvent]] = []
+        for worker in "abc":
+            said.append((worker, SPAWNED))
+            await feed.append(worker, SPAWNED)
+        for batch in batches:
+            for worker in batch:
+                said.append((worker, ToolCall(id=str(len(said)), tool="t", status="running")))
+                await feed.append(*said[-1])
+            await read_on(feed, seen, limit)
+        await feed.commit()
+        while await read_on(feed, seen, limit):
+            pass
+        assert [(e.worker, e.event) for e in seen[None]] == said
+        assert seen["a"] == [e for e in seen[None] if e.worker == "a"]
+        for worker in "abc":
+            mine = [e for e in seen[None] if e.worker == worker]
+            assert feed.view(worker) == folded(mine)
+        tasks.cancel_scope.cancel()
 
 
 async def read_on(feed: Feed, seen: dict[str | None, list[Envelope]], limit: int) -> int:

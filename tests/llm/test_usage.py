@@ -77,7 +77,10 @@ def test_the_last_word_counts_where_openai_usage_is_repeated():
 
 def test_anthropic_totals_run_and_may_come_late():
     start = {"type": "message_start", "message": {"usage": {"input_tokens": 0, "output_tokens": 0}}}
-    delta = {"type": "message_delta", "usage": {"input_tokens": 9, "cache_read_input_tokens": 4, "output_tokens": 7}}
+    delta = {
+        "type": "message_delta",
+        "usage": {"input_tokens": 9, "cache_read_input_tokens": 4, "output_tokens": 7},
+    }
     expected = Usage(input=9, cache_read=4, output=7)
     assert of_stream("anthropic", start, delta) == expected
     assert of_body("anthropic", msgspec.json.encode(delta)) == expected

@@ -14,7 +14,7 @@ from goent.gateway.passes import Owner, Passes
 from goent.gateway.refusals import refusal
 from goent.llm.canned import canned_answer, canned_stream
 from goent.upstream.ask import Upstream
-from goent.upstream.course import Course, Order
+from goent.upstream.course import Course, Order, UnknownBackend
 from goent.upstream.forward import ModelCall
 
 WARM_BACKEND = "goent-warm"
@@ -81,7 +81,8 @@ class Relay:
         try:
             return self._plan(owner.worker, request.backend, wanted.model)
         except ProviderRefused as error:
-            raise Refused(400, str(error)) from error
+            status = 404 if isinstance(error, UnknownBackend) else 400
+            raise Refused(status, str(error)) from error
 
     async def _pass_through(
         self, request: Request, body: bytes, course: Course, send: Send

@@ -8,6 +8,10 @@ from goent.domain.types import Dialect, Provider, Secret, Value
 from goent.upstream.forward import Headers
 
 
+class UnknownBackend(ProviderRefused):
+    """Nobody has configured it."""
+
+
 class Target(Value, frozen=True, kw_only=True):
     """One provider's model, with all that is needed to call it."""
 
@@ -70,7 +74,7 @@ def target(
     """Raises `ProviderRefused` if go-ent cannot call the provider itself."""
     backend = backends.get(provider.backend)
     if backend is None:
-        raise ProviderRefused(f"there is no backend {provider.backend!r}")
+        raise UnknownBackend(f"there is no backend {provider.backend!r}")
     if not backend.base_url:
         raise ProviderRefused(
             f"backend {backend.id!r} has no base_url: set it in .goent/providers.yaml"
