@@ -32,7 +32,8 @@ class Outlet:
         self._last: Streamed | None = None  # that was passed on as it came
         self._writer: StreamWriter | None = None
         self._quiet_since = anyio.current_time()
-        self._lock = anyio.Lock()  # the comments have a task of their own
+        # The comments have a task of their own. Fast: there is a piece for every word.
+        self._lock = anyio.Lock(fast_acquire=True)
 
     async def take(self, pieces: Sequence[Streamed]) -> None:
         await self._say(b"".join(self._written(piece) for piece in pieces))
