@@ -14,7 +14,7 @@ from pathlib import Path
 
 import anyio
 import msgspec
-from bench import codec, crashes, handshake, idle, recovery, run, workers, worktrees
+from bench import codec, crashes, gateway, handshake, idle, recovery, run, workers, worktrees
 from bench.cost import Failed
 from bench.place import Place, a_place
 from bench.table import Row, markdown, report
@@ -27,6 +27,7 @@ MEASURES: Mapping[str, Callable[[Place], Awaitable[list[Row]]]] = {
     "recovery": recovery.run,
     "crashes": crashes.run,
     "idle": idle.run,
+    "gateway": gateway.run,
     "rpc": codec.messages,
     "journal": codec.events,
 }

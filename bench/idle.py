@@ -1,11 +1,10 @@
 """What does a daemon cost that has worked and has nothing to do?"""
 
 import time
-from pathlib import Path
 
 import anyio
 from bench.client import a_client
-from bench.cost import Failed, cpu_of
+from bench.cost import Failed, cpu_of, resident
 from bench.place import ONE_STEP, Place, stop_daemon
 from bench.table import Row
 
@@ -34,7 +33,7 @@ async def run(place: Place) -> list[Row]:
         Row(
             measure="an idle daemon after work, memory (RSS)",
             unit="MB",
-            ours=_resident(client.pid) / 1e6,
+            ours=resident(client.pid) / 1e6,
             at_most=90,
         ),
         Row(
@@ -44,10 +43,3 @@ async def run(place: Place) -> list[Row]:
             at_most=0.2,
         ),
     ]
-
-
-def _resident(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise Failed(f"the daemon (pid {pid}) has ended")

@@ -29,12 +29,12 @@ class SseSplitter:
 
     def feed(self, piece: bytes) -> list[SseEvent]:
         """The events that this piece completes."""
-        first, *others = piece.split(b"\n")
-        self._keep(first)
+        *ends, rest = piece.split(b"\n")
         events: list[SseEvent] = []
-        for following in others:
+        for end in ends:
+            self._keep(end)
             self._end_line(events)
-            self._keep(following)
+        self._keep(rest)
         return events
 
     def close(self) -> list[SseEvent]:
@@ -42,19 +42,21 @@ class SseSplitter:
         return self.feed(b"\n\n")
 
     def _keep(self, piece: bytes) -> None:
-        self._length += len(piece)
-        if piece and self._length <= self._limit:
-            self._line.append(piece)
+        if piece:
+            self._length += len(piece)
+            if self._length <= self._limit:
+                self._line.append(piece)
 
     def _end_line(self, events: list[SseEvent]) -> None:
         if self._length > self._limit:
             self._size = self._limit + 1
-        elif line := b"".join(self._line).removesuffix(b"\r"):
+        elif self._length and (line := b"".join(self._line).removesuffix(b"\r")):
             self._take(line)
         else:
             self._end_event(events)
-        self._line.clear()
-        self._length = 0
+        if self._length:
+            self._line.clear()
+            self._length = 0
 
     def _take(self, line: bytes) -> None:
         field, _, value = line.partition(b":")

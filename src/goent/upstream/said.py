@@ -5,6 +5,7 @@ asker speaks that dialect; those of the next as the rest of it.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from io import StringIO
 from typing import NamedTuple
 
 from goent.domain.types import Dialect
@@ -34,12 +35,12 @@ class Said:
     def __init__(self, dialect: Dialect, take: Take) -> None:
         self._dialect = dialect
         self._take = take
-        self._texts: list[str] = []
+        self._text = StringIO()  # pieces of a word each would take ten times the room
         self._begun = False
 
     @property
     def text(self) -> str:
-        return "".join(self._texts)
+        return self._text.getvalue()
 
     def following(self, dialect: Dialect) -> Take:
         """Where the next target's pieces go, which come in that dialect."""
@@ -59,7 +60,9 @@ class Said:
     async def _pass(self, pieces: Sequence[Streamed]) -> None:
         self._begun = True
         for piece in pieces:
-            self._texts += (chunk.text for chunk in piece.chunks if isinstance(chunk, TextPiece))
+            for chunk in piece.chunks:
+                if isinstance(chunk, TextPiece):
+                    self._text.write(chunk.text)
         await self._take(pieces)
 
 

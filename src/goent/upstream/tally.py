@@ -1,6 +1,8 @@
 """What has an answer said so far, and what did it cost?"""
 
+from collections import defaultdict
 from collections.abc import Sequence
+from io import StringIO
 
 import msgspec
 
@@ -14,17 +16,17 @@ class Tally:
     def __init__(self) -> None:
         self.stopped = False
         self.usage: Usage | None = None
-        self._said: list[str] = []
-        self._calls: dict[int, list[str]] = {}
+        self._said = StringIO()
+        self._calls: defaultdict[int, StringIO] = defaultdict(StringIO)
 
     def note(self, chunks: Sequence[Chunk]) -> None:
         for chunk in chunks:
             match chunk:
                 case TextPiece() | ReasoningPiece():
-                    self._said.append(chunk.text)
+                    self._said.write(chunk.text)
                 case ToolPiece():
-                    self._calls.setdefault(chunk.index, []).append(chunk.arguments)
-                    self._said.append(chunk.name)
+                    self._calls[chunk.index].write(chunk.arguments)
+                    self._said.write(chunk.name)
                 case UsageTold():
                     self.usage = chunk.usage
                 case Stopped():
@@ -34,13 +36,13 @@ class Tally:
 
     @property
     def calls_are_whole(self) -> bool:
-        return all(_is_json("".join(pieces)) for pieces in self._calls.values())
+        return all(_is_json(arguments.getvalue()) for arguments in self._calls.values())
 
     @property
     def spoken(self) -> str:
         """All that the model produced, for an estimate of its tokens."""
-        arguments = (piece for pieces in self._calls.values() for piece in pieces)
-        return "".join((*self._said, *arguments))
+        texts = (self._said, *self._calls.values())
+        return "".join(text.getvalue() for text in texts)
 
 
 def _is_json(text: str) -> bool:

@@ -1,0 +1,58 @@
+"""go-ent's gateway alone, as it is in the daemon: `python -m bench.stream_ours SOURCE FOLDER`.
+
+With real books: every call is noted in a ledger before it goes out and settled with its tokens. The
+first line of stdout is the `Door`; it ends with its stdin.
+"""
+
+import sys
+from pathlib import Path
+
+import anyio
+import msgspec
+from bench.stream_client import Door
+
+from goent.core.books import Books
+from goent.core.feed import Feed
+from goent.core.roster import Roster
+from goent.domain.settings import Backend, Settings
+from goent.domain.types import Secret
+from goent.gateway.server import Gateway
+from goent.llm.prices import PriceList
+from goent.store.journal import SqliteJournal
+from goent.store.ledger import SqliteLedger
+from goent.upstream.ask import Upstream
+from goent.upstream.course import Course, plan_course
+from goent.upstream.forward import Connections
+
+
+async def serve(source: str, folder: Path) -> None:
+    backend = Backend(id="source", base_url=source, key=Secret("sk-bench"))
+    settings = Settings(project=folder, backends={backend.id: backend})
+    roster = Roster(lambda: settings)
+
+    def course(worker: str, name: str, model: str) -> Course:
+        named, *fallbacks = roster.serving(worker, name, model)
+        return plan_course(named, fallbacks, settings.backends, {})
+
+    async with (
+        SqliteJournal.open(folder / "journal.db", secrets=lambda: ()) as journal,
+        SqliteLedger.open(folder / "ledger.db") as ledger,
+        Connections.open() as connections,
+    ):
+        books = Books(
+            settings=lambda: settings,
+            feed=Feed(journal),
+            ledger=ledger,
+            prices=PriceList(lambda: settings.backends),
+            roster=roster,
+        )
+        async with Gateway.open(Upstream(connections, books), course) as gateway:
+            token = gateway.issue_token()
+            gateway.bind(token=token, session="s1", worker="w-bench")
+            door = Door(port=gateway.port, path=f"/{backend.id}", key=token)
+            print(msgspec.json.encode(door).decode(), flush=True)
+            await anyio.to_thread.run_sync(sys.stdin.buffer.read)
+
+
+if __name__ == "__main__":
+    anyio.run(serve, sys.argv[1], Path(sys.argv[2]))
