@@ -6,6 +6,7 @@ say their kind in the message, because nothing else of them gets through, and in
 """
 
 import re
+from contextlib import suppress
 
 import msgspec
 from msgspec import Raw
@@ -106,10 +107,8 @@ def _error(name: str, status: int | None, message: str) -> WorkerError:
 
 def _plain(message: str) -> str:
     """An error inside a stream arrives as the JSON that it was."""
-    try:
+    with suppress(msgspec.DecodeError):
         message = msgspec.json.decode(message, type=_Wrapped).message
-    except msgspec.DecodeError:
-        pass
     return calm.plain(message)
 
 
