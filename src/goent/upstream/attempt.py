@@ -94,15 +94,19 @@ class Attempt:
     async def _read(self, answer: Answer, take: Take, before_the_end: BeforeTheEnd) -> None:
         splitter = SseSplitter()
         async for piece in answer.pieces:
-            if await self._pass(splitter.feed(piece), take, before_the_end):
+            if await self._pass(self._events(splitter, piece), take, before_the_end):
                 # A connection that is read to its end can be used again.
                 with anyio.move_on_after(PARTING_S):
                     async for _ in answer.pieces:
                         pass
                 return
         await self._pass(splitter.close(), take, before_the_end)
-        if splitter.dropped:
+
+    def _events(self, splitter: SseSplitter, piece: bytes) -> Sequence[SseEvent]:
+        events = splitter.feed(piece)
+        if splitter.dropped:  # an answer with a hole in it must not look whole
             raise ProviderDown(f"{self.target.place} sent an event that is too long to be read")
+        return events
 
     async def _pass(
         self, events: Sequence[SseEvent], take: Take, before_the_end: BeforeTheEnd
