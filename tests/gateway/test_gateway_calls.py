@@ -90,6 +90,31 @@ async def test_the_provider_gets_the_real_key_and_the_worker_never_sees_it(world
     assert "bad key [redacted]" in world.calls[0].error
 
 
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "plain"])
+@pytest.mark.parametrize(
+    "body", [b'{"error":{"message":"bad key %b"}}', b"{{{ %b", b'{"choices":"%b"}']
+)
+async def test_a_key_that_is_quoted_instead_of_an_answer_goes_no_further(
+    world: World, body: bytes, stream: bool
+):
+    said = body % KEY.encode()
+    if stream:
+        world.provider.script = Script([openai_pieces()[0], b"data: %b\n\n" % said])
+    else:
+        world.provider.script = Script([said], content_type="application/json", chunked=False)
+    asked = BODY if stream else BODY.replace(b"true", b"false")
+    answer = await world.client.post(world.url(), content=asked, headers=world.headers())
+    assert "[redacted]" in plain(answer.text) and "[redacted]" in world.calls[0].error
+    assert KEY not in plain(answer.text) + world.calls[0].error
+
+
+async def test_a_key_that_is_quoted_in_a_list_of_models_goes_no_further(world: World):
+    body = b'{"error":{"message":"bad key %b"}}' % KEY.encode()
+    world.provider.script = Script([body], status=401, content_type="application/json")
+    answer = await world.client.get(world.url("models"), headers=world.headers())
+    assert (answer.status_code, told(answer)) == (401, "bad key [redacted]")
+
+
 async def test_the_connection_to_the_provider_is_used_again(world: World):
     world.provider.script = Script(openai_pieces())
     for _ in range(3):

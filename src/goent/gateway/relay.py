@@ -102,7 +102,8 @@ class Relay:
         try:
             async with self._upstream.connections.send(call) as reply:
                 pieces = [piece async for piece in reply.pieces]
-                await http.reply(send, reply.status, http.JSON, b"".join(pieces))
+                body = call.without_key(b"".join(pieces))
+                await http.reply(send, reply.status, http.JSON, body)
         except WorkerError as error:
             told = refusal(error)
             await http.refuse(send, request.dialect, *told)

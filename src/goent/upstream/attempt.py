@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
+from msgspec.structs import replace
 
 from goent.domain.errors import ProviderDown, WorkerError
 from goent.llm.codec import codec
@@ -143,7 +144,8 @@ class Attempt:
     def _look_for_trouble(self, chunks: Sequence[object]) -> None:
         for chunk in chunks:
             if isinstance(chunk, Broken) and not self.tally.stopped:
-                raise broken_off(self.target.provider.backend, chunk)
+                said = self._call.without_key(chunk.message.encode()).decode()
+                raise broken_off(self.target.provider.backend, replace(chunk, message=said))
 
     @property
     def _has_whole_calls(self) -> bool:
@@ -176,8 +178,7 @@ class Attempt:
         with anyio.move_on_after(LONGEST_ERROR_S):  # who answers wrongly may also not end
             async for piece in answer.pieces:
                 body += piece[: MOST_ERROR - len(body)]
-        # Providers have been seen to quote the key that they refuse.
-        return bytes(body).replace(self._call.key.reveal().strip().encode(), b"[redacted]")
+        return self._call.without_key(bytes(body))
 
 
 def _is_last(event: SseEvent) -> bool:
