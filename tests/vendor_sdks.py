@@ -126,7 +126,7 @@ async def understood(
 ) -> Understood:
     """Ask with the vendor's SDK. Without a transport, whoever is at the base URL."""
     ask = _ask_openai if dialect == "openai" else _ask_anthropic
-    async with httpx2.AsyncClient(transport=transport, timeout=10) as http:
+    async with httpx2.AsyncClient(transport=transport, timeout=10, trust_env=False) as http:
         return await ask(http, base_url, key, model, stream=stream)
 
 

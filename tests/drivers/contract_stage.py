@@ -185,11 +185,11 @@ def _arguments(pid: int) -> list[str]:
 
 
 @asynccontextmanager
-async def contract_world(folder: Path) -> AsyncGenerator[World]:
+async def contract_world(folder: Path, script: Script = SCRIPT) -> AsyncGenerator[World]:
     home, project = folder / "home", folder / "project"
     for path in (home / ".config" / "opencode", project / ".goent"):
         path.mkdir(parents=True)
-    async with ScriptedModels(SCRIPT) as models:
+    async with ScriptedModels(script) as models:
         keys = {"moonshot": "{env:MOONSHOT_API_KEY}", "local": ""}
         config = opencode_config(models, keys=keys).replace('"apiKey": "any"', '"apiKey": ""')
         (home / ".config" / "opencode" / "opencode.json").write_text(config)

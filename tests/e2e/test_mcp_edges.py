@@ -29,6 +29,7 @@ SCRIPT = Script(
             case("a wrong label", fail("mislabeled")),
             case("no finish", fail("eof", after=2).having(say="one two three four five six")),
             case("which model", say("{model}")),
+            case("swallow", say("Swallowed.")),
             key="sk-moonshot-real-key",
         )
     }
@@ -105,6 +106,17 @@ async def test_bad_input_gets_an_error_that_names_the_value(
     async with world.client() as lead:
         refused = await lead.call_tool(tool, arguments)
         assert refused.is_error and message in refusal(refused), refusal(refused)
+
+
+@pytest.mark.spec("P08")
+@pytest.mark.parametrize("start", ["/init", "-rf"])
+async def test_a_prompt_of_five_megabytes_reaches_a_model_by_api(world: World, start: str) -> None:
+    prompt = f"{start} swallow {'é' * 2_500_000}"
+    async with world.client() as lead:
+        swallowed = await result(lead, await spawn(lead, prompt, method="api"))
+        assert (swallowed["state"], swallowed["text"]) == ("completed", "Swallowed.")
+        asked = world.models.calls[-1].request
+        assert asked and asked.prompt == prompt
 
 
 async def test_the_projects_instructions_reach_the_worker(world: World) -> None:

@@ -12,6 +12,7 @@ from goent.domain.ports import CallMade
 from goent.domain.settings import Backend
 from goent.domain.types import Provider
 from goent.gateway.server import Gateway
+from goent.llm.calm import plain
 from goent.upstream.ask import Upstream
 from goent.upstream.cooldown import Cooldowns
 from goent.upstream.course import Course, plan_course
@@ -52,6 +53,11 @@ class World:
         assert worker
         provider = Provider(name=f"{backend}/{model}", backend=backend, model=model)
         return plan_course(provider, self.fallbacks, self.backends, self.environ)
+
+
+def told(answer: httpx2.Response) -> str:
+    """The message of a refusal, as the driver reads it."""
+    return plain(answer.json()["error"]["message"])
 
 
 SPARE = Provider(name="spare", backend="spare", model="spare-1")

@@ -7,13 +7,14 @@ import anyio
 import httpx2
 import pytest
 from fake_provider import Script, anthropic_pieces, openai_pieces
-from gateway_world import KEY, World, open_world
+from gateway_world import KEY, World, open_world, told
 from witness import Witness
 
 from goent.domain.ports import CallMade
 from goent.domain.types import Usage
 from goent.gateway import outlet
 from goent.gateway.server import Gateway
+from goent.llm.calm import plain
 
 pytestmark = pytest.mark.anyio
 
@@ -81,13 +82,37 @@ async def test_the_provider_gets_the_real_key_and_the_worker_never_sees_it(world
     )
     answer = await world.client.post(world.url(), content=BODY, headers=world.headers())
     assert answer.status_code == 401
-    told = answer.json()["error"]["message"]
-    assert "go-ent: auth_refused: backend 'glm' answered 401: bad key [redacted]" in told
+    assert "go-ent: auth_refused: backend 'glm' answered 401: bad key [redacted]" in told(answer)
     assert "set-cookie" not in answer.headers
     assert world.provider.seen[0].headers["authorization"] == f"Bearer {KEY}"
     assert world.token not in str(world.provider.seen[0].headers)
     assert world.calls[0].status == 401
     assert "bad key [redacted]" in world.calls[0].error
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "plain"])
+@pytest.mark.parametrize(
+    "body", [b'{"error":{"message":"bad key %b"}}', b"{{{ %b", b'{"choices":"%b"}']
+)
+async def test_a_key_that_is_quoted_instead_of_an_answer_goes_no_further(
+    world: World, body: bytes, stream: bool
+):
+    said = body % KEY.encode()
+    if stream:
+        world.provider.script = Script([openai_pieces()[0], b"data: %b\n\n" % said])
+    else:
+        world.provider.script = Script([said], content_type="application/json", chunked=False)
+    asked = BODY if stream else BODY.replace(b"true", b"false")
+    answer = await world.client.post(world.url(), content=asked, headers=world.headers())
+    assert "[redacted]" in plain(answer.text) and "[redacted]" in world.calls[0].error
+    assert KEY not in plain(answer.text) + world.calls[0].error
+
+
+async def test_a_key_that_is_quoted_in_a_list_of_models_goes_no_further(world: World):
+    body = b'{"error":{"message":"bad key %b"}}' % KEY.encode()
+    world.provider.script = Script([body], status=401, content_type="application/json")
+    answer = await world.client.get(world.url("models"), headers=world.headers())
+    assert (answer.status_code, told(answer)) == (401, "bad key [redacted]")
 
 
 async def test_the_connection_to_the_provider_is_used_again(world: World):
@@ -118,7 +143,7 @@ async def test_what_would_make_opencode_call_again_never_reaches_it(world: World
     answer = await world.client.post(world.url(), content=BODY, headers=world.headers())
     assert answer.status_code == 424
     assert "retry-after" not in answer.headers
-    assert f"answered {status}: slow down" in answer.json()["error"]["message"]
+    assert f"answered {status}: slow down" in told(answer)
     assert (world.calls[0].status, world.calls[0].usage) == (status, None)
 
 
@@ -192,8 +217,8 @@ async def test_a_stream_that_breaks_ends_with_an_error_and_not_without_a_word(
     world.provider.script = script
     answer = await world.client.post(world.url(), content=BODY, headers=world.headers())
     assert answer.content.startswith(script.pieces[0])
-    last = answer.content.removeprefix(script.pieces[0])
-    assert last.startswith(b'data: {"error":{"message":"go-ent: provider_down: ')
+    last = plain(answer.content.removeprefix(script.pieces[0]).decode())
+    assert last.startswith('data: {"error":{"message":"go-ent: provider_down: ')
     assert world.calls[0].status == 200
     assert "glm" in world.calls[0].error
 
@@ -205,7 +230,7 @@ async def test_a_provider_that_cannot_be_reached_is_named(world: World):
     )
     answer = await world.client.post(world.url(), content=BODY, headers=world.headers())
     assert answer.status_code == 424
-    assert "127.0.0.1:1" in answer.json()["error"]["message"]
+    assert "127.0.0.1:1" in told(answer)
     assert KEY not in answer.text + world.calls[0].error
 
 
@@ -213,7 +238,7 @@ async def test_a_provider_that_says_nothing_is_not_waited_for_again(world: World
     world.provider.script = Script(openai_pieces(), waits=-1)
     answer = await world.client.post(world.url(), content=BODY, headers=world.headers())
     assert answer.status_code == 424, "OpenCode tries a 504 five times more"
-    assert "provider_timeout" in answer.text
+    assert "provider_timeout" in told(answer)
 
 
 async def test_comments_keep_a_long_wait_alive(world: World, monkeypatch: pytest.MonkeyPatch):

@@ -47,7 +47,10 @@ class _Received(Struct):
 
 
 class Request(Value, frozen=True, kw_only=True):
-    """`/<backend>/<rest>`, with the headers by lower-case name."""
+    """`/<backend>/<rest>`, with the headers by lower-case name.
+
+    A `v1/` before the rest is what the Anthropic SDK adds by itself to any address.
+    """
 
     method: str
     backend: str
@@ -62,7 +65,7 @@ class Request(Value, frozen=True, kw_only=True):
         return cls(
             method=raw.method,
             backend=unquote(backend),
-            rest=rest,
+            rest=rest.removeprefix("v1/"),
             query=raw.query_string.decode("ascii", "replace"),
             headers=raw.headers,
         )

@@ -12,6 +12,7 @@ from goent.gateway.exchange import answer
 from goent.gateway.http import HungUp, Receive, Refused, Request, Scope, Send
 from goent.gateway.passes import Owner, Passes
 from goent.gateway.refusals import refusal
+from goent.llm.calm import calm
 from goent.llm.canned import canned_answer, canned_stream
 from goent.upstream.ask import Upstream
 from goent.upstream.course import Course, Order, UnknownBackend
@@ -56,7 +57,7 @@ class Relay:
                 else:
                     await self._pass_through(request, body, course, send)
         except Refused as no:
-            await http.refuse(send, request.dialect, no.status, f"go-ent: {no}")
+            await http.refuse(send, request.dialect, no.status, calm(f"go-ent: {no}"))
         except HungUp:
             pass
 
@@ -102,7 +103,8 @@ class Relay:
         try:
             async with self._upstream.connections.send(call) as reply:
                 pieces = [piece async for piece in reply.pieces]
-                await http.reply(send, reply.status, http.JSON, b"".join(pieces))
+                body = call.without_key(b"".join(pieces))
+                await http.reply(send, reply.status, http.JSON, body)
         except WorkerError as error:
             told = refusal(error)
             await http.refuse(send, request.dialect, *told)

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
+from msgspec.structs import replace
 
 from goent.domain.errors import ProviderDown, WorkerError
 from goent.llm.codec import codec
@@ -94,15 +95,19 @@ class Attempt:
     async def _read(self, answer: Answer, take: Take, before_the_end: BeforeTheEnd) -> None:
         splitter = SseSplitter()
         async for piece in answer.pieces:
-            if await self._pass(splitter.feed(piece), take, before_the_end):
+            if await self._pass(self._events(splitter, piece), take, before_the_end):
                 # A connection that is read to its end can be used again.
                 with anyio.move_on_after(PARTING_S):
                     async for _ in answer.pieces:
                         pass
                 return
         await self._pass(splitter.close(), take, before_the_end)
-        if splitter.dropped:
+
+    def _events(self, splitter: SseSplitter, piece: bytes) -> Sequence[SseEvent]:
+        events = splitter.feed(piece)
+        if splitter.dropped:  # an answer with a hole in it must not look whole
             raise ProviderDown(f"{self.target.place} sent an event that is too long to be read")
+        return events
 
     async def _pass(
         self, events: Sequence[SseEvent], take: Take, before_the_end: BeforeTheEnd
@@ -139,7 +144,8 @@ class Attempt:
     def _look_for_trouble(self, chunks: Sequence[object]) -> None:
         for chunk in chunks:
             if isinstance(chunk, Broken) and not self.tally.stopped:
-                raise broken_off(self.target.provider.backend, chunk)
+                said = self._call.without_key(chunk.message.encode()).decode()
+                raise broken_off(self.target.provider.backend, replace(chunk, message=said))
 
     @property
     def _has_whole_calls(self) -> bool:
@@ -172,8 +178,7 @@ class Attempt:
         with anyio.move_on_after(LONGEST_ERROR_S):  # who answers wrongly may also not end
             async for piece in answer.pieces:
                 body += piece[: MOST_ERROR - len(body)]
-        # Providers have been seen to quote the key that they refuse.
-        return bytes(body).replace(self._call.key.reveal().strip().encode(), b"[redacted]")
+        return self._call.without_key(bytes(body))
 
 
 def _is_last(event: SseEvent) -> bool:

@@ -48,6 +48,11 @@ class ModelCall(Value, frozen=True, kw_only=True):
     key: Secret
     hurry: bool = False
 
+    def without_key(self, said: bytes) -> bytes:
+        """Providers have been seen to quote the key that they refuse."""
+        key = self.key.reveal().strip().encode()
+        return said.replace(key, b"[redacted]") if key else said
+
 
 class Answer:
     """What the provider said: the pieces are its bytes, as they come."""

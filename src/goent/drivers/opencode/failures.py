@@ -2,17 +2,21 @@
 
 ACP gives the provider's message and OpenCode's name for the error. The status code comes from the
 event stream, if the last error there is the one that ended the turn. The gateway's own failures
-say their kind in the message, because nothing else of them gets through.
+say their kind in the message, because nothing else of them gets through, and in calm words.
 """
 
 import re
+from contextlib import suppress
 
 import msgspec
 from msgspec import Raw
 
 from goent.domain.errors import (
+    AuthRefused,
     ContextOverflow,
     ModelRefused,
+    OutOfCredit,
+    Overloaded,
     ProviderDown,
     ProviderRefused,
     ProviderTimeout,
@@ -23,6 +27,7 @@ from goent.domain.errors import (
 )
 from goent.drivers.opencode.events import SessionFault
 from goent.drivers.opencode.inner import Reading
+from goent.llm import calm
 from goent.rpc import RpcError
 
 PREFIX = "Internal error: "
@@ -50,8 +55,11 @@ _BY_WORDS: tuple[tuple[re.Pattern[str], type[WorkerError]], ...] = (
 _BY_KIND: dict[str, type[WorkerError]] = {
     error.kind: error
     for error in (
+        AuthRefused,
         ContextOverflow,
         ModelRefused,
+        OutOfCredit,
+        Overloaded,
         ProviderDown,
         ProviderRefused,
         ProviderTimeout,
@@ -80,7 +88,7 @@ def classify(error: RpcError, fault: SessionFault | None) -> WorkerError:
             f"OpenCode wants a login: run `opencode auth login` ({error.message})"
         )
     message = _plain(error.message.removeprefix(PREFIX))
-    status = fault.data.status if fault and fault.data.message in message else None
+    status = fault.data.status if fault and _plain(fault.data.message) in message else None
     return _error(_name(error.data), status, message)
 
 
@@ -99,10 +107,9 @@ def _error(name: str, status: int | None, message: str) -> WorkerError:
 
 def _plain(message: str) -> str:
     """An error inside a stream arrives as the JSON that it was."""
-    try:
-        return msgspec.json.decode(message, type=_Wrapped).message
-    except msgspec.DecodeError:
-        return message
+    with suppress(msgspec.DecodeError):
+        message = msgspec.json.decode(message, type=_Wrapped).message
+    return calm.plain(message)
 
 
 def _name(data: Raw | None) -> str:
