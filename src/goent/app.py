@@ -23,6 +23,7 @@ from goent.domain.types import Method
 from goent.drivers.api.driver import ApiDriver
 from goent.drivers.opencode.driver import OpenCodeDriver
 from goent.drivers.opencode_run.driver import OpenCodeRunDriver
+from goent.drivers.opencode_serve.driver import OpenCodeServeDriver
 from goent.gateway.server import Gateway
 from goent.launch import fingerprint
 from goent.llm.prices import PriceList
@@ -202,10 +203,12 @@ async def _running_methods(
         async with (
             Gateway.open(upstream, course) as gateway,
             OpenCodeDriver.running(**_means(around, gateway)) as opencode,
+            OpenCodeServeDriver.running(**_means(around, gateway)) as serving,
         ):
             drivers: Mapping[Method, Driver] = {
                 "acp": opencode,
                 "cli": OpenCodeRunDriver(**_means(around, gateway)),
+                "serve": serving,
                 "api": ApiDriver(upstream, course),
             }
             yield _Methods(gateway=gateway, opencode=opencode, drivers=drivers)

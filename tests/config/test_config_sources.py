@@ -34,7 +34,8 @@ limits: {workers: 3, idle_close_s: 60, cancel_grace_s: 0, turn_timeout_s: 600, s
 agents:
   gemini: {command: [gemini, --acp], models: [gemini-3-pro]}
 daemon: {idle_exit_s: 5}
-opencode: {command: /opt/opencode, project_config: true, warm: off, standby: never, start_timeout_s: 9}
+opencode: {command: /opt/opencode, project_config: true, warm: off, standby: never, start_timeout_s: 9,
+  serve_url: "http://127.0.0.1:4096/", serve_password_env: SERVE_PASSWORD}
 profile: hermetic
 """
 
@@ -71,6 +72,8 @@ def test_every_setting_changes_something(ground: Ground) -> None:
             warm=False,
             standby="never",
             start_timeout_s=9,
+            serve_url="http://127.0.0.1:4096",
+            serve_password_env="SERVE_PASSWORD",
         ),
         files=(path,),
         providers=settings.providers,

@@ -43,6 +43,7 @@ class Stage(Value, frozen=True, kw_only=True):
 STAGES = (
     Stage(method="acp", stays=frozenset({"acp"})),
     Stage(method="cli"),
+    Stage(method="serve", stays=frozenset({"serve"})),
     Stage(method="api", tools=False, process=False),
 )
 # What the provider does, and the failure that the worker's owner is told.

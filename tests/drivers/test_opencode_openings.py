@@ -10,7 +10,7 @@ from opencode_stage import Heard, processes, stage
 
 from goent.domain.settings import PermissionRule
 from goent.domain.types import Prompt
-from goent.drivers.opencode.inner import Inner
+from goent.drivers.opencode.client import Client
 from goent.testing import Script, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -29,10 +29,10 @@ SCRIPT = Script(
 async def test_a_death_between_two_steps_of_opening_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_up, killed = Inner.set_up, set[int]()
+    set_up, killed = Client.set_up, set[int]()
 
     async def kill_first(
-        self: Inner, session: str, *, title: str, rules: Sequence[PermissionRule]
+        self: Client, session: str, *, title: str, rules: Sequence[PermissionRule]
     ) -> None:
         if not killed:
             killed.update(processes("acp"))
@@ -40,7 +40,7 @@ async def test_a_death_between_two_steps_of_opening_is_tried_again(
                 os.kill(pid, signal.SIGKILL)
         await set_up(self, session, title=title, rules=rules)
 
-    monkeypatch.setattr(Inner, "set_up", kill_first)
+    monkeypatch.setattr(Client, "set_up", kill_first)
     heard = Heard()
     async with (
         stage(SCRIPT, tmp_path) as built,

@@ -17,7 +17,7 @@ from goent.domain.errors import WorkerCrashed
 from goent.domain.settings import OpenCodeSettings, PermissionRule
 from goent.domain.types import Prompt, Provider
 from goent.drivers.opencode.binary import opencode_version
-from goent.drivers.opencode.inner import Inner
+from goent.drivers.opencode.client import Client
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -54,17 +54,17 @@ async def test_a_dedicated_process_ends_with_its_worker(shared: Stage, project: 
 async def test_a_process_that_is_killed_while_a_session_is_set_up_is_no_reason_to_fail(
     fresh: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    others, set_up, killed = processes("acp"), Inner.set_up, list[int]()
+    others, set_up, killed = processes("acp"), Client.set_up, list[int]()
 
     async def set_up_after_a_kill(
-        inner: Inner, session: str, *, title: str, rules: Sequence[PermissionRule]
+        inner: Client, session: str, *, title: str, rules: Sequence[PermissionRule]
     ) -> None:
         for pid in () if killed else processes("acp") - others:
             os.kill(pid, signal.SIGKILL)
             killed.append(pid)
         await set_up(inner, session, title=title, rules=rules)
 
-    monkeypatch.setattr(Inner, "set_up", set_up_after_a_kill)
+    monkeypatch.setattr(Client, "set_up", set_up_after_a_kill)
     assert await hello(fresh, fresh.settings.project) == "Hello from glm-4."
     assert killed
 

@@ -5,13 +5,14 @@ from decimal import Decimal
 import pytest
 
 from goent.domain.types import Price, Provider, Usage
-from goent.drivers.opencode.inner import Inner, SessionInfo, Tokens
+from goent.drivers.opencode.client import Client
+from goent.drivers.opencode.shapes import SessionInfo, Tokens
 from goent.drivers.opencode.usage import Spending
 
 pytestmark = pytest.mark.anyio
 
 
-class Told(Inner):
+class Told(Client):
     """OpenCode's server, as far as a session's figures go."""
 
     def __init__(self, cost: float) -> None:

@@ -20,8 +20,8 @@ from goent.acp.updates import AnyUpdate
 from goent.domain.errors import ProtocolError, WorkerCrashed, WorkerError
 from goent.domain.events import DriverEvent
 from goent.drivers.acp_connection import AgentConnection
+from goent.drivers.opencode.acp_host import AcpHost
 from goent.drivers.opencode.environment import Launch
-from goent.drivers.opencode.process import OpenCodeProcess
 from goent.drivers.opencode.translate import Translator
 from goent.proc import marked, new_owner
 from goent.rpc import RpcError
@@ -221,7 +221,7 @@ async def test_a_program_that_is_no_opencode_is_told_apart_and_ended(
     )
     owner = new_owner("fuzz-acp")
     with anyio.fail_after(30), pytest.raises((WorkerCrashed, ProtocolError)) as caught:
-        async with OpenCodeProcess.running(launch, f"{owner}/1"):
+        async with AcpHost.running(launch, f"{owner}/1"):
             pass
     assert words in str(caught.value)
     assert not list(marked(owner))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, Literal, get_args
 
-from goent.config.fields import Fields, Mention
+from goent.config.fields import Fields, Mention, read_url, read_variable
 from goent.domain.settings import (
     Action,
     Agent,
@@ -113,6 +113,7 @@ def _daemon(fields: Fields) -> DaemonSettings:
 
 def _opencode(fields: Fields) -> tuple[OpenCodeSettings, Mention | None]:
     normal = OpenCodeSettings()
+    url, password = read_url(fields, "serve_url"), read_variable(fields, "serve_password_env")
     settings = OpenCodeSettings(
         command=fields.text("command", None),
         profile=fields.choice("profile", PROFILES, normal.profile),
@@ -120,5 +121,7 @@ def _opencode(fields: Fields) -> tuple[OpenCodeSettings, Mention | None]:
         warm=fields.flag("warm", default=normal.warm),
         standby=fields.choice("standby", STANDBYS, normal.standby),
         start_timeout_s=fields.amount("start_timeout_s", normal.start_timeout_s, least=1),
+        serve_url=url.name if url else None,
+        serve_password_env=password.name if password else None,
     )
     return settings, fields.mention("config_path")

@@ -49,6 +49,9 @@ CONFIG: Final = """\
 #  warm: true
 #  standby: auto
 #  start_timeout_s: 60
+## An `opencode serve` that somebody else runs, for the method serve.
+#  serve_url: http://127.0.0.1:4096
+#  serve_password_env: OPENCODE_SERVER_PASSWORD
 """
 
 PROVIDERS: Final = """\

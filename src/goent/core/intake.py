@@ -27,7 +27,8 @@ def accept(
     cwd = _directory(request.cwd, base)
     pin = Pin(provider=request.provider, model=request.model, method=request.method)
     route = choose(pin, settings, methods, allow_fallback=request.allow_fallback)
-    _check_key(route.provider, settings, environ)
+    if not (route.method == "serve" and settings.opencode.serve_url):  # that one has its own keys
+        _check_key(route.provider, settings, environ)
     isolation = _isolation(request, settings)
     preset = preset_for(request.permissions, settings.permissions, isolation)
     budget = request.budget_usd

@@ -48,7 +48,7 @@ class PermissionSettings(Value, frozen=True, kw_only=True):
 
 
 class OpenCodeSettings(Value, frozen=True, kw_only=True):
-    """How OpenCode is found and started."""
+    """How OpenCode is found and started. `serve_url` is a server that somebody else runs."""
 
     command: str | None = None
     config_path: Path | None = None
@@ -57,6 +57,8 @@ class OpenCodeSettings(Value, frozen=True, kw_only=True):
     warm: bool = True
     standby: Standby = "auto"
     start_timeout_s: float = 60.0
+    serve_url: str | None = None
+    serve_password_env: str | None = None
 
 
 class Limits(Value, frozen=True, kw_only=True):
@@ -141,4 +143,5 @@ class Settings(Value, frozen=True, kw_only=True):
     def key_names(self) -> tuple[str, ...]:
         """The environment variables that hold keys: asked of every client, kept from workers."""
         named = {b.key_env for b in self.backends.values() if b.key_env}
-        return tuple(sorted(named | set(self.usual_keys)))
+        password = self.opencode.serve_password_env
+        return tuple(sorted(named | set(self.usual_keys) | ({password} if password else set())))

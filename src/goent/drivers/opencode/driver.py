@@ -10,6 +10,7 @@ import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Self
 
 import anyio
 import msgspec
@@ -17,9 +18,12 @@ import msgspec
 from goent.domain.errors import RequestError, WorkerCrashed
 from goent.domain.ports import Gate, Session, WorkerSpec
 from goent.domain.settings import Settings
+from goent.drivers.opencode.acp_host import AcpHost
 from goent.drivers.opencode.binary import find_opencode
 from goent.drivers.opencode.content import Content, held_backends
+from goent.drivers.opencode.conversation import Conversation
 from goent.drivers.opencode.environment import Launch
+from goent.drivers.opencode.hosted import Hosted
 from goent.drivers.opencode.lasting import LastingSession, Place
 from goent.drivers.opencode.launching import (
     Surroundings,
@@ -28,14 +32,13 @@ from goent.drivers.opencode.launching import (
     project_instructions,
 )
 from goent.drivers.opencode.pool import Pool
-from goent.drivers.opencode.session import OpenCodeSession
 from goent.drivers.opencode.slot import Slot
 from goent.drivers.opencode.tasks import task_group
 from goent.drivers.opencode.vitals import Care
 
 
 class OpenCodeDriver:
-    """The port `Driver`, by `opencode acp`. It exists only inside `running`."""
+    """The port `Driver`, by processes that many workers share. It exists only inside `running`."""
 
     def __init__(self, pool: Pool, gate: Gate, around: Surroundings) -> None:
         self._pool = pool
@@ -53,16 +56,21 @@ class OpenCodeDriver:
         state_dir: Path,
         owner: str,
         care: Callable[[], Care] = Care,
-    ) -> "AsyncGenerator[OpenCodeDriver]":
+    ) -> AsyncGenerator[Self]:
         """On leaving, every process of the driver is ended, and what it started."""
         around = Surroundings(settings=settings, environ=environ, state_dir=state_dir)
         async with task_group() as tasks:
-            pool = Pool(tasks, gate, owner, care)
+            pool = Pool(tasks, gate, owner, cls.run, care)
             tasks.start_soon(pool.keep_reserve)
             try:
                 yield cls(pool, gate, around)
             finally:
                 tasks.cancel_scope.cancel()
+
+    @staticmethod
+    def run(launch: Launch, mark: str) -> AbstractAsyncContextManager[Hosted]:
+        """One process; another kind of it makes another method."""
+        return AcpHost.running(launch, mark)
 
     @asynccontextmanager
     async def open(self, spec: WorkerSpec) -> AsyncGenerator[Session]:
@@ -83,9 +91,7 @@ class OpenCodeDriver:
             await slot.warm_up(self._gate, cwd)
 
     @asynccontextmanager
-    async def _place(
-        self, spec: WorkerSpec, earlier: OpenCodeSession | None
-    ) -> AsyncGenerator[Place]:
+    async def _place(self, spec: WorkerSpec, earlier: Conversation | None) -> AsyncGenerator[Place]:
         """The session in a fit process. One that ends meanwhile is no reason to fail, once."""
         async with AsyncExitStack() as held:
             slot = await held.enter_async_context(self._slot(spec))
@@ -102,15 +108,14 @@ class OpenCodeDriver:
                 self._gate.unbind(session.id)
 
     async def _start(
-        self, slot: Slot, spec: WorkerSpec, earlier: OpenCodeSession | None
-    ) -> OpenCodeSession:
+        self, slot: Slot, spec: WorkerSpec, earlier: Conversation | None
+    ) -> Conversation:
         await slot.until_warm(spec.cwd)
         process = await slot.process()
         settings = self._around.settings()
         held = held_backends(settings, self._around.environ())
         async with slot.booting:
-            session = await OpenCodeSession.start(
-                process,
+            session = await process.open(
                 spec,
                 direct=spec.provider.backend not in held,
                 instructions=project_instructions(spec.cwd, settings),

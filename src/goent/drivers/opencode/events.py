@@ -2,16 +2,26 @@
 
 One stream per process carries the events of all sessions, most of them noise to us. A question of
 a subagent's session is told here and nowhere else: ACP passes on only those of its own sessions.
+Without ACP the stream also carries all that a model says and does.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 
 import httpx2
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from goent.domain.errors import ProtocolError
-from goent.drivers.opencode.inner import Inner, Question, Reading, SessionInfo
+from goent.drivers.opencode.client import Client
+from goent.drivers.opencode.shapes import (
+    Activity,
+    MessageInfo,
+    Part,
+    Question,
+    Reading,
+    SessionFault,
+    SessionInfo,
+)
 
 SILENCE = 90.0  # seconds; a heartbeat comes every ten
 
@@ -26,34 +36,11 @@ class SessionCreated(Reading, frozen=True, kw_only=True):
     info: SessionInfo
 
 
-class RetryStatus(Reading, frozen=True, kw_only=True):
-    """`next` is when the model is called again, in milliseconds since the epoch."""
-
-    type: str
-    attempt: int = 0
-    message: str = ""
-    next: float = 0
-
-
 class SessionStatus(Reading, frozen=True, kw_only=True):
     """A session is busy, idle, or waits before it calls its model again."""
 
     session: str
-    status: RetryStatus
-
-
-class ErrorData(Reading, frozen=True, kw_only=True, rename={"status": "statusCode"}):
-    """What the provider said."""
-
-    message: str = ""
-    status: int | None = None
-
-
-class SessionFault(Reading, frozen=True, kw_only=True):
-    """An error by OpenCode's name for it."""
-
-    name: str
-    data: ErrorData = ErrorData()
+    status: Activity
 
 
 class SessionError(Reading, frozen=True, kw_only=True):
@@ -67,14 +54,64 @@ class PermissionQuestion(Question, frozen=True, kw_only=True):
     """A session may not go on until somebody answers."""
 
 
-Told = Connected | SessionCreated | SessionStatus | SessionError | PermissionQuestion
+class SessionIdle(Reading, frozen=True, kw_only=True):
+    """A turn is over. One that was aborted says so twice."""
 
-_KINDS: dict[str, type[Told]] = {
+    session: str
+
+
+class MessageTold(Reading, frozen=True, kw_only=True):
+    """A message began or changed."""
+
+    info: MessageInfo
+
+    @property
+    def session(self) -> str:
+        return self.info.session
+
+
+class PartTold(Reading, frozen=True, kw_only=True):
+    """A piece of a message, as it is now."""
+
+    part: Part
+
+    @property
+    def session(self) -> str:
+        return self.part.session
+
+
+class PartGrew(
+    Reading,
+    frozen=True,
+    kw_only=True,
+    rename={"session": "sessionID", "message": "messageID", "part": "partID"},
+):
+    """More of a text; which part it belongs to has been told before."""
+
+    session: str
+    message: str
+    part: str
+    field: str = ""
+    delta: str = ""
+
+
+Spoken = SessionIdle | MessageTold | PartTold | PartGrew
+Told = Connected | SessionCreated | SessionStatus | SessionError | PermissionQuestion | Spoken
+Kinds = Mapping[str, type[Told]]
+
+BESIDE_ACP: Kinds = {
     "server.connected": Connected,
     "session.created": SessionCreated,
     "session.status": SessionStatus,
     "session.error": SessionError,
     "permission.asked": PermissionQuestion,
+}
+WHOLE: Kinds = {
+    **BESIDE_ACP,
+    "session.idle": SessionIdle,
+    "message.updated": MessageTold,
+    "message.part.updated": PartTold,
+    "message.part.delta": PartGrew,
 }
 
 
@@ -87,24 +124,24 @@ class _Event(Reading, frozen=True, kw_only=True):
     payload: _Payload = _Payload()
 
 
-async def listen(inner: Inner) -> AsyncGenerator[Told]:
+async def listen(client: Client, kinds: Kinds) -> AsyncGenerator[Told]:
     """The events until the stream breaks; raises `ProtocolError` if it cannot be had."""
     timeout = httpx2.Timeout(10.0, read=SILENCE)
     try:
-        async with inner.client.stream("GET", "/global/event", timeout=timeout) as reply:
+        async with client.http.stream("GET", "/global/event", timeout=timeout) as reply:
             reply.raise_for_status()
             async for line in reply.aiter_lines():
-                if line.startswith("data:") and (told := _read(line[5:])):
+                if line.startswith("data:") and (told := _read(line[5:], kinds)):
                     yield told
     except httpx2.HTTPError as error:
         trouble = str(error) or type(error).__name__
         raise ProtocolError(f"OpenCode's event stream: {trouble}") from error
 
 
-def _read(data: str) -> Told | None:
+def _read(data: str, kinds: Kinds) -> Told | None:
     try:
         payload = msgspec.json.decode(data, type=_Event).payload
-        kind = _KINDS.get(payload.type)
+        kind = kinds.get(payload.type)
         if kind is None or payload.properties is UNSET:
             return None
         return msgspec.json.decode(payload.properties, type=kind)

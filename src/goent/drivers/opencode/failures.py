@@ -25,8 +25,7 @@ from goent.domain.errors import (
     UnknownModel,
     WorkerError,
 )
-from goent.drivers.opencode.events import SessionFault
-from goent.drivers.opencode.inner import Reading
+from goent.drivers.opencode.shapes import Reading, SessionFault
 from goent.llm import calm
 from goent.rpc import RpcError
 

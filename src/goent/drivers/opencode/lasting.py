@@ -20,7 +20,7 @@ from goent.domain.errors import GoentError, WorkerBusy, WorkerCrashed
 from goent.domain.events import Noticed
 from goent.domain.ports import Emit, Signs, StopReason, WorkerSpec
 from goent.domain.types import Answer, Prompt
-from goent.drivers.opencode.session import OpenCodeSession
+from goent.drivers.opencode.conversation import Conversation
 from goent.drivers.opencode.slot import Slot
 
 SWEEP_TIMEOUT = 10.0  # seconds for the end of what a dead process had started
@@ -38,7 +38,7 @@ class Place(NamedTuple):
     """Where a session is for now."""
 
     slot: Slot
-    session: OpenCodeSession
+    session: Conversation
 
 
 class Moment(NamedTuple):
@@ -53,7 +53,7 @@ class Moment(NamedTuple):
         return min(self.wall, time.time() - (time.monotonic() - self.ticks))
 
 
-Find = Callable[[WorkerSpec, OpenCodeSession | None], AbstractAsyncContextManager[Place]]
+Find = Callable[[WorkerSpec, Conversation | None], AbstractAsyncContextManager[Place]]
 
 
 class LastingSession:
@@ -66,7 +66,7 @@ class LastingSession:
         self._token = spec.resume
         self._place: Place | None = None
         self._held = AsyncExitStack()
-        self._last: OpenCodeSession | None = None
+        self._last: Conversation | None = None
         self._lost = ""  # how the last process ended, until there is another
         self._moving = anyio.Lock()
         self._arriving = anyio.CancelScope()

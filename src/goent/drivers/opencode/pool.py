@@ -11,7 +11,7 @@ over when a process is lost, worn or full, and is ended when nothing has run for
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from goent.domain.errors import WorkerCrashed, WorkerError
 from goent.domain.ports import Gate
 from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.first_start import first_start
-from goent.drivers.opencode.process import OpenCodeProcess
+from goent.drivers.opencode.hosted import Hosted
 from goent.drivers.opencode.slot import Slot
 from goent.drivers.opencode.standby import read_machine, wanted
 from goent.drivers.opencode.vitals import Care
@@ -32,18 +32,25 @@ from goent.proc import new_mark
 log = logging.getLogger(__name__)
 
 TRIES = 3
+Run = Callable[[Launch, str], AbstractAsyncContextManager[Hosted]]
 UNLUCKY = 300.0  # seconds before another try to have a process in reserve
 
 
 class Pool:
-    """All OpenCode processes of one driver, in its task group."""
+    """All OpenCode processes of one driver, in its task group; `run` starts one with a mark."""
 
     def __init__(
-        self, tasks: TaskGroup, gate: Gate, owner: str, care: Callable[[], Care] = Care
+        self,
+        tasks: TaskGroup,
+        gate: Gate,
+        owner: str,
+        run: Run,
+        care: Callable[[], Care] = Care,
     ) -> None:
         self._tasks = tasks
         self._gate = gate
         self._owner = owner
+        self._run = run
         self._care = care
         self._slots: list[Slot] = []
         self._busy_at = 0.0  # when a turn was last seen under way
@@ -154,10 +161,10 @@ class Pool:
             return
 
     @asynccontextmanager
-    async def _started(self, launch: Launch) -> AsyncGenerator[OpenCodeProcess]:
+    async def _started(self, launch: Launch) -> AsyncGenerator[Hosted]:
         async with (
             first_start(launch.database) as done,
-            OpenCodeProcess.running(launch, new_mark(self._owner)) as process,
+            self._run(launch, new_mark(self._owner)) as process,
         ):
             done()
             yield process

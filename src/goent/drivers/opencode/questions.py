@@ -1,9 +1,9 @@
 """Which permission questions of a worker are open, and how does an answer get back?
 
 Two ways lead here. ACP asks for the worker's own session, one question after the other, and
-waits for our reply. A subagent's session asks only by the event stream: its question is judged
-by the worker's rules, as OpenCode itself does not, and what they leave open is asked of the
-worker's owner and answered over HTTP.
+waits for our reply. A subagent's session asks only by the event stream, as every session does
+without ACP: its question is judged by the worker's rules, as OpenCode itself does not, and what
+they leave open is asked of the worker's owner and answered over HTTP.
 
 Seen in OpenCode 1.18: a subagent starts with `task: deny` and the process's own rules; its
 parent's rules do not reach it, nor do rules that are set while it runs. A rejected question of
@@ -24,8 +24,9 @@ from goent.domain.events import PermissionAsked
 from goent.domain.ports import WorkerSpec
 from goent.domain.settings import PermissionRule
 from goent.domain.types import Answer, PermissionOption
-from goent.drivers.opencode.inner import Inner, Question, Reply, Subject, ToolReference
+from goent.drivers.opencode.client import Client, Reply
 from goent.drivers.opencode.rules import judge
+from goent.drivers.opencode.shapes import Question, Subject, ToolReference
 
 Ask = Callable[[PermissionAsked], Awaitable[None]]
 
@@ -54,8 +55,8 @@ class Pending:
 class Questions:
     """The questions of one worker. Their ids are never used again."""
 
-    def __init__(self, inner: Inner, spec: WorkerSpec) -> None:
-        self._inner = inner
+    def __init__(self, client: Client, spec: WorkerSpec) -> None:
+        self._client = client
         self._rules = spec.rules
         self._granted: list[PermissionRule] = []
         self._directory = str(spec.cwd)
@@ -64,9 +65,9 @@ class Questions:
         self._open: dict[str, Pending] = {}
         self._spec = spec
 
-    def at(self, inner: Inner) -> "Questions":
+    def at(self, client: Client) -> "Questions":
         """The same worker's in another process: its grants hold."""
-        moved = Questions(inner, self._spec)
+        moved = Questions(client, self._spec)
         moved._granted = self._granted
         moved._numbers = self._numbers
         return moved
@@ -79,15 +80,16 @@ class Questions:
             return Pending(question)
         return await self._ask(question, ask)
 
-    async def ask_of_child(self, question: Question, ask: Ask) -> None:
-        """A question of a subagent: what the worker's rules decide needs nobody."""
+    async def ask_by_event(self, question: Question, ask: Ask) -> Answer:
+        """A question that the event stream brought: what the worker's rules decide needs nobody."""
         verdict = judge(self._rules, question.permission, question.patterns)
         if verdict == "ask":
             answer = (await self._ask(question, ask)).answer or "reject"
         else:
             answer = "allow_once" if verdict == "allow" else "reject"
         reply: Reply = "reject" if answer == "reject" else "once"
-        await self._inner.reply(question.id, reply, self._directory)
+        await self._client.reply(question.id, reply, self._directory)
+        return answer
 
     def answer(self, name: str, answer: Answer) -> None:
         pending = self._open.pop(name, None)
@@ -132,7 +134,7 @@ class Questions:
         call = request.tool_call
         listed: list[Question] = []
         with suppress(ProtocolError):
-            listed = await self._inner.questions(self._directory)
+            listed = await self._client.questions(self._directory)
         for question in listed:
             about = question.tool.call if question.tool else ""
             if question.session == request.session_id and about == call.tool_call_id:

@@ -9,8 +9,7 @@ import anyio
 from goent.domain.errors import WorkerCrashed, WorkerError
 from goent.domain.ports import Gate
 from goent.drivers.opencode.environment import Launch
-from goent.drivers.opencode.process import OpenCodeProcess
-from goent.drivers.opencode.warmup import boot
+from goent.drivers.opencode.hosted import Hosted
 
 DIRECTORIES = 10  # a process with more gets slow, with forty it has been seen to hang
 COLD_STARTS = 2  # directories that one process boots at a time
@@ -50,7 +49,7 @@ class Slot:
         self.finished = anyio.Event()
         self.booting = anyio.CapacityLimiter(COLD_STARTS)
         self._ready = anyio.Event()
-        self._process: OpenCodeProcess | None = None
+        self._process: Hosted | None = None
         self._error: WorkerError | None = None
         self._warmed: dict[Path, anyio.Event] = {}
 
@@ -70,7 +69,7 @@ class Slot:
         room = cwd in self.directories or len(self.directories) < DIRECTORIES
         return self.is_fit and room and self.launch.fingerprint == fingerprint
 
-    async def process(self) -> OpenCodeProcess:
+    async def process(self) -> Hosted:
         """The running process, once it runs; raises why it does not."""
         await self._ready.wait()
         if self._process is None:
@@ -85,7 +84,7 @@ class Slot:
         done = self._warmed[cwd] = anyio.Event()
         try:
             async with self.booting:
-                await boot(await self.process(), gate, cwd)
+                await (await self.process()).boot(gate, cwd)
         except BaseException:
             del self._warmed[cwd]
             raise
@@ -98,7 +97,7 @@ class Slot:
             with anyio.move_on_after(WARM_TIMEOUT):
                 await done.wait()
 
-    def start(self, process: OpenCodeProcess) -> None:
+    def start(self, process: Hosted) -> None:
         self._process = process
         self._ready.set()
 

@@ -9,8 +9,7 @@ from goent.acp.updates import AnyUpdate
 from goent.domain.errors import WorkerError
 from goent.domain.events import DriverEvent, TextDelta, ToolCall
 from goent.domain.ports import Emit
-from goent.drivers.opencode.events import SessionFault
-from goent.drivers.opencode.inner import Question
+from goent.drivers.opencode.shapes import Question, SessionFault
 from goent.drivers.opencode.translate import Translator
 from goent.rpc import RpcError
 

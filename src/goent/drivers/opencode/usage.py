@@ -5,21 +5,21 @@ from decimal import Decimal
 from goent.domain.errors import ProtocolError
 from goent.domain.events import UsageReported
 from goent.domain.types import Provider, Usage
-from goent.drivers.opencode.inner import Inner
+from goent.drivers.opencode.client import Client
 
 
 class Spending:
     """A session's tokens and cost, subagents included, from one report to the next."""
 
-    def __init__(self, inner: Inner, provider: Provider, session: str) -> None:
-        self._inner = inner
+    def __init__(self, client: Client, provider: Provider, session: str) -> None:
+        self._client = client
         self._provider = provider
         self._session = session
         self._reported = (Usage(), Decimal(0))
 
-    def at(self, inner: Inner) -> "Spending":
+    def at(self, client: Client) -> "Spending":
         """The same session in another process; what the last one did not report is still owed."""
-        moved = Spending(inner, self._provider, self._session)
+        moved = Spending(client, self._provider, self._session)
         moved._reported = self._reported
         return moved
 
@@ -57,7 +57,7 @@ class Spending:
         return self._provider.price.cost(used) if self._provider.price else None
 
     async def _total(self) -> tuple[Usage, Decimal]:
-        own = await self._inner.session(self._session)
-        sessions = [own, *await self._inner.children(self._session)]
+        own = await self._client.session(self._session)
+        sessions = [own, *await self._client.children(self._session)]
         usage = sum((each.usage for each in sessions), Usage())
         return usage, sum((each.cost_usd for each in sessions), Decimal(0))

@@ -6,15 +6,13 @@ from collections.abc import Callable
 import anyio
 from anyio import to_thread
 
-from goent.drivers.opencode.process import OpenCodeProcess
+from goent.drivers.opencode.hosted import Hosted
 from goent.drivers.opencode.vitals import Care, Vitals, read_vitals
 
 IDLE_CPU = 0.05  # CPU seconds between two looks that are no work
 
 
-async def attend(
-    process: OpenCodeProcess, care: Callable[[], Care], worn: Callable[[str], None]
-) -> None:
+async def attend(process: Hosted, care: Callable[[], Care], worn: Callable[[str], None]) -> None:
     """Return when the process is gone. Once it should go, `worn` is told why, at every look."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_watch, process, care, worn)
@@ -22,9 +20,7 @@ async def attend(
         tasks.cancel_scope.cancel()
 
 
-async def _watch(
-    process: OpenCodeProcess, care: Callable[[], Care], worn: Callable[[str], None]
-) -> None:
+async def _watch(process: Hosted, care: Callable[[], Care], worn: Callable[[str], None]) -> None:
     born = time.monotonic()
     misses, reason = 0, ""
     before: Vitals | None = None

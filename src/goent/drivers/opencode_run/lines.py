@@ -11,8 +11,7 @@ from msgspec import UNSET, Raw, UnsetType
 from goent.acp import updates
 from goent.domain.events import DriverEvent, TextDelta, Thought, ToolCall, UsageReported
 from goent.domain.types import Provider, Usage
-from goent.drivers.opencode.events import SessionFault
-from goent.drivers.opencode.inner import Reading, Tokens
+from goent.drivers.opencode.shapes import Reading, SessionFault, Tokens
 from goent.drivers.opencode.translate import Translator
 
 REJECTED = "The user rejected permission"

@@ -11,8 +11,8 @@ import msgspec
 
 from goent.domain.errors import NothingSaid, PermissionDenied, WorkerCrashed, WorkerError
 from goent.domain.types import Provider, Value
-from goent.drivers.opencode.events import ErrorData, SessionFault
 from goent.drivers.opencode.failures import classify_fault
+from goent.drivers.opencode.shapes import ErrorData, SessionFault
 from goent.drivers.opencode_run.lines import Transcript
 
 NAME = "opencode run"

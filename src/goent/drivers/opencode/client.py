@@ -1,0 +1,199 @@
+"""How is OpenCode's HTTP API called?
+
+`opencode serve` offers it, and `opencode acp` has the same server inside, where it shows what ACP
+hides: permission rules for one session, questions of subagents, tokens and cost of a whole session,
+and an abort that does not wait for its turn. Paths about a directory need it in a header. What comes
+back is in `shapes`, what the server tells unasked in `events`.
+"""
+
+import mimetypes
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
+from pathlib import Path
+from typing import Literal, TypeVar
+from urllib.parse import quote
+
+import anyio
+import httpx2
+import msgspec
+from msgspec import Raw
+
+from goent.domain.errors import ProtocolError
+from goent.domain.settings import PermissionRule
+from goent.drivers.opencode.shapes import Activity, Health, Message, Question, SessionInfo
+
+PATIENCE = 10.0
+USER = "opencode"
+Reply = Literal["once", "reject"]  # "always" would hold for other workers in the directory too
+
+T = TypeVar("T")
+
+
+class ServerUnreachable(ProtocolError):
+    """Nobody answers at the address, or not in time."""
+
+
+class NotFound(ProtocolError):
+    """There is no such session, message or question."""
+
+
+class Client:
+    """One server. Every error says method, path, and the status that came back."""
+
+    def __init__(self, http: httpx2.AsyncClient) -> None:
+        self.http = http
+
+    @classmethod
+    @asynccontextmanager
+    async def at(cls, url: str, password: str, *, user: str = USER) -> "AsyncGenerator[Client]":
+        async with httpx2.AsyncClient(
+            base_url=url,
+            auth=(user, password),
+            timeout=PATIENCE,
+            trust_env=False,  # a proxy has no business between us and our child
+        ) as http:
+            yield cls(http)
+
+    async def health(self) -> Health:
+        return _read(await self._call("GET", "/global/health"), Health)
+
+    async def is_healthy(self, patience: float) -> bool:
+        with anyio.move_on_after(patience), suppress(ProtocolError):
+            await self.health()
+            return True
+        return False
+
+    async def create(
+        self, directory: str, *, title: str, rules: Sequence[PermissionRule]
+    ) -> SessionInfo:
+        """A new session. With a title OpenCode spends no model call on finding one."""
+        body = {"title": title, "permission": _permission(rules)}
+        reply = await self._call("POST", "/session", body=body, directory=directory)
+        return _read(reply, SessionInfo)
+
+    async def set_up(self, session: str, *, title: str, rules: Sequence[PermissionRule]) -> None:
+        """Give the session a title and its permission rules: these are added to what it has."""
+        body = {"title": title, "permission": _permission(rules)}
+        await self._call("PATCH", _path("session", session), body=body)
+
+    async def session(self, session: str) -> SessionInfo:
+        return _read(await self._call("GET", _path("session", session)), SessionInfo)
+
+    async def children(self, session: str) -> list[SessionInfo]:
+        reply = await self._call("GET", _path("session", session, "children"))
+        return _read(reply, list[SessionInfo])
+
+    async def messages(self, session: str, *, limit: int | None = None) -> list[Message]:
+        """Oldest first; with a limit, the newest that many."""
+        path = _path("session", session, "message")
+        reply = await self._call("GET", path if limit is None else f"{path}?limit={limit}")
+        return _read(reply, list[Message])
+
+    async def last_prompt(self, session: str) -> Message | None:
+        """What the session was told last; None if it has not been told anything."""
+        messages = await self.messages(session, limit=1)
+        if not messages or messages[-1].info.role == "user":
+            return messages[-1] if messages else None
+        path = _path("session", session, "message", messages[-1].info.parent)
+        return _read(await self._call("GET", path), Message)
+
+    async def prompt(
+        self, session: str, *, model: str, text: str, files: Sequence[Path] = ()
+    ) -> None:
+        """Begin a turn; its end is an event. `model` is `provider/model`."""
+        body = _prompt(model, text, files)
+        await self._call("POST", _path("session", session, "prompt_async"), body=body)
+
+    async def ask(
+        self, session: str, *, model: str, text: str, files: Sequence[Path] = (), patience: float
+    ) -> Message:
+        """Take a whole turn, and return the last message of it; its error is in there."""
+        body = _prompt(model, text, files)
+        path = _path("session", session, "message")
+        return _read(await self._call("POST", path, body=body, patience=patience), Message)
+
+    async def busy(self, directory: str) -> frozenset[str]:
+        """The sessions there whose turn goes on, one that waits before a retry included."""
+        reply = await self._call("GET", "/session/status", directory=directory)
+        known = _read(reply, dict[str, Activity])
+        return frozenset(name for name, told in known.items() if told.type != "idle")
+
+    async def abort(self, session: str) -> None:
+        await self._call("POST", _path("session", session, "abort"))
+
+    async def delete(self, session: str) -> None:
+        await self._call("DELETE", _path("session", session))
+
+    async def questions(self, directory: str) -> list[Question]:
+        """The open ones of all sessions there; a turn that was cancelled leaves its own behind."""
+        reply = await self._call("GET", "/permission", directory=directory)
+        return _read(reply, list[Question])
+
+    async def reply(self, question: str, reply: Reply, directory: str) -> None:
+        path = _path("permission", question, "reply")
+        await self._call("POST", path, body={"reply": reply}, directory=directory)
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: object = None,
+        directory: str = "",
+        patience: float = PATIENCE,
+    ) -> Raw:
+        headers = {"x-opencode-directory": quote(directory)} if directory else {}
+        content = None if body is None else msgspec.json.encode(body)
+        if content is not None:
+            headers["content-type"] = "application/json"
+        try:
+            reply = await self.http.request(
+                method, path, content=content, headers=headers, timeout=patience
+            )
+        except httpx2.HTTPError as error:
+            trouble = str(error) or type(error).__name__
+            raise ServerUnreachable(f"OpenCode's server, {method} {path}: {trouble}") from error
+        if reply.is_error:
+            said = f"OpenCode's server, {method} {path}: {reply.status_code} {reply.text[:300]}"
+            raise (
+                NotFound(said) if reply.status_code == HTTPStatus.NOT_FOUND else ProtocolError(said)
+            )
+        return Raw(reply.content)
+
+
+def _path(*steps: str) -> str:
+    return "".join(f"/{quote(step, safe='')}" for step in steps)
+
+
+def _permission(rules: Sequence[PermissionRule]) -> list[dict[str, str]]:
+    return [
+        {"permission": rule.tool, "pattern": rule.pattern, "action": rule.action} for rule in rules
+    ]
+
+
+def _prompt(model: str, text: str, files: Sequence[Path]) -> dict[str, object]:
+    backend, _, name = model.partition("/")
+    attached = [
+        {"type": "file", "mime": _mime(path), "filename": path.name, "url": path.as_uri()}
+        for path in files
+    ]
+    return {
+        "model": {"providerID": backend, "modelID": name},
+        "parts": [{"type": "text", "text": text}, *attached],
+    }
+
+
+def _mime(path: Path) -> str:
+    """OpenCode reads text and folders itself, and passes on what a model can look at."""
+    if path.is_dir():
+        return "application/x-directory"
+    kind = mimetypes.guess_type(path.name)[0] or ""
+    return kind if kind.startswith("image/") or kind == "application/pdf" else "text/plain"
+
+
+def _read(reply: Raw, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(reply, type=kind)
+    except msgspec.DecodeError as error:
+        raise ProtocolError(f"OpenCode's server answered with {error}") from error

@@ -1,0 +1,186 @@
+"""What is a worker's session with OpenCode, however OpenCode is spoken to?
+
+A turn's events come from several places and leave in one order: each place puts them into the
+turn, `prompt` hands them on. How a turn is taken and what its end means, the methods know.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+
+from goent.domain.errors import (
+    NothingSaid,
+    PermissionDenied,
+    ProtocolError,
+    WorkerBusy,
+    WorkerCrashed,
+)
+from goent.domain.events import Noticed
+from goent.domain.ports import Emit, Signs, StopReason, WorkerSpec
+from goent.domain.types import Answer, Prompt
+from goent.drivers.opencode.client import Client
+from goent.drivers.opencode.questions import Questions, describe
+from goent.drivers.opencode.shapes import Activity, Message, Question
+from goent.drivers.opencode.tasks import task_group
+from goent.drivers.opencode.turn import Turn
+from goent.drivers.opencode.usage import Spending
+from goent.drivers.opencode.vitals import read_vitals
+
+ABORT_AFTER = (1.0, 1.0, 2.0)  # seconds to wait for the turn's end, each time before an abort
+# Seconds to look at a silent process, and of CPU that it takes while it idles: 0.01 to 0.04 were
+# seen. One that works has 0.2 and more, with ten others on each core.
+LOOK, IDLE_CPU = 2.0, 0.1
+
+
+class Conversation(ABC):
+    """One session in one process; `direct` if its model calls bypass the gate."""
+
+    def __init__(
+        self,
+        client: Client,
+        spec: WorkerSpec,
+        session: str,
+        *,
+        direct: bool,
+        instructions: Sequence[Path] = (),
+    ) -> None:
+        self.id = session
+        self.questions = Questions(client, spec)
+        self.spending = Spending(client, spec.provider, session) if direct else None
+        self._client = client
+        self._spec = spec
+        self._instructions = instructions
+        self._last_prompt: Message | None = None
+        self._turn: Turn | None = None
+
+    @property
+    def directory(self) -> str:
+        return str(self._spec.cwd)
+
+    def was_told_since(self, begun: float) -> bool:
+        """Whether a prompt of that time or later is in the history that it was opened with."""
+        last = self._last_prompt
+        return last is not None and last.info.time.created >= int(begun * 1000)
+
+    async def prompt(self, prompt: Prompt, emit: Emit) -> StopReason:
+        if self._turn is not None:
+            raise WorkerBusy(f"worker {self._spec.id!r} is in the middle of a turn")
+        turn = self._turn = Turn(self._spec.cwd)
+        try:
+            async with task_group() as tasks:
+                tasks.start_soon(self._take, turn, prompt)
+                await turn.hand_on(emit)
+        finally:
+            turn.close()
+            self._turn = None
+            self.questions.withdraw()
+        if self.spending and (report := await self.spending.report()):
+            await emit(report)
+        return await self._verdict(turn)
+
+    async def cancel(self) -> None:
+        turn = self._turn
+        if turn is None:
+            return
+        turn.cancelled = True
+        self.questions.withdraw()
+        await self._ask_to_stop()
+        for patience in ABORT_AFTER:
+            with anyio.move_on_after(patience):
+                await turn.answered.wait()
+                return
+            # A parent whose subagent was stopped may go on with its next step.
+            with suppress(ProtocolError):
+                await self._client.abort(self.id)
+        turn.asking.cancel()
+
+    async def signs(self) -> Signs:
+        tool = self._turn.running_tool if self._turn else ""
+        if tool:
+            return Signs(alive=True, detail=f"its tool is running: {tool}")
+        pid = self._pid
+        if pid is None:
+            return Signs(alive=False, detail="nothing is known of the server's process")
+        before = read_vitals(pid)
+        await anyio.sleep(LOOK)
+        after = read_vitals(pid)
+        used = after.cpu - before.cpu if before and after else 0.0
+        return Signs(
+            alive=used > IDLE_CPU, detail=f"OpenCode used {used:.2f} s of CPU in {LOOK:g} s"
+        )
+
+    async def answer(self, permission_id: str, option: Answer) -> None:
+        self.questions.answer(permission_id, option)
+
+    async def asked(self, question: Question) -> None:
+        """A question that the event stream brought; one of its own that is refused ends the turn."""
+        turn = self._turn
+        with suppress(ProtocolError):
+            if turn is None or turn.cancelled:
+                await self._client.reply(question.id, "reject", self.directory)
+                return
+            own = question.session == self.id
+            answer = await self.questions.ask_by_event(question, turn.put)
+            if own and answer == "reject":
+                turn.rejected = question
+
+    @abstractmethod
+    async def crash(self) -> WorkerCrashed:
+        """How its process ended."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Leave nothing running. A process that is gone has nothing to close."""
+
+    @property
+    @abstractmethod
+    def _pid(self) -> int | None: ...
+
+    @abstractmethod
+    async def _take(self, turn: Turn, prompt: Prompt) -> None:
+        """Take the turn and close it; what went wrong is noted in it."""
+
+    @abstractmethod
+    async def _ask_to_stop(self) -> None: ...
+
+    @abstractmethod
+    async def _verdict(self, turn: Turn) -> StopReason: ...
+
+    async def _remember(self, earlier: "Conversation | None") -> None:
+        """What it was told, asked, granted and billed for before."""
+        self._last_prompt = await self._client.last_prompt(self.id)
+        if self._last_prompt:
+            self._instructions = ()
+        if earlier:
+            self.questions = earlier.questions.at(self._client)
+        if self.spending and earlier and earlier.spending:
+            self.spending = earlier.spending.at(self._client)
+        elif self.spending:
+            await self.spending.skip()
+
+    def _attached(self, prompt: Prompt) -> Sequence[Path]:
+        """The prompt's files; the first prompt brings what the project tells every agent."""
+        paths = (*self._instructions, *(self._spec.cwd / file for file in prompt.files))
+        self._instructions = ()
+        return paths
+
+    async def _tell_of_retry(self, activity: Activity) -> None:
+        if self._turn:
+            wait = max(0.0, activity.next / 1000 - time.time())
+            what = f"attempt {activity.attempt} failed: {activity.message}"
+            await self._turn.put(Noticed(text=f"{what}; the next in {wait:.0f} s"))
+
+    def _check(self, turn: Turn) -> None:
+        """Is what the turn brought something that it can end with?"""
+        if turn.rejected:
+            tool, about = turn.rejected.permission, describe(turn.rejected).splitlines()
+            patterns = ", ".join(turn.rejected.patterns)
+            what = patterns or (about[0] if about else "*")
+            raise PermissionDenied(f"permission {tool!r} was refused for {what!r}: the turn ended")
+        if not turn.spoke:
+            model = self._spec.provider.opencode_model
+            raise NothingSaid(f"{model} ended its turn without a word and without a tool call")

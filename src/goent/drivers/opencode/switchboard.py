@@ -1,0 +1,113 @@
+"""Whose session is it that OpenCode's server speaks of?
+
+The server's event stream carries the news of all sessions, subagents' too; each goes to the worker
+that it belongs to. When the stream breaks it is opened again, and what may have been missed is asked.
+"""
+
+from contextlib import aclosing, suppress
+from typing import Protocol
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+
+from goent.domain.errors import ProtocolError
+from goent.drivers.opencode.client import Client
+from goent.drivers.opencode.events import (
+    Connected,
+    Kinds,
+    PermissionQuestion,
+    SessionCreated,
+    SessionStatus,
+    Told,
+    listen,
+)
+from goent.drivers.opencode.shapes import Question
+
+RECONNECT = 0.2
+
+
+class Listener(Protocol):
+    """A session of ours, as the server sees it. `asked` may take as long as an answer does."""
+
+    @property
+    def directory(self) -> str: ...
+
+    async def hear(self, told: Told) -> None: ...
+
+    async def asked(self, question: Question) -> None: ...
+
+
+class Switchboard:
+    """The listeners of one server, and its event stream; `kinds` are the events that they need."""
+
+    def __init__(self, client: Client, tasks: TaskGroup, kinds: Kinds) -> None:
+        self.broken_since: float | None = None
+        self._client = client
+        self._tasks = tasks
+        self._kinds = kinds
+        self._sessions: dict[str, Listener] = {}
+        self._parents: dict[str, str] = {}
+        self._heard: set[str] = set()
+
+    def add(self, session: str, listener: Listener) -> None:
+        self._sessions[session] = listener
+
+    def remove(self, session: str) -> None:
+        self._sessions.pop(session, None)
+        self._parents = {
+            child: parent for child, parent in self._parents.items() if parent != session
+        }
+
+    async def run(self, *, task_status: TaskStatus[None]) -> None:
+        """Listen for as long as the task lives; started when the stream is up."""
+        up = False
+        while True:
+            with suppress(ProtocolError):
+                async with aclosing(listen(self._client, self._kinds)) as events:
+                    async for told in events:
+                        self.broken_since = None
+                        await self._hear(told)
+                        if isinstance(told, Connected) and not up:
+                            up = True
+                            task_status.started()
+            self.broken_since = self.broken_since or anyio.current_time()
+            await anyio.sleep(RECONNECT)
+
+    async def _hear(self, told: Told) -> None:
+        match told:
+            case Connected():
+                for listener in tuple(self._sessions.values()):
+                    await listener.hear(told)
+                await self._catch_up()
+            case SessionCreated(info=info):
+                if info.parent:
+                    self._parents[info.id] = self._parents.get(info.parent, info.parent)
+            case PermissionQuestion():
+                await self._hear_question(told)
+            case SessionStatus(session=session):
+                if listener := self._listener(session):
+                    await listener.hear(told)
+            case _:
+                if listener := self._sessions.get(told.session):
+                    await listener.hear(told)
+
+    async def _catch_up(self) -> None:
+        """Questions that were asked while the event stream was broken."""
+        with suppress(ProtocolError):
+            for directory in {listener.directory for listener in self._sessions.values()}:
+                for question in await self._client.questions(directory):
+                    await self._hear_question(question)
+
+    async def _hear_question(self, question: Question) -> None:
+        if question.id in self._heard:
+            return
+        self._heard.add(question.id)
+        if question.session not in {*self._sessions, *self._parents}:
+            with suppress(ProtocolError):
+                parent = (await self._client.session(question.session)).parent or ""
+                self._parents[question.session] = self._parents.get(parent, parent)
+        if listener := self._listener(question.session):
+            self._tasks.start_soon(listener.asked, question)
+
+    def _listener(self, session: str) -> Listener | None:
+        return self._sessions.get(self._parents.get(session, session))
