@@ -19,6 +19,7 @@ from goent.domain.ports import Gate, Session, WorkerSpec
 from goent.domain.settings import Settings
 from goent.domain.types import Value
 from goent.drivers.opencode.binary import find_opencode, find_ripgrep
+from goent.drivers.opencode.catalogue import Catalogue
 from goent.drivers.opencode.content import WARM_PROVIDER, Content, generate, held_backends
 from goent.drivers.opencode.environment import (
     Launch,
@@ -171,6 +172,10 @@ class OpenCodeDriver:
             fingerprint=fingerprint,
             start_timeout=settings.opencode.start_timeout_s,
             standby=settings.opencode.standby,
+            catalogue=Catalogue(
+                backends=content.enabled_providers,
+                folder=self._around.state_dir / "opencode-models",
+            ),
         )
 
 

@@ -7,6 +7,7 @@ import msgspec
 
 from goent.domain.settings import Settings, Standby
 from goent.domain.types import Value
+from goent.drivers.opencode.catalogue import Catalogue
 from goent.drivers.opencode.content import Content
 
 PRIVATE = ("GOENT_", "OPENCODE")  # ours, and what another OpenCode left for its children
@@ -42,12 +43,18 @@ class Launch(Value, frozen=True, kw_only=True):
     fingerprint: str
     start_timeout: float
     standby: Standby = "auto"
+    catalogue: Catalogue | None = None
 
     @property
     def database(self) -> Path:
         """What the first process of a data folder makes, and no two can make at a time."""
         data = self.env.get("XDG_DATA_HOME") or f"{self.env.get('HOME', '')}/.local/share"
         return Path(data, "opencode", "opencode.db")
+
+    def variables(self) -> dict[str, str]:
+        """The whole environment but for the mark. Reads files, at a first start large ones."""
+        models = self.catalogue.variables(self.program, self.env) if self.catalogue else {}
+        return {**self.env, **models, "OPENCODE_SERVER_PASSWORD": self.password}
 
 
 def public_environment(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Protocol
 
 import anyio
+from anyio import to_thread
 from anyio.abc import TaskGroup, TaskStatus
 
 from goent.acp.asks import Cancelled, PermissionOutcome, PermissionRequest
@@ -78,7 +79,7 @@ class OpenCodeProcess:
         """Ready for sessions on entry; raises `WorkerCrashed` if it does not get there."""
         port = _free_port()
         command = [str(launch.program), "acp", "--port", str(port)]
-        env = {**launch.env, "OPENCODE_SERVER_PASSWORD": launch.password}
+        env = await to_thread.run_sync(launch.variables)
         async with (
             supervised(command, cwd=launch.cwd, env=env, mark=mark) as child,
             Inner.at(port, launch.password) as inner,
