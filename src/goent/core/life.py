@@ -135,6 +135,7 @@ class Life:
         first = await self._next_turn()
         if first is None:
             return
+        await first.queue()  # before there is a session: what waits for its turn costs nothing
         async with self._driver.open(self.spec) as session:
             self._ready = True
             turn: Turn | None = first

@@ -81,6 +81,7 @@ class Turn:
         self._terms = terms
         self._shared = shared
         self._session: Session | None = None
+        self._has_slot = False
         self._questions: dict[str, PermissionAsked] = {}
         self._withdrawn: dict[str, str] = {}
         self._started = False
@@ -123,6 +124,12 @@ class Turn:
             raise
         await self._append(PermissionAnswered(id=permission, option=option, by=by))
 
+    async def queue(self) -> None:
+        """Wait until it may run, beside how many others the settings allow."""
+        if not self._has_slot:
+            await self._shared.slots.acquire()
+            self._has_slot = True
+
     async def take(self, session: Session) -> None:
         """The whole turn. Raises nothing but cancellation and our own faults."""
         self._session = session
@@ -132,6 +139,7 @@ class Turn:
 
     async def end(self, outcome: Outcome | Failure) -> None:
         """Write down how it ended; also for a turn that could not even begin."""
+        self._make_way()
         await self._start()
         failure = outcome if isinstance(outcome, Failure) else None
         state = "failed" if isinstance(outcome, Failure) else outcome
@@ -145,12 +153,13 @@ class Turn:
             self._beside = beside
             beside.start_soon(self._stop_when_asked, session)
             with self._scope:
-                async with self._shared.slots:
-                    await self._start()
-                    await self._note_session(session)
-                    beside.start_soon(self._limit_time)
-                    beside.start_soon(self._watch_silence, session)
-                    outcome = await self._work(session)
+                await self.queue()
+                await self._start()
+                await self._note_session(session)
+                beside.start_soon(self._limit_time)
+                beside.start_soon(self._watch_silence, session)
+                outcome = await self._work(session)
+            self._make_way()
             beside.cancel_scope.cancel()
         if isinstance(outcome, WorkerCrashed):
             self.closes = "its process ended"
@@ -169,6 +178,11 @@ class Turn:
         if isinstance(error, ProviderUnavailable) and others and not self._spec.fallbacks:
             return replace(failure, retry_with=others[0])
         return failure
+
+    def _make_way(self) -> None:
+        if self._has_slot:
+            self._has_slot = False
+            self._shared.slots.release()
 
     async def _start(self) -> None:
         if not self._started:

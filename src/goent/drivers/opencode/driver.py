@@ -20,6 +20,7 @@ from goent.domain.ports import Gate, Session, WorkerSpec
 from goent.domain.settings import Settings
 from goent.drivers.opencode.acp_host import AcpHost
 from goent.drivers.opencode.binary import find_opencode
+from goent.drivers.opencode.catalogue import Catalogue
 from goent.drivers.opencode.content import Content, held_backends
 from goent.drivers.opencode.conversation import Conversation
 from goent.drivers.opencode.environment import Launch
@@ -158,4 +159,8 @@ class OpenCodeDriver:
             fingerprint=fingerprint,
             start_timeout=settings.opencode.start_timeout_s,
             standby=settings.opencode.standby,
+            catalogue=Catalogue(
+                backends=content.enabled_providers,
+                folder=self._around.state_dir / "opencode-models",
+            ),
         )

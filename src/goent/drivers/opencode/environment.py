@@ -8,6 +8,7 @@ import msgspec
 from goent.domain.errors import ConfigError
 from goent.domain.settings import Settings, Standby
 from goent.domain.types import Value
+from goent.drivers.opencode.catalogue import Catalogue
 from goent.drivers.opencode.content import Content
 
 PRIVATE = ("GOENT_", "OPENCODE")  # ours, and what another OpenCode left for its children
@@ -43,10 +44,16 @@ class Launch(Value, frozen=True, kw_only=True):
     fingerprint: str
     start_timeout: float
     standby: Standby = "auto"
+    catalogue: Catalogue | None = None
 
     @property
     def database(self) -> Path:
         return database(self.env)
+
+    def variables(self) -> dict[str, str]:
+        """The whole environment but for the mark. Reads files, at a first start large ones."""
+        models = self.catalogue.variables(self.program, self.env) if self.catalogue else {}
+        return {**self.env, **models, "OPENCODE_SERVER_PASSWORD": self.password}
 
 
 def database(env: Mapping[str, str]) -> Path:

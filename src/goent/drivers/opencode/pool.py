@@ -1,9 +1,10 @@
 """Which process serves a worker: one that runs, or a new one?
 
 A shared process takes many workers, but each directory that it has booted costs it memory for as
-long as it lives, and one started under other settings cannot be changed. So a process is passed
-over when it is full, worn or out of date, and retired when its last worker has left. Sessions that
-are idle leave a worn one by themselves, and come back to life elsewhere with their next prompt.
+long as it lives, and one started under other settings cannot be changed. So a process is filled
+before another is started, passed over when it is busy, full, worn or out of date, and retired when
+its last worker has left. Sessions that are idle leave a worn one by themselves, and come back to
+life elsewhere with their next prompt; so they do with a full one, once there is another.
 
 While a turn runs, another process can be in reserve, with the turn's directory booted: it takes
 over when a process is lost, worn or full, and is ended when nothing has run for a while.
@@ -60,13 +61,13 @@ class Pool:
         self, cwd: Path, fingerprint: str, launch: Callable[[], Launch], *, dedicated: bool = False
     ) -> AsyncGenerator[Slot]:
         """A slot with a process for one worker; `launch` is called if it takes a new one."""
-        fitting = (slot for slot in self._slots if slot.serves(fingerprint, cwd))
-        slot = None if dedicated else next(fitting, None)
+        slot = None if dedicated else self._fitting(cwd, fingerprint)
         if slot is None:
             slot = self._open(launch, dedicated=dedicated)
         slot.reserve = False
         slot.users += 1
         slot.directories.add(cwd)
+        self._replace_full()
         try:
             await slot.process()
             yield slot
@@ -76,6 +77,11 @@ class Pool:
             if dedicated:
                 with anyio.CancelScope(shield=True):
                     await slot.finished.wait()
+
+    def _fitting(self, cwd: Path, fingerprint: str) -> Slot | None:
+        """One that knows the directory, or else the oldest."""
+        fitting = [slot for slot in self._slots if slot.serves(fingerprint, cwd)]
+        return next((slot for slot in fitting if cwd in slot.directories), (*fitting, None)[0])
 
     async def keep_reserve(self) -> None:
         """Look again and again whether there should be a process in reserve; never ends."""
@@ -114,7 +120,7 @@ class Pool:
     def _open(
         self, launch: Callable[[], Launch], *, dedicated: bool, reserve: bool = False
     ) -> Slot:
-        slot = Slot(launch, dedicated=dedicated, reserve=reserve)
+        slot = Slot(launch, dedicated=dedicated, reserve=reserve, rested=self._replace_full)
         self._slots.append(slot)
         self._tasks.start_soon(self._host, slot)
         return slot
@@ -168,6 +174,14 @@ class Pool:
         ):
             done()
             yield process
+
+    def _replace_full(self) -> None:
+        """A full one is given up where nothing is at work, if another has taken its place."""
+        fit = [slot for slot in self._slots if slot.is_fit and not slot.reserve]
+        for slot in fit:
+            alike = (other for other in fit if other.launch.fingerprint == slot.launch.fingerprint)
+            if slot.is_full and slot.is_at_rest and any(not other.is_full for other in alike):
+                self._wear(slot, f"{len(slot.directories)} directories")
 
     def _wear(self, slot: Slot, reason: str) -> None:
         if not slot.worn:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 import anyio
+from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from goent.acp.asks import Cancelled, PermissionOutcome, PermissionRequest
@@ -46,7 +47,7 @@ class OpenCodeProcess(Hosted, ABC):
         """Ready for sessions on entry; raises `WorkerCrashed` if it does not get there."""
         port = free_port()
         command = [str(launch.program), "acp", "--port", str(port)]
-        env = {**launch.env, "OPENCODE_SERVER_PASSWORD": launch.password}
+        env = await to_thread.run_sync(launch.variables)
         async with (
             supervised(command, cwd=launch.cwd, env=env, mark=mark) as child,
             Client.at(f"http://127.0.0.1:{port}", launch.password) as inner,

@@ -32,14 +32,21 @@ class Slot:
     """A place for one process. `worn` says why it takes no further work, if it does not.
 
     `another` makes what starts a second one like it. One in reserve has not had a worker yet.
+    Tenants call `rested` when a turn of theirs is over.
     """
 
     def __init__(
-        self, launch: Callable[[], Launch], *, dedicated: bool, reserve: bool = False
+        self,
+        launch: Callable[[], Launch],
+        *,
+        dedicated: bool,
+        reserve: bool = False,
+        rested: Callable[[], None] = lambda: None,
     ) -> None:
         self.launch = launch()
         self.another = launch
         self.reserve = reserve
+        self.rested = rested
         self.dedicated = dedicated
         self.users = 0
         self.tenants: set[Tenant] = set()
@@ -64,9 +71,19 @@ class Slot:
         """For several workers, and for new ones."""
         return not (self.dedicated or self.retired.is_set() or self.is_gone or self.worn)
 
+    @property
+    def is_full(self) -> bool:
+        return len(self.directories) >= DIRECTORIES
+
+    @property
+    def is_at_rest(self) -> bool:
+        """All who are there have a session, and nothing to do."""
+        idle = sum(tenant.busy_since is None for tenant in self.tenants)
+        return idle == self.users
+
     def serves(self, fingerprint: str, cwd: Path) -> bool:
         """Fit for a new worker there."""
-        room = cwd in self.directories or len(self.directories) < DIRECTORIES
+        room = cwd in self.directories or not self.is_full
         return self.is_fit and room and self.launch.fingerprint == fingerprint
 
     async def process(self) -> Hosted:

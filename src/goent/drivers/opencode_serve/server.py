@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
+from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from goent.domain.errors import ProtocolError, WorkerCrashed, WorkerError
@@ -40,7 +41,7 @@ class ServeProcess(Hosted):
         """Ready for sessions on entry; raises `WorkerCrashed` if it does not get there."""
         port = free_port()
         command = [str(launch.program), "serve", "--hostname=127.0.0.1", f"--port={port}"]
-        env = {**launch.env, "OPENCODE_SERVER_PASSWORD": launch.password}
+        env = await to_thread.run_sync(launch.variables)
         async with (
             supervised(command, cwd=launch.cwd, env=env, mark=mark) as child,
             Client.at(f"http://127.0.0.1:{port}", launch.password) as client,

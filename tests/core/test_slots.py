@@ -1,0 +1,64 @@
+"""How many turns run at once, and what waits for one of its own."""
+
+import pytest
+from scripted_project import OpenProject, Project, assert_grammar
+
+from goent.domain.errors import OpenCodeMissing
+from goent.domain.replies import Prompted, Result, Spawned, Waited
+from goent.domain.settings import Limits
+from goent.domain.types import Prompt
+from goent.testing.driver import Move, Pause, ScriptedDriver, say
+
+pytestmark = pytest.mark.anyio
+
+
+async def spawn(project: Project, task: str = "do it", **more: object) -> str:
+    spawned = await project.ask("worker_spawn", task=task, **more)
+    assert isinstance(spawned, Spawned)
+    return spawned.worker_id
+
+
+async def wait(project: Project, *workers: str, timeout_s: float = 10) -> Waited:
+    waited = await project.ask("worker_wait", worker_ids=workers, timeout_s=timeout_s)
+    assert isinstance(waited, Waited)
+    return waited
+
+
+async def result(project: Project, worker: str) -> Result:
+    told = await project.ask("worker_result", worker_id=worker)
+    assert isinstance(told, Result)
+    return told
+
+
+async def test_a_session_is_opened_when_there_is_a_slot_for_its_turn(
+    open_project: OpenProject,
+) -> None:
+    pause = Pause()
+
+    def turns(prompt: Prompt) -> list[Move]:
+        return [pause, say("first")] if prompt.text == "first" else [say(prompt.text)]
+
+    driver = ScriptedDriver(turns)
+    async with open_project(driver, limits=Limits(workers=1)) as project:
+        first = await spawn(project, "first")
+        await pause.reached.wait()
+        second, third = await spawn(project, "second"), await spawn(project, "third")
+        await project.ask("worker_cancel", worker_id=third)
+        await project.closed(third)
+        assert_grammar(await project.events(third))
+        assert [spec.id for spec in driver.opened] == [first]
+        pause.go_on.set()
+        await wait(project, first, second)
+        assert [spec.id for spec in driver.opened] == [first, second]
+        prompted = await project.ask("worker_prompt", worker_id=first, prompt="more", wait_s=10)
+        assert isinstance(prompted, Prompted) and prompted.state == "completed"
+
+
+async def test_a_session_that_cannot_be_opened_gives_its_slot_back(
+    open_project: OpenProject,
+) -> None:
+    driver = ScriptedDriver(lambda _: [], open_error=OpenCodeMissing("install it by npm"))
+    async with open_project(driver, limits=Limits(workers=1)) as project:
+        for worker in [await spawn(project), await spawn(project)]:
+            await project.closed(worker)
+            assert (await result(project, worker)).failure
