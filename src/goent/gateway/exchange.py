@@ -20,6 +20,7 @@ async def answer(
         beside.start_soon(_hang_up, call, receive)
         if order.stream:
             outlet = Outlet(send, order)
+            beside.start_soon(outlet.pour)
             beside.start_soon(outlet.keep_alive)
             await _stream(call, upstream, order, course, outlet)
         else:

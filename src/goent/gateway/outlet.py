@@ -20,6 +20,7 @@ from goent.upstream.course import Order
 from goent.upstream.said import Streamed
 
 KEEP_ALIVE_S = 5.0
+MOST_PENDING = 256  # pieces; a client that reads slowly slows its model down
 COMMENT = b": go-ent is waiting for the model\n\n"
 
 
@@ -33,17 +34,30 @@ class Outlet:
         self._last: Streamed | None = None  # that was passed on as it came
         self._writer: StreamWriter | None = None
         self._quiet_since = time.monotonic()
-        # The comments have a task of their own. Fast: there is a piece for every word.
-        self._lock = anyio.Lock(fast_acquire=True)
+        self._pending: list[bytes] = []
+        self._called = anyio.Event()
+        self._lock = anyio.Lock(fast_acquire=True)  # several tasks send
 
     async def take(self, pieces: Sequence[Streamed]) -> None:
-        await self._say(b"".join([self._written(piece) for piece in pieces]))
+        """The first goes out at once; later ones that come together go out together."""
+        self._pending += [self._written(piece) for piece in pieces]
+        self._called.set()
+        if not self._started or len(self._pending) > MOST_PENDING:
+            await self._flush()
+
+    async def pour(self) -> None:
+        """Send what was taken, for ever."""
+        while True:
+            await self._called.wait()
+            self._called = anyio.Event()
+            await self._flush()
 
     async def keep_alive(self) -> None:
         while True:
             quiet = time.monotonic() - self._quiet_since
             if quiet >= KEEP_ALIVE_S:
-                await self._say(COMMENT)
+                self._pending.append(COMMENT)
+                await self._flush()
             else:
                 await anyio.sleep(KEEP_ALIVE_S - quiet)
 
@@ -51,14 +65,17 @@ class Outlet:
         """All was said."""
         async with self._lock:
             await self._start()
-            await http.finish(self._send, self._writer.close() if self._writer else b"")
+            end = self._writer.close() if self._writer else b""
+            await http.finish(self._send, self._taken() + end)
 
     async def fail(self, error: WorkerError) -> None:
         """Say so in a way that makes nobody call again."""
         async with self._lock:
             told = refusal(error)
-            if self._started:
-                await http.finish(self._send, error_event(self._order.dialect, told.message))
+            if self._started or self._pending:
+                await self._start()
+                end = error_event(self._order.dialect, told.message)
+                await http.finish(self._send, self._taken() + end)
             else:
                 await http.refuse(self._send, self._order.dialect, *told)
 
@@ -71,11 +88,16 @@ class Outlet:
             self._writer = theirs.writer(self._order.model, after=self._last)
         return b"".join(self._writer.write(chunk) for chunk in piece.chunks)
 
-    async def _say(self, said: bytes) -> None:
+    async def _flush(self) -> None:
         async with self._lock:
-            self._quiet_since = time.monotonic()
-            await self._start()
-            await http.go_on(self._send, said)
+            if self._pending:
+                self._quiet_since = time.monotonic()
+                await self._start()
+                await http.go_on(self._send, self._taken())
+
+    def _taken(self) -> bytes:
+        taken, self._pending = b"".join(self._pending), []
+        return taken
 
     async def _start(self) -> None:
         if not self._started:
