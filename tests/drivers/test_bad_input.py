@@ -131,6 +131,22 @@ async def test_through_opencode_it_is_the_same_and_takes_no_call_more(
     assert made == {name: FAILURES[name].calls for name in before}
 
 
+async def test_odd_answers_and_prompts_pass_opencode(world: BadWorld) -> None:
+    """Told of more tokens than the window holds, OpenCode would summarise its talk for ever."""
+    prompt = "/init -rf $HOME `ls` " + "z" * 1000
+    names = ("endless", "negative", "chunk")
+    before = {name: len(world.asked(name)) for name in names}
+    odd = {name: await world.spawn("acp", prompt, provider=name) for name in names}
+    model = await world.spawn("acp", "say something", provider="nomodel", model=SHELL)
+    for name, worker in odd.items():
+        assert (await world.ended(worker)).state == "completed", name
+        (asked,) = world.asked(name)[before[name] :]
+        assert prompt.encode() in asked
+    assert (await world.ended(odd["endless"])).usage == Usage()
+    failure = (await world.ended(model)).failure
+    assert failure and failure.kind == "unknown_model" and SHELL in failure.message
+
+
 @pytest.mark.parametrize("name", UNCOUNTED)
 async def test_figures_that_make_no_sense_are_unknown_and_the_work_is_done(
     ended: Mapping[str, Result], name: str
