@@ -11,6 +11,7 @@ from fake_provider import Script, openai_pieces
 
 from goent.domain.replies import Result
 from goent.domain.types import Usage, Value
+from goent.upstream.tries import Patience
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
@@ -19,6 +20,7 @@ HUGE = "y" * 10_000_000
 SHELL = "no such; $(touch x) `ls` model"
 STOP = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
 DONE = b"data: [DONE]\n\n"
+EACH = 1 + Patience().again
 
 
 def text(words: str) -> bytes:
@@ -56,29 +58,30 @@ SCRIPTS = {
 
 
 class Outcome(Value, frozen=True, kw_only=True):
-    """How the turn fails; `calls` is how often the provider is asked, None for any number."""
+    """How the turn fails. `calls` is how often the provider is asked: go-ent tries again, and
+    the worker's program must not."""
 
     kind: str
     words: tuple[str, ...]
-    calls: int | None = 1
+    calls: int = EACH
     said: str = ""
 
 
 FAILURES: Mapping[str, Outcome] = {
-    "wrongkey": Outcome(kind="auth_refused", words=("'wrongkey'", "check the backend's key")),
-    "wrongpath": Outcome(kind="provider_refused", words=("404", "check the backend's base_url")),
-    "page": Outcome(
-        kind="provider_down", words=("'page' at", "text/html", "check its base_url"), calls=None
+    "wrongkey": Outcome(
+        kind="auth_refused", words=("'wrongkey'", "check the backend's key"), calls=1
     ),
-    "halfline": Outcome(
-        kind="provider_down", words=("'halfline'", "broke off"), calls=None, said="one two"
+    "wrongpath": Outcome(
+        kind="provider_refused", words=("404", "check the backend's base_url"), calls=1
     ),
-    "nojson": Outcome(kind="provider_down", words=("'nojson'",), calls=None, said="one two"),
-    "empty": Outcome(kind="provider_down", words=("'empty'", "broke off"), calls=None),
-    "nobody": Outcome(kind="provider_down", words=("'nobody'", "127.0.0.1:1"), calls=None),
-    "toolong": Outcome(kind="provider_down", words=("'toolong'", "too long"), calls=None),
-    "nomodel": Outcome(kind="unknown_model", words=("'nomodel'", "choose a model")),
-    "quoting": Outcome(kind="provider_down", words=("'quoting'",), calls=None, said="one"),
+    "page": Outcome(kind="provider_down", words=("'page' at", "text/html", "check its base_url")),
+    "halfline": Outcome(kind="provider_down", words=("'halfline'", "broke off"), said="one two"),
+    "nojson": Outcome(kind="provider_down", words=("'nojson'",), said="one two"),
+    "empty": Outcome(kind="provider_down", words=("'empty'", "broke off")),
+    "nobody": Outcome(kind="provider_down", words=("'nobody'", "127.0.0.1:1")),
+    "toolong": Outcome(kind="provider_down", words=("'toolong'", "too long")),
+    "nomodel": Outcome(kind="unknown_model", words=("'nomodel'", "choose a model"), calls=1),
+    "quoting": Outcome(kind="provider_down", words=("'quoting'",), said="one"),
 }
 UNCOUNTED = ("nousage", "negative", "strings", "endless")
 
@@ -108,8 +111,40 @@ async def test_a_failure_names_what_is_wrong_and_what_to_do(
     assert not [words for words in outcome.words if words not in result.failure.message]
     assert KEY not in result.failure.message
     assert result.text == outcome.said, "what was said is kept"
-    if outcome.calls:
+    if name in world.providers:
         assert len(world.asked(name)) == outcome.calls
+
+
+@pytest.mark.spec("P37")
+async def test_through_opencode_it_is_the_same_and_takes_no_call_more(
+    world: BadWorld, ended: Mapping[str, Result]
+) -> None:
+    """OpenCode itself asks a provider again that ends without a reason, and does not end."""
+    names = ("wrongkey", "page", "halfline", "nobody", "quoting")
+    before = {name: len(world.asked(name)) for name in names if name in world.providers}
+    workers = {name: await world.spawn("acp", "say something", provider=name) for name in names}
+    for name, worker in workers.items():
+        result, by_api = await world.ended(worker), ended[name]
+        assert result.failure and by_api.failure and result.failure == by_api.failure, name
+        assert result.text == by_api.text
+    made = {name: len(world.asked(name)) - before[name] for name in before}
+    assert made == {name: FAILURES[name].calls for name in before}
+
+
+async def test_odd_answers_and_prompts_pass_opencode(world: BadWorld) -> None:
+    """Told of more tokens than the window holds, OpenCode would summarise its talk for ever."""
+    prompt = "/init -rf $HOME `ls` " + "z" * 1000
+    names = ("endless", "negative", "chunk")
+    before = {name: len(world.asked(name)) for name in names}
+    odd = {name: await world.spawn("acp", prompt, provider=name) for name in names}
+    model = await world.spawn("acp", "say something", provider="nomodel", model=SHELL)
+    for name, worker in odd.items():
+        assert (await world.ended(worker)).state == "completed", name
+        (asked,) = world.asked(name)[before[name] :]
+        assert prompt.encode() in asked
+    assert (await world.ended(odd["endless"])).usage == Usage()
+    failure = (await world.ended(model)).failure
+    assert failure and failure.kind == "unknown_model" and SHELL in failure.message
 
 
 @pytest.mark.parametrize("name", UNCOUNTED)

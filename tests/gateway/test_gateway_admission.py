@@ -104,6 +104,17 @@ async def test_a_session_counts_only_with_the_token_it_was_bound_to(world: World
     assert world.calls[0].worker == "w9"
 
 
+async def test_another_workers_session_id_never_bills_anybody_outside_the_process(world: World):
+    """Inside a shared process a session is only a name; `dedicated` workers have a token each."""
+    world.gateway.bind(token=world.token, session="s2", worker="w2")
+    alone = world.gateway.issue_token()
+    world.gateway.bind(token=alone, session="s3", worker="w3")
+    for borrowed in ("s1", "s2", "s3"):
+        await _call(world, session=borrowed)
+        await _call(world, session="own", parent=borrowed)
+    assert [call.worker for call in world.calls] == ["w1", "w1", "w2", "w2", "w2", "w2"]
+
+
 async def test_late_calls_of_an_unbound_session_still_have_an_owner(world: World):
     world.gateway.unbind("s1")
     await _call(world, session="s1")

@@ -120,6 +120,19 @@ def figures(dialect: Dialect) -> Figures:
     return OpenAiFigures() if dialect == "openai" else AnthropicFigures()
 
 
+def makes_sense(dialect: Dialect, told: bytes) -> bool:
+    """Could this be the JSON of a `usage`, or of a part of one?"""
+    try:
+        if dialect == "openai":
+            parsed = _openai(told)
+            parts = (parsed.prompt_tokens, parsed.completion_tokens, parsed.total_tokens)
+        else:
+            parts = msgspec.structs.astuple(_anthropic(told))
+    except UNREADABLE:
+        return bytes(told).strip() == b"null"
+    return all(part is None or 0 <= part <= MOST_TOKENS for part in parts)
+
+
 def openai_usage(usage: Usage) -> dict[str, object]:
     """The same as OpenAI would say it: all of the prompt in one, reasoning inside the rest."""
     prompt = usage.input + usage.cache_read + usage.cache_write

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from goent.domain.errors import ProviderDown, WorkerError
 from goent.llm.codec import codec
 from goent.llm.failures import broken_off, failure
+from goent.llm.sane import sane
 from goent.llm.sse import SseEvent, SseSplitter
 from goent.llm.talk import Broken, Stopped, ToolPiece
 from goent.upstream.course import Target
@@ -76,7 +77,7 @@ class Attempt:
         chunks = codec(self.target.dialect).read_answer(body)
         self.tally.note(chunks)
         self._look_for_trouble(chunks)
-        return body
+        return sane(self.target.dialect, body)
 
     @asynccontextmanager
     async def _sent(self) -> AsyncGenerator[Answer]:
@@ -132,7 +133,8 @@ class Attempt:
         chunks = self._reader.read(event)
         self._look_for_trouble(chunks)
         self.tally.note(chunks)
-        streamed = Streamed(chunks, event, self._reader.place)
+        shown = event._replace(data=sane(self.target.dialect, event.data))
+        streamed = Streamed(chunks, shown, self._reader.place)
         if self._held or any(isinstance(chunk, ToolPiece) for chunk in chunks):
             self._held.append(streamed)
         else:
