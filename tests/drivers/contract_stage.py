@@ -48,7 +48,7 @@ STAGES = (
 )
 # What the provider does, and the failure that the worker's owner is told.
 FAILURES = {
-    "answer 401": "provider_refused",
+    "answer 401": "auth_refused",
     "answer 429": "rate_limited",
     "answer 500": "provider_down",
     "break off": "provider_down",

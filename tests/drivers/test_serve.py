@@ -142,6 +142,7 @@ async def test_a_cancelled_turn_leaves_the_session_usable(serving: ServeStage, c
     assert outcome == ["cancelled"]
 
 
+@pytest.mark.timeout(300)  # three cold starts
 async def test_a_session_outlives_its_server_and_its_driver(tmp_path: Path) -> None:
     others = processes("serve")
     async with serve_stage(SCRIPT, tmp_path) as stage:

@@ -11,8 +11,11 @@ import msgspec
 from msgspec import Raw
 
 from goent.domain.errors import (
+    AuthRefused,
     ContextOverflow,
     ModelRefused,
+    OutOfCredit,
+    Overloaded,
     ProviderDown,
     ProviderRefused,
     ProviderTimeout,
@@ -49,8 +52,11 @@ _BY_WORDS: tuple[tuple[re.Pattern[str], type[WorkerError]], ...] = (
 _BY_KIND: dict[str, type[WorkerError]] = {
     error.kind: error
     for error in (
+        AuthRefused,
         ContextOverflow,
         ModelRefused,
+        OutOfCredit,
+        Overloaded,
         ProviderDown,
         ProviderRefused,
         ProviderTimeout,
