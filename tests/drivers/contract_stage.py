@@ -67,6 +67,7 @@ SCRIPT = Script(
                 "break off",
                 say("one two three four").having(chunk=4, fault=Fault(kind="cut", after=2)),
             ),
+            case("Continue from exactly where it stops", fail("eof")),  # the gateway asks that
             case("say nothing", Step()),
             case("hang", fail("hang")),
             case(

@@ -6,7 +6,10 @@ watch       whether it answers and may stay           vitals      how it is, see
 lasting     a session, in one process after another   session     one worker's session in a process
 turn        the turn under way                        warmup      a directory made quick beforehand
 questions   its open permission questions             rules       what rules say of them
-inner       the inner HTTP server, typed              events      what that server tells unasked
+client      the HTTP API, called                      shapes      what it says
+events      what the server tells unasked             switchboard whose session it speaks of
+hosted      any OpenCode process of ours              conversation any worker's session in one
+acp_host    sessions and warmth of an `opencode acp`
 translate   ACP updates as our events                 failures    foreign errors as ours
 content     the generated configuration               environment what the process inherits
 usage       tokens of calls that bypass the gate      binary      where the program is

@@ -193,8 +193,8 @@ class ServeSession(Conversation):
 
     async def _talk(self, turn: Turn, prompt: Prompt) -> None:
         """Hand in the prompt, and wait until its last message is there and whole."""
-        before = await self._newest()
         try:
+            before = await self._newest()
             await self._client.prompt(
                 self.id,
                 model=self._spec.provider.opencode_model,
@@ -204,7 +204,7 @@ class ServeSession(Conversation):
         except ProtocolError:
             if not await self._server.is_ending():
                 raise
-            await anyio.sleep_forever()  # until the watch on the server ends it
+            return  # whoever watches the server tells how it ended
         while True:
             with anyio.move_on_after(LOOK_AGAIN):
                 await self._news.wait()

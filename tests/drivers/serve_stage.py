@@ -1,0 +1,84 @@
+"""The method `serve` behind the real gateway, and an `opencode serve` that is not go-ent's."""
+
+import json
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+from opencode import opencode_binary
+from opencode_stage import Stage, opencode_settings, settings
+
+from goent.drivers.opencode.client import Client
+from goent.drivers.opencode.environment import FOLDERS, HERMETIC, QUIET
+from goent.drivers.opencode.hosted import free_port
+from goent.drivers.opencode_serve import OpenCodeServeDriver
+from goent.gateway.server import Gateway
+from goent.proc import new_mark, new_owner, supervised
+from goent.testing import Script, ScriptedModels
+from goent.upstream.ask import Upstream
+from goent.upstream.forward import Connections
+
+PASSWORD = "somebody's own"
+
+
+class ServeStage(Stage):
+    """A stage with a driver for the method `serve`."""
+
+    serving: OpenCodeServeDriver
+
+    @asynccontextmanager
+    async def running(self) -> "AsyncGenerator[ServeStage]":
+        async with (
+            Connections.open() as connections,
+            Gateway.open(Upstream(connections, self.witness), self.course) as gate,
+            OpenCodeServeDriver.running(
+                settings=lambda: self.settings,
+                gate=gate,
+                environ=lambda: self.environ,
+                state_dir=self.folder / "state",
+                owner=new_owner("drivers"),
+            ) as self.serving,
+        ):
+            yield self
+
+
+@asynccontextmanager
+async def serve_stage(script: Script, folder: Path) -> AsyncGenerator[ServeStage]:
+    project = folder / "project"
+    project.mkdir()
+    async with ScriptedModels(script) as models:
+        built = ServeStage(models, settings(models, project, opencode_settings()), folder)
+        async with built.running():
+            yield built
+
+
+@asynccontextmanager
+async def somebodys_server(models: ScriptedModels, folder: Path) -> AsyncGenerator[str]:
+    """The address of an `opencode serve` with a configuration of its own."""
+    options = {"baseURL": models.base_url("local"), "apiKey": "any"}
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": options,
+        "models": {"small": {"tool_call": True, "cost": {"input": 1, "output": 2}}},
+    }
+    content = {"provider": {"local": provider}, "enabled_providers": ["local"], "snapshot": False}
+    env = {
+        "PATH": os.environ["PATH"],
+        **{name: str(folder / place) for name, place in FOLDERS.items()},
+        **dict.fromkeys((*QUIET, *HERMETIC), "1"),
+        "OPENCODE_CONFIG_CONTENT": json.dumps(content),
+        "OPENCODE_SERVER_PASSWORD": PASSWORD,
+    }
+    port = free_port()
+    command = [str(opencode_binary()), "serve", "--hostname=127.0.0.1", f"--port={port}"]
+    url, mark = f"http://127.0.0.1:{port}", new_mark(new_owner("somebody"))
+    async with (
+        supervised(command, cwd=folder, env=env, mark=mark),
+        Client.at(url, PASSWORD) as client,
+    ):
+        with anyio.fail_after(60):
+            while not await client.is_healthy(1):  # noqa: ASYNC110 (a server announces nothing)
+                await anyio.sleep(0.1)
+        yield url
