@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from opencode import opencode_binary
 
+from goent.drivers.opencode.acp_host import AcpHost
 from goent.drivers.opencode.binary import find_opencode
 from goent.drivers.opencode.catalogue import KEPT, VARIABLE, Catalogue
 from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.literal import Unreadable, literal_as_json
-from goent.drivers.opencode.process import OpenCodeProcess
 from goent.proc import new_mark, new_owner
 from goent.testing import hermetic_env
 
@@ -54,7 +54,7 @@ async def offered(program: Path, folder: Path, catalogue: Catalogue | None) -> d
         start_timeout=60,
         catalogue=catalogue,
     )
-    async with OpenCodeProcess.running(launch, new_mark(new_owner("drivers"))) as process:
+    async with AcpHost.running(launch, new_mark(new_owner("drivers"))) as process:
         return (await process.inner.http.get("/config/providers")).json()
 
 

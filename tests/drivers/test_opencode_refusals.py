@@ -35,7 +35,7 @@ TOLD: Mapping[str, tuple[str, str, int]] = {
     "broken": ("502 Bad Gateway: upstream connect error", "provider_down", EACH),
     "odd": ("resource exhausted, server_error: retry your request", "provider_refused", 1),
     "locked": ("Error 500429: key unavailable", "auth_refused", 1),
-    "midway": ("UNAVAILABLE: 503 internal error, rate limit", "provider_down", 1),  # then the rest
+    "midway": ("UNAVAILABLE: 503 internal error, rate limit", "provider_down", EACH),
 }
 SCRIPT = Script(
     providers={
@@ -46,7 +46,6 @@ SCRIPT = Script(
             failing("odd", TOLD["odd"][0], status=400),
             failing("locked", TOLD["locked"][0], status=401),
             failing("midway", TOLD["midway"][0], after=2),
-            failing("cut off by the network", TOLD["midway"][0], after=0),
             models=("glm-4",),
             key=KEY,
         ),

@@ -50,14 +50,14 @@ class Books:
         provider, event = self._roster.provider(call.worker, call.backend, call.model), None
         if call.owed:
             cost = None
-            if call.usage:
+            if call.usage and call.whole:
                 cost = await self._prices.cost(provider, call.usage, time.time())
             event = UsageReported(
                 provider=provider.name,
                 model=call.model,
                 usage=call.usage or Usage(),
                 cost_usd=cost,
-                source=call.source,
+                source="gateway",
                 status=call.status,
             )
         # The ledger first: of a go-ent that dies in between, a call is never counted twice.

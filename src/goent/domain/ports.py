@@ -11,7 +11,6 @@ from goent.domain.settings import PermissionRule
 from goent.domain.types import (
     Answer,
     Check,
-    CostSource,
     Method,
     Price,
     Prompt,
@@ -204,8 +203,8 @@ class CallBegun(Value, frozen=True, kw_only=True):
 class CallMade(Value, frozen=True, kw_only=True):
     """One model call that is over.
 
-    `source` says whether the usage is the provider's last word, or an estimate: a stream that was
-    cut told a part of it or nothing. `owed` is False if the provider cannot bill the call: it refused it, or never got it.
+    `usage` is None if the provider told none; `whole` says that it is the last word: a stream that
+    was cut may have told a part. `owed` is False if the provider cannot bill the call: it refused it, or never got it.
     """
 
     id: str
@@ -217,7 +216,7 @@ class CallMade(Value, frozen=True, kw_only=True):
     usage: Usage | None
     owed: bool
     seconds: float
-    source: CostSource = "gateway"
+    whole: bool = True
     error: str = ""
 
 

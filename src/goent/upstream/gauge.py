@@ -1,7 +1,6 @@
-"""How many tokens did a call take, when its provider does not say?
+"""How far is our estimate of a prompt's tokens from what the model counts?
 
-An estimate from the text that went out and the text that came back, set right by what the same
-model counted before. Every so often a call whose count is known teaches the next estimate.
+Every so often a call whose count is known teaches the next estimate.
 """
 
 import re
@@ -12,7 +11,6 @@ from goent.domain.ports import Calibrations
 from goent.domain.types import Usage
 from goent.llm.estimate import estimate_tokens
 from goent.upstream.course import Order, Target
-from goent.upstream.tally import Tally
 
 MOST_LEARNED = 200_000  # bytes of a request that is worth estimating only to learn
 EVERY = 8  # calls of a model from which one is learned
@@ -30,22 +28,11 @@ class Uncalibrated:
 
 
 class Gauge:
-    """Estimates for one upstream."""
+    """Learns from the calls of one upstream."""
 
     def __init__(self, calibrations: Calibrations | None = None) -> None:
         self._calibrations = calibrations or Uncalibrated()
         self._calls: dict[tuple[str, str], int] = {}
-
-    async def usage(self, order: Order, target: Target, tally: Tally) -> Usage:
-        """What a call took that was cut off, or whose provider told nothing sensible."""
-        provider, told = target.provider, tally.usage
-        said = await to_thread.run_sync(estimate_tokens, tally.spoken)
-        if told:  # Anthropic tells the prompt's tokens first
-            missing = max(0, said - told.output - told.reasoning)
-            return told + Usage(output=missing)
-        asked = await to_thread.run_sync(_prompt_tokens, order.body)
-        corrected = self._calibrations.corrected(provider.backend, provider.model, asked)
-        return Usage(input=corrected, output=said)
 
     async def learn(self, order: Order, target: Target, usage: Usage) -> None:
         key = (target.provider.backend, target.provider.model)

@@ -59,12 +59,9 @@ class Report:
 
     async def _call_made(self, error: str) -> CallMade:
         attempt, provider = self._attempt, self._attempt.target.provider
-        usage, source = attempt.tally.usage, "gateway"
-        if usage and attempt.tally.stopped:
+        usage, whole = attempt.tally.usage, attempt.tally.stopped
+        if usage and whole:
             await self._gauge.learn(self._order, attempt.target, usage)
-        elif attempt.owed:
-            usage = await self._gauge.usage(self._order, attempt.target, attempt.tally)
-            source = "estimate"
         return CallMade(
             id=self._id,
             worker=self._order.worker,
@@ -73,7 +70,7 @@ class Report:
             model=provider.model,
             status=attempt.status or HUNG_UP,
             usage=usage,
-            source=source,
+            whole=whole,
             owed=attempt.owed,
             seconds=attempt.seconds,
             error=error,
