@@ -124,12 +124,15 @@ async def test_the_connection_to_the_provider_is_used_again(world: World):
 
 async def test_a_short_answer_is_not_delayed(world: World):
     world.provider.script = Script(openai_pieces())
-    took: list[float] = []
+    direct = f"{world.provider.base_url}/chat/completions"
+    took: dict[str, list[float]] = {direct: [], world.url(): []}
     for _ in range(10):
-        began = time.perf_counter()
-        await world.client.post(world.url(), content=BODY, headers=world.headers())
-        took.append(time.perf_counter() - began)
-    assert min(took) < 0.03  # the kernel's delayed acknowledgement takes 0.04
+        for url, times in took.items():
+            began = time.perf_counter()
+            await world.client.post(url, content=BODY, headers=world.headers())
+            times.append(time.perf_counter() - began)
+    # The kernel's delayed acknowledgement would take 0.04, every time.
+    assert min(took[world.url()]) < min(took[direct]) + 0.035
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 529])
