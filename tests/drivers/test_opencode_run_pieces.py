@@ -49,7 +49,7 @@ HELLO = '{"type":"text","part":{"text":"Hello.","messageID":"m1"}}'
 
 
 def read(*lines: str, direct: bool = False) -> tuple[Transcript, list[DriverEvent]]:
-    transcript = Transcript(GLM, Path("/work"), direct=direct)
+    transcript = Transcript(GLM, Path("/p"), direct=direct)
     return transcript, [event for line in lines for event in transcript.read(line.encode())]
 
 
@@ -107,7 +107,7 @@ async def _cancel_when(there: Path, cancel: Callable[[], Awaitable[None]]) -> No
 
 def test_lines_become_events() -> None:
     state = (
-        '{"status":"completed","input":{"filePath":"/work/a.txt","content":"x\\n"},"output":"Wrote",'
+        '{"status":"completed","input":{"filePath":"/p/a.txt","content":"x\\n"},"output":"Wrote",'
         '"metadata":{"exists":false},"title":"a.txt"}'
     )
     bash = '{"status":"completed","input":{"command":"false"},"output":"","metadata":{"exit":1}}'
