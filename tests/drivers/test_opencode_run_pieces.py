@@ -269,12 +269,10 @@ async def test_a_configuration_that_is_gone_is_our_error(tmp_path: Path) -> None
 
 async def test_a_silent_one_with_a_command_under_way_is_at_work(tmp_path: Path) -> None:
     env, mark = {"PATH": os.environ["PATH"]}, new_mark(new_owner("scripts"))
-    ready = "echo ready; sleep 300"
-    for script, alive in ((f"setsid sleep 300 & {ready}", True), (f"sleep 300 & {ready}", False)):
+    command = "/bin/sh -c 'echo ready; sleep 300'"
+    for script, alive in ((f"setsid {command} & wait", True), (f"{command} & wait", False)):
         async with supervised(["/bin/sh", "-c", script], cwd=tmp_path, env=env, mark=mark) as child:
-            await child.stdout.receive()
-            while len(list(marked(mark))) < 3:  # noqa: ASYNC110 (a process announces nothing)
-                await anyio.sleep(0.02)
+            await child.stdout.receive()  # said by the command itself, in its session by now
             assert (await look(child)).alive is alive
 
 
