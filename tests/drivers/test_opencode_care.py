@@ -61,12 +61,16 @@ def test_a_process_is_seen_from_outside() -> None:
 
 def test_a_slot_takes_a_bounded_number_of_directories_and_none_when_worn() -> None:
     slot = Slot(lambda: LAUNCH, dedicated=False)
-    slot.directories |= {Path(f"/projects/{n}") for n in range(DIRECTORIES)}
-    assert DIRECTORIES <= 20
-    assert slot.serves("f", Path("/projects/0"))
-    assert not slot.serves("f", Path("/projects/another"))
+    for n in range(DIRECTORIES):
+        assert slot.has_room
+        slot.claim(Path(f"/projects/{n}"))
+    assert not slot.has_room
+    while slot.can_stretch:
+        slot.claim(Path(f"/projects/{len(slot.directories)}"))
+    assert len(slot.directories) == 20
+    assert slot.suits("f")
     slot.worn = "13.0 hours of age"
-    assert not slot.serves("f", Path("/projects/0"))
+    assert not slot.suits("f")
 
 
 @pytest.mark.parametrize(

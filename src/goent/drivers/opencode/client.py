@@ -134,6 +134,10 @@ class Client:
         path = _path("permission", question, "reply")
         await self._call("POST", path, body={"reply": reply}, directory=directory)
 
+    async def dispose(self, directory: str) -> None:
+        """Let it forget what it holds for a directory, turns that go on there included."""
+        await self._call("POST", "/instance/dispose", directory=directory)
+
     async def _call(
         self,
         method: str,

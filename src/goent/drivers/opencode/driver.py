@@ -88,8 +88,7 @@ class OpenCodeDriver:
 
     async def warm_up(self, cwd: Path) -> None:
         """Make the shared process ready for work in a directory; quick if it is already."""
-        async with self._use(cwd) as slot:
-            await slot.warm_up(self._gate, cwd)
+        await self._pool.warm_up(cwd, *self._terms())
 
     @asynccontextmanager
     async def _place(self, spec: WorkerSpec, earlier: Conversation | None) -> AsyncGenerator[Place]:
@@ -126,20 +125,14 @@ class OpenCodeDriver:
         return session
 
     def _slot(self, spec: WorkerSpec) -> AbstractAsyncContextManager[Slot]:
-        return self._use(spec.cwd, dedicated=spec.dedicated)
+        return self._pool.use(spec.cwd, *self._terms(), dedicated=spec.dedicated)
 
-    @asynccontextmanager
-    async def _use(self, cwd: Path, *, dedicated: bool = False) -> AsyncGenerator[Slot]:
+    def _terms(self) -> tuple[str, Callable[[], Launch]]:
+        """What tells processes apart, and how one is started."""
         settings, environ = self._around.settings(), self._around.environ()
-        fingerprint = self._fingerprint(
-            settings, gated_content(settings, environ, self._gate, token="")
-        )
-
-        def launch() -> Launch:
-            return self._launch(settings, environ, fingerprint)
-
-        async with self._pool.use(cwd, fingerprint, launch, dedicated=dedicated) as slot:
-            yield slot
+        content = gated_content(settings, environ, self._gate, token="")
+        fingerprint = self._fingerprint(settings, content)
+        return fingerprint, lambda: self._launch(settings, environ, fingerprint)
 
     def _fingerprint(self, settings: Settings, content: Content) -> str:
         told = msgspec.json.encode((content, settings.opencode), enc_hook=str)

@@ -48,6 +48,10 @@ class Hosted(ABC):
     async def boot(self, gate: Gate, cwd: Path) -> None:
         """Make a directory quick before the first real prompt in it."""
 
+    async def forget(self, cwd: Path) -> None:
+        """Give the memory of a directory back; it can be booted again."""
+        await self.inner.dispose(str(cwd))
+
     def give_up(self, why: str) -> None:
         """End it at once: it can no longer be asked to."""
         self._given_up = why

@@ -93,8 +93,6 @@ class LastingSession:
             return await self._take(prompt, emit)
         finally:
             self.busy_since = None
-            if self._place:
-                self._place.slot.rested()
 
     async def cancel(self) -> None:
         if self.busy_since is None:

@@ -1,10 +1,11 @@
 """Which process serves a worker: one that runs, or a new one?
 
-A shared process takes many workers, but each directory that it has booted costs it memory for as
-long as it lives, and one started under other settings cannot be changed. So a process is filled
-before another is started, passed over when it is busy, full, worn or out of date, and retired when
-its last worker has left. Sessions that are idle leave a worn one by themselves, and come back to
-life elsewhere with their next prompt; so they do with a full one, once there is another.
+A shared process takes many workers, but each directory that it has booted costs it memory, and one
+started under other settings cannot be changed. So a process is filled before another is started,
+passed over when it is full, worn or out of date, and retired when its last worker has left. A full
+one puts away a directory where nothing is at work; where all are at work it takes some more, as
+long as it is light. Sessions that are idle leave a worn process, or a directory that is put away,
+by themselves, and come back to life with their next prompt.
 
 While a turn runs, another process can be in reserve, with the turn's directory booted: it takes
 over when a process is lost, worn or full, and is ended when nothing has run for a while.
@@ -61,27 +62,47 @@ class Pool:
         self, cwd: Path, fingerprint: str, launch: Callable[[], Launch], *, dedicated: bool = False
     ) -> AsyncGenerator[Slot]:
         """A slot with a process for one worker; `launch` is called if it takes a new one."""
-        slot = None if dedicated else self._fitting(cwd, fingerprint)
+        slot = None if dedicated else await self._fitting(cwd, fingerprint)
         if slot is None:
             slot = self._open(launch, dedicated=dedicated)
-        slot.reserve = False
-        slot.users += 1
-        slot.directories.add(cwd)
-        self._replace_full()
+        slot.claim(cwd)
         try:
             await slot.process()
             yield slot
         finally:
-            slot.users -= 1
+            slot.release(cwd)
             self._retire_idle()
             if dedicated:
                 with anyio.CancelScope(shield=True):
                     await slot.finished.wait()
 
-    def _fitting(self, cwd: Path, fingerprint: str) -> Slot | None:
-        """One that knows the directory, or else the oldest."""
-        fitting = [slot for slot in self._slots if slot.serves(fingerprint, cwd)]
-        return next((slot for slot in fitting if cwd in slot.directories), (*fitting, None)[0])
+    async def _fitting(self, cwd: Path, fingerprint: str) -> Slot | None:
+        """One that knows the directory, or else the oldest that has room, or can make it."""
+        while True:
+            alike = [slot for slot in self._slots if slot.suits(fingerprint)]
+            known = (slot for slot in alike if cwd in slot.directories)
+            roomy = (slot for slot in alike if slot.has_room)
+            if slot := next(known, None) or next(roomy, None):
+                return slot
+            rests = next(((slot, rest) for slot in alike if (rest := slot.resting)), None)
+            if rests is None:
+                return next((slot for slot in alike if slot.can_stretch), None)
+            await self._put_away(*rests)
+
+    async def _put_away(self, slot: Slot, cwd: Path) -> None:
+        try:
+            await slot.put_away(cwd)
+        except WorkerError as error:
+            self._wear(slot, f"directory {str(cwd)!r}, which it does not put away: {error}")
+
+    async def warm_up(self, cwd: Path, fingerprint: str, launch: Callable[[], Launch]) -> None:
+        """Have a process with the directory booted. A worker elsewhere may have its place."""
+        slot = await self._fitting(cwd, fingerprint) or self._open(launch, dedicated=False)
+        await self._boot(slot, cwd)
+
+    async def _boot(self, slot: Slot, cwd: Path) -> None:
+        slot.directories.setdefault(cwd, 0)
+        await slot.warm_up(self._gate, cwd)
 
     async def keep_reserve(self) -> None:
         """Look again and again whether there should be a process in reserve; never ends."""
@@ -110,9 +131,8 @@ class Pool:
 
     async def _reserve(self, like: Slot, cwd: Path) -> None:
         slot = self._open(like.another, dedicated=False, reserve=True)
-        slot.directories.add(cwd)
         try:
-            await slot.warm_up(self._gate, cwd)
+            await self._boot(slot, cwd)
         except WorkerError:
             if not slot.retired.is_set() and not slot.users:
                 raise
@@ -120,7 +140,7 @@ class Pool:
     def _open(
         self, launch: Callable[[], Launch], *, dedicated: bool, reserve: bool = False
     ) -> Slot:
-        slot = Slot(launch, dedicated=dedicated, reserve=reserve, rested=self._replace_full)
+        slot = Slot(launch, dedicated=dedicated, reserve=reserve)
         self._slots.append(slot)
         self._tasks.start_soon(self._host, slot)
         return slot
@@ -174,14 +194,6 @@ class Pool:
         ):
             done()
             yield process
-
-    def _replace_full(self) -> None:
-        """A full one is given up where nothing is at work, if another has taken its place."""
-        fit = [slot for slot in self._slots if slot.is_fit and not slot.reserve]
-        for slot in fit:
-            alike = (other for other in fit if other.launch.fingerprint == slot.launch.fingerprint)
-            if slot.is_full and slot.is_at_rest and any(not other.is_full for other in alike):
-                self._wear(slot, f"{len(slot.directories)} directories")
 
     def _wear(self, slot: Slot, reason: str) -> None:
         if not slot.worn:

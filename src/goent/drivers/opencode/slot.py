@@ -1,5 +1,6 @@
 """What is known of the place for one process, from before its start until after its end?"""
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -10,8 +11,11 @@ from goent.domain.errors import WorkerCrashed, WorkerError
 from goent.domain.ports import Gate
 from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.hosted import Hosted
+from goent.drivers.opencode.vitals import GB, read_vitals
 
-DIRECTORIES = 10  # a process with more gets slow, with forty it has been seen to hang
+DIRECTORIES = 10  # a process with more gets slow
+MOST_DIRECTORIES = 20  # with forty it has been seen to hang
+LIGHT = 3 * GB // 4  # of memory: less is no reason for another process
 COLD_STARTS = 2  # directories that one process boots at a time
 WARM_TIMEOUT = 60.0
 
@@ -32,7 +36,8 @@ class Slot:
     """A place for one process. `worn` says why it takes no further work, if it does not.
 
     `another` makes what starts a second one like it. One in reserve has not had a worker yet.
-    Tenants call `rested` when a turn of theirs is over.
+    `directories` are those that it has booted, each with how many workers it serves there, the one
+    that was asked for last at the end.
     """
 
     def __init__(
@@ -41,16 +46,13 @@ class Slot:
         *,
         dedicated: bool,
         reserve: bool = False,
-        rested: Callable[[], None] = lambda: None,
     ) -> None:
         self.launch = launch()
         self.another = launch
         self.reserve = reserve
-        self.rested = rested
         self.dedicated = dedicated
-        self.users = 0
         self.tenants: set[Tenant] = set()
-        self.directories: set[Path] = set()
+        self.directories: dict[Path, int] = {}
         self.worn = ""
         self.retired = anyio.Event()
         self.finished = anyio.Event()
@@ -58,6 +60,7 @@ class Slot:
         self._ready = anyio.Event()
         self._process: Hosted | None = None
         self._error: WorkerError | None = None
+        self._tidying = anyio.Lock()
         self._warmed: dict[Path, anyio.Event] = {}
 
     @property
@@ -72,19 +75,58 @@ class Slot:
         return not (self.dedicated or self.retired.is_set() or self.is_gone or self.worn)
 
     @property
-    def is_full(self) -> bool:
-        return len(self.directories) >= DIRECTORIES
+    def users(self) -> int:
+        """Workers that it serves, or is about to."""
+        return sum(self.directories.values())
+
+    def suits(self, fingerprint: str) -> bool:
+        """Fit for a worker under these settings, were there room."""
+        return self.is_fit and self.launch.fingerprint == fingerprint
 
     @property
-    def is_at_rest(self) -> bool:
-        """All who are there have a session, and nothing to do."""
-        idle = sum(tenant.busy_since is None for tenant in self.tenants)
-        return idle == self.users
+    def has_room(self) -> bool:
+        return len(self.directories) < DIRECTORIES
 
-    def serves(self, fingerprint: str, cwd: Path) -> bool:
-        """Fit for a new worker there."""
-        room = cwd in self.directories or not self.is_full
-        return self.is_fit and room and self.launch.fingerprint == fingerprint
+    @property
+    def can_stretch(self) -> bool:
+        """Whether more than its share of directories would do no harm."""
+        vitals = read_vitals(self._process.pid) if self._process else None
+        light = vitals is None or vitals.memory < LIGHT
+        return light and len(self.directories) < MOST_DIRECTORIES
+
+    def claim(self, cwd: Path) -> None:
+        self.directories[cwd] = self.directories.pop(cwd, 0) + 1
+        self.reserve = False
+
+    def release(self, cwd: Path) -> None:
+        if cwd in self.directories:
+            self.directories[cwd] -= 1
+
+    @property
+    def resting(self) -> Path | None:
+        """A directory where nothing is at work, or about to be: best one without workers."""
+        idle = Counter(turn.directory for turn in self.tenants if turn.busy_since is None)
+        resting = [cwd for cwd, users in self.directories.items() if users == idle[cwd]]
+        return min(resting, key=idle.__getitem__, default=None)
+
+    async def put_away(self, cwd: Path) -> None:
+        """Let OpenCode forget the directory, unless somebody begins to work there."""
+        async with self._tidying:
+            await self.until_warm(cwd)
+            for tenant in [tenant for tenant in self.tenants if tenant.directory == cwd]:
+                await tenant.leave_if_idle()
+            if self.directories.get(cwd) == 0:
+                del self.directories[cwd]
+                await self._forget(cwd)
+
+    async def _forget(self, cwd: Path) -> None:
+        """Whoever comes to the directory meanwhile waits, as for a boot."""
+        done = self._warmed[cwd] = anyio.Event()
+        try:
+            await (await self.process()).forget(cwd)
+        finally:
+            del self._warmed[cwd]
+            done.set()
 
     async def process(self) -> Hosted:
         """The running process, once it runs; raises why it does not."""
