@@ -1,0 +1,20 @@
+"""What will a task cost and take? A range, for nobody knows before it is done."""
+
+from decimal import Decimal
+from typing import Literal
+
+from goent.domain.types import Value
+
+
+class Forecast(Value, frozen=True, kw_only=True):
+    """Half of such tasks stay below `p50`, nine in ten below `p90`; None where no price is known.
+
+    `source` says what it rests on: `history` are earlier tasks in the ledger, `samples` of them;
+    `estimate` is the size of the task, at the provider's price.
+    """
+
+    p50_usd: Decimal | None
+    p90_usd: Decimal | None
+    seconds: float | None = None
+    source: Literal["history", "estimate"]
+    samples: int = 0
