@@ -157,6 +157,7 @@ def _settings(
         providers=providers,
         backends=backends,
         default_provider=_default_provider(read, providers),
+        default_chosen=general.default_provider is not None,
         usual_keys=_usual_keys(backends),
         defaults={role: mention.name for role, mention in read.providers.defaults.items()},
         rules=tuple(rule.rule for rule in read.rules),

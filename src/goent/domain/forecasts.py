@@ -3,7 +3,8 @@
 from decimal import Decimal
 from typing import Literal
 
-from goent.domain.types import Value
+from goent.domain.tasks import Complexity, TaskType
+from goent.domain.types import Method, State, Usage, Value
 
 
 class Forecast(Value, frozen=True, kw_only=True):
@@ -18,3 +19,20 @@ class Forecast(Value, frozen=True, kw_only=True):
     seconds: float | None = None
     source: Literal["history", "estimate"]
     samples: int = 0
+
+
+class Sample(Value, frozen=True, kw_only=True):
+    """A task that is over: what it was, who had it, and what it took. `cost_usd` None: not known."""
+
+    at: float
+    provider: str
+    backend: str
+    model: str
+    method: Method
+    type: TaskType
+    complexity: Complexity
+    size: float
+    cost_usd: Decimal | None
+    usage: Usage
+    seconds: float
+    state: State

@@ -78,7 +78,7 @@ class DaemonSettings(Value, frozen=True, kw_only=True):
 
 
 class RoutingRule(Value, frozen=True, kw_only=True):
-    """One entry of `routing.yaml`, either shape. Read and checked; used by the router."""
+    """One entry of `routing.yaml`, either shape. A condition left out matches everything."""
 
     id: str = ""
     priority: int | None = None
@@ -119,12 +119,17 @@ class Agent(Value, frozen=True, kw_only=True):
 
 
 class Settings(Value, frozen=True, kw_only=True):
-    """Everything that the rooms above `config` need to know, for one project."""
+    """Everything that the rooms above `config` need to know, for one project.
+
+    `default_chosen`: somebody wrote the default provider down; else it was inferred. `warnings` are
+    about what the files say and nobody can have meant.
+    """
 
     project: Path
     providers: tuple[Provider, ...] = ()
     backends: Mapping[str, Backend] = {}
     default_provider: str | None = None
+    default_chosen: bool = False
     defaults: Mapping[str, str] = {}
     rules: tuple[RoutingRule, ...] = ()
     agents: Mapping[str, Agent] = {}
@@ -138,6 +143,7 @@ class Settings(Value, frozen=True, kw_only=True):
     daemon: DaemonSettings = DaemonSettings()
     files: tuple[Path, ...] = ()
     usual_keys: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def key_names(self) -> tuple[str, ...]:

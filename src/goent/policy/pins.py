@@ -1,4 +1,4 @@
-"""Which provider gets the task while there is no router: the pin, or the configured default."""
+"""Which provider does a pin mean, and is it to be had?"""
 
 from collections.abc import Sequence
 
@@ -30,6 +30,15 @@ def choose(
         allow_fallback = settings.failover_pinned or not (pin.provider or pin.model)
     fallbacks = fallbacks_of(provider, settings) if allow_fallback else ()
     return Route(provider=provider, method=method, reason=reason, fallbacks=fallbacks)
+
+
+def named(pin: Pin, settings: Settings) -> tuple[Provider, ...]:
+    """All that a rule's words may mean, in the order of the settings: a backend may have several."""
+    of_backend = tuple(p for p in settings.providers if p.backend == pin.provider)
+    known = any(p.name == pin.provider for p in settings.providers)
+    if pin.model is None and of_backend and not known:
+        return of_backend
+    return (_provider(pin, settings)[0],)
 
 
 def fallbacks_of(provider: Provider, settings: Settings) -> tuple[Provider, ...]:

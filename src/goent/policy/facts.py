@@ -1,0 +1,90 @@
+"""What speaks against giving a task to a provider now? One sentence each, empty if nothing does."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Final
+
+from goent.domain.forecasts import Forecast
+from goent.domain.health import Condition
+from goent.domain.tasks import Classification
+from goent.domain.types import Price, Provider, Value
+
+ROOM: Final = 0.8  # of a window may be filled by what there is to read; the rest is for the work
+UNWELL: Final = frozenset({"limited", "down"})
+
+
+class Facts(Value, frozen=True, kw_only=True):
+    """What is known now of the world around a task; the mappings go by the provider's name.
+
+    `asks`: its permissions may have to ask somebody. `talk_only`: an answer in words is all it
+    needs, no file has to be opened. `budget_usd` is what is left for it; a hard one is a wall.
+    """
+
+    text: str = ""
+    now: float = 0.0
+    conditions: Mapping[str, Condition] = {}
+    keyless: frozenset[str] = frozenset()
+    prices: Mapping[str, Price] = {}
+    forecasts: Mapping[str, Forecast] = {}
+    budget_usd: Decimal | None = None
+    hard: bool = False
+    asks: bool = False
+    talk_only: bool = False
+    allow_fallback: bool | None = None
+
+
+def obstacle(provider: Provider, task: Classification, facts: Facts) -> str:
+    return (
+        _unwell(provider, facts)
+        or _no_key(provider, facts)
+        or _too_small(provider, task)
+        or _too_dear(provider, facts)
+    )
+
+
+def trouble(provider: Provider, task: Classification, facts: Facts) -> str:
+    """What a caller who insists on the provider should hear: all but the key and the money."""
+    return _unwell(provider, facts) or _too_small(provider, task)
+
+
+def _unwell(provider: Provider, facts: Facts) -> str:
+    condition = facts.conditions.get(provider.name)
+    if condition is None or condition.state not in UNWELL:
+        return ""
+    if condition.until is not None and condition.until <= facts.now:
+        return ""  # one call may try it
+    until = f" until {clock(condition.until, facts.now)}" if condition.until else ""
+    because = f" ({condition.reason})" if condition.reason else ""
+    return f"{condition.state}{until}{because}"
+
+
+def _no_key(provider: Provider, facts: Facts) -> str:
+    return "no key" if provider.name in facts.keyless else ""
+
+
+def _too_small(provider: Provider, task: Classification) -> str:
+    window = provider.context_limit
+    if window is None or task.context_tokens <= window * ROOM:
+        return ""
+    return f"its window of {window:,} tokens is too small for {task.context_tokens:,}"
+
+
+def _too_dear(provider: Provider, facts: Facts) -> str:
+    forecast = facts.forecasts.get(provider.name)
+    if facts.budget_usd is None or forecast is None or forecast.p90_usd is None:
+        return ""
+    if forecast.p90_usd <= facts.budget_usd:
+        return ""
+    return f"may cost {usd(forecast.p90_usd)}, above the budget of {usd(facts.budget_usd)}"
+
+
+def clock(at: float, now: float) -> str:
+    """A time of today without its date."""
+    then, today = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(now, UTC)
+    shape = "%H:%M:%S UTC" if then.date() == today.date() else "%Y-%m-%d %H:%M UTC"
+    return then.strftime(shape)
+
+
+def usd(amount: Decimal) -> str:
+    return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}"

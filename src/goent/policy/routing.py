@@ -1,0 +1,78 @@
+"""Which provider gets the task, by which method, why, and why not another?
+
+A pin is obeyed or refused. Then the first rule that matches and whose provider can be had, then
+`defaults`, then the default provider that somebody wrote down, then the policy of `preferences`.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
+from goent.domain.errors import NoRoute
+from goent.domain.settings import Settings
+from goent.domain.tasks import Classification
+from goent.domain.types import Method, Pin, Route
+from goent.policy.decisions import Decision, Step, above_budget, candidates_for
+from goent.policy.facts import Facts, obstacle, trouble
+from goent.policy.pins import choose, fallbacks_of
+from goent.policy.search import Search
+
+
+def decide(
+    task: Classification,
+    pin: Pin,
+    settings: Settings,
+    methods: Sequence[Method],
+    facts: Facts,
+) -> Decision:
+    """Pure, and always an answer: a task that nobody can take has a `refusal`."""
+    if pin.provider or pin.model:
+        return _pinned(task, pin, settings, methods, facts)
+    if pin.method and pin.method not in methods:
+        return Decision(refusal=_no_method(pin.method, methods))
+    decision = Search(task, pin, settings, methods, facts).decision()
+    if decision.chosen or facts.hard or facts.budget_usd is None:
+        return decision
+    # A soft budget that nobody keeps is a warning, not a wall.
+    warning = above_budget(facts, settings)
+    unbound = Search(task, pin, settings, methods, replace(facts, budget_usd=None)).decision()
+    if unbound.chosen is None or not warning:
+        return decision
+    return replace(unbound, warnings=(*unbound.warnings, warning))
+
+
+def _pinned(
+    task: Classification, pin: Pin, settings: Settings, methods: Sequence[Method], facts: Facts
+) -> Decision:
+    try:
+        route = choose(pin, settings, methods, allow_fallback=facts.allow_fallback)
+    except NoRoute as error:
+        step = Step(source="pin", name="pin", decided=False, why=str(error))
+        return Decision(refusal=str(error), steps=(step,))
+    return Decision(
+        chosen=route,
+        steps=(Step(source="pin", name="pin", decided=True, why=route.reason),),
+        candidates=tuple(candidates_for(task, settings, facts)),
+        warnings=tuple(_insisting(route, task, settings, facts)),
+    )
+
+
+def _insisting(
+    route: Route, task: Classification, settings: Settings, facts: Facts
+) -> Iterator[str]:
+    """A pin is obeyed although something speaks against it; then that is told."""
+    against = trouble(route.provider, task, facts)
+    if not against:
+        return
+    others = [
+        p
+        for p in fallbacks_of(route.provider, settings) or settings.providers
+        if p.name != route.provider.name and not obstacle(p, task, facts)
+    ]
+    instead = f"; {others[0].name!r} could take it" if others else ""
+    moving = " and will, if it fails" if route.fallbacks else ""
+    yield f"provider {route.provider.name!r} was asked for, but: {against}{instead}{moving}"
+
+
+def _no_method(method: Method, methods: Sequence[Method]) -> str:
+    return f"method {method!r} is not available in this version; one of: {', '.join(methods)}"

@@ -1,0 +1,51 @@
+"""By which method does a provider work on a task that nobody pinned one for?"""
+
+from collections.abc import Sequence
+
+from goent.domain.settings import Settings
+from goent.domain.types import Method, Provider
+from goent.policy.facts import Facts
+
+
+class Ways:
+    """The methods there are. `alone`: there is but one provider, and nothing to choose."""
+
+    def __init__(
+        self, methods: Sequence[Method], settings: Settings, facts: Facts, *, alone: bool
+    ) -> None:
+        self._methods = tuple(methods)
+        self._settings = settings
+        self._facts = facts
+        self._alone = alone
+
+    def way(self, provider: Provider, *, wanted: Method | None, quick: bool) -> tuple[Method, str]:
+        """The method, and a remark where it is not the one to be expected."""
+        if wanted:
+            return wanted, ""
+        if quick and (method := self._quick(provider)):
+            return method, f", by {method}"
+        return self._own(provider)
+
+    def _quick(self, provider: Provider) -> Method | None:
+        """`api` for what needs words alone; `cli` where nobody has to be asked."""
+        if self._facts.talk_only and self._can_call(provider):
+            return "api"
+        if self._alone or self._facts.asks or "cli" not in self._methods:
+            return None  # a session that is warm, and that can ask
+        return "cli"
+
+    def _own(self, provider: Provider) -> tuple[Method, str]:
+        if provider.method == "api" and not self._facts.talk_only:
+            return self._with_tools(), f", by {self._with_tools()}, for api has no tools"
+        if provider.method in self._methods and provider.method != "agent":
+            return provider.method, ""
+        method = self._methods[0]
+        return method, f"; by {method}, as {provider.method} is not available in this version"
+
+    def _with_tools(self) -> Method:
+        return "acp" if "acp" in self._methods else self._methods[0]
+
+    def _can_call(self, provider: Provider) -> bool:
+        """Whether go-ent itself knows the way to the model; OpenCode's own logins it does not."""
+        backend = self._settings.backends.get(provider.backend)
+        return "api" in self._methods and backend is not None and backend.base_url is not None

@@ -1,0 +1,238 @@
+"""Who gets which task, and what is said about it. Pure: nothing is asked but the values."""
+
+import pytest
+from routing_ground import (
+    ALL,
+    DEEPSEEK,
+    GLM,
+    HAIKU,
+    KIMI,
+    SONNET,
+    a_provider,
+    a_task,
+    costing,
+    decided,
+    settings,
+)
+
+from goent.domain.errors import NoRoute
+from goent.domain.health import Condition
+from goent.domain.settings import RoutingRule
+from goent.domain.tasks import COMPLEXITIES, Classification, Complexity
+from goent.domain.types import Pin, Provider
+from goent.policy.facts import Facts
+
+DOWN = Condition(state="down", until=3_600.0, reason="503")
+NOON = 43_200.0
+
+
+@pytest.mark.spec("P16")
+@pytest.mark.parametrize("complexity", ["trivial", "simple"])
+def test_a_small_task_goes_to_the_cheapest_fast_provider_by_cli(complexity: Complexity) -> None:
+    flash = a_provider("flash", "glm-flash", cost=0.1)
+    route = decided(a_task("fix", complexity), settings(providers=(*ALL, flash))).route
+    assert (route.provider.name, route.method) == ("flash", "cli")
+    assert f"a {complexity} task: the cheapest fast one" in route.reason
+    assert "fix, " in route.reason and "tokens of context" in route.reason
+
+
+@pytest.mark.spec("P16")
+def test_a_question_that_needs_no_files_goes_by_api() -> None:
+    route = decided(a_task("analyze", "simple"), facts=Facts(talk_only=True)).route
+    assert (route.provider.name, route.method) == ("haiku", "api")
+
+
+def test_a_small_task_whose_permissions_may_ask_gets_a_session_that_can() -> None:
+    assert decided(a_task("fix", "simple"), facts=Facts(asks=True)).route.method == "acp"
+
+
+def test_with_one_provider_there_is_nothing_to_choose() -> None:
+    route = decided(a_task("fix", "simple"), settings(providers=(GLM,))).route
+    assert (route.provider.name, route.method) == ("glm", "acp")
+
+
+def test_without_fast_ones_a_small_task_goes_to_the_cheapest() -> None:
+    held = settings(providers=(GLM, SONNET, DEEPSEEK))
+    prices = {p.name: p.price for p in (GLM, SONNET, DEEPSEEK) if p.price}
+    route = decided(a_task("fix", "simple"), held, Facts(prices=prices)).route
+    assert route.provider == DEEPSEEK
+
+
+@pytest.mark.spec("P17")
+def test_much_to_read_goes_to_kimi_by_acp() -> None:
+    route = decided(a_task("implement", "simple", tokens=50_001)).route
+    assert (route.provider.name, route.method) == ("kimi", "acp")
+    assert "50,001 tokens of context are above 50,000" in route.reason
+    assert decided(a_task("implement", tokens=50_000)).route.provider == GLM
+
+
+@pytest.mark.spec("P17")
+def test_without_kimi_the_widest_window_that_fits_takes_it() -> None:
+    wide = a_provider("wide", "wide-1", cost=9, window=900_000)
+    held = settings(providers=(GLM, wide, DEEPSEEK))
+    assert decided(a_task(tokens=120_000), held).route.provider == wide
+
+
+@pytest.mark.spec("P17")
+def test_what_fits_no_window_is_refused_with_each_window() -> None:
+    with pytest.raises(NoRoute) as refusal:
+        _ = decided(a_task(tokens=2_000_000)).route
+    for provider in ALL:
+        assert f"{provider.name}: its window of {provider.context_limit:,}" in str(refusal.value)
+
+
+@pytest.mark.spec("P18")
+@pytest.mark.parametrize(
+    ("providers", "chosen"), [(ALL, DEEPSEEK), ((GLM, KIMI, HAIKU, SONNET), SONNET)]
+)
+def test_refactoring_of_code_goes_to_deepseek_or_sonnet_by_acp(
+    providers: tuple[Provider, ...], chosen: Provider
+) -> None:
+    route = decided(a_task("refactor", "complex"), settings(providers=providers)).route
+    assert (route.provider, route.method) == (chosen, "acp")
+
+
+def test_a_provider_is_believed_what_it_is_best_for() -> None:
+    tester = a_provider("tester", "t-1", cost=5, best_for=("writing_tests",))
+    held = settings(providers=(*ALL, tester))
+    assert decided(a_task("test"), held).route.provider == tester
+    assert decided(a_task("implement"), held).route.provider == GLM
+
+
+@pytest.mark.spec("P19")
+def test_a_pin_is_obeyed_whatever_rules_and_health_say() -> None:
+    held = settings(RoutingRule(provider="kimi"))
+    decision = decided(
+        a_task("fix", "trivial"),
+        held,
+        Facts(conditions={"glm": DOWN}),
+        pin=Pin(provider="glm", method="serve"),
+    )
+    assert (decision.route.provider, decision.route.method) == (GLM, "serve")
+    (warning,) = decision.warnings
+    assert "'glm' was asked for, but: down until 01:00:00 UTC (503)" in warning
+    assert "'deepseek' could take it" in warning
+
+
+@pytest.mark.spec("P19")
+@pytest.mark.parametrize(
+    ("pin", "reason"),
+    [
+        (Pin(provider="nope"), "unknown provider 'nope'; there are: glm"),
+        (Pin(method="agent"), "method 'agent' is not available in this version; one of: acp"),
+        (Pin(model="gpt-0"), "no provider offers model 'gpt-0'"),
+    ],
+)
+def test_a_pin_that_cannot_be_obeyed_is_refused_with_the_reason(pin: Pin, reason: str) -> None:
+    with pytest.raises(NoRoute) as refusal:
+        _ = decided(pin=pin).route
+    assert reason in str(refusal.value)
+
+
+def test_a_pinned_method_holds_and_leaves_the_provider_to_the_policy() -> None:
+    route = decided(a_task("fix", "simple"), pin=Pin(method="serve")).route
+    assert (route.provider, route.method) == (HAIKU, "serve")
+    ruled = settings(RoutingRule(method="cli", provider="kimi"))
+    route = decided(held=ruled, pin=Pin(method="serve")).route
+    assert (route.provider, route.method) == (KIMI, "serve")
+    assert "by serve, which was asked for" in route.reason
+
+
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [
+        (a_task("fix", "trivial"), "haiku"),
+        (a_task("implement"), "glm"),
+        (a_task("implement", "simple", tokens=60_000), "kimi"),
+        (a_task("refactor", "complex"), "deepseek"),
+        (a_task("review", "complex"), "sonnet"),
+    ],
+)
+def test_defaults_go_before_the_policy(task: Classification, name: str) -> None:
+    written = {
+        "implementation": "glm",
+        "large_context": "kimi",
+        "simple_tasks": "haiku",
+        "review": "sonnet",
+    }
+    decision = decided(task, settings(defaults=written))
+    assert decision.route.provider.name == name
+
+
+def test_a_default_provider_that_was_written_down_goes_before_the_policy() -> None:
+    held = settings(default="sonnet", chosen=True)
+    assert decided(a_task("fix", "simple"), held).route.provider == SONNET
+    assert decided(a_task("fix", "simple"), settings(default="sonnet")).route.provider == HAIKU
+    too_long = decided(a_task(tokens=180_000), held)
+    assert too_long.route.provider == KIMI, "its window does not hold the task"
+    assert "default_provider was passed over: sonnet: its window" in too_long.warnings[0]
+
+
+def test_an_agent_is_never_chosen_by_itself() -> None:
+    agent = a_provider("own", "any", cost=0.001, method="agent", best_for=("simple", "fast"))
+    held = settings(providers=(agent, SONNET))
+    for complexity in COMPLEXITIES:
+        assert decided(a_task("fix", complexity), held).route.provider == SONNET
+
+
+def test_only_who_can_be_had_is_chosen_and_every_other_one_is_told_of() -> None:
+    facts = Facts(
+        now=NOON,
+        conditions={
+            "haiku": Condition(state="limited", until=NOON + 90, reason="slow down"),
+            "deepseek": Condition(state="down", until=NOON - 1),
+        },
+        keyless=frozenset({"kimi"}),
+        forecasts=costing(sonnet=2.0, glm=0.5, deepseek=0.6),
+        budget_usd=costing(x=1.0)["x"].p90_usd,
+    )
+    decision = decided(a_task("fix", "simple"), facts=facts)
+    assert decision.route.provider == GLM
+    against = {c.provider.name: c.obstacle for c in decision.candidates}
+    assert against == {
+        "glm": "",
+        "kimi": "no key",
+        "haiku": "limited until 12:01:30 UTC (slow down)",
+        "sonnet": "may cost $2.00, above the budget of $1.00",
+        "deepseek": "",  # its time is over: one call may try it
+    }
+    assert [route.provider for route in decision.alternatives] == [DEEPSEEK]
+
+
+def test_nobody_left_is_a_refusal_that_names_each_and_until_when() -> None:
+    until = Condition(state="limited", until=NOON + 60)
+    facts = Facts(now=NOON, conditions={p.name: until for p in ALL})
+    with pytest.raises(NoRoute) as refusal:
+        _ = decided(facts=facts).route
+    for provider in ALL:
+        assert f"{provider.name}: limited until 12:01:00 UTC" in str(refusal.value)
+
+
+def test_a_soft_budget_below_the_cheapest_warns_and_a_hard_one_refuses() -> None:
+    dear = costing(**{p.name: 1.0 + i for i, p in enumerate(ALL)})
+    facts = Facts(forecasts=dear, budget_usd=costing(x=0.5)["x"].p90_usd)
+    decision = decided(facts=facts)
+    assert decision.chosen
+    assert (
+        "budget_usd $0.5000 is less than the cheapest route may cost: glm up to $1.00"
+        in (decision.warnings[-1])
+    )
+    hard = Facts(forecasts=dear, budget_usd=facts.budget_usd, hard=True)
+    with pytest.raises(NoRoute, match="raise it, or give a smaller task"):
+        _ = decided(facts=hard).route
+
+
+def test_fallbacks_are_the_providers_own_or_the_next_best_of_the_policy() -> None:
+    assert decided(a_task("implement")).route.fallbacks == (DEEPSEEK,)
+    own_choice = decided(a_task("fix", "simple")).route
+    assert own_choice.provider == HAIKU and len(own_choice.fallbacks) == 2
+    ruled = decided(held=settings(RoutingRule(provider="haiku"))).route
+    assert ruled.fallbacks == (), "who chose the provider chooses its stand-ins"
+    assert decided(facts=Facts(allow_fallback=False)).route.fallbacks == ()
+
+
+def test_a_model_of_two_names_is_told_once_by_its_short_one() -> None:
+    long = a_provider("anthropic/claude-haiku-4-5", HAIKU.model, cost=1, backend="anthropic")
+    decision = decided(a_task("fix", "simple"), settings(providers=(long, *ALL)))
+    assert decision.route.provider == HAIKU
+    assert long not in [route.provider for route in decision.alternatives]
