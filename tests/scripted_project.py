@@ -13,12 +13,16 @@ from goent.core.enquiries import Enquiries
 from goent.core.feed import Feed
 from goent.core.operations import Caller, Operations
 from goent.core.orchestrator import Orchestrator
+from goent.core.recommending import Recommending
 from goent.core.roster import Roster
+from goent.core.router import Router
 from goent.domain.events import AnyEvent, TurnEnded, TurnStarted, WorkerClosed, WorkerSpawned
 from goent.domain.settings import Backend, Limits, PermissionSettings, Settings
 from goent.domain.types import Price, Provider
 from goent.llm.prices import PriceList
 from goent.proc.verify import ShellVerifier
+from goent.routing.classifier import TaskClassifier
+from goent.store.history import SqliteHistory
 from goent.store.journal import SqliteJournal
 from goent.store.ledger import SqliteLedger
 from goent.testing.driver import ScriptedDriver
@@ -83,12 +87,14 @@ def project_opener(tmp_path: Path) -> OpenProject:
             providers=(GLM, CODER),
             backends={"moonshot": Backend(id="moonshot"), "deepseek": Backend(id="deepseek")},
             default_provider="glm",
+            default_chosen=True,
             permissions=PermissionSettings(timeout_s=permission_timeout_s),
             limits=limits,
         )
         async with (
             SqliteJournal.open(tmp_path / "journal.db") as journal,
             SqliteLedger.open(tmp_path / "ledger.db") as ledger,
+            SqliteHistory.open(tmp_path / "history.db") as history,
             anyio.create_task_group() as group,
         ):
             feed = Feed(journal)
@@ -98,6 +104,14 @@ def project_opener(tmp_path: Path) -> OpenProject:
             prices = PriceList(lambda: settings.backends)
             books = Books(
                 settings=lambda: settings, feed=feed, ledger=ledger, prices=prices, roster=roster
+            )
+            router = Router(
+                settings=lambda: settings,
+                environ=dict[str, str],
+                methods=("acp", "cli"),
+                classifier=TaskClassifier(),
+                history=history,
+                prices=prices,
             )
             orchestrator = Orchestrator(
                 settings=lambda: settings,
@@ -110,6 +124,8 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 roster=roster,
                 books=books,
                 verifier=ShellVerifier(environ=lambda: {"PATH": "/usr/bin:/bin"}),
+                router=router,
+                history=history,
             )
             enquiries = Enquiries(
                 settings=lambda: settings,
@@ -125,7 +141,9 @@ def project_opener(tmp_path: Path) -> OpenProject:
                     orchestrator=orchestrator,
                     books=books,
                     enquiries=enquiries,
-                    operations=Operations(orchestrator, enquiries),
+                    operations=Operations(
+                        orchestrator, enquiries, Recommending(router, lambda: settings)
+                    ),
                     caller=Caller(name="test", cwd=folder),
                 )
             await feed.commit()

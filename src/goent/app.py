@@ -15,7 +15,9 @@ from goent.core.enquiries import Enquiries
 from goent.core.feed import Feed
 from goent.core.operations import Operations
 from goent.core.orchestrator import Orchestrator
+from goent.core.recommending import Recommending
 from goent.core.roster import Roster
+from goent.core.router import Router
 from goent.domain.errors import ConfigError
 from goent.domain.ports import Driver, Gate
 from goent.domain.settings import Limits, Settings
@@ -30,7 +32,9 @@ from goent.llm.prices import PriceList
 from goent.proc.marks import new_owner, sweep_dead_owners
 from goent.proc.verify import ShellVerifier
 from goent.project import project_key, project_state, seal, state_dir
+from goent.routing.classifier import TaskClassifier
 from goent.store.calibration import SqliteCalibrations
+from goent.store.history import SqliteHistory
 from goent.store.journal import SqliteJournal
 from goent.store.ledger import SqliteLedger
 from goent.upstream.ask import Upstream
@@ -61,6 +65,13 @@ class Project:
     def check(self) -> None:
         """Raise what is wrong with the files now: no new work on settings that nobody wrote."""
         self._configuration.check(self._own)
+
+    def notices(self) -> tuple[str, ...]:
+        """A mistake in the rules, while the last good ones stay in force."""
+        trouble = self._configuration.trouble
+        if trouble is None:
+            return ()
+        return (f"the last good settings stay in force: {trouble}",)
 
     def key_names(self) -> tuple[str, ...]:
         try:
@@ -137,6 +148,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
     async with (
         SqliteJournal.open(around.state / "journal.db", secrets=around.secrets) as journal,
         SqliteLedger.open(state_dir(environ) / "ledger.db") as ledger,
+        SqliteHistory.open(state_dir(environ) / "history.db") as history,
         _running_feed(journal) as feed,
         anyio.create_task_group() as background,
     ):
@@ -146,6 +158,15 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
             settings=around.settings, feed=feed, ledger=ledger, prices=prices, roster=roster
         )
         async with _running_methods(around, books, roster) as methods:
+            router = Router(
+                settings=around.settings,
+                environ=around.environ,
+                methods=tuple(methods.drivers),
+                classifier=TaskClassifier(),
+                history=history,
+                prices=prices,
+                notices=around.notices,
+            )
             orchestrator = Orchestrator(
                 settings=around.settings,
                 check=around.check,
@@ -157,6 +178,8 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 roster=roster,
                 books=books,
                 verifier=ShellVerifier(environ=lambda: _without_keys(around)),
+                router=router,
+                history=history,
             )
             enquiries = Enquiries(
                 settings=around.settings,
@@ -171,7 +194,9 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                     feed=feed,
                     orchestrator=orchestrator,
                     enquiries=enquiries,
-                    operations=Operations(orchestrator, enquiries),
+                    operations=Operations(
+                        orchestrator, enquiries, Recommending(router, around.settings)
+                    ),
                     warm_up=lambda: background.start_soon(_warm_up, methods.opencode, around),
                     gateway_url=f"http://127.0.0.1:{methods.gateway.port}",
                 )

@@ -45,7 +45,7 @@ def test_run_tells_the_work_as_it_happens_and_what_came_of_it(open_desk: OpenDes
         ended = desk.go_ent("run", "do it", "--verify", "true")
         assert ended.code == 0, ended.err
         lines = ended.out.splitlines()
-        assert lines[0].endswith("on glm (the configured default)")
+        assert "on glm (the configured default; the task is " in lines[0]
         assert lines[1:7] == [
             "I begin.",
             "☰ 0/1 write it",

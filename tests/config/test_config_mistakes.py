@@ -157,7 +157,7 @@ PROVIDERS = [
     ),
     (
         "defaults: {implementing: glm}",
-        "1: defaults.implementing: unknown setting; did you mean 'implementation'?",
+        "1: defaults.implementing: unknown setting; did you mean 'implement'?",
     ),
     ("health: {max_retries: 1.5}", "1: health.max_retries: must be a whole number, not 1.5"),
     ("budget: {per_task: lots}", "1: budget.per_task: expected a number, not 'lots'"),

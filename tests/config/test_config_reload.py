@@ -54,3 +54,32 @@ def test_a_new_key_in_the_environment_is_seen(tmp_path: Path, environ: dict[str,
     assert "anthropic" not in configuration.current(environ).backends
     known = {**environ, "ANTHROPIC_API_KEY": "sk-x"}
     assert "anthropic" in configuration.current(known).backends
+
+
+@pytest.mark.spec("P20")
+def test_a_mistake_in_the_rules_is_named_and_the_last_good_ones_stay_in_force(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    rules = tmp_path / ".goent" / "routing.yaml"
+    rules.parent.mkdir()
+    rules.write_text("routing_rules: [{match: {type: fix}, method: cli}]")
+    configuration = Configuration(tmp_path)
+    configuration.check(environ)
+    rules.write_text("routing_rules:\n  - {match: {type: fixx}, method: cli}\n")
+    configuration.check(environ)  # new work is taken
+    assert configuration.current(environ).rules[0].types == ("fix",)
+    assert "routing.yaml:2: routing_rules[0].match.type: unknown type 'fixx'" in str(
+        configuration.trouble
+    )
+    rules.write_text("routing_rules: [{match: {type: test}, method: cli}]")
+    assert configuration.current(environ).rules[0].types == ("test",)
+    assert configuration.trouble is None
+
+
+def test_a_mistake_beside_the_rules_stops_new_work(tmp_path: Path, environ: dict[str, str]) -> None:
+    configuration = Configuration(tmp_path)
+    configuration.check(environ)
+    write(tmp_path, "limits: {workers: many}")
+    (tmp_path / ".goent" / "routing.yaml").write_text("rules: 3")
+    with pytest.raises(ConfigError, match="workers"):
+        configuration.check(environ)

@@ -96,3 +96,60 @@ def test_a_model_that_only_a_rule_names_becomes_a_provider(ground: Ground) -> No
     )
     names = [provider.name for provider in ground.load().providers]
     assert names == ["glm", "moonshot/kimi-k2", "moonshot/glm-5"]
+
+
+@pytest.mark.spec("P20")
+def test_two_rules_with_one_id_are_a_mistake_that_names_both_places(ground: Ground) -> None:
+    ground.write(
+        ".goent/routing.yaml",
+        "rules:\n"
+        "  - {id: a, match: {type: fix}, action: {method: acp}}\n"
+        "  - {id: b, match: {type: test}, action: {method: acp}}\n"
+        "  - {id: a, priority: 9, match: {type: review}, action: {method: acp}}\n",
+    )
+    (mistake,) = ground.mistakes()
+    assert mistake == (
+        ".goent/routing.yaml:4: rules[2].id: 'a' is the id of another rule too "
+        "(.goent/routing.yaml:2: rules[0])"
+    )
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "covered"),
+    [
+        ("default: true", "type: fix", True),
+        ("type: [fix, test]", "type: fix", True),
+        ("type: fix", "type: [fix, test]", False),
+        ("files: 3", 'files: ">5"', True),
+        ('files: ">5"', "files: 3", False),
+        ("type: fix", "{type: fix, context_tokens: 9, keywords: [x]}", True),
+        ("keywords: [x, y]", "keywords: [y]", True),
+        ("keywords: [y]", "keywords: [x, y]", False),
+        ("{type: fix, max_cost: 1}", "type: fix", False),
+        ("type: fix", "default: true", False),
+    ],
+)
+def test_a_rule_that_can_never_match_is_told_of(
+    ground: Ground, earlier: str, later: str, covered: bool
+) -> None:
+    first, second = (m if m.startswith("{") else f"{{{m}}}" for m in (earlier, later))
+    ground.write(
+        ".goent/routing.yaml",
+        f"routing_rules:\n  - {{id: one, match: {first}, method: acp}}\n"
+        f"  - {{match: {second}, method: cli}}\n",
+    )
+    warning = (
+        ".goent/routing.yaml:3: routing_rules[1]: can never match: rule 'one' at line 2 comes before "
+        "it and matches all that it does; change their order, or remove one"
+    )
+    assert ground.load().warnings == ((warning,) if covered else ())
+
+
+def test_defaults_may_name_a_type_of_task_by_either_name(ground: Ground) -> None:
+    ground.write(
+        ".goent/providers.yaml",
+        "providers:\n  a: {provider: x, model: m}\n  b: {provider: x, model: n}\n"
+        "defaults: {bugfix: a, review: b, implementation: b}\n",
+    )
+    assert ground.load().defaults == {"fix": "a", "review": "b", "implementation": "b"}
+    assert ground.load().written == ("a", "b")

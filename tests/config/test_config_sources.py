@@ -51,6 +51,7 @@ def test_every_setting_changes_something(ground: Ground) -> None:
     bare = Settings(
         project=ground.project,
         default_provider="anthropic/claude-haiku-4-5",
+        default_chosen=True,
         permissions=PermissionSettings(
             preset="readonly",
             timeout_s=60,

@@ -55,7 +55,7 @@ async def test_a_worker_is_accepted_before_it_is_ready(open_project: OpenProject
         spawned = await project.ask("worker_spawn", task="do it")
         assert isinstance(spawned, Spawned)
         assert (spawned.state, spawned.provider, spawned.model) == ("starting", "glm", "glm-4")
-        assert spawned.reason == "the configured default"
+        assert spawned.reason.startswith("the configured default; the task is ")
         driver.ready.set()
         waited = await wait(project, spawned.worker_id)
         assert [w.state for w in waited.workers] == ["completed"]

@@ -43,8 +43,7 @@ def test_the_first_rule_that_matches_decides() -> None:
         ),
         (
             RoutingRule(max_cost=0.05, provider="haiku"),
-            "passed over: haiku is passed over "
-            + "(what haiku would cost is not known, and max_cost asks for it)",
+            "passed over: haiku is passed over (what haiku would cost is not known, and max_cost asks for it)",
         ),
         (
             RoutingRule(method="agent", provider="kimi"),

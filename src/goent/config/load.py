@@ -11,7 +11,7 @@ from goent.config.general import GeneralFile, read_general
 from goent.config.known import ALL_ROUND, KNOWN, SHORT_NAMES, known_backend
 from goent.config.opencode import OpenCodeConfig, OpenCodeReader, read_logins
 from goent.config.providers import ProvidersFile, read_providers
-from goent.config.routing import Rule, read_routing
+from goent.config.routing import Rule, never_asked, read_routing
 from goent.config.sources import Files
 from goent.config.tree import Place, Problems, suggestion
 from goent.domain.settings import Backend, Settings
@@ -171,6 +171,8 @@ def _settings(
         limits=general.limits,
         daemon=general.daemon,
         files=files,
+        warnings=tuple(never_asked(read.rules)),
+        written=tuple(entry.provider.name for entry in read.providers.entries),
     )
 
 

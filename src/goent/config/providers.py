@@ -6,11 +6,12 @@ from typing import Final, get_args
 from goent.config.fields import Fields, Mention, read_url, read_variable
 from goent.config.known import SHORT_NAMES, known_backend
 from goent.config.prices import read_price
+from goent.config.types import TYPES
 from goent.domain.settings import Health
 from goent.domain.types import Method, Provider, RateLimits, Value
 
 METHODS: Final[tuple[Method, ...]] = get_args(Method)
-ROLES: Final = ("implementation", "large_context", "simple_tasks")
+ROLES: Final = ("implementation", "large_context", "simple_tasks")  # besides types of tasks
 
 
 class Entry(Value, frozen=True, kw_only=True):
@@ -85,7 +86,11 @@ def _limits(fields: Fields) -> RateLimits:
 
 
 def _defaults(fields: Fields) -> dict[str, Mention]:
+    """By role; a type of task may go by its older names too."""
     named = {role: fields.mention(role) for role in ROLES}
+    for word, kind in TYPES.items():
+        mention = fields.mention(word)
+        named[kind] = mention or named.get(kind)
     return {role: mention for role, mention in named.items() if mention}
 
 

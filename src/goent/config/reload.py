@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from goent.config.load import load_settings
-from goent.domain.errors import ConfigError
+from goent.domain.errors import ConfigError, RulesMistaken
 from goent.domain.settings import Settings
 from goent.project import config_dir
 
@@ -36,9 +36,12 @@ class Configuration:
         return self._good
 
     def check(self, environ: Mapping[str, str]) -> None:
-        """Raise the mistake that a file has now, even if older settings still hold."""
+        """Raise the mistake that a file has now, even if older settings still hold.
+
+        One in the rules alone is no reason to stop: where a task goes, the last good ones say.
+        """
         self.current(environ)
-        if self.trouble:
+        if self.trouble and not isinstance(self.trouble, RulesMistaken):
             raise self.trouble
 
     def _load(self, environ: Mapping[str, str]) -> None:

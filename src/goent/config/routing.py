@@ -1,28 +1,16 @@
 """What does `routing.yaml` say? Two historic shapes, one list of rules in order of evaluation."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from goent.config.fields import Fields, Mention
 from goent.config.providers import METHODS
-from goent.config.tree import suggestion
+from goent.config.tree import Place, suggestion
+from goent.config.types import TYPES
 from goent.domain.settings import RoutingRule
 from goent.domain.types import Value
 
-TYPES: Final[Mapping[str, str]] = {
-    "implement": "implement",
-    "feature": "implement",
-    "fix": "fix",
-    "bugfix": "fix",
-    "refactor": "refactor",
-    "format": "format",
-    "lint": "format",
-    "test": "test",
-    "analyze": "analyze",
-    "documentation": "documentation",
-    "review": "review",
-}
 COMPLEXITIES: Final[Mapping[str, str]] = {
     name: name for name in ("trivial", "simple", "medium", "complex", "high")
 }
@@ -31,9 +19,10 @@ _EVERYTHING: Final = "to match every task write `match: {default: true}`"
 
 
 class Rule(Value, frozen=True, kw_only=True):
-    """A rule, and where it names its provider."""
+    """A rule, where it is, and where it names its provider."""
 
     rule: RoutingRule
+    place: Place
     provider: Mention | None = None
 
 
@@ -58,7 +47,51 @@ def read_routing(fields: Fields) -> tuple[Rule, ...] | None:
     by_priority = sorted(fields.rows("rules", _nested_rule), key=lambda r: -(r.rule.priority or 0))
     if shape is None:
         return None
+    for rule in (*in_file_order, *by_priority):
+        _note_twice(rule, (*in_file_order, *by_priority), fields)
     return in_file_order if shape == "routing_rules" else tuple(by_priority)
+
+
+def _note_twice(rule: Rule, rules: Iterable[Rule], fields: Fields) -> None:
+    """An id belongs to one rule; the later one in the file is told of."""
+    first = next(other for other in rules if other.rule.id == rule.rule.id)
+    places = sorted((first.place, rule.place), key=lambda place: place.line)
+    if rule.rule.id and first is not rule:
+        earlier, later = places
+        fields.problems.note(
+            later.below("id"), f"{rule.rule.id!r} is the id of another rule too ({earlier})"
+        )
+
+
+def never_asked(rules: Sequence[Rule]) -> Iterator[str]:
+    """Rules that an earlier one leaves nothing to, as long as its provider can be had."""
+    for at, later in enumerate(rules):
+        earlier = next((e for e in rules[:at] if _covers(e.rule, later.rule)), None)
+        if earlier:
+            name = f"rule {earlier.rule.id!r}" if earlier.rule.id else "the rule"
+            yield (
+                f"{later.place}: can never match: {name} at line {earlier.place.line} comes before "
+                "it and matches all that it does; change their order, or remove one"
+            )
+
+
+def _covers(earlier: RoutingRule, later: RoutingRule) -> bool:
+    return (
+        earlier.max_cost is None
+        and _wider(earlier.types, later.types)
+        and _wider(earlier.complexity, later.complexity)
+        and _wider(earlier.keywords, later.keywords)
+        and _lower(earlier.min_files, later.min_files)
+        and _lower(earlier.min_context, later.min_context)
+    )
+
+
+def _wider(earlier: tuple[str, ...], later: tuple[str, ...]) -> bool:
+    return not earlier or (bool(later) and set(later) <= set(earlier))
+
+
+def _lower(earlier: int | None, later: int | None) -> bool:
+    return not earlier or (later is not None and later >= earlier)
 
 
 def _flat_rule(fields: Fields) -> Rule:
@@ -92,6 +125,7 @@ def _joined(fields: Fields, *, action: _Action, priority: int | None) -> Rule:
             provider=action.target.provider,
             model=action.target.model,
         ),
+        place=fields.place,
         provider=action.provider,
     )
 

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from pathlib import PurePath
 from typing import Final, Literal, TypeAlias
 
-from goent.domain.errors import ConfigError
+from goent.domain.errors import ConfigError, RulesMistaken
 from goent.domain.types import Value
 
 QUOTED: Final = 60  # characters of a value that a message repeats
 LISTED: Final = 12  # names that a message offers
+RULES: Final = "routing.yaml"
 
 
 class Place(Value, frozen=True, kw_only=True):
@@ -104,7 +106,9 @@ class Problems:
         """Raise all that was noted, one line each."""
         if self._found:
             ordered = sorted(self._found.items(), key=lambda found: (found[1].file, found[1].line))
-            raise ConfigError("\n".join(line for line, _ in ordered))
+            rules = all(PurePath(place.file).name == RULES for place in self._found.values())
+            kind = RulesMistaken if rules else ConfigError
+            raise kind("\n".join(line for line, _ in ordered))
 
 
 def suggestion(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str:

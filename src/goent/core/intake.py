@@ -4,37 +4,52 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
+from goent.core.router import Asked, Routed
 from goent.domain.errors import NoRoute, RequestError
 from goent.domain.events import WorkerSpawned
 from goent.domain.requests import SpawnRequest
 from goent.domain.settings import Settings
-from goent.domain.types import ONE_TURN, Isolation, Method, Pin, Preset, Provider, Route
+from goent.domain.types import ONE_TURN, Isolation, Pin, Preset, Provider, Route
 from goent.policy.permissions import preset_for
-from goent.policy.pins import choose
+
+ASKING: frozenset[Preset] = frozenset({"ask", "edit"})
+
+
+def asked_for(request: SpawnRequest, *, base: Path, settings: Settings) -> Asked:
+    """What has to find its way. Raises a `RequestError` that names the value and the remedy."""
+    if not request.task.strip():
+        raise RequestError("the task is empty: say what the worker is to do")
+    cwd = _directory(request.cwd, base)
+    isolation = _isolation(request, settings)
+    budget = request.budget_usd
+    return Asked(
+        text=request.task,
+        cwd=cwd,
+        files=existing_files(request.files, cwd),
+        pin=Pin(provider=request.provider, model=request.model, method=request.method),
+        budget_usd=None if budget is None else Decimal(str(budget)),
+        allow_fallback=request.allow_fallback,
+        asks=preset_for(request.permissions, settings.permissions, isolation) in ASKING,
+    )
 
 
 def accept(
     request: SpawnRequest,
+    asked: Asked,
+    routed: Routed,
     *,
-    base: Path,
     settings: Settings,
     environ: Mapping[str, str],
-    methods: Sequence[Method],
 ) -> tuple[Route, WorkerSpawned]:
     """Raises a `RequestError` that names the value and the remedy."""
-    if not request.task.strip():
-        raise RequestError("the task is empty: say what the worker is to do")
-    cwd = _directory(request.cwd, base)
-    pin = Pin(provider=request.provider, model=request.model, method=request.method)
-    route = choose(pin, settings, methods, allow_fallback=request.allow_fallback)
+    route = routed.decision.route
     if not (route.method == "serve" and settings.opencode.serve_url):  # that one has its own keys
         _check_key(route.provider, settings, environ)
     isolation = _isolation(request, settings)
     preset = preset_for(request.permissions, settings.permissions, isolation)
-    budget = request.budget_usd
     return route, WorkerSpawned(
         task=request.task,
-        cwd=str(cwd),
+        cwd=str(asked.cwd),
         provider=route.provider.name,
         backend=route.provider.backend,
         model=route.provider.model,
@@ -43,11 +58,14 @@ def accept(
         permissions=preset,
         isolation=isolation,
         timeout_s=request.timeout_s,
-        budget_usd=None if budget is None else Decimal(str(budget)),
+        budget_usd=asked.budget_usd,
         verify=request.verify,
-        files=existing_files(request.files, cwd),
+        files=asked.files,
         fallbacks=tuple(fallback.name for fallback in route.fallbacks),
-        warnings=tuple(_warnings(request, route, preset)),
+        warnings=(*routed.decision.warnings, *_warnings(request, route, preset)),
+        task_type=routed.task.type,
+        complexity=routed.task.complexity,
+        size=routed.task.size,
     )
 
 
@@ -111,7 +129,7 @@ def _isolation(request: SpawnRequest, settings: Settings) -> Isolation:
 
 def _warnings(request: SpawnRequest, route: Route, preset: Preset) -> list[str]:
     warnings: list[str] = []
-    if route.method in ONE_TURN and preset in ("ask", "edit"):
+    if route.method in ONE_TURN and preset in ASKING:
         warnings.append(
             f"the method {route.method!r} has nobody to ask: what permissions {preset!r} would ask is "
             "refused, and that ends the turn; pass permissions 'auto', or use the method 'acp'"

@@ -12,16 +12,19 @@ import msgspec
 from goent.core.enquiries import Enquiries, OnProgress
 from goent.core.mistakes import explained
 from goent.core.orchestrator import Orchestrator
+from goent.core.recommending import Recommending, estimate
 from goent.domain.errors import RequestError
 from goent.domain.replies import (
     Answered,
     Cancelled,
     Costs,
-    Estimate,
+    Explained,
     Output,
     Prompted,
     ProviderList,
+    Recommended,
     Result,
+    RuleList,
     Spawned,
     Status,
     Waited,
@@ -35,7 +38,9 @@ from goent.domain.requests import (
     OutputRequest,
     PromptRequest,
     ProvidersRequest,
+    RecommendRequest,
     Request,
+    RulesRequest,
     SpawnRequest,
     WaitRequest,
     WorkerRequest,
@@ -75,9 +80,12 @@ class Operation:
 class Operations:
     """The table, bound to one project's orchestrator."""
 
-    def __init__(self, orchestrator: Orchestrator, enquiries: Enquiries) -> None:
+    def __init__(
+        self, orchestrator: Orchestrator, enquiries: Enquiries, recommending: Recommending
+    ) -> None:
         self._workers = orchestrator
         self._ask = enquiries
+        self._recommending = recommending
         self.under_way = 0
         self.table: Mapping[str, Operation] = {
             operation.name: operation
@@ -92,7 +100,17 @@ class Operations:
                 self._operation("worker_cancel", CancelRequest, Cancelled, self._cancel),
                 self._operation("worker_list", ListRequest, WorkerList, self._list),
                 self._operation("provider_list", ProvidersRequest, ProviderList, self._providers),
+                self._operation(
+                    "provider_recommend", RecommendRequest, Recommended, self._recommend
+                ),
                 self._operation("cost_report", CostsRequest, Costs, self._costs),
+            )
+        }
+        self.beside: Mapping[str, Operation] = {  # for the command line alone
+            operation.name: operation
+            for operation in (
+                self._operation("routes_list", RulesRequest, RuleList, self._rules),
+                self._operation("routes_explain", RecommendRequest, Explained, self._explain),
             )
         }
 
@@ -106,7 +124,7 @@ class Operations:
             self.under_way -= 1
 
     async def _spawn(self, request: SpawnRequest, caller: Caller) -> Spawned:
-        worker, spawned = await self._workers.spawn(request, caller.cwd)
+        worker, spawned, forecast = await self._workers.spawn(request, caller.cwd)
         wait = request.wait_s
         if wait is None:
             wait = API_WAIT_S if spawned.method == "api" else 0.0
@@ -119,8 +137,8 @@ class Operations:
             method=spawned.method,
             reason=spawned.reason,
             cwd=spawned.cwd,
-            estimate=Estimate(),
-            warnings=(*spawned.warnings, *caller.warnings),
+            estimate=estimate(forecast),
+            warnings=(*spawned.warnings, *caller.warnings, *self._recommending.notices),
             result=await self._ask.result(worker) if status.state in ENDED else None,
         )
 
@@ -174,6 +192,15 @@ class Operations:
 
     async def _providers(self, request: ProvidersRequest, _: Caller) -> ProviderList:
         return await self._ask.providers(request)
+
+    async def _recommend(self, request: RecommendRequest, caller: Caller) -> Recommended:
+        return await self._recommending.recommend(request, caller.cwd)
+
+    async def _explain(self, request: RecommendRequest, caller: Caller) -> Explained:
+        return await self._recommending.explain(request, caller.cwd)
+
+    async def _rules(self, _: RulesRequest, __: Caller) -> RuleList:
+        return self._recommending.rules()
 
     async def _costs(self, request: CostsRequest, _: Caller) -> Costs:
         return await self._ask.costs(request)

@@ -15,9 +15,11 @@ from msgspec.structs import replace
 
 from goent.core.books import Books
 from goent.core.feed import Feed
-from goent.core.intake import accept, below_checkout, existing_files
+from goent.core.intake import accept, asked_for, below_checkout, existing_files
+from goent.core.lessons import lesson
 from goent.core.life import Life
 from goent.core.roster import Roster
+from goent.core.router import Router
 from goent.core.turn import Shared, Terms
 from goent.core.views import WorkerView
 from goent.domain.errors import (
@@ -28,7 +30,8 @@ from goent.domain.errors import (
     WorkerIsClosed,
 )
 from goent.domain.events import TurnEnded, TurnStarted, UsageReported, WorkerClosed, WorkerSpawned
-from goent.domain.ports import Driver, Meter, Verifier, WorkerSpec
+from goent.domain.forecasts import Forecast
+from goent.domain.ports import Driver, History, Meter, Verifier, WorkerSpec
 from goent.domain.requests import (
     MAX_WAIT_S,
     AnswerRequest,
@@ -72,6 +75,8 @@ class Orchestrator:
         roster: Roster,
         books: Books,
         verifier: Verifier,
+        router: Router,
+        history: History,
     ) -> None:
         self._settings = settings
         self._check = check
@@ -80,6 +85,8 @@ class Orchestrator:
         self._drivers = drivers
         self._meter = meter
         self._verifier = verifier
+        self._router = router
+        self._history = history
         self._lives = roster
         self._books = books
         self._group: TaskGroup | None = None
@@ -174,18 +181,15 @@ class Orchestrator:
     def living(self) -> Mapping[str, Life]:
         return self._lives
 
-    async def spawn(self, request: SpawnRequest, base: Path) -> tuple[str, WorkerSpawned]:
+    async def spawn(self, request: SpawnRequest, base: Path) -> tuple[str, WorkerSpawned, Forecast]:
         """Accept the task; the worker starts on its own."""
         self._check_open()
         self._check()
         settings = self._settings()
-        route, spawned = accept(
-            request,
-            base=base,
-            settings=settings,
-            environ=self._environ(),
-            methods=tuple(self._drivers),
-        )
+        asked = asked_for(request, base=base, settings=settings)
+        routed = await self._router.route(asked)
+        self._check_open()
+        route, spawned = accept(request, asked, routed, settings=settings, environ=self._environ())
         spec = WorkerSpec(
             id=self._new_id(),
             cwd=Path(spawned.cwd),
@@ -205,7 +209,11 @@ class Orchestrator:
             raise
         life = self._start(spec, spawned, settings)
         life.prompt(Prompt(text=request.task, files=spawned.files), queue=True)
-        return spec.id, spawned
+        return (
+            spec.id,
+            spawned,
+            await self._router.forecast(routed.task, route.provider, route.method),
+        )
 
     def _start(
         self,
@@ -227,6 +235,7 @@ class Orchestrator:
             verifier=self._verifier,
             slots=self._slots,
             spent=self._books.spent,
+            ended=self._learn,
         )
         driver = self._drivers[spec.method]
         life = Life(spec, terms, driver, shared, turns_before=turns_before)
@@ -240,6 +249,10 @@ class Orchestrator:
             await life.run()
         finally:
             self._lives.pop(life.spec.id, None)
+
+    async def _learn(self, worker: str) -> None:
+        if sample := lesson(self._feed.view(worker)):
+            await self._history.add(sample)
 
     def _new_id(self) -> str:
         while True:

@@ -59,13 +59,17 @@ class Terms(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """What all workers of a project have in common. `spent` is told what a driver metered."""
+    """What all workers of a project have in common.
+
+    `spent` is told what a driver metered, `ended` which worker's turn is over.
+    """
 
     feed: Feed
     meter: Meter
     verifier: Verifier
     slots: anyio.CapacityLimiter
     spent: Callable[[WorkerSpec, UsageReported], Awaitable[None]]
+    ended: Callable[[str], Awaitable[None]]
 
 
 class Turn:
@@ -146,6 +150,7 @@ class Turn:
         await self._append(
             TurnEnded(turn=self.number, state=state, failure=failure, reason=self._reason)
         )
+        await self._shared.ended(self._spec.id)
 
     async def _outcome(self, session: Session) -> Outcome | Failure:
         outcome: Outcome | WorkerError = "cancelled"

@@ -32,6 +32,10 @@ class ConfigError(GoentError):
     exit_code = 2
 
 
+class RulesMistaken(ConfigError):
+    """Nothing but the routing rules is at fault: older ones may stay in force."""
+
+
 class RequestError(GoentError):
     """The call cannot be served as asked; the message names the value and the remedy."""
 

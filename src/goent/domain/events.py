@@ -13,6 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from goent.domain.tasks import Complexity, TaskType
 from goent.domain.types import (
     Answer,
     Check,
@@ -124,6 +125,9 @@ class WorkerSpawned(Event, frozen=True, kw_only=True):
     files: tuple[str, ...] = ()
     fallbacks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    task_type: TaskType | None = None
+    complexity: Complexity | None = None
+    size: float | None = None
 
 
 class TurnStarted(Event, frozen=True, kw_only=True):

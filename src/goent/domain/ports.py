@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from goent.domain.events import AnyEvent, DriverEvent, Envelope
+from goent.domain.forecasts import Sample
 from goent.domain.settings import PermissionRule
+from goent.domain.tasks import Classification, TaskText
 from goent.domain.types import (
     Answer,
     Check,
@@ -264,4 +266,24 @@ class Gate(Protocol):
 
     def waiting(self, worker: str) -> float | None:
         """For how long the worker has been waiting for a model; None if it is not."""
+        ...
+
+
+class Classifier(Protocol):
+    """Who says what a task is."""
+
+    async def classify(self, task: TaskText, cwd: Path) -> Classification:
+        """By its words, and by what it asks to be read, counted on disk within a time limit."""
+        ...
+
+
+class History(Protocol):
+    """What earlier tasks of this user took, in all projects."""
+
+    async def add(self, sample: Sample) -> None:
+        """A task is over. A disk that refuses costs the lesson, never the task."""
+        ...
+
+    async def recent(self) -> Sequence[Sample]:
+        """The newest ones; the same object as before if there are no others."""
         ...

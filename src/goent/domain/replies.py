@@ -6,6 +6,7 @@ decimals; an amount that is not known is None, never 0.
 
 from typing import Literal
 
+from goent.domain.tasks import Complexity, TaskType
 from goent.domain.types import (
     Check,
     Command,
@@ -24,9 +25,15 @@ Health = Literal["ready", "direct", "no_key", "unknown"]
 
 
 class Estimate(Value, frozen=True, kw_only=True):
-    """What a task may cost: [p50, p90] in USD, or None where nothing is known."""
+    """What a task may cost: [p50, p90] in USD, or None where nothing is known.
+
+    `source` is `history` (so many `samples` of tasks like it) or `estimate` (its size, at the price).
+    """
 
     cost_usd: tuple[float, float] | None = None
+    seconds: float | None = None
+    source: Literal["history", "estimate"] | None = None
+    samples: int = 0
 
 
 class ModelUse(Value, frozen=True, kw_only=True):
@@ -216,6 +223,92 @@ class ProviderList(Value, frozen=True, kw_only=True):
     """All providers that the configuration gives."""
 
     providers: tuple[ProviderView, ...]
+
+
+class TaskView(Value, frozen=True, kw_only=True):
+    """What a task was taken for, and the signs that said so."""
+
+    type: TaskType
+    confidence: float
+    complexity: Complexity
+    files: int
+    size: float
+    context_tokens: int
+    signs: tuple[str, ...] = ()
+
+
+class Option(Value, frozen=True, kw_only=True):
+    """Another way that a task could go."""
+
+    provider: str
+    model: str
+    method: Method
+    estimate: Estimate
+
+
+class Recommended(Value, frozen=True, kw_only=True):
+    """Who should get a task, and whether it should be handed over at all."""
+
+    provider: str
+    model: str
+    method: Method
+    rationale: str
+    features: TaskView
+    estimate: Estimate
+    alternatives: tuple[Option, ...]
+    advice: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+class StepView(Value, frozen=True, kw_only=True):
+    """A pin, a rule, a default or a part of the policy, and what it said to a task."""
+
+    source: Literal["pin", "rule", "default", "policy"]
+    name: str
+    decided: bool
+    why: str
+
+
+class CandidateView(Value, frozen=True, kw_only=True):
+    """A provider, what speaks against it now, and what it would take."""
+
+    provider: str
+    obstacle: str
+    estimate: Estimate
+
+
+class Explained(Value, frozen=True, kw_only=True):
+    """Where a task would go, and all that led there. Without a provider, `reason` is the refusal."""
+
+    provider: str | None
+    model: str | None
+    method: Method | None
+    reason: str
+    fallbacks: tuple[str, ...]
+    features: TaskView
+    estimate: Estimate
+    steps: tuple[StepView, ...]
+    candidates: tuple[CandidateView, ...]
+    warnings: tuple[str, ...]
+
+
+class RuleView(Value, frozen=True, kw_only=True):
+    """A rule of `routing.yaml`, in words."""
+
+    name: str
+    conditions: str
+    provider: str | None
+    model: str | None
+    method: Method | None
+
+
+class RuleList(Value, frozen=True, kw_only=True):
+    """The rules in the order in which they are asked, and what comes after them."""
+
+    rules: tuple[RuleView, ...]
+    defaults: dict[str, str]
+    default_provider: str | None
+    warnings: tuple[str, ...]
 
 
 class CostLine(Value, frozen=True, kw_only=True):

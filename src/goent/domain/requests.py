@@ -14,6 +14,7 @@ OutputFilter = Literal["all", "text", "tools", "thoughts"]
 
 WorkerId = Annotated[str, Meta(description="The worker's id, as worker_spawn gave it.")]
 Cursor = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
 Positive = Annotated[float, Meta(gt=0)]
 Seconds = Annotated[float, Meta(ge=0, le=MAX_WAIT_S)]
 
@@ -136,6 +137,21 @@ class ProvidersRequest(Request, frozen=True, kw_only=True):
     """Which providers there are."""
 
     healthy_only: Annotated[bool, Meta(description="Leave out what cannot be used now.")] = False
+
+
+class RecommendRequest(Request, frozen=True, kw_only=True):
+    """Who should get a task?"""
+
+    task: Annotated[str, Meta(description="What the worker would have to do.")]
+    files: Annotated[tuple[str, ...], Meta(description="Files that it is about.")] = ()
+    context_tokens: Annotated[
+        Count | None, Meta(description="What there is to read, if you know better.")
+    ] = None
+    budget_usd: Annotated[Positive | None, Meta(description="What it may cost, in USD.")] = None
+
+
+class RulesRequest(Request, frozen=True, kw_only=True):
+    """The routing rules that hold now."""
 
 
 class CostsRequest(Request, frozen=True, kw_only=True):

@@ -122,7 +122,7 @@ class Settings(Value, frozen=True, kw_only=True):
     """Everything that the rooms above `config` need to know, for one project.
 
     `default_chosen`: somebody wrote the default provider down; else it was inferred. `warnings` are
-    about what the files say and nobody can have meant.
+    about what the files say and nobody can have meant. `written`: the providers of `providers.yaml`.
     """
 
     project: Path
@@ -144,6 +144,7 @@ class Settings(Value, frozen=True, kw_only=True):
     files: tuple[Path, ...] = ()
     usual_keys: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
 
     @property
     def key_names(self) -> tuple[str, ...]:

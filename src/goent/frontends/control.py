@@ -54,7 +54,8 @@ class _Control:
             return Stopping(stopping=stops)
         if method == "watch":
             return await self._watch(decode_params(params, WatchRequest))
-        operation = self._room.operations.table.get(method)
+        operations = self._room.operations
+        operation = operations.table.get(method) or operations.beside.get(method)
         if operation is None:
             raise MethodNotFound(method)
         try:

@@ -14,9 +14,8 @@ _ASKS: Final = re.compile(
 )
 # Whoever says these has something on disk in mind, which only a worker with tools can open.
 _AROUND: Final = re.compile(
-    r"\b(?:th(?:is|ese|e) (?:repo\w*|project|code\w*|files?|folder|directory|modules?|packages?"
-    r"|functions?|class(?:es)?|tests?|branch|commits?|diff|changes?|script|app|service)"
-    r"|repo(?:sitory)?|code ?base|here|our|my)\b"
+    r"\b(?:this|these|those|repo(?:sitory)?|code ?base|here|our|my|we|us|it)\b"
+    r"|\bthe (?!differences?|best|most|main|same|meaning|purpose|point|advantages?|concept|usual)\w"
     r"|(?<![\w-])[\w-]+/[\w./-]|\b\w+\.(?:py|js|ts|tsx|go|rs|java|c|h|cpp|rb|md|toml|ya?ml|json|sh|sql)\b",
     re.IGNORECASE,
 )

@@ -15,7 +15,7 @@ from goent.domain.types import Provider, Value
 from goent.policy.facts import Facts
 
 LARGE: Final = 50_000  # tokens of context
-SMALL: Final = frozenset({"trivial", "simple"})
+MUCH_CODE: Final = 40  # lines
 INFINITE: Final = Decimal("Infinity")
 
 _FAST: Final = frozenset(
@@ -69,12 +69,13 @@ class Preferences:
     ) -> None:
         self._task = task
         self._facts = facts
-        self._fitting = tuple(fitting)
+        own = tuple(p for p in fitting if p.name in settings.written)
+        self._fitting = own or tuple(fitting)  # who wrote providers down means these
         self._default = settings.default_provider
 
     def wishes(self) -> tuple[Wish, ...]:
         """In order; the first that has somebody decides."""
-        return (self._large(), self._small(), self._refactoring(), self._hinted(), self._rest())
+        return (self._large(), self._refactoring(), self._small(), self._hinted(), self._rest())
 
     def ranked(self) -> tuple[Provider, ...]:
         """Everybody, best first: those of the first wish, then the cheapest."""
@@ -106,7 +107,7 @@ class Preferences:
 
     def _small(self) -> Wish:
         name, complexity = "small task", self._task.complexity
-        if complexity not in SMALL:
+        if not is_small(self._task):
             return Wish(name=name, why=f"the complexity is {complexity}")
         fast = [p for p in self._fitting if _is_fast(p)]
         what = "cheapest fast one" if fast else "cheapest one"
@@ -115,8 +116,9 @@ class Preferences:
 
     def _refactoring(self) -> Wish:
         name = "refactoring"
-        if self._task.type != "refactor":
-            return Wish(name=name, why=f"the type is {self._task.type}")
+        if not is_refactoring(self._task):
+            why = f"{self._task.type}, {self._task.complexity} is no refactoring of much code"
+            return Wish(name=name, why=why)
         order = (*self._called("deepseek"), *self._called("sonnet"))
         why = "refactoring of code: DeepSeek, else Sonnet"
         return Wish(name=name, why=why if order else f"{why}, but neither can be had", order=order)
@@ -148,6 +150,20 @@ class Preferences:
 
     def _such(self, fits: Callable[[Provider], bool]) -> tuple[Provider, ...]:
         return tuple(provider for provider in self._fitting if fits(provider))
+
+
+def is_small(task: Classification) -> bool:
+    """Little to do, or much of the kind that needs no thought."""
+    if task.type == "format" and task.complexity == "medium":
+        return True
+    return task.complexity in ("trivial", "simple") and not is_refactoring(task)
+
+
+def is_refactoring(task: Classification) -> bool:
+    """Of so much code that it takes somebody who is good at it."""
+    if task.type != "refactor" or task.complexity == "trivial":
+        return False
+    return task.complexity != "simple" or task.files > 1 or task.size >= MUCH_CODE
 
 
 def _is_fast(provider: Provider) -> bool:

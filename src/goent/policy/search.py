@@ -16,7 +16,7 @@ from goent.policy.decisions import (
 )
 from goent.policy.facts import Facts, obstacle
 from goent.policy.pins import fallbacks_of
-from goent.policy.preferences import LARGE, SMALL, Preferences, Wish
+from goent.policy.preferences import LARGE, Preferences, Wish, is_small
 from goent.policy.rules import conditions, label, mismatch, targets, too_dear
 from goent.policy.ways import Ways
 
@@ -151,7 +151,7 @@ class Search:
         for role in self._settings.defaults:
             if role not in ("large_context", "simple_tasks", "implementation"):
                 yield role, role == task.type
-        yield "simple_tasks", task.complexity in SMALL
+        yield "simple_tasks", is_small(task)
         yield "implementation", task.type in CODING
 
     def _by_default_provider(self) -> _Found | None:
@@ -204,7 +204,7 @@ class Search:
 
     def _alternative(self, provider: Provider) -> Route:
         method, _ = self._ways.way(
-            provider, wanted=self._asked or self._said, quick=self._task.complexity in SMALL
+            provider, wanted=self._asked or self._said, quick=is_small(self._task)
         )
         return Route(provider=provider, method=method, reason="")
 

@@ -22,17 +22,12 @@ class Ways:
         """The method, and a remark where it is not the one to be expected."""
         if wanted:
             return wanted, ""
-        if quick and (method := self._quick(provider)):
-            return method, f", by {method}"
-        return self._own(provider)
-
-    def _quick(self, provider: Provider) -> Method | None:
-        """`api` for what needs words alone; `cli` where nobody has to be asked."""
         if self._facts.talk_only and self._can_call(provider):
-            return "api"
-        if self._alone or self._facts.asks or "cli" not in self._methods:
-            return None  # a session that is warm, and that can ask
-        return "cli"
+            return "api", ", by api, for it needs words alone"
+        # Where somebody has to be asked, or the model is the only one: a session that is warm.
+        if quick and "cli" in self._methods and not (self._alone or self._facts.asks):
+            return "cli", ", by cli"
+        return self._own(provider)
 
     def _own(self, provider: Provider) -> tuple[Method, str]:
         if provider.method == "api" and not self._facts.talk_only:

@@ -13,7 +13,7 @@ import typer
 
 from goent import __version__
 from goent.domain.errors import GoentError
-from goent.frontends.cli import classifying, project, running, workers
+from goent.frontends.cli import classifying, project, routes, running, workers
 from goent.frontends.cli.client import Trouble
 from goent.frontends.cli.screen import clean, complain
 from goent.launch import NoDaemon
@@ -52,6 +52,7 @@ for panel, command in (
     (LOOK, project.providers),
     (LOOK, classifying.classify),
     (LOOK, project.costs),
+    (LOOK, routes.recommend),
     (AROUND, project.demo),
     (AROUND, project.init),
     (AROUND, project.doctor),
@@ -61,6 +62,7 @@ for panel, command in (
 daemon.command("status")(project.daemon_status)
 daemon.command("stop")(project.daemon_stop)
 app.add_typer(daemon, name="daemon", rich_help_panel=AROUND)
+app.add_typer(routes.routes, name="routes", rich_help_panel=LOOK)
 
 
 def _print_version(wanted: bool) -> None:

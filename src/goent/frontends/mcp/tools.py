@@ -18,7 +18,8 @@ Workers live on when this session ends; worker_list finds them again."""
 
 DESCRIPTIONS = {
     "worker_spawn": "Hand a task to a new worker and return its id at once. provider, model and "
-    "method are pins: obeyed, or refused with the reason. provider_list shows what there is.",
+    "method are pins: obeyed, or refused with the reason; leave them out, and go-ent chooses. "
+    "provider_list shows what there is.",
     "worker_prompt": "Give an open worker a further prompt; it remembers its earlier turns. "
     "Refused while a turn runs unless queue is true.",
     "worker_status": "A worker's state, current step, progress, open permission question, tokens "
@@ -35,6 +36,8 @@ DESCRIPTIONS = {
     "worker_list": "All workers of this project, newest first, with their status.",
     "provider_list": "The providers and models that workers can run on, with price, context "
     "window and whether go-ent holds a key.",
+    "provider_recommend": "Who should get a task and why, what it will probably cost and take, the "
+    "alternatives, and whether to delegate or split it at all. Nothing is begun.",
     "cost_report": "Tokens and money spent, by provider, model, worker or day.",
 }
 READ_ONLY = {
@@ -44,6 +47,7 @@ READ_ONLY = {
     "worker_result",
     "worker_list",
     "provider_list",
+    "provider_recommend",
     "cost_report",
 }
 

@@ -1,0 +1,134 @@
+"""Where would a task go, and what would it take there? Gathers the facts; `policy` decides."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from goent.domain.forecasts import Forecast, Sample
+from goent.domain.health import Condition
+from goent.domain.ports import Classifier, History, Prices
+from goent.domain.settings import Settings
+from goent.domain.tasks import Classification, TaskText
+from goent.domain.types import Method, Pin, Price, Provider, Value
+from goent.policy.decisions import Decision
+from goent.policy.facts import Facts
+from goent.policy.forecast import Past, forecast
+from goent.policy.needs import talk_only
+from goent.policy.routing import decide
+
+
+class Asked(Value, frozen=True, kw_only=True):
+    """A task before it has a way. `asks`: its permissions may have to ask somebody."""
+
+    text: str
+    cwd: Path
+    files: tuple[str, ...] = ()
+    pin: Pin = Pin()
+    context_tokens: int | None = None
+    budget_usd: Decimal | None = None
+    allow_fallback: bool | None = None
+    asks: bool = False
+
+
+class Routed(Value, frozen=True, kw_only=True):
+    """What the task is, who would get it, and what every provider would take for it."""
+
+    task: Classification
+    decision: Decision
+    forecasts: Mapping[str, Forecast]
+    talk_only: bool = False
+
+
+def nothing_known(_: Provider) -> Condition:
+    return Condition()
+
+
+class Router:
+    """`condition` tells how a provider is, `notices` what is wrong with the rules as written."""
+
+    def __init__(  # noqa: PLR0913 (the ports, each by name)
+        self,
+        *,
+        settings: Callable[[], Settings],
+        environ: Callable[[], Mapping[str, str]],
+        methods: Sequence[Method],
+        classifier: Classifier,
+        history: History,
+        prices: Prices,
+        condition: Callable[[Provider], Condition] = nothing_known,
+        notices: Callable[[], tuple[str, ...]] = tuple,
+    ) -> None:
+        self._settings = settings
+        self._environ = environ
+        self._methods = tuple(methods)
+        self._classifier = classifier
+        self._history = history
+        self._prices = prices
+        self._condition = condition
+        self.notices = notices
+        self._samples: Sequence[Sample] = ()
+        self._past = Past()
+
+    async def route(self, asked: Asked) -> Routed:
+        """Never refuses: a decision without a route says why there is none."""
+        settings, now = self._settings(), time.time()
+        task = await self._classifier.classify(
+            TaskText(text=asked.text, files=asked.files), asked.cwd
+        )
+        if asked.context_tokens is not None:
+            task = replace(task, context_tokens=asked.context_tokens)
+        talks = talk_only(asked.text, task.type, attached=bool(asked.files))
+        prices = await self._all_prices(settings, now)
+        past = await self._known_past()
+        usual = asked.pin.method or ("api" if talks else "acp")
+        forecasts = {
+            p.name: forecast(task, p, usual, price=prices.get(p.name), past=past)
+            for p in settings.providers
+        }
+        facts = Facts(
+            text=asked.text,
+            now=now,
+            conditions={p.name: self._condition(p) for p in settings.providers},
+            keyless=self._keyless(settings),
+            prices=prices,
+            forecasts=forecasts,
+            budget_usd=_budget(asked, settings),
+            hard=settings.budget.hard,
+            asks=asked.asks,
+            talk_only=talks,
+            allow_fallback=asked.allow_fallback,
+        )
+        decision = decide(task, asked.pin, settings, self._methods, facts)
+        return Routed(task=task, decision=decision, forecasts=forecasts, talk_only=talks)
+
+    async def forecast(self, task: Classification, provider: Provider, method: Method) -> Forecast:
+        price = await self._prices.price(provider, time.time())
+        return forecast(task, provider, method, price=price, past=await self._known_past())
+
+    async def _all_prices(self, settings: Settings, now: float) -> dict[str, Price]:
+        found = {p.name: await self._prices.price(p, now) for p in settings.providers}
+        return {name: price for name, price in found.items() if price is not None}
+
+    async def _known_past(self) -> Past:
+        samples = await self._history.recent()
+        if samples is not self._samples:
+            self._samples, self._past = samples, Past(samples)
+        return self._past
+
+    def _keyless(self, settings: Settings) -> frozenset[str]:
+        environ = self._environ()
+        wanting = {
+            name
+            for name, backend in settings.backends.items()
+            if backend.key_env and not backend.resolve_key(environ)
+        }
+        return frozenset(p.name for p in settings.providers if p.backend in wanting)
+
+
+def _budget(asked: Asked, settings: Settings) -> Decimal | None:
+    given = [asked.budget_usd, settings.budget.per_task]
+    amounts = [Decimal(str(amount)) for amount in given if amount is not None]
+    return min(amounts) if amounts else None

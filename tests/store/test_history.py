@@ -1,0 +1,60 @@
+"""What earlier tasks took, in a file that daemons share."""
+
+import sqlite3
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from goent.domain.forecasts import Sample
+from goent.domain.types import Usage
+from goent.store.history import SqliteHistory
+
+pytestmark = pytest.mark.anyio
+
+SAMPLE = Sample(
+    at=1.5,
+    provider="glm",
+    backend="moonshot",
+    model="glm-4",
+    method="acp",
+    type="fix",
+    complexity="simple",
+    size=12.5,
+    cost_usd=Decimal("0.0123"),
+    usage=Usage(input=1, output=2, cache_read=3, cache_write=4, reasoning=5),
+    seconds=7.25,
+    state="completed",
+)
+
+
+async def test_what_one_daemon_adds_another_reads(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    async with SqliteHistory.open(path) as one, SqliteHistory.open(path) as other:
+        assert await other.recent() == ()
+        await one.add(SAMPLE)
+        first = await other.recent()
+        assert first == (SAMPLE,)
+        assert await other.recent() is first, "nothing new: nothing is read"
+        await one.add(replace(SAMPLE, cost_usd=None))
+        newest, _ = await other.recent()
+        assert newest.cost_usd is None
+
+
+async def test_a_row_of_a_kind_that_is_not_known_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    async with SqliteHistory.open(path) as history:
+        await history.add(SAMPLE)
+        await history.add(SAMPLE)
+        with sqlite3.connect(path) as sql:
+            sql.execute("UPDATE tasks SET type = 'dream' WHERE id = 1")
+        sql.close()
+        assert await history.recent() == (SAMPLE,)
+
+
+async def test_a_damaged_file_is_put_aside(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    path.write_bytes(b"no database at all, but long enough to be read as one" * 40)
+    async with SqliteHistory.open(path) as history:
+        assert history.warnings and await history.recent() == ()
