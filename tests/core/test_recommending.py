@@ -2,8 +2,9 @@
 
 from decimal import Decimal
 
+import anyio
 import pytest
-from scripted_project import OpenProject
+from scripted_project import OpenProject, Project
 
 from goent.domain.errors import RequestError
 from goent.domain.events import TextDelta, UsageReported, WorkerSpawned
@@ -73,13 +74,19 @@ async def test_tasks_that_are_over_teach_what_the_next_one_costs(
             spawned = await project.ask("worker_spawn", task=TASK, wait_s=10)
             assert isinstance(spawned, Spawned) and spawned.result
             assert spawned.estimate.source == "estimate" and spawned.estimate.cost_usd
-            await project.ask("worker_cancel", worker_id=spawned.worker_id, close=True)
             (first, *_) = await project.events(spawned.worker_id)
             assert isinstance(first, WorkerSpawned) and first.task_type == "refactor"
-        told = await project.ask("provider_recommend", task=TASK)
-        assert isinstance(told, Recommended)
-        assert (told.estimate.source, told.estimate.samples) == ("history", 5)
+        with anyio.fail_after(10):
+            while (told := await _recommended(project)).estimate.source != "history":  # noqa: ASYNC110 (lessons are written beside the workers)
+                await anyio.sleep(0.01)
+        assert told.estimate.samples == 5
         assert told.estimate.cost_usd == (0.25, 0.25)
+
+
+async def _recommended(project: Project) -> Recommended:
+    told = await project.ask("provider_recommend", task=TASK)
+    assert isinstance(told, Recommended)
+    return told
 
 
 def _billed(_: object) -> list[TextDelta | UsageReported]:

@@ -2,6 +2,7 @@
 
 from goent.core.views import WorkerView
 from goent.domain.forecasts import Sample
+from goent.domain.types import ENDED
 
 FIRST = 1  # the turn that was classified; what a later prompt asks is another task
 
@@ -9,7 +10,9 @@ FIRST = 1  # the turn that was classified; what a later prompt asks is another t
 def lesson(view: WorkerView) -> Sample | None:
     """None for a worker whose task nobody classified, and for its later turns."""
     spawned = view.spawned
-    if view.turn != FIRST or spawned.task_type is None or spawned.complexity is None:
+    if view.turn != FIRST or view.state not in ENDED:
+        return None
+    if spawned.task_type is None or spawned.complexity is None:
         return None
     return Sample(
         at=view.updated_at,

@@ -235,7 +235,7 @@ class Orchestrator:
             verifier=self._verifier,
             slots=self._slots,
             spent=self._books.spent,
-            ended=self._learn,
+            ended=self._learn_later,
         )
         driver = self._drivers[spec.method]
         life = Life(spec, terms, driver, shared, turns_before=turns_before)
@@ -250,7 +250,15 @@ class Orchestrator:
         finally:
             self._lives.pop(life.spec.id, None)
 
+    def _learn_later(self, worker: str) -> None:
+        """Beside the worker: its turn is over, whatever the disk takes for the lesson."""
+        assert self._group, "workers live inside `running`"
+        self._group.start_soon(self._learn, worker, name=f"lesson of {worker}")
+
     async def _learn(self, worker: str) -> None:
+        """A turn is over: what it took helps to foretell the next one like it."""
+        with suppress(EnvironmentTrouble):  # a full disk: then the view is as it is
+            await self._feed.commit()
         if sample := lesson(self._feed.view(worker)):
             await self._history.add(sample)
 

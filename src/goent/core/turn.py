@@ -69,7 +69,7 @@ class Shared:
     verifier: Verifier
     slots: anyio.CapacityLimiter
     spent: Callable[[WorkerSpec, UsageReported], Awaitable[None]]
-    ended: Callable[[str], Awaitable[None]]
+    ended: Callable[[str], None]
 
 
 class Turn:
@@ -150,7 +150,7 @@ class Turn:
         await self._append(
             TurnEnded(turn=self.number, state=state, failure=failure, reason=self._reason)
         )
-        await self._shared.ended(self._spec.id)
+        self._shared.ended(self._spec.id)
 
     async def _outcome(self, session: Session) -> Outcome | Failure:
         outcome: Outcome | WorkerError = "cancelled"

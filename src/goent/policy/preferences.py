@@ -16,6 +16,7 @@ from goent.policy.facts import Facts
 
 LARGE: Final = 50_000  # tokens of context
 MUCH_CODE: Final = 40  # lines
+SURE: Final = 0.6  # of the type, to rest on it alone
 INFINITE: Final = Decimal("Infinity")
 
 _FAST: Final = frozenset(
@@ -154,7 +155,7 @@ class Preferences:
 
 def is_small(task: Classification) -> bool:
     """Little to do, or much of the kind that needs no thought."""
-    if task.type == "format" and task.complexity == "medium":
+    if task.type == "format" and task.complexity == "medium" and task.confidence >= SURE:
         return True
     return task.complexity in ("trivial", "simple") and not is_refactoring(task)
 
