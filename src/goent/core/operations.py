@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import anyio
 import msgspec
+from msgspec.structs import replace
 
 from goent.core.enquiries import Enquiries, OnProgress
 from goent.core.mistakes import explained
@@ -191,7 +192,8 @@ class Operations:
         return self._ask.list(request)
 
     async def _providers(self, request: ProvidersRequest, _: Caller) -> ProviderList:
-        return await self._ask.providers(request)
+        found = await self._ask.providers(request)
+        return replace(found, warnings=self._recommending.notices)
 
     async def _recommend(self, request: RecommendRequest, caller: Caller) -> Recommended:
         return await self._recommending.recommend(request, caller.cwd)

@@ -220,9 +220,10 @@ class ProviderView(Value, frozen=True, kw_only=True):
 
 
 class ProviderList(Value, frozen=True, kw_only=True):
-    """All providers that the configuration gives."""
+    """All providers that the configuration gives; `warnings` are about its files."""
 
     providers: tuple[ProviderView, ...]
+    warnings: tuple[str, ...] = ()
 
 
 class TaskView(Value, frozen=True, kw_only=True):

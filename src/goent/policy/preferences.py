@@ -7,6 +7,7 @@ and fast, refactoring of code to who is known for it, anything else to who is sa
 import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import cached_property
 from typing import Final
 
 from goent.domain.settings import Settings
@@ -74,13 +75,14 @@ class Preferences:
         self._fitting = own or tuple(fitting)  # who wrote providers down means these
         self._default = settings.default_provider
 
+    @cached_property
     def wishes(self) -> tuple[Wish, ...]:
         """In order; the first that has somebody decides."""
         return (self._large(), self._refactoring(), self._small(), self._hinted(), self._rest())
 
     def ranked(self) -> tuple[Provider, ...]:
         """Everybody, best first: those of the first wish, then the cheapest."""
-        first = next((wish.order for wish in self.wishes() if wish.order), ())
+        first = next((wish.order for wish in self.wishes if wish.order), ())
         others = sorted(self._fitting, key=self.cost)
         return tuple({p.name: p for p in (*first, *others)}.values())
 

@@ -169,7 +169,7 @@ class Search:
 
     def _by_policy(self) -> _Found | None:
         chosen: _Found | None = None
-        for wish in self._preferences.wishes():
+        for wish in self._preferences.wishes:
             if chosen or not wish.order:
                 self._note("policy", wish.name, wish.why if not chosen else "decided before")
             else:

@@ -181,6 +181,8 @@ def show_providers(providers: ProviderList) -> None:
     show_table(heads, rows)
     if any(p.health == "no_key" for p in providers.providers):
         print("no_key: `go-ent doctor` names the variable to set")
+    for warning in providers.warnings:
+        print(clean(f"warning: {warning}"))
 
 
 def show_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
