@@ -55,6 +55,7 @@ FAILURES = {
     "say nothing": "empty_turn",
     "hang": "timeout",
 }
+HUGE = 10_000_000  # characters that a provider sends in one piece
 SPENT = Usage(input=800, output=90, cache_read=200, reasoning=10)
 SCRIPT = Script(
     providers={
@@ -74,6 +75,7 @@ SCRIPT = Script(
                 "sleep in the shell", call("bash", command="sleep 311 & sleep 311", description="s")
             ),
             case("swallow", say("Swallowed.")),
+            case("say much", say("y" * HUGE).having(chunk=HUGE)),
             case(
                 "write asked.txt",
                 call("write", filePath="{cwd}/asked.txt", content="x\n").having(say="I write."),
@@ -159,7 +161,8 @@ class World:
 
     async def events(self, worker: str) -> list[AnyEvent]:
         await self.app.feed.commit()
-        return [envelope.event for envelope in await self.app.feed.events(worker=worker)]
+        told = await self.app.feed.events(worker=worker, limit=100_000)
+        return [envelope.event for envelope in told]
 
     def processes(self) -> dict[int, tuple[list[str], list[str]]]:
         """Arguments and environment of everything that go-ent has started and that lives."""

@@ -1,7 +1,7 @@
 """A real OpenCode behind the real gateway, with scripted models behind that."""
 
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -173,10 +173,13 @@ class Heard:
     def usage(self) -> list[UsageReported]:
         return [event for event in self.events if isinstance(event, UsageReported)]
 
-    async def question(self, n: int = 1) -> PermissionAsked:
+    async def until(self, true: Callable[[], object]) -> None:
         with anyio.fail_after(PATIENCE):
-            while len(self.questions) < n:
+            while not true():
                 await self._changed.wait()
+
+    async def question(self, n: int = 1) -> PermissionAsked:
+        await self.until(lambda: len(self.questions) >= n)
         return self.questions[n - 1]
 
 
