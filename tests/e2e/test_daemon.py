@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 from mcp import MCPError
-from world import GO_ENT, World, a_world, kill, refusal, told
+from world import COLD, GO_ENT, World, a_world, kill, refusal, told
 
 from goent.domain.events import TurnEnded, WorkerClosed
 from goent.hello import is_same_user
@@ -31,8 +31,6 @@ SCRIPT = Script(
         )
     }
 )
-
-COLD = "opencode: {profile: hermetic, warm: false}\n"  # most of these tests need no OpenCode
 
 
 @pytest.fixture

@@ -13,14 +13,13 @@ from hardening import (
     MODERN,
     RawShim,
     a_busy_worker,
-    a_cold_world,
     a_shim,
     another_installation,
     end,
     pid_of_daemon,
     until,
 )
-from world import GO_ENT, Ended, World, a_world, kill, told
+from world import GO_ENT, Ended, World, a_cold_world, a_world, kill, told
 
 from goent import __version__
 from goent.domain.events import TextDelta
