@@ -226,8 +226,8 @@ async def test_waiting_for_a_slot_does_not_use_up_the_turns_time(
     async with open_project(ScriptedDriver(turns), limits=Limits(workers=1)) as project:
         first = await spawn(project, "first")
         await pause.reached.wait()
-        second = await spawn(project, "second", timeout_s=0.05)
-        await anyio.sleep(0.1)
+        second = await spawn(project, "second", timeout_s=0.5)
+        await anyio.sleep(0.6)
         pause.go_on.set()
         waited = await wait(project, first, second)
         assert [w.state for w in waited.workers] == ["completed", "completed"]
