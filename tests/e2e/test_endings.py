@@ -227,7 +227,7 @@ async def test_the_line_that_a_worker_had_begun_is_shown_when_its_daemon_dies(
     )
     async with a_world(tmp_path, script) as world:
         async with await anyio.open_process(
-            [*GO_ENT, "run", "speak"], cwd=world.project, env=world.env
+            [*GO_ENT, "run", "--method", "api", "speak"], cwd=world.project, env=world.env
         ) as running:
             assert running.stdout and running.stderr
             title = (await running.stdout.receive()).decode()
