@@ -78,8 +78,7 @@ class Stage:
     @asynccontextmanager
     async def running(self) -> "AsyncGenerator[Stage]":
         async with (
-            Connections.open() as connections,
-            Gateway.open(Upstream(connections, self.witness), self.course) as gate,
+            self.gateway() as gate,
             OpenCodeDriver.running(
                 settings=lambda: self.settings,
                 gate=gate,
@@ -91,6 +90,14 @@ class Stage:
         ):
             self._driver = driver
             yield self
+
+    @asynccontextmanager
+    async def gateway(self) -> AsyncGenerator[Gateway]:
+        async with (
+            Connections.open() as connections,
+            Gateway.open(Upstream(connections, self.witness), self.course) as gate,
+        ):
+            yield gate
 
     def spec(
         self,

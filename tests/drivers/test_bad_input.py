@@ -94,7 +94,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[BadW
 
 @pytest.fixture(scope="module")
 async def ended(world: BadWorld) -> Mapping[str, Result]:
-    """All at once: go-ent asks a provider that may recover again, for some seconds."""
+    """All at once: go-ent asks a provider that may recover again."""
     workers = {
         name: await world.spawn("api", "say something", provider=name)
         for name in (*FAILURES, *UNCOUNTED, "chunk")
