@@ -21,7 +21,7 @@ from goent.domain.tasks import (
 from goent.llm.estimate import estimate_tokens
 from goent.routing.features import features
 from goent.routing.signs import READ, Sign, prefix, signs
-from goent.routing.weights import COLUMNS, LEARNED, Weights
+from goent.routing.weights import LEARNED, Weights
 
 SIZE: Final = len(LEARNED)
 FILES: Final = SIZE + 1
@@ -83,18 +83,16 @@ def classify(task: TaskText, *, weights: Weights, context: Context | None = None
 def _sums(
     found: Mapping[str, float], weights: Weights
 ) -> tuple[list[float], dict[str, Sequence[int]]]:
-    sums = [0.0] * COLUMNS
-    rows: dict[str, Sequence[int]] = {}
-    for name, value in found.items():
-        row = weights.row(name)
-        if row is not None:
-            rows[name] = row
-            for column, weight in enumerate(row):
-                sums[column] += value * weight
-    return [
-        bias + step * total
-        for bias, step, total in zip(weights.bias, weights.steps, sums, strict=True)
-    ], rows
+    """The sum of each column, and the rows it came from."""
+    rows = {name: row for name in found if (row := weights.row(name))}
+    alike: dict[float, list[Sequence[int]]] = {}
+    for name, row in rows.items():
+        alike.setdefault(found[name], []).append(row)
+    sums = list(weights.bias)
+    for value, group in alike.items():  # there are two values: the sums are sums of integers
+        for column, total in enumerate(map(sum, zip(*group, strict=True))):
+            sums[column] += value * weights.steps[column] * total
+    return sums, rows
 
 
 def _type(task: TaskText, sums: Sequence[float], spoken: Sequence[Sign]) -> tuple[TaskType, float]:
