@@ -30,14 +30,14 @@ class _Task(msgspec.Struct):
     text: str
 
 
-async def run(place: Place) -> list[Row]:
+async def run(_: Place) -> list[Row]:
     """Every repository of the tasks is left out in turn, for us and for the reference alike."""
     path = Path(os.environ.get("GOENT_TASKS") or TASKS)
-    if not path.exists():
-        sys.stderr.write(f"(no tasks at {path}: name them in GOENT_TASKS) ")
-        return _times(SEEDS.read_text(encoding="utf-8").splitlines())
-    lines = path.read_bytes().splitlines()
-    rows = _times([msgspec.json.decode(line, type=_Task).text for line in lines])
+    texts = _texts(path)
+    if texts is None:
+        sys.stderr.write("(no tasks beside the checkout: name them in GOENT_TASKS) ")
+        return _times(_seeds())
+    rows = _times(texts)
     try:
         result = await judged(path)
     except NotLearned as problem:
@@ -45,6 +45,18 @@ async def run(place: Place) -> list[Row]:
         return rows
     sys.stderr.write(f"\n{_matrix(result)}\n")
     return [*_figures(result), *rows]
+
+
+def _texts(path: Path) -> list[str] | None:
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return None
+    return [msgspec.json.decode(line, type=_Task).text for line in lines]
+
+
+def _seeds() -> list[str]:
+    return SEEDS.read_text(encoding="utf-8").splitlines()
 
 
 def _figures(result: Judged) -> list[Row]:
