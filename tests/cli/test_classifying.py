@@ -104,6 +104,7 @@ def test_a_bad_line_is_answered_by_its_number_and_the_rest_go_on(
         (("  ",), "the task is empty"),
         (("--jsonl", "missing.jsonl"), "cannot read 'missing.jsonl'"),
         (("--jsonl", "."), "cannot read '.'"),
+        (("--jsonl", "-", "--file", "a"), "--file goes with one TASK"),
     ],
 )
 def test_a_mistake_is_named(

@@ -4,6 +4,7 @@ It holds no words: a feature is found by the checksum of its name. How it was ma
 `scripts/train_classifier.py`.
 """
 
+import sys
 import zlib
 from array import array
 from collections.abc import Iterable, Sequence
@@ -49,6 +50,8 @@ class Weights:
     def __init__(self, model: Model) -> None:
         keys = array("I")
         keys.frombytes(model.keys)
+        if sys.byteorder == "big":
+            keys.byteswap()
         self._begins = {key: row * COLUMNS for row, key in enumerate(keys)}
         self._values = model.values
         self.bias: Sequence[float] = model.bias
