@@ -15,6 +15,7 @@ from pathlib import Path
 import anyio
 import msgspec
 from bench import (
+    classify,
     codec,
     crashes,
     gateway,
@@ -41,6 +42,7 @@ MEASURES: Mapping[str, Callable[[Place], Awaitable[list[Row]]]] = {
     "gateway": gateway.run,
     "rpc": codec.messages,
     "journal": codec.events,
+    "classify": classify.run,
     "routing": routing.run,
 }
 

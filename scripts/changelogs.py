@@ -13,6 +13,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from itertools import repeat
 from pathlib import Path
 
@@ -117,10 +118,15 @@ def _fetched(name: str, folder: Path) -> str:
 
 
 def _npm(package: str, version: str) -> bytes:
-    command = ["npm", "config", "get", "registry"]
-    base = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     file = f"{package.rpartition('/')[2]}-{version}.tgz"
-    return _changelog(_got(f"{base.stdout.strip().rstrip('/')}/{package}/-/{file}"))
+    return _changelog(_got(f"{_npm_registry()}/{package}/-/{file}"))
+
+
+@cache
+def _npm_registry() -> str:
+    command = ["npm", "config", "get", "registry"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    return told.stdout.strip().rstrip("/")
 
 
 def _pypi(package: str, version: str) -> bytes:

@@ -120,7 +120,7 @@ def read_corpus(examples: list[Example]) -> Corpus:
     names: dict[str, int] = {}
     rows, columns, values = array("i"), array("i"), array("f")
     for row, example in enumerate(examples):
-        for name, value in features(example.text).items():
+        for name, value in sorted(features(example.text).items()):
             rows.append(row)
             columns.append(names.setdefault(name, len(names)))
             values.append(value)

@@ -6,8 +6,9 @@ signs by hand speak for what the weights have not seen; what the caller said sta
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import nlargest
+from typing import Final, Literal
 
 from goent.domain.tasks import (
     COMPLEXITIES,
@@ -19,9 +20,9 @@ from goent.domain.tasks import (
     TaskType,
 )
 from goent.llm.estimate import estimate_tokens
-from goent.routing.features import features
+from goent.routing.features import Part, parts
 from goent.routing.signs import READ, Sign, prefix, signs
-from goent.routing.weights import COLUMNS, LEARNED, Weights
+from goent.routing.weights import LEARNED, Weights
 
 SIZE: Final = len(LEARNED)
 FILES: Final = SIZE + 1
@@ -58,8 +59,8 @@ def classify(task: TaskText, *, weights: Weights, context: Context | None = None
     """`context` is what was counted on disk, if anybody has counted."""
     context = context or Context()
     begun, text = prefix(task.text)
-    found = features(text)
-    sums, rows = _sums(found, weights)
+    found = parts(text)
+    sums = _sums(found, weights)
     spoken = ([begun] if begun else []) + signs(task.text)
     kind, confidence = _type(task, sums, spoken)
     steps, why = _steps(task.text, context)
@@ -74,27 +75,20 @@ def classify(task: TaskText, *, weights: Weights, context: Context | None = None
         features=(
             *_declared(task),
             *(_of_sign(sign) for sign in spoken if sign.type == kind),
-            *_learned(kind, found, rows, weights),
+            *_learned(kind, found[0], weights),
             *why,
         ),
     )
 
 
-def _sums(
-    found: Mapping[str, float], weights: Weights
-) -> tuple[list[float], dict[str, Sequence[int]]]:
-    sums = [0.0] * COLUMNS
-    rows: dict[str, Sequence[int]] = {}
-    for name, value in found.items():
-        row = weights.row(name)
-        if row is not None:
-            rows[name] = row
-            for column, weight in enumerate(row):
-                sums[column] += value * weight
-    return [
-        bias + step * total
-        for bias, step, total in zip(weights.bias, weights.steps, sums, strict=True)
-    ], rows
+def _sums(found: Sequence[Part], weights: Weights) -> list[float]:
+    """Of each column. The values of a part are one, so only integers are added up one by one."""
+    sums = list(weights.bias)
+    for part in found:
+        rows = weights.rows(part.names).values()
+        for column, total in enumerate(map(sum, zip(*rows, strict=True))):
+            sums[column] += part.value * weights.steps[column] * total
+    return sums
 
 
 def _type(task: TaskText, sums: Sequence[float], spoken: Sequence[Sign]) -> tuple[TaskType, float]:
@@ -156,33 +150,24 @@ def _of_sign(sign: Sign) -> Feature:
     return Feature(name=sign.name, of="type", weight=sign.weight)
 
 
-def _learned(
-    kind: TaskType,
-    found: Mapping[str, float],
-    rows: Mapping[str, Sequence[int]],
-    weights: Weights,
-) -> list[Feature]:
-    """The strongest for the type, then for the size either way."""
-    columns: list[tuple[int, str]] = [(SIZE, "size")]
+def _learned(kind: TaskType, words: Part, weights: Weights) -> Iterator[Feature]:
+    """The strongest for or against the type, then the size; pieces of words tell nobody much."""
+    rows = weights.rows(words.names)
     if kind in LEARNED:
-        columns.insert(0, (LEARNED.index(kind), "type"))
-    told: list[Feature] = []
-    for column, of in columns:
-        shares = {
-            name: found[name] * row[column] * weights.steps[column]
-            for name, row in rows.items()
-            if row[column] and not name.startswith("c:")
-        }
-        best = sorted(shares, key=lambda name: -abs(shares[name]))[:TOLD]
-        told += [
-            Feature(
-                name=_words(name),
-                of="type" if of == "type" else "size",
-                weight=round(shares[name], 3),
-            )
-            for name in best
-        ]
-    return told
+        column = LEARNED.index(kind)
+        yield from _strongest("type", column, rows, words.value * weights.steps[column])
+    yield from _strongest("size", SIZE, rows, words.value * weights.steps[SIZE])
+
+
+def _strongest(
+    of: Literal["type", "size"], column: int, rows: Mapping[str, Sequence[int]], worth: float
+) -> list[Feature]:
+    best = nlargest(TOLD, rows, key=lambda name: abs(rows[name][column]))
+    return [
+        Feature(name=_words(name), of=of, weight=round(rows[name][column] * worth, 3))
+        for name in best
+        if rows[name][column]
+    ]
 
 
 def _words(feature: str) -> str:

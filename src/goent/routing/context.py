@@ -28,11 +28,9 @@ SKIPPED: Final = frozenset(
     {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache"}
 )
 
-# A path has a slash or an ending, or a star; `@` in front is how some tools mark one.
-_NAMED: Final = re.compile(
-    r"(?<![\w/.:*~-])@?((?:~/|\.{0,2}/)?[\w.*?\[\]{},-]+(?:/[\w.*?\[\]{},-]*)+"
-    r"|[\w*?-][\w.*?-]{0,80}\.\w{1,8})(?!\w)"
-)
+_WORD: Final = re.compile(r"[^\s\"'`()<>|;]+")
+# A path has a slash, a star or an ending; what is longer than a name is not looked at.
+_NAME: Final = re.compile(r"[\w.~*?\[{-][^:]*/[^:]*|/[^:]+|[^/:]*\*[^/:]*|[\w*?-][^/:]*\.\w{1,8}")
 _MAGIC: Final = re.compile(r"[*?\[{]")
 _BRACE: Final = re.compile(r"\{([^{}]*)\}")
 
@@ -86,9 +84,11 @@ def count_context(task: TaskText, cwd: Path, *, limit_s: float = LIMIT_S) -> Con
 
 def named(task: TaskText) -> tuple[str, ...]:
     """The files, folders and globs that the caller listed or the text mentions, each once."""
-    mentioned = (match[1].rstrip(".,") for match in _NAMED.finditer(task.text[:READ]))
+    words = (word.lstrip("@").rstrip(".,:!?") for word in _WORD.findall(task.text[:READ]))
+    fitting = (word for word in words if 1 < len(word) <= LONGEST_NAME)
+    mentioned = (word for word in fitting if _NAME.fullmatch(word))
     names = dict.fromkeys((*task.files, *mentioned))
-    return tuple(name for name in names if 1 < len(name) <= LONGEST_NAME and "\0" not in name)
+    return tuple(name for name in names if 0 < len(name) <= LONGEST_NAME and "\0" not in name)
 
 
 def _paths(name: str, cwd: Path, count: _Count) -> Iterator[str]:

@@ -5,9 +5,9 @@ the beginning is read: people say what they want first, and the time a task take
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from math import sqrt
-from typing import Final
+from typing import Final, NamedTuple
 
 HEAD: Final = 400  # characters of a task that are read
 LONGEST: Final = 24  # characters of a word; what is longer is no word
@@ -45,8 +45,15 @@ _SHAPES: Final = tuple(
 )
 
 
-def features(text: str) -> dict[str, float]:
-    """Each feature's name with its value: whole words and shapes in one part, pieces in the other.
+class Part(NamedTuple):
+    """Features that all have the same value."""
+
+    value: float
+    names: Collection[str]
+
+
+def parts(text: str) -> tuple[Part, Part]:
+    """Whole words and shapes, in order, and pieces of words.
 
     The length of either part is the same, however many words there are.
     """
@@ -56,7 +63,16 @@ def features(text: str) -> dict[str, float]:
     whole = set(_whole(words, plain))
     whole.update(f"w:{word.lower()}" for word in _TOKEN.findall(_HUMP.sub(" ", scope)))
     whole.update(name for name, shape in _SHAPES if shape.search(body))
-    return {**_even(whole, 1.0), **_even(set(_pieces(plain)), PIECES)}
+    pieces = set(_pieces(plain))
+    return (
+        Part(1 / sqrt(len(whole)), sorted(whole)),
+        Part(PIECES / sqrt(max(len(pieces), 1)), pieces),
+    )
+
+
+def features(text: str) -> dict[str, float]:
+    """Each feature's name with its value."""
+    return {name: part.value for part in parts(text) for name in part.names}
 
 
 def _parted(text: str) -> tuple[str, str]:
@@ -92,7 +108,3 @@ def _pieces(words: Iterable[str]) -> Iterator[str]:
         for length in LENGTHS:
             for start in range(len(padded) - length + 1):
                 yield f"c:{padded[start : start + length]}"
-
-
-def _even(names: set[str], length: float) -> dict[str, float]:
-    return dict.fromkeys(sorted(names), length / sqrt(len(names))) if names else {}

@@ -40,7 +40,7 @@ PREFIXES: Final[dict[str, TaskType]] = {
 _PREFIX: Final = re.compile(
     rf"\s*({'|'.join(PREFIXES)})(\([^()\n]{{1,40}}\))?!?:\s+", re.IGNORECASE
 )
-_OPENING: Final = r"\A\s*(?:(?:please|can you|could you|i want you to|now|just)[\s,]{1,3}){0,3}"
+_OPENING: Final = r"\s{0,80}(?:(?:please|can you|could you|i want you to|now|just)[\s,]{1,3}){0,3}"
 
 
 _WHAT: Final = (
@@ -77,31 +77,24 @@ _TRACE: Final = (
     r"Traceback \(most recent call last\)|\bpanicked at\b|^[ \t]{1,40}at [^\n]{1,200}:\d+\)?$"
     r"|^\w{0,40}(?:Error|Exception): |segmentation fault"
 )
-_SIGNS: Final = (
-    (Sign(name="asks for a review", type="review", weight=SURE), _OPENING + _REVIEW),
-    (Sign(name="asks a question", type="analyze", weight=SURE), _OPENING + _QUESTION),
-    (
-        Sign(name="asks for an explanation", type="analyze", weight=SURE),
-        _OPENING + _EXPLANATION + _WHAT,
-    ),
-    (
-        Sign(name="asks to refactor", type="refactor", weight=CLEAR),
-        _OPENING + r"refactor(?:ing)?\b",
-    ),
-    (
-        Sign(name="asks for a document", type="documentation", weight=LIKELY),
-        _OPENING + r"document\b",
-    ),
-    (Sign(name="asks for tests", type="test", weight=LIKELY), _OPENING + _TESTS),
-    (
-        Sign(name="asks to format", type="format", weight=LIKELY),
-        _OPENING + r"(?:(?:re)?format|lint)\b",
-    ),
+_FIRST: Final = (
+    (Sign(name="asks for a review", type="review", weight=SURE), _REVIEW),
+    (Sign(name="asks a question", type="analyze", weight=SURE), _QUESTION),
+    (Sign(name="asks for an explanation", type="analyze", weight=SURE), _EXPLANATION + _WHAT),
+    (Sign(name="asks to refactor", type="refactor", weight=CLEAR), r"refactor(?:ing)?\b"),
+    (Sign(name="asks for a document", type="documentation", weight=LIKELY), r"document\b"),
+    (Sign(name="asks for tests", type="test", weight=LIKELY), _TESTS),
+    (Sign(name="asks to format", type="format", weight=LIKELY), r"(?:(?:re)?format|lint)\b"),
+)
+_ANYWHERE: Final = (
     (Sign(name="nothing is to be changed", type="analyze", weight=LIKELY), _UNTOUCHED),
     (Sign(name="stack trace", type="fix", weight=LIKELY), _TRACE),
 )
-_PATTERNS: Final = tuple(
-    (sign, re.compile(pattern, re.IGNORECASE | re.MULTILINE)) for sign, pattern in _SIGNS
+_openings: Final = tuple(
+    (sign, re.compile(_OPENING + pattern, re.IGNORECASE).match) for sign, pattern in _FIRST
+)
+_searches: Final = tuple(
+    (sign, re.compile(pattern, re.IGNORECASE | re.MULTILINE).search) for sign, pattern in _ANYWHERE
 )
 
 
@@ -116,4 +109,4 @@ def prefix(text: str) -> tuple[Sign | None, str]:
 
 def signs(text: str) -> list[Sign]:
     read = text[:READ]
-    return [sign for sign, pattern in _PATTERNS if pattern.search(read)]
+    return [sign for sign, found in (*_openings, *_searches) if found(read)]

@@ -4,9 +4,10 @@ It holds no words: a feature is found by the checksum of its name. How it was ma
 `scripts/train_classifier.py`.
 """
 
+import sys
 import zlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from struct import Struct as Packing
@@ -49,16 +50,26 @@ class Weights:
     def __init__(self, model: Model) -> None:
         keys = array("I")
         keys.frombytes(model.keys)
-        self._rows = {key: row * COLUMNS for row, key in enumerate(keys)}
+        if sys.byteorder == "big":
+            keys.byteswap()
+        self._begins = {key: row * COLUMNS for row, key in enumerate(keys)}
         self._values = model.values
         self.bias: Sequence[float] = model.bias
         self.steps: Sequence[float] = model.steps
         self.cuts: Sequence[float] = model.cuts
 
-    def row(self, feature: str) -> Sequence[int] | None:
-        """In steps of each column; None if nothing was learned of it."""
-        at = self._rows.get(key_of(feature))
-        return None if at is None else _row(self._values, at)
+    def rows(self, features: Iterable[str]) -> dict[str, Sequence[int]]:
+        """In steps of each column; a feature of which nothing was learned is left out."""
+        begins, values, crc32 = (
+            self._begins,
+            self._values,
+            zlib.crc32,
+        )  # asked some 150 times a task
+        return {
+            name: _row(values, begins[key])
+            for name in features
+            if (key := crc32(name.encode("utf-8", "replace"))) in begins
+        }
 
 
 def key_of(feature: str) -> int:

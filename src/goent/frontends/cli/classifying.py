@@ -49,6 +49,8 @@ def classify(
     """Tell a task's type, complexity and size, and what in it says so. Nothing is started."""
     if (task is None) == (jsonl is None):
         raise Trouble("say what to classify: a TASK, or --jsonl FILE for many", 2)
+    if jsonl is not None and file:
+        raise Trouble("--file goes with one TASK; with --jsonl name the files in the text", 2)
     if jsonl is not None:
         with _opened(jsonl) as lines:
             return _many(lines)
