@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 
 from goent.core.books import Books
+from goent.core.classifier import TaskClassifier
 from goent.core.enquiries import Enquiries
 from goent.core.feed import Feed
 from goent.core.operations import Caller, Operations
@@ -22,7 +23,6 @@ from goent.domain.settings import Backend, Limits, PermissionSettings, Settings
 from goent.domain.types import Price, Provider
 from goent.llm.prices import PriceList
 from goent.proc.verify import ShellVerifier
-from goent.routing.classifier import TaskClassifier
 from goent.store.history import SqliteHistory
 from goent.store.journal import SqliteJournal
 from goent.store.ledger import SqliteLedger

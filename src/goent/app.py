@@ -11,6 +11,7 @@ import anyio
 
 from goent.config.reload import Configuration
 from goent.core.books import Books
+from goent.core.classifier import TaskClassifier
 from goent.core.enquiries import Enquiries
 from goent.core.feed import Feed
 from goent.core.operations import Operations
@@ -32,7 +33,6 @@ from goent.llm.prices import PriceList
 from goent.proc.marks import new_owner, sweep_dead_owners
 from goent.proc.verify import ShellVerifier
 from goent.project import project_key, project_state, seal, state_dir
-from goent.routing.classifier import TaskClassifier
 from goent.store.calibration import SqliteCalibrations
 from goent.store.history import SqliteHistory
 from goent.store.journal import SqliteJournal

@@ -6,17 +6,18 @@ from pathlib import Path
 from anyio import to_thread
 
 from goent.domain.tasks import Classification, TaskText
-from goent.routing.classify import classify
-from goent.routing.context import count_context
-from goent.routing.weights import load_weights
 
 
 class TaskClassifier:
-    """Counts and reads weights in a thread."""
+    """Counts, and reads the weights, in a thread; nothing is loaded before the first task."""
 
     async def classify(self, task: TaskText, cwd: Path) -> Classification:
         return await to_thread.run_sync(partial(_classified, task, cwd))
 
 
 def _classified(task: TaskText, cwd: Path) -> Classification:
+    from goent.routing.classify import classify  # noqa: PLC0415 (see above)
+    from goent.routing.context import count_context  # noqa: PLC0415 (the same)
+    from goent.routing.weights import load_weights  # noqa: PLC0415 (the same)
+
     return classify(task, weights=load_weights(), context=count_context(task, cwd))
