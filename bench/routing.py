@@ -91,7 +91,7 @@ def _facts() -> Facts:
             name: Condition(state="limited" if n % 9 == 0 else "healthy", until=2_000.0)
             for n, name in enumerate(names)
         },
-        keyless=frozenset(names[::11]),
+        keyless=dict.fromkeys(names[::11], "KEY"),
         forecasts={
             name: Forecast(
                 p50_usd=Decimal(n) / 100, p90_usd=Decimal(n) / 50, source="estimate", seconds=30.0

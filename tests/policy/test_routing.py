@@ -182,7 +182,7 @@ def test_only_who_can_be_had_is_chosen_and_every_other_one_is_told_of() -> None:
             "haiku": Condition(state="limited", until=NOON + 90, reason="slow down"),
             "deepseek": Condition(state="down", until=NOON - 1),
         },
-        keyless=frozenset({"kimi"}),
+        keyless={"kimi": "K"},
         forecasts=costing(sonnet=2.0, glm=0.5, deepseek=0.6),
         budget_usd=costing(x=1.0)["x"].p90_usd,
     )
@@ -191,7 +191,7 @@ def test_only_who_can_be_had_is_chosen_and_every_other_one_is_told_of() -> None:
     against = {c.provider.name: c.obstacle for c in decision.candidates}
     assert against == {
         "glm": "",
-        "kimi": "no key",
+        "kimi": "no key: set K where go-ent or its client is started",
         "haiku": "limited until 12:01:30 UTC (slow down)",
         "sonnet": "may cost $2.00, above the budget of $1.00",
         "deepseek": "",  # its time is over: one call may try it

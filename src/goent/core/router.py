@@ -118,14 +118,14 @@ class Router:
             self._samples, self._past = samples, Past(samples)
         return self._past
 
-    def _keyless(self, settings: Settings) -> frozenset[str]:
+    def _keyless(self, settings: Settings) -> dict[str, str]:
         environ = self._environ()
         wanting = {
-            name
+            name: backend.key_env
             for name, backend in settings.backends.items()
             if backend.key_env and not backend.resolve_key(environ)
         }
-        return frozenset(p.name for p in settings.providers if p.backend in wanting)
+        return {p.name: wanting[p.backend] for p in settings.providers if p.backend in wanting}
 
 
 def _budget(asked: Asked, settings: Settings) -> Decimal | None:

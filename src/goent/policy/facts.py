@@ -18,13 +18,13 @@ class Facts(Value, frozen=True, kw_only=True):
     """What is known now of the world around a task; the mappings go by the provider's name.
 
     `asks`: its permissions may have to ask somebody. `talk_only`: an answer in words is all it
-    needs, no file has to be opened. `budget_usd` is what is left for it; a hard one is a wall.
+    needs, no file has to be opened. `keyless` names the variables that hold no key. `budget_usd` is what is left for it; a hard one is a wall.
     """
 
     text: str = ""
     now: float = 0.0
     conditions: Mapping[str, Condition] = {}
-    keyless: frozenset[str] = frozenset()
+    keyless: Mapping[str, str] = {}
     prices: Mapping[str, Price] = {}
     forecasts: Mapping[str, Forecast] = {}
     budget_usd: Decimal | None = None
@@ -60,7 +60,8 @@ def _unwell(provider: Provider, facts: Facts) -> str:
 
 
 def _no_key(provider: Provider, facts: Facts) -> str:
-    return "no key" if provider.name in facts.keyless else ""
+    variable = facts.keyless.get(provider.name)
+    return f"no key: set {variable} where go-ent or its client is started" if variable else ""
 
 
 def _too_small(provider: Provider, task: Classification) -> str:
