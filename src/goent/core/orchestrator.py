@@ -209,11 +209,7 @@ class Orchestrator:
             raise
         life = self._start(spec, spawned, settings)
         life.prompt(Prompt(text=request.task, files=spawned.files), queue=True)
-        return (
-            spec.id,
-            spawned,
-            await self._router.forecast(routed.task, route.provider, route.method),
-        )
+        return spec.id, spawned, routed.forecast
 
     def _start(
         self,

@@ -40,16 +40,15 @@ class Recommending:
     async def recommend(self, request: RecommendRequest, base: Path) -> Recommended:
         routed = await self._routed(request, base)
         route, others = routed.decision.route, routed.decision.alternatives
-        forecast = await self._router.forecast(routed.task, route.provider, route.method)
         return Recommended(
             provider=route.provider.name,
             model=route.provider.model,
             method=route.method,
             rationale=_rationale(route),
             features=task_view(routed.task),
-            estimate=estimate(forecast),
+            estimate=estimate(routed.forecast),
             alternatives=tuple([await self._option(routed, each) for each in others]),
-            advice=tuple(advise(routed.task, request.files, route.method, forecast)),
+            advice=tuple(advise(routed.task, request.files, route.method, routed.forecast)),
             warnings=(*self.notices, *routed.decision.warnings),
         )
 
@@ -57,9 +56,6 @@ class Recommending:
         routed = await self._routed(request, base)
         decision = routed.decision
         route = decision.chosen
-        forecast = None
-        if route:
-            forecast = await self._router.forecast(routed.task, route.provider, route.method)
         return Explained(
             provider=route.provider.name if route else None,
             model=route.provider.model if route else None,
@@ -67,7 +63,7 @@ class Recommending:
             reason=route.reason if route else decision.refusal,
             fallbacks=tuple(p.name for p in route.fallbacks) if route else (),
             features=task_view(routed.task),
-            estimate=estimate(forecast) if forecast else Estimate(),
+            estimate=estimate(routed.forecast) if route else Estimate(),
             steps=tuple(
                 StepView(source=s.source, name=s.name, decided=s.decided, why=s.why)
                 for s in decision.steps

@@ -19,6 +19,8 @@ from goent.policy.forecast import Past, forecast
 from goent.policy.needs import talk_only
 from goent.policy.routing import decide
 
+NOTHING = Forecast(p50_usd=None, p90_usd=None, source="estimate")
+
 
 class Asked(Value, frozen=True, kw_only=True):
     """A task before it has a way. `asks`: its permissions may have to ask somebody."""
@@ -34,12 +36,15 @@ class Asked(Value, frozen=True, kw_only=True):
 
 
 class Routed(Value, frozen=True, kw_only=True):
-    """What the task is, who would get it, and what every provider would take for it."""
+    """What the task is, who would get it, and what every provider would take for it.
+
+    `forecast` is for the route that was chosen, by its method; of no cost where there is none.
+    """
 
     task: Classification
     decision: Decision
+    forecast: Forecast
     forecasts: Mapping[str, Forecast]
-    talk_only: bool = False
 
 
 def nothing_known(_: Provider) -> Condition:
@@ -102,7 +107,10 @@ class Router:
             allow_fallback=asked.allow_fallback,
         )
         decision = decide(task, asked.pin, settings, self._methods, facts)
-        return Routed(task=task, decision=decision, forecasts=forecasts, talk_only=talks)
+        chosen = NOTHING
+        if route := decision.chosen:
+            chosen = await self.forecast(task, route.provider, route.method)
+        return Routed(task=task, decision=decision, forecast=chosen, forecasts=forecasts)
 
     async def forecast(self, task: Classification, provider: Provider, method: Method) -> Forecast:
         price = await self._prices.price(provider, time.time())
