@@ -74,11 +74,16 @@ def test_without_kimi_the_widest_window_that_fits_takes_it() -> None:
 
 
 @pytest.mark.spec("P17")
-def test_what_fits_no_window_is_refused_with_each_window() -> None:
-    with pytest.raises(NoRoute) as refusal:
-        _ = decided(a_task(tokens=2_000_000)).route
-    for provider in ALL:
-        assert f"{provider.name}: its window of {provider.context_limit:,}" in str(refusal.value)
+def test_what_fits_no_window_goes_to_the_widest_with_a_warning() -> None:
+    wide = a_provider("wide", "wide-1", cost=9, window=1_500_000)
+    decision = decided(a_task(tokens=2_000_000), settings(providers=(*ALL, wide)))
+    assert decision.route.provider == wide
+    assert "2,000,000 tokens fit nobody's window" in decision.warnings[-1]
+    poor = Facts(
+        forecasts=costing(**{p.name: 9.0 for p in ALL}), budget_usd=costing(x=1.0)["x"].p90_usd
+    )
+    both = decided(a_task(tokens=2_000_000), facts=poor).warnings[-1]
+    assert "fit nobody's window" in both and "budget_usd $1.00 is less" in both
 
 
 @pytest.mark.spec("P18")
@@ -220,6 +225,17 @@ def test_a_soft_budget_below_the_cheapest_warns_and_a_hard_one_refuses() -> None
     hard = Facts(forecasts=dear, budget_usd=facts.budget_usd, hard=True)
     with pytest.raises(NoRoute, match="raise it, or give a smaller task"):
         _ = decided(facts=hard).route
+
+
+def test_a_soft_budget_is_no_wall_where_the_cheap_ones_are_unwell() -> None:
+    facts = Facts(
+        forecasts=costing(**{p.name: 2.0 for p in ALL if p is not GLM}, glm=0.1),
+        conditions={"glm": DOWN},
+        budget_usd=costing(x=0.5)["x"].p90_usd,
+    )
+    decision = decided(facts=facts)
+    assert decision.chosen
+    assert "nobody who can be had now keeps the budget_usd of $0.5000" in decision.warnings[-1]
 
 
 def test_fallbacks_are_the_providers_own_or_the_next_best_of_the_policy() -> None:

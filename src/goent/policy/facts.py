@@ -19,6 +19,7 @@ class Facts(Value, frozen=True, kw_only=True):
 
     `asks`: its permissions may have to ask somebody. `talk_only`: an answer in words is all it
     needs, no file has to be opened. `keyless` names the variables that hold no key. `budget_usd` is what is left for it; a hard one is a wall.
+    `cramped`: nobody's window holds it, so that none is too small.
     """
 
     text: str = ""
@@ -31,6 +32,7 @@ class Facts(Value, frozen=True, kw_only=True):
     hard: bool = False
     asks: bool = False
     talk_only: bool = False
+    cramped: bool = False
     allow_fallback: bool | None = None
 
 
@@ -38,14 +40,14 @@ def obstacle(provider: Provider, task: Classification, facts: Facts) -> str:
     return (
         _unwell(provider, facts)
         or _no_key(provider, facts)
-        or _too_small(provider, task)
+        or _too_small(provider, task, facts)
         or _too_dear(provider, facts)
     )
 
 
 def trouble(provider: Provider, task: Classification, facts: Facts) -> str:
     """What a caller who insists on the provider should hear: all but the key and the money."""
-    return _unwell(provider, facts) or _too_small(provider, task)
+    return _unwell(provider, facts) or _too_small(provider, task, facts)
 
 
 def _unwell(provider: Provider, facts: Facts) -> str:
@@ -64,9 +66,9 @@ def _no_key(provider: Provider, facts: Facts) -> str:
     return f"no key: set {variable} where go-ent or its client is started" if variable else ""
 
 
-def _too_small(provider: Provider, task: Classification) -> str:
+def _too_small(provider: Provider, task: Classification, facts: Facts) -> str:
     window = provider.context_limit
-    if window is None or task.context_tokens <= window * ROOM:
+    if facts.cramped or window is None or task.context_tokens <= window * ROOM:
         return ""
     return f"its window of {window:,} tokens is too small for {task.context_tokens:,}"
 

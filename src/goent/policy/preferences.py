@@ -100,13 +100,14 @@ class Preferences:
         if tokens <= LARGE:
             return Wish(name=name, why=f"{tokens:,} tokens of context are not above {LARGE:,}")
         why = f"{tokens:,} tokens of context are above {LARGE:,}: "
-        if long := self._called("kimi"):
+        long = () if self._facts.cramped else self._called("kimi")
+        if long:
             return Wish(name=name, why=why + "Kimi, whose window fits", order=long)
         known = [p for p in self._fitting if p.context_limit is not None]
         widest = sorted(known, key=lambda p: (-(p.context_limit or 0), self.cost(p)))
         if not widest:
             return Wish(name=name, why=why + "but nobody's window is known")
-        return Wish(name=name, why=why + "the widest window that fits", order=tuple(widest))
+        return Wish(name=name, why=why + "the widest window", order=tuple(widest))
 
     def _small(self) -> Wish:
         name, complexity = "small task", self._task.complexity

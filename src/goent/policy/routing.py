@@ -13,7 +13,7 @@ from goent.domain.settings import Settings
 from goent.domain.tasks import Classification
 from goent.domain.types import Method, Pin, Route
 from goent.policy.decisions import Decision, Step, above_budget, candidates_for
-from goent.policy.facts import Facts, obstacle, trouble
+from goent.policy.facts import Facts, obstacle, trouble, usd
 from goent.policy.pins import choose, fallbacks_of
 from goent.policy.search import Search
 
@@ -30,15 +30,30 @@ def decide(
         return _pinned(task, pin, settings, methods, facts)
     if pin.method and pin.method not in methods:
         return Decision(refusal=_no_method(pin.method, methods))
-    decision = Search(task, pin, settings, methods, facts).decision()
-    if decision.chosen or facts.hard or facts.budget_usd is None:
-        return decision
-    # A soft budget that nobody keeps is a warning, not a wall.
-    warning = above_budget(facts, settings)
-    unbound = Search(task, pin, settings, methods, replace(facts, budget_usd=None)).decision()
-    if unbound.chosen is None or not warning:
-        return decision
-    return replace(unbound, warnings=(*unbound.warnings, warning))
+    first = Search(task, pin, settings, methods, facts).decision()
+    if first.chosen:
+        return first
+    for eased, warning in _concessions(task, settings, facts):
+        decision = Search(task, pin, settings, methods, eased).decision()
+        if decision.chosen:
+            return replace(decision, warnings=(*decision.warnings, warning))
+    return first
+
+
+def _concessions(
+    task: Classification, settings: Settings, facts: Facts
+) -> Iterator[tuple[Facts, str]]:
+    """What is a warning rather than a wall, where it would leave nobody."""
+    cramped = (
+        f"{task.context_tokens:,} tokens fit nobody's window: the widest was taken, and what there "
+        "is to read has to be read in parts"
+    )
+    yield replace(facts, cramped=True), cramped
+    if facts.budget_usd is not None and not facts.hard:
+        kept = f"nobody who can be had now keeps the budget_usd of {usd(facts.budget_usd)}"
+        above = above_budget(facts, settings) or kept
+        yield replace(facts, budget_usd=None), above
+        yield replace(facts, budget_usd=None, cramped=True), f"{cramped}; {above}"
 
 
 def _pinned(
