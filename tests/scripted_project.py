@@ -12,6 +12,7 @@ from goent.core.books import Books
 from goent.core.classifier import TaskClassifier
 from goent.core.enquiries import Enquiries
 from goent.core.feed import Feed
+from goent.core.lessons import Lessons
 from goent.core.operations import Caller, Operations
 from goent.core.orchestrator import Orchestrator
 from goent.core.recommending import Recommending
@@ -126,7 +127,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 books=books,
                 verifier=ShellVerifier(environ=lambda: {"PATH": "/usr/bin:/bin"}),
                 router=router,
-                history=history,
+                lessons=Lessons(feed, history),
             )
             enquiries = Enquiries(
                 settings=lambda: settings,

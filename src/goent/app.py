@@ -14,6 +14,7 @@ from goent.core.books import Books
 from goent.core.classifier import TaskClassifier
 from goent.core.enquiries import Enquiries
 from goent.core.feed import Feed
+from goent.core.lessons import Lessons
 from goent.core.operations import Operations
 from goent.core.orchestrator import Orchestrator
 from goent.core.recommending import Recommending
@@ -179,7 +180,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 books=books,
                 verifier=ShellVerifier(environ=lambda: _without_keys(around)),
                 router=router,
-                history=history,
+                lessons=Lessons(feed, history),
             )
             enquiries = Enquiries(
                 settings=around.settings,

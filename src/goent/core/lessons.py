@@ -1,10 +1,30 @@
 """What does a task that is over teach about the next one like it?"""
 
+from contextlib import suppress
+
+from goent.core.feed import Feed
 from goent.core.views import WorkerView
+from goent.domain.errors import EnvironmentTrouble
 from goent.domain.forecasts import Sample
+from goent.domain.ports import History
 from goent.domain.types import ENDED
 
 FIRST = 1  # the turn that was classified; what a later prompt asks is another task
+
+
+class Lessons:
+    """Kept in the history, for the forecasts of all projects."""
+
+    def __init__(self, feed: Feed, history: History) -> None:
+        self._feed = feed
+        self._history = history
+
+    async def learn(self, worker: str) -> None:
+        """A turn of the worker's is over."""
+        with suppress(EnvironmentTrouble):  # a full disk: then the view is as it is
+            await self._feed.commit()
+        if sample := lesson(self._feed.view(worker)):
+            await self._history.add(sample)
 
 
 def lesson(view: WorkerView) -> Sample | None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from goent.core.books import Books
 from goent.core.feed import Feed
 from goent.core.intake import accept, asked_for, below_checkout, existing_files
-from goent.core.lessons import lesson
+from goent.core.lessons import Lessons
 from goent.core.life import Life
 from goent.core.roster import Roster
 from goent.core.router import Router
@@ -31,7 +31,7 @@ from goent.domain.errors import (
 )
 from goent.domain.events import TurnEnded, TurnStarted, UsageReported, WorkerClosed, WorkerSpawned
 from goent.domain.forecasts import Forecast
-from goent.domain.ports import Driver, History, Meter, Verifier, WorkerSpec
+from goent.domain.ports import Driver, Meter, Verifier, WorkerSpec
 from goent.domain.requests import (
     MAX_WAIT_S,
     AnswerRequest,
@@ -76,7 +76,7 @@ class Orchestrator:
         books: Books,
         verifier: Verifier,
         router: Router,
-        history: History,
+        lessons: Lessons,
     ) -> None:
         self._settings = settings
         self._check = check
@@ -86,7 +86,7 @@ class Orchestrator:
         self._meter = meter
         self._verifier = verifier
         self._router = router
-        self._history = history
+        self._lessons = lessons
         self._lives = roster
         self._books = books
         self._group: TaskGroup | None = None
@@ -249,14 +249,7 @@ class Orchestrator:
     def _learn_later(self, worker: str) -> None:
         """Beside the worker: its turn is over, whatever the disk takes for the lesson."""
         assert self._group, "workers live inside `running`"
-        self._group.start_soon(self._learn, worker, name=f"lesson of {worker}")
-
-    async def _learn(self, worker: str) -> None:
-        """A turn is over: what it took helps to foretell the next one like it."""
-        with suppress(EnvironmentTrouble):  # a full disk: then the view is as it is
-            await self._feed.commit()
-        if sample := lesson(self._feed.view(worker)):
-            await self._history.add(sample)
+        self._group.start_soon(self._lessons.learn, worker, name=f"lesson of {worker}")
 
     def _new_id(self) -> str:
         while True:
