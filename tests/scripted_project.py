@@ -8,6 +8,7 @@ from pathlib import Path
 
 import anyio
 
+from goent.core.allowance import Allowance
 from goent.core.books import Books
 from goent.core.enquiries import Enquiries
 from goent.core.feed import Feed
@@ -15,8 +16,8 @@ from goent.core.operations import Caller, Operations
 from goent.core.orchestrator import Orchestrator
 from goent.core.roster import Roster
 from goent.domain.events import AnyEvent, TurnEnded, TurnStarted, WorkerClosed, WorkerSpawned
-from goent.domain.settings import Backend, Limits, PermissionSettings, Settings
-from goent.domain.types import Price, Provider
+from goent.domain.settings import Backend, Budget, Limits, PermissionSettings, Settings
+from goent.domain.types import Price, Provider, Secret
 from goent.llm.prices import PriceList
 from goent.proc.verify import ShellVerifier
 from goent.store.journal import SqliteJournal
@@ -77,14 +78,19 @@ def project_opener(tmp_path: Path) -> OpenProject:
         *,
         limits: Limits = DEFAULT_LIMITS,
         permission_timeout_s: float = 300.0,
+        budget: Budget = Budget(),  # noqa: B008 (frozen)
+        key: Secret | None = None,
+        providers: tuple[Provider, ...] = (GLM, CODER),
     ) -> AsyncGenerator[Project]:
+        environ = dict[str, str]()
         settings = Settings(
             project=folder,
-            providers=(GLM, CODER),
-            backends={"moonshot": Backend(id="moonshot"), "deepseek": Backend(id="deepseek")},
+            providers=providers,
+            backends={name: Backend(id=name, key=key) for name in ("moonshot", "deepseek")},
             default_provider="glm",
             permissions=PermissionSettings(timeout_s=permission_timeout_s),
             limits=limits,
+            budget=budget,
         )
         async with (
             SqliteJournal.open(tmp_path / "journal.db") as journal,
@@ -96,27 +102,41 @@ def project_opener(tmp_path: Path) -> OpenProject:
             group.start_soon(feed.run)
             roster = Roster(lambda: settings)
             prices = PriceList(lambda: settings.backends)
+            allowance = Allowance(
+                settings=lambda: settings,
+                environ=lambda: environ,
+                feed=feed,
+                ledger=ledger,
+                prices=prices,
+            )
             books = Books(
-                settings=lambda: settings, feed=feed, ledger=ledger, prices=prices, roster=roster
+                settings=lambda: settings,
+                feed=feed,
+                ledger=ledger,
+                prices=prices,
+                roster=roster,
+                allowance=allowance,
             )
             orchestrator = Orchestrator(
                 settings=lambda: settings,
                 check=lambda: None,
-                environ=dict[str, str],
+                environ=lambda: environ,
                 slots=limits.workers,
                 feed=feed,
                 drivers={"acp": driver, "cli": driver},
                 meter=NoMeter(),
                 roster=roster,
                 books=books,
+                allowance=allowance,
                 verifier=ShellVerifier(environ=lambda: {"PATH": "/usr/bin:/bin"}),
             )
             enquiries = Enquiries(
                 settings=lambda: settings,
-                environ=dict[str, str],
+                environ=lambda: environ,
                 feed=feed,
                 ledger=ledger,
                 prices=prices,
+                allowance=allowance,
             )
             async with orchestrator.running():
                 yield Project(

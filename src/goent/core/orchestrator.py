@@ -13,6 +13,7 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
+from goent.core.allowance import Allowance
 from goent.core.books import Books
 from goent.core.feed import Feed
 from goent.core.intake import accept, below_checkout, existing_files
@@ -71,6 +72,7 @@ class Orchestrator:
         meter: Meter,
         roster: Roster,
         books: Books,
+        allowance: Allowance,
         verifier: Verifier,
     ) -> None:
         self._settings = settings
@@ -82,6 +84,7 @@ class Orchestrator:
         self._verifier = verifier
         self._lives = roster
         self._books = books
+        self._allowance = allowance
         self._group: TaskGroup | None = None
         self._slots = anyio.CapacityLimiter(slots)
         self._ending = False
@@ -186,8 +189,11 @@ class Orchestrator:
             environ=self._environ(),
             methods=tuple(self._drivers),
         )
+        worker = self._new_id()
+        warnings = await self._allowance.grant(worker, route, spawned)
+        spawned = replace(spawned, warnings=(*spawned.warnings, *warnings))
         spec = WorkerSpec(
-            id=self._new_id(),
+            id=worker,
             cwd=Path(spawned.cwd),
             provider=route.provider,
             method=route.method,
@@ -202,6 +208,7 @@ class Orchestrator:
             await self._feed.commit()
         except EnvironmentTrouble:  # what is kept for the journal shall have an end
             await self._feed.append(spec.id, WorkerClosed(reason="the journal refused it"))
+            await self._allowance.release(spec.id)
             raise
         life = self._start(spec, spawned, settings)
         life.prompt(Prompt(text=request.task, files=spawned.files), queue=True)
@@ -227,6 +234,7 @@ class Orchestrator:
             verifier=self._verifier,
             slots=self._slots,
             spent=self._books.spent,
+            over=self._allowance.release,
         )
         driver = self._drivers[spec.method]
         life = Life(spec, terms, driver, shared, turns_before=turns_before)
@@ -240,6 +248,8 @@ class Orchestrator:
             await life.run()
         finally:
             self._lives.pop(life.spec.id, None)
+            with anyio.CancelScope(shield=True):
+                await self._allowance.release(life.spec.id)
 
     def _new_id(self) -> str:
         while True:
