@@ -199,6 +199,10 @@ async def test_the_dead_hold_nothing_back_but_what_they_sent_is_owed(tmp_path: P
         assert (await two.begin("b", *asked)).granted
         (day,) = await two.standings([DAY], "/b")
         assert day.held_usd == Decimal("0.5"), "its call went out"
+        refused = await two.begin("c", entry("w2", project="/b"), hold("0.6", DAY))
+        assert refused.passed and refused.wait_s, "its own call may leave room"
+        refused = await two.begin("c", entry("w2", project="/b"), hold("0.8", DAY))
+        assert refused.passed and not refused.wait_s, "nobody waits for the dead"
         await two.lost("/a")
         (day,) = await two.standings([DAY], "/b")
         assert (day.spent_usd, day.held_usd) == (Decimal("0.3"), Decimal("0.2"))

@@ -20,6 +20,7 @@ LOOK_AGAIN_S = 0.25  # where nobody can say when there will be room
 DAY_S = 86_400.0
 
 Alive = Callable[[str], bool]
+Amounts = defaultdict[Spender, Decimal]
 
 STEP = (
     "ALTER TABLE calls ADD COLUMN team TEXT NOT NULL DEFAULT ''",
@@ -104,11 +105,11 @@ def stand(
     if not wanted:
         return []
     _forget_the_dead(sql, alive)
-    flying = _in_flight(sql)
+    sent, flying = _in_flight(sql, alive)
     left = _reserved(sql)
     if asking:
         left.pop(asking, None)
-    held = {who: max(left.get(who, Decimal(0)), flying[who]) for who in {*left, *flying}}
+    held = {who: max(left.get(who, Decimal(0)), sent[who]) for who in {*left, *sent}}
     standings: list[Standing] = []
     for limit in wanted:
         mine = [who for who in held if who.counts_for(limit, project)]
@@ -119,7 +120,7 @@ def stand(
                 spent_usd=spent,
                 held_usd=sum((held[who] for who in mine), Decimal(0)),
                 in_flight_usd=sum(
-                    (flying[who] for who in mine if left.get(who, Decimal(0)) <= flying[who]),
+                    (flying[who] for who in mine if left.get(who, Decimal(0)) <= sent[who]),
                     Decimal(0),
                 ),
                 unknown_calls=unknown,
@@ -185,15 +186,22 @@ def _calls_of(limit: Limit, project: str) -> tuple[str, tuple[object, ...]]:
             return "at >= ? AND at < ?", (begins, begins + DAY_S)
 
 
-def _in_flight(sql: sqlite3.Connection) -> defaultdict[Spender, Decimal]:
-    """A dead go-ent's calls too: they went out, and are owed."""
-    held: defaultdict[Spender, Decimal] = defaultdict(Decimal)
+def _in_flight(sql: sqlite3.Connection, alive: Alive) -> tuple[Amounts, Amounts]:
+    """What calls that went out may take, and how much of it will be settled.
+
+    A dead go-ent's calls are owed all the same, and nobody settles them before its project has
+    another go-ent.
+    """
+    sent, flying = Amounts(Decimal), Amounts(Decimal)
     rows = sql.execute(
-        "SELECT project, worker, team, held_usd FROM under_way JOIN admitted USING (id)"
-    )
-    for project, worker, team, usd in rows:
-        held[Spender(project=project, worker=worker, group=team)] += Decimal(usd or 0)
-    return held
+        "SELECT project, worker, team, owner, held_usd FROM under_way JOIN admitted USING (id)"
+    ).fetchall()
+    living = {owner: alive(owner) for owner in {row[3] for row in rows}}
+    for project, worker, team, owner, usd in rows:
+        spender = Spender(project=project, worker=worker, group=team)
+        sent[spender] += Decimal(usd or 0)
+        flying[spender] += Decimal(usd or 0) if living[owner] else Decimal(0)
+    return sent, flying
 
 
 def _reserved(sql: sqlite3.Connection) -> dict[Spender, Decimal]:
