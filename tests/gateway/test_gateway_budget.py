@@ -46,6 +46,19 @@ class Busy(Witness):
         return await super().begun(call, size)
 
 
+class Slow(Witness):
+    """Notes a call, and takes its time to say so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached = anyio.Event()
+
+    async def begun(self, call: CallBegun, size: Sizing) -> Hindrance | None:
+        await super().begun(call, size)
+        self.reached.set()
+        await anyio.sleep_forever()
+
+
 async def asked(world: World, *, stream: bool = True, anthropic: bool = False):
     rest, backend = ("messages", "anth") if anthropic else ("chat/completions", "glm")
     return await world.client.post(
@@ -106,3 +119,16 @@ async def test_a_call_is_sized_by_its_text_and_by_what_it_asks_for():
         outputs = [size.output for size in world.witness.sizes]
         assert outputs == [4096, 100, 4096, 4096]
         assert all(15 < size.input < 80 for size in world.witness.sizes)
+
+
+@pytest.mark.spec("P33")
+async def test_a_worker_that_hangs_up_while_it_waits_leaves_nothing_open():
+    slow = Slow()
+    async with open_world(slow) as world:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(asked, world)
+            await slow.reached.wait()
+            tasks.cancel_scope.cancel()
+        await world.gateway.settle("w1")
+        (call,) = world.calls
+    assert (call.id, call.owed) == (slow.begins[0].id, False)

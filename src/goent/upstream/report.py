@@ -41,6 +41,13 @@ class Report:
 
         `patient`: nobody else could be asked, so that it waits where it would otherwise be `AtLimit`.
         """
+        try:
+            await self._wait(patient=patient)
+        except anyio.get_cancelled_exc_class():
+            await self.make(CUT_OFF)  # it may have been let go in the same moment
+            raise
+
+    async def _wait(self, *, patient: bool) -> None:
         told, waited = "", 0.0
         while hindrance := await self._ask():
             if not patient or waited >= LONGEST_QUEUE_S:
