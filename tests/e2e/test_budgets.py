@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -127,3 +128,43 @@ async def test_the_report_says_how_the_budgets_stand(world: World) -> None:
     assert day["spent_usd"] == project["spent_usd"] == pytest.approx(costs["total_usd"])
     shown = (await world.go_ent("costs")).out
     assert "of $50.00 a day" in shown and "of $100.00 for the project" in shown
+
+
+STEP = call("write", filePath="{cwd}/step-{n}.txt", content="made\n").having(usage=DEAR)
+LOGGED_IN = Script(
+    providers={
+        "gone": openai(
+            case("spend a lot", STEP, STEP, STEP.having(gate="never"), say("Done.")),
+            models=("nothing",),
+            key="sk-gone-real-key",
+        )
+    }
+)
+
+
+async def test_a_provider_that_goes_direct_is_refused_or_stopped_at_its_next_step(
+    tmp_path: Path,
+) -> None:
+    """Its key is OpenCode's own login: go-ent has none, and hears of its calls afterwards."""
+    config = "opencode: {profile: user}\ndaemon: {idle_exit_s: 120}\n"
+    async with a_world(tmp_path, LOGGED_IN, config=config) as world:
+        theirs = world.home / ".config" / "opencode" / "opencode.json"
+        known = json.loads(theirs.read_text())
+        del known["provider"]["gone"]["options"]["apiKey"]
+        theirs.write_text(json.dumps(known))
+        login = world.home / ".local" / "share" / "opencode" / "auth.json"
+        login.parent.mkdir(parents=True)
+        login.write_text(json.dumps({"gone": {"type": "api", "key": "sk-gone-real-key"}}))
+        async with world.client() as lead:
+            asked = {"task": "spend a lot", "permissions": "auto", "budget_usd": 0.15}
+            answer = await lead.call_tool("worker_spawn", asked)
+            assert answer.is_error and "budget: {direct: stop}" in refusal(answer)
+            (world.project / ".goent" / "config.yaml").write_text(
+                f"{config}budget: {{direct: stop}}\n"
+            )
+            result = await finished(lead, "spend a lot", budget_usd=0.15)
+        assert (result["state"], result["failure"]["kind"]) == ("failed", "budget_exceeded")
+        assert "$0.15 (budget_usd), is used up" in result["failure"]["message"]
+        assert len(world.models.calls) <= 3, "not a step more than was under way"
+        assert result["files"], "what it did so far is kept"
+        assert result["cost_usd"] >= 0.2
