@@ -29,7 +29,7 @@ permissions:
   timeout_s: 60
   rules: [{tool: bash, pattern: "git *", action: allow}, {tool: webfetch, action: deny}]
 isolation: copy
-budget: {per_day: 5, hard: yes}
+budget: {per_day: 5, hard: yes, direct: stop}
 failover: {pinned: true}
 limits: {workers: 3, idle_close_s: 60, cancel_grace_s: 0, turn_timeout_s: 600, stall_s: 9}
 agents:
@@ -61,7 +61,7 @@ def test_every_setting_changes_something(ground: Ground) -> None:
             ),
         ),
         isolation="copy",
-        budget=Budget(per_day=Decimal(5), hard=True),
+        budget=Budget(per_day=Decimal(5), hard=True, direct="stop"),
         failover_pinned=True,
         limits=Limits(workers=3, idle_close_s=60, cancel_grace_s=0, turn_timeout_s=600, stall_s=9),
         agents={"gemini": Agent(command=("gemini", "--acp"), models=("gemini-3-pro",))},

@@ -88,13 +88,18 @@ async def test_opencode_is_stopped_before_the_call_that_would_overspend(
 async def test_the_api_method_is_held_to_the_same_limit(world: World) -> None:
     budget(world, "")
     async with world.client() as lead:
-        asked = {"task": "a long answer", "method": "api", "budget_usd": 0.1, "wait_s": 60}
+        asked = {"task": "a long answer", "method": "api", "budget_usd": 0.205, "wait_s": 60}
         spawned = told(await lead.call_tool("worker_spawn", asked))
         before = len(world.models.calls)
         prompt = {"worker_id": spawned["worker_id"], "prompt": "a small thing", "wait_s": 60}
         again = told(await lead.call_tool("worker_prompt", prompt))
-    assert again["result"]["failure"]["kind"] == "budget_exceeded"
-    assert len(world.models.calls) == before
+        assert again["result"]["failure"]["kind"] == "budget_exceeded"
+        assert "has no room for the next call" in again["result"]["failure"]["message"]
+        spawned = told(await lead.call_tool("worker_spawn", {**asked, "budget_usd": 0.1}))
+        prompt = {"worker_id": spawned["worker_id"], "prompt": "a small thing"}
+        used_up = await lead.call_tool("worker_prompt", prompt)
+        assert used_up.is_error and "$0.10 (budget_usd), is used up" in refusal(used_up)
+    assert len(world.models.calls) == before + 1
 
 
 async def test_a_soft_budget_warns_and_suggests_before_money_is_spent(world: World) -> None:

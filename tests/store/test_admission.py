@@ -76,13 +76,13 @@ async def test_a_call_that_would_pass_a_hard_limit_does_not_begin(
     ledger: SqliteLedger, limit: Limit
 ):
     for call, cost in (("a", "0.5"), ("b", "0.3")):
-        assert (await ledger.begin(call, entry(group="s1"), hold("0.1", limit))).granted
+        assert (await ledger.begin(call, entry(group="s1"), hold("0.1", limit))).admitted
         await ledger.settle(call, entry(cost=cost, group="s1"))
     fits = await ledger.begin("c", entry(group="s1"), hold("0.2", limit))
-    assert fits.granted and fits.standings[0].spent_usd == Decimal("0.8")
+    assert fits.admitted and fits.standings[0].spent_usd == Decimal("0.8")
     await ledger.settle("c", None)
     refused = await ledger.begin("d", entry(group="s1"), hold("0.21", limit))
-    assert not refused.granted and not refused.wait_s
+    assert not refused.admitted and not refused.wait_s
     assert refused.passed and refused.passed.left_usd == Decimal("0.2")
     await ledger.settle("d", None)
     assert sum(row.calls for row in await ledger.report(by="day")) == 2
@@ -92,37 +92,37 @@ async def test_a_call_that_would_pass_a_hard_limit_does_not_begin(
 async def test_a_soft_limit_is_told_of_and_hinders_nobody(ledger: SqliteLedger):
     await ledger.add(entry(cost="5"))
     answer = await ledger.begin("a", entry(), hold("0.5", SOFT))
-    assert answer.granted and answer.standings[0].after(Decimal("0.5")) == Decimal("5.5")
+    assert answer.admitted and answer.standings[0].after(Decimal("0.5")) == Decimal("5.5")
 
 
 @pytest.mark.spec("P35")
 async def test_what_costs_nothing_passes_no_limit(ledger: SqliteLedger):
     await ledger.add(entry(cost="5"))
-    assert (await ledger.begin("a", entry(), hold("0", DAY))).granted
+    assert (await ledger.begin("a", entry(), hold("0", DAY))).admitted
 
 
 @pytest.mark.spec("P35")
 async def test_others_of_the_scope_count_and_nobody_else(ledger: SqliteLedger):
     await ledger.add(entry("w2", project="/a", cost="0.9"))
     await ledger.add(entry("w1", project="/b", cost="0.9", at=NOON - 86_400))
-    assert (await ledger.begin("task", entry(), hold("1", TASK))).granted, "one's own only"
+    assert (await ledger.begin("task", entry(), hold("1", TASK))).admitted, "one's own only"
     await ledger.settle("task", None)
-    assert (await ledger.begin("project", entry(), hold("0.1", PROJECT))).granted
+    assert (await ledger.begin("project", entry(), hold("0.1", PROJECT))).admitted
     await ledger.settle("project", None)
-    assert (await ledger.begin("day", entry(), hold("0.1", DAY))).granted, "not yesterday's"
+    assert (await ledger.begin("day", entry(), hold("0.1", DAY))).admitted, "not yesterday's"
     await ledger.settle("day", None)
-    assert not (await ledger.begin("over", entry(), hold("0.2", DAY))).granted
+    assert not (await ledger.begin("over", entry(), hold("0.2", DAY))).admitted
 
 
 @pytest.mark.spec("P35")
 async def test_calls_under_way_are_waited_for_before_anybody_is_refused(ledger: SqliteLedger):
-    assert (await ledger.begin("a", entry(), hold("0.9", DAY))).granted
+    assert (await ledger.begin("a", entry(), hold("0.9", DAY))).admitted
     waits = await ledger.begin("b", entry("w2"), hold("0.2", DAY))
-    assert not waits.granted and waits.wait_s, "the call under way may cost less"
+    assert not waits.admitted and waits.wait_s, "the call under way may cost less"
     never = await ledger.begin("c", entry("w2"), hold("1.2", DAY))
-    assert not never.granted and not never.wait_s
+    assert not never.admitted and not never.wait_s
     await ledger.settle("a", entry(cost="0.1"))
-    assert (await ledger.begin("b", entry("w2"), hold("0.2", DAY))).granted
+    assert (await ledger.begin("b", entry("w2"), hold("0.2", DAY))).admitted
 
 
 @pytest.mark.spec("P35")
@@ -141,33 +141,33 @@ async def test_a_call_that_nobody_told_the_cost_of_counts_with_what_was_held(led
 @pytest.mark.spec("P35")
 async def test_what_is_held_for_a_worker_is_its_forecast_or_its_calls(ledger: SqliteLedger):
     w1, w2 = (Spender(project="/a", worker=name) for name in ("w1", "w2"))
-    assert (await ledger.reserve(w1, Decimal("0.6"), [DAY])).granted
-    refused = await ledger.reserve(w2, Decimal("0.5"), [DAY])
+    assert (await ledger.hold_back(w1, Decimal("0.6"), [DAY])).admitted
+    refused = await ledger.hold_back(w2, Decimal("0.5"), [DAY])
     assert refused.passed and refused.passed.held_usd == Decimal("0.6")
 
     async def held() -> Decimal:
         (day,) = await ledger.standings([DAY], "/a")
         return day.held_usd
 
-    assert (await ledger.begin("a", entry(), hold("0.2", DAY))).granted, "out of what is held"
+    assert (await ledger.begin("a", entry(), hold("0.2", DAY))).admitted, "out of what is held"
     assert await held() == Decimal("0.6")
     await ledger.settle("a", entry(cost="0.25"))
     assert await held() == Decimal("0.35")
-    assert (await ledger.begin("b", entry(), hold("0.5", DAY))).granted
+    assert (await ledger.begin("b", entry(), hold("0.5", DAY))).admitted
     assert await held() == Decimal("0.5"), "more than was foreseen"
     await ledger.settle("b", None)
     await ledger.release(w1)
     assert await held() == 0
-    assert (await ledger.reserve(w2, Decimal("0.5"), [DAY])).granted
+    assert (await ledger.hold_back(w2, Decimal("0.5"), [DAY])).admitted
 
 
 @pytest.mark.spec("P35")
 async def test_others_cannot_take_what_is_held_for_a_worker(ledger: SqliteLedger):
-    await ledger.reserve(Spender(project="/a", worker="w1"), Decimal("0.6"), [DAY])
-    assert (await ledger.begin("a", entry("w2"), hold("0.4", DAY))).granted
+    await ledger.hold_back(Spender(project="/a", worker="w1"), Decimal("0.6"), [DAY])
+    assert (await ledger.begin("a", entry("w2"), hold("0.4", DAY))).admitted
     await ledger.settle("a", entry("w2", cost="0.4"))
-    assert not (await ledger.begin("b", entry("w2"), hold("0.1", DAY))).granted
-    assert (await ledger.begin("c", entry("w1"), hold("0.6", DAY))).granted
+    assert not (await ledger.begin("b", entry("w2"), hold("0.1", DAY))).admitted
+    assert (await ledger.begin("c", entry("w1"), hold("0.6", DAY))).admitted
 
 
 @pytest.mark.spec("P35")
@@ -177,10 +177,10 @@ async def test_children_draw_on_the_budget_of_their_group(ledger: SqliteLedger):
         Spender(project="/b", worker="w2", group="s1"),
         Spender(project="/a", worker="w3", group="s2"),
     )
-    assert (await ledger.reserve(other, Decimal(5), [])).granted, "no matter of this group's"
-    assert (await ledger.reserve(one, Decimal("0.5"), [GROUP])).granted
-    assert (await ledger.reserve(two, Decimal("0.6"), [GROUP])).passed
-    assert (await ledger.reserve(two, Decimal("0.5"), [GROUP])).granted
+    assert (await ledger.hold_back(other, Decimal(5), [])).admitted, "no matter of this group's"
+    assert (await ledger.hold_back(one, Decimal("0.5"), [GROUP])).admitted
+    assert (await ledger.hold_back(two, Decimal("0.6"), [GROUP])).passed
+    assert (await ledger.hold_back(two, Decimal("0.5"), [GROUP])).admitted
     await ledger.begin("a", entry("w2", project="/b", group="s1"), hold("0.5", GROUP))
     await ledger.settle("a", entry("w2", project="/b", group="s1", cost="0.5"))
     (group,) = await ledger.standings([GROUP], "/a")
@@ -191,12 +191,12 @@ async def test_children_draw_on_the_budget_of_their_group(ledger: SqliteLedger):
 async def test_the_dead_hold_nothing_back_but_what_they_sent_is_owed(tmp_path: Path):
     dead: set[str] = set()
     async with two_daemons(tmp_path / "ledger.db", dead) as (one, two):
-        await one.reserve(Spender(project="/a", worker="w1"), Decimal("0.9"), [DAY])
+        await one.hold_back(Spender(project="/a", worker="w1"), Decimal("0.9"), [DAY])
         await one.begin("a", entry(), hold("0.3", DAY))
         asked = (entry("w2", project="/b"), hold("0.2", DAY))
-        assert not (await two.begin("b", *asked)).granted
+        assert not (await two.begin("b", *asked)).admitted
         dead.add("one")
-        assert (await two.begin("b", *asked)).granted
+        assert (await two.begin("b", *asked)).admitted
         (day,) = await two.standings([DAY], "/b")
         assert day.held_usd == Decimal("0.5"), "its call went out"
         refused = await two.begin("c", entry("w2", project="/b"), hold("0.6", DAY))
@@ -213,27 +213,27 @@ async def test_calls_at_once_are_counted_across_daemons_without_the_dead(tmp_pat
     dead: set[str] = set()
     pace = Hold(pace=RateLimits(concurrency=2))
     async with two_daemons(tmp_path / "ledger.db", dead) as (one, two):
-        assert (await one.begin("a", entry(), pace)).granted
-        assert (await two.begin("b", entry("w2"), pace)).granted
+        assert (await one.begin("a", entry(), pace)).admitted
+        assert (await two.begin("b", entry("w2"), pace)).admitted
         third = await two.begin("c", entry("w2"), pace)
         assert third.wait_s and "limits.concurrency" in third.reason
         await two.settle("b", None)
-        assert (await two.begin("c", entry("w2"), pace)).granted
+        assert (await two.begin("c", entry("w2"), pace)).admitted
         assert (await two.begin("d", entry("w2"), pace)).wait_s
         dead.add("one")
-        assert (await two.begin("d", entry("w2"), pace)).granted
+        assert (await two.begin("d", entry("w2"), pace)).admitted
 
 
 @pytest.mark.spec("P38")
 async def test_calls_a_minute_are_counted_from_their_start(tmp_path: Path):
     pace = Hold(pace=RateLimits(rpm=2))
     async with two_daemons(tmp_path / "ledger.db", set()) as (one, two):
-        assert (await one.begin("a", entry(at=NOON), pace)).granted
-        assert (await two.begin("b", entry(at=NOON + 10), pace)).granted
+        assert (await one.begin("a", entry(at=NOON), pace)).admitted
+        assert (await two.begin("b", entry(at=NOON + 10), pace)).admitted
         await one.settle("a", entry(cost="1", at=NOON + 50))
         third = await one.begin("c", entry(at=NOON + 20), pace)
         assert third.wait_s == 40 and "limits.rpm" in third.reason
-        assert (await one.begin("c", entry(at=NOON + 60), pace)).granted
+        assert (await one.begin("c", entry(at=NOON + 60), pace)).admitted
         assert (await one.begin("d", entry(at=NOON + 61), pace)).wait_s == 9
 
 
@@ -242,13 +242,13 @@ async def test_tokens_a_minute_are_those_that_were_counted(ledger: SqliteLedger)
     def asks(tokens: int) -> Hold:
         return Hold(usage=Usage(input=tokens), pace=RateLimits(tpm=1000))
 
-    assert (await ledger.begin("a", entry(at=NOON), asks(900))).granted
+    assert (await ledger.begin("a", entry(at=NOON), asks(900))).admitted
     assert (await ledger.begin("b", entry(at=NOON + 1), asks(200))).wait_s == 59
     await ledger.settle("a", entry(cost="1", tokens=700))
-    assert (await ledger.begin("b", entry(at=NOON + 1), asks(200))).granted
+    assert (await ledger.begin("b", entry(at=NOON + 1), asks(200))).admitted
     await ledger.settle("b", None)
     late = await ledger.begin("c", entry(at=NOON + 61), asks(5000))
-    assert late.granted, "one that is larger than the limit goes alone"
+    assert late.admitted, "one that is larger than the limit goes alone"
 
 
 async def test_another_model_has_a_pace_of_its_own(ledger: SqliteLedger):
@@ -265,7 +265,7 @@ async def test_another_model_has_a_pace_of_its_own(ledger: SqliteLedger):
         cost_usd=None,
         source="gateway",
     )
-    assert (await ledger.begin("b", other, pace)).granted
+    assert (await ledger.begin("b", other, pace)).admitted
 
 
 @pytest.mark.parametrize("steps", [1, 2])
@@ -283,5 +283,5 @@ async def test_an_older_ledger_is_added_up_from_its_first_call(tmp_path: Path, s
         assert ledger.warnings == ()
         for standing in await ledger.standings([DAY, TASK, PROJECT], "/a"):
             assert standing.spent_usd == Decimal("0.75")
-        assert not (await ledger.begin("a", entry(), hold("0.3", DAY))).granted
+        assert not (await ledger.begin("a", entry(), hold("0.3", DAY))).admitted
         assert await ledger.begin("a", entry()) == Admission()

@@ -54,7 +54,7 @@ class Allowance:
 
     # A worker
 
-    async def grant(
+    async def allow(
         self, worker: str, route: Route, spawned: WorkerSpawned, forecast: Forecast | None = None
     ) -> tuple[str, ...]:
         """Hold back what the worker is likely to cost; what its owner is to be warned of.
@@ -67,18 +67,18 @@ class Allowance:
         usage = likely_usage(route.method, estimate_tokens(spawned.task[:MOST_ESTIMATED]))
         usd = await self._likely(route, usage, forecast)
         self._check_watched(route, limits, known=usd is not None)
-        granted = await self._ledger.reserve(
+        answer = await self._ledger.hold_back(
             self._spender(worker, spawned), usd or Decimal(0), limits
         )
         if usd is None:
             return (_unwatched(route.provider, limits[0]),)
         what = f"this task on {route.provider.name!r}"
-        if granted.passed:
-            told = refusal(granted.passed, usd, what)
-            hint = await self._advice(route.provider, usage, usd, granted.passed)
+        if answer.passed:
+            told = refusal(answer.passed, usd, what)
+            hint = await self._advice(route.provider, usage, usd, answer.passed)
             raise BudgetExceeded(f"{told}; {hint}")
         self._reserved.add(worker)
-        return await self._warnings(route.provider, usage, usd, granted, what)
+        return await self._warnings(route.provider, usage, usd, answer, what)
 
     async def release(self, worker: str) -> None:
         """What the worker's task did not take is free again."""
@@ -160,14 +160,14 @@ class Allowance:
         return True
 
     async def overspent(self, worker: str) -> str:
-        """Why a worker whose calls we only hear of afterwards must not go on; empty if it may."""
+        """Which hard limit is used up, so that the worker must not go on; empty if it may."""
         limits = tuple(limit for limit in self._limits(worker) if limit.hard)
         if not limits:
             return ""
         for standing in await self._ledger.standings(limits, self._project):
             if standing.spent_usd >= standing.limit.usd:
                 told = f"{standing.limit.name} ({standing.limit.setting}), is used up"
-                return f"{told}: {standing.figures}; raise {standing.limit.setting}"
+                return f"{told}: {standing.figures}; {_remedy(standing.limit)}"
         return ""
 
     # What both need
@@ -223,6 +223,11 @@ class Allowance:
             if cost is not None and own:
                 others.append(Alternative(provider=other.name, usd=usd * cost / own))
         return advice(others, usd, standing.left_usd, standing.limit.setting)
+
+
+def _remedy(limit: Limit) -> str:
+    own = limit.setting == "budget_usd"
+    return "spawn another worker with more" if own else f"raise {limit.setting}"
 
 
 def _unwatched(provider: Provider, limit: Limit) -> str:

@@ -62,7 +62,7 @@ class Books:
         for warning in await self._allowance.judged(call.worker, provider, hold, answer):
             if self._roster.at_work(call.worker):
                 await self._feed.append(call.worker, BudgetWarned(message=warning))
-        if answer.granted:
+        if answer.admitted:
             return None
         held = f"calls under way may use up {answer.passed.limit.name}" if answer.passed else ""
         return Hindrance(reason=answer.reason or held, wait_s=answer.wait_s)

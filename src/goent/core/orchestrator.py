@@ -22,6 +22,7 @@ from goent.core.roster import Roster
 from goent.core.turn import Shared, Terms
 from goent.core.views import WorkerView
 from goent.domain.errors import (
+    BudgetExceeded,
     Ending,
     EnvironmentTrouble,
     GoentError,
@@ -190,7 +191,7 @@ class Orchestrator:
             methods=tuple(self._drivers),
         )
         worker = self._new_id()
-        warnings = await self._allowance.grant(worker, route, spawned)
+        warnings = await self._allowance.allow(worker, route, spawned)
         spawned = replace(spawned, warnings=(*spawned.warnings, *warnings))
         spec = WorkerSpec(
             id=worker,
@@ -264,6 +265,8 @@ class Orchestrator:
         if not request.prompt.strip():
             raise RequestError("the prompt is empty: say what the worker is to do next")
         files = existing_files(request.files, life.spec.cwd)
+        if spent := await self._allowance.overspent(request.worker_id):
+            raise BudgetExceeded(spent)
         return life.prompt(Prompt(text=request.prompt, files=files), queue=request.queue)
 
     async def answer(self, request: AnswerRequest, by: str) -> None:

@@ -149,10 +149,10 @@ class Turn:
         await self._start()
         failure = outcome if isinstance(outcome, Failure) else None
         state = "failed" if isinstance(outcome, Failure) else outcome
+        await self._shared.over(self._spec.id)
         await self._append(
             TurnEnded(turn=self.number, state=state, failure=failure, reason=self._reason)
         )
-        await self._shared.over(self._spec.id)
 
     async def _outcome(self, session: Session) -> Outcome | Failure:
         outcome: Outcome | WorkerError = "cancelled"

@@ -77,7 +77,7 @@ class Standing(Value, frozen=True, kw_only=True):
     def after(self, usd: Decimal) -> Decimal:
         """The share of the limit that is taken when this is spent too; 1 is all of it."""
         taken = self.spent_usd + self.held_usd + usd
-        return taken / self.limit.usd if self.limit.usd else Decimal(1 if taken else 0)
+        return taken / self.limit.usd if self.limit.usd else Decimal("Infinity" if taken else 0)
 
     @property
     def figures(self) -> str:
@@ -110,7 +110,7 @@ class Admission(Value, frozen=True, kw_only=True):
     reason: str = ""
 
     @property
-    def granted(self) -> bool:
+    def admitted(self) -> bool:
         return self.passed is None and not self.wait_s
 
 

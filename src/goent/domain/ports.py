@@ -142,7 +142,7 @@ class Ledger(Protocol):
         """A call wants to go out. Until it is settled it is in no report."""
         ...
 
-    async def reserve(self, spender: Spender, usd: Decimal, limits: Sequence[Limit]) -> Admission:
+    async def hold_back(self, spender: Spender, usd: Decimal, limits: Sequence[Limit]) -> Admission:
         """Hold the amount back for a worker, if the hard limits have room for it."""
         ...
 

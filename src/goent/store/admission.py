@@ -52,7 +52,7 @@ def admit(
         return pace
     standings = tuple(stand(sql, hold.limits, entry.project, alive, asking=entry.spender))
     verdict = _verdict(standings, hold.usd or Decimal(0))
-    if verdict.granted:
+    if verdict.admitted:
         sql.execute(
             "INSERT OR IGNORE INTO admitted VALUES (?, ?, ?, ?)",
             (call, owner, entry.group, None if hold.usd is None else str(hold.usd)),
@@ -64,7 +64,7 @@ def admit(
     return verdict
 
 
-def reserve(
+def hold_back(
     sql: sqlite3.Connection,
     *,
     spender: Spender,

@@ -110,11 +110,11 @@ class SqliteLedger:
         await self._keep(work)
         return Admission()
 
-    async def reserve(self, spender: Spender, usd: Decimal, limits: Sequence[Limit]) -> Admission:
+    async def hold_back(self, spender: Spender, usd: Decimal, limits: Sequence[Limit]) -> Admission:
         """Hold the amount back for a worker, if the hard limits have room for it."""
         return await self._store.writer.run(
             partial(
-                admission.reserve,
+                admission.hold_back,
                 spender=spender,
                 usd=usd,
                 limits=limits,
@@ -210,7 +210,7 @@ def _do(sql: sqlite3.Connection, *, jobs: Sequence[Job]) -> None:
 
 def _begin_if(sql: sqlite3.Connection, *, ask: Ask, work: Job) -> Admission:
     answer = ask(sql)
-    if answer.granted:
+    if answer.admitted:
         work(sql)
     return answer
 
