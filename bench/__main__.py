@@ -16,6 +16,7 @@ import anyio
 import msgspec
 from bench import (
     budget,
+    classify,
     codec,
     crashes,
     gateway,
@@ -42,6 +43,7 @@ MEASURES: Mapping[str, Callable[[Place], Awaitable[list[Row]]]] = {
     "budget": budget.run,
     "rpc": codec.messages,
     "journal": codec.events,
+    "classify": classify.run,
 }
 
 

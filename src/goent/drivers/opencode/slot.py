@@ -15,7 +15,7 @@ from goent.drivers.opencode.vitals import GB, read_vitals
 
 DIRECTORIES = 10  # a process with more gets slow
 MOST_DIRECTORIES = 20  # with forty it has been seen to hang
-LIGHT = 3 * GB // 4  # of memory: less is no reason for another process
+LIGHT = GB  # of memory: less is no reason for another process
 COLD_STARTS = 2  # directories that one process boots at a time
 WARM_TIMEOUT = 60.0
 
@@ -113,8 +113,9 @@ class Slot:
         """Let OpenCode forget the directory, unless somebody begins to work there."""
         async with self._tidying:
             await self.until_warm(cwd)
-            for tenant in [tenant for tenant in self.tenants if tenant.directory == cwd]:
-                await tenant.leave_if_idle()
+            for tenant in tuple(self.tenants):
+                if tenant.directory == cwd and tenant in self.tenants:  # it may leave by itself
+                    await tenant.leave_if_idle()
             if self.directories.get(cwd) == 0:
                 del self.directories[cwd]
                 await self._forget(cwd)
