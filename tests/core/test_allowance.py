@@ -264,6 +264,22 @@ async def test_or_it_is_stopped_at_its_next_report_as_configured(
         assert told.failure and told.failure.kind == "budget_exceeded"
         assert "$1.00 (budget_usd), is used up: $1.20 spent" in told.failure.message
         assert (told.text, told.cost_usd) == ("half", 1.2), "what it did is kept"
+        with pytest.raises(BudgetExceeded, match=r"is used up: \$1\.20 spent"):
+            await project.ask("worker_prompt", worker_id=worker, prompt="go on")
+
+
+@pytest.mark.spec("P35")
+async def test_a_direct_provider_without_a_price_does_not_begin_when_all_is_spent(
+    open_project: OpenProject,
+) -> None:
+    driver = ScriptedDriver(lambda _: [say("done")])
+    budget = Budget(per_day=Decimal("0.05"), hard=True, direct="stop")
+    async with opened(open_project, driver, budget, held=False) as project:
+        (told,) = (await spawn(project, provider=CODER.name)).warnings
+        assert "no price is known" in told
+        await Calls(project, "w-other").make(40_000, taken=60_000)
+        with pytest.raises(BudgetExceeded, match=r"\(budget\.per_day\), is used up"):
+            await spawn(project, provider=CODER.name)
 
 
 @pytest.mark.spec("P35")

@@ -67,11 +67,11 @@ class Allowance:
         usage = likely_usage(route.method, estimate_tokens(spawned.task[:MOST_ESTIMATED]))
         usd = await self._likely(route, usage, forecast)
         self._check_watched(route, limits, known=usd is not None)
-        answer = await self._ledger.hold_back(
-            self._spender(worker, spawned), usd or Decimal(0), limits
-        )
         if usd is None:
+            if used_up := await self._used_up(limits):
+                raise BudgetExceeded(used_up)
             return (_unwatched(route.provider, limits[0]),)
+        answer = await self._ledger.hold_back(self._spender(worker, spawned), usd, limits)
         what = f"this task on {route.provider.name!r}"
         if answer.passed:
             told = refusal(answer.passed, usd, what)
@@ -161,10 +161,11 @@ class Allowance:
 
     async def overspent(self, worker: str) -> str:
         """Which hard limit is used up, so that the worker must not go on; empty if it may."""
-        limits = tuple(limit for limit in self._limits(worker) if limit.hard)
-        if not limits:
-            return ""
-        for standing in await self._ledger.standings(limits, self._project):
+        return await self._used_up(self._limits(worker))
+
+    async def _used_up(self, limits: tuple[Limit, ...]) -> str:
+        hard = tuple(limit for limit in limits if limit.hard)
+        for standing in await self._ledger.standings(hard, self._project) if hard else ():
             if standing.spent_usd >= standing.limit.usd:
                 told = f"{standing.limit.name} ({standing.limit.setting}), is used up"
                 return f"{told}: {standing.figures}; {_remedy(standing.limit)}"
