@@ -15,6 +15,7 @@ from pathlib import Path
 import anyio
 import msgspec
 from bench import (
+    budget,
     classify,
     codec,
     crashes,
@@ -40,6 +41,7 @@ MEASURES: Mapping[str, Callable[[Place], Awaitable[list[Row]]]] = {
     "crashes": crashes.run,
     "idle": idle.run,
     "gateway": gateway.run,
+    "budget": budget.run,
     "rpc": codec.messages,
     "journal": codec.events,
     "classify": classify.run,

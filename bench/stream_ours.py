@@ -11,6 +11,7 @@ import anyio
 import msgspec
 from bench.stream_client import Door
 
+from goent.core.allowance import Allowance
 from goent.core.books import Books
 from goent.core.feed import Feed
 from goent.core.roster import Roster
@@ -39,12 +40,20 @@ async def serve(source: str, folder: Path) -> None:
         SqliteLedger.open(folder / "ledger.db") as ledger,
         Connections.open() as connections,
     ):
+        feed, prices = Feed(journal), PriceList(lambda: settings.backends)
         books = Books(
             settings=lambda: settings,
-            feed=Feed(journal),
+            feed=feed,
             ledger=ledger,
-            prices=PriceList(lambda: settings.backends),
+            prices=prices,
             roster=roster,
+            allowance=Allowance(
+                settings=lambda: settings,
+                environ=dict[str, str],
+                feed=feed,
+                ledger=ledger,
+                prices=prices,
+            ),
         )
         async with Gateway.open(Upstream(connections, books), course) as gateway:
             token = gateway.issue_token()

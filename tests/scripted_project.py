@@ -8,6 +8,7 @@ from pathlib import Path
 
 import anyio
 
+from goent.core.allowance import Allowance
 from goent.core.books import Books
 from goent.core.classifier import TaskClassifier
 from goent.core.enquiries import Enquiries
@@ -20,8 +21,8 @@ from goent.core.roster import Roster
 from goent.core.router import Router
 from goent.domain.events import AnyEvent, TurnEnded, TurnStarted, WorkerClosed, WorkerSpawned
 from goent.domain.replies import Result, Spawned, Waited
-from goent.domain.settings import Backend, Limits, PermissionSettings, Settings
-from goent.domain.types import Price, Provider
+from goent.domain.settings import Backend, Budget, Limits, PermissionSettings, Settings
+from goent.domain.types import Price, Provider, Secret
 from goent.llm.prices import PriceList
 from goent.proc.verify import ShellVerifier
 from goent.store.history import SqliteHistory
@@ -83,15 +84,20 @@ def project_opener(tmp_path: Path) -> OpenProject:
         *,
         limits: Limits = DEFAULT_LIMITS,
         permission_timeout_s: float = 300.0,
+        budget: Budget = Budget(),  # noqa: B008 (frozen)
+        key: Secret | None = None,
+        providers: tuple[Provider, ...] = (GLM, CODER),
     ) -> AsyncGenerator[Project]:
+        environ = dict[str, str]()
         settings = Settings(
             project=folder,
-            providers=(GLM, CODER),
-            backends={"moonshot": Backend(id="moonshot"), "deepseek": Backend(id="deepseek")},
+            providers=providers,
+            backends={name: Backend(id=name, key=key) for name in ("moonshot", "deepseek")},
             default_provider="glm",
             default_chosen=True,
             permissions=PermissionSettings(timeout_s=permission_timeout_s),
             limits=limits,
+            budget=budget,
         )
         async with (
             SqliteJournal.open(tmp_path / "journal.db") as journal,
@@ -104,8 +110,20 @@ def project_opener(tmp_path: Path) -> OpenProject:
             group.start_soon(feed.run)
             roster = Roster(lambda: settings)
             prices = PriceList(lambda: settings.backends)
+            allowance = Allowance(
+                settings=lambda: settings,
+                environ=lambda: environ,
+                feed=feed,
+                ledger=ledger,
+                prices=prices,
+            )
             books = Books(
-                settings=lambda: settings, feed=feed, ledger=ledger, prices=prices, roster=roster
+                settings=lambda: settings,
+                feed=feed,
+                ledger=ledger,
+                prices=prices,
+                roster=roster,
+                allowance=allowance,
             )
             router = Router(
                 settings=lambda: settings,
@@ -118,23 +136,25 @@ def project_opener(tmp_path: Path) -> OpenProject:
             orchestrator = Orchestrator(
                 settings=lambda: settings,
                 check=lambda: None,
-                environ=dict[str, str],
+                environ=lambda: environ,
                 slots=limits.workers,
                 feed=feed,
                 drivers={"acp": driver, "cli": driver},
                 meter=NoMeter(),
                 roster=roster,
                 books=books,
+                allowance=allowance,
                 verifier=ShellVerifier(environ=lambda: {"PATH": "/usr/bin:/bin"}),
                 router=router,
                 lessons=Lessons(feed, history),
             )
             enquiries = Enquiries(
                 settings=lambda: settings,
-                environ=dict[str, str],
+                environ=lambda: environ,
                 feed=feed,
                 ledger=ledger,
                 prices=prices,
+                allowance=allowance,
             )
             async with orchestrator.running():
                 yield Project(

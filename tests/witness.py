@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from goent.domain.ports import CallBegun, CallMade, Moved
+from goent.domain.ports import CallBegun, CallMade, Hindrance, Moved, Sizing
 
 
 @dataclass
@@ -14,8 +14,9 @@ class Witness:
     moves: list[Moved] = field(default_factory=list[Moved])
     notices: list[str] = field(default_factory=list[str])
 
-    async def begun(self, call: CallBegun) -> None:
+    async def begun(self, call: CallBegun, size: Sizing) -> Hindrance | None:
         self.begins.append(call)
+        return None
 
     async def metered(self, call: CallMade) -> None:
         self.calls.append(call)

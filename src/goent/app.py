@@ -10,6 +10,7 @@ from typing import TypedDict
 import anyio
 
 from goent.config.reload import Configuration
+from goent.core.allowance import Allowance
 from goent.core.books import Books
 from goent.core.classifier import TaskClassifier
 from goent.core.enquiries import Enquiries
@@ -31,7 +32,7 @@ from goent.drivers.opencode_serve.driver import OpenCodeServeDriver
 from goent.gateway.server import Gateway
 from goent.launch import fingerprint
 from goent.llm.prices import PriceList
-from goent.proc.marks import new_owner, sweep_dead_owners
+from goent.proc.marks import lives, new_owner, sweep_dead_owners
 from goent.proc.verify import ShellVerifier
 from goent.project import project_key, project_state, seal, state_dir
 from goent.store.calibration import SqliteCalibrations
@@ -148,15 +149,29 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
 
     async with (
         SqliteJournal.open(around.state / "journal.db", secrets=around.secrets) as journal,
-        SqliteLedger.open(state_dir(environ) / "ledger.db") as ledger,
+        SqliteLedger.open(
+            state_dir(environ) / "ledger.db", owner=new_owner(project_key(project)), alive=lives
+        ) as ledger,
         SqliteHistory.open(state_dir(environ) / "history.db") as history,
         _running_feed(journal) as feed,
         anyio.create_task_group() as background,
     ):
         roster = Roster(around.settings)
         prices = PriceList(lambda: around.settings().backends)
+        allowance = Allowance(
+            settings=around.settings,
+            environ=around.environ,
+            feed=feed,
+            ledger=ledger,
+            prices=prices,
+        )
         books = Books(
-            settings=around.settings, feed=feed, ledger=ledger, prices=prices, roster=roster
+            settings=around.settings,
+            feed=feed,
+            ledger=ledger,
+            prices=prices,
+            roster=roster,
+            allowance=allowance,
         )
         async with _running_methods(around, books, roster) as methods:
             router = Router(
@@ -178,6 +193,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 meter=methods.gateway,
                 roster=roster,
                 books=books,
+                allowance=allowance,
                 verifier=ShellVerifier(environ=lambda: _without_keys(around)),
                 router=router,
                 lessons=Lessons(feed, history),
@@ -188,6 +204,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 feed=feed,
                 ledger=ledger,
                 prices=prices,
+                allowance=allowance,
             )
             async with orchestrator.running():
                 yield App(

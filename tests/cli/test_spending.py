@@ -2,11 +2,12 @@
 
 import json
 
+import msgspec
 import pytest
 from desk import Desk, OpenDesk, Person
 
 from goent.domain.ports import CallMade
-from goent.domain.replies import CostLine, Costs
+from goent.domain.replies import BudgetLine, CostLine, Costs
 from goent.domain.types import Usage
 from goent.frontends.cli.spending import show_costs
 from goent.testing.driver import say
@@ -147,3 +148,33 @@ def test_bars_take_the_room_that_the_terminal_has(open_desk: OpenDesk, columns: 
         assert person.leaves() == 0
         assert max(text.count("█") for text in person.seen.splitlines()) == cells
         assert "total" in person.seen
+
+
+@pytest.mark.spec("P35")
+def test_budgets_are_told_with_what_is_left(capsys: pytest.CaptureFixture[str]):
+    day = BudgetLine(
+        scope="day",
+        key="2026-03-01",
+        limit_usd=20.0,
+        spent_usd=18.5,
+        held_usd=1.0,
+        left_usd=0.5,
+        hard=True,
+        unknown_calls=0,
+    )
+    project = BudgetLine(
+        scope="project",
+        key="/a",
+        limit_usd=10.0,
+        spent_usd=12.0,
+        held_usd=0.0,
+        left_usd=-2.0,
+        hard=False,
+        unknown_calls=3,
+    )
+    show_costs(msgspec.structs.replace(report(), budgets=(day, project)))
+    assert capsys.readouterr().out.splitlines() == [
+        "nothing was spent yet",
+        "hard budget: $18.50 of $20.00 a day, $1.00 held for work under way, $0.5000 left",
+        "soft budget: $12.00 of $10.00 for the project, passed; 3 calls without a price",
+    ]

@@ -46,6 +46,7 @@ CONFIG = [
     ("budget: {per_day: -1}", "1: budget.per_day: must be at least 0, not -1"),
     ("budget: {per_day: '20'}", "1: budget.per_day: expected a number, not '20'"),
     ("budget: {per_day: .inf}", "1: budget.per_day: expected a number, not '.inf'"),
+    ("budget: {direct: no way}", "1: budget.direct: unknown direct 'no way'; one of refuse, stop"),
     ("budget: {hard: 1}", "1: budget.hard: expected true or false, not 1"),
     ("failover: {pined: true}", "1: failover.pined: unknown setting; did you mean 'pinned'?"),
     ("limits: {workers: 0}", "1: limits.workers: must be at least 1, not 0"),

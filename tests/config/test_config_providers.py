@@ -63,7 +63,9 @@ def test_every_field_is_read(ground: Ground) -> None:
     assert settings.health == Health(
         check_interval=10, worker_timeout=100, max_retries=1, retry_delay=0.5
     )
-    assert settings.budget == Budget(per_task=0.5, per_day=20, per_project=100, hard=True)
+    assert settings.budget == Budget(
+        per_task=Decimal("0.5"), per_day=Decimal(20), per_project=Decimal(100), hard=True
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Who has the last word, and what there is when nobody says anything."""
 
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ permissions:
   timeout_s: 60
   rules: [{tool: bash, pattern: "git *", action: allow}, {tool: webfetch, action: deny}]
 isolation: copy
-budget: {per_day: 5, hard: yes}
+budget: {per_day: 5, hard: yes, direct: stop}
 failover: {pinned: true}
 limits: {workers: 3, idle_close_s: 60, cancel_grace_s: 0, turn_timeout_s: 600, stall_s: 9}
 agents:
@@ -61,7 +62,7 @@ def test_every_setting_changes_something(ground: Ground) -> None:
             ),
         ),
         isolation="copy",
-        budget=Budget(per_day=5, hard=True),
+        budget=Budget(per_day=Decimal(5), hard=True, direct="stop"),
         failover_pinned=True,
         limits=Limits(workers=3, idle_close_s=60, cancel_grace_s=0, turn_timeout_s=600, stall_s=9),
         agents={"gemini": Agent(command=("gemini", "--acp"), models=("gemini-3-pro",))},
@@ -109,15 +110,15 @@ def test_the_users_folder_is_where_xdg_says(ground: Ground) -> None:
 def test_an_empty_key_takes_nothing_away_and_null_does(ground: Ground) -> None:
     ground.write("~/.config/go-ent/config.yaml", "budget: {per_day: 5, per_task: 1}")
     ground.write(".goent/config.yaml", "budget:\n  # per_day: 7\n")
-    assert ground.load().budget == Budget(per_day=5, per_task=1)
+    assert ground.load().budget == Budget(per_day=Decimal(5), per_task=Decimal(1))
     ground.write(".goent/config.yaml", "budget: {per_day: null}")
-    assert ground.load().budget == Budget(per_task=1)
+    assert ground.load().budget == Budget(per_task=Decimal(1))
 
 
 def test_a_budget_may_stand_in_either_file(ground: Ground) -> None:
     ground.write(".goent/providers.yaml", "budget: {per_task: 1, per_day: 5}")
     ground.write(".goent/config.yaml", "budget: {per_day: 7}")
-    assert ground.load().budget == Budget(per_task=1, per_day=7)
+    assert ground.load().budget == Budget(per_task=Decimal(1), per_day=Decimal(7))
 
 
 @pytest.mark.parametrize("backend", KNOWN)

@@ -5,7 +5,7 @@ import pytest
 from scripted_project import OpenProject, Project, assert_grammar
 
 from goent.domain.events import TextDelta, TurnEnded, TurnStarted, WorkerClosed, WorkerSpawned
-from goent.domain.ports import CallBegun
+from goent.domain.ports import CallBegun, CallSize
 from goent.domain.replies import Costs, Prompted, Result, Status, Waited
 from goent.testing.driver import ScriptedDriver, question, say
 
@@ -86,6 +86,10 @@ async def test_a_turn_that_was_under_way_failed_and_says_so(open_project: OpenPr
         assert ends == ["completed", "failed", "completed"]
 
 
+async def unsized() -> CallSize:
+    raise AssertionError("without a limit nobody has to know how large it is")
+
+
 @pytest.mark.spec("P25", "P33")
 async def test_a_call_that_was_under_way_is_counted_as_one_of_unknown_cost(
     open_project: OpenProject,
@@ -95,7 +99,7 @@ async def test_a_call_that_was_under_way_is_counted_as_one_of_unknown_cost(
         await project.feed.append(worker, TurnStarted(turn=2, prompt="more"))
         await project.feed.commit()
         call = CallBegun(id="c1", worker=worker, backend="moonshot", model="glm-4")
-        await project.books.begun(call)
+        await project.books.begun(call, unsized)
         as_if_killed(project, worker)
     async with open_project(ScriptedDriver(lambda _: [say("again")])) as project:
         result = await project.ask("worker_result", worker_id=worker)

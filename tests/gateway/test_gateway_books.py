@@ -6,7 +6,7 @@ from fake_provider import Script, anthropic_pieces, openai_pieces
 from gateway_world import World, open_world
 from witness import Witness
 
-from goent.domain.ports import CallBegun, CallMade
+from goent.domain.ports import CallBegun, CallMade, Hindrance, Sizing
 from goent.domain.settings import Backend
 
 pytestmark = pytest.mark.anyio
@@ -24,9 +24,9 @@ async def made(world: World, rest: str = "chat/completions", backend: str = "glm
 @pytest.mark.spec("P33")
 async def test_a_call_is_told_of_before_it_goes_out():
     class Watching(Witness):
-        async def begun(self, call: CallBegun) -> None:
+        async def begun(self, call: CallBegun, size: Sizing) -> Hindrance | None:
             assert world.provider.seen == []
-            await super().begun(call)
+            return await super().begun(call, size)
 
     async with open_world(Watching()) as world:
         world.provider.script = Script(openai_pieces())

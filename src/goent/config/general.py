@@ -9,6 +9,7 @@ from goent.domain.settings import (
     Agent,
     Budget,
     DaemonSettings,
+    Direct,
     Limits,
     OpenCodeSettings,
     PermissionRule,
@@ -21,6 +22,7 @@ PRESETS: Final[tuple[Preset, ...]] = get_args(Preset)
 ISOLATIONS: Final[tuple[Isolation, ...]] = get_args(Isolation)
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 STANDBYS: Final[tuple[Standby, ...]] = get_args(Standby)
+DIRECTS: Final[tuple[Direct, ...]] = get_args(Direct)
 PROFILES: Final[tuple[Literal["user", "hermetic"], ...]] = ("user", "hermetic")
 
 # OpenCode asks for these under another name, so a rule for them would hold nothing back.
@@ -80,10 +82,11 @@ def _permission_rule(fields: Fields) -> PermissionRule | None:
 
 def _budget(fields: Fields) -> Budget:
     return Budget(
-        per_task=fields.amount("per_task", None),
-        per_day=fields.amount("per_day", None),
-        per_project=fields.amount("per_project", None),
+        per_task=fields.number("per_task", None),
+        per_day=fields.number("per_day", None),
+        per_project=fields.number("per_project", None),
         hard=fields.flag("hard", default=False),
+        direct=fields.choice("direct", DIRECTS, "refuse"),
     )
 
 

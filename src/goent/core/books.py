@@ -9,11 +9,23 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
+from goent.core.allowance import Allowance
 from goent.core.feed import Feed
 from goent.core.roster import Roster
-from goent.domain.errors import GoentError
-from goent.domain.events import FailedOver, Noticed, UsageReported
-from goent.domain.ports import CallBegun, CallMade, Ledger, LedgerEntry, Moved, Prices, WorkerSpec
+from goent.domain.budgets import Admission, Hold
+from goent.domain.errors import BudgetSpent, EnvironmentTrouble, GoentError
+from goent.domain.events import BudgetWarned, FailedOver, Noticed, UsageReported
+from goent.domain.ports import (
+    CallBegun,
+    CallMade,
+    Hindrance,
+    Ledger,
+    LedgerEntry,
+    Moved,
+    Prices,
+    Sizing,
+    WorkerSpec,
+)
 from goent.domain.settings import Settings
 from goent.domain.types import Provider, Usage
 
@@ -33,17 +45,34 @@ class Books:
         ledger: Ledger,
         prices: Prices,
         roster: Roster,
+        allowance: Allowance,
     ) -> None:
         self._settings = settings
         self._feed = feed
         self._ledger = ledger
         self._prices = prices
         self._roster = roster
+        self._allowance = allowance
 
-    async def begun(self, call: CallBegun) -> None:
-        """A model call of a worker's is about to go out."""
+    async def begun(self, call: CallBegun, size: Sizing) -> Hindrance | None:
+        """A model call of a worker's is about to go out, if money and limits allow it."""
         provider = self._roster.provider(call.worker, call.backend, call.model)
-        await self._ledger.begin(call.id, self._entry(call.worker, provider, _report(provider)))
+        hold = await self._allowance.hold(call.worker, provider, size)
+        answer = await self._admitted(call, provider, hold)
+        for warning in await self._allowance.judged(call.worker, provider, hold, answer):
+            if self._roster.at_work(call.worker):
+                await self._feed.append(call.worker, BudgetWarned(message=warning))
+        if answer.admitted:
+            return None
+        held = f"calls under way may use up {answer.passed.limit.name}" if answer.passed else ""
+        return Hindrance(reason=answer.reason or held, wait_s=answer.wait_s)
+
+    async def _admitted(self, call: CallBegun, provider: Provider, hold: Hold) -> Admission:
+        entry = self._entry(call.worker, provider, _report(provider))
+        try:
+            return await self._ledger.begin(call.id, entry, hold)
+        except EnvironmentTrouble as trouble:
+            raise BudgetSpent(f"whether a hard budget has room cannot be told: {trouble}") from None
 
     async def metered(self, call: CallMade) -> None:
         """A model call came back: into the ledger, and into the events of its worker."""
@@ -85,9 +114,13 @@ class Books:
         if self._roster.at_work(worker):
             await self._feed.append(worker, Noticed(text=text))
 
-    async def spent(self, spec: WorkerSpec, event: UsageReported) -> None:
-        """What a driver metered by itself, of a provider that goes direct."""
+    async def spent(self, spec: WorkerSpec, event: UsageReported) -> str:
+        """What a driver metered by itself, of a provider that goes direct.
+
+        Returns why the worker must not go on; empty if it may.
+        """
         await self._ledger.add(self._entry(spec.id, spec.provider, event))
+        return await self._allowance.overspent(spec.id)
 
     async def lost(self) -> Mapping[str, Sequence[UsageReported]]:
         """The calls, by worker, that were under way when this project's last go-ent was killed."""
@@ -101,6 +134,7 @@ class Books:
         return found
 
     def _entry(self, worker: str, provider: Provider, event: UsageReported) -> LedgerEntry:
+        view = self._feed.views.get(worker)
         return LedgerEntry(
             at=time.time(),
             project=str(self._settings().project),
@@ -112,6 +146,7 @@ class Books:
             cost_usd=event.cost_usd,
             source=event.source,
             status=event.status,
+            group=view.spawned.group if view else "",
         )
 
 

@@ -7,13 +7,16 @@ from decimal import Decimal
 
 import anyio
 
+from goent.core.allowance import Allowance
 from goent.core.feed import Feed
 from goent.core.result import result
 from goent.core.transcript import transcript
 from goent.core.views import WorkerView, line, status, usd
+from goent.domain.budgets import Standing
 from goent.domain.events import Envelope
 from goent.domain.ports import Ledger, Prices
 from goent.domain.replies import (
+    BudgetLine,
     CostLine,
     Costs,
     Health,
@@ -62,12 +65,14 @@ class Enquiries:
         feed: Feed,
         ledger: Ledger,
         prices: Prices,
+        allowance: Allowance,
     ) -> None:
         self._settings = settings
         self._environ = environ
         self._feed = feed
         self._ledger = ledger
         self._prices = prices
+        self._allowance = allowance
 
     async def recall(self, request: Request) -> None:
         """Have the workers at hand that the request is about, also those of long ago."""
@@ -216,7 +221,26 @@ class Enquiries:
             total_usd=None if unknown else usd(known),
             known_usd=float(round(known, 9)),
             unknown_calls=unknown,
+            budgets=tuple(_budget(standing) for standing in await self._allowance.standings()),
         )
+
+
+def _budget(standing: Standing) -> BudgetLine:
+    limit = standing.limit
+    return BudgetLine(
+        scope=limit.scope,
+        key=limit.key,
+        limit_usd=_figure(limit.usd),
+        spent_usd=_figure(standing.spent_usd),
+        held_usd=_figure(standing.held_usd),
+        left_usd=_figure(standing.left_usd),
+        hard=limit.hard,
+        unknown_calls=standing.unknown_calls,
+    )
+
+
+def _figure(usd: Decimal) -> float:
+    return float(round(usd, 9))
 
 
 def _enough(views: list[WorkerView], *, any_: bool) -> bool:

@@ -134,8 +134,6 @@ def _warnings(request: SpawnRequest, route: Route, preset: Preset) -> list[str]:
             f"the method {route.method!r} has nobody to ask: what permissions {preset!r} would ask is "
             "refused, and that ends the turn; pass permissions 'auto', or use the method 'acp'"
         )
-    if request.budget_usd is not None:
-        warnings.append("budget_usd is written down but not yet enforced in this version")
     if request.allow_fallback and not route.fallbacks:
         warnings.append(
             f"allow_fallback has no effect: provider {route.provider.name!r} has no `fallbacks` in "

@@ -13,6 +13,7 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
+from goent.core.allowance import Allowance
 from goent.core.books import Books
 from goent.core.feed import Feed
 from goent.core.intake import accept, asked_for, below_checkout, existing_files
@@ -23,6 +24,7 @@ from goent.core.router import Router
 from goent.core.turn import Shared, Terms
 from goent.core.views import WorkerView
 from goent.domain.errors import (
+    BudgetExceeded,
     Ending,
     EnvironmentTrouble,
     GoentError,
@@ -74,6 +76,7 @@ class Orchestrator:
         meter: Meter,
         roster: Roster,
         books: Books,
+        allowance: Allowance,
         verifier: Verifier,
         router: Router,
         lessons: Lessons,
@@ -89,6 +92,7 @@ class Orchestrator:
         self._lessons = lessons
         self._lives = roster
         self._books = books
+        self._allowance = allowance
         self._group: TaskGroup | None = None
         self._slots = anyio.CapacityLimiter(slots)
         self._ending = False
@@ -190,8 +194,11 @@ class Orchestrator:
         routed = await self._router.route(asked)
         self._check_open()
         route, spawned = accept(request, asked, routed, settings=settings, environ=self._environ())
+        worker = self._new_id()
+        warnings = await self._allowance.allow(worker, route, spawned)
+        spawned = replace(spawned, warnings=(*spawned.warnings, *warnings))
         spec = WorkerSpec(
-            id=self._new_id(),
+            id=worker,
             cwd=Path(spawned.cwd),
             provider=route.provider,
             method=route.method,
@@ -206,6 +213,7 @@ class Orchestrator:
             await self._feed.commit()
         except EnvironmentTrouble:  # what is kept for the journal shall have an end
             await self._feed.append(spec.id, WorkerClosed(reason="the journal refused it"))
+            await self._allowance.release(spec.id)
             raise
         life = self._start(spec, spawned, settings)
         life.prompt(Prompt(text=request.task, files=spawned.files), queue=True)
@@ -232,6 +240,7 @@ class Orchestrator:
             slots=self._slots,
             spent=self._books.spent,
             ended=self._learn_later,
+            over=self._allowance.release,
         )
         driver = self._drivers[spec.method]
         life = Life(spec, terms, driver, shared, turns_before=turns_before)
@@ -245,6 +254,8 @@ class Orchestrator:
             await life.run()
         finally:
             self._lives.pop(life.spec.id, None)
+            with anyio.CancelScope(shield=True):
+                await self._allowance.release(life.spec.id)
 
     def _learn_later(self, worker: str) -> None:
         """Beside the worker: its turn is over, whatever the disk takes for the lesson."""
@@ -264,6 +275,8 @@ class Orchestrator:
         if not request.prompt.strip():
             raise RequestError("the prompt is empty: say what the worker is to do next")
         files = existing_files(request.files, life.spec.cwd)
+        if spent := await self._allowance.overspent(request.worker_id):
+            raise BudgetExceeded(spent)
         return life.prompt(Prompt(text=request.prompt, files=files), queue=request.queue)
 
     async def answer(self, request: AnswerRequest, by: str) -> None:

@@ -25,6 +25,7 @@ from goent.domain.settings import Settings
 from goent.domain.tasks import Classification
 from goent.domain.types import Route
 from goent.policy.advice import advise
+from goent.policy.facts import usd as dollars
 from goent.policy.rules import conditions, label
 
 TOLD = 8  # features that are shown
@@ -49,7 +50,7 @@ class Recommending:
             estimate=estimate(routed.forecast),
             alternatives=tuple([await self._option(routed, each) for each in others]),
             advice=tuple(advise(routed.task, request.files, route.method, routed.forecast)),
-            warnings=(*self.notices, *routed.decision.warnings),
+            warnings=(*self.notices, *routed.decision.warnings, *_dear(routed, request.budget_usd)),
         )
 
     async def explain(self, request: RecommendRequest, base: Path) -> Explained:
@@ -123,6 +124,13 @@ class Recommending:
             method=route.method,
             estimate=estimate(forecast),
         )
+
+
+def _dear(routed: Routed, budget: float | None) -> Iterable[str]:
+    most = routed.forecast.p90_usd
+    if budget is not None and most is not None and most > Decimal(str(budget)):
+        name = routed.decision.route.provider.name
+        yield f"{name} may cost up to {dollars(most)}, above the budget_usd of ${budget:g}"
 
 
 def _rationale(route: Route) -> str:

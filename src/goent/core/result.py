@@ -5,6 +5,7 @@ from decimal import Decimal
 
 from goent.core.views import WorkerView, usd
 from goent.domain.events import (
+    BudgetWarned,
     Envelope,
     FailedOver,
     TextDelta,
@@ -23,6 +24,8 @@ FILES_LIMIT = 12
 COMMANDS_LIMIT = 8
 CHECKS_LIMIT = 4
 MODELS_LIMIT = 4
+WARNINGS_LIMIT = 2
+WARNING_LIMIT = 400
 
 
 def result(view: WorkerView, events: Sequence[Envelope]) -> Result:
@@ -55,7 +58,12 @@ def result(view: WorkerView, events: Sequence[Envelope]) -> Result:
         ),
         failure=view.failure,
         output=f"worker://{view.id}/output",
-        notes=_notes(view, text, len(files), len(commands)),
+        notes=(
+            *_notes(view, text, len(files), len(commands)),
+            *[_cut(e.message, WARNING_LIMIT) for e in happened if isinstance(e, BudgetWarned)][
+                -WARNINGS_LIMIT:
+            ],
+        ),
     )
 
 

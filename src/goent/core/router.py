@@ -101,7 +101,6 @@ class Router:
             prices=prices,
             forecasts=forecasts,
             budget_usd=_budget(asked, settings),
-            hard=settings.budget.hard,
             asks=asked.asks,
             talk_only=talks,
             allow_fallback=asked.allow_fallback,

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from goent.core.feed import Feed
 from goent.domain.errors import (
+    BudgetSpent,
     GoentError,
     ProviderUnavailable,
     RequestError,
@@ -43,7 +44,7 @@ from goent.domain.settings import Limits
 from goent.domain.types import Answer, Failure, Prompt, Value
 
 Outcome = Literal["completed", "cancelled"]
-Stopper = Literal["cancel", "timeout", "stall"]
+Stopper = Literal["cancel", "timeout", "stall", "budget"]
 
 LIFELESS = 2  # looks in a row that find nothing at work before a silent turn is ended
 
@@ -61,14 +62,16 @@ class Terms(Value, frozen=True, kw_only=True):
 class Shared:
     """What all workers of a project have in common.
 
-    `spent` is told what a driver metered, `ended` which worker's turn is over.
+    `spent` is told what a driver metered, and says why the turn has to end, if it has to; `over`
+    is told when a worker's task has been worked on, and `ended` that its turn is in the journal.
     """
 
     feed: Feed
     meter: Meter
     verifier: Verifier
     slots: anyio.CapacityLimiter
-    spent: Callable[[WorkerSpec, UsageReported], Awaitable[None]]
+    spent: Callable[[WorkerSpec, UsageReported], Awaitable[str]]
+    over: Callable[[str], Awaitable[None]]
     ended: Callable[[str], None]
 
 
@@ -147,6 +150,7 @@ class Turn:
         await self._start()
         failure = outcome if isinstance(outcome, Failure) else None
         state = "failed" if isinstance(outcome, Failure) else outcome
+        await self._shared.over(self._spec.id)
         await self._append(
             TurnEnded(turn=self.number, state=state, failure=failure, reason=self._reason)
         )
@@ -172,6 +176,8 @@ class Turn:
             return as_failure(TurnTimeout(self._reason))
         if self._stopped_by == "stall":
             return as_failure(Stalled(self._reason))
+        if self._stopped_by == "budget":
+            return as_failure(BudgetSpent(self._reason))
         if self._stopped_by == "cancel":
             return "cancelled"
         return self._failure(outcome) if isinstance(outcome, WorkerError) else outcome
@@ -223,8 +229,9 @@ class Turn:
                 return  # its answer was faster
             self._withdrawn[event.id] = event.reason
         await self._append(event)
-        if isinstance(event, UsageReported):
-            await self._shared.spent(self._spec, event)
+        spent = isinstance(event, UsageReported)
+        if spent and (reason := await self._shared.spent(self._spec, event)):
+            self.stop("budget", reason)
 
     async def _refuse_in_time(self, permission: str) -> None:
         await anyio.sleep(self._terms.permission_timeout_s)

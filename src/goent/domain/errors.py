@@ -3,14 +3,15 @@
 GoentError
 ├── ConfigError             fix a file, start again                 exit 2
 ├── RequestError            cannot be served as asked               MCP tool error, JSON-RPC -32602
-│   └── UnknownWorker · WorkerBusy · WorkerIsClosed · NoRoute
+│   └── UnknownWorker · WorkerBusy · WorkerIsClosed · NoRoute · BudgetExceeded
 ├── EnvironmentTrouble      go-ent or the machine                   exit 3
 │   └── OpenCodeMissing · Ending
 └── WorkerError             one worker failed, its siblings go on   a Failure in its result
-    ├── ProviderUnavailable    → a fallback may do:  RateLimited · ProviderTimeout · OutOfCredit ·
+    ├── ProviderUnavailable    → a fallback may do:  RateLimited (AtLimit) · ProviderTimeout · OutOfCredit ·
     │                            ProviderDown (Overloaded)
     ├── ProviderRefused (AuthRefused) · UnknownModel · ContextOverflow · ModelRefused
     │                            the provider's own no
+    ├── BudgetSpent              the money is used up
     ├── PermissionDenied · VerifyFailed · TurnTimeout · Stalled · NothingSaid   how the turn went
     └── WorkerCrashed · ProtocolError                                      the program under it
 
@@ -58,6 +59,10 @@ class NoRoute(RequestError):
     """No provider, model and method fit what was asked."""
 
 
+class BudgetExceeded(RequestError):
+    """The task is likely to cost more than a hard budget has left."""
+
+
 class EnvironmentTrouble(GoentError):
     """Something around us is missing or broken; the message says how to mend it."""
 
@@ -95,6 +100,10 @@ class RateLimited(ProviderUnavailable):
     kind = "rate_limited"
 
 
+class AtLimit(RateLimited):
+    """Our own limit for the provider is reached: it has failed nobody."""
+
+
 class ProviderTimeout(ProviderUnavailable):
     """The provider did not answer in time."""
 
@@ -130,6 +139,12 @@ class AuthRefused(ProviderRefused):
     """The provider does not take the key, or does not let it do this."""
 
     kind = "auth_refused"
+
+
+class BudgetSpent(WorkerError):
+    """The next model call would cost more than a hard budget has left."""
+
+    kind = "budget_exceeded"
 
 
 class ContextOverflow(WorkerError):

@@ -108,7 +108,7 @@ class Noticed(Event, frozen=True, kw_only=True):
 
 
 class WorkerSpawned(Event, frozen=True, kw_only=True):
-    """The task was accepted."""
+    """The task was accepted. Workers of one `group` draw on one budget."""
 
     task: str
     cwd: str
@@ -125,6 +125,8 @@ class WorkerSpawned(Event, frozen=True, kw_only=True):
     files: tuple[str, ...] = ()
     fallbacks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    group: str = ""
+    group_budget_usd: Decimal | None = None
     task_type: TaskType | None = None
     complexity: Complexity | None = None
     size: float | None = None

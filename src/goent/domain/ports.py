@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Literal, Protocol
 
+from goent.domain.budgets import Admission, Hold, Limit, Spender, Standing
 from goent.domain.events import AnyEvent, DriverEvent, Envelope
 from goent.domain.forecasts import Sample
 from goent.domain.settings import PermissionRule
@@ -115,6 +116,11 @@ class LedgerEntry(Value, frozen=True, kw_only=True):
     cost_usd: Decimal | None
     source: str
     status: int = 200
+    group: str = ""
+
+    @property
+    def spender(self) -> Spender:
+        return Spender(project=self.project, worker=self.worker, group=self.group)
 
 
 class CostRow(Value, frozen=True, kw_only=True):
@@ -134,8 +140,20 @@ class CostRow(Value, frozen=True, kw_only=True):
 class Ledger(Protocol):
     """What was spent, by this user, in all projects."""
 
-    async def begin(self, call: str, entry: LedgerEntry) -> None:
-        """A call is about to go out. Until it is settled it is in no report."""
+    async def begin(self, call: str, entry: LedgerEntry, hold: Hold | None = None) -> Admission:
+        """A call wants to go out. Until it is settled it is in no report."""
+        ...
+
+    async def hold_back(self, spender: Spender, usd: Decimal, limits: Sequence[Limit]) -> Admission:
+        """Hold the amount back for a worker, if the hard limits have room for it."""
+        ...
+
+    async def release(self, spender: Spender) -> None:
+        """What was held back for the worker is free again."""
+        ...
+
+    async def standings(self, limits: Sequence[Limit], project: str) -> list[Standing]:
+        """How the limits stand; that of a task means a worker of the project."""
         ...
 
     async def settle(self, call: str, entry: LedgerEntry | None) -> None:
@@ -202,6 +220,23 @@ class CallBegun(Value, frozen=True, kw_only=True):
     model: str
 
 
+class CallSize(Value, frozen=True, kw_only=True):
+    """How many tokens a call is likely to take; reasoning is output."""
+
+    input: int
+    output: int
+
+
+Sizing = Callable[[], Awaitable[CallSize]]
+
+
+class Hindrance(Value, frozen=True, kw_only=True):
+    """Why a call cannot go out yet, and in how many seconds to ask again."""
+
+    reason: str
+    wait_s: float
+
+
 class CallMade(Value, frozen=True, kw_only=True):
     """One model call that is over.
 
@@ -234,7 +269,12 @@ class Moved(Value, frozen=True, kw_only=True):
 class CallWitness(Protocol):
     """Who is told what becomes of model calls."""
 
-    async def begun(self, call: CallBegun) -> None: ...
+    async def begun(self, call: CallBegun, size: Sizing) -> Hindrance | None:
+        """The call may go out, unless something hinders it now. `size` costs time to find out.
+
+        Raises `BudgetSpent` if it may not go out at all.
+        """
+        ...
 
     async def metered(self, call: CallMade) -> None: ...
 

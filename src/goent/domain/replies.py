@@ -6,6 +6,7 @@ decimals; an amount that is not known is None, never 0.
 
 from typing import Literal
 
+from goent.domain.budgets import Scope
 from goent.domain.tasks import Complexity, TaskType
 from goent.domain.types import (
     Check,
@@ -323,14 +324,28 @@ class CostLine(Value, frozen=True, kw_only=True):
     unknown_calls: int
 
 
+class BudgetLine(Value, frozen=True, kw_only=True):
+    """A limit and how it stands. `unknown_calls` had no known price, and are in no sum."""
+
+    scope: Scope
+    key: str
+    limit_usd: float
+    spent_usd: float
+    held_usd: float
+    left_usd: float
+    hard: bool
+    unknown_calls: int
+
+
 class Costs(Value, frozen=True, kw_only=True):
-    """A cost report with its total."""
+    """A cost report with its total, and how the budgets of the day and the project stand."""
 
     by: str
     rows: tuple[CostLine, ...]
     total_usd: float | None
     known_usd: float
     unknown_calls: int
+    budgets: tuple[BudgetLine, ...] = ()
 
 
 class DaemonInfo(Value, frozen=True, kw_only=True):

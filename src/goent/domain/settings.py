@@ -1,6 +1,7 @@
 """What the configuration says, once files and environment have been read."""
 
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Literal
 
@@ -8,6 +9,7 @@ from goent.domain.types import Dialect, Isolation, Method, Preset, Provider, Sec
 
 Action = Literal["allow", "ask", "deny"]
 Standby = Literal["auto", "always", "never"]
+Direct = Literal["refuse", "stop"]
 
 
 class Backend(Value, frozen=True, kw_only=True):
@@ -103,12 +105,17 @@ class Health(Value, frozen=True, kw_only=True):
 
 
 class Budget(Value, frozen=True, kw_only=True):
-    """The `budget:` block, in USD."""
+    """The `budget:` block, in USD.
 
-    per_task: float | None = None
-    per_day: float | None = None
-    per_project: float | None = None
+    `direct` is what becomes of a worker whose calls do not pass go-ent when a hard limit applies:
+    it is refused, or stopped at the next step that it reports.
+    """
+
+    per_task: Decimal | None = None
+    per_day: Decimal | None = None
+    per_project: Decimal | None = None
     hard: bool = False
+    direct: Direct = "refuse"
 
 
 class Agent(Value, frozen=True, kw_only=True):

@@ -8,11 +8,22 @@ failure: no status reaches the driver on the other side.
 
 from typing import NamedTuple
 
-from goent.domain.errors import AuthRefused, ContextOverflow, UnknownModel, WorkerError
+from goent.domain.errors import (
+    AuthRefused,
+    BudgetSpent,
+    ContextOverflow,
+    UnknownModel,
+    WorkerError,
+)
 from goent.llm.calm import calm
 
 GAVE_UP = 424
-_STATUS: dict[type[WorkerError], int] = {ContextOverflow: 400, AuthRefused: 401, UnknownModel: 404}
+_STATUS: dict[type[WorkerError], int] = {
+    ContextOverflow: 400,
+    AuthRefused: 401,
+    BudgetSpent: 402,
+    UnknownModel: 404,
+}
 
 
 class Refusal(NamedTuple):

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from goent.domain.settings import RoutingRule, Settings
 from goent.domain.tasks import Classification
 from goent.domain.types import Method, Pin, Provider, Route, Value
@@ -49,7 +51,7 @@ class Search:
         self._asked: Method | None = pin.method
         self._said: Method | None = None  # by a rule that names nothing else
         self._candidates = tuple(candidates_for(task, settings, facts))
-        self._against = {c.provider.name: c.obstacle for c in self._candidates}
+        self._unpaid = replace(facts, budget_usd=None)
         self._fitting = _each_once(c.provider for c in self._candidates if not c.obstacle)
         self._preferences = Preferences(task, facts, self._fitting, settings)
         self._ways = Ways(methods, settings, facts, alone=len(self._fitting) == 1)
@@ -227,8 +229,8 @@ class Search:
         return f"no provider can take the task now. {each}" + (f". {above}" if above else "")
 
     def _obstacle(self, provider: Provider) -> str:
-        known = self._against.get(provider.name)
-        return obstacle(provider, self._task, self._facts) if known is None else known
+        """Who names a provider decides about its price; the budget itself warns or refuses."""
+        return obstacle(provider, self._task, self._unpaid)
 
     def _named(self, name: str | None) -> Provider | None:
         return next((c.provider for c in self._candidates if c.provider.name == name), None)

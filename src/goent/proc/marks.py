@@ -27,6 +27,11 @@ def new_owner(key: str) -> str:
     return f"{key}.{pid}.{table.started(pid)}"
 
 
+def lives(owner: str) -> bool:
+    """Whether the go-ent of that name is still there."""
+    return not _is_dead(owner, None)
+
+
 def new_mark(owner: str) -> str:
     """A mark that no other process of this owner has."""
     return f"{owner}/{next(_numbers)}"

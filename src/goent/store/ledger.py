@@ -11,9 +11,11 @@ from typing import Literal
 
 import anyio
 
+from goent.domain.budgets import Admission, Hold, Limit, Spender, Standing
 from goent.domain.errors import EnvironmentTrouble
 from goent.domain.ports import CostRow, LedgerEntry
 from goent.domain.types import Usage
+from goent.store import admission
 from goent.store.sqlite import Schema
 from goent.store.thread import Store, open_store
 
@@ -39,10 +41,14 @@ SCHEMA = Schema(
                 worker TEXT NOT NULL, provider TEXT NOT NULL, backend TEXT NOT NULL,
                 model TEXT NOT NULL) WITHOUT ROWID""",
         ),
+        admission.STEP,
     ),
-    probe="SELECT *, (SELECT max(id) FROM under_way) FROM calls ORDER BY id DESC LIMIT 1",
+    probe="SELECT *, (SELECT max(id) FROM under_way), (SELECT max(held_usd) FROM admitted),"
+    " (SELECT max(at) FROM starts), (SELECT max(usd) FROM reservations), (SELECT max(usd) FROM sums)"
+    " FROM calls ORDER BY id DESC LIMIT 1",
 )
 Job = Callable[[sqlite3.Connection], object]
+Ask = Callable[[sqlite3.Connection], Admission]
 KEYS = {
     "provider": "provider",
     "model": "model",
@@ -52,24 +58,31 @@ KEYS = {
 
 
 class SqliteLedger:
-    """The port `Ledger` on SQLite. `warnings` tells what opening it had to mend."""
+    """The port `Ledger` on SQLite. `warnings` tells what opening it had to mend.
 
-    def __init__(self, store: Store) -> None:
+    What it holds back is its `owner`'s, and counts as long as that one is `alive`.
+    """
+
+    def __init__(self, store: Store, owner: str, alive: admission.Alive) -> None:
         self.warnings = store.warnings
         self._store = store
+        self._owner = owner
+        self._alive = alive
         self._waiting: list[Job] = []
         self._storing = anyio.Lock()
         self._behind = anyio.Event()
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, path: Path) -> "AsyncGenerator[SqliteLedger]":
+    async def open(
+        cls, path: Path, *, owner: str = "", alive: admission.Alive = lambda _: True
+    ) -> "AsyncGenerator[SqliteLedger]":
         """Open the file, or a new one if it is missing or damaged."""
         async with (
             open_store(path, SCHEMA, prepare=_teach_sums) as store,
             anyio.create_task_group() as group,
         ):
-            ledger = cls(store)
+            ledger = cls(store, owner, alive)
             group.start_soon(ledger._catch_up)
             try:
                 yield ledger
@@ -78,12 +91,47 @@ class SqliteLedger:
                 with anyio.CancelScope(shield=True):
                     await ledger._store_waiting()
 
-    async def begin(self, call: str, entry: LedgerEntry) -> None:
-        """Note that a call goes out.
+    async def begin(self, call: str, entry: LedgerEntry, hold: Hold | None = None) -> Admission:
+        """A call wants to go out. If it may, that is noted.
 
-        Like all that is kept, it is committed on return, or when a disk that refuses lets us.
+        The note is committed on return, or when a disk that refuses lets us; under a hard limit
+        the trouble is raised instead, for then nobody knows whether the call may go out.
         """
-        await self._keep(partial(_begin, call=call, entry=entry))
+        hold = hold or Hold()
+        work = partial(_begin, call=call, entry=entry)
+        ask = partial(
+            admission.admit, call=call, entry=entry, hold=hold, owner=self._owner, alive=self._alive
+        )
+        try:
+            return await self._store.writer.run(partial(_begin_if, ask=ask, work=work))
+        except EnvironmentTrouble:
+            if any(limit.hard for limit in hold.limits):
+                raise
+        await self._keep(work)
+        return Admission()
+
+    async def hold_back(self, spender: Spender, usd: Decimal, limits: Sequence[Limit]) -> Admission:
+        """Hold the amount back for a worker, if the hard limits have room for it."""
+        return await self._store.writer.run(
+            partial(
+                admission.hold_back,
+                spender=spender,
+                usd=usd,
+                limits=limits,
+                owner=self._owner,
+                alive=self._alive,
+            )
+        )
+
+    async def release(self, spender: Spender) -> None:
+        """What was held back for the worker is free again."""
+        await self._keep(partial(admission.release, spender=spender))
+
+    async def standings(self, limits: Sequence[Limit], project: str) -> list[Standing]:
+        await self._store_waiting()
+        return await self._store.writer.run(
+            partial(admission.stand, limits=limits, project=project, alive=self._alive)
+        )
 
     async def settle(self, call: str, entry: LedgerEntry | None) -> None:
         """The call is over: what it took, or None if nothing can be owed for it."""
@@ -160,24 +208,34 @@ def _do(sql: sqlite3.Connection, *, jobs: Sequence[Job]) -> None:
         job(sql)
 
 
+def _begin_if(sql: sqlite3.Connection, *, ask: Ask, work: Job) -> Admission:
+    answer = ask(sql)
+    if answer.admitted:
+        work(sql)
+    return answer
+
+
 def _begin(sql: sqlite3.Connection, *, call: str, entry: LedgerEntry) -> None:
     whose = (entry.at, entry.project, entry.worker, entry.provider, entry.backend, entry.model)
-    sql.execute("INSERT INTO under_way VALUES (?, ?, ?, ?, ?, ?, ?)", (call, *whose))
+    sql.execute("INSERT OR IGNORE INTO under_way VALUES (?, ?, ?, ?, ?, ?, ?)", (call, *whose))
 
 
 def _settle(sql: sqlite3.Connection, *, call: str, entry: LedgerEntry | None) -> None:
     sql.execute("DELETE FROM under_way WHERE id = ?", (call,))
+    tokens = entry.usage.total if entry else 0
+    held = admission.settled(sql, call=call, tokens=tokens)
     if entry:
-        _add(sql, entry=entry)
+        _add(sql, entry=entry, held=held)
 
 
 def _close_unsettled(sql: sqlite3.Connection, *, project: str) -> list[LedgerEntry]:
     rows = sql.execute(
-        "SELECT at, worker, provider, backend, model FROM under_way WHERE project = ? ORDER BY at",
+        "SELECT id, at, worker, provider, backend, model, coalesce(team, '') FROM under_way"
+        " LEFT JOIN admitted USING (id) WHERE project = ? ORDER BY at",
         (project,),
     )
-    lost = [
-        LedgerEntry(
+    lost = {
+        call: LedgerEntry(
             at=at,
             project=project,
             worker=worker,
@@ -188,21 +246,21 @@ def _close_unsettled(sql: sqlite3.Connection, *, project: str) -> list[LedgerEnt
             cost_usd=None,
             source="unknown",
             status=0,
+            group=team,
         )
-        for at, worker, provider, backend, model in rows
-    ]
-    for entry in lost:
-        _add(sql, entry=entry)
-    sql.execute("DELETE FROM under_way WHERE project = ?", (project,))
-    return lost
+        for call, at, worker, provider, backend, model, team in rows
+    }
+    for call, entry in lost.items():
+        _settle(sql, call=call, entry=entry)
+    return list(lost.values())
 
 
-def _add(sql: sqlite3.Connection, *, entry: LedgerEntry) -> None:
+def _add(sql: sqlite3.Connection, *, entry: LedgerEntry, held: str | None = None) -> None:
     sql.execute(
         "INSERT INTO calls (at, project, worker, provider, backend, model, input, output,"
-        " cache_read, cache_write, reasoning, cost_usd, source, status)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        _row(entry),
+        " cache_read, cache_write, reasoning, cost_usd, source, status, team, held_usd)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*_row(entry), entry.group, held),
     )
 
 

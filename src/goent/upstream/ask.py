@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import anyio
 
-from goent.domain.errors import ProviderUnavailable, WorkerError
+from goent.domain.errors import AtLimit, ProviderUnavailable, WorkerError
 from goent.domain.ports import CallWitness, Moved
 from goent.llm.codec import codec
 from goent.upstream.adapt import call_for
@@ -80,21 +80,23 @@ class Upstream:
             await self._wait(order, following, failures)
             await self._move(order, course, target, failures)
             call = call_for(order, target, said=said(), hurry=tries.others)
+            attempt = Attempt(self.connections, target, call)
+            report = Report(self._witness, self._gauge, order, attempt)
             try:
-                await self._try(order, Attempt(self.connections, target, call), run)
+                await report.begin(patient=not tries.others)
+                await self._try(attempt, report, run)
             except ProviderUnavailable as error:
                 failures[target.name] = error
-                self._cooldowns.failed(target, error)
+                if not isinstance(error, AtLimit):
+                    self._cooldowns.failed(target, error)
                 following = tries.after_failure()
             else:
                 self._cooldowns.served(target)
                 return
         raise _together(failures)
 
-    async def _try(self, order: Order, attempt: Attempt, run: Run) -> None:
-        report = Report(self._witness, self._gauge, order, attempt)
+    async def _try(self, attempt: Attempt, report: Report, run: Run) -> None:
         try:
-            await report.begin()
             await run(attempt, report)
         except WorkerError as error:
             await report.make(str(error))

@@ -19,7 +19,7 @@ from goent.domain.errors import (
     WorkerBusy,
     WorkerCrashed,
 )
-from goent.domain.events import Noticed
+from goent.domain.events import DriverEvent, Noticed, ToolCall
 from goent.domain.ports import Emit, Signs, StopReason, WorkerSpec
 from goent.domain.types import Answer, Prompt
 from goent.drivers.opencode.client import Client
@@ -34,6 +34,7 @@ ABORT_AFTER = (1.0, 1.0, 2.0)  # seconds to wait for the turn's end, each time b
 # Seconds to look at a silent process, and of CPU that it takes while it idles: 0.01 to 0.04 were
 # seen. One that works has 0.2 and more, with ten others on each core.
 LOOK, IDLE_CPU = 2.0, 0.1
+DONE = frozenset({"completed", "failed"})
 
 
 class Conversation(ABC):
@@ -73,14 +74,27 @@ class Conversation(ABC):
         try:
             async with task_group() as tasks:
                 tasks.start_soon(self._take, turn, prompt)
-                await turn.hand_on(emit)
+                await turn.hand_on(self._metering(emit))
         finally:
             turn.close()
             self._turn = None
             self.questions.withdraw()
+        await self._report(emit)
+        return await self._verdict(turn)
+
+    def _metering(self, emit: Emit) -> Emit:
+        """What bypasses the gate is told of whenever a tool is done: a budget may end the turn."""
+
+        async def told(event: DriverEvent) -> None:
+            await emit(event)
+            if isinstance(event, ToolCall) and event.status in DONE:
+                await self._report(emit)
+
+        return told if self.spending else emit
+
+    async def _report(self, emit: Emit) -> None:
         if self.spending and (report := await self.spending.report()):
             await emit(report)
-        return await self._verdict(turn)
 
     async def cancel(self) -> None:
         turn = self._turn

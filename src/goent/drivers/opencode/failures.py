@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from goent.domain.errors import (
     AuthRefused,
+    BudgetSpent,
     ContextOverflow,
     ModelRefused,
     OutOfCredit,
@@ -55,6 +56,7 @@ _BY_KIND: dict[str, type[WorkerError]] = {
     error.kind: error
     for error in (
         AuthRefused,
+        BudgetSpent,
         ContextOverflow,
         ModelRefused,
         OutOfCredit,

@@ -1,9 +1,10 @@
 """How does a cost report look to a person? A table with bars, as far as the screen has room."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from goent.domain.replies import CostLine, Costs
+from goent.domain.budgets import Scope
+from goent.domain.replies import BudgetLine, CostLine, Costs
 from goent.frontends.cli.screen import clean, make_console
 from goent.frontends.cli.show import print_drawn
 from goent.frontends.cli.words import calls, count, money
@@ -12,6 +13,12 @@ BAR: Final = 24  # cells of the longest bar, where there is room
 LEAST_BAR: Final = 6
 GAP: Final = 2
 EIGHTHS: Final = " ▏▎▍▌▋▊▉"
+SCOPES: Final[Mapping[Scope, str]] = {
+    "task": "for the task",
+    "group": "for the group",
+    "day": "a day",
+    "project": "for the project",
+}
 UNKNOWN: Final = "?"  # at the end of a bar that may be longer in truth
 
 
@@ -19,6 +26,7 @@ def show_costs(costs: Costs) -> None:
     """Days in their order, anything else by what it cost; what is not known is not drawn."""
     if not costs.rows:
         print("nothing was spent yet")
+        _show_budgets(costs.budgets)
         return
     from rich.table import Table  # noqa: PLC0415 (rich is loaded only where something is drawn)
     from rich.text import Text  # noqa: PLC0415 (the same)
@@ -42,6 +50,17 @@ def show_costs(costs: Costs) -> None:
             f"the cost of {calls(costs.unknown_calls)} is not known: cut off before the usage was "
             "told, or of a model without a price (set one in .goent/providers.yaml)"
         )
+    _show_budgets(costs.budgets)
+
+
+def _show_budgets(budgets: Sequence[BudgetLine]) -> None:
+    for line in budgets:
+        held = f", {money(line.held_usd)} held for work under way" if line.held_usd else ""
+        kind = "hard" if line.hard else "soft"
+        left = f"{money(line.left_usd)} left" if line.left_usd >= 0 else "passed"
+        unknown = f"; {calls(line.unknown_calls)} without a price" if line.unknown_calls else ""
+        of = f"{money(line.limit_usd)} {SCOPES[line.scope]}"
+        print(f"{kind} budget: {money(line.spent_usd)} of {of}{held}, {left}{unknown}")
 
 
 def _rank(line: CostLine) -> tuple[float, str]:
