@@ -22,6 +22,7 @@ from goent.proc.verify import ShellVerifier
 from goent.store.journal import SqliteJournal
 from goent.store.ledger import SqliteLedger
 from goent.testing.driver import ScriptedDriver
+from goent.upstream.health import Breakers
 
 GLM = Provider(
     name="glm",
@@ -50,6 +51,7 @@ class Project:
     enquiries: Enquiries
     operations: Operations
     caller: Caller
+    healths: Breakers
 
     async def ask(self, name: str, **arguments: object):
         return await self.operations.table[name].call(arguments, self.caller)
@@ -96,6 +98,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
             group.start_soon(feed.run)
             roster = Roster(lambda: settings)
             prices = PriceList(lambda: settings.backends)
+            healths = Breakers()
             books = Books(
                 settings=lambda: settings, feed=feed, ledger=ledger, prices=prices, roster=roster
             )
@@ -110,6 +113,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 roster=roster,
                 books=books,
                 verifier=ShellVerifier(environ=lambda: {"PATH": "/usr/bin:/bin"}),
+                healths=healths,
             )
             enquiries = Enquiries(
                 settings=lambda: settings,
@@ -117,6 +121,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 feed=feed,
                 ledger=ledger,
                 prices=prices,
+                healths=healths,
             )
             async with orchestrator.running():
                 yield Project(
@@ -127,6 +132,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
                     enquiries=enquiries,
                     operations=Operations(orchestrator, enquiries),
                     caller=Caller(name="test", cwd=folder),
+                    healths=healths,
                 )
             await feed.commit()
             group.cancel_scope.cancel()

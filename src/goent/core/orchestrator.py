@@ -17,6 +17,7 @@ from goent.core.books import Books
 from goent.core.feed import Feed
 from goent.core.intake import accept, below_checkout, existing_files
 from goent.core.life import Life
+from goent.core.rescue import Rescuer
 from goent.core.roster import Roster
 from goent.core.turn import Shared, Terms
 from goent.core.views import WorkerView
@@ -28,7 +29,7 @@ from goent.domain.errors import (
     WorkerIsClosed,
 )
 from goent.domain.events import TurnEnded, TurnStarted, UsageReported, WorkerClosed, WorkerSpawned
-from goent.domain.ports import Driver, Meter, Verifier, WorkerSpec
+from goent.domain.ports import Driver, Healths, Meter, Verifier, WorkerSpec
 from goent.domain.requests import (
     MAX_WAIT_S,
     AnswerRequest,
@@ -72,6 +73,7 @@ class Orchestrator:
         roster: Roster,
         books: Books,
         verifier: Verifier,
+        healths: Healths,
     ) -> None:
         self._settings = settings
         self._check = check
@@ -82,6 +84,7 @@ class Orchestrator:
         self._verifier = verifier
         self._lives = roster
         self._books = books
+        self._rescuer = Rescuer(settings=settings, environ=environ, feed=feed, healths=healths)
         self._group: TaskGroup | None = None
         self._slots = anyio.CapacityLimiter(slots)
         self._ending = False
@@ -227,6 +230,7 @@ class Orchestrator:
             verifier=self._verifier,
             slots=self._slots,
             spent=self._books.spent,
+            rescuer=self._rescuer,
         )
         driver = self._drivers[spec.method]
         life = Life(spec, terms, driver, shared, turns_before=turns_before)

@@ -35,10 +35,13 @@ AUTH_REQUIRED = -32000
 _BY_NAME: dict[str, type[WorkerError]] = {
     "ContextOverflowError": ContextOverflow,
     "ContentFilterError": ModelRefused,
-    "ProviderAuthError": ProviderRefused,
+    "ProviderAuthError": AuthRefused,
     "ProviderModelNotFoundError": UnknownModel,
 }
 _BY_STATUS: dict[int, type[WorkerError]] = {
+    401: AuthRefused,
+    402: OutOfCredit,
+    403: AuthRefused,
     404: UnknownModel,
     408: ProviderTimeout,
     424: ProviderTimeout,  # the gateway's word for a provider that fell silent
