@@ -1,10 +1,11 @@
 """A project whose workers are scripted: everything real but the driver and the meter."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 
 import anyio
 
@@ -16,7 +17,7 @@ from goent.core.orchestrator import Orchestrator
 from goent.core.roster import Roster
 from goent.domain.events import AnyEvent, TurnEnded, TurnStarted, WorkerClosed, WorkerSpawned
 from goent.domain.settings import Backend, Limits, PermissionSettings, Settings
-from goent.domain.types import Price, Provider
+from goent.domain.types import Price, Provider, Secret
 from goent.llm.prices import PriceList
 from goent.proc.verify import ShellVerifier
 from goent.store.journal import SqliteJournal
@@ -79,11 +80,17 @@ def project_opener(tmp_path: Path) -> OpenProject:
         *,
         limits: Limits = DEFAULT_LIMITS,
         permission_timeout_s: float = 300.0,
+        providers: Sequence[Provider] = (GLM, CODER),
+        keys: Mapping[str, str] = MappingProxyType({}),
     ) -> AsyncGenerator[Project]:
+        """`keys`: of backends whose calls would pass the gateway; the others go direct."""
         settings = Settings(
             project=folder,
-            providers=(GLM, CODER),
-            backends={"moonshot": Backend(id="moonshot"), "deepseek": Backend(id="deepseek")},
+            providers=tuple(providers),
+            backends={
+                name: Backend(id=name, key=Secret(keys[name]) if name in keys else None)
+                for name in dict.fromkeys(p.backend for p in providers)
+            },
             default_provider="glm",
             permissions=PermissionSettings(timeout_s=permission_timeout_s),
             limits=limits,

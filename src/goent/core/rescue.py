@@ -134,7 +134,6 @@ class Rescuer:
         return backend is None or not backend.resolve_key(self._environ())
 
     async def _events(self, worker: str) -> list[Envelope]:
-        await self._feed.commit()
         events: list[Envelope] = []
         while page := await self._feed.events(
             worker=worker, after=events[-1].seq if events else 0, limit=5000

@@ -18,6 +18,7 @@ from goent.core.failing import failure_of
 from goent.core.feed import Feed
 from goent.core.rescue import Move, Rescuer, Stuck
 from goent.domain.errors import (
+    EnvironmentTrouble,
     RequestError,
     Stalled,
     TurnTimeout,
@@ -97,6 +98,7 @@ class Turn:
         self._beside: TaskGroup | None = None
         self._heard_at = 0.0
         self._heard = False
+        self._calls_before = 0
         self._moves = 0
         self._deadline: float | None = None
 
@@ -162,11 +164,14 @@ class Turn:
         """With what another provider goes on, or the same one in a new session; None if nobody."""
         if self._stop.is_set():
             return None
+        with suppress(EnvironmentTrouble):  # a full disk: what is known will have to do
+            await self._shared.feed.commit()
+        called = self._shared.feed.view(self._spec.id).calls > self._calls_before
         stuck = Stuck(
             spec=self._spec,
             prompt=self._asked,
             token=token,
-            heard=self._heard,
+            heard=self._heard or called,
             moves=self._moves,
         )
         if self._moves and self._spec.resume and not token:  # the session could not be opened
@@ -229,6 +234,7 @@ class Turn:
     async def _start(self) -> None:
         if not self._started:
             self._started = True
+            self._calls_before = self._shared.feed.view(self._spec.id).calls
             await self._append(TurnStarted(turn=self.number, prompt=self._asked.text))
 
     async def _note_session(self, session: Session) -> None:
