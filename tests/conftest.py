@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 from anyio._core import _eventloop
 
@@ -5,7 +7,20 @@ from anyio._core import _eventloop
 # another one believe that it is inside a loop. Without it anyio asks asyncio itself.
 _eventloop.sniffio = None  # pyright: ignore[reportPrivateImportUsage]
 
+# Folders whose files take long, for they start processes: begun first, none of them is the last to
+# end while the other cores have nothing left to do.
+LONG = ("faults", "drivers", "e2e", "cli", "fuzz", "testing")
+
 
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: _turn(item.path))
+
+
+def _turn(path: Path) -> int:
+    folder = path.relative_to(Path(__file__).parent).parts[0]
+    return LONG.index(folder) if folder in LONG else len(LONG)

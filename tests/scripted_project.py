@@ -16,6 +16,7 @@ from goent.core.operations import Caller, Operations
 from goent.core.orchestrator import Orchestrator
 from goent.core.roster import Roster
 from goent.domain.events import AnyEvent, TurnEnded, TurnStarted, WorkerClosed, WorkerSpawned
+from goent.domain.replies import Result, Spawned, Waited
 from goent.domain.settings import Backend, Limits, PermissionSettings, Settings
 from goent.domain.types import Price, Provider, Secret
 from goent.llm.prices import PriceList
@@ -145,6 +146,24 @@ def project_opener(tmp_path: Path) -> OpenProject:
             group.cancel_scope.cancel()
 
     return open_
+
+
+async def spawn(project: Project, task: str = "do it", **more: object) -> str:
+    spawned = await project.ask("worker_spawn", task=task, **more)
+    assert isinstance(spawned, Spawned)
+    return spawned.worker_id
+
+
+async def wait(project: Project, *workers: str, timeout_s: float = 10) -> Waited:
+    waited = await project.ask("worker_wait", worker_ids=workers, timeout_s=timeout_s)
+    assert isinstance(waited, Waited)
+    return waited
+
+
+async def result(project: Project, worker: str) -> Result:
+    told = await project.ask("worker_result", worker_id=worker)
+    assert isinstance(told, Result)
+    return told
 
 
 def assert_grammar(events: Sequence[AnyEvent]) -> None:

@@ -26,7 +26,7 @@ from goent.proc import table
 from goent.proc.marks import MARK
 from goent.project import project_key, runtime_dir, state_dir
 from goent.store.journal import SqliteJournal
-from goent.testing import Script, ScriptedModels, opencode_config
+from goent.testing import Script, ScriptedModels, case, openai, opencode_config, say
 
 GO_ENT = [sys.executable, "-m", "goent"]
 KEYS = {
@@ -35,6 +35,12 @@ KEYS = {
     "claude": "CLAUDE_KEY",
     "gone": "GONE_KEY",
 }
+PLAIN = Script(
+    providers={"moonshot": openai(case(None, say("Hello.")), key="sk-moonshot-real-key")}
+)
+COLD = "opencode: {profile: hermetic, warm: false}\n"
+# An OpenCode that never comes up: its workers are busy, and cost nothing.
+SILENT = "#!/bin/sh\ncase $1 in --version) echo 1.18.33 ;; *) exec sleep 600 ;; esac\n"
 
 
 @dataclass(frozen=True)
@@ -142,6 +148,17 @@ async def a_world(
         finally:
             with anyio.CancelScope(shield=True):
                 await world.end()
+
+
+@asynccontextmanager
+async def a_cold_world(folder: Path, config: str = COLD) -> AsyncGenerator[World]:
+    """For tests that need no OpenCode: the one here takes tasks, and never comes up."""
+    silent = folder / "opencode"
+    silent.write_text(SILENT)
+    silent.chmod(0o700)
+    environ = {"GOENT_OPENCODE": str(silent)}
+    async with a_world(folder, PLAIN, config=config, environ=environ) as world:
+        yield world
 
 
 def told(result: CallToolResult) -> dict[str, Any]:

@@ -158,20 +158,3 @@ async def test_the_demo_works_without_a_terminal_and_leaves_nothing(world: World
     assert "\x1b" not in ended.out
     line = next(line for line in ended.out.splitlines() if line.startswith("A sample project"))
     assert not Path(line.rpartition(": ")[2]).parent.exists()
-
-
-@pytest.mark.spec("P07", "P21")
-async def test_a_task_has_the_same_result_by_every_method(world: World) -> None:
-    shapes = list[dict[str, object]]()
-    for method in ("acp", "cli"):
-        ended = await world.go_ent(
-            *("run", "write hello", "--permissions", "auto", "--method", method, "--json"),
-            seconds=120,
-        )
-        assert ended.exit == 0, ended.err
-        result = json.loads(ended.out)
-        assert (result["state"], result["text"]) == ("completed", "Done.")
-        assert [change["path"] for change in result["files"]] == ["hello.txt"]
-        shapes.append({**result, "worker_id": "", "output": "", "files": []})
-        (world.project / "hello.txt").unlink()
-    assert shapes[0] == shapes[1]

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import anyio
 import pytest
-from scripted_project import OpenProject, Project, assert_grammar
+from scripted_project import OpenProject, assert_grammar, result, spawn, wait
 
 from goent.domain.errors import (
     OpenCodeMissing,
@@ -22,30 +22,12 @@ from goent.domain.events import (
     UsageReported,
     WorkerClosed,
 )
-from goent.domain.replies import Cancelled, Costs, Output, Prompted, Result, Spawned, Status, Waited
+from goent.domain.replies import Cancelled, Costs, Output, Prompted, Spawned, Status
 from goent.domain.settings import Limits
 from goent.domain.types import PlanEntry, Prompt, Usage
 from goent.testing.driver import Move, Pause, ScriptedDriver, question, say
 
 pytestmark = pytest.mark.anyio
-
-
-async def spawn(project: Project, task: str = "do it", **more: object) -> str:
-    spawned = await project.ask("worker_spawn", task=task, **more)
-    assert isinstance(spawned, Spawned)
-    return spawned.worker_id
-
-
-async def wait(project: Project, *workers: str, timeout_s: float = 10) -> Waited:
-    waited = await project.ask("worker_wait", worker_ids=workers, timeout_s=timeout_s)
-    assert isinstance(waited, Waited)
-    return waited
-
-
-async def result(project: Project, worker: str) -> Result:
-    told = await project.ask("worker_result", worker_id=worker)
-    assert isinstance(told, Result)
-    return told
 
 
 async def test_a_worker_is_accepted_before_it_is_ready(open_project: OpenProject) -> None:
@@ -244,8 +226,8 @@ async def test_waiting_for_a_slot_does_not_use_up_the_turns_time(
     async with open_project(ScriptedDriver(turns), limits=Limits(workers=1)) as project:
         first = await spawn(project, "first")
         await pause.reached.wait()
-        second = await spawn(project, "second", timeout_s=0.05)
-        await anyio.sleep(0.1)
+        second = await spawn(project, "second", timeout_s=0.5)
+        await anyio.sleep(0.6)
         pause.go_on.set()
         waited = await wait(project, first, second)
         assert [w.state for w in waited.workers] == ["completed", "completed"]

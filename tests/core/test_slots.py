@@ -1,33 +1,15 @@
 """How many turns run at once, and what waits for one of its own."""
 
 import pytest
-from scripted_project import OpenProject, Project, assert_grammar
+from scripted_project import OpenProject, assert_grammar, result, spawn, wait
 
 from goent.domain.errors import OpenCodeMissing
-from goent.domain.replies import Prompted, Result, Spawned, Waited
+from goent.domain.replies import Prompted
 from goent.domain.settings import Limits
 from goent.domain.types import Prompt
 from goent.testing.driver import Move, Pause, ScriptedDriver, say
 
 pytestmark = pytest.mark.anyio
-
-
-async def spawn(project: Project, task: str = "do it", **more: object) -> str:
-    spawned = await project.ask("worker_spawn", task=task, **more)
-    assert isinstance(spawned, Spawned)
-    return spawned.worker_id
-
-
-async def wait(project: Project, *workers: str, timeout_s: float = 10) -> Waited:
-    waited = await project.ask("worker_wait", worker_ids=workers, timeout_s=timeout_s)
-    assert isinstance(waited, Waited)
-    return waited
-
-
-async def result(project: Project, worker: str) -> Result:
-    told = await project.ask("worker_result", worker_id=worker)
-    assert isinstance(told, Result)
-    return told
 
 
 async def test_a_session_is_opened_when_there_is_a_slot_for_its_turn(

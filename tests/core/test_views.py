@@ -5,6 +5,7 @@ from decimal import Decimal
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import SPAWNED
 
 from goent.core.feed import merged
 from goent.core.result import result
@@ -24,21 +25,9 @@ from goent.domain.events import (
     UsageReported,
     Verified,
     WorkerClosed,
-    WorkerSpawned,
 )
 from goent.domain.types import Check, Command, FileChange, PlanEntry, Usage
 
-SPAWNED = WorkerSpawned(
-    task="t",
-    cwd="/p",
-    provider="glm",
-    backend="moonshot",
-    model="glm-4",
-    method="acp",
-    reason="asked for",
-    permissions="ask",
-    isolation="shared",
-)
 texts = st.text(max_size=20)
 events = st.one_of(
     st.builds(TextDelta, text=texts, message=st.sampled_from("ab")),

@@ -6,6 +6,7 @@ import anyio
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from samples import SPAWNED
 
 from goent.core.feed import Feed
 from goent.core.views import WorkerView, fold, line, status
@@ -22,22 +23,10 @@ from goent.domain.events import (
     TurnStarted,
     UsageReported,
     WorkerClosed,
-    WorkerSpawned,
 )
 from goent.domain.types import Usage
 from goent.store.journal import SqliteJournal
 
-SPAWNED = WorkerSpawned(
-    task="t",
-    cwd="/p",
-    provider="glm",
-    backend="moonshot",
-    model="glm-4",
-    method="acp",
-    reason="asked for",
-    permissions="ask",
-    isolation="shared",
-)
 within_a_turn = st.one_of(
     st.builds(TextDelta, text=st.text(max_size=5)),
     st.builds(Noticed, text=st.text(max_size=5)),

@@ -6,11 +6,12 @@ a process at all, and which one may live on when its workers have closed.
 """
 
 import os
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import anyio
+import pytest
 from opencode import opencode_binary
 
 from goent.app import App, open_app
@@ -23,6 +24,7 @@ from goent.proc.marks import MARK
 from goent.project import project_key
 from goent.testing import Fault, Script, ScriptedModels, Step, call, case, fail, openai, say
 from goent.testing.hermetic import opencode_config
+from goent.upstream import tries
 
 KEY = "sk-contract-7f3a9c51d2"
 PATIENCE = 150.0  # seconds for a turn on a machine that has other things to do
@@ -55,6 +57,7 @@ FAILURES = {
     "say nothing": "empty_turn",
     "hang": "timeout",
 }
+HUGE = 10_000_000  # characters that a provider sends in one piece
 SPENT = Usage(input=800, output=90, cache_read=200, reasoning=10)
 SCRIPT = Script(
     providers={
@@ -74,6 +77,7 @@ SCRIPT = Script(
                 "sleep in the shell", call("bash", command="sleep 311 & sleep 311", description="s")
             ),
             case("swallow", say("Swallowed.")),
+            case("say much", say("y" * HUGE).having(chunk=HUGE)),
             case(
                 "write asked.txt",
                 call("write", filePath="{cwd}/asked.txt", content="x\n").having(say="I write."),
@@ -132,7 +136,8 @@ class World:
         return await self.app.operations.table[operation].call(arguments, self._caller)
 
     async def spawn(self, method: Method, task: str, **more: object) -> str:
-        asked = {"provider": "moonshot", "permissions": "auto", **more}
+        """Not waited for, by whichever method."""
+        asked = {"provider": "moonshot", "permissions": "auto", "wait_s": 0, **more}
         spawned = await self.ask("worker_spawn", task=task, method=method, **asked)
         assert isinstance(spawned, Spawned) and spawned.method == method
         return spawned.worker_id
@@ -159,7 +164,8 @@ class World:
 
     async def events(self, worker: str) -> list[AnyEvent]:
         await self.app.feed.commit()
-        return [envelope.event for envelope in await self.app.feed.events(worker=worker)]
+        told = await self.app.feed.events(worker=worker, limit=100_000)
+        return [envelope.event for envelope in told]
 
     def processes(self) -> dict[int, tuple[list[str], list[str]]]:
         """Arguments and environment of everything that go-ent has started and that lives."""
@@ -186,6 +192,14 @@ def _arguments(pid: int) -> list[str]:
     return [*said.split("\0"), ""]
 
 
+@contextmanager
+def soon_asked_again() -> Generator[None]:
+    """A provider that has failed is asked as often as ever, within a second or so."""
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(tries, "GROWTH", 0.1)
+        yield
+
+
 @asynccontextmanager
 async def contract_world(folder: Path, script: Script = SCRIPT) -> AsyncGenerator[World]:
     home, project = folder / "home", folder / "project"
@@ -204,5 +218,6 @@ async def contract_world(folder: Path, script: Script = SCRIPT) -> AsyncGenerato
             "GOENT_OPENCODE": str(opencode_binary()),
             "MOONSHOT_API_KEY": KEY,
         }
-        async with open_app(project, environ) as app:
-            yield World(app, models, folder)
+        with soon_asked_again():
+            async with open_app(project, environ) as app:
+                yield World(app, models, folder)

@@ -66,6 +66,7 @@ COMMON: tuple[Case, ...] = (
     case("search for the needle", call("grep", pattern="needle"), say("Found.")),
     case("refuse", Step(stop="content_filter")),
     case("say nothing", Step()),
+    case("was interrupted", say("I went on.")),
 )
 SCRIPT = Script(
     providers={

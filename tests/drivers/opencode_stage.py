@@ -1,7 +1,7 @@
 """A real OpenCode behind the real gateway, with scripted models behind that."""
 
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -78,8 +78,7 @@ class Stage:
     @asynccontextmanager
     async def running(self) -> "AsyncGenerator[Stage]":
         async with (
-            Connections.open() as connections,
-            Gateway.open(Upstream(connections, self.witness), self.course) as gate,
+            self.gateway() as gate,
             OpenCodeDriver.running(
                 settings=lambda: self.settings,
                 gate=gate,
@@ -91,6 +90,14 @@ class Stage:
         ):
             self._driver = driver
             yield self
+
+    @asynccontextmanager
+    async def gateway(self) -> AsyncGenerator[Gateway]:
+        async with (
+            Connections.open() as connections,
+            Gateway.open(Upstream(connections, self.witness), self.course) as gate,
+        ):
+            yield gate
 
     def spec(
         self,
@@ -173,10 +180,13 @@ class Heard:
     def usage(self) -> list[UsageReported]:
         return [event for event in self.events if isinstance(event, UsageReported)]
 
-    async def question(self, n: int = 1) -> PermissionAsked:
+    async def until(self, true: Callable[[], object]) -> None:
         with anyio.fail_after(PATIENCE):
-            while len(self.questions) < n:
+            while not true():
                 await self._changed.wait()
+
+    async def question(self, n: int = 1) -> PermissionAsked:
+        await self.until(lambda: len(self.questions) >= n)
         return self.questions[n - 1]
 
 

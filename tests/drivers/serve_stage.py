@@ -14,11 +14,8 @@ from goent.drivers.opencode.client import Client
 from goent.drivers.opencode.environment import FOLDERS, HERMETIC, QUIET
 from goent.drivers.opencode.hosted import free_port
 from goent.drivers.opencode_serve import OpenCodeServeDriver
-from goent.gateway.server import Gateway
 from goent.proc import new_mark, new_owner, supervised
 from goent.testing import Script, ScriptedModels
-from goent.upstream.ask import Upstream
-from goent.upstream.forward import Connections
 
 PASSWORD = "somebody's own"
 
@@ -31,8 +28,7 @@ class ServeStage(Stage):
     @asynccontextmanager
     async def running(self) -> "AsyncGenerator[ServeStage]":
         async with (
-            Connections.open() as connections,
-            Gateway.open(Upstream(connections, self.witness), self.course) as gate,
+            self.gateway() as gate,
             OpenCodeServeDriver.running(
                 settings=lambda: self.settings,
                 gate=gate,

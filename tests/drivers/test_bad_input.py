@@ -94,7 +94,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[BadW
 
 @pytest.fixture(scope="module")
 async def ended(world: BadWorld) -> Mapping[str, Result]:
-    """All at once: go-ent asks a provider that may recover again, for some seconds."""
+    """All at once: go-ent asks a provider that may recover again."""
     workers = {
         name: await world.spawn("api", "say something", provider=name)
         for name in (*FAILURES, *UNCOUNTED, "chunk")
@@ -134,7 +134,7 @@ async def test_through_opencode_it_is_the_same_and_takes_no_call_more(
 async def test_odd_answers_and_prompts_pass_opencode(world: BadWorld) -> None:
     """Told of more tokens than the window holds, OpenCode would summarise its talk for ever."""
     prompt = "/init -rf $HOME `ls` " + "z" * 1000
-    names = ("endless", "negative", "chunk")
+    names = ("endless", "negative")
     before = {name: len(world.asked(name)) for name in names}
     odd = {name: await world.spawn("acp", prompt, provider=name) for name in names}
     model = await world.spawn("acp", "say something", provider="nomodel", model=SHELL)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import anyio
 import pytest
-from contract_stage import FAILURES, KEY, SPENT, STAGES, Stage, World
+from contract_stage import FAILURES, HUGE, KEY, SPENT, STAGES, Stage, World
 from scripted_project import assert_grammar
 
 from goent.domain.events import TextDelta, TurnEnded, UsageReported, WorkerClosed
@@ -25,7 +25,8 @@ def stage(request: pytest.FixtureRequest) -> Stage:
 @pytest.fixture(scope="module")
 async def failing(world: World, stage: Stage) -> Mapping[str, str]:
     """All workers that are to fail, at once: some programs take seconds to start."""
-    limit = {"hang": 20.0}
+    starts = stage.process and not stage.stays  # a program for each worker
+    limit = {"hang": 20.0 if starts else 3.0}
     return {
         task: await world.spawn(stage.method, task, timeout_s=limit.get(task)) for task in FAILURES
     }
@@ -85,6 +86,18 @@ async def test_a_failure_says_its_kind_and_ends_the_turn_once(
     assert_grammar(await world.events(worker))
     assert KEY not in result.failure.message
     assert stage.method == (await world.status(worker)).method
+
+
+async def test_a_piece_of_ten_megabytes_arrives(world: World, stage: Stage) -> None:
+    result = await world.run(stage.method, "say much")
+    told = (e.text for e in await world.events(result.worker_id) if isinstance(e, TextDelta))
+    length = sum(map(len, told))
+    if stage.method == "cli" and result.failure:  # `opencode run` may exit before all has left it
+        assert "in the middle of a line" in result.failure.message
+        assert 0 < length < HUGE, "what was said is kept"
+    else:
+        assert (result.failure, length) == (None, HUGE)
+    await world.close(result.worker_id)
 
 
 async def test_cancel_in_mid_turn_hangs_up_at_once(world: World, stage: Stage) -> None:

@@ -4,14 +4,15 @@ import json
 import os
 import signal
 import socket
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import pytest
 from opencode import opencode_binary
 from opencode_script import SCRIPT
-from opencode_stage import ALLOW, ASK, Heard, Stage, processes, stage
+from opencode_stage import ALLOW, ASK, PATIENCE, Heard, Stage, processes, stage
 
 from goent.domain.errors import WorkerCrashed
 from goent.domain.settings import OpenCodeSettings, PermissionRule
@@ -22,11 +23,19 @@ from goent.drivers.opencode.client import Client
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
 
-@pytest.fixture
-async def fresh(tmp_path: Path) -> AsyncGenerator[Stage]:
-    """A stage of its own, for tests that harm its process."""
-    async with stage(SCRIPT, tmp_path) as built:
-        yield built
+class Apart(NamedTuple):
+    """A stage of its own, and its OpenCode processes."""
+
+    stage: Stage
+    acp: Callable[[], set[int]]
+
+
+@pytest.fixture(scope="module")
+async def apart(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Apart]:
+    """For tests that harm or replace its process; each leaves one that works to the next."""
+    others = processes("acp")
+    async with stage(SCRIPT, tmp_path_factory.mktemp("apart")) as built:
+        yield Apart(built, lambda: processes("acp") - others)
 
 
 async def hello(stage: Stage, cwd: Path) -> str:
@@ -51,57 +60,60 @@ async def test_a_dedicated_process_ends_with_its_worker(shared: Stage, project: 
     assert processes("acp") == before
 
 
+@pytest.mark.spec("P25")
 async def test_a_process_that_is_killed_while_a_session_is_set_up_is_no_reason_to_fail(
-    fresh: Stage, monkeypatch: pytest.MonkeyPatch
+    apart: Apart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    others, set_up, killed = processes("acp"), Client.set_up, list[int]()
+    set_up, killed = Client.set_up, set[int]()
 
     async def set_up_after_a_kill(
         inner: Client, session: str, *, title: str, rules: Sequence[PermissionRule]
     ) -> None:
-        for pid in () if killed else processes("acp") - others:
+        for pid in () if killed else apart.acp():
             os.kill(pid, signal.SIGKILL)
-            killed.append(pid)
+            killed.add(pid)
         await set_up(inner, session, title=title, rules=rules)
 
     monkeypatch.setattr(Client, "set_up", set_up_after_a_kill)
-    assert await hello(fresh, fresh.settings.project) == "Hello from glm-4."
-    assert killed
+    assert await hello(apart.stage, apart.stage.settings.project) == "Hello from glm-4."
+    assert killed and not killed & apart.acp()
 
 
-async def test_a_warmed_directory_costs_no_model_call_and_is_booted_once(fresh: Stage) -> None:
-    project = fresh.settings.project
+async def test_a_warmed_directory_costs_no_model_call_and_is_booted_once(
+    apart: Apart, tmp_path: Path
+) -> None:
+    driver, calls = apart.stage.driver, len(apart.stage.models.calls)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(fresh.driver.warm_up, project)
-        tasks.start_soon(fresh.driver.warm_up, project)
-    assert len(fresh.models.calls) == 0
+        tasks.start_soon(driver.warm_up, tmp_path)
+        tasks.start_soon(driver.warm_up, tmp_path)
+    assert len(apart.stage.models.calls) == calls
     with anyio.fail_after(1):
-        await fresh.driver.warm_up(project)
-    assert await hello(fresh, project) == "Hello from glm-4."
-    assert len(fresh.models.calls) == 1
+        await driver.warm_up(tmp_path)
+    assert await hello(apart.stage, tmp_path) == "Hello from glm-4."
+    assert len(apart.stage.models.calls) == calls + 1
 
 
 async def test_new_settings_mean_a_new_process_and_the_old_one_serves_its_workers(
-    fresh: Stage,
+    apart: Apart,
 ) -> None:
-    project, before = fresh.settings.project, processes("acp")
-    async with fresh.driver.open(fresh.spec(project)) as old:
-        (first,) = processes("acp") - before
-        fresh.use(
+    built, project = apart.stage, apart.stage.settings.project
+    async with built.driver.open(built.spec(project)) as old:
+        (first,) = apart.acp()
+        built.use(
             providers=(
-                *fresh.settings.providers,
+                *built.settings.providers,
                 Provider(name="new", backend="moonshot", model="kimi-k2", context_limit=64_000),
             )
         )
-        assert await hello(fresh, project) == "Hello from glm-4."
-        assert first in processes("acp") - before
+        assert await hello(built, project) == "Hello from glm-4."
+        assert first in apart.acp()
         heard = Heard()
         await old.prompt(Prompt(text="say hello"), heard.emit)
         assert heard.text == "Hello from glm-4."
-    with anyio.fail_after(10):
-        while first in processes("acp"):  # noqa: ASYNC110 (a process announces nothing)
+    with anyio.fail_after(PATIENCE):
+        while first in apart.acp():  # noqa: ASYNC110 (a process announces nothing)
             await anyio.sleep(0.05)
-    assert len(processes("acp") - before) == 1
+    assert len(apart.acp()) == 1
 
 
 async def test_an_early_death_and_a_taken_port_are_tried_again(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from goent.domain.errors import (
     GoentError,
     NothingSaid,
     PermissionDenied,
+    ProtocolError,
     ProviderRefused,
     RateLimited,
     RequestError,
@@ -205,6 +206,21 @@ async def test_what_failed_is_named_and_what_was_said_is_kept(
     (error,) = heard.errors
     assert type(error) is kind and said in str(error)
     assert heard.text == ("Hello." if first else "")
+
+
+@pytest.mark.spec("P09")
+@pytest.mark.parametrize("end", ["", "\\\\", "\\\\u00e", "\\303"])
+async def test_an_output_that_stops_in_the_middle_of_a_line_is_no_end(
+    tmp_path: Path, end: str
+) -> None:
+    """OpenCode exits with 0 before a long line has left it."""
+    heard = Heard()
+    half = '{"type":"text","part":{"messageID":"m","type":"text","text":"One\\\\ntwo' + end
+    assert await by_script(tmp_path, f"printf '{half}'", heard) == "failed"
+    (error,) = heard.errors
+    assert type(error) is ProtocolError and "in the middle of a line" in str(error)
+    assert "'acp'" in str(error)
+    assert heard.text == "One\ntwo"
 
 
 async def test_a_subagents_refused_permission_is_told_and_ends_nothing(tmp_path: Path) -> None:

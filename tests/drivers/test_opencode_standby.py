@@ -5,6 +5,7 @@ import signal
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import pytest
@@ -23,7 +24,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 WORK = (
     case("was interrupted", say("I went on.")),
     case("say hello", say("Hello.")),
-    case("wait at the gate", say("I waited.").having(gate="door")),
+    *(
+        case(f"wait at {gate}", say("I waited.").having(gate=gate))
+        for gate in ("the first gate", "the second gate")
+    ),
 )
 SCRIPT = Script(
     providers={
@@ -58,14 +62,26 @@ async def test_the_machine_is_read() -> None:
     assert found.memory > 1024**2
 
 
-@asynccontextmanager
-async def reserving(folder: Path) -> AsyncGenerator[tuple[Stage, Callable[[], set[int]]]]:
+class Reserving(NamedTuple):
     """A stage that keeps a reserve whenever a turn runs, and its OpenCode processes."""
+
+    stage: Stage
+    acp: Callable[[], set[int]]
+
+
+@asynccontextmanager
+async def a_reserving_stage(folder: Path) -> AsyncGenerator[Reserving]:
     others = processes("acp")
     async with stage(SCRIPT, folder) as built:
         built.use(opencode=replace(built.settings.opencode, standby="always"))
         built.care = Care(interval=0.1, linger=0.2)
-        yield built, lambda: processes("acp") - others
+        yield Reserving(built, lambda: processes("acp") - others)
+
+
+@pytest.fixture(scope="module")
+async def reserving(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Reserving]:
+    async with a_reserving_stage(tmp_path_factory.mktemp("standby")) as built:
+        yield built
 
 
 async def until(true: Callable[[], object]) -> None:
@@ -74,16 +90,29 @@ async def until(true: Callable[[], object]) -> None:
             await anyio.sleep(0.02)
 
 
+async def test_a_reserve_that_nobody_needed_is_ended_and_the_process_that_worked_stays(
+    reserving: Reserving,
+) -> None:
+    built, acp = reserving
+    async with built.driver.open(built.spec(built.settings.project)) as session:
+        working = acp()
+        assert len(working) == 1
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(session.prompt, Prompt(text="wait at the first gate"), Heard().emit)
+            await built.models.at_gate("the first gate", timeout=PATIENCE)
+            await until(lambda: working < acp())
+            built.models.open_gate("the first gate")
+        await until(lambda: acp() == working)
+
+
 @pytest.mark.spec("P02", "P29")
-async def test_a_lost_process_is_replaced_by_the_one_in_reserve(tmp_path: Path) -> None:
-    async with (
-        reserving(tmp_path) as (built, acp),
-        built.driver.open(built.spec(built.settings.project)) as session,
-    ):
+async def test_a_lost_process_is_replaced_by_the_one_in_reserve(reserving: Reserving) -> None:
+    built, acp = reserving
+    async with built.driver.open(built.spec(built.settings.project)) as session:
         heard, (first,), reserve = Heard(), acp(), set[int]()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(session.prompt, Prompt(text="wait at the gate"), heard.emit)
-            await built.models.at_gate("door", timeout=PATIENCE)
+            tasks.start_soon(session.prompt, Prompt(text="wait at the second gate"), heard.emit)
+            await built.models.at_gate("the second gate", timeout=PATIENCE)
             await until(lambda: len(acp()) == 2)
             reserve |= acp() - {first}
             built.care = Care(interval=60)  # from now on, no further one is begun
@@ -104,13 +133,13 @@ async def test_a_directory_for_which_there_is_no_room_goes_to_the_reserve(
     second.mkdir()
     third.mkdir()
     async with (
-        reserving(tmp_path) as (built, acp),
+        a_reserving_stage(tmp_path) as (built, acp),
         built.driver.open(built.spec(built.settings.project)) as session,
         built.driver.open(built.spec(second)),
         anyio.create_task_group() as tasks,
     ):
         (first,) = acp()
-        tasks.start_soon(session.prompt, Prompt(text="wait at the gate"), Heard().emit)
+        tasks.start_soon(session.prompt, Prompt(text="wait at the first gate"), Heard().emit)
         await until(lambda: len(acp()) == 2)
         built.care = Care(interval=60)
         (reserve,) = acp() - {first}
@@ -118,20 +147,4 @@ async def test_a_directory_for_which_there_is_no_room_goes_to_the_reserve(
             heard = Heard()
             await elsewhere.prompt(Prompt(text="say hello"), heard.emit)
             assert (heard.text, acp()) == ("Hello.", {first, reserve})
-        built.models.open_gate("door")
-
-
-async def test_a_reserve_that_nobody_needed_is_ended_and_the_process_that_worked_stays(
-    tmp_path: Path,
-) -> None:
-    async with (
-        reserving(tmp_path) as (built, acp),
-        built.driver.open(built.spec(built.settings.project)) as session,
-    ):
-        working = acp()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(session.prompt, Prompt(text="wait at the gate"), Heard().emit)
-            await built.models.at_gate("door", timeout=PATIENCE)
-            await until(lambda: working < acp())
-            built.models.open_gate("door")
-        await until(lambda: acp() == working)
+        built.models.open_gate("the first gate")

@@ -81,6 +81,10 @@ async def test_a_prompt_that_looks_like_a_command_reaches_the_model(
     for text in ("/init echo the prompt", " \n/zzz echo the prompt"):
         heard = await take(shared, project, text)
         assert text.strip() in heard.text
+    long = "-say hello `ls` $HOME\n" + "z" * 5_000_000 + "."
+    await take(shared, project, long)
+    request = shared.models.calls[-1].request
+    assert request and request.prompt == long
 
 
 @pytest.mark.spec("E16")

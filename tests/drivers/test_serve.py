@@ -1,5 +1,6 @@
 """Workers on the real `opencode serve`: what differs from ACP, and what must not."""
 
+import re
 import signal
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -8,19 +9,13 @@ import anyio
 import msgspec
 import pytest
 from opencode_script import SCRIPT
-from opencode_stage import ASK, Heard, processes
-from serve_stage import PASSWORD, ServeStage, serve_stage, somebodys_server
+from opencode_stage import ASK, PATIENCE, Heard, processes
+from serve_stage import ServeStage, serve_stage
 
-from goent.domain.errors import (
-    OpenCodeMissing,
-    PermissionDenied,
-    ProviderRefused,
-    UnknownModel,
-    WorkerBusy,
-)
+from goent.domain.errors import PermissionDenied, ProviderRefused, UnknownModel, WorkerBusy
 from goent.domain.events import Thought
-from goent.domain.types import Command, FileChange, Prompt, Provider, Usage
-from goent.drivers.opencode.client import Client
+from goent.domain.types import Command, FileChange, Prompt, Provider
+from goent.drivers.opencode.lasting import GO_ON
 from goent.proc.marks import send
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -73,12 +68,13 @@ async def test_each_prompt_reaches_its_model_letter_by_letter(
             heard = Heard()
             await session.prompt(Prompt(text=text, files=("note.txt",)), heard.emit)
             assert text in heard.text
-    call = serving.models.calls[-1]
-    assert call.request
     assert serving.calls[-1].model == "deepseek-coder"
-    said = [m.text for m in call.request.messages if m.role == "user"]
+    said = told(serving)
     assert [text.startswith(("/init", "--")) for text in said] == [True, True]
     assert "remember the milk" in said[0]
+    long = "-say hello `ls` $HOME\n" + "z" * 5_000_000 + " "
+    await take(serving, cwd, long)
+    assert told(serving) == [long]
 
 
 async def test_a_question_is_asked_and_its_answer_decides(serving: ServeStage, cwd: Path) -> None:
@@ -104,7 +100,7 @@ async def test_a_question_is_asked_and_its_answer_decides(serving: ServeStage, c
 
 
 async def test_a_failure_says_its_status(serving: ServeStage, cwd: Path) -> None:
-    nope = Provider(name="nope", backend="moonshot", model="nope")
+    nope = Provider(name="nope", backend="moonshot", model="no pe; $(touch x) `ls`")
     spec = serving.spec(cwd)
     async with serving.serving.open(spec) as session:
         with pytest.raises(ProviderRefused, match="401"):
@@ -113,7 +109,7 @@ async def test_a_failure_says_its_status(serving: ServeStage, cwd: Path) -> None
         assert await session.prompt(Prompt(text="say hello"), heard.emit) == "end"
         assert heard.text == "Hello from glm-4."
     async with serving.serving.open(msgspec.structs.replace(spec, provider=nope)) as session:
-        with pytest.raises(UnknownModel, match="moonshot/nope"):
+        with pytest.raises(UnknownModel, match=re.escape(nope.opencode_model)):
             await session.prompt(Prompt(text="say hello"), Heard().emit)
 
 
@@ -142,67 +138,79 @@ async def test_a_cancelled_turn_leaves_the_session_usable(serving: ServeStage, c
     assert outcome == ["cancelled"]
 
 
-@pytest.mark.timeout(300)  # three cold starts
-async def test_a_session_outlives_its_server_and_its_driver(tmp_path: Path) -> None:
-    others = processes("serve")
-    async with serve_stage(SCRIPT, tmp_path) as stage:
-        cwd = stage.settings.project
-        async with stage.serving.open(stage.spec(cwd)) as session:
-            await session.prompt(Prompt(text="1: say hello"), Heard().emit)
-            token = session.token
-            (pid,) = processes("serve") - others
-            send(pid, signal.SIGKILL)
-            heard = Heard()
-            await session.prompt(Prompt(text="2: say hello"), heard.emit)
-            assert heard.text == "Hello from glm-4."
-        async with stage.running(), stage.serving.open(stage.spec(cwd, resume=token)) as again:
-            await again.prompt(Prompt(text="3: say hello"), Heard().emit)
-        request = stage.models.calls[-1].request
-        assert request
-        told = [m.text for m in request.messages if m.role == "user"]
-        assert told == [f"{n}: say hello" for n in (1, 2, 3)]
+async def test_a_subagents_question_is_the_workers_question(serving: ServeStage, cwd: Path) -> None:
+    heard, path = Heard(), cwd / "part.txt"
+    async with (
+        serving.serving.open(serving.spec(cwd, rules=ASK)) as session,
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def answer() -> None:
+            question = await heard.question()
+            assert (question.tool, path.exists()) == ("edit", False)
+            assert str(path) in question.detail
+            await session.answer(question.id, "allow_once")
+
+        tasks.start_soon(answer)
+        assert await session.prompt(Prompt(text="delegate writing"), heard.emit) == "end"
+    assert (heard.text, path.read_text()) == ("Delegated.", "p\n")
 
 
-async def test_somebodys_server_is_used_and_left_as_it_was(
-    serving: ServeStage, tmp_path: Path
+async def test_retries_that_opencode_hides_are_told(serving: ServeStage, cwd: Path) -> None:
+    heard = await take(serving, cwd, "be rate limited", "local")
+    assert heard.text == "Through."
+    told = [notice.text.partition(":")[0] for notice in heard.notices]
+    assert told == ["attempt 1 failed", "attempt 2 failed"]
+    assert "too many" in heard.notices[0].text
+
+
+@pytest.mark.spec("P02", "P06")
+async def test_a_dedicated_worker_loses_its_server_alone_and_its_turn_goes_on(
+    serving: ServeStage, cwd: Path
 ) -> None:
-    before = processes("serve")
-    calls = len(serving.calls)
-    async with somebodys_server(serving.models, tmp_path) as url:
-        ours = serving.settings
-        there = msgspec.structs.replace(
-            ours.opencode, serve_url=url, serve_password_env="SERVE_PASSWORD"
-        )
-        serving.settings = msgspec.structs.replace(ours, opencode=there)
-        spec = serving.spec(ours.project, "local")
-        try:
-            with pytest.raises(OpenCodeMissing, match="serve_password_env"):
-                async with serving.serving.open(spec):
-                    pass
-            serving.environ["SERVE_PASSWORD"] = PASSWORD
-            heard = Heard()
-            async with serving.serving.open(spec) as session:
-                assert await session.prompt(Prompt(text="spend"), heard.emit) == "end"
-                assert not (await session.signs()).alive
-        finally:
-            serving.settings = ours
-        assert heard.text == "Spent."
-        assert [(e.source, e.usage) for e in heard.usage] == [
-            ("opencode", Usage(input=900, output=100, cache_read=200, reasoning=10))
-        ]
-        assert len(serving.calls) == calls, "its model calls do not pass the gate"
-        async with Client.at(url, PASSWORD) as client:
-            assert await client.is_healthy(5)
-    assert processes("serve") == before
+    """What a killed server had started is ended, and nothing is said to the session twice."""
+    await take(serving, cwd, "say hello")
+    shared, own, heard = processes("serve"), set[int](), Heard()
+    async with (
+        serving.serving.open(serving.spec(cwd, dedicated=True)) as session,
+        anyio.create_task_group() as tasks,
+    ):
+        own |= processes("serve") - shared
+
+        async def strike() -> None:
+            with anyio.fail_after(PATIENCE):
+                while not processes("300"):  # noqa: ASYNC110 (a process announces nothing)
+                    await anyio.sleep(0.02)
+            (pid,) = own
+            send(pid, signal.SIGKILL)
+
+        tasks.start_soon(strike)
+        assert await session.prompt(Prompt(text="sleep in the shell"), heard.emit) == "end"
+        assert len(processes("serve") - shared - own) == 1
+    assert (processes("serve"), processes("300")) == (shared, set())
+    assert heard.text == "I went on."
+    assert told(serving) == ["sleep in the shell", GO_ON.text]
+    (notice,) = heard.notices
+    assert notice.text.endswith("ended with code -9; the session goes on in another process")
+    (cut,) = heard.ended_tools
+    assert cut.status == "failed" and "may or may not have taken effect" in cut.output
 
 
-async def test_a_server_that_is_not_there_is_named_with_the_remedy(serving: ServeStage) -> None:
-    ours = serving.settings
-    nowhere = msgspec.structs.replace(ours.opencode, serve_url="http://127.0.0.1:9")
-    serving.settings = msgspec.structs.replace(ours, opencode=nowhere)
+async def test_a_session_outlives_its_driver(serving: ServeStage, cwd: Path) -> None:
+    first = serving.serving
+    async with first.open(serving.spec(cwd)) as session:
+        await session.prompt(Prompt(text="1: say hello"), Heard().emit)
+        token = session.token
     try:
-        with pytest.raises(OpenCodeMissing, match=r"127\.0\.0\.1:9.*opencode serve --port"):
-            async with serving.serving.open(serving.spec(ours.project)):
-                pass
+        async with serving.running(), serving.serving.open(serving.spec(cwd, resume=token)) as same:
+            await same.prompt(Prompt(text="2: say hello"), Heard().emit)
     finally:
-        serving.settings = ours
+        serving.serving = first
+    assert told(serving) == ["1: say hello", "2: say hello"]
+
+
+def told(stage: ServeStage) -> list[str]:
+    """What the user said, as the last model call has it."""
+    request = stage.models.calls[-1].request
+    assert request
+    return [message.text for message in request.messages if message.role == "user"]

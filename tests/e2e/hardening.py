@@ -1,4 +1,4 @@
-"""What the tests of daemon and shim share: a world without OpenCode, and a shim by hand."""
+"""What the tests of daemon and shim share: a busy worker, other installations, a shim by hand."""
 
 import json
 import os
@@ -12,29 +12,11 @@ from typing import Any
 
 import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
-from world import GO_ENT, World, a_world, kill
+from world import GO_ENT, World, kill
 
 from goent.proc import table
-from goent.testing import Script, case, openai, say
 
-SCRIPT = Script(
-    providers={"moonshot": openai(case(None, say("Hello.")), key="sk-moonshot-real-key")}
-)
 RESOURCES = "notifications/resources/"
-COLD = "opencode: {profile: hermetic, warm: false}\n"
-
-# An OpenCode that never comes up: its workers are busy, and cost nothing.
-SILENT = "#!/bin/sh\ncase $1 in --version) echo 1.18.33 ;; *) exec sleep 600 ;; esac\n"
-
-
-@asynccontextmanager
-async def a_cold_world(folder: Path, config: str = COLD) -> AsyncGenerator[World]:
-    silent = folder / "opencode"
-    silent.write_text(SILENT)
-    silent.chmod(0o700)
-    environ = {"GOENT_OPENCODE": str(silent)}
-    async with a_world(folder, SCRIPT, config=config, environ=environ) as world:
-        yield world
 
 
 async def pid_of_daemon(world: World) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 from mcp import MCPError
-from world import GO_ENT, World, a_world, kill, refusal, told
+from world import COLD, GO_ENT, World, a_world, kill, refusal, told
 
 from goent.domain.events import TurnEnded, WorkerClosed
 from goent.hello import is_same_user
@@ -32,7 +32,7 @@ SCRIPT = Script(
     }
 )
 
-COLD = "opencode: {profile: hermetic, warm: false}\n"  # most of these tests need no OpenCode
+BY_API = {"task": "hello", "method": "api", "wait_s": 60}  # where any worker will do
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ async def test_a_mistake_in_a_file_is_named_and_mending_it_is_enough(world: Worl
         assert refused.is_error
         assert ".goent/providers.yaml:4" in refusal(refused) and "methud" in refusal(refused)
         providers.unlink()
-        spawned = told(await lead.call_tool("worker_spawn", {"task": "hello", "wait_s": 60}))
+        spawned = told(await lead.call_tool("worker_spawn", BY_API))
         assert spawned["result"]["state"] == "completed"
         providers.write_text("providers: [")
         refused = await lead.call_tool("worker_spawn", {"task": "hello"})
@@ -185,7 +185,7 @@ async def test_without_a_key_the_variable_is_named(tmp_path: Path) -> None:
             assert refused.is_error and "set MOONSHOT_API_KEY" in refusal(refused)
         world.env["MOONSHOT_API_KEY"] = "sk-moonshot-real-key"
         async with world.client() as lead:
-            spawned = told(await lead.call_tool("worker_spawn", {"task": "hello", "wait_s": 60}))
+            spawned = told(await lead.call_tool("worker_spawn", BY_API))
             assert spawned["result"]["state"] == "completed", "a client's hello brings its keys"
 
 

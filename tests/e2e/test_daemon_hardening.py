@@ -15,9 +15,7 @@ from tempfile import TemporaryDirectory
 import anyio
 import pytest
 from hardening import (
-    COLD,
     a_busy_worker,
-    a_cold_world,
     a_shim,
     another_installation,
     end,
@@ -26,7 +24,7 @@ from hardening import (
     read_only,
     until,
 )
-from world import Ended, World, kill
+from world import COLD, Ended, World, a_cold_world, kill
 
 from goent import __version__
 from goent.launch import LOG_LIMIT

@@ -13,14 +13,13 @@ from hardening import (
     MODERN,
     RawShim,
     a_busy_worker,
-    a_cold_world,
     a_shim,
     another_installation,
     end,
     pid_of_daemon,
     until,
 )
-from world import GO_ENT, Ended, World, a_world, kill, told
+from world import GO_ENT, Ended, World, a_cold_world, a_world, kill, told
 
 from goent import __version__
 from goent.domain.events import TextDelta
@@ -228,7 +227,7 @@ async def test_the_line_that_a_worker_had_begun_is_shown_when_its_daemon_dies(
     )
     async with a_world(tmp_path, script) as world:
         async with await anyio.open_process(
-            [*GO_ENT, "run", "speak"], cwd=world.project, env=world.env
+            [*GO_ENT, "run", "--method", "api", "speak"], cwd=world.project, env=world.env
         ) as running:
             assert running.stdout and running.stderr
             title = (await running.stdout.receive()).decode()

@@ -13,14 +13,13 @@ from hardening import (
     MODERN,
     RawShim,
     a_busy_worker,
-    a_cold_world,
     a_shim,
     end,
     line,
     pid_of_daemon,
     until,
 )
-from world import World, kill
+from world import World, a_cold_world, kill
 
 from goent.proc import table
 

@@ -10,28 +10,22 @@ import anyio
 import msgspec
 from anyio.abc import ByteSendStream, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
-from world import World, a_world
+from world import World, a_cold_world
 
 from goent.project import log_path
-from goent.testing import Script, case, openai, say
 
 BOUND_S = 10.0
 INTERNAL_ERROR = -32603
-SCRIPT = Script(
-    providers={"moonshot": openai(case(None, say("Hello.")), key="sk-moonshot-real-key")}
-)
-# An OpenCode that never comes up: its workers are busy, and cost nothing.
-SILENT = "#!/bin/sh\ncase $1 in --version) echo 1.18.33 ;; *) exec sleep 600 ;; esac\n"
-COLD = "opencode: {profile: hermetic, warm: false}\n"
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "fuzz", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
 
 
 @asynccontextmanager
 async def a_fuzzed_daemon(folder: Path) -> "AsyncGenerator[FuzzedDaemon]":
-    silent = folder / "opencode"
-    silent.write_text(SILENT)
-    silent.chmod(0o700)
-    environ = {"GOENT_OPENCODE": str(silent)}
-    async with a_world(folder, SCRIPT, config=COLD, environ=environ) as world:
+    async with a_cold_world(folder) as world:
         started = await world.go_ent("ps")
         assert started.exit == 0, started.err
         info = await world.daemon()

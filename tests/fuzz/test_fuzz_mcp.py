@@ -11,7 +11,7 @@ import anyio
 import msgspec
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
-from fuzzed_daemon import FuzzedDaemon, Line, assert_clear, request
+from fuzzed_daemon import META, FuzzedDaemon, Line, assert_clear, request
 from mutation import mutated, rounds
 from world import GO_ENT, kill
 
@@ -19,11 +19,6 @@ from goent.shim import Shim
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
-META = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientInfo": {"name": "fuzz", "version": "1"},
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
 HELLO = request(
     0,
     "initialize",

@@ -6,17 +6,12 @@ from contextlib import asynccontextmanager
 import httpx2
 import msgspec
 import pytest
-from fuzzed_daemon import FuzzedDaemon, request, to_the_end
+from fuzzed_daemon import META, FuzzedDaemon, request, to_the_end
 from http_talk import HUGE, bad_requests, post, talk
 from mutation import mutated, rounds
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
-META = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientInfo": {"name": "fuzz", "version": "1"},
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
 HELLO = request(
     0,
     "initialize",

@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 from mutation import rounds
+from samples import SPAWNED
 
 from goent.core.feed import Feed
 from goent.core.result import result
@@ -22,7 +23,6 @@ from goent.domain.events import (
     TurnStarted,
     UsageReported,
     WorkerClosed,
-    WorkerSpawned,
 )
 from goent.domain.ports import LedgerEntry
 from goent.domain.types import Usage
@@ -31,17 +31,6 @@ from goent.store.ledger import SqliteLedger
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
-SPAWNED = WorkerSpawned(
-    task="t",
-    cwd="/p",
-    provider="glm",
-    backend="moonshot",
-    model="glm-4",
-    method="acp",
-    reason="asked for",
-    permissions="ask",
-    isolation="shared",
-)
 SPENT = UsageReported(
     provider="glm", model="glm-4", usage=Usage(input=5), cost_usd=Decimal("0.1"), source="gateway"
 )

@@ -196,11 +196,11 @@ async def test_a_client_that_hangs_up_ends_the_call_at_the_provider(world: World
     ) as answer:
         await anext(answer.aiter_raw())
         await script.reached.wait()
-    with anyio.fail_after(0.4):  # before the provider's silence would have ended it
+    with anyio.fail_after(5):
         await script.client_left.wait()
     await world.gateway.settle("w1")
     (call,) = world.calls
-    assert "cut off" in call.error
+    assert "cut off" in call.error, "it was not the provider's silence that ended it"
     assert call.usage == Usage(input=500, output=1, cache_read=200, cache_write=300)
 
 

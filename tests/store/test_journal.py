@@ -9,9 +9,10 @@ from pathlib import Path
 import anyio
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
+from samples import SPAWNED
 
 from goent.domain.errors import EnvironmentTrouble
-from goent.domain.events import TextDelta, TurnStarted, UsageReported, WorkerClosed, WorkerSpawned
+from goent.domain.events import TextDelta, TurnStarted, UsageReported, WorkerClosed
 from goent.domain.ports import Journal
 from goent.domain.types import Usage
 from goent.store.journal import SqliteJournal
@@ -24,17 +25,6 @@ USED = UsageReported(
     usage=Usage(input=3, output=4),
     cost_usd=Decimal("0.000362"),
     source="gateway",
-)
-SPAWNED = WorkerSpawned(
-    task="t",
-    cwd=".",
-    provider="glm",
-    backend="zai",
-    model="m",
-    method="acp",
-    reason="asked for",
-    permissions="ask",
-    isolation="shared",
 )
 WRITER = """
 import sys, anyio

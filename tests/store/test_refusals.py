@@ -13,10 +13,11 @@ from pathlib import Path
 import anyio
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
+from samples import SPAWNED
 
 from goent.core.feed import Feed
 from goent.domain.errors import EnvironmentTrouble
-from goent.domain.events import TextDelta, WorkerClosed, WorkerSpawned
+from goent.domain.events import TextDelta, WorkerClosed
 from goent.domain.ports import LedgerEntry
 from goent.domain.types import Usage
 from goent.store import sqlite
@@ -25,17 +26,6 @@ from goent.store.ledger import SqliteLedger
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
-SPAWNED = WorkerSpawned(
-    task="t",
-    cwd=".",
-    provider="glm",
-    backend="zai",
-    model="m",
-    method="acp",
-    reason="asked for",
-    permissions="ask",
-    isolation="shared",
-)
 BATCH = 7
 WRITER = f"""
 import sys, anyio

@@ -5,7 +5,7 @@ from msgspec import Raw, Struct
 
 from goent.llm.broken import ended, not_understood, told_error
 from goent.llm.openai_request import arguments_text
-from goent.llm.place import Place
+from goent.llm.place import START, Place
 from goent.llm.sse import SseEvent
 from goent.llm.talk import (
     Broken,
@@ -92,15 +92,10 @@ class OpenAiReader:
     """Reads the events of one stream, or one plain answer as if it were the only event."""
 
     def __init__(self) -> None:
-        self._id = ""
-        self._begun = False
+        self.place = START
         self._stopped = False
         self._calls: list[_Begun] = []
         self._figures = OpenAiFigures()
-
-    @property
-    def place(self) -> Place:
-        return Place(begun=self._begun, id=self._id, calls=len(self._calls))
 
     def read(self, event: SseEvent) -> tuple[Chunk, ...]:
         data = event.data
@@ -117,8 +112,6 @@ class OpenAiReader:
         return self._usage(answer.usage)
 
     def _choice(self, choice: _Choice, answer: _Answer) -> tuple[Chunk, ...]:
-        self._begun = True
-        self._id = self._id or str(answer.id or "")
         chunks: list[Chunk] = []
         if delta := choice.delta or choice.message:
             thought = delta.reasoning_content or delta.reasoning
@@ -131,6 +124,8 @@ class OpenAiReader:
                     chunks += (piece for said in content for piece in _pieces(said))
             if delta.tool_calls:
                 chunks += (self._tool(call) for call in delta.tool_calls)
+        if not self.place.id or (delta and delta.tool_calls):
+            self._move_on(answer.id)
         if choice.finish_reason and not self._stopped:
             self._stopped = True
             chunks.append(self._stop(choice.finish_reason))
@@ -139,6 +134,10 @@ class OpenAiReader:
         for told in (choice.usage, answer.usage):
             chunks += self._usage(told)
         return tuple(chunks)
+
+    def _move_on(self, named: str | int | None) -> None:
+        told = self.place.id or str(named or "")
+        self.place = Place(begun=True, id=told, calls=len(self._calls))
 
     def _stop(self, reason: str) -> Stopped | Broken:
         if reason in _FAILURES:

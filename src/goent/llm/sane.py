@@ -22,7 +22,7 @@ _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 def sane(dialect: Dialect, answer: bytes) -> bytes:
     """The same answer, or piece of one, without a usage that makes no sense."""
-    if not _TOLD.search(answer):
+    if b'"usage"' not in answer or not _TOLD.search(answer):
         return answer
     try:
         return _mended(dialect, answer)

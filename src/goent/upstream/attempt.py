@@ -120,9 +120,10 @@ class Attempt:
     ) -> bool:
         """True if that was the last word."""
         ready: list[Streamed] = []
-        last = any(_is_last(event) for event in events)
+        last = False
         try:
             for event in events:
+                last = last or _is_last(event)
                 self._sort(event, ready)
         finally:
             if last and self.tally.stopped:
@@ -138,8 +139,10 @@ class Attempt:
         chunks = self._reader.read(event)
         self._look_for_trouble(chunks)
         self.tally.note(chunks)
-        shown = event._replace(data=sane(self.target.dialect, event.data))
-        streamed = Streamed(chunks, shown, self._reader.place)
+        shown = sane(self.target.dialect, event.data)
+        if shown is not event.data:
+            event = event._replace(data=shown)
+        streamed = Streamed(chunks, event, self._reader.place)
         if self._held or any(isinstance(chunk, ToolPiece) for chunk in chunks):
             self._held.append(streamed)
         else:

@@ -6,6 +6,7 @@ No retries and no redirects: whoever asked decides what a failure means.
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from urllib.request import getproxies
 
 import httpx2
 
@@ -21,6 +22,7 @@ HOP_BY_HOP = frozenset(
 OURS_TO_SET = frozenset(
     b"host content-length expect accept-encoding authorization x-api-key cookie".split()
 )
+KEPT, KEEP_S = 20, 5.0  # connections that nobody uses, and for how long
 NOT_CONNECTED = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
@@ -79,10 +81,15 @@ class Connections:
     @asynccontextmanager
     async def open(cls, timeouts: Timeouts = Timeouts()) -> "AsyncGenerator[Connections]":  # noqa: B008 (frozen)
         """Connections are kept for the next call, and closed on leaving."""
+        from goent.upstream.direct import Direct  # noqa: PLC0415 (httpcore takes 30 ms to load)
+
+        direct = Direct(kept=KEPT, keep_s=KEEP_S)
         async with httpx2.AsyncClient(
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
-            # A proxy of the environment leads outward; models on this machine are not there.
-            mounts={"all://127.0.0.1": None, "all://localhost": None},
+            # The ways through a proxy of the environment are httpx's own.
+            transport=None if getproxies() else direct,
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=KEPT),
+            # A proxy leads outward; models on this machine are not there.
+            mounts={"all://127.0.0.1": direct, "all://localhost": direct},
             # One client serves many keys: what a provider hands to one is not shown to the next.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         ) as client:

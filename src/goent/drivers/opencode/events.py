@@ -27,7 +27,11 @@ SILENCE = 90.0  # seconds; a heartbeat comes every ten
 
 
 class Connected(Reading, frozen=True, kw_only=True):
-    """The stream is up: nothing from here on is missed."""
+    """The stream begins; under load, what happens at that moment may still be missed."""
+
+
+class Heartbeat(Reading, frozen=True, kw_only=True):
+    """The stream is alive, though nobody has anything to say."""
 
 
 class SessionCreated(Reading, frozen=True, kw_only=True):
@@ -96,11 +100,13 @@ class PartGrew(
 
 
 Spoken = SessionIdle | MessageTold | PartTold | PartGrew
-Told = Connected | SessionCreated | SessionStatus | SessionError | PermissionQuestion | Spoken
+Sign = Connected | Heartbeat
+Told = Sign | SessionCreated | SessionStatus | SessionError | PermissionQuestion | Spoken
 Kinds = Mapping[str, type[Told]]
 
 BESIDE_ACP: Kinds = {
     "server.connected": Connected,
+    "server.heartbeat": Heartbeat,
     "session.created": SessionCreated,
     "session.status": SessionStatus,
     "session.error": SessionError,

@@ -113,8 +113,9 @@ class Slot:
         """Let OpenCode forget the directory, unless somebody begins to work there."""
         async with self._tidying:
             await self.until_warm(cwd)
-            for tenant in [tenant for tenant in self.tenants if tenant.directory == cwd]:
-                await tenant.leave_if_idle()
+            for tenant in tuple(self.tenants):
+                if tenant.directory == cwd and tenant in self.tenants:  # it may leave by itself
+                    await tenant.leave_if_idle()
             if self.directories.get(cwd) == 0:
                 del self.directories[cwd]
                 await self._forget(cwd)

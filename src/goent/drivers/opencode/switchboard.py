@@ -1,7 +1,8 @@
 """Whose session is it that OpenCode's server speaks of?
 
 The server's event stream carries the news of all sessions, subagents' too; each goes to the worker
-that it belongs to. When the stream breaks it is opened again, and what may have been missed is asked.
+that it belongs to. When the stream breaks it is opened again, and what may have been missed is asked:
+when it begins, and once more when the first event proves that from now on nothing is missed.
 """
 
 from contextlib import aclosing, suppress
@@ -14,6 +15,7 @@ from goent.domain.errors import ProtocolError
 from goent.drivers.opencode.client import Client
 from goent.drivers.opencode.events import (
     Connected,
+    Heartbeat,
     Kinds,
     PermissionQuestion,
     SessionCreated,
@@ -48,6 +50,7 @@ class Switchboard:
         self._sessions: dict[str, Listener] = {}
         self._parents: dict[str, str] = {}
         self._heard: set[str] = set()
+        self._proven = False  # the stream that is open has brought an event
 
     def add(self, session: str, listener: Listener) -> None:
         self._sessions[session] = listener
@@ -74,11 +77,12 @@ class Switchboard:
             await anyio.sleep(RECONNECT)
 
     async def _hear(self, told: Told) -> None:
+        if not self._proven or isinstance(told, Connected):
+            self._proven = not isinstance(told, Connected)
+            await self._catch_up()
         match told:
-            case Connected():
-                for listener in tuple(self._sessions.values()):
-                    await listener.hear(told)
-                await self._catch_up()
+            case Connected() | Heartbeat():
+                pass
             case SessionCreated(info=info):
                 if info.parent:
                     self._parents[info.id] = self._parents.get(info.parent, info.parent)
@@ -92,7 +96,9 @@ class Switchboard:
                     await listener.hear(told)
 
     async def _catch_up(self) -> None:
-        """Questions that were asked while the event stream was broken."""
+        """What was said and asked while nobody listened."""
+        for listener in tuple(self._sessions.values()):
+            await listener.hear(Connected())
         with suppress(ProtocolError):
             for directory in {listener.directory for listener in self._sessions.values()}:
                 for question in await self._client.questions(directory):

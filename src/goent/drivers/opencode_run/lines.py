@@ -1,5 +1,6 @@
 """What does `opencode run --format json` print, one finished part a line, and what of it is ours?"""
 
+import re
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -16,6 +17,11 @@ from goent.drivers.opencode.translate import Translator
 
 REJECTED = "The user rejected permission"
 T = TypeVar("T", bound=Reading)
+_OURS = b'{"type":'
+# The text of a line that was cut off, as far as it is whole: no half an escape.
+_BEGUN = re.compile(
+    rb"""\{"type":"text".*?"text":"((?:[^"\\]++|\\(?:[^u]|u[0-9a-fA-F]{4}))*+)""", re.DOTALL
+)
 
 
 class Line(Reading, frozen=True, kw_only=True):
@@ -65,6 +71,7 @@ class Transcript:
 
     def __init__(self, provider: Provider, cwd: Path, *, direct: bool) -> None:
         self.spoke = False
+        self.cut_off = 0  # bytes of the line that the output ended in
         self.fault: SessionFault | None = None
         self.rejected: ToolCall | None = None
         self._provider = provider
@@ -89,6 +96,13 @@ class Transcript:
                 return []
             case _:
                 return []
+
+    def read_last(self, line: bytes) -> Sequence[DriverEvent]:
+        """The end of the output, which may have no end: OpenCode exits before a long line has left."""
+        if not line.startswith(_OURS) or _is_whole(line):
+            return self.read(line)
+        self.cut_off = len(line)
+        return self._text(Words(text=_begun(line)))
 
     def _text(self, words: Words) -> Sequence[DriverEvent]:
         self.spoke = self.spoke or bool(words.text)
@@ -127,6 +141,23 @@ class Transcript:
             source="opencode",
         )
         return [report] if usage.total else []
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line, type=Raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+def _begun(line: bytes) -> str:
+    said = _BEGUN.match(line)
+    text = said[1].decode(errors="ignore") if said else ""
+    try:
+        return msgspec.json.decode(f'"{text}"', type=str)
+    except msgspec.DecodeError:
+        return ""  # one half of a pair of escapes
 
 
 def _fault(raw: Raw | UnsetType) -> SessionFault:

@@ -135,7 +135,12 @@ class RunSession:
         while chunk := await _receive(child):
             made()
             await _tell(splitter.feed(chunk), transcript, emit)
-        await _tell([splitter.rest()], transcript, emit)
+        rest = splitter.rest()
+        if isinstance(rest, TooLong):
+            await _tell([rest], transcript, emit)
+            return
+        for event in transcript.read_last(rest):
+            await emit(event)
 
 
 async def _tell(lines: Sequence[bytes | TooLong], transcript: Transcript, emit: Emit) -> None:

@@ -9,7 +9,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from goent.domain.errors import NothingSaid, PermissionDenied, WorkerCrashed, WorkerError
+from goent.domain.errors import (
+    NothingSaid,
+    PermissionDenied,
+    ProtocolError,
+    WorkerCrashed,
+    WorkerError,
+)
 from goent.domain.types import Provider, Value
 from goent.drivers.opencode.failures import classify_fault
 from goent.drivers.opencode.shapes import ErrorData, SessionFault
@@ -60,6 +66,11 @@ def failure(transcript: Transcript, ending: Ending, provider: Provider) -> Worke
         return classify_fault(_explained(transcript.fault, ending))
     if ending.code != 0:
         return _crash(ending)
+    if transcript.cut_off:
+        return ProtocolError(
+            f"{NAME} ended in the middle of a line, {transcript.cut_off} bytes into it: an answer this "
+            "long may get lost on its way out; use the method 'acp', 'serve' or 'api'"
+        )
     if transcript.rejected:
         return _denied(transcript, ending)
     if not transcript.spoke:

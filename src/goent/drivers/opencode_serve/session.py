@@ -8,6 +8,7 @@ read from the messages.
 
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Protocol
 
@@ -83,6 +84,7 @@ class ServeSession(Conversation):
         self._news = anyio.Event()
         self._began = False  # the server has been heard to work on the turn
         self._missed = False  # the stream broke in the turn
+        self._before: str | None = None  # the last message before the turn; "" if it is the first
 
     @classmethod
     async def start(
@@ -137,6 +139,7 @@ class ServeSession(Conversation):
                 self._news.set()
             case Connected():
                 self._missed = True
+                await self._catch_up(turn)
                 self._news.set()
             case _:
                 await self._read(turn, told)
@@ -175,6 +178,7 @@ class ServeSession(Conversation):
     async def _take(self, turn: Turn, prompt: Prompt) -> None:
         self._reader, self._last = Reader(), None
         self._news, self._began, self._missed = anyio.Event(), False, False
+        self._before = None
         try:
             with turn.asking:
                 async with anyio.create_task_group() as tasks:
@@ -194,7 +198,8 @@ class ServeSession(Conversation):
     async def _talk(self, turn: Turn, prompt: Prompt) -> None:
         """Hand in the prompt, and wait until its last message is there and whole."""
         try:
-            before = await self._newest()
+            newest = await self._newest()
+            self._before = newest.info.id if newest else ""
             await self._client.prompt(
                 self.id,
                 model=self._spec.provider.opencode_model,
@@ -209,19 +214,20 @@ class ServeSession(Conversation):
             with anyio.move_on_after(LOOK_AGAIN):
                 await self._news.wait()
             self._news = anyio.Event()
-            if await self._is_over(turn, before):
+            if await self._is_over(turn):
                 break
         await self._read_again(turn)
 
-    async def _is_over(self, turn: Turn, before: Message | None) -> bool:
+    async def _is_over(self, turn: Turn) -> bool:
         """Whether nothing more will come, as the server itself sees it."""
         try:
             if self.id in await self._client.busy(self.directory):
+                self._began = True
                 return False
             newest = await self._newest()
         except ProtocolError:
             return False  # either it recovers, or it is found gone
-        if newest is None or (before and newest.info.id == before.info.id):
+        if newest is None or newest.info.id == self._before:
             return turn.fault is not None or turn.cancelled
         if newest.info.role == "assistant":
             done = newest.info.time.completed is not None or newest.info.error is not None
@@ -233,19 +239,31 @@ class ServeSession(Conversation):
         messages = await self._client.messages(self.id, limit=1)
         return messages[-1] if messages else None
 
+    async def _catch_up(self, turn: Turn) -> None:
+        """Tell what a broken stream has swallowed; the new one may still tell what is in there."""
+        with suppress(ProtocolError):
+            await self._read_all(turn, await self._said())
+        self._reader.doubt()
+
     async def _read_again(self, turn: Turn) -> None:
         """The last word is the messages', not the stream's."""
-        if self._last is None:
-            return
-        messages = [self._last]
-        if self._missed:
+        messages = [self._last] if self._last else []
+        if messages and self._missed:
             with suppress(ProtocolError):
-                said = await self._client.messages(self.id)
-                messages = [m for m in said if m.info.parent == self._last.info.parent]
+                messages = await self._said()
+        await self._read_all(turn, messages)
+
+    async def _said(self) -> Sequence[Message]:
+        """The turn's messages so far."""
+        if self._before is None:
+            return []
+        newest_first = reversed(await self._client.messages(self.id))
+        since = takewhile(lambda message: message.info.id != self._before, newest_first)
+        return [*since][::-1]
+
+    async def _read_all(self, turn: Turn, messages: Sequence[Message]) -> None:
         for message in messages:
-            self._reader.learn(message.info)
-            for part in message.parts:
-                await _tell(turn, self._reader.read(part))
+            await _tell(turn, self._reader.read_message(message))
 
     async def _verdict(self, turn: Turn) -> StopReason:
         if turn.cancelled:
