@@ -43,12 +43,14 @@ class Upstream:
         gauge: Gauge | None = None,
         healths: Healths | None = None,
         patience: Patience = Patience(),  # noqa: B008 (frozen)
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.connections = connections
         self._witness = witness
         self._gauge = gauge or Gauge()
         self._healths = healths or Breakers()
         self._patience = patience
+        self._clock = clock
         self._serving: OrderedDict[tuple[str, str], str] = OrderedDict()  # who did last
 
     async def stream(self, order: Order, course: Course, take: Take) -> None:
@@ -76,7 +78,7 @@ class Upstream:
         return answer
 
     async def _ask(self, order: Order, course: Course, run: Run, said: Callable[[], str]) -> None:
-        tries = Tries(course, self._healths, self._patience)
+        tries = Tries(course, self._healths, self._patience, self._clock)
         failures: dict[str, ProviderUnavailable] = {}
         while following := tries.following():
             target = following.target
@@ -93,12 +95,12 @@ class Upstream:
                 failures[target.name] = error
             else:
                 return
-        raise _together(failures) if failures else out_of_service(course, self._healths)
+        raise _together(failures) if failures else self._nobody(course)
 
     @asynccontextmanager
     async def _observed(self, attempt: Attempt) -> AsyncGenerator[None]:
         """What becomes of an admitted call tells something of its provider, or nothing: once."""
-        provider, began = attempt.target.provider, time.time()
+        provider, began = attempt.target.provider, self._clock()
         try:
             yield
         except WorkerError as error:
@@ -144,12 +146,15 @@ class Upstream:
         )
         await self._witness.moved(moved)
 
+    def _nobody(self, course: Course) -> WorkerError:
+        return out_of_service(course, self._healths, self._clock())
+
     def _why_not(self, course: Course, name: str) -> str:
         left = next((target for target in course.targets if target.name == name), None)
         condition = self._healths.condition(left.provider) if left else Condition()
         if condition.state in {"unknown", "healthy"}:
             return "the provider that was asked for is available again"
-        return f"{name} is {words(condition, time.time())}"
+        return f"{name} is {words(condition, self._clock())}"
 
 
 def _together(failures: Failures) -> WorkerError:

@@ -46,11 +46,13 @@ class Probe:
         *,
         settings: Callable[[], Settings],
         environ: Callable[[], Mapping[str, str]],
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._connections = connections
         self._healths = healths
         self._settings = settings
         self._environ = environ
+        self._clock = clock
 
     async def run(self) -> None:
         while True:
@@ -73,7 +75,7 @@ class Probe:
 
     def _worth_asking(self, settings: Settings) -> Iterator[Target]:
         """One model of a backend speaks for the list; the others are what their calls tell."""
-        now, seen = time.time(), set[str]()
+        now, seen = self._clock(), set[str]()
         for provider in settings.providers:
             condition = self._healths.condition(provider)
             if condition.state not in _PROBED or condition.is_out(now):
@@ -89,7 +91,7 @@ class Probe:
 
     async def _ask(self, asked: Target, limit: anyio.CapacityLimiter) -> None:
         async with limit:
-            provider, began = asked.provider, time.time()
+            provider, began = asked.provider, self._clock()
             if not await self._healths.admits(provider):
                 return
             told = False

@@ -1,6 +1,5 @@
 """What is said when nobody can be asked?"""
 
-import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
@@ -38,9 +37,8 @@ def words(condition: Condition, now: float) -> str:
     return f"{what} ({condition.reason})" if condition.reason else what
 
 
-def out_of_service(course: Course, healths: Healths) -> WorkerError:
+def out_of_service(course: Course, healths: Healths, now: float) -> WorkerError:
     """The error for a call that went to nobody; the kind is that of the one that was asked for."""
-    now = time.time()
     conditions = [(target, healths.condition(target.provider)) for target in course.targets]
     told = "; ".join(f"{target.name} is {words(each, now)}" for target, each in conditions)
     first, state = course.targets[0].name, conditions[0][1].state
