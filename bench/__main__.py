@@ -14,7 +14,18 @@ from pathlib import Path
 
 import anyio
 import msgspec
-from bench import codec, crashes, gateway, handshake, idle, recovery, run, workers, worktrees
+from bench import (
+    classify,
+    codec,
+    crashes,
+    gateway,
+    handshake,
+    idle,
+    recovery,
+    run,
+    workers,
+    worktrees,
+)
 from bench.cost import Failed
 from bench.place import Place, a_place
 from bench.table import Row, markdown, report
@@ -30,6 +41,7 @@ MEASURES: Mapping[str, Callable[[Place], Awaitable[list[Row]]]] = {
     "gateway": gateway.run,
     "rpc": codec.messages,
     "journal": codec.events,
+    "classify": classify.run,
 }
 
 

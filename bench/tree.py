@@ -57,7 +57,7 @@ class Sampler(threading.Thread):
     def run(self) -> None:
         while not self.done.wait(SAMPLE_S):
             below = descendants(os.getpid())
-            self.memory = max(self.memory, sum(map(_memory, below)))
+            self.memory = max(self.memory, sum(_memories(below)))
             self.processes = max(self.processes, len(below))
 
 
@@ -73,10 +73,27 @@ def descendants(root: int) -> list[int]:
 
 
 def _parents() -> Iterator[tuple[int, int]]:
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            # The name in parentheses may hold anything; what follows is plain.
-            yield int(stat.parent.name), int(stat.read_text().rpartition(")")[2].split()[1])
+            yield int(folder.name), int(_stat(int(folder.name))[1])
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent, and so on: the name in parentheses may hold anything, what follows is plain."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def _memories(pids: list[int]) -> Iterator[int]:
+    """What each has. One that still is its parent's image, before its `exec`, has nothing of its own."""
+    for pid in pids:
+        with suppress(OSError):
+            parent = int(_stat(pid)[1])
+            if _command(pid) != _command(parent):
+                yield _memory(pid)
+
+
+def _command(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def _memory(pid: int) -> int:

@@ -178,6 +178,15 @@ def test_a_worker_inherits_neither_keys_nor_marks_nor_another_opencodes_settings
     assert env["OPENCODE_DISABLE_PROJECT_CONFIG"] == "1"
 
 
+def test_garbage_is_collected_early_unless_the_user_wants_it_otherwise(tmp_path: Path) -> None:
+    def heap(**environ: str) -> str:
+        env = worker_environment(SETTINGS, environ, generated(), cwd=tmp_path, home=tmp_path)
+        return env["BUN_JSC_forceRAMSize"]
+
+    assert heap() == "1000000000"
+    assert heap(BUN_JSC_forceRAMSize="8000000000") == "8000000000"
+
+
 def test_the_users_file_and_the_repositorys_are_read_as_the_settings_say(tmp_path: Path) -> None:
     config = tmp_path / "opencode.json"
     opencode = OpenCodeSettings(config_path=config, project_config=True)

@@ -30,6 +30,9 @@ FOLDERS = {
     "XDG_DATA_HOME": ".local/share",
     "XDG_STATE_HOME": ".local/state",
 }
+# OpenCode runs on JavaScriptCore, which by itself lets its heap double before it collects garbage
+# on any large machine. Told of a small one, it collects earlier; this is no limit.
+SMALL_HEAP = {"BUN_JSC_forceRAMSize": "1000000000"}
 PLUGIN = "@opencode-ai/plugin"  # what OpenCode installs for itself
 
 
@@ -76,7 +79,7 @@ def worker_environment(
     settings: Settings, environ: Mapping[str, str], content: Content, *, cwd: Path, home: Path
 ) -> dict[str, str]:
     """The variables of one process, the password apart; `home` is where a hermetic one lives."""
-    env = public_environment(settings, environ)
+    env = SMALL_HEAP | public_environment(settings, environ)
     env |= dict.fromkeys(QUIET, "1")
     env["PWD"] = str(cwd)  # OpenCode believes it more than its working directory
     env["OPENCODE_CONFIG_CONTENT"] = msgspec.json.encode(content).decode()

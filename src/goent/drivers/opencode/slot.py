@@ -15,7 +15,7 @@ from goent.drivers.opencode.vitals import GB, read_vitals
 
 DIRECTORIES = 10  # a process with more gets slow
 MOST_DIRECTORIES = 20  # with forty it has been seen to hang
-LIGHT = 3 * GB // 4  # of memory: less is no reason for another process
+LIGHT = GB  # of memory: less is no reason for another process
 COLD_STARTS = 2  # directories that one process boots at a time
 WARM_TIMEOUT = 60.0
 

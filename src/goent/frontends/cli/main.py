@@ -13,7 +13,7 @@ import typer
 
 from goent import __version__
 from goent.domain.errors import GoentError
-from goent.frontends.cli import project, providers, running, workers
+from goent.frontends.cli import classifying, project, providers, running, workers
 from goent.frontends.cli.client import Trouble
 from goent.frontends.cli.screen import clean, complain
 from goent.launch import NoDaemon
@@ -24,7 +24,7 @@ ENVIRONMENT = 3
 INTERRUPTED = 128 + signal.SIGINT
 UNREAD = 128 + signal.SIGPIPE
 EXPECTED = (Trouble, NoDaemon, GoentError, UnsafeFolder)
-TALKING = ("run", "prompt")  # the commands that take words of any kind
+TALKING = ("run", "prompt", "classify")  # the commands that take words of any kind
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 
 app = typer.Typer(
@@ -49,6 +49,7 @@ for panel, command in (
     (LOOK, workers.status),
     (LOOK, workers.output),
     (LOOK, workers.result),
+    (LOOK, classifying.classify),
     (LOOK, project.costs),
     (AROUND, project.demo),
     (AROUND, project.init),

@@ -1,0 +1,107 @@
+"""How much a task asks to be read: counted on disk, and never for long."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from goent.domain.tasks import Context, TaskText
+from goent.llm.estimate import estimate_tokens
+from goent.routing.context import MOST_FILES, SAMPLE, count_context, named
+
+CODE = "def answer(question):\n    return 42\n"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in ("src/a.py", "src/b.py", "src/deep/c.py", "src/deep/d.ts", "README.md"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(CODE)
+    (tmp_path / "node_modules/x").mkdir(parents=True)
+    (tmp_path / "node_modules/x/index.py").write_text(CODE)
+    return tmp_path
+
+
+def counted(text: str, cwd: Path, *files: str) -> Context:
+    return count_context(TaskText(text=text, files=files), cwd, limit_s=20)
+
+
+@pytest.mark.parametrize(
+    ("text", "files"),
+    [
+        ("fix src/a.py", 1),
+        ("fix `src/a.py`, src/b.py and README.md.", 3),
+        ("see @src/a.py", 1),
+        ("look at src/", 4),
+        ("look at ./src/deep", 2),
+        ("convert src/*.py", 2),
+        ("convert src/**/*.py", 3),
+        ("convert **/*.{py,ts}", 4),
+        ("convert src/**", 4),
+        ("convert src/[ab].py", 2),
+        ("the same twice: src/a.py ./src/a.py", 1),
+        ("nothing here, e.g. and/or 1.5 and src/missing.py", 0),
+    ],
+)
+def test_what_is_named_is_counted_once(tree: Path, text: str, files: int):
+    found = counted(text, tree)
+    assert (found.files, found.complete) == (files, True)
+    assert found.tokens == files * estimate_tokens(CODE)
+
+
+def test_files_that_the_caller_lists_count_too(tree: Path):
+    assert counted("tidy up", tree, "src/a.py", "src/deep").files == 3
+
+
+def test_an_absolute_path_is_a_path(tree: Path):
+    assert counted(f"fix {tree}/src/a.py", Path("/")).files == 1
+
+
+def test_a_large_file_is_judged_by_its_beginning(tmp_path: Path):
+    text = CODE * 50_000
+    (tmp_path / "big.py").write_text(text)
+    tokens = counted("shorten big.py", tmp_path).tokens
+    assert len(text) > 100 * SAMPLE
+    assert tokens == pytest.approx(estimate_tokens(text), rel=0.05)
+
+
+def test_what_is_no_text_has_no_tokens(tmp_path: Path):
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\0\0" * 1000)
+    assert counted("shrink picture.png", tmp_path) == Context(files=1)
+
+
+def test_what_cannot_be_read_to_its_end_is_not_begun(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe.txt")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    begun = time.monotonic()
+    assert counted("read pipe.txt and /dev/zero and loop/", tmp_path).files == 0
+    assert time.monotonic() - begun < 5
+
+
+def test_a_limit_of_time_ends_the_count(tree: Path):
+    found = count_context(TaskText(text="look at src/"), tree, limit_s=0)
+    assert found == Context(complete=False)
+
+
+def test_a_limit_of_files_ends_the_count(tmp_path: Path):
+    for number in range(MOST_FILES + 1):
+        (tmp_path / f"{number}.txt").touch()
+    found = counted("look at ./", tmp_path)
+    assert (found.files, found.complete) == (MOST_FILES, False)
+
+
+@pytest.mark.parametrize("piece", ["a/", "*", "a.b ", "{a,", "[a", "../", "**/", "@", "~/"])
+def test_any_prompt_is_read_in_bounded_time(tree: Path, piece: str):
+    begun = time.process_time()
+    count_context(TaskText(text=piece * 1_000_000), tree)
+    assert time.process_time() - begun < 2
+
+
+def test_names_are_told_apart_from_words():
+    task = TaskText(
+        text="Use and/or in a.b.c of v1.2, https://example.invalid/x/y.html, or src/x.py!"
+    )
+    assert "src/x.py" in named(task)
+    assert not [name for name in named(task) if "example" in name]
