@@ -136,11 +136,14 @@ async def test_another_key_starts_anew_and_the_file_holds_neither(
         assert b"-account" not in file.read_bytes()
 
 
-async def test_only_what_changes_something_is_written(a_daemon: Daemons, tmp_path: Path) -> None:
+async def test_only_what_changes_something_is_written(
+    a_daemon: Daemons, clock: Clock, tmp_path: Path
+) -> None:
     async with a_daemon() as healths:
         await healths.served(GLM, began=START)
         before = (tmp_path / "health.db-wal").stat()
         for _ in range(20):
+            clock.now += 1
             assert await healths.admits(GLM)
             await healths.served(GLM, began=START)
         after = (tmp_path / "health.db-wal").stat()
