@@ -18,6 +18,7 @@ from goent.domain.replies import (
     Cancelled,
     Costs,
     Estimate,
+    Forgotten,
     Output,
     Prompted,
     ProviderList,
@@ -31,6 +32,7 @@ from goent.domain.requests import (
     AnswerRequest,
     CancelRequest,
     CostsRequest,
+    ForgetRequest,
     ListRequest,
     OutputRequest,
     PromptRequest,
@@ -93,6 +95,13 @@ class Operations:
                 self._operation("worker_list", ListRequest, WorkerList, self._list),
                 self._operation("provider_list", ProvidersRequest, ProviderList, self._providers),
                 self._operation("cost_report", CostsRequest, Costs, self._costs),
+            )
+        }
+
+        # What people do at the terminal, and no model needs to know.
+        self.for_people: Mapping[str, Operation] = {
+            "provider_reset": self._operation(
+                "provider_reset", ForgetRequest, Forgotten, self._forget
             )
         }
 
@@ -174,6 +183,9 @@ class Operations:
 
     async def _providers(self, request: ProvidersRequest, _: Caller) -> ProviderList:
         return await self._ask.providers(request)
+
+    async def _forget(self, request: ForgetRequest, _: Caller) -> Forgotten:
+        return await self._ask.forget(request)
 
     async def _costs(self, request: CostsRequest, _: Caller) -> Costs:
         return await self._ask.costs(request)

@@ -18,6 +18,7 @@ from goent.core.books import Books
 from goent.core.feed import Feed
 from goent.core.intake import accept, below_checkout, existing_files
 from goent.core.life import Life
+from goent.core.rescue import Rescuer
 from goent.core.roster import Roster
 from goent.core.turn import Shared, Terms
 from goent.core.views import WorkerView
@@ -30,7 +31,7 @@ from goent.domain.errors import (
     WorkerIsClosed,
 )
 from goent.domain.events import TurnEnded, TurnStarted, UsageReported, WorkerClosed, WorkerSpawned
-from goent.domain.ports import Driver, Meter, Verifier, WorkerSpec
+from goent.domain.ports import Driver, Healths, Meter, Verifier, WorkerSpec
 from goent.domain.requests import (
     MAX_WAIT_S,
     AnswerRequest,
@@ -75,6 +76,7 @@ class Orchestrator:
         books: Books,
         allowance: Allowance,
         verifier: Verifier,
+        healths: Healths,
     ) -> None:
         self._settings = settings
         self._check = check
@@ -86,6 +88,7 @@ class Orchestrator:
         self._lives = roster
         self._books = books
         self._allowance = allowance
+        self._rescuer = Rescuer(settings=settings, environ=environ, feed=feed, healths=healths)
         self._group: TaskGroup | None = None
         self._slots = anyio.CapacityLimiter(slots)
         self._ending = False
@@ -236,6 +239,7 @@ class Orchestrator:
             slots=self._slots,
             spent=self._books.spent,
             over=self._allowance.release,
+            rescuer=self._rescuer,
         )
         driver = self._drivers[spec.method]
         life = Life(spec, terms, driver, shared, turns_before=turns_before)

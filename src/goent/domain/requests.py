@@ -138,6 +138,12 @@ class ProvidersRequest(Request, frozen=True, kw_only=True):
     healthy_only: Annotated[bool, Meta(description="Leave out what cannot be used now.")] = False
 
 
+class ForgetRequest(Request, frozen=True, kw_only=True):
+    """Forget that a provider failed; without a name, that any did."""
+
+    provider: str | None = None
+
+
 class CostsRequest(Request, frozen=True, kw_only=True):
     """What was spent."""
 
