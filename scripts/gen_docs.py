@@ -122,9 +122,11 @@ def _commands() -> Iterator[str]:
         yield f"| {_code(named)} | {_cell(about)} | {' '.join(options)} |"
 
 
-def _flat(group: TyperGroup, prefix: str = "") -> Iterator[tuple[str, TyperCommand]]:
+def _flat(group: TyperGroup, prefix: str = "") -> Iterator[tuple[str, TyperCommand | TyperGroup]]:
     for name, command in group.commands.items():
         if isinstance(command, TyperGroup):
+            if command.invoke_without_command:
+                yield f"{prefix}{name}", command
             yield from _flat(command, f"{prefix}{name} ")
         elif isinstance(command, TyperCommand):
             yield f"{prefix}{name}", command

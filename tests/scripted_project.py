@@ -1,10 +1,11 @@
 """A project whose workers are scripted: everything real but the driver and the meter."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 
 import anyio
 
@@ -29,6 +30,7 @@ from goent.store.history import SqliteHistory
 from goent.store.journal import SqliteJournal
 from goent.store.ledger import SqliteLedger
 from goent.testing.driver import ScriptedDriver
+from goent.upstream.health import Breakers
 
 GLM = Provider(
     name="glm",
@@ -57,6 +59,7 @@ class Project:
     enquiries: Enquiries
     operations: Operations
     caller: Caller
+    healths: Breakers
 
     async def ask(self, name: str, **arguments: object):
         return await self.operations.table[name].call(arguments, self.caller)
@@ -85,14 +88,18 @@ def project_opener(tmp_path: Path) -> OpenProject:
         limits: Limits = DEFAULT_LIMITS,
         permission_timeout_s: float = 300.0,
         budget: Budget = Budget(),  # noqa: B008 (frozen)
-        key: Secret | None = None,
-        providers: tuple[Provider, ...] = (GLM, CODER),
+        providers: Sequence[Provider] = (GLM, CODER),
+        keys: Mapping[str, str] = MappingProxyType({}),
     ) -> AsyncGenerator[Project]:
+        """`keys`: of backends whose calls would pass the gateway; the others go direct."""
         environ = dict[str, str]()
         settings = Settings(
             project=folder,
-            providers=providers,
-            backends={name: Backend(id=name, key=key) for name in ("moonshot", "deepseek")},
+            providers=tuple(providers),
+            backends={
+                name: Backend(id=name, key=Secret(keys[name]) if name in keys else None)
+                for name in dict.fromkeys(p.backend for p in providers)
+            },
             default_provider="glm",
             default_chosen=True,
             permissions=PermissionSettings(timeout_s=permission_timeout_s),
@@ -117,6 +124,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 ledger=ledger,
                 prices=prices,
             )
+            healths = Breakers()
             books = Books(
                 settings=lambda: settings,
                 feed=feed,
@@ -145,6 +153,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 books=books,
                 allowance=allowance,
                 verifier=ShellVerifier(environ=lambda: {"PATH": "/usr/bin:/bin"}),
+                healths=healths,
                 router=router,
                 lessons=Lessons(feed, history),
             )
@@ -155,6 +164,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 ledger=ledger,
                 prices=prices,
                 allowance=allowance,
+                healths=healths,
             )
             async with orchestrator.running():
                 yield Project(
@@ -167,6 +177,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
                         orchestrator, enquiries, Recommending(router, lambda: settings)
                     ),
                     caller=Caller(name="test", cwd=folder),
+                    healths=healths,
                 )
             await feed.commit()
             group.cancel_scope.cancel()

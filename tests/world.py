@@ -139,7 +139,7 @@ async def a_world(
                 "XDG_RUNTIME_DIR": str(home / "run"),
                 "LANG": "C.UTF-8",
                 "GOENT_OPENCODE": str(opencode_binary()),
-                **{KEYS[name]: provider.key or "" for name, provider in script.providers.items()},
+                **{KEYS[name]: p.key or "" for name, p in script.providers.items() if name in KEYS},
                 **(environ or {}),
             },
         )

@@ -22,7 +22,7 @@ from goent.core.recommending import Recommending
 from goent.core.roster import Roster
 from goent.core.router import Router
 from goent.domain.errors import ConfigError
-from goent.domain.ports import Driver, Gate
+from goent.domain.ports import Driver, Gate, Healths
 from goent.domain.settings import Limits, Settings
 from goent.domain.types import Method
 from goent.drivers.api.driver import ApiDriver
@@ -32,10 +32,12 @@ from goent.drivers.opencode_serve.driver import OpenCodeServeDriver
 from goent.gateway.server import Gateway
 from goent.launch import fingerprint
 from goent.llm.prices import PriceList
+from goent.policy.health import Bounds, mended
 from goent.proc.marks import lives, new_owner, sweep_dead_owners
 from goent.proc.verify import ShellVerifier
 from goent.project import project_key, project_state, seal, state_dir
 from goent.store.calibration import SqliteCalibrations
+from goent.store.health import SqliteHealths
 from goent.store.history import SqliteHistory
 from goent.store.journal import SqliteJournal
 from goent.store.ledger import SqliteLedger
@@ -43,6 +45,8 @@ from goent.upstream.ask import Upstream
 from goent.upstream.course import Course, plan_course
 from goent.upstream.forward import Connections
 from goent.upstream.gauge import Gauge
+from goent.upstream.health import Breakers, account
+from goent.upstream.probe import Probe
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +84,10 @@ class Project:
             return self.settings().key_names
         except ConfigError:
             return ()
+
+    def account(self, backend: str) -> str:
+        """Whose key the backend is asked with, in a few letters that tell nothing."""
+        return account(self.settings().backends.get(backend), self._own)
 
     def limits(self) -> Limits:
         try:
@@ -152,6 +160,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
         SqliteLedger.open(
             state_dir(environ) / "ledger.db", owner=new_owner(project_key(project)), alive=lives
         ) as ledger,
+        SqliteHealths.open(state_dir(environ) / "health.db", mend=mended) as kept,
         SqliteHistory.open(state_dir(environ) / "history.db") as history,
         _running_feed(journal) as feed,
         anyio.create_task_group() as background,
@@ -173,7 +182,12 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
             roster=roster,
             allowance=allowance,
         )
-        async with _running_methods(around, books, roster) as methods:
+        healths = Breakers(
+            kept,
+            account=around.account,
+            bounds=lambda: Bounds.of(around.settings().health),
+        )
+        async with _running_methods(around, books, roster, healths) as methods:
             router = Router(
                 settings=around.settings,
                 environ=around.environ,
@@ -181,6 +195,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 classifier=TaskClassifier(),
                 history=history,
                 prices=prices,
+                condition=healths.condition,
                 notices=around.notices,
             )
             orchestrator = Orchestrator(
@@ -195,6 +210,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 books=books,
                 allowance=allowance,
                 verifier=ShellVerifier(environ=lambda: _without_keys(around)),
+                healths=healths,
                 router=router,
                 lessons=Lessons(feed, history),
             )
@@ -205,7 +221,9 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 ledger=ledger,
                 prices=prices,
                 allowance=allowance,
+                healths=healths,
             )
+            background.start_soon(methods.probe.run)
             async with orchestrator.running():
                 yield App(
                     project=around,
@@ -228,11 +246,12 @@ class _Methods:
     gateway: Gateway
     opencode: OpenCodeDriver
     drivers: Mapping[Method, Driver]
+    probe: Probe
 
 
 @asynccontextmanager
 async def _running_methods(
-    around: Project, books: Books, roster: Roster
+    around: Project, books: Books, roster: Roster, healths: Healths
 ) -> AsyncGenerator[_Methods]:
     def course(worker: str, backend: str, model: str) -> Course:
         named, *fallbacks = roster.serving(worker, backend, model)
@@ -242,7 +261,8 @@ async def _running_methods(
         Connections.open() as connections,
         SqliteCalibrations.open(state_dir(around.environ()) / "calibration.db") as calibrations,
     ):
-        upstream = Upstream(connections, books, gauge=Gauge(calibrations))
+        upstream = Upstream(connections, books, gauge=Gauge(calibrations), healths=healths)
+        probe = Probe(connections, healths, settings=around.settings, environ=around.environ)
         async with (
             Gateway.open(upstream, course) as gateway,
             OpenCodeDriver.running(**_means(around, gateway)) as opencode,
@@ -254,7 +274,7 @@ async def _running_methods(
                 "serve": serving,
                 "api": ApiDriver(upstream, course),
             }
-            yield _Methods(gateway=gateway, opencode=opencode, drivers=drivers)
+            yield _Methods(gateway=gateway, opencode=opencode, drivers=drivers, probe=probe)
 
 
 class _Means(TypedDict):

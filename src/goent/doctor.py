@@ -2,7 +2,9 @@
 
 import platform
 import shutil
+import sqlite3
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
@@ -12,12 +14,17 @@ import msgspec
 
 from goent import __version__
 from goent.config import load_settings
-from goent.domain.errors import ConfigError, OpenCodeMissing
+from goent.domain.errors import ConfigError, GoentError, OpenCodeMissing
+from goent.domain.health import Condition, HealthKey
 from goent.domain.settings import Settings
 from goent.domain.types import Provider, Value
 from goent.drivers.opencode.binary import find_opencode, find_ripgrep, opencode_version
 from goent.launch import NoDaemon, connect, fingerprint
+from goent.policy.health import condition, mended
 from goent.project import find_project, home_dir, project_key, runtime_dir, state_dir
+from goent.store.health import read_health
+from goent.upstream.health import account
+from goent.upstream.standing import words
 
 Verdict = Literal["fine", "note", "wrong"]
 OLDEST = (3, 11)
@@ -55,6 +62,7 @@ def examine(cwd: Path, environ: Mapping[str, str]) -> Diagnosis:
         *_opencode(command, cwd, environ),
         *files,
         *(_providers(settings, environ) if settings else ()),
+        *(_health(settings, environ) if settings else ()),
         *_folders(project, environ),
         *_daemon(cwd, environ),
     )
@@ -164,6 +172,28 @@ def _provider(provider: Provider, settings: Settings, environ: Mapping[str, str]
         text = f"{provider.opencode_model}, no key"
         return _note(subject, text, f"export {backend.key_env}=…")
     return _fine(subject, f"{provider.opencode_model}, by OpenCode itself ({backend.source})")
+
+
+def _health(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Who is out, and why, as the calls of all this user's go-ents have told."""
+    path, now = state_dir(environ) / "health.db", time.time()
+    try:
+        kept = read_health(path)
+    except (GoentError, OSError, sqlite3.Error) as error:
+        yield _note("health", f"{path}: {error}", "stop go-ent and move the file away")
+        return
+    out: list[str] = []
+    for provider in settings.providers:
+        whose = account(settings.backends.get(provider.backend), environ)
+        record = kept.get(HealthKey(provider.backend, provider.model, whose))
+        seen = condition(mended(record, now), now) if record else Condition()
+        if seen.is_out(now):
+            out.append(provider.name)
+            remedy = f"its fallbacks serve; `go-ent providers reset {provider.name}` asks it again"
+            yield _note(f"provider {provider.name}", words(seen, now), remedy)
+    if out and len(out) == len(settings.providers):
+        remedy = "wait, name another in .goent/providers.yaml, or `go-ent providers reset`"
+        yield _note("providers", "none is well now", remedy)
 
 
 def _folders(project: Path, environ: Mapping[str, str]) -> Iterator[Finding]:

@@ -12,13 +12,13 @@ from goent.domain.events import AnyEvent, BudgetWarned, UsageReported
 from goent.domain.ports import CallBegun, CallMade, CallSize, Hindrance
 from goent.domain.replies import BudgetLine, Costs, Result, Spawned
 from goent.domain.settings import Budget
-from goent.domain.types import Price, Provider, Secret, Usage
+from goent.domain.types import Price, Provider, Usage
 from goent.policy.budgets import day_of
 from goent.testing.driver import Move, Pause, ScriptedDriver, say
 
 pytestmark = pytest.mark.anyio
 
-KEY = Secret("sk-held")
+KEY = "sk-held"
 TENTH = Provider(
     name="tenth",
     backend="deepseek",
@@ -81,7 +81,8 @@ class Working:
 def opened(
     open_project: OpenProject, driver: ScriptedDriver, budget: Budget, *, held: bool = True
 ) -> AbstractAsyncContextManager[Project]:
-    return open_project(driver, budget=budget, key=KEY if held else None, providers=PROVIDERS)
+    keys = dict.fromkeys((p.backend for p in PROVIDERS), KEY) if held else {}
+    return open_project(driver, budget=budget, keys=keys, providers=PROVIDERS)
 
 
 async def spawn(project: Project, **more: object) -> Spawned:

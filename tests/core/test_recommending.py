@@ -55,13 +55,13 @@ async def test_more_to_read_costs_more_and_a_small_budget_is_told_of(
 
 async def test_an_explanation_holds_every_step_and_candidate(open_project: OpenProject) -> None:
     async with open_project(ScriptedDriver(lambda _: [])) as project:
-        operation = project.operations.beside["routes_explain"]
+        operation = project.operations.for_people["routes_explain"]
         told = await operation.call({"task": TASK}, project.caller)
         assert isinstance(told, Explained)
         (step,) = told.steps
         assert (step.name, step.decided) == ("default_provider", True)
         assert [c.provider for c in told.candidates] == ["glm", "deepseek/deepseek-coder"]
-        rules = await project.operations.beside["routes_list"].call({}, project.caller)
+        rules = await project.operations.for_people["routes_list"].call({}, project.caller)
         assert rules == RuleList(rules=(), defaults={}, default_provider="glm", warnings=())
 
 

@@ -10,6 +10,7 @@ from contract_stage import KEY
 from fake_provider import Script, openai_pieces
 
 from goent.domain.replies import Result
+from goent.domain.requests import ForgetRequest
 from goent.domain.types import Usage, Value
 from goent.upstream.tries import Patience
 
@@ -122,6 +123,7 @@ async def test_through_opencode_it_is_the_same_and_takes_no_call_more(
     """OpenCode itself asks a provider again that ends without a reason, and does not end."""
     names = ("wrongkey", "page", "halfline", "nobody", "quoting")
     before = {name: len(world.asked(name)) for name in names if name in world.providers}
+    await world.app.enquiries.forget(ForgetRequest())  # as if nobody had asked them yet
     workers = {name: await world.spawn("acp", "say something", provider=name) for name in names}
     for name, worker in workers.items():
         result, by_api = await world.ended(worker), ended[name]

@@ -7,9 +7,11 @@ import msgspec
 import pytest
 
 from goent.domain.errors import (
+    AuthRefused,
     ConfigError,
     ContextOverflow,
     OpenCodeMissing,
+    OutOfCredit,
     ProviderDown,
     ProviderRefused,
     ProviderTimeout,
@@ -247,8 +249,9 @@ def test_the_last_rule_that_matches_decides_and_the_strictest_pattern_wins(
 @pytest.mark.parametrize(
     ("message", "name", "status", "kind"),
     [
-        ("bad key", "APIError", 401, ProviderRefused),
-        ("out of money", "APIError", 402, ProviderRefused),
+        ("bad key", "APIError", 401, AuthRefused),
+        ("out of money", "APIError", 402, OutOfCredit),
+        ("no, for once", "APIError", 400, ProviderRefused),
         ("no such model", "APIError", 404, UnknownModel),
         ("slow down", "APIError", 429, RateLimited),
         ("oops", "APIError", 500, ProviderDown),

@@ -15,12 +15,12 @@ from opencode_stage import Heard
 from witness import Witness
 
 from goent.domain.errors import (
+    AuthRefused,
     ConfigError,
     GoentError,
     NothingSaid,
     PermissionDenied,
     ProtocolError,
-    ProviderRefused,
     RateLimited,
     RequestError,
     UnknownModel,
@@ -175,7 +175,7 @@ def test_opencodes_figures_count_only_where_the_gateway_does_not() -> None:
         ("kill -9 $$", WorkerCrashed, "ended with code -9"),
         (
             """echo '{"type":"error","error":{"name":"APIError","data":{"message":"no","statusCode":401}}}'""",
-            ProviderRefused,
+            AuthRefused,
             "no (HTTP 401)",
         ),
         (

@@ -14,9 +14,9 @@ from goent.domain.types import Provider
 from goent.gateway.server import Gateway
 from goent.llm.calm import plain
 from goent.upstream.ask import Upstream
-from goent.upstream.cooldown import Cooldowns
 from goent.upstream.course import Course, plan_course
 from goent.upstream.forward import Connections, Timeouts
+from goent.upstream.health import Breakers
 from goent.upstream.tries import Patience
 
 KEY = "sk-real-0123456789abcdefghij"
@@ -92,7 +92,7 @@ async def open_world(witness: Witness | None = None) -> AsyncGenerator[World]:
         upstream = Upstream(
             connections,
             witness,
-            cooldowns=Cooldowns(),
+            healths=Breakers(),
             patience=Patience(again=0, first_wait_s=0.01),
         )
         async with Gateway.open(upstream, plan) as gateway:

@@ -2,11 +2,13 @@
 
 import pytest
 
-from goent.domain.errors import ProviderDown, RateLimited
+from goent.domain.errors import AuthRefused, OutOfCredit, ProviderDown, RateLimited, WorkerError
 from goent.domain.types import Provider, Secret
-from goent.upstream.cooldown import Cooldowns
 from goent.upstream.course import Course, Target
+from goent.upstream.health import Breakers
 from goent.upstream.tries import LONGEST_WAIT_S, Patience, Tries
+
+pytestmark = pytest.mark.anyio
 
 
 class Clock:
@@ -24,81 +26,112 @@ def _target(name: str) -> Target:
 
 A, B = _target("a"), _target("b")
 BOTH = Course(targets=(A, B))
+ALONE = Course(targets=(A,))
+
+
+class Asking:
+    """The tries of calls, at a time that the test sets."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.healths = Breakers(clock=self.clock)
+
+    def tries(self, course: Course = BOTH, patience: Patience | None = None) -> Tries:
+        return Tries(course, self.healths, patience or Patience(), self.clock)
+
+    async def fails(self, target: Target, error: WorkerError) -> None:
+        await self.healths.failed(target.provider, error, began=self.clock.now)
+
+    def first(self, course: Course = BOTH) -> Target | None:
+        following = self.tries(course).following()
+        return following.target if following and not following.wait_s else None
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def cooldowns(clock: Clock) -> Cooldowns:
-    return Cooldowns(clock)
+def asking() -> Asking:
+    return Asking()
 
 
 @pytest.mark.spec("P37")
-def test_the_fallback_is_asked_at_once(cooldowns: Cooldowns) -> None:
-    tries = Tries(BOTH, cooldowns, Patience())
-    assert tries.first() == A
-    cooldowns.failed(A, ProviderDown("503"))
-    following = tries.after_failure()
+async def test_the_fallback_is_asked_at_once(asking: Asking) -> None:
+    tries = asking.tries()
+    first = tries.following()
+    assert first and first.target == A
+    await asking.fails(A, ProviderDown("503"))
+    following = tries.following()
     assert following
     assert (following.target, following.wait_s) == (B, 0)
 
 
 @pytest.mark.spec("P38")
-def test_a_provider_that_said_when_to_come_back_is_left_alone_until_then(
-    cooldowns: Cooldowns, clock: Clock
+async def test_a_provider_that_said_when_to_come_back_is_left_alone_until_then(
+    asking: Asking,
 ) -> None:
-    cooldowns.failed(A, RateLimited("later", retry_after_s=3600))
-    assert Tries(BOTH, cooldowns, Patience()).first() == B
-    clock.now += 3601
-    assert Tries(BOTH, cooldowns, Patience()).first() == A
+    await asking.fails(A, RateLimited("later", retry_after_s=3600))
+    assert asking.first() == B
+    asking.clock.now += 3601
+    assert asking.first() == A
 
 
-def test_who_served_again_is_asked_again(cooldowns: Cooldowns) -> None:
-    cooldowns.failed(A, ProviderDown("503"))
-    cooldowns.served(A)
-    assert Tries(BOTH, cooldowns, Patience()).first() == A
+async def test_who_served_again_is_asked_again(asking: Asking) -> None:
+    await asking.fails(A, ProviderDown("503"))
+    assert asking.first() == B
+    await asking.healths.served(A.provider, began=asking.clock.now)
+    assert asking.first() == A
 
 
-def test_one_without_a_fallback_is_asked_again_with_growing_waits(cooldowns: Cooldowns) -> None:
-    tries = Tries(Course(targets=(A,)), cooldowns, Patience(again=3))
-    tries.first()
+async def test_who_failed_once_is_asked_again_after_a_moment(asking: Asking) -> None:
+    await asking.fails(A, ProviderDown("503"))
+    asking.clock.now += 6
+    assert asking.first() == A
+
+
+async def test_one_without_a_fallback_is_asked_again_with_growing_waits(asking: Asking) -> None:
+    tries = asking.tries(ALONE, Patience(again=3))
+    tries.following()
     waits: list[float] = []
     for _ in range(4):
-        cooldowns.failed(A, ProviderDown("503"))
-        if following := tries.after_failure():
+        await asking.fails(A, ProviderDown("503"))
+        if following := tries.following():
             waits.append(following.wait_s)
+            asking.clock.now += following.wait_s
     assert len(waits) == 3
     assert waits == sorted(waits)
     assert waits[0] > 0
 
 
-def test_a_short_rate_limit_is_waited_for(cooldowns: Cooldowns) -> None:
-    tries = Tries(Course(targets=(A,)), cooldowns, Patience())
-    tries.first()
-    cooldowns.failed(A, RateLimited("soon", retry_after_s=4))
-    following = tries.after_failure()
+async def test_a_short_rate_limit_is_waited_for(asking: Asking) -> None:
+    tries = asking.tries(ALONE)
+    tries.following()
+    await asking.fails(A, RateLimited("soon", retry_after_s=4))
+    following = tries.following()
     assert following
     assert 4 <= following.wait_s < 5
 
 
-def test_a_long_rate_limit_is_told_and_not_waited_for(cooldowns: Cooldowns) -> None:
-    tries = Tries(Course(targets=(A,)), cooldowns, Patience())
-    tries.first()
-    cooldowns.failed(A, RateLimited("later", retry_after_s=LONGEST_WAIT_S + 5))
-    assert tries.after_failure() is None
+async def test_a_long_rate_limit_is_told_and_not_waited_for(asking: Asking) -> None:
+    tries = asking.tries(ALONE)
+    tries.following()
+    await asking.fails(A, RateLimited("later", retry_after_s=LONGEST_WAIT_S + 5))
+    assert tries.following() is None
+    assert asking.tries(ALONE).following() is None, "nor is it asked by the next call"
 
 
-def test_the_tries_of_a_call_are_bounded(cooldowns: Cooldowns) -> None:
-    tries = Tries(BOTH, cooldowns, Patience(again=2))
-    target = tries.first()
-    asked = 1
-    while True:
-        cooldowns.failed(target, ProviderDown("503"))
-        following = tries.after_failure()
-        if following is None:
-            break
-        target, asked = following.target, asked + 1
+@pytest.mark.parametrize("error", [AuthRefused("who?"), OutOfCredit("empty")])
+async def test_an_account_that_was_refused_is_tried_only_where_nobody_else_is(
+    asking: Asking, error: WorkerError
+) -> None:
+    await asking.fails(A, error)
+    assert asking.first() == B
+    following = asking.tries(ALONE).following()
+    assert following and following.force, "it may have been mended, and only a call can tell"
+
+
+async def test_the_tries_of_a_call_are_bounded(asking: Asking) -> None:
+    tries = asking.tries(BOTH, Patience(again=2))
+    asked = 0
+    while following := tries.following():
+        asking.clock.now += following.wait_s
+        await asking.fails(following.target, ProviderDown("503"))
+        asked += 1
     assert asked == 4

@@ -101,4 +101,5 @@ def _health(fields: Fields) -> Health:
         worker_timeout=fields.amount("worker_timeout", normal.worker_timeout, least=1),
         max_retries=fields.integer("max_retries", normal.max_retries),
         retry_delay=fields.amount("retry_delay", normal.retry_delay),
+        probe=fields.flag("probe", default=normal.probe),
     )

@@ -76,7 +76,7 @@ PROVIDERS: Final = """\
 
 #defaults: {implementation: glm, large_context: glm, simple_tasks: local}
 
-#health: {check_interval: 30, worker_timeout: 300, max_retries: 3, retry_delay: 5}
+#health: {max_retries: 3, retry_delay: 5, probe: false, check_interval: 30}
 """
 
 ROUTING: Final = """\

@@ -11,14 +11,17 @@ from goent.core.allowance import Allowance
 from goent.core.feed import Feed
 from goent.core.result import result
 from goent.core.transcript import transcript
-from goent.core.views import WorkerView, line, status, usd
+from goent.core.views import WorkerView, line, status, timestamp, usd
 from goent.domain.budgets import Standing
+from goent.domain.errors import RequestError
 from goent.domain.events import Envelope
-from goent.domain.ports import Ledger, Prices
+from goent.domain.health import Condition
+from goent.domain.ports import Healths, Ledger, Prices
 from goent.domain.replies import (
     BudgetLine,
     CostLine,
     Costs,
+    Forgotten,
     Health,
     Output,
     PriceView,
@@ -31,6 +34,7 @@ from goent.domain.replies import (
 )
 from goent.domain.requests import (
     CostsRequest,
+    ForgetRequest,
     ListRequest,
     OutputRequest,
     ProvidersRequest,
@@ -41,6 +45,7 @@ from goent.domain.requests import (
 from goent.domain.settings import Settings
 from goent.domain.types import ENDED, Price, Provider, State, Usage, Value
 
+USABLE: frozenset[Health] = frozenset({"ready", "direct", "failing"})
 HEARTBEAT = 5.0  # seconds between two signs of life to a caller who waits
 TYPICAL = Usage(input=20_000, output=2_000)  # what `cost_estimate` prices until there is history
 
@@ -57,7 +62,7 @@ class Head(Value, frozen=True, kw_only=True):
 class Enquiries:
     """Answers from the journal, the settings and the ledger."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (the ports, each by name)
         self,
         *,
         settings: Callable[[], Settings],
@@ -66,6 +71,7 @@ class Enquiries:
         ledger: Ledger,
         prices: Prices,
         allowance: Allowance,
+        healths: Healths,
     ) -> None:
         self._settings = settings
         self._environ = environ
@@ -73,6 +79,7 @@ class Enquiries:
         self._ledger = ledger
         self._prices = prices
         self._allowance = allowance
+        self._healths = healths
 
     async def recall(self, request: Request) -> None:
         """Have the workers at hand that the request is about, also those of long ago."""
@@ -162,18 +169,19 @@ class Enquiries:
     async def providers(self, request: ProvidersRequest) -> ProviderList:
         settings = self._settings()
         busy = Counter(
-            view.spawned.provider
+            view.provider
             for view in self._feed.views.values()
             if view.open and view.state not in ENDED
         )
         views = [await self._provider(p, settings, busy[p.name]) for p in settings.providers]
         if request.healthy_only:
-            views = [view for view in views if view.health in ("ready", "direct")]
+            views = [view for view in views if view.health in USABLE]
         return ProviderList(providers=tuple(views))
 
     async def _provider(self, provider: Provider, settings: Settings, in_use: int) -> ProviderView:
         now = time.time()
         limits = provider.limits
+        condition = self._healths.condition(provider)
         given = {"concurrency": limits.concurrency, "rpm": limits.rpm, "tpm": limits.tpm}
         return ProviderView(
             name=provider.name,
@@ -184,20 +192,37 @@ class Enquiries:
             context_limit=provider.context_limit,
             price=_price(await self._prices.price(provider, now)),
             cost_estimate=usd(await self._prices.cost(provider, TYPICAL, now)),
-            health=self._health(provider, settings),
-            cooldown_until=None,
+            health=self._health(provider, settings, condition, now),
+            health_reason=condition.reason,
+            cooldown_until=_until(condition, now),
             in_use=in_use,
+            calls=self._healths.under_way(provider),
             limits={name: limit for name, limit in given.items() if limit is not None},
             default=provider.name == settings.default_provider,
         )
 
-    def _health(self, provider: Provider, settings: Settings) -> Health:
+    def _health(
+        self, provider: Provider, settings: Settings, condition: Condition, now: float
+    ) -> Health:
         backend = settings.backends.get(provider.backend)
         if backend is None:
             return "unknown"
-        if backend.resolve_key(self._environ()):
-            return "ready"
-        return "no_key" if backend.key_env else "direct"
+        key = backend.resolve_key(self._environ())
+        if not key and backend.key_env:
+            return "no_key"
+        if condition.state == "failing" or condition.is_out(now):
+            return "unknown" if condition.state == "healthy" else condition.state
+        return "ready" if key else "direct"
+
+    async def forget(self, request: ForgetRequest) -> Forgotten:
+        """Ask providers again as if nothing had been: whoever mended one need not wait."""
+        known = self._settings().providers
+        meant = [p for p in known if request.provider in (None, p.name, p.backend)]
+        if not meant:
+            names = ", ".join(p.name for p in known) or "none"
+            raise RequestError(f"unknown provider {request.provider!r}; there are: {names}")
+        gone = [p.name for p in meant if await self._healths.forget(p)]
+        return Forgotten(providers=tuple(gone))
 
     async def costs(self, request: CostsRequest) -> Costs:
         project = str(self._settings().project) if request.project_only else None
@@ -257,6 +282,11 @@ def _moved(before: list[WorkerView], after: list[WorkerView]) -> list[WorkerView
         for old, new in zip(before, after, strict=True)
         if (old.step, old.state, old.plan) != (new.step, new.state, new.plan)
     ]
+
+
+def _until(condition: Condition, now: float) -> str | None:
+    until = condition.until if condition.is_out(now) else None
+    return None if until is None else timestamp(until)
 
 
 def _price(price: Price | None) -> PriceView | None:

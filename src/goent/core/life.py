@@ -7,13 +7,15 @@ stops, or go-ent itself is wrong.
 
 import logging
 from collections import deque
+from contextlib import AsyncExitStack
 
 import anyio
 
-from goent.core.turn import Shared, Terms, Turn, as_failure
-from goent.domain.errors import GoentError, RequestError, WorkerBusy, WorkerIsClosed
+from goent.core.failing import as_failure
+from goent.core.turn import Shared, Terms, Turn
+from goent.domain.errors import GoentError, RequestError, WorkerBusy, WorkerError, WorkerIsClosed
 from goent.domain.events import WorkerClosed
-from goent.domain.ports import Driver, WorkerSpec
+from goent.domain.ports import Driver, Session, WorkerSpec
 from goent.domain.types import ONE_TURN, Answer, Failure, Prompt
 
 log = logging.getLogger(__name__)
@@ -132,19 +134,38 @@ class Life:
             self.ended.set()
 
     async def _live(self) -> None:
-        first = await self._next_turn()
-        if first is None:
-            return
-        await first.queue()  # before there is a session: what waits for its turn costs nothing
-        async with self._driver.open(self.spec) as session:
+        turn = await self._next_turn()
+        if turn:
+            await turn.queue()  # before there is a session: what waits for its turn costs nothing
+        while turn:
+            turn = await self._live_in_session(turn)
+
+    async def _live_in_session(self, turn: Turn) -> Turn | None:
+        """One turn after another, until the worker closes or one has to go on in another session."""
+        async with AsyncExitStack() as held:
+            session = await self._open_session(held, turn)
             self._ready = True
-            turn: Turn | None = first
-            while turn:
-                await turn.take(session)
+            following: Turn | None = turn
+            while following:
+                spec = await following.take(session)
+                if spec:
+                    self.spec, self._ready = spec, False
+                    return following
                 self._turn = None
                 once = "had its one turn" if self.spec.method in ONE_TURN else ""
-                self._closing = self._closing or turn.closes or once
-                turn = await self._next_turn()
+                self._closing = self._closing or following.closes or once
+                following = await self._next_turn()
+        return None
+
+    async def _open_session(self, held: AsyncExitStack, turn: Turn) -> Session:
+        while True:
+            try:
+                return await held.enter_async_context(self._driver.open(self.spec))
+            except WorkerError as error:
+                spec = await turn.elsewhere(error)
+                if spec is None:
+                    raise
+                self.spec = spec
 
     async def _next_turn(self) -> Turn | None:
         """None when the worker is to close: somebody asked for it, or nobody asks anything."""

@@ -20,6 +20,7 @@ from goent.domain.replies import (
     Cancelled,
     Costs,
     Explained,
+    Forgotten,
     Output,
     Prompted,
     ProviderList,
@@ -35,6 +36,7 @@ from goent.domain.requests import (
     AnswerRequest,
     CancelRequest,
     CostsRequest,
+    ForgetRequest,
     ListRequest,
     OutputRequest,
     PromptRequest,
@@ -107,9 +109,11 @@ class Operations:
                 self._operation("cost_report", CostsRequest, Costs, self._costs),
             )
         }
-        self.beside: Mapping[str, Operation] = {  # for the command line alone
+        # What people do at the terminal, and no model needs to know.
+        self.for_people: Mapping[str, Operation] = {
             operation.name: operation
             for operation in (
+                self._operation("provider_reset", ForgetRequest, Forgotten, self._forget),
                 self._operation("routes_list", RulesRequest, RuleList, self._rules),
                 self._operation("routes_explain", RecommendRequest, Explained, self._explain),
             )
@@ -203,6 +207,9 @@ class Operations:
 
     async def _rules(self, _: RulesRequest, __: Caller) -> RuleList:
         return self._recommending.rules()
+
+    async def _forget(self, request: ForgetRequest, _: Caller) -> Forgotten:
+        return await self._ask.forget(request)
 
     async def _costs(self, request: CostsRequest, _: Caller) -> Costs:
         return await self._ask.costs(request)

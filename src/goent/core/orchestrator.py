@@ -19,6 +19,7 @@ from goent.core.feed import Feed
 from goent.core.intake import accept, asked_for, below_checkout, existing_files
 from goent.core.lessons import Lessons
 from goent.core.life import Life
+from goent.core.rescue import Rescuer
 from goent.core.roster import Roster
 from goent.core.router import Router
 from goent.core.turn import Shared, Terms
@@ -33,7 +34,7 @@ from goent.domain.errors import (
 )
 from goent.domain.events import TurnEnded, TurnStarted, UsageReported, WorkerClosed, WorkerSpawned
 from goent.domain.forecasts import Forecast
-from goent.domain.ports import Driver, Meter, Verifier, WorkerSpec
+from goent.domain.ports import Driver, Healths, Meter, Verifier, WorkerSpec
 from goent.domain.requests import (
     MAX_WAIT_S,
     AnswerRequest,
@@ -78,6 +79,7 @@ class Orchestrator:
         books: Books,
         allowance: Allowance,
         verifier: Verifier,
+        healths: Healths,
         router: Router,
         lessons: Lessons,
     ) -> None:
@@ -93,6 +95,7 @@ class Orchestrator:
         self._lives = roster
         self._books = books
         self._allowance = allowance
+        self._rescuer = Rescuer(settings=settings, environ=environ, feed=feed, healths=healths)
         self._group: TaskGroup | None = None
         self._slots = anyio.CapacityLimiter(slots)
         self._ending = False
@@ -241,6 +244,7 @@ class Orchestrator:
             spent=self._books.spent,
             ended=self._learn_later,
             over=self._allowance.release,
+            rescuer=self._rescuer,
         )
         driver = self._drivers[spec.method]
         life = Life(spec, terms, driver, shared, turns_before=turns_before)

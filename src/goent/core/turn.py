@@ -5,6 +5,7 @@ A session that does not stop within the grace is left behind, and the worker clo
 """
 
 import math
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,13 +13,13 @@ from typing import Literal
 
 import anyio
 from anyio.abc import TaskGroup
-from msgspec.structs import replace
 
+from goent.core.failing import failure_of
 from goent.core.feed import Feed
+from goent.core.rescue import Move, Rescuer, Stuck
 from goent.domain.errors import (
     BudgetSpent,
-    GoentError,
-    ProviderUnavailable,
+    EnvironmentTrouble,
     RequestError,
     Stalled,
     TurnTimeout,
@@ -29,6 +30,7 @@ from goent.domain.errors import (
 from goent.domain.events import (
     AnyEvent,
     DriverEvent,
+    FailedOver,
     Noticed,
     PermissionAnswered,
     PermissionAsked,
@@ -72,6 +74,7 @@ class Shared:
     slots: anyio.CapacityLimiter
     spent: Callable[[WorkerSpec, UsageReported], Awaitable[str]]
     over: Callable[[str], Awaitable[None]]
+    rescuer: Rescuer
     ended: Callable[[str], None]
 
 
@@ -83,7 +86,8 @@ class Turn:
     ) -> None:
         self.number = number
         self.closes = ""  # why the worker cannot go on after this turn
-        self._prompt = prompt
+        self._asked = prompt
+        self._prompt = prompt  # what the session is told: the same, unless it takes over
         self._spec = spec
         self._terms = terms
         self._shared = shared
@@ -100,6 +104,10 @@ class Turn:
         self._scope = anyio.CancelScope()
         self._beside: TaskGroup | None = None
         self._heard_at = 0.0
+        self._heard = False
+        self._calls_before = 0
+        self._moves = 0
+        self._deadline: float | None = None
 
     def stop(self, by: Stopper, reason: str) -> None:
         """The first who stops it gives the reason."""
@@ -137,12 +145,62 @@ class Turn:
             await self._shared.slots.acquire()
             self._has_slot = True
 
-    async def take(self, session: Session) -> None:
-        """The whole turn. Raises nothing but cancellation and our own faults."""
+    async def take(self, session: Session) -> WorkerSpec | None:
+        """The turn, as far as it gets here: what to open if it goes on elsewhere, None if it ended.
+
+        Raises nothing but cancellation and our own faults.
+        """
         self._session = session
+        began = time.time()
         outcome = await self._outcome(session)
         await self._shared.meter.settle(self._spec.id)
-        await self.end(outcome)
+        if not isinstance(outcome, WorkerError):
+            if outcome == "completed":
+                await self._shared.rescuer.heed(self._spec, None, began)
+            await self.end(outcome)
+            return None
+        await self._shared.rescuer.heed(self._spec, outcome, began)
+        if spec := await self.elsewhere(outcome, session.token):
+            return spec
+        if isinstance(outcome, WorkerCrashed):
+            self.closes = self.closes or "its process ended"
+        await self.end(failure_of(outcome, self._spec))
+        return None
+
+    async def elsewhere(self, error: WorkerError, token: str = "") -> WorkerSpec | None:
+        """With what another provider goes on, or the same one in a new session; None if nobody."""
+        if self._stop.is_set():
+            return None
+        with suppress(EnvironmentTrouble):  # a full disk: what is known will have to do
+            await self._shared.feed.commit()
+        called = self._shared.feed.view(self._spec.id).calls > self._calls_before
+        stuck = Stuck(
+            spec=self._spec,
+            prompt=self._asked,
+            token=token,
+            heard=self._heard or called,
+            moves=self._moves,
+        )
+        if self._moves and self._spec.resume and not token:  # the session could not be opened
+            move = await self._shared.rescuer.afresh(stuck, self._spec)
+        else:
+            move = await self._shared.rescuer.plan(stuck, error)
+        if move:
+            await self._go_on(move, error)
+        return move.spec if move else None
+
+    async def _go_on(self, move: Move, error: WorkerError) -> None:
+        before, to = self._spec.provider.name, move.spec.provider.name
+        await self._start()
+        for question in tuple(self._questions):
+            del self._questions[question]
+            await self._append(PermissionWithdrawn(id=question, reason="its session has failed"))
+        if to != before:
+            self._moves += 1
+            await self._append(FailedOver(from_provider=before, to_provider=to, reason=str(error)))
+        await self._append(Noticed(text=move.note))
+        self._spec, self._prompt = move.spec, move.prompt
+        self._scope, self._prompted = anyio.CancelScope(), anyio.Event()
 
     async def end(self, outcome: Outcome | Failure) -> None:
         """Write down how it ended; also for a turn that could not even begin."""
@@ -156,7 +214,7 @@ class Turn:
         )
         self._shared.ended(self._spec.id)
 
-    async def _outcome(self, session: Session) -> Outcome | Failure:
+    async def _outcome(self, session: Session) -> Outcome | WorkerError:
         outcome: Outcome | WorkerError = "cancelled"
         async with anyio.create_task_group() as beside:
             self._beside = beside
@@ -168,27 +226,16 @@ class Turn:
                 beside.start_soon(self._limit_time)
                 beside.start_soon(self._watch_silence, session)
                 outcome = await self._work(session)
-            self._make_way()
             beside.cancel_scope.cancel()
-        if isinstance(outcome, WorkerCrashed):
+        if isinstance(outcome, WorkerCrashed) and self._stop.is_set():
             self.closes = "its process ended"
         if self._stopped_by == "timeout":
-            return as_failure(TurnTimeout(self._reason))
+            return TurnTimeout(self._reason)
         if self._stopped_by == "stall":
-            return as_failure(Stalled(self._reason))
+            return Stalled(self._reason)
         if self._stopped_by == "budget":
-            return as_failure(BudgetSpent(self._reason))
-        if self._stopped_by == "cancel":
-            return "cancelled"
-        return self._failure(outcome) if isinstance(outcome, WorkerError) else outcome
-
-    def _failure(self, error: WorkerError) -> Failure:
-        """With the provider that would have been next, if the task was not allowed to move."""
-        failure = as_failure(error)
-        others = self._spec.provider.fallbacks
-        if isinstance(error, ProviderUnavailable) and others and not self._spec.fallbacks:
-            return replace(failure, retry_with=others[0])
-        return failure
+            return BudgetSpent(self._reason)
+        return "cancelled" if self._stopped_by == "cancel" else outcome
 
     def _make_way(self) -> None:
         if self._has_slot:
@@ -198,7 +245,8 @@ class Turn:
     async def _start(self) -> None:
         if not self._started:
             self._started = True
-            await self._append(TurnStarted(turn=self.number, prompt=self._prompt.text))
+            self._calls_before = self._shared.feed.view(self._spec.id).calls
+            await self._append(TurnStarted(turn=self.number, prompt=self._asked.text))
 
     async def _note_session(self, session: Session) -> None:
         if session.token != self._shared.feed.view(self._spec.id).token:
@@ -221,6 +269,7 @@ class Turn:
     async def _emit(self, event: DriverEvent) -> None:
         assert self._beside, "a driver speaks only during the turn"
         self._heard_at = anyio.current_time()
+        self._heard = self._heard or not isinstance(event, Noticed)
         if isinstance(event, PermissionAsked):
             self._questions[event.id] = event
             self._beside.start_soon(self._refuse_in_time, event.id)
@@ -240,7 +289,8 @@ class Turn:
 
     async def _limit_time(self) -> None:
         limit = self._terms.timeout_s or self._terms.limits.turn_timeout_s or math.inf
-        await anyio.sleep(limit)
+        self._deadline = self._deadline or anyio.current_time() + limit
+        await anyio.sleep_until(self._deadline)
         self.stop("timeout", f"the turn took longer than its limit of {limit:g} s")
 
     async def _stop_when_asked(self, session: Session) -> None:
@@ -284,11 +334,3 @@ class Turn:
 
     async def _append(self, event: AnyEvent) -> None:
         await self._shared.feed.append(self._spec.id, event)
-
-
-def as_failure(error: Exception) -> Failure:
-    if isinstance(error, WorkerError):
-        return Failure(kind=error.kind, message=str(error), retryable=error.retryable)
-    if isinstance(error, GoentError):
-        return Failure(kind="environment", message=str(error))
-    return Failure(kind="internal", message=f"a fault of go-ent's own: {error!r}; see the log")

@@ -58,6 +58,7 @@ class WorkerView(Value, frozen=True, kw_only=True):
     questions: tuple[PermissionAsked, ...] = ()
     asked: int = 0
     token: str = ""
+    moved_to: str = ""
     usage: Usage = Usage()
     known_usd: Decimal = Decimal(0)
     calls: int = 0
@@ -74,6 +75,11 @@ class WorkerView(Value, frozen=True, kw_only=True):
         """Not while it is about to close: its method has one turn, and it had that."""
         over = self.state in ENDED and self.spawned.method in ONE_TURN
         return self.open and not over
+
+    @property
+    def provider(self) -> str:
+        """The one that serves it now."""
+        return self.moved_to or self.spawned.provider
 
     @property
     def cost_usd(self) -> Decimal | None:
@@ -121,15 +127,21 @@ def _after(view: WorkerView, event: AnyEvent, seq: int) -> WorkerView:
             )
         case Verified():
             return replace(view, checks=event.checks)
-        case SessionOpened():
-            return replace(view, token=event.token)
+        case SessionOpened() | FailedOver():
+            return _after_change(view, event)
         case WorkerClosed():
             # Who was closed before it began did nothing, and does not go on starting for ever.
             return replace(
                 view, open=False, state=view.state if view.state in ENDED else "cancelled"
             )
-        case WorkerSpawned() | FailedOver() | BudgetWarned():
+        case WorkerSpawned() | BudgetWarned():
             return view
+
+
+def _after_change(view: WorkerView, event: SessionOpened | FailedOver) -> WorkerView:
+    if isinstance(event, SessionOpened):
+        return replace(view, token=event.token)
+    return replace(view, moved_to=event.to_provider)
 
 
 def _after_work(

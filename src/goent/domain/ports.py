@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from goent.domain.budgets import Admission, Hold, Limit, Spender, Standing
+from goent.domain.errors import WorkerError
 from goent.domain.events import AnyEvent, DriverEvent, Envelope
 from goent.domain.forecasts import Sample
+from goent.domain.health import Condition, HealthKey, HealthRecord
 from goent.domain.settings import PermissionRule
 from goent.domain.tasks import Classification, TaskText
 from goent.domain.types import (
@@ -194,6 +196,54 @@ class Calibrations(Protocol):
 
     async def learn(self, backend: str, model: str, *, estimated: int, actual: int) -> None:
         """A call came back: `actual` is its whole prompt, cached tokens included."""
+        ...
+
+
+class HealthRecords(Protocol):
+    """What is kept of the health of providers, for all go-ents of a user."""
+
+    def known(self, key: HealthKey) -> HealthRecord:
+        """As last seen: at once, from memory."""
+        ...
+
+    async def change(
+        self, key: HealthKey, step: Callable[[HealthRecord], HealthRecord | None]
+    ) -> HealthRecord | None:
+        """Take the step from what is kept now, with nobody in between; None leaves it."""
+        ...
+
+    async def forget(self, backend: str, model: str) -> bool:
+        """Whether there was something to forget."""
+        ...
+
+
+class Healths(Protocol):
+    """Who can be asked. A call that was admitted ends in exactly one of the three ways."""
+
+    def condition(self, provider: Provider) -> Condition: ...
+
+    def under_way(self, provider: Provider) -> int:
+        """Calls of this go-ent."""
+        ...
+
+    async def admits(self, provider: Provider, *, force: bool = False) -> bool:
+        """Whether a call may go out now; `force` where there is nobody else to ask."""
+        ...
+
+    async def served(
+        self, provider: Provider, *, began: float, used_up_for_s: float | None = None
+    ) -> None:
+        """It answered a call that began then; `used_up_for_s` if that was the last for so long."""
+        ...
+
+    async def failed(self, provider: Provider, error: WorkerError, *, began: float) -> None: ...
+
+    async def released(self, provider: Provider) -> None:
+        """The call was given up, and tells nothing."""
+        ...
+
+    async def forget(self, provider: Provider) -> bool:
+        """Ask it as if nothing had been; whether there was something."""
         ...
 
 

@@ -22,7 +22,9 @@ from goent.domain.types import (
     Value,
 )
 
-Health = Literal["ready", "direct", "no_key", "unknown"]
+Health = Literal[
+    "ready", "direct", "no_key", "unknown", "failing", "limited", "down", "refused", "no_credit"
+]
 
 
 class Estimate(Value, frozen=True, kw_only=True):
@@ -203,7 +205,11 @@ class PriceView(Value, frozen=True, kw_only=True):
 
 
 class ProviderView(Value, frozen=True, kw_only=True):
-    """A provider, and whether it can be used now."""
+    """A provider, and whether it can be used now.
+
+    `in_use` counts workers at work on it, `calls` its model calls under way, in this project.
+    `cost_estimate` is in USD, for a task of usual size.
+    """
 
     name: str
     backend: str
@@ -214,8 +220,10 @@ class ProviderView(Value, frozen=True, kw_only=True):
     price: PriceView | None
     cost_estimate: float | None
     health: Health
+    health_reason: str
     cooldown_until: str | None
     in_use: int
+    calls: int
     limits: dict[str, int]
     default: bool
 
@@ -311,6 +319,12 @@ class RuleList(Value, frozen=True, kw_only=True):
     defaults: dict[str, str]
     default_provider: str | None
     warnings: tuple[str, ...]
+
+
+class Forgotten(Value, frozen=True, kw_only=True):
+    """The providers whose condition was forgotten: they are asked as if nothing had been."""
+
+    providers: tuple[str, ...]
 
 
 class CostLine(Value, frozen=True, kw_only=True):

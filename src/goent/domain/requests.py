@@ -154,6 +154,12 @@ class RulesRequest(Request, frozen=True, kw_only=True):
     """The routing rules that hold now."""
 
 
+class ForgetRequest(Request, frozen=True, kw_only=True):
+    """Forget that a provider failed; without a name, that any did."""
+
+    provider: str | None = None
+
+
 class CostsRequest(Request, frozen=True, kw_only=True):
     """What was spent."""
 

@@ -96,12 +96,17 @@ class RoutingRule(Value, frozen=True, kw_only=True):
 
 
 class Health(Value, frozen=True, kw_only=True):
-    """The `health:` block of `providers.yaml`."""
+    """The `health:` block of `providers.yaml`.
+
+    A provider is down after `max_retries` failures in a row, at first for `retry_delay` seconds.
+    With `probe`, one that is not known to be well is asked for its models every `check_interval`.
+    """
 
     check_interval: float = 30.0
     worker_timeout: float = 300.0
     max_retries: int = 3
     retry_delay: float = 5.0
+    probe: bool = False
 
 
 class Budget(Value, frozen=True, kw_only=True):

@@ -55,11 +55,11 @@ class _Control:
         if method == "watch":
             return await self._watch(decode_params(params, WatchRequest))
         operations = self._room.operations
-        operation = operations.table.get(method) or operations.beside.get(method)
+        operation = operations.table.get(method) or operations.for_people.get(method)
         if operation is None:
             raise MethodNotFound(method)
         try:
-            with self._room.operations.answering():
+            with operations.answering():
                 return await operation.call(decode_params(params, object), self._caller)
         except GoentError as error:
             data = {"kind": type(error).__name__, "exit_code": error.exit_code}

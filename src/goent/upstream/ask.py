@@ -4,22 +4,26 @@ Whoever asks (the gateway for a worker's program, the api method, our own agent)
 Which targets were tried for it, what each of them cost and why it was left, the witness hears.
 """
 
+import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 
 import anyio
 
-from goent.domain.errors import AtLimit, ProviderUnavailable, WorkerError
-from goent.domain.ports import CallWitness, Moved
+from goent.domain.errors import AtLimit, BudgetSpent, ProviderUnavailable, WorkerError
+from goent.domain.health import Condition
+from goent.domain.ports import CallWitness, Healths, Moved
 from goent.llm.codec import codec
 from goent.upstream.adapt import call_for
 from goent.upstream.attempt import Attempt
-from goent.upstream.cooldown import Cooldowns
 from goent.upstream.course import Course, Order, Target
 from goent.upstream.forward import Connections
 from goent.upstream.gauge import Gauge
+from goent.upstream.health import Breakers
 from goent.upstream.report import CUT_OFF, Report
 from goent.upstream.said import Said, Take
+from goent.upstream.standing import out_of_service, words
 from goent.upstream.tries import Patience, Tries, Try
 
 MOST_REMEMBERED = 4096
@@ -37,14 +41,16 @@ class Upstream:
         witness: CallWitness,
         *,
         gauge: Gauge | None = None,
-        cooldowns: Cooldowns | None = None,
+        healths: Healths | None = None,
         patience: Patience = Patience(),  # noqa: B008 (frozen)
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.connections = connections
         self._witness = witness
         self._gauge = gauge or Gauge()
-        self._cooldowns = cooldowns or Cooldowns()
+        self._healths = healths or Breakers()
         self._patience = patience
+        self._clock = clock
         self._serving: OrderedDict[tuple[str, str], str] = OrderedDict()  # who did last
 
     async def stream(self, order: Order, course: Course, take: Take) -> None:
@@ -72,28 +78,44 @@ class Upstream:
         return answer
 
     async def _ask(self, order: Order, course: Course, run: Run, said: Callable[[], str]) -> None:
-        tries = Tries(course, self._cooldowns, self._patience)
+        tries = Tries(course, self._healths, self._patience, self._clock)
         failures: dict[str, ProviderUnavailable] = {}
-        following: Try | None = Try(target=tries.first())
-        while following:
+        while following := tries.following():
             target = following.target
             await self._wait(order, following, failures)
-            await self._move(order, course, target, failures)
             call = call_for(order, target, said=said(), hurry=tries.others)
+            if not await self._healths.admits(target.provider, force=following.force):
+                continue  # somebody else tries it out at the moment
             attempt = Attempt(self.connections, target, call)
             report = Report(self._witness, self._gauge, order, attempt)
             try:
-                await report.begin(patient=not tries.others)
-                await self._try(attempt, report, run)
+                async with self._observed(attempt):
+                    await report.begin(patient=not tries.others)
+                    await self._move(order, course, target, failures)
+                    await self._try(attempt, report, run)
             except ProviderUnavailable as error:
                 failures[target.name] = error
-                if not isinstance(error, AtLimit):
-                    self._cooldowns.failed(target, error)
-                following = tries.after_failure()
             else:
-                self._cooldowns.served(target)
                 return
-        raise _together(failures)
+        raise _together(failures) if failures else self._nobody(course)
+
+    @asynccontextmanager
+    async def _observed(self, attempt: Attempt) -> AsyncGenerator[None]:
+        """What becomes of an admitted call tells something of its provider, or nothing: once."""
+        provider, began = attempt.target.provider, self._clock()
+        try:
+            yield
+        except (AtLimit, BudgetSpent):  # it was not asked
+            await self._healths.released(provider)
+            raise
+        except WorkerError as error:
+            await self._healths.failed(provider, error, began=began)
+            raise
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._healths.released(provider)
+            raise
+        await self._healths.served(provider, began=began, used_up_for_s=attempt.used_up_for_s)
 
     async def _try(self, attempt: Attempt, report: Report, run: Run) -> None:
         try:
@@ -127,12 +149,15 @@ class Upstream:
         )
         await self._witness.moved(moved)
 
+    def _nobody(self, course: Course) -> WorkerError:
+        return out_of_service(course, self._healths, self._clock())
+
     def _why_not(self, course: Course, name: str) -> str:
         left = next((target for target in course.targets if target.name == name), None)
-        cooldown = self._cooldowns.of(left) if left else None
-        if cooldown is None:
+        condition = self._healths.condition(left.provider) if left else Condition()
+        if condition.state in {"unknown", "healthy"}:
             return "the provider that was asked for is available again"
-        return f"{name} failed a moment ago; it is asked again when it has had time to recover"
+        return f"{name} is {words(condition, self._clock())}"
 
 
 def _together(failures: Failures) -> WorkerError:

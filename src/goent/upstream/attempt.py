@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from goent.domain.errors import ProviderDown, WorkerError
 from goent.llm.codec import codec
 from goent.llm.failures import broken_off, failure
+from goent.llm.limits import read_limits
 from goent.llm.sane import sane
 from goent.llm.sse import SseEvent, SseSplitter
 from goent.llm.talk import Broken, Stopped, ToolPiece
@@ -34,7 +35,8 @@ BeforeTheEnd = Callable[[], Awaitable[None]]
 class Attempt:
     """The try. `tally` knows what was counted and said, also after a failure.
 
-    `owed`: the provider may bill it, as far as is known.
+    `owed`: the provider may bill it, as far as is known. `used_up_for_s`: it was the last one that
+    the provider's limits allow for so long.
     """
 
     def __init__(self, connections: Connections, target: Target, call: ModelCall) -> None:
@@ -42,6 +44,7 @@ class Attempt:
         self.tally = Tally()
         self.status = 0
         self.owed = False
+        self.used_up_for_s: float | None = None
         self._connections = connections
         self._call = call
         self._reader = codec(target.dialect).reader()
@@ -88,6 +91,8 @@ class Attempt:
                 if answer.status >= FIRST_NOT_OK:
                     self.owed = False
                     raise await self._refusal(answer)
+                limits = read_limits(answer.headers, now=time.time())
+                self.used_up_for_s = limits.resets_in_s if limits.used_up else None
                 yield answer
         except WorkerError as error:
             self.owed = self.owed and not never_left(error)

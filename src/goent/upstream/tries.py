@@ -1,13 +1,16 @@
 """Who is asked next when a provider fails, and after which wait?
 
-Every target is asked once; one that said when to come back is left alone until then. When all have
+Every target that can be asked is asked once; one whose breaker is open is left alone. When all have
 failed, the one that is back soonest is asked again, a few times. All of it is bounded.
 """
 
 import random
+import time
+from collections.abc import Callable
 
+from goent.domain.health import Condition
+from goent.domain.ports import Healths
 from goent.domain.types import Value
-from goent.upstream.cooldown import Cooldowns
 from goent.upstream.course import Course, Target
 
 LONGEST_WAIT_S = 30.0  # a worker that would have to wait longer is told so instead
@@ -22,38 +25,46 @@ class Patience(Value, frozen=True, kw_only=True):
 
 
 class Try(Value, frozen=True, kw_only=True):
-    """Whom to ask, and after how many seconds."""
+    """Whom to ask, and after how many seconds; `force`: although it refused the account lately."""
 
     target: Target
     wait_s: float = 0.0
+    force: bool = False
 
 
 class Tries:
     """The tries of one call."""
 
-    def __init__(self, course: Course, cooldowns: Cooldowns, patience: Patience) -> None:
-        self._cooldowns = cooldowns
+    def __init__(
+        self,
+        course: Course,
+        healths: Healths,
+        patience: Patience,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._healths = healths
         self._patience = patience
-        # Sorting is stable: among those that may be asked, the preference decides.
-        self._fresh = sorted(course.targets, key=lambda t: cooldowns.of(t) is not None)
+        self._clock = clock
+        # Sorting is stable: among those that are equally well, the preference decides.
+        self._fresh = sorted(course.targets, key=lambda t: self._condition(t).state == "failing")
         self._all = course.targets
+        self._forced = [t for t in course.targets if self._wants_mending(t)]
         self._again = 0
-
-    def first(self) -> Target:
-        """Also one that cools down, if there is no other: it knows best whether it still does."""
-        return self._fresh.pop(0)
 
     @property
     def others(self) -> bool:
         """Somebody else can be asked at once."""
-        return any(not self._is_told_to_wait(target) for target in self._fresh)
+        return any(not self._is_out(target) for target in self._fresh)
 
-    def after_failure(self) -> Try | None:
+    def following(self) -> Try | None:
         """The next try; None when that was all."""
         while self._fresh:
             target = self._fresh.pop(0)
-            if not self._is_told_to_wait(target):
+            if not self._is_out(target):
+                self._forced = []  # there is somebody else
                 return Try(target=target)
+        if self._forced:
+            return Try(target=self._forced.pop(0), force=True)
         # Longer each time, and never everyone at one moment.
         jitter = random.uniform(0.75, 1.25)  # noqa: S311 (spreads calls, hides nothing)
         guess = self._patience.first_wait_s * GROWTH**self._again * jitter
@@ -64,12 +75,20 @@ class Tries:
         self._again += 1
         return Try(target=soonest, wait_s=wait)
 
-    def _is_told_to_wait(self, target: Target) -> bool:
-        cooldown = self._cooldowns.of(target)
-        return cooldown is not None and cooldown.told
-
     def _wait(self, target: Target, guess: float) -> float:
-        cooldown = self._cooldowns.of(target)
-        if cooldown and cooldown.told:
-            return cooldown.until - self._cooldowns.clock() + guess / 10
-        return guess
+        condition = self._condition(target)
+        if condition.until is None or not condition.is_out(self._clock()):
+            return guess
+        left = condition.until - self._clock()
+        return left + guess / 10 if condition.told else max(left, guess)
+
+    def _is_out(self, target: Target) -> bool:
+        return self._condition(target).is_out(self._clock())
+
+    def _wants_mending(self, target: Target) -> bool:
+        """Its account may have been set right meanwhile, which only a call can tell."""
+        condition = self._condition(target)
+        return condition.state in {"refused", "no_credit"} and condition.is_out(self._clock())
+
+    def _condition(self, target: Target) -> Condition:
+        return self._healths.condition(target.provider)

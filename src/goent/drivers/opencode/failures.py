@@ -36,10 +36,13 @@ AUTH_REQUIRED = -32000
 _BY_NAME: dict[str, type[WorkerError]] = {
     "ContextOverflowError": ContextOverflow,
     "ContentFilterError": ModelRefused,
-    "ProviderAuthError": ProviderRefused,
+    "ProviderAuthError": AuthRefused,
     "ProviderModelNotFoundError": UnknownModel,
 }
 _BY_STATUS: dict[int, type[WorkerError]] = {
+    401: AuthRefused,
+    402: OutOfCredit,
+    403: AuthRefused,
     404: UnknownModel,
     408: ProviderTimeout,
     424: ProviderTimeout,  # the gateway's word for a provider that fell silent
@@ -72,6 +75,7 @@ _BY_KIND: dict[str, type[WorkerError]] = {
 _GATEWAY = re.compile(r"go-ent: (?P<kind>\w+): (?P<text>.*)", re.DOTALL)
 _SERVER_ERROR = 500
 _CLIENT_ERROR = 400
+_PAYMENT = 402
 
 
 class _Details(Reading, frozen=True, kw_only=True, rename={"name": "errorName"}):
@@ -102,7 +106,9 @@ def _error(name: str, status: int | None, message: str) -> WorkerError:
     told = _GATEWAY.match(message)
     if told and (kind := _BY_KIND.get(told["kind"])):
         return kind(told["text"])
-    kind = _BY_NAME.get(name) or _by_status(status) or _by_words(message)
+    # A refusal of the gateway's in words that are not known here is no empty account.
+    by_status = ProviderRefused if told and status == _PAYMENT else _by_status(status)
+    kind = _BY_NAME.get(name) or by_status or _by_words(message)
     return kind(message if status is None else f"{message} (HTTP {status})")
 
 

@@ -13,7 +13,7 @@ import typer
 
 from goent import __version__
 from goent.domain.errors import GoentError
-from goent.frontends.cli import classifying, project, routes, running, workers
+from goent.frontends.cli import classifying, project, providers, routes, running, workers
 from goent.frontends.cli.client import Trouble
 from goent.frontends.cli.screen import clean, complain
 from goent.launch import NoDaemon
@@ -49,7 +49,6 @@ for panel, command in (
     (LOOK, workers.status),
     (LOOK, workers.output),
     (LOOK, workers.result),
-    (LOOK, project.providers),
     (LOOK, classifying.classify),
     (LOOK, project.costs),
     (LOOK, routes.recommend),
@@ -59,6 +58,9 @@ for panel, command in (
     (AROUND, project.mcp),
 ):
     app.command(rich_help_panel=panel)(command)
+models = typer.Typer(invoke_without_command=True, callback=providers.providers)
+models.command("reset")(providers.reset)
+app.add_typer(models, name="providers", rich_help_panel=LOOK)
 daemon.command("status")(project.daemon_status)
 daemon.command("stop")(project.daemon_stop)
 app.add_typer(daemon, name="daemon", rich_help_panel=AROUND)

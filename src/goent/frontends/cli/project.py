@@ -6,33 +6,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from goent.domain.replies import Costs, DaemonInfo, ProviderList, Stopping
-from goent.domain.requests import CostsRequest, ProvidersRequest
+from goent.domain.replies import Costs, DaemonInfo, Stopping
+from goent.domain.requests import CostsRequest
 from goent.domain.types import Value
 from goent.frontends.cli.client import Trouble, daemon
 from goent.frontends.cli.options import Json
-from goent.frontends.cli.show import print_json, show_providers
+from goent.frontends.cli.show import print_json
 from goent.frontends.cli.spending import show_costs
 from goent.launch import NoDaemon
 from goent.project import find_project
-
-
-def providers(
-    *,
-    healthy: Annotated[
-        bool, typer.Option("--healthy", help="Leave out what cannot be used now.")
-    ] = False,
-    json: Json = False,
-) -> int:
-    """List the models that workers can run on, with price and health."""
-    with daemon() as through:
-        request = ProvidersRequest(healthy_only=healthy)
-        found = through.call("provider_list", request, ProviderList)
-    if json:
-        print_json(found)
-    else:
-        show_providers(found)
-    return 0
 
 
 def costs(

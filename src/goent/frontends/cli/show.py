@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec import Struct
 
-from goent.domain.replies import ProviderList, Result, Status, WorkerLine
+from goent.domain.replies import Result, Status, WorkerLine
 from goent.domain.types import ENDED, Check, Evidence, Failure
 from goent.frontends.cli.screen import clean, make_console
 from goent.frontends.cli.words import ago, bar, calls, count, lines_changed, money, near
@@ -29,6 +29,11 @@ STYLES = {
     "direct": "green",
     "no_key": "yellow",
     "unknown": "yellow",
+    "failing": "yellow",
+    "limited": "yellow",
+    "down": "red",
+    "refused": "red",
+    "no_credit": "red",
 }
 MARKS = {"completed": "✓", "failed": "✗", "cancelled": "■"}
 EVIDENCE: dict[Evidence, str] = {
@@ -159,30 +164,6 @@ def _failure(failure: Failure | None) -> str:
     if failure.retryable and not remedy:
         remedy = "; trying again may help"
     return f"{failure.kind}: {failure.message}{remedy}"
-
-
-def show_providers(providers: ProviderList) -> None:
-    if not providers.providers:
-        print("no providers; `go-ent doctor` says how to get one")
-        return
-    rows = [
-        (
-            f"{p.name} (default)" if p.default else p.name,
-            p.health,
-            f"{p.backend}/{p.model}",
-            p.method,
-            count(p.context_limit) if p.context_limit else "-",
-            f"${p.price.input:g} / ${p.price.output:g}" if p.price else "unknown",
-            str(p.in_use or "-"),
-        )
-        for p in providers.providers
-    ]
-    heads = ("PROVIDER", "HEALTH", "MODEL", "METHOD", "CONTEXT", "PRICE IN/OUT", "IN USE")
-    show_table(heads, rows)
-    if any(p.health == "no_key" for p in providers.providers):
-        print("no_key: `go-ent doctor` names the variable to set")
-    for warning in providers.warnings:
-        print(clean(f"warning: {warning}"))
 
 
 def show_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

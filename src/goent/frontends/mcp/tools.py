@@ -35,7 +35,7 @@ DESCRIPTIONS = {
     "stays open for another prompt unless close is true.",
     "worker_list": "All workers of this project, newest first, with their status.",
     "provider_list": "The providers and models that workers can run on, with price, context "
-    "window and whether go-ent holds a key.",
+    "window, health (and until when one is out), and how much they are in use.",
     "provider_recommend": "Who should get a task and why, what it will probably cost and take, the "
     "alternatives, and whether to delegate or split it at all. Nothing is begun.",
     "cost_report": "Tokens and money spent, by provider, model, worker or day.",

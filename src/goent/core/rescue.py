@@ -1,0 +1,177 @@
+"""Who goes on with a turn when its provider or its program fails, and with which words?
+
+The gateway moves model calls that pass through it. This is for the rest: a provider that OpenCode
+calls by itself, and a program that crashes or breaks its protocol. The worker goes on in the same
+directory with the next fallback, in the same session if that lives, else in a new one with a brief
+of what was done. Nothing is repeated blindly: whoever goes on is told to look first.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from goent.core.failing import ELSEWHERE
+from goent.core.feed import Feed
+from goent.core.result import changed_files, commands_run, last_message
+from goent.core.views import shorten
+from goent.domain.errors import AuthRefused, ProviderUnavailable, WorkerError
+from goent.domain.events import Envelope, ToolCall
+from goent.domain.ports import Healths, WorkerSpec
+from goent.domain.settings import Settings
+from goent.domain.types import Prompt, Provider, Value
+
+MOST_MOVES = 2  # in one turn
+MOST_LISTED = 30
+LONGEST_WORDS = 1500
+LONGEST_LINE = 200
+
+LOOK_FIRST = (
+    "The last tool call may or may not have taken effect, and commands that were running have been "
+    "ended: look before you repeat anything."
+)
+GO_ON = (
+    "This conversation was interrupted, and goes on with another model: you. What was said before is "
+    f"complete. {LOOK_FIRST} Then go on with the task from where it was."
+)
+TAKE_OVER = (
+    "You take over from a worker that failed in the middle of its task. It worked in this directory, "
+    "and what it did is in place."
+)
+UNSAID = "If it was not said to you before, this is the task:"
+
+
+class Move(Value, frozen=True, kw_only=True):
+    """How the turn goes on: where, with which prompt, and what is noted of it."""
+
+    spec: WorkerSpec
+    prompt: Prompt
+    note: str
+
+
+class Stuck(Value, frozen=True, kw_only=True):
+    """A turn that cannot go on where it is. `token` opens its session again, if that lives."""
+
+    spec: WorkerSpec
+    prompt: Prompt
+    token: str
+    heard: bool
+    moves: int
+
+
+class Rescuer:
+    """Knows who else could do the work."""
+
+    def __init__(
+        self,
+        *,
+        settings: Callable[[], Settings],
+        environ: Callable[[], Mapping[str, str]],
+        feed: Feed,
+        healths: Healths,
+    ) -> None:
+        self._settings = settings
+        self._environ = environ
+        self._feed = feed
+        self._healths = healths
+
+    async def heed(self, spec: WorkerSpec, error: WorkerError | None, began: float) -> None:
+        """What a turn tells of a provider whose calls nobody sees; None: it went well."""
+        if not self._is_direct(spec):
+            return
+        if error is None:
+            await self._healths.served(spec.provider, began=began)
+        elif isinstance(error, ProviderUnavailable | AuthRefused):
+            await self._healths.failed(spec.provider, error, began=began)
+
+    async def plan(self, stuck: Stuck, error: WorkerError) -> Move | None:
+        """None if nobody else may or can go on."""
+        if not isinstance(error, ELSEWHERE) or stuck.moves >= MOST_MOVES:
+            return None
+        if isinstance(error, ProviderUnavailable) and not self._is_direct(stuck.spec):
+            return None  # the gateway has asked all fallbacks already
+        chosen = next((p for p in stuck.spec.fallbacks if self._can_work(p)), None)
+        if chosen is None:
+            return None
+        others = tuple(p for p in stuck.spec.fallbacks if p.name != chosen.name)
+        spec = replace(
+            stuck.spec,
+            provider=chosen,
+            fallbacks=others,
+            asked=self._feed.view(stuck.spec.id).asked,
+        )
+        # A session in which two models failed is not trusted with a third.
+        if not stuck.token or stuck.moves:
+            return await self.afresh(stuck, spec)
+        reached = stuck.heard or isinstance(error, ProviderUnavailable)
+        return Move(
+            spec=replace(spec, resume=stuck.token),
+            prompt=Prompt(text=GO_ON) if reached else _unsaid(stuck.prompt),
+            note=f"{chosen.name} goes on in the same session",
+        )
+
+    async def afresh(self, stuck: Stuck, spec: WorkerSpec) -> Move:
+        """The same in a new session, which has to be told what the old one knew."""
+        events = await self._events(spec.id)
+        task = self._feed.view(spec.id).spawned.task
+        return Move(
+            spec=replace(spec, resume=None),
+            prompt=replace(stuck.prompt, text=brief(task, stuck.prompt.text, events)),
+            note=f"{spec.provider.name} goes on in a new session, with a brief of what was done",
+        )
+
+    def _can_work(self, provider: Provider) -> bool:
+        backend = self._settings().backends.get(provider.backend)
+        if backend is None or self._healths.condition(provider).is_out(time.time()):
+            return False
+        return not backend.key_env or bool(backend.resolve_key(self._environ()))
+
+    def _is_direct(self, spec: WorkerSpec) -> bool:
+        settings = self._settings()
+        if spec.method == "serve" and settings.opencode.serve_url:
+            return True
+        backend = settings.backends.get(spec.provider.backend)
+        return backend is None or not backend.resolve_key(self._environ())
+
+    async def _events(self, worker: str) -> list[Envelope]:
+        events: list[Envelope] = []
+        while page := await self._feed.events(
+            worker=worker, after=events[-1].seq if events else 0, limit=5000
+        ):
+            events += page
+        return events
+
+
+def brief(task: str, prompt: str, events: Sequence[Envelope]) -> str:
+    """What somebody has to know who takes over in the middle."""
+    calls = [e.event for e in events if isinstance(e.event, ToolCall)]
+    files = [f"- {change.path}" for change in changed_files(calls)]
+    commands = [
+        f"- {shorten(c.command, LONGEST_LINE)} ({_ended(c.exit)})" for c in commands_run(calls)
+    ]
+    words = last_message(events)[-LONGEST_WORDS:]
+    parts = [
+        f"{TAKE_OVER} {LOOK_FIRST}",
+        f"The task:\n{task}",
+        *([] if prompt == task else [f"What it was asked last:\n{prompt}"]),
+        *_section("Files that it has changed so far:", files),
+        *_section("Commands that it has run:", commands),
+        *_section("Its last words:", [words] if words else []),
+    ]
+    return "\n\n".join(parts)
+
+
+def _section(head: str, lines: Sequence[str]) -> list[str]:
+    if not lines:
+        return []
+    left = len(lines) - MOST_LISTED
+    more = [f"- and {left} before these"] if left > 0 else []
+    return ["\n".join([head, *more, *lines[-MOST_LISTED:]])]
+
+
+def _ended(code: int | None) -> str:
+    return "it is not known how it ended" if code is None else f"exit {code}"
+
+
+def _unsaid(prompt: Prompt) -> Prompt:
+    return replace(prompt, text=f"{GO_ON}\n\n{UNSAID}\n{prompt.text}")
