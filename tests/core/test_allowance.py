@@ -23,7 +23,7 @@ TENTH = Provider(
     name="tenth",
     backend="deepseek",
     model="small",
-    price=Price(input=Decimal("0.1"), output=Decimal("0.2")),
+    price=Price(input=Decimal("0.1"), output=Decimal("0.2"), cache_read=Decimal("0.01")),
 )
 PROVIDERS = (GLM, TENTH, CODER)
 
@@ -118,9 +118,9 @@ async def test_a_task_that_does_not_fit_a_hard_budget_is_refused_with_a_cheaper_
         with pytest.raises(BudgetExceeded) as refused:
             await spawn(project, budget_usd=0.01)
         assert "$0.01 (budget_usd), has no room for this task on 'glm'" in str(refused.value)
-        assert "likely to cost $0.024" in str(refused.value)
-        assert "provider 'tenth' would fit, at about $0.0024" in str(refused.value)
-        with pytest.raises(BudgetExceeded, match=r"cheapest route, provider 'tenth', .*\$0\.0024"):
+        assert "likely to cost $0.048" in str(refused.value)
+        assert "provider 'tenth' would fit, at about $0.0048" in str(refused.value)
+        with pytest.raises(BudgetExceeded, match=r"cheapest route, provider 'tenth', .*\$0\.0048"):
             await spawn(project, budget_usd=0.001)
         assert (await spawn(project, budget_usd=0.01, provider="tenth")).warnings == ()
         assert len(driver.opened) <= 1
@@ -129,11 +129,11 @@ async def test_a_task_that_does_not_fit_a_hard_budget_is_refused_with_a_cheaper_
 @pytest.mark.spec("P35")
 async def test_a_soft_budget_warns_and_names_who_would_fit(open_project: OpenProject) -> None:
     driver = ScriptedDriver(lambda _: [say("done")])
-    budget = Budget(per_task=Decimal("0.01"), per_day=Decimal(1), per_project=Decimal("0.03"))
+    budget = Budget(per_task=Decimal("0.01"), per_day=Decimal(1), per_project=Decimal("0.05"))
     async with opened(open_project, driver, budget) as project:
         task, whole = (await spawn(project)).warnings
         assert "(budget.per_task), would be passed" in task and "'tenth' would fit" in task
-        assert "$0.03 (budget.per_project), is nearly used up" in whole
+        assert "$0.05 (budget.per_project), is nearly used up" in whole
 
 
 @pytest.mark.spec("P35")
@@ -141,10 +141,10 @@ async def test_what_a_worker_is_likely_to_cost_is_held_until_its_turn_is_over(
     open_project: OpenProject,
 ) -> None:
     working = Working()
-    budget = Budget(per_day=Decimal("0.06"), hard=True)
+    budget = Budget(per_day=Decimal("0.12"), hard=True)
     async with opened(open_project, working.driver, budget) as project:
         workers = [await at_work(project) for _ in range(2)]
-        with pytest.raises(BudgetExceeded, match=r"\$0\.048 held for work under way"):
+        with pytest.raises(BudgetExceeded, match=r"\$0\.097 held for work under way"):
             await spawn(project)
         await Calls(project, workers[0]).make(2000)
         working.pauses[0].go_on.set()
@@ -155,10 +155,10 @@ async def test_what_a_worker_is_likely_to_cost_is_held_until_its_turn_is_over(
             BudgetLine(
                 scope="day",
                 key=day_of(time.time()),
-                limit_usd=0.06,
+                limit_usd=0.12,
                 spent_usd=0.002,
-                held_usd=0.024002,
-                left_usd=0.033998,
+                held_usd=0.0482688,
+                left_usd=0.0697312,
                 hard=True,
                 unknown_calls=0,
             ),

@@ -14,7 +14,7 @@ from goent.testing import Script, anthropic, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240), pytest.mark.spec("P35")]
 
-DEAR = Usage(input=200_000, output=10)  # $0.20 on glm
+DEAR = Usage(input=2_000_000, output=10)  # $2 on glm
 WRITE = call("write", filePath="{cwd}/made.txt", content="made\n").having(usage=DEAR)
 CASES = (
     case("spend a lot", WRITE, say("Done.")),
@@ -73,32 +73,32 @@ async def test_opencode_is_stopped_before_the_call_that_would_overspend(
     made.unlink(missing_ok=True)
     async with world.client() as lead:
         result = await finished(
-            lead, "spend a lot", provider=provider, method=method, budget_usd=0.15
+            lead, "spend a lot", provider=provider, method=method, budget_usd=1.5
         )
     assert (result["state"], result["failure"]["kind"]) == ("failed", "budget_exceeded")
-    assert "$0.15 (budget_usd), has no room for the next call" in result["failure"]["message"]
-    assert "$0.20 spent" in result["failure"]["message"]
+    assert "$1.50 (budget_usd), has no room for the next call" in result["failure"]["message"]
+    assert "$2.00 spent" in result["failure"]["message"]
     assert "provider 'tenth'" in result["failure"]["message"]
     assert not result["failure"]["retryable"]
     assert len(world.models.calls) == before + 1, "the call that was paid for, and no other"
     assert made.read_text() == "made\n", "what it did so far is kept"
-    assert result["cost_usd"] == pytest.approx(0.20002)
+    assert result["cost_usd"] == pytest.approx(2.00002)
 
 
 async def test_the_api_method_is_held_to_the_same_limit(world: World) -> None:
     budget(world, "")
     async with world.client() as lead:
-        asked = {"task": "a long answer", "method": "api", "budget_usd": 0.205, "wait_s": 60}
+        asked = {"task": "a long answer", "method": "api", "budget_usd": 2.001, "wait_s": 60}
         spawned = told(await lead.call_tool("worker_spawn", asked))
         before = len(world.models.calls)
         prompt = {"worker_id": spawned["worker_id"], "prompt": "a small thing", "wait_s": 60}
         again = told(await lead.call_tool("worker_prompt", prompt))
         assert again["result"]["failure"]["kind"] == "budget_exceeded"
         assert "has no room for the next call" in again["result"]["failure"]["message"]
-        spawned = told(await lead.call_tool("worker_spawn", {**asked, "budget_usd": 0.1}))
+        spawned = told(await lead.call_tool("worker_spawn", {**asked, "budget_usd": 1}))
         prompt = {"worker_id": spawned["worker_id"], "prompt": "a small thing"}
         used_up = await lead.call_tool("worker_prompt", prompt)
-        assert used_up.is_error and "$0.10 (budget_usd), is used up" in refusal(used_up)
+        assert used_up.is_error and "$1.00 (budget_usd), is used up" in refusal(used_up)
     assert len(world.models.calls) == before + 1
 
 
@@ -109,7 +109,7 @@ async def test_a_soft_budget_warns_and_suggests_before_money_is_spent(world: Wor
     assert result["state"] == "completed"
     (warning,) = result["warnings"]
     assert "the budget of task w-" in warning and "$0.01 (budget.per_task)" in warning
-    assert "provider 'tenth' would fit, at about $0.0024" in warning
+    assert "provider 'tenth' would fit, at about $0.008" in warning
 
 
 async def test_a_hard_budget_refuses_before_the_start(world: World) -> None:

@@ -4,12 +4,10 @@ import pytest
 
 from goent.domain.budgets import Limit, Standing, dollars
 from goent.domain.settings import Budget
-from goent.domain.types import Usage
 from goent.policy.budgets import (
     Alternative,
     advice,
     level,
-    likely_usage,
     limits_of_all,
     limits_of_worker,
 )
@@ -65,12 +63,6 @@ def test_the_cheapest_that_fits_is_named_or_that_none_does():
     none = advice([DEAR, CHEAP], Decimal(1), Decimal("0.05"), "budget_usd")
     assert "the cheapest route, provider 'a', costs about $0.10" in none
     assert "raise budget_usd" in advice([DEAR], Decimal("0.4"), Decimal(1), "budget_usd")
-
-
-def test_one_answer_takes_less_than_a_worker_with_tools():
-    answer, task = likely_usage("api", 100), likely_usage("acp", 100)
-    assert answer == Usage(input=300, output=1_000)
-    assert task == Usage(input=20_100, output=2_000)
 
 
 @pytest.mark.parametrize(

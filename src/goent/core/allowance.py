@@ -13,23 +13,18 @@ from goent.core.feed import Feed
 from goent.domain.budgets import Admission, Hold, Limit, Spender, Standing
 from goent.domain.errors import BudgetExceeded, BudgetSpent
 from goent.domain.events import WorkerSpawned
-from goent.domain.forecasts import Forecast
 from goent.domain.ports import Ledger, Prices, Sizing
 from goent.domain.settings import Settings
 from goent.domain.types import Method, Provider, Route, Usage
-from goent.llm.estimate import estimate_tokens
 from goent.policy.budgets import (
     Alternative,
     advice,
     level,
-    likely_usage,
     limits_of_all,
     limits_of_worker,
     refusal,
     warning,
 )
-
-MOST_ESTIMATED = 200_000  # characters of a task that are read to guess its tokens
 
 
 class Allowance:
@@ -55,17 +50,17 @@ class Allowance:
     # A worker
 
     async def allow(
-        self, worker: str, route: Route, spawned: WorkerSpawned, forecast: Forecast | None = None
+        self, worker: str, route: Route, spawned: WorkerSpawned, likely: Mapping[str, Decimal]
     ) -> tuple[str, ...]:
         """Hold back what the worker is likely to cost; what its owner is to be warned of.
 
-        Raises `BudgetExceeded` if a hard limit has no room for it.
+        `likely` is what the task would cost at each provider whose price is known. Raises
+        `BudgetExceeded` if a hard limit has no room for it.
         """
         limits = self._limits(worker, spawned)
         if not limits:
             return ()
-        usage = likely_usage(route.method, estimate_tokens(spawned.task[:MOST_ESTIMATED]))
-        usd = await self._likely(route, usage, forecast)
+        usd = likely.get(route.provider.name)
         self._check_watched(route, limits, known=usd is not None)
         if usd is None:
             if used_up := await self._used_up(limits):
@@ -75,23 +70,15 @@ class Allowance:
         what = f"this task on {route.provider.name!r}"
         if answer.passed:
             told = refusal(answer.passed, usd, what)
-            hint = await self._advice(route.provider, usage, usd, answer.passed)
-            raise BudgetExceeded(f"{told}; {hint}")
+            raise BudgetExceeded(f"{told}; {self._advice(likely, route.provider, answer.passed)}")
         self._reserved.add(worker)
-        return await self._warnings(route.provider, usage, usd, answer, what)
+        return self._warnings(likely, route.provider, answer, what)
 
     async def release(self, worker: str) -> None:
         """What the worker's task did not take is free again."""
         if worker in self._reserved:
             self._reserved.discard(worker)
             await self._ledger.release(self._spender(worker, None))
-
-    async def _likely(
-        self, route: Route, usage: Usage, forecast: Forecast | None
-    ) -> Decimal | None:
-        if forecast and forecast.p50_usd is not None:
-            return forecast.p50_usd
-        return await self._prices.cost(route.provider, usage, time.time())
 
     def _check_watched(self, route: Route, limits: tuple[Limit, ...], *, known: bool) -> None:
         """A hard limit holds only where the calls pass go-ent, at a price that it knows."""
@@ -138,18 +125,23 @@ class Allowance:
         usd = hold.usd or Decimal(0)
         if answer.passed and not answer.wait_s:
             told = refusal(answer.passed, usd, f"the next call to {provider.name!r}")
-            hint = await self._advice(provider, hold.usage, usd, answer.passed)
-            raise BudgetSpent(f"{told}; {hint}")
+            likely = await self._costs(provider, hold)
+            raise BudgetSpent(f"{told}; {self._advice(likely, provider, answer.passed)}")
         fresh = tuple(s for s in answer.standings if self._is_news(worker, s, usd))
         if not fresh:
             return ()
-        return await self._warnings(
-            provider,
-            hold.usage,
-            usd,
-            Admission(standings=fresh),
-            f"the next call to {provider.name!r}",
-        )
+        likely = await self._costs(provider, hold)
+        what = f"the next call to {provider.name!r}"
+        return self._warnings(likely, provider, Admission(standings=fresh), what)
+
+    async def _costs(self, provider: Provider, hold: Hold) -> dict[str, Decimal]:
+        """Of the call, at each provider whose price is known."""
+        found = {provider.name: hold.usd or Decimal(0)}
+        for other in self._settings().providers:
+            cost = await self._prices.cost(other, hold.usage, time.time())
+            if cost is not None:
+                found.setdefault(other.name, cost)
+        return found
 
     def _is_news(self, worker: str, standing: Standing, usd: Decimal) -> bool:
         found = level(standing, usd)
@@ -201,28 +193,26 @@ class Allowance:
         shared = limits_of_all(budget, project=str(settings.project), at=time.time())
         return (*own, *shared)
 
-    async def _warnings(
-        self, provider: Provider, usage: Usage, usd: Decimal, answer: Admission, what: str
+    def _warnings(
+        self, likely: Mapping[str, Decimal], provider: Provider, answer: Admission, what: str
     ) -> tuple[str, ...]:
-        told: list[str] = []
-        for standing in answer.standings:
-            if found := level(standing, usd):
-                hint = await self._advice(provider, usage, usd, standing)
-                told.append(f"{warning(standing, usd, found, what)}; {hint}")
-        return tuple(told)
+        usd = likely[provider.name]
+        return tuple(
+            f"{warning(standing, usd, found, what)}; {self._advice(likely, provider, standing)}"
+            for standing in answer.standings
+            if (found := level(standing, usd))
+        )
 
-    async def _advice(
-        self, provider: Provider, usage: Usage, usd: Decimal, standing: Standing
-    ) -> str:
-        """Others are compared by their prices for the same tokens."""
-        own = await self._prices.cost(provider, usage, time.time())
-        others: list[Alternative] = []
-        for other in self._settings().providers:
-            if other.name == provider.name or self._is_direct(other, other.method):
-                continue
-            cost = await self._prices.cost(other, usage, time.time())
-            if cost is not None and own:
-                others.append(Alternative(provider=other.name, usd=usd * cost / own))
+    def _advice(self, likely: Mapping[str, Decimal], provider: Provider, standing: Standing) -> str:
+        """Who would do it for less."""
+        others = [
+            Alternative(provider=other.name, usd=likely[other.name])
+            for other in self._settings().providers
+            if other.name in likely
+            and other.name != provider.name
+            and not self._is_direct(other, other.method)
+        ]
+        usd = likely[provider.name]
         return advice(others, usd, standing.left_usd, standing.limit.setting)
 
 

@@ -198,7 +198,7 @@ class Orchestrator:
         self._check_open()
         route, spawned = accept(request, asked, routed, settings=settings, environ=self._environ())
         worker = self._new_id()
-        warnings = await self._allowance.allow(worker, route, spawned)
+        warnings = await self._allowance.allow(worker, route, spawned, routed.likely)
         spawned = replace(spawned, warnings=(*spawned.warnings, *warnings))
         spec = WorkerSpec(
             id=worker,

@@ -46,6 +46,14 @@ class Routed(Value, frozen=True, kw_only=True):
     forecast: Forecast
     forecasts: Mapping[str, Forecast]
 
+    @property
+    def likely(self) -> dict[str, Decimal]:
+        """What it will probably cost at each provider, as far as prices are known."""
+        known = dict(self.forecasts)
+        if route := self.decision.chosen:
+            known[route.provider.name] = self.forecast
+        return {name: f.p50_usd for name, f in known.items() if f.p50_usd is not None}
+
 
 def nothing_known(_: Provider) -> Condition:
     return Condition()

@@ -7,12 +7,10 @@ from typing import Literal
 
 from goent.domain.budgets import Limit, Scope, Standing, dollars
 from goent.domain.settings import Budget
-from goent.domain.types import Method, Usage, Value
+from goent.domain.types import Value
 
 NEAR = Decimal("0.8")
 ALL = Decimal(1)
-TASK = Usage(input=20_000, output=2_000)  # what a worker on OpenCode takes at least, as a rule
-ANSWER = Usage(input=200, output=1_000)  # the same for one answer of a model
 
 Level = Literal["near", "passed"]
 
@@ -70,12 +68,6 @@ def limits_of_worker(
             )
         )
     return tuple(limits)
-
-
-def likely_usage(method: Method, prompt_tokens: int) -> Usage:
-    """Before there is any history: the prompt, and what comes with every task."""
-    usual = ANSWER if method == "api" else TASK
-    return usual + Usage(input=prompt_tokens)
 
 
 def level(standing: Standing, usd: Decimal) -> Level | None:
