@@ -16,8 +16,8 @@ from bench.place import Place
 from bench.table import Row
 
 from goent.domain.tasks import TaskText
-from goent.routing.classify import classify
-from goent.routing.weights import Weights, load_weights
+from goent.tasks.classify import classify
+from goent.tasks.weights import Weights, load_weights
 
 TASKS = ROOT.parent / "shared" / "routing-tasks" / "tuning.jsonl"
 SEEDS = ROOT / "scripts" / "classifier_seeds.txt"

@@ -1,4 +1,4 @@
-"""How were the weights of `goent.routing` made, and how good are they on unseen repositories?
+"""How were the weights of `goent.tasks` made, and how good are they on unseen repositories?
 
 `write` learns from everything and writes the package's file. `judge` leaves each repository of the
 tasks out in turn, learns from the rest, and asks the real `classify` about the one left out, beside
@@ -27,9 +27,9 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from changelogs import entries
 from goent.domain.tasks import TaskText
-from goent.routing.classify import classify
-from goent.routing.features import features
-from goent.routing.weights import FILE, LEARNED, Model, Weights, key_of
+from goent.tasks.classify import classify
+from goent.tasks.features import features
+from goent.tasks.weights import FILE, LEARNED, Model, Weights, key_of
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "src" / "goent" / "routing" / FILE

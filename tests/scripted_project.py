@@ -140,6 +140,8 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 classifier=TaskClassifier(),
                 history=history,
                 prices=prices,
+                condition=healths.condition,
+                standings=allowance.standings,
             )
             orchestrator = Orchestrator(
                 settings=lambda: settings,

@@ -196,6 +196,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 history=history,
                 prices=prices,
                 condition=healths.condition,
+                standings=allowance.standings,
                 notices=around.notices,
             )
             orchestrator = Orchestrator(

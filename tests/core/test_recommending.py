@@ -9,6 +9,7 @@ from scripted_project import OpenProject, Project
 from goent.domain.errors import RequestError
 from goent.domain.events import TextDelta, UsageReported, WorkerSpawned
 from goent.domain.replies import Explained, Recommended, RuleList, Spawned
+from goent.domain.settings import Budget
 from goent.domain.types import Usage
 from goent.testing.driver import ScriptedDriver
 
@@ -51,6 +52,15 @@ async def test_more_to_read_costs_more_and_a_small_budget_is_told_of(
             await project.ask("provider_recommend", task=" ")
         with pytest.raises(RequestError, match=r"gone\.py"):
             await project.ask("provider_recommend", task=TASK, files=["gone.py"])
+
+
+async def test_what_is_left_of_a_hard_day_is_a_budget_too(open_project: OpenProject) -> None:
+    budget = Budget(per_day=Decimal("0.0001"), hard=True)
+    async with open_project(ScriptedDriver(lambda _: []), budget=budget) as project:
+        explain = project.operations.for_people["routes_explain"]
+        told = await explain.call({"task": TASK}, project.caller)
+        assert isinstance(told, Explained)
+        assert "above the budget of $0.0001" in str(told.candidates[0])
 
 
 async def test_an_explanation_holds_every_step_and_candidate(open_project: OpenProject) -> None:

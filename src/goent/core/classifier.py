@@ -16,8 +16,8 @@ class TaskClassifier:
 
 
 def _classified(task: TaskText, cwd: Path) -> Classification:
-    from goent.routing.classify import classify  # noqa: PLC0415 (see above)
-    from goent.routing.context import count_context  # noqa: PLC0415 (the same)
-    from goent.routing.weights import load_weights  # noqa: PLC0415 (the same)
+    from goent.tasks.classify import classify  # noqa: PLC0415 (see above)
+    from goent.tasks.context import count_context  # noqa: PLC0415 (the same)
+    from goent.tasks.weights import load_weights  # noqa: PLC0415 (the same)
 
     return classify(task, weights=load_weights(), context=count_context(task, cwd))

@@ -1,12 +1,13 @@
 """Where would a task go, and what would it take there? Gathers the facts; `policy` decides."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from goent.domain.budgets import Standing
 from goent.domain.forecasts import Forecast, Sample
 from goent.domain.health import Condition
 from goent.domain.ports import Classifier, History, Prices
@@ -55,12 +56,12 @@ class Routed(Value, frozen=True, kw_only=True):
         return {name: f.p50_usd for name, f in known.items() if f.p50_usd is not None}
 
 
-def nothing_known(_: Provider) -> Condition:
-    return Condition()
-
-
 class Router:
-    """`condition` tells how a provider is, `notices` what is wrong with the rules as written."""
+    """The way of each task.
+
+    `condition` tells how a provider is, `standings` how the budgets of the day and the project are,
+    `notices` what is wrong with the rules as written.
+    """
 
     def __init__(  # noqa: PLR0913 (the ports, each by name)
         self,
@@ -71,7 +72,8 @@ class Router:
         classifier: Classifier,
         history: History,
         prices: Prices,
-        condition: Callable[[Provider], Condition] = nothing_known,
+        condition: Callable[[Provider], Condition],
+        standings: Callable[[], Awaitable[Sequence[Standing]]],
         notices: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         self._settings = settings
@@ -81,6 +83,7 @@ class Router:
         self._history = history
         self._prices = prices
         self._condition = condition
+        self._standings = standings
         self.notices = notices
         self._samples: Sequence[Sample] = ()
         self._past = Past()
@@ -108,7 +111,7 @@ class Router:
             keyless=self._keyless(settings),
             prices=prices,
             forecasts=forecasts,
-            budget_usd=_budget(asked, settings),
+            budget_usd=await self._budget(asked, settings),
             asks=asked.asks,
             talk_only=talks,
             allow_fallback=asked.allow_fallback,
@@ -133,6 +136,12 @@ class Router:
             self._samples, self._past = samples, Past(samples)
         return self._past
 
+    async def _budget(self, asked: Asked, settings: Settings) -> Decimal | None:
+        """The tightest of all."""
+        hard = [each.left_usd for each in await self._standings() if each.limit.hard]
+        own = [asked.budget_usd, settings.budget.per_task]
+        return min((amount for amount in (*own, *hard) if amount is not None), default=None)
+
     def _keyless(self, settings: Settings) -> dict[str, str]:
         environ = self._environ()
         wanting = {
@@ -141,9 +150,3 @@ class Router:
             if backend.key_env and not backend.resolve_key(environ)
         }
         return {p.name: wanting[p.backend] for p in settings.providers if p.backend in wanting}
-
-
-def _budget(asked: Asked, settings: Settings) -> Decimal | None:
-    given = [asked.budget_usd, settings.budget.per_task]
-    amounts = [Decimal(str(amount)) for amount in given if amount is not None]
-    return min(amounts) if amounts else None

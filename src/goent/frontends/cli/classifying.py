@@ -66,9 +66,9 @@ def classify(
 
 
 def _one(task: TaskText) -> Classification:
-    from goent.routing.classify import classify as judged  # noqa: PLC0415 (only this command needs it)
-    from goent.routing.context import count_context  # noqa: PLC0415 (the same)
-    from goent.routing.weights import load_weights  # noqa: PLC0415 (the same)
+    from goent.tasks.classify import classify as judged  # noqa: PLC0415 (only this command needs it)
+    from goent.tasks.context import count_context  # noqa: PLC0415 (the same)
+    from goent.tasks.weights import load_weights  # noqa: PLC0415 (the same)
 
     return judged(task, weights=load_weights(), context=count_context(task, Path.cwd()))
 
@@ -127,8 +127,8 @@ def _numbered(lines: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 def _answered(line: bytes) -> bytes:
     """The same object with what was found; its own `type` is a label, and is not looked at."""
-    from goent.routing.classify import classify as judged  # noqa: PLC0415 (only this command needs it)
-    from goent.routing.weights import load_weights  # noqa: PLC0415 (the same)
+    from goent.tasks.classify import classify as judged  # noqa: PLC0415 (only this command needs it)
+    from goent.tasks.weights import load_weights  # noqa: PLC0415 (the same)
 
     given = _object(line)
     if "text" not in given:

@@ -73,7 +73,7 @@ def show_providers(found: ProviderList, *, healthy: bool = False) -> None:
         )
         return
     show_table(HEADS, map(_row, found.providers))
-    for line in _troubles(found):
+    for line in (*_troubles(found), *found.warnings):
         print(clean(line))
     if any(p.health == "no_key" for p in found.providers):
         print("no_key: `go-ent doctor` names the variable to set")

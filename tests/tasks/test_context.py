@@ -8,7 +8,7 @@ import pytest
 
 from goent.domain.tasks import Context, TaskText
 from goent.llm.estimate import estimate_tokens
-from goent.routing.context import MOST_FILES, SAMPLE, count_context, named
+from goent.tasks.context import MOST_FILES, SAMPLE, count_context, named
 
 CODE = "def answer(question):\n    return 42\n"
 

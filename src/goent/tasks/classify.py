@@ -20,9 +20,9 @@ from goent.domain.tasks import (
     TaskType,
 )
 from goent.llm.estimate import estimate_tokens
-from goent.routing.features import Part, parts
-from goent.routing.signs import READ, Sign, prefix, signs
-from goent.routing.weights import LEARNED, Weights
+from goent.tasks.features import Part, parts
+from goent.tasks.signs import READ, Sign, prefix, signs
+from goent.tasks.weights import LEARNED, Weights
 
 SIZE: Final = len(LEARNED)
 FILES: Final = SIZE + 1

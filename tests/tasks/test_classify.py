@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from goent.domain.tasks import COMPLEXITIES, TASK_TYPES, Context, TaskText, TaskType
-from goent.routing.classify import classify
-from goent.routing.features import features
-from goent.routing.signs import prefix
-from goent.routing.weights import FILE, load_weights
+from goent.tasks.classify import classify
+from goent.tasks.features import features
+from goent.tasks.signs import prefix
+from goent.tasks.weights import FILE, load_weights
 
 WEIGHTS = load_weights()
 EXAMPLES: tuple[tuple[str, TaskType], ...] = (
@@ -156,14 +156,14 @@ def test_five_megabytes_take_no_longer_than_a_glance(piece: str):
 
 
 def test_the_weights_are_small_and_hold_no_words():
-    packed = files("goent.routing").joinpath(FILE).read_bytes()
+    packed = files("goent.tasks").joinpath(FILE).read_bytes()
     assert len(packed) < 300_000
     assert b"test" not in packed
     assert b"readme" not in packed
 
 
 def test_nothing_is_loaded_before_it_is_asked_for():
-    code = "import sys, goent.frontends.cli.main, goent.daemon; print([m for m in sys.modules if 'goent.routing' in m])"
+    code = "import sys, goent.frontends.cli.main, goent.daemon; print([m for m in sys.modules if 'goent.tasks' in m])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )

@@ -78,5 +78,5 @@ def key_of(feature: str) -> int:
 
 @lru_cache(maxsize=1)
 def load_weights() -> Weights:
-    packed = files("goent.routing").joinpath(FILE).read_bytes()
+    packed = files("goent.tasks").joinpath(FILE).read_bytes()
     return Weights(msgspec.msgpack.decode(packed, type=Model))
