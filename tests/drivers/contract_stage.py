@@ -57,6 +57,13 @@ FAILURES = {
     "say nothing": "empty_turn",
     "hang": "timeout",
 }
+
+
+def of_its_own(task: str, method: Method) -> str:
+    """A model for one task that fails: what it does tells nothing of the others."""
+    return f"{task.replace(' ', '-')}-{method}"
+
+
 HUGE = 10_000_000  # characters that a provider sends in one piece
 SPENT = Usage(input=800, output=90, cache_read=200, reasoning=10)
 SCRIPT = Script(
@@ -107,7 +114,7 @@ SCRIPT = Script(
                     ),
                 )
             ),
-            models=("glm-4",),
+            models=("glm-4", *(of_its_own(t, s.method) for t in FAILURES for s in STAGES)),
             key=KEY,
         ),
         "local": openai(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import anyio
 import pytest
-from contract_stage import FAILURES, HUGE, KEY, SPENT, STAGES, Stage, World
+from contract_stage import FAILURES, HUGE, KEY, SPENT, STAGES, Stage, World, of_its_own
 from scripted_project import assert_grammar
 
 from goent.domain.events import TextDelta, TurnEnded, UsageReported, WorkerClosed
@@ -28,7 +28,10 @@ async def failing(world: World, stage: Stage) -> Mapping[str, str]:
     starts = stage.process and not stage.stays  # a program for each worker
     limit = {"hang": 20.0 if starts else 3.0}
     return {
-        task: await world.spawn(stage.method, task, timeout_s=limit.get(task)) for task in FAILURES
+        task: await world.spawn(
+            stage.method, task, timeout_s=limit.get(task), model=of_its_own(task, stage.method)
+        )
+        for task in FAILURES
     }
 
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Mapping
 
 import pytest
-from contract_stage import KEY, World, contract_world
+from contract_stage import KEY, World, contract_world, of_its_own
 
 from goent.domain.types import Method
 from goent.testing import Case, Fault, Script, case, openai, say
@@ -11,6 +11,7 @@ from goent.upstream.tries import Patience
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
+METHODS: tuple[Method, ...] = ("acp", "cli")
 EACH = 1 + Patience().again  # calls that go-ent itself makes before it gives up
 
 
@@ -46,7 +47,7 @@ SCRIPT = Script(
             failing("odd", TOLD["odd"][0], status=400),
             failing("locked", TOLD["locked"][0], status=401),
             failing("midway", TOLD["midway"][0], after=2),
-            models=("glm-4",),
+            models=tuple(of_its_own(task, method) for task in TOLD for method in METHODS),
             key=KEY,
         ),
         "local": openai(case(None, say("Hello.")), models=("small",)),
@@ -66,7 +67,9 @@ async def test_no_word_of_a_refusal_makes_opencode_call_again(
     world: World, method: Method, tasks: tuple[str, ...]
 ) -> None:
     begun = len(world.models.calls)
-    workers = {task: await world.spawn(method, task) for task in tasks}
+    workers = {
+        task: await world.spawn(method, task, model=of_its_own(task, method)) for task in tasks
+    }
     for task, worker in workers.items():
         words, kind, calls = TOLD[task]
         result = await world.ended(worker)

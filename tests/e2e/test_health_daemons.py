@@ -62,7 +62,8 @@ async def result_of(world: World, **asked: object) -> dict[str, Any]:
     async with world.client() as lead:
         asked = {"task": "say something", "wait_s": 60, **asked}
         spawned = told(await lead.call_tool("worker_spawn", asked))
-        return told(await lead.call_tool("worker_result", {"worker_id": spawned["worker_id"]}))
+        result = told(await lead.call_tool("worker_result", {"worker_id": spawned["worker_id"]}))
+    return {**result, "warnings": spawned["warnings"]}
 
 
 def calls(world: World, provider: str) -> int:
@@ -85,8 +86,9 @@ async def test_a_rate_limit_is_remembered_by_the_next_daemon_and_by_the_neighbou
     for project in (world, neighbour):
         again = await result_of(project)
         assert again["text"] == "Done by deepseek-coder."
-        (moved,) = again["failovers"]
-        assert "rate limited until" in moved["reason"] and "slow down" in moved["reason"]
+        assert [used["provider"] for used in again["models_used"]] == ["spare"]
+        (passed_over,) = again["warnings"]
+        assert "limited until" in passed_over and "slow down" in passed_over
         glm = await listed(project, "glm")
         assert (glm["health"], glm["cooldown_until"] is not None) == ("limited", True)
     assert calls(world, "moonshot") == 1, "nobody asked it again"
