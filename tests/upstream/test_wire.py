@@ -107,12 +107,11 @@ async def test_a_provider_waits_for_a_slow_reader_and_nothing_is_lost() -> None:
 
 
 async def test_a_provider_that_does_not_read_is_not_written_to_for_ever() -> None:
-    async def deaf(_: SocketStream) -> None:
-        await anyio.sleep_forever()
-
-    async with _connected(deaf) as wire:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:  # what it never accepts, it never reads
+        wire = await Wires().connect_tcp("127.0.0.1", deaf.getsockname()[1], timeout=5)
         with anyio.fail_after(5), pytest.raises(httpcore2.WriteTimeout):
             await wire.write(MUCH, timeout=0.1)
+        await wire.aclose()
 
 
 async def test_a_cancelled_reader_leaves_the_rest_to_the_next() -> None:
