@@ -9,10 +9,29 @@ from goent.domain.errors import NoRoute, RequestError
 from goent.domain.events import WorkerSpawned
 from goent.domain.requests import SpawnRequest
 from goent.domain.settings import Settings
-from goent.domain.types import ONE_TURN, Isolation, Pin, Preset, Provider, Route
+from goent.domain.types import ONE_TURN, Isolation, Pin, Preset, Provider, Route, Value
 from goent.policy.permissions import preset_for
 
 ASKING: frozenset[Preset] = frozenset({"ask", "edit"})
+
+
+class Within(Value, frozen=True, kw_only=True):
+    """The swarm that a task is part of, and what its worker has from it.
+
+    `worker` is the id that it shall have; `avoid` are providers that have failed the task.
+    """
+
+    worker: str = ""
+    group: str = ""
+    group_budget_usd: Decimal | None = None
+    task_id: str = ""
+    start: str | None = None
+    uncommitted: bool = False
+    carry: tuple[str, ...] = ()
+    avoid: tuple[str, ...] = ()
+
+
+ALONE = Within()
 
 
 def asked_for(request: SpawnRequest, *, base: Path, settings: Settings) -> Asked:
@@ -40,6 +59,7 @@ def accept(
     *,
     settings: Settings,
     environ: Mapping[str, str],
+    within: Within = ALONE,
 ) -> tuple[Route, WorkerSpawned]:
     """Raises a `RequestError` that names the value and the remedy."""
     route = routed.decision.route
@@ -66,6 +86,9 @@ def accept(
         task_type=routed.task.type,
         complexity=routed.task.complexity,
         size=routed.task.size,
+        group=within.group,
+        group_budget_usd=within.group_budget_usd,
+        task_id=within.task_id,
     )
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from goent.core.allowance import Allowance
 from goent.core.books import Books
 from goent.core.feed import Feed
-from goent.core.intake import accept, asked_for, below_checkout, existing_files
+from goent.core.intake import ALONE, Within, accept, asked_for, below_checkout, existing_files
 from goent.core.lessons import Lessons
 from goent.core.life import Life
 from goent.core.rescue import Rescuer
@@ -188,7 +188,9 @@ class Orchestrator:
     def living(self) -> Mapping[str, Life]:
         return self._lives
 
-    async def spawn(self, request: SpawnRequest, base: Path) -> tuple[str, WorkerSpawned, Forecast]:
+    async def spawn(
+        self, request: SpawnRequest, base: Path, within: Within = ALONE
+    ) -> tuple[str, WorkerSpawned, Forecast]:
         """Accept the task; the worker starts on its own."""
         self._check_open()
         self._check()
@@ -196,8 +198,10 @@ class Orchestrator:
         asked = asked_for(request, base=base, settings=settings)
         routed = await self._router.route(asked)
         self._check_open()
-        route, spawned = accept(request, asked, routed, settings=settings, environ=self._environ())
-        worker = self._new_id()
+        route, spawned = accept(
+            request, asked, routed, settings=settings, environ=self._environ(), within=within
+        )
+        worker = within.worker or self.new_id()
         warnings = await self._allowance.allow(worker, route, spawned, routed.likely)
         spawned = replace(spawned, warnings=(*spawned.warnings, *warnings))
         spec = WorkerSpec(
@@ -266,7 +270,8 @@ class Orchestrator:
         assert self._group, "workers live inside `running`"
         self._group.start_soon(self._lessons.learn, worker, name=f"lesson of {worker}")
 
-    def _new_id(self) -> str:
+    def new_id(self) -> str:
+        """An id that no worker has."""
         while True:
             name = "w-" + "".join(secrets.choice(ALPHABET) for _ in range(5))
             if name not in self._feed.views:

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from goent.domain.events import (
     AnyEvent,
-    BudgetWarned,
     Envelope,
     FailedOver,
     Noticed,
@@ -29,6 +28,7 @@ from goent.domain.events import (
     Verified,
     WorkerClosed,
     WorkerSpawned,
+    WorkKept,
 )
 from goent.domain.replies import Progress, Question, Status, WorkerLine
 from goent.domain.types import (
@@ -42,6 +42,7 @@ from goent.domain.types import (
     Usage,
     Value,
 )
+from goent.domain.workspaces import Work
 
 
 class WorkerView(Value, frozen=True, kw_only=True):
@@ -65,6 +66,8 @@ class WorkerView(Value, frozen=True, kw_only=True):
     unknown_calls: int = 0
     cost_source: CostSource | None = None
     checks: tuple[Check, ...] = ()
+    work: Work | None = None
+    tools: int = 0
     failure: Failure | None = None
     started_at: float
     updated_at: float
@@ -127,6 +130,8 @@ def _after(view: WorkerView, event: AnyEvent, seq: int) -> WorkerView:
             )
         case Verified():
             return replace(view, checks=event.checks)
+        case WorkKept():
+            return replace(view, work=event.work)
         case SessionOpened() | FailedOver():
             return _after_change(view, event)
         case WorkerClosed():
@@ -134,7 +139,7 @@ def _after(view: WorkerView, event: AnyEvent, seq: int) -> WorkerView:
             return replace(
                 view, open=False, state=view.state if view.state in ENDED else "cancelled"
             )
-        case WorkerSpawned() | BudgetWarned():
+        case _:  # a warning, or of a swarm
             return view
 
 

@@ -6,6 +6,12 @@ The order is a grammar that every journal obeys:
 
 `TurnEnded` comes exactly once a turn and `WorkerClosed` exactly once a worker, also on cancel,
 crash and our own bugs. A `DriverEvent` is all that a driver may say; the core adds the rest.
+
+A swarm has events of its own, under its own id:
+
+    SwarmSpawned (TaskGiven | TaskSettled | TaskReopened | SwarmCancelled | WorkMerged)*
+
+A `TaskGiven` comes before the first event of its worker.
 """
 
 from decimal import Decimal
@@ -13,6 +19,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from goent.domain.swarms import SwarmSpawnRequest
 from goent.domain.tasks import Complexity, TaskType
 from goent.domain.types import (
     Answer,
@@ -24,10 +31,12 @@ from goent.domain.types import (
     Isolation,
     Method,
     PermissionOption,
+    Pin,
     PlanEntry,
     Preset,
     Usage,
 )
+from goent.domain.workspaces import Work, Workspace
 
 
 class Event(Struct, frozen=True, kw_only=True, tag=True, tag_field="type", omit_defaults=True):
@@ -108,7 +117,10 @@ class Noticed(Event, frozen=True, kw_only=True):
 
 
 class WorkerSpawned(Event, frozen=True, kw_only=True):
-    """The task was accepted. Workers of one `group` draw on one budget."""
+    """The task was accepted. Workers of one `group`, a swarm, draw on one budget.
+
+    `edits_asked`: who then has neither edited nor used a tool has not done it.
+    """
 
     task: str
     cwd: str
@@ -130,6 +142,9 @@ class WorkerSpawned(Event, frozen=True, kw_only=True):
     task_type: TaskType | None = None
     complexity: Complexity | None = None
     size: float | None = None
+    workspace: Workspace | None = None
+    task_id: str = ""
+    edits_asked: bool = False
 
 
 class TurnStarted(Event, frozen=True, kw_only=True):
@@ -151,6 +166,12 @@ class Verified(Event, frozen=True, kw_only=True):
     """The verify commands ran; all exit codes 0 is the proof."""
 
     checks: tuple[Check, ...]
+
+
+class WorkKept(Event, frozen=True, kw_only=True):
+    """What the worker has made so far is a commit on its branch."""
+
+    work: Work
 
 
 class FailedOver(Event, frozen=True, kw_only=True):
@@ -182,6 +203,60 @@ class WorkerClosed(Event, frozen=True, kw_only=True):
     reason: str
 
 
+class SwarmSpawned(Event, frozen=True, kw_only=True):
+    """Several tasks were accepted. `base` is the commit of `repository` that they start from."""
+
+    request: SwarmSpawnRequest
+    name: str
+    cwd: str
+    concurrency: int
+    repository: str = ""
+    base: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+class TaskGiven(Event, frozen=True, kw_only=True):
+    """A task of the swarm goes to a new worker, to start from that commit."""
+
+    task: str
+    worker: str
+    pin: Pin = Pin()
+    start: str = ""
+
+
+class TaskSettled(Event, frozen=True, kw_only=True):
+    """A task is over: by this worker, or without any."""
+
+    task: str
+    state: Literal["completed", "failed", "cancelled", "blocked"]
+    worker: str = ""
+    failure: Failure | None = None
+
+
+class TaskReopened(Event, frozen=True, kw_only=True):
+    """A task is to be tried again, with this pin; not with the providers to `avoid`."""
+
+    task: str
+    pin: Pin = Pin()
+    avoid: tuple[str, ...] = ()
+
+
+class SwarmCancelled(Event, frozen=True, kw_only=True):
+    """Nothing more is begun: of these tasks, or of all if none is named."""
+
+    reason: str
+    tasks: tuple[str, ...] = ()
+
+
+class WorkMerged(Event, frozen=True, kw_only=True):
+    """Pieces of work were joined on a branch, and checked there."""
+
+    branch: str
+    commit: str
+    merged: tuple[str, ...]
+    checks: tuple[Check, ...] = ()
+
+
 DriverEvent = (
     TextDelta
     | Thought
@@ -199,11 +274,19 @@ AnyEvent = (
     | SessionOpened
     | PermissionAnswered
     | Verified
+    | WorkKept
     | FailedOver
     | BudgetWarned
     | TurnEnded
     | WorkerClosed
+    | SwarmSpawned
+    | TaskGiven
+    | TaskSettled
+    | TaskReopened
+    | SwarmCancelled
+    | WorkMerged
 )
+SwarmEvent = SwarmSpawned | TaskGiven | TaskSettled | TaskReopened | SwarmCancelled | WorkMerged
 
 
 class Envelope(Struct, frozen=True, kw_only=True):

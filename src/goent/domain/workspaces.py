@@ -1,0 +1,163 @@
+"""Where does a worker work, what did it make there, and does that go together with the others'?
+
+A workspace is a folder of a worker's own: a git worktree, or a copy where there is no git. Its work
+is kept as a commit on a branch of its own; all comparing and merging is done with such commits, and
+nothing of the user's checkout is touched.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Literal, Protocol
+
+from goent.domain.types import FileChange, Value
+
+Kind = Literal["worktree", "copy"]
+ConflictKind = Literal[
+    "file_overlap", "hunk_conflict", "delete_modify", "rename", "binary", "mode", "semantic"
+]
+
+
+class Order(Value, frozen=True, kw_only=True):
+    """What a worker's workspace shall be.
+
+    `cwd` is where the worker would work if it shared the user's folder. `start` is a commit to
+    begin with instead of the checkout's own; `uncommitted` takes the user's uncommitted changes
+    along. `carry` are untracked files, by path from the top of the checkout, that the work needs.
+    """
+
+    worker: str
+    group: str
+    cwd: Path
+    kind: Kind
+    start: str | None = None
+    uncommitted: bool = False
+    carry: tuple[str, ...] = ()
+
+
+class Workspace(Value, frozen=True, kw_only=True):
+    """A folder of a worker's own.
+
+    `path` is its top and `cwd` where in it the worker works; `origin` is the user's folder that it
+    was made from. `repository` is the git directory that holds its `branch`: the user's, or for a
+    copy a private one. `base` is the commit that its work is compared with.
+    """
+
+    kind: Kind
+    path: str
+    cwd: str
+    origin: str
+    repository: str
+    branch: str
+    base: str
+
+
+class Work(Value, frozen=True, kw_only=True):
+    """What was made in a workspace: a commit, and how it differs from the base."""
+
+    commit: str
+    base: str
+    files: tuple[FileChange, ...] = ()
+
+
+class KeptSpace(Value, frozen=True, kw_only=True):
+    """A workspace that is still there, and why. `bytes` is what it takes on disk."""
+
+    worker: str
+    group: str
+    kind: Kind
+    path: str
+    branch: str
+    bytes: int
+    state: Literal["in_use", "unmerged", "merged", "clean", "broken"]
+
+
+class Workspaces(Protocol):
+    """Who makes workspaces, and clears them away."""
+
+    async def check(self, cwd: Path, kind: Kind) -> None:
+        """Raise a `RequestError` or `EnvironmentTrouble` if there can be none for that folder."""
+        ...
+
+    async def head(self, cwd: Path, *, uncommitted: bool = False) -> tuple[str, str]:
+        """The repository (its git directory) and the commit that work from here would begin with."""
+        ...
+
+    async def prepare(self, order: Order) -> Workspace: ...
+
+    async def keep(self, workspace: Workspace, message: str) -> Work:
+        """Commit all that is new in it to its branch; also when there is nothing new."""
+        ...
+
+    async def release(self, workspace: Workspace) -> bool:
+        """Nobody works there any more: remove it if its work is nothing, or merged. Whether it did."""
+        ...
+
+    async def kept(self) -> Sequence[KeptSpace]:
+        """All workspaces of this project that are there."""
+        ...
+
+    async def remove(self, worker: str) -> None:
+        """Remove a workspace with all that is in it, because somebody asked for just that."""
+        ...
+
+
+class Piece(Value, frozen=True, kw_only=True):
+    """One task's work, as a commit."""
+
+    task: str
+    commit: str
+
+
+class Conflict(Value, frozen=True, kw_only=True):
+    """Where the work of several does not go together, or may not.
+
+    `hunks` show both sides between conflict markers that name whose they are. A `semantic` one
+    merges cleanly, but a verify command fails on the merge.
+    """
+
+    kind: ConflictKind
+    path: str
+    tasks: tuple[str, ...]
+    detail: str = ""
+    hunks: tuple[str, ...] = ()
+
+
+class Left(Value, frozen=True, kw_only=True):
+    """A piece that could not be merged, with what it collides, and exactly what to do about it."""
+
+    task: str
+    conflicts: tuple[Conflict, ...]
+    instructions: str
+
+
+class Merge(Value, frozen=True, kw_only=True):
+    """What merging gives: `commit` has all of `merged`, in that order; the rest is `left`."""
+
+    commit: str
+    merged: tuple[str, ...]
+    left: tuple[Left, ...] = ()
+
+
+class Merging(Protocol):
+    """Who compares and joins pieces of work, in a repository's objects alone."""
+
+    async def conflicts(
+        self, repository: str, base: str, pieces: Sequence[Piece]
+    ) -> tuple[Conflict, ...]:
+        """Between each two of them."""
+        ...
+
+    async def merge(
+        self, repository: str, base: str, pieces: Sequence[Piece], message: str
+    ) -> Merge:
+        """As many as go together, in the order that merges the most. Writes objects, no branch."""
+        ...
+
+    async def publish(self, repository: str, branch: str, commit: str) -> None:
+        """Let the branch point to the commit; made if it is not there, refused if checked out."""
+        ...
+
+    def scratch(self, repository: str, commit: str) -> AbstractAsyncContextManager[Path]:
+        """A checkout of the commit to run commands in, gone when the context closes."""
+        ...
