@@ -13,6 +13,7 @@ TaskState = Literal[
 ]
 SwarmState = Literal["running", "waiting", "completed", "failed", "cancelled"]
 TASKS_OVER: frozenset[TaskState] = frozenset({"blocked", "completed", "failed", "cancelled"})
+SWARMS_OVER: frozenset[SwarmState] = frozenset({"completed", "failed", "cancelled"})
 
 SwarmId = Annotated[str, Meta(description="The swarm's id, as swarm_spawn gave it.")]
 AtOnce = Annotated[int, Meta(gt=0, le=100)]
@@ -123,6 +124,10 @@ class SwarmMergeRequest(SwarmRequest, frozen=True, kw_only=True):
     apply: bool = False
 
 
+class SwarmsRequest(Request, frozen=True, kw_only=True):
+    """Which swarms there are."""
+
+
 class Totals(Value, frozen=True, kw_only=True):
     """What a part of the swarm took. `cost_usd` None: the price of a call is not known."""
 
@@ -166,6 +171,24 @@ class SwarmStatus(Value, frozen=True, kw_only=True):
     started_at: str
     seconds: float
     warnings: tuple[str, ...] = ()
+
+
+class SwarmLine(Value, frozen=True, kw_only=True):
+    """A swarm in a list."""
+
+    swarm_id: str
+    swarm: str
+    state: SwarmState
+    done: int
+    total: int
+    cost_usd: float | None
+    started_at: str
+
+
+class SwarmList(Value, frozen=True, kw_only=True):
+    """The swarms of this project, newest first."""
+
+    swarms: tuple[SwarmLine, ...]
 
 
 class LeftOver(Value, frozen=True, kw_only=True):
