@@ -109,7 +109,7 @@ class Operations:
         merger: SwarmMerger,
     ) -> None:
         self._workers = orchestrator
-        self._swarms = swarms
+        self.swarms = swarms
         self._merger = merger
         self._ask = enquiries
         self._recommending = recommending
@@ -253,32 +253,32 @@ class Operations:
     # Swarms
 
     async def _swarm_spawn(self, request: SwarmSpawnRequest, caller: Caller) -> SwarmStatus:
-        swarm = await self._swarms.spawn(request, caller.cwd)
+        swarm = await self.swarms.spawn(request, caller.cwd)
         wait = SwarmWaitRequest(swarm_id=swarm, timeout_s=request.wait_s)
-        return await self._swarms.wait(wait, caller.on_progress)
+        return await self.swarms.wait(wait, caller.on_progress)
 
     async def _swarm_status(self, request: SwarmRequest, _: Caller) -> SwarmStatus:
-        return self._swarms.status(request.swarm_id)
+        return self.swarms.status(request.swarm_id)
 
     async def _swarm_wait(self, request: SwarmWaitRequest, caller: Caller) -> SwarmStatus:
-        return await self._swarms.wait(request, caller.on_progress)
+        return await self.swarms.wait(request, caller.on_progress)
 
     async def _swarm_result(self, request: SwarmResultRequest, _: Caller) -> SwarmResult:
-        return await self._swarms.result(request)
+        return await self.swarms.result(request)
 
     async def _swarm_retry(self, request: SwarmRetryRequest, _: Caller) -> SwarmStatus:
-        await self._swarms.retry(request)
-        return self._swarms.status(request.swarm_id)
+        await self.swarms.retry(request)
+        return self.swarms.status(request.swarm_id)
 
     async def _swarm_cancel(self, request: SwarmCancelRequest, caller: Caller) -> SwarmStatus:
-        await self._swarms.cancel(request, caller.name)
-        return self._swarms.status(request.swarm_id)
+        await self.swarms.cancel(request, caller.name)
+        return self.swarms.status(request.swarm_id)
 
     async def _swarm_merge(self, request: SwarmMergeRequest, _: Caller) -> SwarmMerged:
         return await self._merger.merge(request)
 
     async def _swarm_list(self, _: SwarmsRequest, __: Caller) -> SwarmList:
-        return self._swarms.list()
+        return self.swarms.list()
 
     def _operation(
         self, name: str, request: type[Q], reply: type[R], run: Callable[[Q, Caller], Awaitable[R]]
