@@ -24,10 +24,11 @@ from goent.domain.swarms import SwarmTask
 from goent.domain.types import Failure, Isolation, Pin
 
 AGAIN = 1.0  # seconds between attempts to write to a disk that refuses
-GO_ON = (
-    "You were interrupted in the middle of your task. Look at what is there already, and go on "
-    "with the task until it is done."
-)
+GO_ON = """\
+You were interrupted in the middle of your task. Look at what is there already, and go on until it \
+is done. The task was:
+
+"""
 
 
 class Engine:
@@ -91,7 +92,8 @@ class Engine:
         """A worker that has closed meanwhile needs neither."""
         try:
             if isinstance(step, GoOn):
-                await self._workers.prompt(PromptRequest(worker_id=step.worker, prompt=GO_ON))
+                words = GO_ON + self._feed.view(step.worker).spawned.task
+                await self._workers.prompt(PromptRequest(worker_id=step.worker, prompt=words))
             elif step.worker in self._feed.views:
                 stop = CancelRequest(worker_id=step.worker, reason=step.reason, close=True)
                 await self._workers.cancel(stop, "its swarm")
