@@ -10,6 +10,7 @@ from goent.domain.events import WorkerSpawned
 from goent.domain.requests import SpawnRequest
 from goent.domain.settings import Settings
 from goent.domain.types import ONE_TURN, Isolation, Pin, Preset, Provider, Route, Value
+from goent.policy.needs import edits_asked
 from goent.policy.permissions import preset_for
 
 ASKING: frozenset[Preset] = frozenset({"ask", "edit"})
@@ -90,6 +91,9 @@ def accept(
         group=within.group,
         group_budget_usd=within.group_budget_usd,
         task_id=within.task_id,
+        edits_asked=route.method != "api"
+        and preset != "readonly"
+        and edits_asked(request.task, routed.task),
     )
 
 
