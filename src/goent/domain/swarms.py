@@ -85,6 +85,14 @@ class SwarmRequest(Request, frozen=True, kw_only=True):
     swarm_id: SwarmId
 
 
+class SwarmResultRequest(SwarmRequest, frozen=True, kw_only=True):
+    """What came of it."""
+
+    whole: Annotated[bool, Meta(description="All conflicts, hunks and messages, however long.")] = (
+        False
+    )
+
+
 class SwarmWaitRequest(SwarmRequest, frozen=True, kw_only=True):
     """Wait until every task is over, or one asks something."""
 
@@ -137,7 +145,10 @@ class Totals(Value, frozen=True, kw_only=True):
 
 
 class TaskLine(Value, frozen=True, kw_only=True):
-    """One task as it stands. `worker_id` is the latest, or the winner of a race."""
+    """One task as it stands, or one of its racers while they run.
+
+    `worker_id` is the latest, or the winner of a race; tokens and cost are of all that had it.
+    """
 
     id: str
     state: TaskState
