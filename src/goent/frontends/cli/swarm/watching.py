@@ -115,11 +115,11 @@ class Watcher:
 
     def _tell(self, task: TaskLine) -> None:
         """A line for what is new; the table shows all but failures by itself."""
-        new = f"{task.state} {task.attempts}"
-        if self._states.get(task.id) == new:
+        who = f"{task.id} {task.worker_id or ''}"  # in a race several have the task
+        if self._states.get(who) == task.state:
             return
-        unheard = task.id not in self._states and task.state == "pending"
-        self._states[task.id] = new
+        unheard = who not in self._states and task.state == "pending"
+        self._states[who] = task.state
         if unheard or (self._table and task.state not in ("failed", "blocked")):
             return
         where = f" on {task.provider}" if task.provider else ""
