@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import msgspec
-from contract_stage import KEY, World, soon_asked_again
+from contract_stage import KEY, World
 from fake_provider import FakeProvider, Script
 from opencode import opencode_binary
 
@@ -59,7 +59,6 @@ async def bad_world(folder: Path, scripts: Mapping[str, Script]) -> AsyncGenerat
             "GOENT_OPENCODE": str(opencode_binary()),
             "SCRIPTED_KEY": KEY,
         }
-        stack.enter_context(soon_asked_again())
         app = await stack.enter_async_context(open_app(project, environ))
         world = BadWorld(app, models, folder)
         world.providers = providers

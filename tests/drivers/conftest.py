@@ -1,10 +1,12 @@
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
 import pytest
 from contract_stage import World, contract_world
 from opencode_script import SCRIPT
 from opencode_stage import Stage, stage
+
+from goent.upstream import tries
 
 
 @pytest.fixture(scope="package")
@@ -17,6 +19,14 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Sta
     """One OpenCode process for all tests of this folder: a start takes seconds."""
     async with stage(SCRIPT, tmp_path_factory.mktemp("opencode")) as built:
         yield built
+
+
+@pytest.fixture(scope="module", autouse=True)
+def soon_asked_again() -> Generator[None]:
+    """A provider that has failed is asked as often as ever, within a second or so."""
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(tries, "GROWTH", 0.1)
+        yield
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from found import files_below, holding, spoken_by
 from world import a_world, told
 
 from goent.testing import Fault, Script, case, openai, say
@@ -42,8 +43,8 @@ async def test_a_key_is_in_no_process_no_file_and_no_answer(tmp_path: Path, meth
         spawned = await lead.call_tool("worker_spawn", {"task": "look", **how})
         seen = [told(spawned)["worker_id"]]
         await world.models.at_gate("look", timeout=120)
-        holders = [pid for pid in world.processes() if _holds_key(pid)]
-        assert (bool(world.processes()), holders) == (method != "api", [])
+        spoken = spoken_by(world.processes())
+        assert (bool(spoken), holding(KEY, spoken)) == (method != "api", [])
         world.models.open_gate("look")
         for task in FAILURES:
             spawned = await lead.call_tool("worker_spawn", {"task": task, **how})
@@ -61,12 +62,7 @@ async def test_a_key_is_in_no_process_no_file_and_no_answer(tmp_path: Path, meth
 
 def _assert_unwritten(folder: Path) -> None:
     """In no file: journal, ledger, logs, generated configurations, OpenCode's own."""
-    files = [path for path in folder.rglob("*") if path.is_file()]
+    files = files_below(folder)
     names = {path.name for path in files}
     assert {"journal.db", "ledger.db"} <= names and [name for name in names if ".log" in name]
-    assert [path for path in files if KEY.encode() in path.read_bytes()] == []
-
-
-def _holds_key(pid: int) -> bool:
-    spoken = (Path(f"/proc/{pid}/{kind}") for kind in ("environ", "cmdline"))
-    return any(KEY.encode() in path.read_bytes() for path in spoken)
+    assert holding(KEY, files) == []
