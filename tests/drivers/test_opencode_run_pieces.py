@@ -3,6 +3,7 @@
 Where a process is needed, a shell script stands in for the program.
 """
 
+import json
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -311,6 +312,13 @@ async def test_one_first_start_at_a_time(tmp_path: Path) -> None:
             await inside.wait()
         async with first_start(database), first_start(database):
             pass  # it is made: nobody waits any more
+
+
+async def test_the_program_knows_no_more_models_than_it_can_use(tmp_path: Path) -> None:
+    built_in = """# {id:"anthropic",env:[],name:"A"},{id:"moonshot",env:[],name:"M"}"""
+    script = f"{built_in}\ncp $OPENCODE_MODELS_PATH known; echo '{HELLO}'"
+    assert await by_script(tmp_path, script, Heard()) == "end"
+    assert json.loads((tmp_path / "known").read_text()) == {}, "it is set up with none of the two"
 
 
 def flat(rules: Sequence[PermissionRule]) -> list[PermissionRule]:
