@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from contract_stage import KEY, World
 from fake_provider import FakeProvider, Script
-from opencode import opencode_binary
+from opencode import LIGHT, opencode_binary
 
 from goent.app import open_app
 from goent.drivers.opencode.environment import pretend_installed
@@ -57,6 +57,7 @@ async def bad_world(folder: Path, scripts: Mapping[str, Script]) -> AsyncGenerat
             "HOME": str(home),
             "PATH": os.environ["PATH"],
             "GOENT_OPENCODE": str(opencode_binary()),
+            **LIGHT,
             "SCRIPTED_KEY": KEY,
         }
         app = await stack.enter_async_context(open_app(project, environ))

@@ -9,14 +9,14 @@ from opencode_stage import Stage, stage
 from goent.upstream import tries
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
-    """One OpenCode process for all tests of this folder: a start takes seconds."""
+    """One OpenCode process for all tests of a file: a start takes seconds."""
     async with stage(SCRIPT, tmp_path_factory.mktemp("opencode")) as built:
         yield built
 
@@ -35,7 +35,7 @@ def project(shared: Stage) -> Path:
     return shared.settings.project
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[World]:
     """One go-ent with all methods; a method's program starts with its first worker."""
     async with contract_world(tmp_path_factory.mktemp("contract")) as built:

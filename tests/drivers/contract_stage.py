@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-from opencode import opencode_binary
+from opencode import LIGHT, opencode_binary
 
 from goent.app import App, open_app
 from goent.core.operations import Caller
@@ -213,6 +213,7 @@ async def contract_world(folder: Path, script: Script = SCRIPT) -> AsyncGenerato
             "HOME": str(home),
             "PATH": os.environ["PATH"],
             "GOENT_OPENCODE": str(opencode_binary()),
+            **LIGHT,
             "MOONSHOT_API_KEY": KEY,
         }
         async with open_app(project, environ) as app:
