@@ -25,6 +25,7 @@ from bench import (
     recovery,
     routing,
     run,
+    swarm,
     workers,
     worktrees,
 )
@@ -37,6 +38,7 @@ MEASURES: Mapping[str, Callable[[Place], Awaitable[list[Row]]]] = {
     "run": run.run,
     "workers": workers.run,
     "worktrees": worktrees.run,
+    "swarm": swarm.run,
     "recovery": recovery.run,
     "crashes": crashes.run,
     "idle": idle.run,

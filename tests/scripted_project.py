@@ -162,7 +162,10 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 roster=roster,
                 books=books,
                 allowance=allowance,
-                verifier=ShellVerifier(environ=lambda: {"PATH": "/usr/bin:/bin"}),
+                verifier=ShellVerifier(
+                    environ=lambda: {"PATH": "/usr/bin:/bin"},
+                    time_limit=lambda: limits.verify_s,
+                ),
                 healths=healths,
                 router=router,
                 lessons=Lessons(feed, history),

@@ -216,7 +216,10 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 roster=roster,
                 books=books,
                 allowance=allowance,
-                verifier=ShellVerifier(environ=lambda: _without_keys(around)),
+                verifier=ShellVerifier(
+                    environ=lambda: _without_keys(around),
+                    time_limit=lambda: around.settings().limits.verify_s,
+                ),
                 healths=healths,
                 router=router,
                 lessons=Lessons(feed, history),

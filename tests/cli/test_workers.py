@@ -73,6 +73,14 @@ def test_run_json_is_the_result_and_nothing_else(open_desk: OpenDesk) -> None:
         assert result["cost_usd"] is None
 
 
+def test_a_claim_without_any_work_is_failed_work_that_says_why(open_desk: OpenDesk) -> None:
+    with open_desk(lambda _: [say("Fixed.")]) as desk:
+        ended = desk.go_ent("run", "Fix the crash in src/app.py")
+    assert ended.code == 1
+    assert "evidence  refuted" in ended.out
+    assert "neither edited a file nor used a tool" in ended.out
+
+
 def test_refuted_work_is_failed_work(open_desk: OpenDesk) -> None:
     with open_desk(busy_work) as desk:
         ended = desk.go_ent("run", "do it", "--verify", "echo broken; false")

@@ -10,6 +10,7 @@ from goent.domain.events import WorkerSpawned
 from goent.domain.requests import SpawnRequest
 from goent.domain.settings import Settings
 from goent.domain.types import ONE_TURN, Isolation, Pin, Preset, Provider, Route, Value
+from goent.policy.needs import edits_asked
 from goent.policy.permissions import preset_for
 
 ASKING: frozenset[Preset] = frozenset({"ask", "edit"})
@@ -18,11 +19,12 @@ ASKING: frozenset[Preset] = frozenset({"ask", "edit"})
 class Within(Value, frozen=True, kw_only=True):
     """The swarm that a task is part of, and what its worker has from it.
 
-    `worker` is the id that it shall have; `avoid` are providers that have failed the task.
+    `worker` is the id that it shall have, `label` the swarm's name for people; `avoid` are providers that have failed the task.
     """
 
     worker: str = ""
     group: str = ""
+    label: str = ""
     group_budget_usd: Decimal | None = None
     task_id: str = ""
     start: str | None = None
@@ -38,7 +40,7 @@ def asked_for(request: SpawnRequest, *, base: Path, settings: Settings) -> Asked
     """What has to find its way. Raises a `RequestError` that names the value and the remedy."""
     if not request.task.strip():
         raise RequestError("the task is empty: say what the worker is to do")
-    cwd = _directory(request.cwd, base)
+    cwd = directory(request.cwd, base)
     isolation = _isolation(request, settings)
     budget = request.budget_usd
     return Asked(
@@ -89,6 +91,9 @@ def accept(
         group=within.group,
         group_budget_usd=within.group_budget_usd,
         task_id=within.task_id,
+        edits_asked=route.method != "api"
+        and preset != "readonly"
+        and edits_asked(request.task, routed.task),
     )
 
 
@@ -101,7 +106,8 @@ def _check_key(provider: Provider, settings: Settings, environ: Mapping[str, str
         )
 
 
-def _directory(asked: str | None, base: Path) -> Path:
+def directory(asked: str | None, base: Path) -> Path:
+    """Where to work: as asked, from where the caller is."""
     try:
         cwd = (base / Path(asked or "").expanduser()).resolve()
         there = cwd.exists()

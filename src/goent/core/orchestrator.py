@@ -136,6 +136,11 @@ class Orchestrator:
         with suppress(EnvironmentTrouble):  # a full disk: it is written as soon as it can be
             await self._feed.commit()
 
+    def check_ready(self) -> None:
+        """Raise if no work can begin now: this go-ent ends, or its settings have a mistake."""
+        self._check_open()
+        self._check()
+
     def _check_open(self) -> None:
         if self._ending:
             raise Ending(
@@ -203,11 +208,10 @@ class Orchestrator:
         self, request: SpawnRequest, base: Path, within: Within = ALONE
     ) -> tuple[str, WorkerSpawned, Forecast]:
         """Accept the task; the worker starts on its own."""
-        self._check_open()
-        self._check()
+        self.check_ready()
         settings = self._settings()
         asked = asked_for(request, base=base, settings=settings)
-        routed = await self._router.route(asked)
+        routed = await self._router.route(replace(asked, avoid=within.avoid))
         self._check_open()
         route, spawned = accept(
             request, asked, routed, settings=settings, environ=self._environ(), within=within

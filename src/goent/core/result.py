@@ -26,6 +26,7 @@ CHECKS_LIMIT = 4
 MODELS_LIMIT = 4
 WARNINGS_LIMIT = 2
 WARNING_LIMIT = 400
+FIRST = 1  # the turn that the task itself is
 
 
 def result(view: WorkerView, events: Sequence[Envelope]) -> Result:
@@ -72,10 +73,18 @@ def result(view: WorkerView, events: Sequence[Envelope]) -> Result:
 
 
 def evidence(view: WorkerView) -> Evidence | None:
-    """A worker's word is a claim; only a verify command makes it more, or less."""
+    """A worker's word is a claim; a verify command makes it more, or less, and idleness less."""
     if view.checks:
         return "verified" if all(check.exit == 0 for check in view.checks) else "refuted"
-    return "claimed" if view.state == "completed" else None
+    if view.state != "completed":
+        return None
+    return "refuted" if did_nothing(view) else "claimed"
+
+
+def did_nothing(view: WorkerView) -> bool:
+    """It was asked for edits, and has neither edited nor used a tool. Later turns ask other things."""
+    kept = view.work is not None and bool(view.work.files)
+    return view.spawned.edits_asked and view.turn == FIRST and not view.tools and not kept
 
 
 def last_message(events: Sequence[Envelope]) -> str:
@@ -141,6 +150,11 @@ def models_used(reports: Iterable[UsageReported]) -> tuple[ModelUse, ...]:
 
 def _notes(view: WorkerView, text: str, files: int, commands: int) -> tuple[str, ...]:
     notes: list[str] = []
+    if not view.checks and evidence(view) == "refuted":
+        notes.append(
+            f"refuted: the task asks for edits, and {view.provider} has neither edited a file nor "
+            "used a tool; prompt it again, or give the task to another provider"
+        )
     if len(text) > TEXT_LIMIT:
         notes.append(
             f"text cut from {len(text)} characters; the whole is worker://{view.id}/output"

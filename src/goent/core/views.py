@@ -67,7 +67,8 @@ class WorkerView(Value, frozen=True, kw_only=True):
     cost_source: CostSource | None = None
     checks: tuple[Check, ...] = ()
     work: Work | None = None
-    tools: int = 0
+    tools: int = 0  # calls of this turn
+    tool_ids: frozenset[str] = frozenset()  # of them, while it runs
     failure: Failure | None = None
     started_at: float
     updated_at: float
@@ -122,11 +123,18 @@ def _after(view: WorkerView, event: AnyEvent, seq: int) -> WorkerView:
                 step="thinking",
                 plan=(),
                 checks=(),
+                tools=0,
+                tool_ids=frozenset(),
                 failure=None,
             )
         case TurnEnded():
             return replace(
-                view, state=event.state, failure=event.failure, questions=(), step=event.state
+                view,
+                state=event.state,
+                failure=event.failure,
+                questions=(),
+                step=event.state,
+                tool_ids=frozenset(),
             )
         case Verified():
             return replace(view, checks=event.checks)
@@ -156,6 +164,9 @@ def _after_work(
         case PlanUpdated():
             return replace(view, plan=event.entries, step=_current(event.entries) or view.step)
         case ToolCall():
+            if event.id not in view.tool_ids:
+                seen = view.tool_ids | {event.id}
+                view = replace(view, tools=view.tools + 1, tool_ids=seen)
             step = f"{event.tool}: {event.title or event.detail}".rstrip(": ")
         case TextDelta():
             step = "writing"

@@ -3,7 +3,7 @@
 GoentError
 ├── ConfigError             fix a file, start again                 exit 2
 ├── RequestError            cannot be served as asked               MCP tool error, JSON-RPC -32602
-│   └── UnknownWorker · WorkerBusy · WorkerIsClosed · NoRoute · BudgetExceeded
+│   └── UnknownWorker · UnknownSwarm · WorkerBusy · WorkerIsClosed · NoRoute · BudgetExceeded
 ├── EnvironmentTrouble      go-ent or the machine                   exit 3
 │   └── OpenCodeMissing · Ending
 └── WorkerError             one worker failed, its siblings go on   a Failure in its result
@@ -46,6 +46,10 @@ class RequestError(GoentError):
 
 class UnknownWorker(RequestError):
     """No worker of this project has that id."""
+
+
+class UnknownSwarm(RequestError):
+    """No swarm of this project has that id."""
 
 
 class WorkerBusy(RequestError):

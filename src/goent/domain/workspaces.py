@@ -90,6 +90,10 @@ class Workspaces(Protocol):
         """Raise a `RequestError` or `EnvironmentTrouble` if there can be none for that folder."""
         ...
 
+    async def kind_for(self, cwd: Path) -> Kind:
+        """A worktree inside a git repository; else a copy."""
+        ...
+
     async def head(self, cwd: Path, *, uncommitted: bool = False) -> tuple[str, str]:
         """The repository (its git directory) and the commit that work from here would begin with."""
         ...
@@ -147,11 +151,15 @@ class Left(Value, frozen=True, kw_only=True):
 
 
 class Merge(Value, frozen=True, kw_only=True):
-    """What merging gives: `commit` has all of `merged`, in that order; the rest is `left`."""
+    """What merging gives: `commit` has all of `merged`, in that order; the rest is `left`.
+
+    `steps` are the commits after each of them.
+    """
 
     commit: str
     merged: tuple[str, ...]
     left: tuple[Left, ...] = ()
+    steps: tuple[str, ...] = ()
 
 
 class Merging(Protocol):
@@ -171,6 +179,13 @@ class Merging(Protocol):
 
     async def publish(self, repository: str, branch: str, commit: str) -> None:
         """Let the branch point to the commit; made if it is not there, refused if checked out."""
+        ...
+
+    async def apply(self, repository: str, checkout: Path, commit: str) -> str:
+        """Move the checked-out branch forward to the commit, and its files; the branch's name.
+
+        Refused, with everything as it was, if the checkout is not clean or it is no step forward.
+        """
         ...
 
     def scratch(self, repository: str, commit: str) -> AbstractAsyncContextManager[Path]:
