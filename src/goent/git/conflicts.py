@@ -28,9 +28,7 @@ WORDS: Final[Mapping[str, ConflictKind]] = {
     "binary": "binary",
 }
 # Of several kinds at one path, the one that says the most.
-RANKS: Final[tuple[ConflictKind, ...]] = (
-    *("rename", "delete_modify", "mode", "binary", "hunk_conflict"),
-)
+RANKS: Final[tuple[ConflictKind, ...]] = ("rename", "delete_modify", "mode", "binary")
 
 
 class Side(Value, frozen=True, kw_only=True):
@@ -142,9 +140,11 @@ def _by_path(trial: Trial) -> dict[bytes, list[Remark]]:
 
 def _kind(trial: Trial, path: bytes, remarks: list[Remark]) -> ConflictKind:
     kinds = {_kind_of_word(remark.word) for remark in remarks}
-    best: ConflictKind = next((kind for kind in RANKS if kind in kinds), "hunk_conflict")
+    for kind in RANKS:
+        if kind in kinds:
+            return kind
     links = any(stage.path == path and stage.mode in LINK_MODES for stage in trial.stages)
-    return "mode" if links and best == "hunk_conflict" else best
+    return "mode" if links else "hunk_conflict"
 
 
 def _kind_of_word(word: str) -> ConflictKind:

@@ -21,10 +21,11 @@ async def a_checkout(git: Git, root: Path, commit: str) -> AsyncGenerator[Path]:
     folder = await anyio.to_thread.run_sync(_prepared, root, git.folder)
     place = folder / folder.name
     try:
-        await git.do(
-            *("-c", "core.sparseCheckout=false"),
-            *("worktree", "add", "--quiet", "--force", "--detach", str(place), commit),
-        )
+        with anyio.CancelScope(shield=True):  # a git that is killed may still write for a moment
+            await git.do(
+                *("-c", "core.sparseCheckout=false"),
+                *("worktree", "add", "--quiet", "--force", "--detach", str(place), commit),
+            )
         yield place
     finally:
         with anyio.CancelScope(shield=True):
