@@ -1,5 +1,6 @@
 """A project whose workers are scripted: everything real but the driver and the meter."""
 
+import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from goent.domain.events import AnyEvent, TurnEnded, TurnStarted, WorkerClosed, 
 from goent.domain.replies import Result, Spawned, Waited
 from goent.domain.settings import Backend, Budget, Limits, PermissionSettings, Settings
 from goent.domain.types import Price, Provider, Secret
+from goent.git.spaces import GitWorkspaces
 from goent.llm.prices import PriceList
 from goent.proc.verify import ShellVerifier
 from goent.store.history import SqliteHistory
@@ -60,6 +62,7 @@ class Project:
     operations: Operations
     caller: Caller
     healths: Breakers
+    workspaces: GitWorkspaces
 
     async def ask(self, name: str, **arguments: object):
         return await self.operations.table[name].call(arguments, self.caller)
@@ -143,6 +146,11 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 condition=healths.condition,
                 standings=allowance.standings,
             )
+            workspaces = GitWorkspaces(
+                tmp_path / "state",
+                environ=lambda: {"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+                in_use=lambda worker: worker in roster,
+            )
             orchestrator = Orchestrator(
                 settings=lambda: settings,
                 check=lambda: None,
@@ -161,6 +169,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 healths=healths,
                 router=router,
                 lessons=Lessons(feed, history),
+                workspaces=workspaces,
             )
             enquiries = Enquiries(
                 settings=lambda: settings,
@@ -183,6 +192,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
                     ),
                     caller=Caller(name="test", cwd=folder),
                     healths=healths,
+                    workspaces=workspaces,
                 )
             await feed.commit()
             group.cancel_scope.cancel()

@@ -30,6 +30,7 @@ from goent.drivers.opencode.driver import OpenCodeDriver
 from goent.drivers.opencode_run.driver import OpenCodeRunDriver
 from goent.drivers.opencode_serve.driver import OpenCodeServeDriver
 from goent.gateway.server import Gateway
+from goent.git.spaces import GitWorkspaces
 from goent.launch import fingerprint
 from goent.llm.prices import PriceList
 from goent.policy.health import Bounds, mended
@@ -199,6 +200,11 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 standings=allowance.standings,
                 notices=around.notices,
             )
+            workspaces = GitWorkspaces(
+                around.state,
+                environ=lambda: _without_keys(around),
+                in_use=lambda worker: worker in roster,
+            )
             orchestrator = Orchestrator(
                 settings=around.settings,
                 check=around.check,
@@ -217,6 +223,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 healths=healths,
                 router=router,
                 lessons=Lessons(feed, history),
+                workspaces=workspaces,
             )
             enquiries = Enquiries(
                 settings=around.settings,

@@ -149,10 +149,6 @@ def shortened(text: str | None) -> str:
 
 def _isolation(request: SpawnRequest, settings: Settings) -> Isolation:
     wanted = settings.isolation if request.isolation == "auto" else request.isolation
-    if wanted in ("worktree", "copy"):
-        raise RequestError(
-            f"isolation {wanted!r} is not available in this version: use 'shared' or 'dedicated'"
-        )
     return "shared" if wanted == "auto" else wanted
 
 

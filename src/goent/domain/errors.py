@@ -13,6 +13,7 @@ GoentError
     │                            the provider's own no
     ├── BudgetSpent              the money is used up
     ├── PermissionDenied · VerifyFailed · TurnTimeout · Stalled · NothingSaid   how the turn went
+    ├── WorkspaceLost            its own folder is gone
     └── WorkerCrashed · ProtocolError                                      the program under it
 
 Foreign errors are translated once, in the driver or the gateway. Cancellation is no error.
@@ -191,6 +192,13 @@ class VerifyFailed(WorkerError):
     """The worker claimed success; a verify command says otherwise."""
 
     kind = "verify_failed"
+
+
+class WorkspaceLost(WorkerError):
+    """The worker's own folder was removed, and what was in it."""
+
+    kind = "workspace_lost"
+    retryable = True
 
 
 class TurnTimeout(WorkerError):

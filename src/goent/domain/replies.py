@@ -58,7 +58,10 @@ class Failover(Value, frozen=True, kw_only=True):
 
 
 class Result(Value, frozen=True, kw_only=True):
-    """What a worker made of its task. `evidence` says whether anybody checked."""
+    """What a worker made of its task. `evidence` says whether anybody checked.
+
+    `workspace` is the folder of its own, if it had one, and `branch` where its changes are.
+    """
 
     worker_id: str
     state: State
@@ -74,6 +77,8 @@ class Result(Value, frozen=True, kw_only=True):
     failure: Failure | None
     output: str
     notes: tuple[str, ...] = ()
+    branch: str | None = None
+    workspace: str | None = None
 
 
 class Spawned(Value, frozen=True, kw_only=True):

@@ -33,7 +33,9 @@ class SwarmMerger:
         branch = None if request.dry_run else request.branch or f"go-ent/{name}/merged"
         applied = None
         if branch and joined.merge.merged:
-            await self._joiner.publish(pieces, branch, joined.merge.commit)
+            before = [merged.commit for merged in view.merges if merged.branch == branch]
+            replaces = before[-1] if before else None
+            await self._joiner.publish(pieces, branch, joined.merge.commit, replaces=replaces)
             await self._feed.append(view.id, _merged(branch, joined))
             await self._feed.commit()
             if request.apply:
