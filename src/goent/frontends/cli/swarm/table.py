@@ -176,8 +176,6 @@ def step_words(task: TaskLine) -> str:
         return f"{task.failure.kind}: {task.failure.message}"
     if task.state == "completed":
         return ", ".join(part for part in (task.evidence, changes(task)) if part)
-    if task.state == "waiting" and task.permission:
-        return f"asks: {task.step}" if task.step not in ("", "waiting") else "asks something"
     return task.step if task.step != task.state else ""
 
 
