@@ -154,7 +154,7 @@ def _see_through(
     found = begun.swarm_id
     with watcher(through, found, silent=json, owner=True) as watching:
         watching.watch(found)
-    told = result_of(found, through)
+        told = result_of(found, through)
     merges = merge and is_done(told) and not watching.interrupted
     if not json:
         show_summary(told, merging=merges)

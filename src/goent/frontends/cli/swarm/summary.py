@@ -52,7 +52,8 @@ def show_summary(result: SwarmResult, *, merging: bool = False) -> None:
     _show_tasks(result.tasks)
     for task in result.tasks:
         if task.failure:
-            print_text(f"{SIGNS[task.state]} {task.id}: {failure_words(task.failure)}", "red")
+            why = failure_words(task.failure).rstrip(": \n")
+            print_text(f"{sign(task)} {task.id}: {why}", "red")
     _show_totals(result)
     if not merging:
         show_conflicts(result.conflicts)
@@ -108,18 +109,18 @@ def _row(task: TaskLine, *, roomy: bool) -> Mapping[str, str]:
 
 
 def _show_totals(result: SwarmResult) -> None:
-    parts = [
-        f"{name} {money(part.cost_usd)} ({_workers(part.workers)}, {count(part.usage.total)} tokens)"
+    rows = [
+        (name, str(part.workers), count(part.usage.total), money(part.cost_usd))
         for name, part in result.totals.items()
     ]
-    known = len(parts) > 1 and result.cost_usd is not None
-    total = f"{money(result.cost_usd)} = " if known else ""
-    if parts:
-        print_text(f"\ncost: {total}{' + '.join(parts)}")
-
-
-def _workers(number: int) -> str:
-    return "1 worker" if number == 1 else f"{number} workers"
+    if len(rows) > 1:
+        parts = result.totals.values()
+        workers = sum(part.workers for part in parts)
+        tokens = sum(part.usage.total for part in parts)
+        rows.append(("total", str(workers), count(tokens), money(result.cost_usd)))
+    if rows:
+        print_text("")
+        show_table(("PROVIDER", "WORKERS", "TOKENS", "COST"), rows)
 
 
 def _next_steps(result: SwarmResult) -> Sequence[tuple[str, str]]:
@@ -136,7 +137,7 @@ def _next_steps(result: SwarmResult) -> Sequence[tuple[str, str]]:
         ][:1]
     if result.plan.order:
         merge = f"go-ent swarm merge {result.swarm_id}"
-        steps.append((merge, "join the work on a branch, and check it there"))
+        steps.append((merge, "join the work on a branch, checked"))
     return steps
 
 
