@@ -21,7 +21,7 @@ from goent.git.command import Git
 from goent.git.judging import Verdict, judge
 from goent.git.paths import branch_of, check_free, make_folder, make_private, place_of
 from goent.git.records import Record
-from goent.git.repository import Checkout, look, needs_commit
+from goent.git.repository import Checkout, NoRepository, look, needs_commit
 from goent.git.snapshot import Folder, commit_tree
 
 UNDOING = 30.0  # seconds to clear away what could not be finished
@@ -55,6 +55,13 @@ class GitWorkspaces:
             found = await look(git)
             if not found.commit:
                 raise needs_commit(found)
+
+    async def kind_for(self, cwd: Path) -> Kind:
+        try:
+            await look(await self._git(cwd))
+        except NoRepository:
+            return "copy"
+        return "worktree"
 
     async def head(self, cwd: Path, *, uncommitted: bool = False) -> tuple[str, str]:
         git = await self._git(cwd)
