@@ -109,7 +109,7 @@ def _line(
         return common
     shown = status(view)
     files = view.work.files if view.work else ()
-    ended = view.updated_at if view.state in ENDED else now
+    ended = view.ended_at or view.updated_at if view.state in ENDED else now
     return replace(
         common,
         worker_id=view.id,
