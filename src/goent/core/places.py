@@ -38,7 +38,7 @@ class Places:
             return
         order = Order(
             worker=worker,
-            group=within.group or SOLO,
+            group=within.label or within.group or SOLO,
             cwd=Path(spawned.cwd),
             kind=spawned.isolation,
             start=within.start,
