@@ -21,10 +21,15 @@ from goent.core.orchestrator import Orchestrator
 from goent.core.recommending import Recommending
 from goent.core.roster import Roster
 from goent.core.router import Router
+from goent.core.swarms.joining import Joiner
+from goent.core.swarms.merging import SwarmMerger
+from goent.core.swarms.swarms import Swarms
 from goent.domain.events import AnyEvent, TurnEnded, TurnStarted, WorkerClosed, WorkerSpawned
 from goent.domain.replies import Result, Spawned, Waited
 from goent.domain.settings import Backend, Budget, Limits, PermissionSettings, Settings
 from goent.domain.types import Price, Provider, Secret
+from goent.git.command import Git
+from goent.git.merging import GitMerging
 from goent.git.spaces import GitWorkspaces
 from goent.llm.prices import PriceList
 from goent.proc.verify import ShellVerifier
@@ -151,6 +156,9 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 environ=lambda: {"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
                 in_use=lambda worker: worker in roster,
             )
+            verifier = ShellVerifier(
+                environ=lambda: {"PATH": "/usr/bin:/bin"}, time_limit=lambda: limits.verify_s
+            )
             orchestrator = Orchestrator(
                 settings=lambda: settings,
                 check=lambda: None,
@@ -162,10 +170,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 roster=roster,
                 books=books,
                 allowance=allowance,
-                verifier=ShellVerifier(
-                    environ=lambda: {"PATH": "/usr/bin:/bin"},
-                    time_limit=lambda: limits.verify_s,
-                ),
+                verifier=verifier,
                 healths=healths,
                 router=router,
                 lessons=Lessons(feed, history),
@@ -180,7 +185,18 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 allowance=allowance,
                 healths=healths,
             )
-            async with orchestrator.running():
+            git = Git(folder, {"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
+            merging = GitMerging(git, tmp_path / "state" / "merging")
+            joiner = Joiner(feed=feed, merging=merging, verifier=verifier)
+            swarms = Swarms(
+                settings=lambda: settings,
+                feed=feed,
+                orchestrator=orchestrator,
+                enquiries=enquiries,
+                workspaces=workspaces,
+                joiner=joiner,
+            )
+            async with orchestrator.running(), swarms.running():
                 yield Project(
                     folder=folder,
                     feed=feed,
@@ -188,7 +204,11 @@ def project_opener(tmp_path: Path) -> OpenProject:
                     books=books,
                     enquiries=enquiries,
                     operations=Operations(
-                        orchestrator, enquiries, Recommending(router, lambda: settings)
+                        orchestrator,
+                        enquiries,
+                        Recommending(router, lambda: settings),
+                        swarms=swarms,
+                        merger=SwarmMerger(feed=feed, orchestrator=orchestrator, joiner=joiner),
                     ),
                     caller=Caller(name="test", cwd=folder),
                     healths=healths,

@@ -87,8 +87,13 @@ async def test_a_warmed_directory_costs_no_model_call_and_is_booted_once(
         tasks.start_soon(driver.warm_up, tmp_path)
         tasks.start_soon(driver.warm_up, tmp_path)
     assert len(apart.stage.models.calls) == calls
-    with anyio.fail_after(1):
-        await driver.warm_up(tmp_path)
+    (pid,) = apart.acp()
+    os.kill(pid, signal.SIGSTOP)  # it can boot nothing now
+    try:
+        with anyio.fail_after(10):
+            await driver.warm_up(tmp_path)
+    finally:
+        os.kill(pid, signal.SIGCONT)
     assert await hello(apart.stage, tmp_path) == "Hello from glm-4."
     assert len(apart.stage.models.calls) == calls + 1
 
@@ -170,7 +175,7 @@ async def test_a_start_that_nobody_waits_for_any_more_leaves_no_process(tmp_path
     silent.chmod(0o755)
     async with stage(SCRIPT, tmp_path) as built:
         built.use(opencode=OpenCodeSettings(command=str(silent), profile="hermetic"))
-        with anyio.fail_after(10), anyio.move_on_after(0.5) as waiting:
+        with anyio.fail_after(PATIENCE), anyio.move_on_after(0.5) as waiting:
             async with built.driver.open(built.spec(built.settings.project, dedicated=True)):
                 pytest.fail("it never answers")
         assert waiting.cancelled_caught

@@ -22,15 +22,17 @@ LIKE_CHUNKS = (b"5\r\nhello\r\n", b"0\r\n\r\n", b"\r\n", b"data: {}\n\n", b"a", 
 
 
 class Told(Wire):
-    """A wire on which these pieces come, and then the end."""
+    """A wire on which these pieces come, and then the end. Where one is None, nothing comes."""
 
-    def __init__(self, pieces: Iterable[bytes], *, deaf: bool = False) -> None:
+    def __init__(self, pieces: Iterable[bytes | None], *, deaf: bool = False) -> None:
         super().__init__()
         self._pieces = iter(pieces)
         self._deaf = deaf
 
     async def read(self, within_s: float | None = None) -> bytes:
-        return next(self._pieces, b"")
+        if (piece := next(self._pieces, b"")) is None:
+            await anyio.sleep_forever()
+        return piece or b""
 
     async def write(self, data: bytes, within_s: float | None = None) -> None:
         if self._deaf:
@@ -97,6 +99,15 @@ async def test_an_answer_that_breaks_off_says_so_after_what_was_said():
         with pytest.raises(httpx2.RemoteProtocolError):
             await line.piece()
         assert not line.ends()
+
+
+async def test_a_reader_who_gave_up_in_the_middle_of_a_size_can_go_on():
+    line = Line(Told([HEAD, b"5\r\nhello\r\n", b"1", None, b"5\r\nworld\r\n"]))
+    await line.ask(REQUEST)
+    assert await line.piece() == b"hello"
+    with anyio.move_on_after(0.05):
+        await line.piece()
+    assert await line.piece() == b"world\r\n", "the beginning of 21 bytes"
 
 
 async def test_a_provider_that_hangs_up_without_an_answer_is_told_of():

@@ -36,21 +36,27 @@ class Within(Value, frozen=True, kw_only=True):
 ALONE = Within()
 
 
-def asked_for(request: SpawnRequest, *, base: Path, settings: Settings) -> Asked:
+def asked_for(
+    request: SpawnRequest, *, base: Path, settings: Settings, within: Within = ALONE
+) -> Asked:
     """What has to find its way. Raises a `RequestError` that names the value and the remedy."""
     if not request.task.strip():
         raise RequestError("the task is empty: say what the worker is to do")
     cwd = directory(request.cwd, base)
     isolation = _isolation(request, settings)
     budget = request.budget_usd
+    # What the tasks before it have made is only where it will work, and is looked for there.
+    elsewhere = within.start is not None and isolation in ("worktree", "copy")
+    named = tuple(str(cwd / name) for name in request.files)
     return Asked(
         text=request.task,
         cwd=cwd,
-        files=existing_files(request.files, cwd),
+        files=named if elsewhere else existing_files(request.files, cwd),
         pin=Pin(provider=request.provider, model=request.model, method=request.method),
         budget_usd=None if budget is None else Decimal(str(budget)),
         allow_fallback=request.allow_fallback,
         asks=preset_for(request.permissions, settings.permissions, isolation) in ASKING,
+        avoid=within.avoid,
     )
 
 

@@ -210,8 +210,8 @@ class Orchestrator:
         """Accept the task; the worker starts on its own."""
         self.check_ready()
         settings = self._settings()
-        asked = asked_for(request, base=base, settings=settings)
-        routed = await self._router.route(replace(asked, avoid=within.avoid))
+        asked = asked_for(request, base=base, settings=settings, within=within)
+        routed = await self._router.route(asked)
         self._check_open()
         route, spawned = accept(
             request, asked, routed, settings=settings, environ=self._environ(), within=within

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 from msgspec.structs import replace
 
-from goent.core.intake import Within
+from goent.core.intake import Within, existing_files
 from goent.core.views import shorten
 from goent.domain.errors import GoentError, WorkspaceLost
 from goent.domain.events import AnyEvent, Noticed, WorkerSpawned, WorkKept
@@ -50,7 +50,7 @@ class Places:
             yield replace(
                 spawned,
                 cwd=workspace.cwd,
-                files=inside(workspace, spawned.files),
+                files=existing_files(inside(workspace, spawned.files), Path(workspace.cwd)),
                 warnings=(*spawned.warnings, *workspace.warnings),
                 workspace=workspace,
             )

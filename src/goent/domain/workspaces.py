@@ -153,13 +153,13 @@ class Left(Value, frozen=True, kw_only=True):
 class Merge(Value, frozen=True, kw_only=True):
     """What merging gives: `commit` has all of `merged`, in that order; the rest is `left`.
 
-    `steps` are the commits after each of them.
+    `steps` are the commits that first had each of the merged ones.
     """
 
     commit: str
     merged: tuple[str, ...]
-    left: tuple[Left, ...] = ()
     steps: tuple[str, ...] = ()
+    left: tuple[Left, ...] = ()
 
 
 class Merging(Protocol):
@@ -177,14 +177,19 @@ class Merging(Protocol):
         """As many as go together, in the order that merges the most. Writes objects, no branch."""
         ...
 
-    async def publish(self, repository: str, branch: str, commit: str) -> None:
-        """Let the branch point to the commit; made if it is not there, refused if checked out."""
+    async def publish(
+        self, repository: str, branch: str, commit: str, *, replaces: str | None = None
+    ) -> None:
+        """Let the branch point to the commit; made if it is not there, refused if checked out.
+
+        It moves forward only, unless it is just where an earlier merge put it: at `replaces`.
+        """
         ...
 
     async def apply(self, repository: str, checkout: Path, commit: str) -> str:
-        """Move the checked-out branch forward to the commit, and its files; the branch's name.
+        """Move the branch that is checked out there forward to the commit; its name.
 
-        Refused, with everything as it was, if the checkout is not clean or it is no step forward.
+        Refused, and nothing changed, if there are uncommitted changes or files in the way.
         """
         ...
 

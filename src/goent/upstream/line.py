@@ -54,6 +54,7 @@ class Line:
             data = await self._wire.read(self._read_s)
             if chunks := whole_chunks(data):
                 return chunks
+            self._between_chunks = False
             self._http.receive_data(data)
         while not isinstance(event := self._next(), h11.Data):
             if event is not h11.NEED_DATA:
@@ -64,7 +65,6 @@ class Line:
 
     def ends(self) -> bool:
         """The answer is no longer wanted: can the line be used again?"""
-        self._between_chunks = False
         both = {self._http.our_state, self._http.their_state}
         if both != {h11.DONE} or self._http.trailing_data[0]:  # nobody asked for what follows
             self._wire.close()

@@ -167,8 +167,11 @@ class Joiner:
         async with self._merging.scratch(pieces.repository, commit) as folder:
             return await self._verifier.verify(verify, folder / pieces.below)
 
-    async def publish(self, pieces: Pieces, branch: str, commit: str) -> None:
-        await self._merging.publish(pieces.repository, branch, commit)
+    async def publish(
+        self, pieces: Pieces, branch: str, commit: str, *, replaces: str | None
+    ) -> None:
+        """`replaces` is where an earlier merge put the branch: from there it may move anywhere."""
+        await self._merging.publish(pieces.repository, branch, commit, replaces=replaces)
 
     async def apply(self, pieces: Pieces, checkout: Path, commit: str) -> str:
         if not pieces.pieces:

@@ -3,12 +3,16 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import anyio
+
 from goent.core.feed import Feed
+from goent.core.orchestrator import Orchestrator
 from goent.core.swarms.joining import Joined, Joiner
 from goent.core.swarms.telling import left_over
 from goent.core.swarms.view import SwarmView, TaskView
 from goent.domain.errors import RequestError
 from goent.domain.events import WorkMerged
+from goent.domain.requests import CancelRequest
 from goent.domain.swarms import LeftOver, SwarmMerged, SwarmMergeRequest
 from goent.domain.types import Evidence
 
@@ -16,8 +20,9 @@ from goent.domain.types import Evidence
 class SwarmMerger:
     """Joins what the tasks made. Nothing of the user's is touched but by `apply`."""
 
-    def __init__(self, *, feed: Feed, joiner: Joiner) -> None:
+    def __init__(self, *, feed: Feed, orchestrator: Orchestrator, joiner: Joiner) -> None:
         self._feed = feed
+        self._workers = orchestrator
         self._joiner = joiner
 
     async def merge(self, request: SwarmMergeRequest) -> SwarmMerged:
@@ -33,7 +38,9 @@ class SwarmMerger:
         branch = None if request.dry_run else request.branch or f"go-ent/{name}/merged"
         applied = None
         if branch and joined.merge.merged:
-            await self._joiner.publish(pieces, branch, joined.merge.commit)
+            before = [merged.commit for merged in view.merges if merged.branch == branch]
+            replaces = before[-1] if before else None
+            await self._joiner.publish(pieces, branch, joined.merge.commit, replaces=replaces)
             await self._feed.append(view.id, _merged(branch, joined))
             await self._feed.commit()
             if request.apply:
@@ -41,6 +48,7 @@ class SwarmMerger:
                 applied = await self._joiner.apply(
                     pieces, Path(view.spawned.cwd), joined.merge.commit
                 )
+            await self._dismiss(view, joined.merge.merged)
         left = [left_over(each) for each in joined.merge.left]
         left += [LeftOver(task=task, reason=why) for task, why in pieces.without.items()]
         return SwarmMerged(
@@ -58,6 +66,14 @@ class SwarmMerger:
             applied=applied,
             notes=joined.notes,
         )
+
+    async def _dismiss(self, view: SwarmView, merged: Sequence[str]) -> None:
+        """What is merged needs no folder any more, and its worker none to work in."""
+        async with anyio.create_task_group() as group:
+            for worker in (w for name in merged for w in view.tasks[name].workers):
+                if worker in self._workers.living:
+                    stop = CancelRequest(worker_id=worker, reason="its work is merged", close=True)
+                    group.start_soon(self._workers.cancel, stop, "its swarm")
 
 
 def _commands(
