@@ -110,9 +110,7 @@ class GitWorkspaces:
                 f"worker {worker!r} has no workspace; `go-ent gc` lists what is kept"
             )
         if self._is_used(worker):
-            raise RequestError(
-                f"worker {worker!r} is at work in its workspace: `go-ent cancel --close {worker}` first"
-            )
+            raise RequestError(f"worker {worker!r} still has its workspace in use")
         space = await self._told(record, await self._verdict(record))
         await self._clear(record)
         return space
