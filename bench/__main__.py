@@ -26,6 +26,7 @@ from bench import (
     recovery,
     routing,
     run,
+    spaces,
     swarm,
     workers,
     worktrees,
@@ -50,6 +51,7 @@ MEASURES: Mapping[str, Callable[[Place], Awaitable[list[Row]]]] = {
     "journal": codec.events,
     "classify": classify.run,
     "routing": routing.run,
+    "spaces": spaces.run,
 }
 
 
