@@ -18,6 +18,7 @@ from bench import (
     budget,
     classify,
     codec,
+    conflicts,
     crashes,
     gateway,
     handshake,
@@ -25,6 +26,7 @@ from bench import (
     recovery,
     routing,
     run,
+    spaces,
     swarm,
     workers,
     worktrees,
@@ -44,10 +46,12 @@ MEASURES: Mapping[str, Callable[[Place], Awaitable[list[Row]]]] = {
     "idle": idle.run,
     "gateway": gateway.run,
     "budget": budget.run,
+    "conflicts": conflicts.run,
     "rpc": codec.messages,
     "journal": codec.events,
     "classify": classify.run,
     "routing": routing.run,
+    "spaces": spaces.run,
 }
 
 

@@ -20,6 +20,7 @@ from goent.domain.errors import RequestError
 from goent.domain.replies import (
     Answered,
     Cancelled,
+    Cleared,
     Costs,
     Explained,
     Forgotten,
@@ -29,6 +30,7 @@ from goent.domain.replies import (
     Recommended,
     Result,
     RuleList,
+    SpaceList,
     Spawned,
     Status,
     Waited,
@@ -37,6 +39,7 @@ from goent.domain.replies import (
 from goent.domain.requests import (
     AnswerRequest,
     CancelRequest,
+    ClearRequest,
     CostsRequest,
     ForgetRequest,
     ListRequest,
@@ -46,6 +49,7 @@ from goent.domain.requests import (
     RecommendRequest,
     Request,
     RulesRequest,
+    SpacesRequest,
     SpawnRequest,
     WaitRequest,
     WorkerRequest,
@@ -152,6 +156,8 @@ class Operations:
                 self._operation("routes_list", RulesRequest, RuleList, self._rules),
                 self._operation("routes_explain", RecommendRequest, Explained, self._explain),
                 self._operation("swarm_list", SwarmsRequest, SwarmList, self._swarm_list),
+                self._operation("spaces_list", SpacesRequest, SpaceList, self._spaces),
+                self._operation("spaces_clear", ClearRequest, Cleared, self._clear),
             )
         }
 
@@ -243,6 +249,12 @@ class Operations:
 
     async def _rules(self, _: RulesRequest, __: Caller) -> RuleList:
         return self._recommending.rules()
+
+    async def _spaces(self, _: SpacesRequest, __: Caller) -> SpaceList:
+        return await self._workers.places.listed()
+
+    async def _clear(self, request: ClearRequest, _: Caller) -> Cleared:
+        return await self._workers.places.cleared(request)
 
     async def _forget(self, request: ForgetRequest, _: Caller) -> Forgotten:
         return await self._ask.forget(request)

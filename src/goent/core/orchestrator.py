@@ -95,7 +95,7 @@ class Orchestrator:
         self._verifier = verifier
         self._router = router
         self._lessons = lessons
-        self._places = Places(workspaces)
+        self.places = Places(workspaces)
         self._lives = roster
         self._books = books
         self._allowance = allowance
@@ -110,7 +110,7 @@ class Orchestrator:
         async with anyio.create_task_group() as group:
             self._group = group
             await self._take_over()
-            group.start_soon(self._places.tidy, name="workspaces nobody needs")
+            group.start_soon(self.places.tidy, name="workspaces nobody needs")
             try:
                 yield
             finally:
@@ -173,7 +173,7 @@ class Orchestrator:
             await self._feed.append(view.id, call)
         if view.turn and (workspace := view.spawned.workspace):
             prompt = view.spawned.task
-            for event in await self._places.keep_what_is_there(workspace, prompt, view.id):
+            for event in await self.places.keep_what_is_there(workspace, prompt, view.id):
                 await self._feed.append(view.id, event)
         ended = TurnEnded(turn=view.turn or 1, state="failed", failure=failure)
         await self._feed.append(view.id, ended)
@@ -220,7 +220,7 @@ class Orchestrator:
         warnings = await self._allowance.allow(worker, route, spawned, routed.likely)
         spawned = replace(spawned, warnings=(*spawned.warnings, *warnings))
         try:
-            async with self._places.settled(worker, spawned, within) as settled:
+            async with self.places.settled(worker, spawned, within) as settled:
                 self._check_open()
                 life = await self._admit(worker, route, settled, settings)
         except BaseException:
@@ -276,7 +276,7 @@ class Orchestrator:
             ended=self._learn_later,
             over=self._allowance.release,
             rescuer=self._rescuer,
-            places=self._places,
+            places=self.places,
         )
         driver = self._drivers[spec.method]
         life = Life(spec, terms, driver, shared, turns_before=turns_before)
@@ -293,7 +293,7 @@ class Orchestrator:
             with anyio.CancelScope(shield=True):
                 await self._allowance.release(life.spec.id)
                 if not life.left:
-                    await self._places.give_back(life.workspace)
+                    await self.places.give_back(life.workspace)
 
     def _learn_later(self, worker: str) -> None:
         """Beside the worker: its turn is over, whatever the disk takes for the lesson."""

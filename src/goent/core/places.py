@@ -1,7 +1,7 @@
 """Where does a worker work: in the folder it was asked for, or in one of its own?"""
 
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -10,9 +10,11 @@ from msgspec.structs import replace
 
 from goent.core.intake import Within, existing_files
 from goent.core.views import shorten
-from goent.domain.errors import GoentError, WorkspaceLost
+from goent.domain.errors import GoentError, RequestError, WorkspaceLost
 from goent.domain.events import AnyEvent, Noticed, WorkerSpawned, WorkKept
-from goent.domain.workspaces import Order, Workspace, Workspaces
+from goent.domain.replies import Cleared, SpaceList
+from goent.domain.requests import ClearRequest
+from goent.domain.workspaces import KeptSpace, Order, Workspace, Workspaces
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +97,22 @@ class Places:
             )
         ]
 
+    async def listed(self) -> SpaceList:
+        spaces = await self.workspaces.kept()
+        return SpaceList(spaces=tuple(spaces), bytes=sum(space.bytes for space in spaces))
+
+    async def cleared(self, request: ClearRequest) -> Cleared:
+        """Those that were named, and only if all of them can be; else what nobody needs."""
+        if not request.workers:
+            removed = await self.workspaces.clear()
+            return Cleared(removed=tuple(removed), kept=tuple(await self.workspaces.kept()))
+        kept = {space.worker: space for space in await self.workspaces.kept()}
+        for worker in request.workers:
+            _check_removable(worker, kept)
+        gone = [await self.workspaces.remove(worker) for worker in dict.fromkeys(request.workers)]
+        rest = (space for name, space in kept.items() if name not in request.workers)
+        return Cleared(removed=tuple(gone), kept=tuple(rest))
+
     async def tidy(self) -> None:
         """Remove what earlier workers left and nobody needs."""
         try:
@@ -102,6 +120,17 @@ class Places:
                 log.info("removed the workspace %r: %s", gone.path, gone.state)
         except GoentError as error:
             log.warning("workspaces were not looked through: %s", error)
+
+
+def _check_removable(worker: str, kept: Mapping[str, KeptSpace]) -> None:
+    if worker not in kept:
+        there = ", ".join(kept) or "none"
+        raise RequestError(f"worker {worker!r} has no workspace; there are: {there}")
+    if kept[worker].state == "in_use":
+        raise RequestError(
+            f"worker {worker!r} is still open and has its workspace in use: close it first, with "
+            f"`go-ent cancel --close {worker}`"
+        )
 
 
 def inside(workspace: Workspace | None, files: Sequence[str]) -> tuple[str, ...]:

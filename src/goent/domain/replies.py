@@ -21,6 +21,7 @@ from goent.domain.types import (
     Usage,
     Value,
 )
+from goent.domain.workspaces import KeptSpace
 
 Health = Literal[
     "ready", "direct", "no_key", "unknown", "failing", "limited", "down", "refused", "no_credit"
@@ -365,6 +366,20 @@ class Costs(Value, frozen=True, kw_only=True):
     known_usd: float
     unknown_calls: int
     budgets: tuple[BudgetLine, ...] = ()
+
+
+class SpaceList(Value, frozen=True, kw_only=True):
+    """The workspaces that are there, and what they take on disk."""
+
+    spaces: tuple[KeptSpace, ...]
+    bytes: int
+
+
+class Cleared(Value, frozen=True, kw_only=True):
+    """Which workspaces were removed, and which are kept."""
+
+    removed: tuple[KeptSpace, ...]
+    kept: tuple[KeptSpace, ...]
 
 
 class DaemonInfo(Value, frozen=True, kw_only=True):

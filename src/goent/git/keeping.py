@@ -50,7 +50,7 @@ async def keep(git: Git, record: Record, message: str) -> Work:
         tip = await tip_of(folder, workspace)
         commit = await _commit(folder, workspace, tip, snapshot.tree, message)
         if tip and tip.here and tip.commit != commit:
-            _install(snapshot.index, folder.git_dir)
+            install(snapshot.index, folder.git_dir)
     made = await changes(git, Path(workspace.repository), workspace.base, commit)
     return Work(
         commit=commit,
@@ -104,7 +104,7 @@ async def _grew_from(git: Git, workspace: Workspace, commit: str) -> bool:
     return not answer.exit
 
 
-def _install(index: Path, git_dir: Path) -> None:
+def install(index: Path, git_dir: Path) -> None:
     """Else the worker's own `git status` would say that it has undone what was just committed."""
     lock = git_dir / "index.lock"
     with suppress(OSError):  # a git of the worker's is at it: then that one is right

@@ -13,7 +13,7 @@ import typer
 
 from goent import __version__
 from goent.domain.errors import GoentError
-from goent.frontends.cli import classifying, project, providers, routes, running, workers
+from goent.frontends.cli import classifying, project, providers, routes, running, spaces, workers
 from goent.frontends.cli.client import Trouble
 from goent.frontends.cli.screen import clean, complain
 from goent.frontends.cli.swarm import swarm
@@ -53,6 +53,7 @@ for panel, command in (
     (LOOK, classifying.classify),
     (LOOK, project.costs),
     (LOOK, routes.recommend),
+    (AROUND, spaces.gc),
     (AROUND, project.demo),
     (AROUND, project.init),
     (AROUND, project.doctor),
