@@ -132,6 +132,12 @@ def test_a_price_that_is_not_known_is_no_zero():
     assert foot.endswith("0/1 · cost unknown · 1m05s")
 
 
+def test_a_task_that_runs_again_has_not_failed():
+    lines = drawn(status(task("a", "running", failure=LIMITED), cost_usd=None), 80)
+    assert lines[1].split() == ["●", "a", "running", "again,", "after", "rate_limited"]
+    assert lines[-1].endswith("cost unknown, budget $2.00 · 1m05s")
+
+
 def test_a_worker_cannot_steer_the_terminal():
     lines = drawn(status(task("a", "running", step="\x1b[2Jgone\nand\tmore")), 80)
     assert lines[1] == "● a   running              [2Jgone and more"

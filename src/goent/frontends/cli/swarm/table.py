@@ -109,8 +109,10 @@ def foot_line(now: SwarmStatus, width: int) -> "Text":
 
 
 def _sums(now: SwarmStatus) -> Sequence[str]:
-    spent = money(now.cost_usd) if now.cost_usd is not None else "cost unknown"
-    budget = f" of {money(now.budget_usd)}" if now.budget_usd is not None else ""
+    known = now.cost_usd is not None
+    spent = money(now.cost_usd) if known else "cost unknown"
+    between = " of" if known else ", budget"
+    budget = f"{between} {money(now.budget_usd)}" if now.budget_usd is not None else ""
     asking = sum(task.state == "waiting" for task in now.tasks)
     questions = f"{asking} question{'s' * (asking > 1)} open" if asking else ""
     return [part for part in (spent + budget, duration(now.seconds), questions) if part]
@@ -177,6 +179,8 @@ def _cells(task: TaskLine, *, roomy: bool) -> Mapping[str, str]:
 
 def step_words(task: TaskLine) -> str:
     """What it is at, or what came of it."""
+    if task.failure and task.state not in TASKS_OVER:
+        return f"again, after {task.failure.kind}"
     if task.failure:
         return f"{task.failure.kind}: {' '.join(task.failure.message.split())}".rstrip(": ")
     if task.state == "completed":
@@ -185,7 +189,7 @@ def step_words(task: TaskLine) -> str:
 
 
 def _step_style(task: TaskLine) -> str:
-    if task.failure or task.evidence == "refuted":
+    if task.state in TASKS_OVER and (task.failure or task.evidence == "refuted"):
         return "red"
     return "bold yellow" if task.state == "waiting" else "dim" if task.state in TASKS_OVER else ""
 
