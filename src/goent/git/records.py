@@ -16,13 +16,17 @@ ENDING = ".json"
 
 
 class Record(Value, frozen=True, kw_only=True):
-    """`git_dir` is the workspace's own, `carried` what was put into it and is never committed."""
+    """`git_dir` is the workspace's own, `carried` what was put into it and is never committed.
+
+    `inner` are its submodules, outer ones first.
+    """
 
     worker: str
     group: str
     workspace: Workspace
     git_dir: str = ""
     carried: tuple[str, ...] = ()
+    inner: tuple["Record", ...] = ()
 
 
 def record_path(workspace_path: Path) -> Path:
