@@ -26,6 +26,8 @@ class Verdict(Value, frozen=True, kw_only=True):
 
 async def judge(git: Git, record: Record) -> Verdict:
     """By its files as they are now, and by what its branch has that no other has."""
+    if not record.ready:  # whoever made it was ended in the middle
+        return Verdict(state="clean", spent=True)
     verdict = await _judge(git, record)
     for inner in record.inner:
         if verdict.spent and not (await _judge(git, inner)).spent:

@@ -60,7 +60,8 @@ class Maker:
             carried = await anyio.to_thread.run_sync(carry_into, order.carry, found.top, path)
             record = replace(record, git_dir=str(git_dir), carried=carried)
             records.write(record)
-            record = await self._with_submodules(git, record)
+            record = replace(await self._with_submodules(git, record), ready=True)
+            records.write(record)
         if record.inner and uncommitted:
             warnings = (*record.workspace.warnings, NOT_FROM_SUBMODULES)
             return replace(record.workspace, warnings=warnings)
@@ -103,7 +104,7 @@ class Maker:
             workspace = replace(workspace, base=base)
             carried = tuple(Path(name).as_posix() for name in order.carry)
             done = replace(record, workspace=workspace, git_dir=str(git_dir), carried=carried)
-            records.write(done)
+            records.write(replace(done, ready=True))
         return workspace
 
     async def copied(self, git: Git) -> tuple[Path, Path]:

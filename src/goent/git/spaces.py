@@ -155,7 +155,9 @@ class GitWorkspaces:
     def _record(self, workspace: Workspace) -> Record:
         path = Path(workspace.path)
         found = records.read(path)
-        return found or Record(worker=path.name, group=path.parent.name, workspace=workspace)
+        return found or Record(
+            worker=path.name, group=path.parent.name, workspace=workspace, ready=True
+        )
 
     async def _git(self, folder: Path) -> Git:
         git = Git(folder, self._environ(), git=self._program)

@@ -13,6 +13,7 @@ from goent.domain.errors import RequestError
 from goent.git.command import Answer, Git, GitFailed
 
 TRIES = 8
+FILLING = 600.0  # seconds in which all files are written
 PAUSE = 0.05  # seconds before the second try; each further one waits as long again
 # What another git does to this one, for a moment: it holds a lock, or its worktree is half made.
 FLEETING = re.compile(r"\.lock': File exists|failed to read .*/worktrees/|index\.lock")
@@ -43,7 +44,8 @@ async def add(git: Git, path: Path, branch: str, base: str) -> Path:
 
 async def fill(git: Git, path: Path) -> None:
     """The files of its commit: as many as are wanted there, if the checkout is sparse."""
-    await git.at(path).do("reset", "--quiet", "--hard", "--no-recurse-submodules")
+    resetting = ("reset", "--quiet", "--hard", "--no-recurse-submodules")
+    await git.at(path).do(*resetting, timeout=FILLING)
 
 
 async def _patiently(git: Git, *arguments: str) -> None:
