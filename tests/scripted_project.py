@@ -90,7 +90,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
     folder.mkdir()
 
     @asynccontextmanager
-    async def open_(
+    async def open_(  # noqa: PLR0913 (all that tests vary)
         driver: ScriptedDriver,
         *,
         limits: Limits = DEFAULT_LIMITS,
@@ -98,6 +98,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
         budget: Budget = Budget(),  # noqa: B008 (frozen)
         providers: Sequence[Provider] = (GLM, CODER),
         keys: Mapping[str, str] = MappingProxyType({}),
+        amended: Callable[[Settings], Settings] = lambda settings: settings,
     ) -> AsyncGenerator[Project]:
         """`keys`: of backends whose calls would pass the gateway; the others go direct."""
         environ = dict[str, str]()
@@ -114,6 +115,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
             limits=limits,
             budget=budget,
         )
+        settings = amended(settings)
         async with (
             SqliteJournal.open(tmp_path / "journal.db") as journal,
             SqliteLedger.open(tmp_path / "ledger.db") as ledger,

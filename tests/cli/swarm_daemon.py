@@ -4,7 +4,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -208,7 +208,7 @@ class SwarmDaemon:
 
     def _converse(self, client: socket.socket) -> None:
         hello = {"goent": PROTOCOL, "version": __version__, "pid": os.getpid()}
-        with client, client.makefile("rwb") as stream:
+        with suppress(OSError), client, client.makefile("rwb") as stream:  # a person may leave
             stream.write(msgspec.json.encode(hello) + b"\n")
             stream.flush()
             stream.readline()

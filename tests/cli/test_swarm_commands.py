@@ -91,6 +91,18 @@ def test_a_file_of_tasks_is_spawned_followed_and_summed_up(opened: Open):
         assert asked["swarm"] == "tidy-up"
 
 
+def test_racers_are_told_apart(opened: Open):
+    racers = [task("api", "running", provider=name, worker_id=f"w-{name}") for name in ("a", "b")]
+    ended = task("api", "completed", evidence="verified", provider="b", worker_id="w-b")
+    race = status(*racers)
+    with opened(race, race, race, status(ended, state="completed")) as terminal:
+        assert terminal.go_ent("tasks.yaml").out.splitlines()[1:4] == [
+            "● api running on a",
+            "● api running on b",
+            "✓ api completed on b: verified, no edits",
+        ]
+
+
 def test_options_speak_louder_than_the_file_but_not_than_a_task(opened: Open):
     options = ("--concurrency", "3", "--budget-usd", "1.5", "--isolation", "copy")
     with opened() as terminal:

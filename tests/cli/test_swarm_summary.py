@@ -40,14 +40,15 @@ def test_each_task_has_a_line_and_each_failure_its_reason(capsys: Capture):
         "✗ lint  failed                   -            glm           12        ?     3s  w-lint",
         "✗ lint: rate_limited: 429 three times; retry with kimi",
         "",
-        "cost: glm $0.5000 (2 workers, 1,200 tokens)",
+        "PROVIDER  WORKERS  TOKENS  COST",
+        "glm       2        1,200   $0.5000",
         "",
         "merge plan: api",
         "",
         "next:",
         f"  go-ent swarm retry {SWARM} --elsewhere  lint again, on another provider",
         "  go-ent output w-lint                    what the worker of lint said and did",
-        f"  go-ent swarm merge {SWARM}              join the work on a branch, and check it there",
+        f"  go-ent swarm merge {SWARM}              join the work on a branch, checked",
     ]
 
 
@@ -55,11 +56,10 @@ def test_totals_are_by_provider_and_never_hide_an_unknown_price(capsys: Capture)
     glm = Totals(workers=1, usage=Usage(input=42_000), cost_usd=0.25)
     kimi = Totals(workers=2, usage=Usage(input=900), cost_usd=None)
     show_summary(result(API, totals={"glm": glm, "kimi": kimi}, cost_usd=None))
-    told = "glm $0.2500 (1 worker, 42k tokens) + kimi unknown price (2 workers, 900 tokens)"
-    assert f"cost: {told}" in shown(capsys)
-    show_summary(result(API, totals={"a": glm, "b": glm}, cost_usd=0.5))
-    told = "a $0.2500 (1 worker, 42k tokens) + b $0.2500 (1 worker, 42k tokens)"
-    assert f"cost: $0.5000 = {told}" in shown(capsys)
+    lines = [line.split() for line in shown(capsys)]
+    assert ["glm", "1", "42k", "$0.2500"] in lines
+    assert ["kimi", "2", "900", "unknown"] in lines
+    assert ["total", "3", "43k", "unknown"] in lines
 
 
 def test_conflicts_are_told_apart_by_kind_with_their_hunks(capsys: Capture):
@@ -105,6 +105,15 @@ def test_what_is_left_out_says_what_to_do(capsys: Capture):
     lines = shown(capsys)
     at = lines.index("left out: docs: conflicts with api")
     assert lines[at + 1 : at + 3] == ["    git switch x", "    solve it"]
+
+
+def test_who_is_left_out_for_the_same_reason_shares_a_line(capsys: Capture):
+    left = tuple(LeftOver(task=name, reason="cancelled") for name in ("a", "b"))
+    stopped = task("a", "cancelled"), task("b", "cancelled")
+    show_summary(result(*stopped, state="cancelled", plan=MergePlan(order=(), left=left)))
+    lines = shown(capsys)
+    assert "left out: a, b: cancelled" in lines
+    assert lines[-1] == f"  go-ent swarm retry {SWARM}  2 tasks again"
 
 
 def test_a_merge_tells_the_branch_the_checks_and_the_next_step(capsys: Capture):

@@ -39,7 +39,7 @@ TASKS = (
         "tests",
         "waiting",
         provider="deepseek/coder",
-        step="bash: make test",
+        step="asks for bash: make test",
         tokens=800,
         seconds=12.0,
         permission="q1",
@@ -62,9 +62,9 @@ def drawn(now: SwarmStatus, width: int, height: int | None = None, keys: str = "
 def test_all_is_told_in_80_columns():
     assert drawn(status(*TASKS), 80, 24, "[y] yes, once  [n] no") == [
         "task     state       provider  step                       tokens     cost   time",
-        "✓ api    completed   glm-4     verified, +120 -14 in 3 …     41k  $0.0213  1m02s",
+        "✓ api    completed   glm-4     verified, +120 -14, 3 fi…     41k  $0.0213  1m02s",
         "● docs   running x2  kimi-k2   edit docs/interfaces.md     3,201  $0.0011    32s",
-        "? tests  waiting     coder     asks: bash: make test         800        ?    12s",
+        "? tests  waiting     coder     asks for bash: make test      800        ?    12s",
         "✗ lint   failed      glm-4     rate_limited: glm-4 answ…                      3s",
         "· site   pending",
         "- news   blocked",
@@ -76,7 +76,7 @@ def test_all_is_told_in_80_columns():
 def test_140_columns_have_room_for_whole_names():
     heads, api, _, _, lint, *_ = drawn(status(*TASKS), 140)
     assert heads.split() == ["task", "state", "provider", "step", "tokens", "cost", "time"]
-    assert "moonshot/glm-4    verified, +120 -14 in 3 files" in api
+    assert "moonshot/glm-4    verified, +120 -14, 3 files" in api
     assert "rate_limited: glm-4 answered 429 three times" in lint
 
 
@@ -132,6 +132,12 @@ def test_a_price_that_is_not_known_is_no_zero():
     assert foot.endswith("0/1 · cost unknown · 1m05s")
 
 
+def test_a_task_that_runs_again_has_not_failed():
+    lines = drawn(status(task("a", "running", failure=LIMITED), cost_usd=None), 80)
+    assert lines[1].split() == ["●", "a", "running", "again,", "after", "rate_limited"]
+    assert lines[-1].endswith("cost unknown, budget $2.00 · 1m05s")
+
+
 def test_a_worker_cannot_steer_the_terminal():
     lines = drawn(status(task("a", "running", step="\x1b[2Jgone\nand\tmore")), 80)
-    assert lines[1] == "● a   running            [2Jgone and more"
+    assert lines[1] == "● a   running              [2Jgone and more"

@@ -147,6 +147,18 @@ def test_a_reopened_task_goes_where_it_is_sent():
     assert view.tasks["a"].workers == ("w1",)
 
 
+def test_a_task_that_goes_elsewhere_leaves_its_own_provider():
+    bound = SwarmTask(id="a", prompt="x", provider="glm", model="glm-4")
+    view = given(swarm(bound), a="w1")
+    view = after(view, TaskSettled(task="a", state="failed", worker="w1", failure=BROKEN))
+    broken = [worker("w1", "failed", failure=BROKEN)]
+    again = after(view, TaskReopened(task="a"))
+    (same,) = steps(again, broken)
+    assert same == Give(task="a", pin=Pin(provider="glm", model="glm-4"))
+    elsewhere = after(view, TaskReopened(task="a", avoid=("glm",)))
+    assert steps(elsewhere, broken) == [give("a", avoid=("glm",))]
+
+
 # Races
 
 

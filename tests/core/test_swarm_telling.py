@@ -4,6 +4,7 @@ import msgspec
 from msgspec.structs import replace
 from swarm_views import after, given, swarm, worker
 
+from goent.core.enquiries import Account
 from goent.core.swarms.telling import in_short, swarm_result, swarm_status
 from goent.domain.events import PermissionAsked, TaskSettled
 from goent.domain.replies import ModelUse
@@ -53,7 +54,10 @@ def finished(count: int = 8):
     return swarm_result(
         view,
         workers,
-        uses=[(name, (USE, replace(USE, provider="kimi", cost_usd=None))) for name in workers],
+        accounts={
+            name: Account(models=(USE, replace(USE, provider="kimi", cost_usd=None)))
+            for name in workers
+        },
         conflicts=conflicts,
         merge=merge,
         without={names[3]: "failed"},
@@ -107,3 +111,10 @@ def test_a_task_costs_what_all_of_its_workers_cost():
     view = given(given(swarm(SwarmTask(id="a", prompt="x")), a="w1"), a="w2")
     workers = {"w1": worker("w1", "failed", cost="0.5"), "w2": worker("w2", cost="0.25")}
     assert swarm_status(view, workers, 5.0).tasks[0].cost_usd == 0.75
+
+
+def test_a_task_took_as_long_as_its_turn_however_late_its_worker_is_closed():
+    view = given(swarm(SwarmTask(id="a", prompt="x")), a="w1")
+    closed = replace(worker("w1", "completed"), started_at=1.0, ended_at=6.0, updated_at=90.0)
+    (line,) = swarm_status(view, {"w1": closed}, 100.0).tasks
+    assert line.seconds == 5.0

@@ -38,6 +38,12 @@ async def apart(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Apar
         yield Apart(built, lambda: processes("acp") - others)
 
 
+@pytest.fixture(scope="module")
+def shared(apart: Apart) -> Stage:
+    """The same one: here a process that was harmed is replaced before the next test."""
+    return apart.stage
+
+
 async def hello(stage: Stage, cwd: Path) -> str:
     heard = Heard()
     async with stage.driver.open(stage.spec(cwd)) as session:

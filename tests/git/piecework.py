@@ -86,6 +86,12 @@ class Repo:
     def objects(self) -> set[str]:
         return set(self.git("cat-file", "--batch-all-objects", "--batch-check").splitlines())
 
+    def leftovers(self) -> list[Path]:
+        """What merging left where it puts things for a moment."""
+        places = [self.root, *Path("/dev/shm").glob(f"goent-{os.getuid()}-*")]
+        mine = [each for place in places for each in place.glob(f"*-{os.getpid()}-*")]
+        return [*mine, *self.root.glob("*")]
+
     def content(self, commit: str, path: str) -> str:
         return self.git("show", f"{commit}:{path}")
 

@@ -265,4 +265,4 @@ async def test_comparing_leaves_nothing_in_the_repository(repo: Repo):
     before = repo.state(), repo.objects()
     await repo.merging.conflicts(repo.repository, base, [one, two])
     assert (repo.state(), repo.objects()) == before
-    assert list(repo.root.iterdir()) == []
+    assert repo.leftovers() == []

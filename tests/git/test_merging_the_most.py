@@ -42,7 +42,7 @@ async def test_all_that_goes_together_is_one_commit_with_everybodys_work(repo: R
     for piece in (one, two, far):
         repo.git("merge-base", "--is-ancestor", piece.commit, merge.commit)
     assert repo.state() == before
-    assert list(repo.root.iterdir()) == []
+    assert repo.leftovers() == []
 
 
 async def test_one_that_collides_with_two_is_left_for_them(repo: Repo):

@@ -210,5 +210,5 @@ async def test_what_a_killed_one_left_is_swept_and_what_others_use_is_not(repo: 
 
 def _check_nothing_left(repo: Repo, before: object) -> None:
     assert repo.state() == before
-    assert list(repo.root.iterdir()) == []
+    assert repo.leftovers() == []
     assert not (Path(repo.repository) / "worktrees").exists()

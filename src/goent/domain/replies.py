@@ -277,9 +277,9 @@ class Recommended(Value, frozen=True, kw_only=True):
 
 
 class StepView(Value, frozen=True, kw_only=True):
-    """A pin, a rule, a default or a part of the policy, and what it said to a task."""
+    """A pin, a rule, a default, a part of the policy or what was learned, and what it said to a task."""
 
-    source: Literal["pin", "rule", "default", "policy"]
+    source: Literal["pin", "rule", "default", "policy", "learning"]
     name: str
     decided: bool
     why: str

@@ -6,6 +6,7 @@ the trial is then carried over: just the objects that its last commit needs.
 
 import os
 import shutil
+import stat
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,12 +20,14 @@ from goent.proc.table import started
 
 PRIVATE: Final = 0o700
 OBJECTS: Final = "objects"
+MEMORY: Final = Path("/dev/shm")  # noqa: S108 (a folder in it that is ours alone)
+ROOM: Final = 2**30  # bytes that must be free there; some containers have very little
 
 
 @asynccontextmanager
 async def objects_aside(repository: Path, root: Path) -> AsyncGenerator[Mapping[str, str]]:
     """An environment for git in which new objects land in a folder that is removed at the end."""
-    folder = await anyio.to_thread.run_sync(a_folder, root, OBJECTS)
+    folder = await anyio.to_thread.run_sync(_folder_for_objects, root)
     try:
         yield {
             "GIT_OBJECT_DIRECTORY": str(folder),
@@ -40,6 +43,13 @@ async def carry_over(git: Git, commit: str, without: Sequence[str], env: Mapping
     wanted = "".join((f"{commit}\n", *(f"^{each}\n" for each in without))).encode()
     packed = await git.do("pack-objects", "--revs", "--stdout", "-q", stdin=wanted, env=env)
     await git.do("unpack-objects", "-q", stdin=packed.output)
+
+
+def clear_objects(root: Path) -> None:
+    """What trials of a go-ent that was killed left behind."""
+    for place in (root, _in_memory()):
+        for folder in left_behind(place, OBJECTS) if place else ():
+            remove_folder(folder)
 
 
 def common(repository: Path) -> Path:
@@ -64,6 +74,30 @@ def left_behind(root: Path, kind: str) -> list[Path]:
 
 def remove_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folder_for_objects(root: Path) -> Path:
+    """In memory if there is room: a trial of many merges writes thousands of small files."""
+    memory = _in_memory()
+    try:
+        if memory and shutil.disk_usage(memory.parent).free >= ROOM:
+            return a_folder(memory, OBJECTS)
+    except OSError:
+        pass  # on disk it works too
+    return a_folder(root, OBJECTS)
+
+
+def _in_memory() -> Path | None:
+    """Our folder there, if there can be one; another container's processes are not ours to judge."""
+    try:
+        namespace = Path("/proc/self/ns/pid").stat().st_ino
+        folder = MEMORY / f"goent-{os.getuid()}-{namespace}"
+        folder.mkdir(PRIVATE, exist_ok=True)
+        found = folder.lstat()
+    except OSError:
+        return None
+    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    return folder if ours and not found.st_mode & 0o077 else None
 
 
 def _has_maker(folder: Path) -> bool:

@@ -4,9 +4,13 @@
 one process does many merges; an older git is asked once for each.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+import anyio
+
+from goent.domain.errors import GoentError
 from goent.domain.types import Value
 from goent.git.command import Answer, Git, GitFailed
 
@@ -14,6 +18,8 @@ from goent.git.command import Answer, Git, GitFailed
 COMMAND: Final = ("-c", "merge.conflictStyle=zdiff3", "merge-tree", "--write-tree", "-z")
 USAGE: Final = 129  # git's exit code for an option that it does not know
 TIME_LIMIT: Final = 300.0
+LANES: Final = 4  # processes at once
+FULL_LANE: Final = 32  # pairs that are worth a process more
 
 
 class Stage(Value, frozen=True, kw_only=True):
@@ -46,8 +52,25 @@ Pair = tuple[str, str]
 
 async def try_merges(git: Git, pairs: Sequence[Pair], env: Mapping[str, str]) -> list[Trial]:
     """Each pair of commits, in their order. Raises `GitFailed` if git cannot merge at all."""
-    if not pairs:
-        return []
+    lanes = min(LANES, os.cpu_count() or 1, 1 + len(pairs) // FULL_LANE)
+    found: dict[int, list[Trial]] = {}
+    failures: list[GoentError] = []
+
+    async def drive(lane: int) -> None:
+        try:
+            found[lane] = await _some(git, pairs[lane::lanes], env)
+        except GoentError as error:
+            failures.append(error)
+
+    async with anyio.create_task_group() as group:
+        for lane in range(lanes):
+            group.start_soon(drive, lane)
+    if failures:
+        raise failures[0]
+    return [found[number % lanes][number // lanes] for number in range(len(pairs))]
+
+
+async def _some(git: Git, pairs: Sequence[Pair], env: Mapping[str, str]) -> list[Trial]:
     if len(pairs) > 1:
         asked = "".join(f"{ours} {theirs}\n" for ours, theirs in pairs).encode()
         answer = await git.ask(*COMMAND, "--stdin", stdin=asked, env=env, timeout=TIME_LIMIT)

@@ -8,7 +8,7 @@ import anyio
 
 from goent.domain.workspaces import Conflict, Merge, Piece
 from goent.git import branches
-from goent.git.aside import OBJECTS, carry_over, left_behind, objects_aside, remove_folder
+from goent.git.aside import carry_over, clear_objects, objects_aside
 from goent.git.command import Git
 from goent.git.integration import Integration
 from goent.git.scratch import a_checkout, clear_left_behind
@@ -55,5 +55,4 @@ class GitMerging:
     async def sweep(self) -> None:
         """Clear away what a go-ent that was killed left in the root. For the daemon's start."""
         await clear_left_behind(self._git, self._root)
-        for folder in await anyio.to_thread.run_sync(left_behind, self._root, OBJECTS):
-            await anyio.to_thread.run_sync(remove_folder, folder)
+        await anyio.to_thread.run_sync(clear_objects, self._root)

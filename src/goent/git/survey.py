@@ -41,6 +41,10 @@ class Survey:
         self.met = trials.keys()  # the pairs that had to be tried
         self.collisions = {meeting: found for meeting, found in trials.items() if found}
         self._touched = touched
+        numbers = range(len(pieces))
+        self._inside = [
+            [m for m in numbers if self.contains(n, m) and not self.contains(m, n)] for n in numbers
+        ]
 
     def contains(self, piece: int, other: int) -> bool:
         return self.ancestry.contains(self.pieces[piece].commit, self.pieces[other].commit)
@@ -89,16 +93,15 @@ class Survey:
         return any(self._has_from_other(n, m, path) for n, m in ((first, second), (second, first)))
 
     def _has_from_other(self, piece: int, partner: int, path: bytes) -> bool:
+        if not self._inside[piece]:
+            return False
         bases = self._bases(piece, partner)
         mine = self._touched[bases[0], piece].changes.get(path)
         return mine is not None and any(
-            self.contains(piece, other)
-            and not self.contains(other, piece)
-            and self._bases(other, partner) == bases
+            self._bases(other, partner) == bases
             and (bases[0], other) in self._touched
             and self._touched[bases[0], other].changes.get(path) == mine
-            for other in range(len(self.pieces))
-            if other not in {piece, partner}
+            for other in self._inside[piece]
         )
 
     def _sides(self, meeting: Meeting) -> tuple[Touched, Touched]:

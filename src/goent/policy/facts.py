@@ -9,6 +9,7 @@ from goent.domain.forecasts import Forecast
 from goent.domain.health import Condition
 from goent.domain.tasks import Classification
 from goent.domain.types import Price, Provider, Value
+from goent.policy.learning import Outlook
 
 ROOM: Final = 0.8  # of a window may be filled by what there is to read; the rest is for the work
 UNWELL: Final = frozenset({"limited", "down"})
@@ -19,7 +20,8 @@ class Facts(Value, frozen=True, kw_only=True):
 
     `asks`: its permissions may have to ask somebody. `talk_only`: an answer in words is all it
     needs, no file has to be opened. `keyless` names the variables that hold no key. `budget_usd` is what is left for it; a hard one is a wall.
-    `cramped`: nobody's window holds it, so that none is too small. Who is to `avoid` has failed it.
+    `cramped`: nobody's window holds it, so that none is too small. `outlooks`: what outcomes taught.
+    Who is to `avoid` has failed it.
     """
 
     text: str = ""
@@ -28,6 +30,7 @@ class Facts(Value, frozen=True, kw_only=True):
     keyless: Mapping[str, str] = {}
     prices: Mapping[str, Price] = {}
     forecasts: Mapping[str, Forecast] = {}
+    outlooks: Mapping[str, Outlook] = {}
     budget_usd: Decimal | None = None
     hard: bool = False
     asks: bool = False

@@ -159,6 +159,8 @@ def _pins(task: TaskView) -> list[Pin]:
         return [task.pin]
     if asked.race:
         return [Pin(provider=name, method=asked.method) for name in asked.race]
+    if task.avoid:  # it shall go elsewhere, so what it was bound to binds it no more
+        return [Pin(method=asked.method)]
     return [Pin(provider=asked.provider, model=asked.model, method=asked.method)]
 
 

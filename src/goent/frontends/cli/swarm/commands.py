@@ -12,7 +12,6 @@ from goent.domain.swarms import (
     SwarmMerged,
     SwarmMergeRequest,
     SwarmRequest,
-    SwarmResult,
     SwarmsRequest,
     SwarmStatus,
     SwarmWaitRequest,
@@ -25,7 +24,7 @@ from goent.frontends.cli.swarm.giving import retry, run
 from goent.frontends.cli.swarm.merging import is_whole, show_merged
 from goent.frontends.cli.swarm.summary import show_status, show_summary, show_swarms
 from goent.frontends.cli.swarm.watching import watcher
-from goent.frontends.cli.swarm.words import FileOrCommand, find_swarm
+from goent.frontends.cli.swarm.words import FileOrCommand, find_swarm, result_of
 
 FAILED = 1
 
@@ -104,8 +103,7 @@ def _wait(through: Daemon, found: str, seconds: float | None) -> SwarmStatus:
 def result(swarm: Swarm, *, json: Json = False) -> int:
     """Show what came of a swarm: evidence, changes, costs, conflicts, and how it would merge."""
     with daemon() as through:
-        found = find_swarm(swarm, through)
-        told = through.call("swarm_result", SwarmRequest(swarm_id=found), SwarmResult)
+        told = result_of(find_swarm(swarm, through), through)
     if json:
         print_json(told)
     else:

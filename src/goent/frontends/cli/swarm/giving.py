@@ -10,7 +10,6 @@ from msgspec.structs import asdict, replace
 from goent.domain.swarms import (
     SwarmMerged,
     SwarmMergeRequest,
-    SwarmRequest,
     SwarmResult,
     SwarmRetryRequest,
     SwarmSpawnRequest,
@@ -24,7 +23,7 @@ from goent.frontends.cli.show import print_json
 from goent.frontends.cli.swarm.merging import is_whole, show_merged
 from goent.frontends.cli.swarm.summary import is_done, show_summary, troubles
 from goent.frontends.cli.swarm.watching import INTERRUPTED, watcher
-from goent.frontends.cli.swarm.words import find_swarm, read_task_file
+from goent.frontends.cli.swarm.words import find_swarm, read_task_file, result_of
 
 BOUNDS = "Instead of what the file says"
 AFTER = "When all is over"
@@ -155,7 +154,7 @@ def _see_through(
     found = begun.swarm_id
     with watcher(through, found, silent=json, owner=True) as watching:
         watching.watch(found)
-    told = through.call("swarm_result", SwarmRequest(swarm_id=found), SwarmResult)
+        told = result_of(found, through)
     merges = merge and is_done(told) and not watching.interrupted
     if not json:
         show_summary(told, merging=merges)

@@ -1,6 +1,6 @@
 """How is it told to a person what goes together, and what collides?"""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from goent.domain.swarms import LeftOver, SwarmMerged
@@ -93,12 +93,18 @@ def hunk_text(hunk: str) -> "Text":
     return Text("\n").join(drawn)
 
 
-def show_left(left: Iterable[LeftOver]) -> None:
+def show_left(left: Sequence[LeftOver]) -> None:
     """What is not in the merge, and exactly what to do about it."""
+    plain: dict[str, list[str]] = {}
     for one in left:
+        if not one.instructions:
+            plain.setdefault(one.reason, []).append(one.task)
+            continue
         print_text(f"left out: {one.task}: {one.reason}", "yellow")
         for line in one.instructions.splitlines():
             print_text(f"    {line}")
+    for reason, tasks in plain.items():
+        print_text(f"left out: {', '.join(tasks)}: {reason}", "yellow")
 
 
 def show_next(steps: Sequence[tuple[str, str]]) -> None:

@@ -52,7 +52,8 @@ def show_summary(result: SwarmResult, *, merging: bool = False) -> None:
     _show_tasks(result.tasks)
     for task in result.tasks:
         if task.failure:
-            print_text(f"{SIGNS[task.state]} {task.id}: {failure_words(task.failure)}", "red")
+            why = failure_words(task.failure).rstrip(": \n")
+            print_text(f"{sign(task)} {task.id}: {why}", "red")
     _show_totals(result)
     if not merging:
         show_conflicts(result.conflicts)
@@ -108,35 +109,40 @@ def _row(task: TaskLine, *, roomy: bool) -> Mapping[str, str]:
 
 
 def _show_totals(result: SwarmResult) -> None:
-    parts = [
-        f"{name} {money(part.cost_usd)} ({_workers(part.workers)}, {count(part.usage.total)} tokens)"
+    rows = [
+        (name, str(part.workers), count(part.usage.total), _known(part.cost_usd))
         for name, part in result.totals.items()
     ]
-    known = len(parts) > 1 and result.cost_usd is not None
-    total = f"{money(result.cost_usd)} = " if known else ""
-    if parts:
-        print_text(f"\ncost: {total}{' + '.join(parts)}")
+    if len(rows) > 1:
+        parts = result.totals.values()
+        workers = sum(part.workers for part in parts)
+        tokens = sum(part.usage.total for part in parts)
+        rows.append(("total", str(workers), count(tokens), _known(result.cost_usd)))
+    if rows:
+        print_text("")
+        show_table(("PROVIDER", "WORKERS", "TOKENS", "COST"), rows)
 
 
-def _workers(number: int) -> str:
-    return "1 worker" if number == 1 else f"{number} workers"
+def _known(usd: float | None) -> str:
+    return "unknown" if usd is None else money(usd)
 
 
 def _next_steps(result: SwarmResult) -> Sequence[tuple[str, str]]:
     undone = [t for t in result.tasks if t.state in UNDONE or t.evidence == "refuted"]
     steps: list[tuple[str, str]] = []
     if undone:
+        failed = [t for t in undone if t.state == "failed" or t.evidence == "refuted"]
         what = undone[0].id if len(undone) == 1 else f"{len(undone)} tasks"
-        retry = f"go-ent swarm retry {result.swarm_id} --elsewhere"
-        steps.append((retry, f"{what} again, on another provider"))
-        steps += [
-            (f"go-ent output {task.worker_id}", f"what the worker of {task.id} said and did")
-            for task in undone
-            if task.worker_id
-        ][:1]
+        retry = f"go-ent swarm retry {result.swarm_id}"
+        if failed:
+            steps.append((f"{retry} --elsewhere", f"{what} again, on another provider"))
+        else:
+            steps.append((retry, f"{what} again"))
+        output = f"what the worker of {failed[0].id} said and did" if failed else ""
+        steps += [(f"go-ent output {t.worker_id}", output) for t in failed[:1] if t.worker_id]
     if result.plan.order:
         merge = f"go-ent swarm merge {result.swarm_id}"
-        steps.append((merge, "join the work on a branch, and check it there"))
+        steps.append((merge, "join the work on a branch, checked"))
     return steps
 
 

@@ -52,7 +52,13 @@ FIRST_TO_GO: Final = ("tokens", "provider", "cost", "time")  # where the room is
 LEAST_STEP: Final = 10
 LONGEST: Final[Mapping[str, int]] = {"task": 26, "provider": 24, "step": 60}
 ROOMY: Final = 100
-SHORTER: Final[Mapping[str, int]] = {"task": 16, "provider": 12}
+SHORTER: Final[Mapping[str, int]] = {"task": 16, "provider": 14}
+USUAL: Final[Mapping[str, int]] = {
+    "state": 9,
+    "tokens": 6,
+    "cost": 7,
+    "time": 5,
+}  # no jumping about
 GAP: Final = 2
 AROUND: Final = 3  # lines beside the rows: heads, the bar, the keys
 LEAST_ROWS: Final = 3
@@ -103,8 +109,10 @@ def foot_line(now: SwarmStatus, width: int) -> "Text":
 
 
 def _sums(now: SwarmStatus) -> Sequence[str]:
-    spent = money(now.cost_usd) if now.cost_usd is not None else "cost unknown"
-    budget = f" of {money(now.budget_usd)}" if now.budget_usd is not None else ""
+    known = now.cost_usd is not None
+    spent = money(now.cost_usd) if known else "cost unknown"
+    between = " of" if known else ", budget"
+    budget = f"{between} {money(now.budget_usd)}" if now.budget_usd is not None else ""
     asking = sum(task.state == "waiting" for task in now.tasks)
     questions = f"{asking} question{'s' * (asking > 1)} open" if asking else ""
     return [part for part in (spent + budget, duration(now.seconds), questions) if part]
@@ -138,24 +146,23 @@ def _that_fit(tasks: Sequence[TaskLine], height: int | None) -> tuple[Sequence[T
 def _columns(rows: Sequence[Mapping[str, str]], width: int) -> Mapping[str, int]:
     """Which columns are shown, and how wide; the step takes what the others leave."""
     longest = LONGEST if width >= ROOMY else {**LONGEST, **SHORTER}
-    needed = {
-        head: min(longest.get(head, width), max([len(head), *(len(row[head]) for row in rows)]))
+    widths = {
+        head: min(longest.get(head, width), max(_least(head), *(len(row[head]) for row in rows)))
         for head in HEADS
     }
-    shown = [head for head in HEADS if head != "step"]
-    going = list(FIRST_TO_GO)
-    while True:
-        used = sum(needed[head] + GAP for head in shown)
-        left = width - used
-        if left >= min(LEAST_STEP, needed["step"]) or not going:
-            break
-        shown.remove(going.pop(0))
-    step = min(needed["step"], left)
-    return {
-        head: step if head == "step" else needed[head]
-        for head in HEADS
-        if head in shown or (head == "step" and step > 0)
-    }
+    going = [*FIRST_TO_GO]
+    while (left := _left(widths, width)) < LEAST_STEP and going:
+        widths.pop(going.pop(0))
+    widths["step"] = min(longest["step"], left)
+    return {head: cells for head, cells in widths.items() if cells > 0}
+
+
+def _left(widths: Mapping[str, int], width: int) -> int:
+    return width - sum(cells + GAP for head, cells in widths.items() if head != "step")
+
+
+def _least(head: str) -> int:
+    return max(len(head), USUAL.get(head, 0))
 
 
 def _cells(task: TaskLine, *, roomy: bool) -> Mapping[str, str]:
@@ -172,17 +179,17 @@ def _cells(task: TaskLine, *, roomy: bool) -> Mapping[str, str]:
 
 def step_words(task: TaskLine) -> str:
     """What it is at, or what came of it."""
+    if task.failure and task.state not in TASKS_OVER:
+        return f"again, after {task.failure.kind}"
     if task.failure:
-        return f"{task.failure.kind}: {task.failure.message}"
+        return f"{task.failure.kind}: {' '.join(task.failure.message.split())}".rstrip(": ")
     if task.state == "completed":
         return ", ".join(part for part in (task.evidence, changes(task)) if part)
-    if task.state == "waiting" and task.permission:
-        return f"asks: {task.step}" if task.step not in ("", "waiting") else "asks something"
     return task.step if task.step != task.state else ""
 
 
 def _step_style(task: TaskLine) -> str:
-    if task.failure or task.evidence == "refuted":
+    if task.state in TASKS_OVER and (task.failure or task.evidence == "refuted"):
         return "red"
     return "bold yellow" if task.state == "waiting" else "dim" if task.state in TASKS_OVER else ""
 
@@ -216,4 +223,4 @@ def changes(task: TaskLine) -> str:
     """The lines it changed, and in how many files."""
     if not task.files:
         return "no edits" if task.state == "completed" else ""
-    return f"+{task.added} -{task.removed} in {task.files} file{'s' * (task.files > 1)}"
+    return f"+{task.added} -{task.removed}, {task.files} file{'s' * (task.files > 1)}"

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from goent.domain.replies import Question
 from goent.domain.swarms import (
     SWARMS_OVER,
+    TASKS_OVER,
     SwarmCancelRequest,
     SwarmRequest,
     SwarmStatus,
@@ -59,11 +60,8 @@ class Watcher:
         self._states: dict[str, str] = {}
         self._open: dict[str, _Open] = {}
         self._cancelled = False
+        self.interrupted = False
         self._met = -SETTLED_S
-
-    @property
-    def interrupted(self) -> bool:
-        return bool(self._interrupts.count)
 
     def watch(self, swarm: str) -> SwarmStatus:
         """Returns when it is over, or nobody wants to see more of it."""
@@ -72,6 +70,7 @@ class Watcher:
                 now = self._through.call("swarm_status", SwarmRequest(swarm_id=swarm), SwarmStatus)
                 self._show(now)
                 if now.state in SWARMS_OVER or (self._interrupts.count and not self._owner):
+                    self._draw(now)
                     return now
                 self._wait(now)
             except Gone as gone:
@@ -115,21 +114,14 @@ class Watcher:
 
     def _tell(self, task: TaskLine) -> None:
         """A line for what is new; the table shows all but failures by itself."""
-        new = f"{task.state} {task.attempts}"
-        if self._states.get(task.id) == new:
+        who = f"{task.id} {task.worker_id or ''}"  # in a race several have the task
+        if self._states.get(who) == task.state:
             return
-        unheard = task.id not in self._states and task.state == "pending"
-        self._states[task.id] = new
+        unheard = who not in self._states and task.state == "pending"
+        self._states[who] = task.state
         if unheard or (self._table and task.state not in ("failed", "blocked")):
             return
-        where = f" on {task.provider}" if task.provider else ""
-        took = "" if task.seconds is None else duration(task.seconds)
-        cost = money(task.cost_usd) if task.tokens else ""
-        over = (took, cost) if task.state in ("completed", "failed", "cancelled") else ()
-        parts = [step_words(task), *over]
-        said = ", ".join(part for part in parts if part)
-        line = f"{sign(task)} {task.id} {task.state}{where}"
-        self._screen.line(f"{line}: {said}" if said else line, colour(task))
+        self._screen.line(told_line(task), colour(task))
 
     def _note_questions(self, now: SwarmStatus) -> None:
         before, self._open = self._open, {}
@@ -151,7 +143,7 @@ class Watcher:
         if self._interrupts.count and not self._owner:
             return True
         if self._interrupts.count and not self._cancelled:
-            self._cancelled = True
+            self._cancelled = self.interrupted = True
             self._screen.line("cancelling; Ctrl-C again leaves at once", "yellow")
             request = SwarmCancelRequest(swarm_id=swarm, reason="Ctrl-C")
             self._through.send("swarm_cancel", request)
@@ -161,6 +153,16 @@ class Watcher:
                 self._screen.line(f"  {asked.task}: {option}", "cyan")
                 return True
         return False
+
+
+def told_line(task: TaskLine) -> str:
+    """A task's new state; if it is over, what it took and what came of it."""
+    where = f" on {task.provider}" if task.provider else ""
+    took = (duration(task.seconds or 0), money(task.cost_usd) if task.tokens else "")
+    over = task.state in TASKS_OVER and task.seconds is not None
+    spent = f" ({', '.join(part for part in took if part)})" if over else ""
+    said = step_words(task)
+    return f"{sign(task)} {task.id} {task.state}{where}{spent}" + (f": {said}" if said else "")
 
 
 @contextmanager

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from typer.core import TyperGroup
 
-from goent.domain.swarms import SwarmList, SwarmSpawnRequest, SwarmsRequest
+from goent.domain.swarms import (
+    SwarmList,
+    SwarmResult,
+    SwarmResultRequest,
+    SwarmSpawnRequest,
+    SwarmsRequest,
+)
 from goent.frontends.cli.client import LAST, Daemon, Trouble
 from goent.frontends.cli.screen import complain
 
@@ -76,3 +82,9 @@ def find_swarm(asked: str, through: Daemon) -> str:
     if len(found) > 1:
         raise Trouble(f"{asked!r} may be any of {', '.join(found)}: write more of it", 2)
     return found[0] if found else asked
+
+
+def result_of(swarm: str, through: Daemon) -> SwarmResult:
+    """All of it: at a terminal there is room."""
+    request = SwarmResultRequest(swarm_id=swarm, whole=True)
+    return through.call("swarm_result", request, SwarmResult)
