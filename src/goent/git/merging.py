@@ -8,7 +8,7 @@ import anyio
 
 from goent.domain.workspaces import Conflict, Merge, Piece
 from goent.git import branches
-from goent.git.aside import carry_over, clear_objects, objects_aside
+from goent.git.aside import aside, carry_over, clear_trials
 from goent.git.command import Git
 from goent.git.integration import Integration
 from goent.git.scratch import a_checkout, clear_left_behind
@@ -25,34 +25,37 @@ class GitMerging:
     async def conflicts(
         self, repository: str, base: str, pieces: Sequence[Piece]
     ) -> tuple[Conflict, ...]:
-        git = self._git.at(Path(repository))
-        async with objects_aside(git.folder, self._root) as env:
-            return (await survey(git, base, pieces, env)).conflicts()
+        git = self._at(repository)
+        async with aside(git.folder, self._root) as place:
+            return (await survey(git, base, pieces, place)).conflicts()
 
     async def merge(
         self, repository: str, base: str, pieces: Sequence[Piece], message: str
     ) -> Merge:
-        git = self._git.at(Path(repository))
-        async with objects_aside(git.folder, self._root) as env:
-            found = await survey(git, base, pieces, env)
-            merge = await Integration(git, base, found, message, env).merge()
+        git = self._at(repository)
+        async with aside(git.folder, self._root) as place:
+            found = await survey(git, base, pieces, place)
+            merge = await Integration(git, base, found, message, place).merge()
             if merge.commit != base:
                 there = [base, *(piece.commit for piece in pieces)]
-                await carry_over(git, merge.commit, there, env)
+                await carry_over(git, merge.commit, there, place.env)
         return merge
 
     async def publish(
         self, repository: str, branch: str, commit: str, *, replaces: str | None = None
     ) -> None:
-        await branches.publish(self._git.at(Path(repository)), branch, commit, replaces)
+        await branches.publish(self._at(repository), branch, commit, replaces)
 
     async def apply(self, repository: str, checkout: Path, commit: str) -> str:
         return await branches.apply(self._git.at(checkout), Path(repository), commit)
 
     def scratch(self, repository: str, commit: str) -> AbstractAsyncContextManager[Path]:
-        return a_checkout(self._git.at(Path(repository)), self._root, commit)
+        return a_checkout(self._at(repository), self._root, commit)
 
     async def sweep(self) -> None:
         """Clear away what a go-ent that was killed left in the root. For the daemon's start."""
         await clear_left_behind(self._git, self._root)
-        await anyio.to_thread.run_sync(clear_objects, self._root)
+        await anyio.to_thread.run_sync(clear_trials, self._root)
+
+    def _at(self, repository: str) -> Git:
+        return self._git.at(Path(repository).absolute())
