@@ -7,6 +7,7 @@ the trial is then carried over: just the objects that its last commit needs.
 import os
 import shutil
 import stat
+import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ TRIAL: Final = "trial"
 OBJECTS: Final = "objects"
 TREE: Final = "tree"
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 (a folder in it that is ours alone)
+PATIENCE: Final = 20
 ROOM: Final = 2**30  # bytes that must be free there; some containers have very little
 
 
@@ -93,7 +95,11 @@ def left_behind(root: Path, kind: str) -> list[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+    for _ in range(PATIENCE):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(0.05)  # a git that was killed may still write for a moment
 
 
 def _folder_for_objects(root: Path) -> Path:
