@@ -149,6 +149,7 @@ async def test_the_same_pieces_give_the_same_commit(repo: Repo):
     pieces = [repo.piece(f"t{n}", base, {f"{n}.txt": LINES}) for n in range(3)]
     first = await repo.merging.merge(repo.repository, base, pieces, "join")
     assert await repo.merging.merge(repo.repository, base, pieces, "join") == first
+    assert repo.git("show", "-s", "--format=%ct %at", first.commit) == "1700000000 1700000000"
 
 
 async def test_pieces_that_began_elsewhere_are_compared_by_what_they_share(repo: Repo):
