@@ -26,6 +26,8 @@ from bench import (
     recovery,
     routing,
     run,
+    spaces,
+    swarm,
     workers,
     worktrees,
 )
@@ -38,6 +40,7 @@ MEASURES: Mapping[str, Callable[[Place], Awaitable[list[Row]]]] = {
     "run": run.run,
     "workers": workers.run,
     "worktrees": worktrees.run,
+    "swarm": swarm.run,
     "recovery": recovery.run,
     "crashes": crashes.run,
     "idle": idle.run,
@@ -48,6 +51,7 @@ MEASURES: Mapping[str, Callable[[Place], Awaitable[list[Row]]]] = {
     "journal": codec.events,
     "classify": classify.run,
     "routing": routing.run,
+    "spaces": spaces.run,
 }
 
 

@@ -14,6 +14,7 @@ from goent.domain.settings import Backend, RoutingRule, Settings
 from goent.domain.tasks import COMPLEXITIES, TASK_TYPES, Classification
 from goent.domain.types import Method, Pin, Price, Provider
 from goent.policy.facts import Facts
+from goent.policy.learning import Outlook
 from goent.policy.routing import decide
 
 RULES = 100
@@ -95,6 +96,17 @@ def _facts() -> Facts:
         forecasts={
             name: Forecast(
                 p50_usd=Decimal(n) / 100, p90_usd=Decimal(n) / 50, source="estimate", seconds=30.0
+            )
+            for n, name in enumerate(names)
+        },
+        outlooks={
+            name: Outlook(
+                chance=0.3 + n / 100,
+                low=0.2 + n / 100,
+                high=0.4 + n / 100,
+                seen=20,
+                good=10,
+                weight=20.0,
             )
             for n, name in enumerate(names)
         },

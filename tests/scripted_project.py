@@ -1,5 +1,6 @@
 """A project whose workers are scripted: everything real but the driver and the meter."""
 
+import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -20,10 +21,16 @@ from goent.core.orchestrator import Orchestrator
 from goent.core.recommending import Recommending
 from goent.core.roster import Roster
 from goent.core.router import Router
+from goent.core.swarms.joining import Joiner
+from goent.core.swarms.merging import SwarmMerger
+from goent.core.swarms.swarms import Swarms
 from goent.domain.events import AnyEvent, TurnEnded, TurnStarted, WorkerClosed, WorkerSpawned
 from goent.domain.replies import Result, Spawned, Waited
 from goent.domain.settings import Backend, Budget, Limits, PermissionSettings, Settings
 from goent.domain.types import Price, Provider, Secret
+from goent.git.command import Git
+from goent.git.merging import GitMerging
+from goent.git.spaces import GitWorkspaces
 from goent.llm.prices import PriceList
 from goent.proc.verify import ShellVerifier
 from goent.store.history import SqliteHistory
@@ -60,6 +67,7 @@ class Project:
     operations: Operations
     caller: Caller
     healths: Breakers
+    workspaces: GitWorkspaces
 
     async def ask(self, name: str, **arguments: object):
         return await self.operations.table[name].call(arguments, self.caller)
@@ -82,7 +90,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
     folder.mkdir()
 
     @asynccontextmanager
-    async def open_(
+    async def open_(  # noqa: PLR0913 (all that tests vary)
         driver: ScriptedDriver,
         *,
         limits: Limits = DEFAULT_LIMITS,
@@ -90,6 +98,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
         budget: Budget = Budget(),  # noqa: B008 (frozen)
         providers: Sequence[Provider] = (GLM, CODER),
         keys: Mapping[str, str] = MappingProxyType({}),
+        amended: Callable[[Settings], Settings] = lambda settings: settings,
     ) -> AsyncGenerator[Project]:
         """`keys`: of backends whose calls would pass the gateway; the others go direct."""
         environ = dict[str, str]()
@@ -106,6 +115,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
             limits=limits,
             budget=budget,
         )
+        settings = amended(settings)
         async with (
             SqliteJournal.open(tmp_path / "journal.db") as journal,
             SqliteLedger.open(tmp_path / "ledger.db") as ledger,
@@ -143,6 +153,14 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 condition=healths.condition,
                 standings=allowance.standings,
             )
+            workspaces = GitWorkspaces(
+                tmp_path / "state",
+                environ=lambda: {"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+                in_use=lambda worker: worker in roster,
+            )
+            verifier = ShellVerifier(
+                environ=lambda: {"PATH": "/usr/bin:/bin"}, time_limit=lambda: limits.verify_s
+            )
             orchestrator = Orchestrator(
                 settings=lambda: settings,
                 check=lambda: None,
@@ -154,10 +172,11 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 roster=roster,
                 books=books,
                 allowance=allowance,
-                verifier=ShellVerifier(environ=lambda: {"PATH": "/usr/bin:/bin"}),
+                verifier=verifier,
                 healths=healths,
                 router=router,
                 lessons=Lessons(feed, history),
+                workspaces=workspaces,
             )
             enquiries = Enquiries(
                 settings=lambda: settings,
@@ -168,7 +187,18 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 allowance=allowance,
                 healths=healths,
             )
-            async with orchestrator.running():
+            git = Git(folder, {"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
+            merging = GitMerging(git, tmp_path / "state" / "merging")
+            joiner = Joiner(feed=feed, merging=merging, verifier=verifier)
+            swarms = Swarms(
+                settings=lambda: settings,
+                feed=feed,
+                orchestrator=orchestrator,
+                enquiries=enquiries,
+                workspaces=workspaces,
+                joiner=joiner,
+            )
+            async with orchestrator.running(), swarms.running():
                 yield Project(
                     folder=folder,
                     feed=feed,
@@ -176,10 +206,15 @@ def project_opener(tmp_path: Path) -> OpenProject:
                     books=books,
                     enquiries=enquiries,
                     operations=Operations(
-                        orchestrator, enquiries, Recommending(router, lambda: settings)
+                        orchestrator,
+                        enquiries,
+                        Recommending(router, lambda: settings),
+                        swarms=swarms,
+                        merger=SwarmMerger(feed=feed, orchestrator=orchestrator, joiner=joiner),
                     ),
                     caller=Caller(name="test", cwd=folder),
                     healths=healths,
+                    workspaces=workspaces,
                 )
             await feed.commit()
             group.cancel_scope.cancel()

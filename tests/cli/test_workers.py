@@ -73,6 +73,14 @@ def test_run_json_is_the_result_and_nothing_else(open_desk: OpenDesk) -> None:
         assert result["cost_usd"] is None
 
 
+def test_a_claim_without_any_work_is_failed_work_that_says_why(open_desk: OpenDesk) -> None:
+    with open_desk(lambda _: [say("Fixed.")]) as desk:
+        ended = desk.go_ent("run", "Fix the crash in src/app.py")
+    assert ended.code == 1
+    assert "evidence  refuted" in ended.out
+    assert "neither edited a file nor used a tool" in ended.out
+
+
 def test_refuted_work_is_failed_work(open_desk: OpenDesk) -> None:
     with open_desk(busy_work) as desk:
         ended = desk.go_ent("run", "do it", "--verify", "echo broken; false")
@@ -278,7 +286,7 @@ def test_cancel_keeps_what_was_done(open_desk: OpenDesk) -> None:
         (("run", "x", "--file", "nothing.py"), "files that do not exist"),
         (("run", "x", "--provider", "nobody"), "unknown provider 'nobody'"),
         (("run", "x", "--model", "nothing"), "no provider offers model 'nothing'"),
-        (("run", "x", "--isolation", "worktree"), "is not available in this version"),
+        (("run", "x", "--isolation", "worktree"), "is in no git repository"),
         (("run", "x", "--timeout", "0"), "timeout_s"),
         (("run", "x", "--method", "magic"), "'magic' is not one of"),
         (("run",), "Missing argument 'TASK'"),

@@ -14,7 +14,7 @@ CONFIG = [
         "zzz: 1",
         (
             "1: zzz: unknown setting; one of opencode, default_provider, permissions, isolation, "
-            "budget, failover, limits, agents, daemon"
+            "budget, failover, limits, agents, daemon, learning"
         ),
     ),
     (

@@ -31,7 +31,9 @@ permissions:
 isolation: copy
 budget: {per_day: 5, hard: yes, direct: stop}
 failover: {pinned: true}
-limits: {workers: 3, idle_close_s: 60, cancel_grace_s: 0, turn_timeout_s: 600, stall_s: 9}
+limits: {workers: 3, idle_close_s: 60, cancel_grace_s: 0, turn_timeout_s: 600, stall_s: 9,
+  verify_s: 8}
+learning: off
 agents:
   gemini: {command: [gemini, --acp], models: [gemini-3-pro]}
 daemon: {idle_exit_s: 5}
@@ -64,7 +66,15 @@ def test_every_setting_changes_something(ground: Ground) -> None:
         isolation="copy",
         budget=Budget(per_day=Decimal(5), hard=True, direct="stop"),
         failover_pinned=True,
-        limits=Limits(workers=3, idle_close_s=60, cancel_grace_s=0, turn_timeout_s=600, stall_s=9),
+        limits=Limits(
+            workers=3,
+            idle_close_s=60,
+            cancel_grace_s=0,
+            turn_timeout_s=600,
+            stall_s=9,
+            verify_s=8,
+        ),
+        learning=False,
         agents={"gemini": Agent(command=("gemini", "--acp"), models=("gemini-3-pro",))},
         daemon=DaemonSettings(idle_exit_s=5),
         opencode=OpenCodeSettings(

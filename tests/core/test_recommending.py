@@ -7,7 +7,7 @@ import pytest
 from scripted_project import OpenProject, Project
 
 from goent.domain.errors import RequestError
-from goent.domain.events import TextDelta, UsageReported, WorkerSpawned
+from goent.domain.events import TextDelta, ToolCall, UsageReported, WorkerSpawned
 from goent.domain.replies import Explained, Recommended, RuleList, Spawned
 from goent.domain.settings import Budget
 from goent.domain.types import Usage
@@ -99,8 +99,9 @@ async def _recommended(project: Project) -> Recommended:
     return told
 
 
-def _billed(_: object) -> list[TextDelta | UsageReported]:
+def _billed(_: object) -> list[TextDelta | ToolCall | UsageReported]:
     return [
+        ToolCall(id="1", tool="edit", status="completed"),
         TextDelta(text="Done."),
         UsageReported(
             provider="glm",

@@ -3,6 +3,7 @@
 from decimal import Decimal
 
 import pytest
+from msgspec.structs import replace
 from routing_ground import GLM, KIMI, a_task
 
 from goent.domain.forecasts import Sample
@@ -58,6 +59,8 @@ def test_with_few_tasks_like_it_coarser_kinds_are_asked() -> None:
 def test_what_failed_or_had_no_price_teaches_no_cost() -> None:
     assert told(*[a_sample("1", state="failed")] * 9).source == "estimate"
     assert told(*[a_sample(None)] * 9).source == "estimate"
+    idle = replace(a_sample("0"), evidence="refuted")
+    assert told(*[idle] * 9).source == "estimate"
 
 
 def test_other_models_teach_nothing() -> None:

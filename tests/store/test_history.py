@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from goent.domain.forecasts import Sample
 from goent.domain.types import Usage
-from goent.store.history import SqliteHistory
+from goent.store.history import SCHEMA, SqliteHistory
+from goent.store.sqlite import Schema, connect
 
 pytestmark = pytest.mark.anyio
 
@@ -26,6 +27,12 @@ SAMPLE = Sample(
     usage=Usage(input=1, output=2, cache_read=3, cache_write=4, reasoning=5),
     seconds=7.25,
     state="completed",
+    evidence="verified",
+    failure="verify_failed",
+)
+OLD = (
+    "at, provider, backend, model, method, type, complexity, size, cost_usd, input, output,"
+    " cache_read, cache_write, reasoning, seconds, state"
 )
 
 
@@ -40,6 +47,21 @@ async def test_what_one_daemon_adds_another_reads(tmp_path: Path) -> None:
         await one.add(replace(SAMPLE, cost_usd=None))
         newest, _ = await other.recent()
         assert newest.cost_usd is None
+
+
+async def test_a_file_of_an_older_version_is_read_and_written_on_by_both(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    older = connect(path, Schema(steps=SCHEMA.steps[:1], probe=SCHEMA.probe))
+    row = "2.5, 'glm', 'moonshot', 'glm-4', 'acp', 'fix', 'simple', 1, '0.5', 1, 2, 3, 4, 5, 9, 'failed'"
+    older.execute(f"INSERT INTO tasks ({OLD}) VALUES ({row})")
+    async with SqliteHistory.open(path) as history:
+        await history.add(SAMPLE)
+        older.execute(f"INSERT INTO tasks ({OLD}) VALUES ({row})")  # it is still running
+        newest, middle, oldest = await history.recent()
+    older.close()
+    assert middle == SAMPLE
+    assert newest == oldest and (oldest.state, oldest.at) == ("failed", 2.5)
+    assert (oldest.evidence, oldest.failure) == (None, None)
 
 
 async def test_a_row_of_a_kind_that_is_not_known_is_left_out(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def counted(text: str, cwd: Path, *files: str) -> Context:
         ("convert **/*.{py,ts}", 4),
         ("convert src/**", 4),
         ("convert src/[ab].py", 2),
+        ("look at src/*/../", 4),
         ("the same twice: src/a.py ./src/a.py", 1),
         ("nothing here, e.g. and/or 1.5 and src/missing.py", 0),
     ],

@@ -42,6 +42,7 @@ class GeneralFile(Value, frozen=True, kw_only=True):
     daemon: DaemonSettings
     opencode: OpenCodeSettings
     config_path: Mention | None
+    learning: bool
 
 
 def read_general(fields: Fields) -> GeneralFile:
@@ -57,6 +58,7 @@ def read_general(fields: Fields) -> GeneralFile:
         daemon=fields.section("daemon", _daemon),
         opencode=opencode,
         config_path=config_path,
+        learning=fields.flag("learning", default=True),
     )
 
 
@@ -98,6 +100,7 @@ def _limits(fields: Fields) -> Limits:
         cancel_grace_s=fields.amount("cancel_grace_s", normal.cancel_grace_s),
         turn_timeout_s=fields.amount("turn_timeout_s", normal.turn_timeout_s, least=1),
         stall_s=fields.amount("stall_s", normal.stall_s, least=1),
+        verify_s=fields.amount("verify_s", normal.verify_s, least=1),
     )
 
 

@@ -173,6 +173,7 @@ def _settings(
         files=files,
         warnings=tuple(never_asked(read.rules)),
         written=tuple(entry.provider.name for entry in read.providers.entries),
+        learning=general.learning,
     )
 
 

@@ -35,6 +35,10 @@ CONFIG: Final = """\
 #  cancel_grace_s: 10
 #  turn_timeout_s: 1800
 #  stall_s: 180
+#  verify_s: 600
+
+## Whether outcomes of earlier tasks order the providers that go-ent chooses among by itself.
+#learning: off
 
 ## Other agents that speak ACP, as workers.
 #agents:

@@ -9,12 +9,12 @@ import anyio
 
 from goent.core.allowance import Allowance
 from goent.core.feed import Feed
-from goent.core.result import result
+from goent.core.result import models_used, result
 from goent.core.transcript import transcript
 from goent.core.views import WorkerView, line, status, timestamp, usd
 from goent.domain.budgets import Standing
 from goent.domain.errors import RequestError
-from goent.domain.events import Envelope
+from goent.domain.events import Envelope, UsageReported
 from goent.domain.health import Condition
 from goent.domain.ports import Healths, Ledger, Prices
 from goent.domain.replies import (
@@ -23,6 +23,7 @@ from goent.domain.replies import (
     Costs,
     Forgotten,
     Health,
+    ModelUse,
     Output,
     PriceView,
     ProviderList,
@@ -43,6 +44,7 @@ from goent.domain.requests import (
     WorkerRequest,
 )
 from goent.domain.settings import Settings
+from goent.domain.swarms import SwarmRequest
 from goent.domain.types import ENDED, Price, Provider, State, Usage, Value
 
 USABLE: frozenset[Health] = frozenset({"ready", "direct", "failing"})
@@ -88,6 +90,8 @@ class Enquiries:
         elif isinstance(request, WaitRequest):
             for worker in request.worker_ids:
                 await self._feed.recall(worker)
+        elif isinstance(request, SwarmRequest):
+            await self._feed.recall_swarm(request.swarm_id)
 
     def status(self, worker: str) -> Status:
         return status(self._feed.view(worker))
@@ -95,6 +99,13 @@ class Enquiries:
     async def result(self, worker: str) -> Result:
         view = self._feed.view(worker)
         return result(view, await self._all_events(worker))
+
+    async def models_used(self, worker: str) -> tuple[ModelUse, ...]:
+        """Who worked for it, with what each took."""
+        if worker not in self._feed.views:
+            return ()
+        events = [envelope.event for envelope in await self._all_events(worker)]
+        return models_used(event for event in events if isinstance(event, UsageReported))
 
     async def _all_events(self, worker: str) -> list[Envelope]:
         events: list[Envelope] = []

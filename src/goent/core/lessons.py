@@ -3,17 +3,16 @@
 from contextlib import suppress
 
 from goent.core.feed import Feed
+from goent.core.result import FIRST, evidence
 from goent.core.views import WorkerView
 from goent.domain.errors import EnvironmentTrouble
 from goent.domain.forecasts import Sample
 from goent.domain.ports import History
 from goent.domain.types import ENDED
 
-FIRST = 1  # the turn that was classified; what a later prompt asks is another task
-
 
 class Lessons:
-    """Kept in the history, for the forecasts of all projects."""
+    """Kept in the history, for forecasts and routes of all projects."""
 
     def __init__(self, feed: Feed, history: History) -> None:
         self._feed = feed
@@ -47,4 +46,6 @@ def lesson(view: WorkerView) -> Sample | None:
         usage=view.usage,
         seconds=round(view.updated_at - view.started_at, 3),
         state=view.state,
+        evidence=None if view.moved_to else evidence(view),
+        failure=view.failure.kind if view.failure and not view.moved_to else None,
     )

@@ -26,12 +26,14 @@ CHECKS_LIMIT = 4
 MODELS_LIMIT = 4
 WARNINGS_LIMIT = 2
 WARNING_LIMIT = 400
+FIRST = 1  # the turn that the task itself is
 
 
 def result(view: WorkerView, events: Sequence[Envelope]) -> Result:
     """The whole worker's work; `text` is the last message of its last turn."""
     happened = [envelope.event for envelope in events]
-    files = changed_files(e for e in happened if isinstance(e, ToolCall))
+    edited = changed_files(e for e in happened if isinstance(e, ToolCall))
+    files = view.work.files if view.work else edited
     commands = commands_run(e for e in happened if isinstance(e, ToolCall))
     text = last_message(events)
     return Result(
@@ -58,7 +60,10 @@ def result(view: WorkerView, events: Sequence[Envelope]) -> Result:
         ),
         failure=view.failure,
         output=f"worker://{view.id}/output",
+        branch=view.spawned.workspace.branch if view.spawned.workspace and files else None,
+        workspace=view.spawned.workspace.path if view.spawned.workspace else None,
         notes=(
+            *_place(view),
             *_notes(view, text, len(files), len(commands)),
             *[_cut(e.message, WARNING_LIMIT) for e in happened if isinstance(e, BudgetWarned)][
                 -WARNINGS_LIMIT:
@@ -68,10 +73,18 @@ def result(view: WorkerView, events: Sequence[Envelope]) -> Result:
 
 
 def evidence(view: WorkerView) -> Evidence | None:
-    """A worker's word is a claim; only a verify command makes it more, or less."""
+    """A worker's word is a claim; a verify command makes it more, or less, and idleness less."""
     if view.checks:
         return "verified" if all(check.exit == 0 for check in view.checks) else "refuted"
-    return "claimed" if view.state == "completed" else None
+    if view.state != "completed":
+        return None
+    return "refuted" if did_nothing(view) else "claimed"
+
+
+def did_nothing(view: WorkerView) -> bool:
+    """It was asked for edits, and has neither edited nor used a tool. Later turns ask other things."""
+    kept = view.work is not None and bool(view.work.files)
+    return view.spawned.edits_asked and view.turn == FIRST and not view.tools and not kept
 
 
 def last_message(events: Sequence[Envelope]) -> str:
@@ -137,6 +150,11 @@ def models_used(reports: Iterable[UsageReported]) -> tuple[ModelUse, ...]:
 
 def _notes(view: WorkerView, text: str, files: int, commands: int) -> tuple[str, ...]:
     notes: list[str] = []
+    if not view.checks and evidence(view) == "refuted":
+        notes.append(
+            f"refuted: the task asks for edits, and {view.provider} has neither edited a file nor "
+            "used a tool; prompt it again, or give the task to another provider"
+        )
     if len(text) > TEXT_LIMIT:
         notes.append(
             f"text cut from {len(text)} characters; the whole is worker://{view.id}/output"
@@ -153,6 +171,17 @@ def _notes(view: WorkerView, text: str, files: int, commands: int) -> tuple[str,
             f"or cut off before its usage was told): the known part is ${view.known_usd:.4f}"
         )
     return tuple(notes)
+
+
+def _place(view: WorkerView) -> tuple[str, ...]:
+    """Where the work is, of a worker that has a folder of its own."""
+    space, work = view.spawned.workspace, view.work
+    if space is None or work is None:
+        return ()
+    if not work.files:
+        return ("it changed no file",)
+    whose = "" if space.kind == "worktree" else f" of {space.repository}"
+    return (f"its work is commit {work.commit[:12]} on branch {space.branch}{whose}",)
 
 
 def _cut(text: str, limit: int) -> str:

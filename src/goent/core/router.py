@@ -17,6 +17,7 @@ from goent.domain.types import Method, Pin, Price, Provider, Value
 from goent.policy.decisions import Decision
 from goent.policy.facts import Facts
 from goent.policy.forecast import Past, forecast
+from goent.policy.learning import Experience
 from goent.policy.needs import talk_only
 from goent.policy.routing import decide
 
@@ -34,6 +35,7 @@ class Asked(Value, frozen=True, kw_only=True):
     budget_usd: Decimal | None = None
     allow_fallback: bool | None = None
     asks: bool = False
+    avoid: tuple[str, ...] = ()
 
 
 class Routed(Value, frozen=True, kw_only=True):
@@ -87,6 +89,7 @@ class Router:
         self.notices = notices
         self._samples: Sequence[Sample] = ()
         self._past = Past()
+        self._experience = Experience()
 
     async def route(self, asked: Asked) -> Routed:
         """Never refuses: a decision without a route says why there is none."""
@@ -99,6 +102,7 @@ class Router:
         talks = talk_only(asked.text, task.type, attached=bool(asked.files))
         prices = await self._all_prices(settings, now)
         past = await self._known_past()
+        outlooks = self._experience.outlooks(task.type, task.complexity)
         usual = asked.pin.method or ("api" if talks else "acp")
         forecasts = {
             p.name: forecast(task, p, usual, price=prices.get(p.name), past=past)
@@ -111,10 +115,16 @@ class Router:
             keyless=self._keyless(settings),
             prices=prices,
             forecasts=forecasts,
+            outlooks={
+                p.name: found
+                for p in settings.providers
+                if settings.learning and (found := outlooks.get((p.backend, p.model)))
+            },
             budget_usd=await self._budget(asked, settings),
             asks=asked.asks,
             talk_only=talks,
             allow_fallback=asked.allow_fallback,
+            avoid=asked.avoid,
         )
         decision = decide(task, asked.pin, settings, self._methods, facts)
         chosen = NOTHING
@@ -134,6 +144,7 @@ class Router:
         samples = await self._history.recent()
         if samples is not self._samples:
             self._samples, self._past = samples, Past(samples)
+            self._experience = Experience(samples, time.time())
         return self._past
 
     async def _budget(self, asked: Asked, settings: Settings) -> Decimal | None:

@@ -67,10 +67,12 @@ class WorkerView(Value, frozen=True, kw_only=True):
     cost_source: CostSource | None = None
     checks: tuple[Check, ...] = ()
     work: Work | None = None
-    tools: int = 0
+    tools: int = 0  # calls of this turn
+    tool_ids: frozenset[str] = frozenset()  # of them, while it runs
     failure: Failure | None = None
     started_at: float
     updated_at: float
+    ended_at: float | None = None  # its last turn; a worker may be closed long after
     seq: int
 
     @property
@@ -102,7 +104,8 @@ def fold(view: WorkerView | None, envelope: Envelope) -> WorkerView:
             updated_at=envelope.at,
             seq=envelope.seq,
         )
-    return replace(_after(view, event, envelope.seq), updated_at=envelope.at, seq=envelope.seq)
+    after = replace(_after(view, event, envelope.seq), updated_at=envelope.at, seq=envelope.seq)
+    return replace(after, ended_at=envelope.at) if isinstance(event, TurnEnded) else after
 
 
 def _after(view: WorkerView, event: AnyEvent, seq: int) -> WorkerView:
@@ -122,11 +125,18 @@ def _after(view: WorkerView, event: AnyEvent, seq: int) -> WorkerView:
                 step="thinking",
                 plan=(),
                 checks=(),
+                tools=0,
+                tool_ids=frozenset(),
                 failure=None,
             )
         case TurnEnded():
             return replace(
-                view, state=event.state, failure=event.failure, questions=(), step=event.state
+                view,
+                state=event.state,
+                failure=event.failure,
+                questions=(),
+                step=event.state,
+                tool_ids=frozenset(),
             )
         case Verified():
             return replace(view, checks=event.checks)
@@ -156,6 +166,9 @@ def _after_work(
         case PlanUpdated():
             return replace(view, plan=event.entries, step=_current(event.entries) or view.step)
         case ToolCall():
+            if event.id not in view.tool_ids:
+                seen = view.tool_ids | {event.id}
+                view = replace(view, tools=view.tools + 1, tool_ids=seen)
             step = f"{event.tool}: {event.title or event.detail}".rstrip(": ")
         case TextDelta():
             step = "writing"

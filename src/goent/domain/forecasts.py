@@ -4,7 +4,7 @@ from decimal import Decimal
 from typing import Literal
 
 from goent.domain.tasks import Complexity, TaskType
-from goent.domain.types import Method, State, Usage, Value
+from goent.domain.types import Evidence, Method, State, Usage, Value
 
 
 class Forecast(Value, frozen=True, kw_only=True):
@@ -22,7 +22,11 @@ class Forecast(Value, frozen=True, kw_only=True):
 
 
 class Sample(Value, frozen=True, kw_only=True):
-    """A task that is over: what it was, who had it, and what it took. `cost_usd` None: not known."""
+    """A task that is over: what it was, who had it, and what it took. `cost_usd` None: not known.
+
+    `evidence` and the kind of its `failure` are None for a task that several providers worked on,
+    and for one that is older than they are.
+    """
 
     at: float
     provider: str
@@ -36,3 +40,5 @@ class Sample(Value, frozen=True, kw_only=True):
     usage: Usage
     seconds: float
     state: State
+    evidence: Evidence | None = None
+    failure: str | None = None

@@ -71,6 +71,7 @@ class Limits(Value, frozen=True, kw_only=True):
     cancel_grace_s: float = 10.0
     turn_timeout_s: float | None = None
     stall_s: float = 180.0
+    verify_s: float = 600.0
 
 
 class DaemonSettings(Value, frozen=True, kw_only=True):
@@ -157,6 +158,7 @@ class Settings(Value, frozen=True, kw_only=True):
     usual_keys: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
+    learning: bool = True
 
     @property
     def key_names(self) -> tuple[str, ...]:

@@ -40,7 +40,8 @@ class Workspace(Value, frozen=True, kw_only=True):
 
     `path` is its top and `cwd` where in it the worker works; `origin` is the user's folder that it
     was made from. `repository` is the git directory that holds its `branch`: the user's, or for a
-    copy a private one. `base` is the commit that its work is compared with.
+    copy a private one. `base` is the commit that its work is compared with. `warnings` tell how it
+    differs from the user's folder.
     """
 
     kind: Kind
@@ -50,18 +51,26 @@ class Workspace(Value, frozen=True, kw_only=True):
     repository: str
     branch: str
     base: str
+    warnings: tuple[str, ...] = ()
 
 
 class Work(Value, frozen=True, kw_only=True):
-    """What was made in a workspace: a commit, and how it differs from the base."""
+    """What was made in a workspace: a commit, and how it differs from the base.
+
+    `warnings` tell what could not be kept in the commit.
+    """
 
     commit: str
     base: str
     files: tuple[FileChange, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class KeptSpace(Value, frozen=True, kw_only=True):
-    """A workspace that is still there, and why. `bytes` is what it takes on disk."""
+    """A workspace that is still there, and why. `bytes` is what it takes on disk.
+
+    `commit` of `repository` is where its branch is; empty if there is none.
+    """
 
     worker: str
     group: str
@@ -70,6 +79,8 @@ class KeptSpace(Value, frozen=True, kw_only=True):
     branch: str
     bytes: int
     state: Literal["in_use", "unmerged", "merged", "clean", "broken"]
+    commit: str = ""
+    repository: str = ""
 
 
 class Workspaces(Protocol):
@@ -77,6 +88,10 @@ class Workspaces(Protocol):
 
     async def check(self, cwd: Path, kind: Kind) -> None:
         """Raise a `RequestError` or `EnvironmentTrouble` if there can be none for that folder."""
+        ...
+
+    async def kind_for(self, cwd: Path) -> Kind:
+        """A worktree inside a git repository; else a copy."""
         ...
 
     async def head(self, cwd: Path, *, uncommitted: bool = False) -> tuple[str, str]:
@@ -97,7 +112,11 @@ class Workspaces(Protocol):
         """All workspaces of this project that are there."""
         ...
 
-    async def remove(self, worker: str) -> None:
+    async def clear(self) -> Sequence[KeptSpace]:
+        """Remove all that nobody works in and that are clean or merged; which they were."""
+        ...
+
+    async def remove(self, worker: str) -> KeptSpace:
         """Remove a workspace with all that is in it, because somebody asked for just that."""
         ...
 

@@ -9,7 +9,7 @@ from goent.domain.tasks import Classification
 from goent.domain.types import Provider, Route, Value
 from goent.policy.facts import Facts, obstacle, usd
 
-Source = Literal["pin", "rule", "default", "policy"]
+Source = Literal["pin", "rule", "default", "policy", "learning"]
 
 
 class Step(Value, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from goent.domain.forecasts import Forecast
 from goent.domain.health import Condition
 from goent.domain.tasks import Classification
 from goent.domain.types import Price, Provider, Value
+from goent.policy.learning import Outlook
 
 ROOM: Final = 0.8  # of a window may be filled by what there is to read; the rest is for the work
 UNWELL: Final = frozenset({"limited", "down"})
@@ -19,7 +20,8 @@ class Facts(Value, frozen=True, kw_only=True):
 
     `asks`: its permissions may have to ask somebody. `talk_only`: an answer in words is all it
     needs, no file has to be opened. `keyless` names the variables that hold no key. `budget_usd` is what is left for it; a hard one is a wall.
-    `cramped`: nobody's window holds it, so that none is too small.
+    `cramped`: nobody's window holds it, so that none is too small. `outlooks`: what outcomes taught.
+    Who is to `avoid` has failed it.
     """
 
     text: str = ""
@@ -28,17 +30,20 @@ class Facts(Value, frozen=True, kw_only=True):
     keyless: Mapping[str, str] = {}
     prices: Mapping[str, Price] = {}
     forecasts: Mapping[str, Forecast] = {}
+    outlooks: Mapping[str, Outlook] = {}
     budget_usd: Decimal | None = None
     hard: bool = False
     asks: bool = False
     talk_only: bool = False
     cramped: bool = False
     allow_fallback: bool | None = None
+    avoid: tuple[str, ...] = ()
 
 
 def obstacle(provider: Provider, task: Classification, facts: Facts) -> str:
     return (
-        _unwell(provider, facts)
+        _has_failed(provider, facts)
+        or _unwell(provider, facts)
         or _no_key(provider, facts)
         or _too_small(provider, task, facts)
         or _too_dear(provider, facts)
@@ -48,6 +53,10 @@ def obstacle(provider: Provider, task: Classification, facts: Facts) -> str:
 def trouble(provider: Provider, task: Classification, facts: Facts) -> str:
     """What a caller who insists on the provider should hear: all but the key and the money."""
     return _unwell(provider, facts) or _too_small(provider, task, facts)
+
+
+def _has_failed(provider: Provider, facts: Facts) -> str:
+    return "it has failed this task before" if provider.name in facts.avoid else ""
 
 
 def _unwell(provider: Provider, facts: Facts) -> str:

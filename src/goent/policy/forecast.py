@@ -46,8 +46,8 @@ class Past:
         costs: defaultdict[Kind, list[Decimal]] = defaultdict(list)
         seconds: defaultdict[Kind, list[float]] = defaultdict(list)
         for sample in samples:
-            if sample.state != "completed":
-                continue
+            if sample.state != "completed" or sample.evidence == "refuted":
+                continue  # what it did not do costs nothing
             for kind in _kinds(sample):
                 seconds[kind].append(sample.seconds)
                 if sample.cost_usd is not None:

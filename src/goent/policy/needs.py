@@ -1,11 +1,15 @@
-"""Does a task need hands, or will words do?"""
+"""Does a task need hands, or will words do? And does it ask for an edit, beyond doubt?"""
 
 import re
 from typing import Final
 
-from goent.domain.tasks import TaskType
+from goent.domain.tasks import Classification, TaskType
 
 TALKING: Final[frozenset[TaskType]] = frozenset({"analyze", "review", "documentation"})
+EDITING: Final[frozenset[TaskType]] = frozenset(
+    {"implement", "fix", "refactor", "documentation", "test", "format"}
+)
+SURE: Final = 0.6  # of the type
 
 _ASKS: Final = re.compile(
     r"\?\s*$|^\s*(?:what|why|how|when|which|who|where|is|are|does|do|can|could|should|would"
@@ -24,6 +28,34 @@ _CHANGES: Final = re.compile(
     r"|replace|commit|run|install)\b",
     re.IGNORECASE,
 )
+# The task begins with one of these: what comes later may be about them, or a condition.
+_EDITS: Final = re.compile(
+    r"\s*(?:(?:feat|fix|bugfix|refactor|docs?|tests?|style|lint|format)(?:\([^()\n]{1,40}\))?!?:\s"
+    r"|(?:(?:please|now|just|then)[\s,]{1,3}){0,3}"
+    r"(?:fix|implement|refactor|add|remove|delete|rename|replace|update|edit|change|move|extract"
+    r"|split|introduce|document|format|reformat|lint|bump|upgrade|migrate|(?P<makes>write|create))"
+    r"\b(?!\s+(?:me|us|nothing|up)\b))",
+    re.IGNORECASE,
+)
+_QUOTED: Final = re.compile("```.*?(?:```|\\Z)", re.DOTALL)
+_FILE: Final = re.compile(
+    r"(?<![\w-])[\w.-]+/(?:[\w.-]+/|[\w-]*\.\w)|\b(?:readme|changelog|makefile)\b"
+    r"|\b\w+\.(?:py|js|ts|tsx|css|html|go|rs|java|c|h|cpp|rb|md|txt|toml|ya?ml|json|sh|sql)\b",
+    re.IGNORECASE,
+)
+_OF_PROJECT: Final = re.compile(
+    r"\b(?:repo(?:sitory)?|code ?base|our|my)\b"
+    r"|\bthe (?!following|differences?|best|most|main|same|meaning|purpose|point|concept|usual)\w",
+    re.IGNORECASE,
+)
+_UNTOUCHED: Final = re.compile(
+    r"\b(?:do not|don't|without) (?:actually )?(?:chang|edit|modify|touch|writ)\w{0,4} "
+    r"(?:any|the code|the files|code|files|it\b|to disk)"
+    r"|\b(?:change|edit|modify|touch) nothing\b|\bno (?:code |file )?(?:changes|edits)\b|\bdry[ -]run\b"
+    r"|\b(?:just|only) (?:say|tell|answer|reply|suggest|propose|plan|show|print)\b"
+    r"|\b(?:answer|reply|respond) (?:with|in|by|only)\b",
+    re.IGNORECASE,
+)
 MOST: Final = 20_000  # characters that are looked at
 
 
@@ -36,3 +68,20 @@ def talk_only(text: str, kind: TaskType, *, attached: bool) -> bool:
     if kind not in TALKING or not _ASKS.search(said) or _CHANGES.search(said):
         return False
     return attached or not _AROUND.search(said)
+
+
+def edits_asked(text: str, task: Classification) -> bool:
+    """Whether an answer in words alone cannot be what was asked for.
+
+    In doubt it can: a right answer that is called wrong does more harm than a wrong one that passes.
+    """
+    said = _QUOTED.sub(" ", text[:MOST])
+    begins = _EDITS.match(said)
+    if task.type not in EDITING or begins is None or _ASKS.search(said) or _UNTOUCHED.search(said):
+        return False
+    if begins["makes"] and task.type == "documentation":
+        return False  # a text, which may stand in the answer
+    if _FILE.search(said):
+        return True
+    quotes = said != text[:MOST]  # what is quoted can be worked on in the answer
+    return task.confidence >= SURE and not quotes and bool(_OF_PROJECT.search(said))

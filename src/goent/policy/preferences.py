@@ -14,6 +14,7 @@ from goent.domain.settings import Settings
 from goent.domain.tasks import Classification
 from goent.domain.types import Provider, Value
 from goent.policy.facts import Facts
+from goent.policy.worth import Worth
 
 LARGE: Final = 50_000  # tokens of context
 MUCH_CODE: Final = 40  # lines
@@ -74,6 +75,7 @@ class Preferences:
         own = tuple(p for p in fitting if p.name in settings.written)
         self._fitting = own or tuple(fitting)  # who wrote providers down means these
         self._default = settings.default_provider
+        self.worth = Worth(self._fitting, facts)
 
     @cached_property
     def wishes(self) -> tuple[Wish, ...]:
@@ -81,10 +83,15 @@ class Preferences:
         return (self._large(), self._refactoring(), self._small(), self._hinted(), self._rest())
 
     def ranked(self) -> tuple[Provider, ...]:
-        """Everybody, best first: those of the first wish, then the cheapest."""
+        """Everybody, best first: those of the first wish, then the cheapest; outcomes say the rest."""
         first = next((wish.order for wish in self.wishes if wish.order), ())
-        others = sorted(self._fitting, key=self.cost)
-        return tuple({p.name: p for p in (*first, *others)}.values())
+        named = {p.name for p in first}
+        others = [p for p in self._cheapest if p.name not in named]
+        return (*self.worth.arranged(first), *self.worth.arranged(others))
+
+    @cached_property
+    def _cheapest(self) -> tuple[Provider, ...]:
+        return tuple(sorted(self._fitting, key=self.cost))
 
     def cost(self, provider: Provider) -> tuple[Decimal, bool]:
         """To sort by: what it would probably cost, and of equals the default one first."""
@@ -115,7 +122,7 @@ class Preferences:
             return Wish(name=name, why=f"the complexity is {complexity}")
         fast = [p for p in self._fitting if _is_fast(p)]
         what = "cheapest fast one" if fast else "cheapest one"
-        order = tuple(sorted(fast or self._fitting, key=self.cost))
+        order = tuple(p for p in self._cheapest if p in fast) if fast else self._cheapest
         return Wish(name=name, why=f"a {complexity} task: the {what}", order=order, quick=True)
 
     def _refactoring(self) -> Wish:
@@ -139,12 +146,13 @@ class Preferences:
 
     def _rest(self) -> Wish:
         default = self._such(lambda p: p.name == self._default)
+        order = self._cheapest
         if default:
-            return Wish(name="default", why="the configured default", order=default)
+            order = (*default, *(p for p in order if p not in default))
+            return Wish(name="default", why="the configured default", order=order)
         round_ = tuple(p for name in _ALL_ROUND for p in self._called(name))
         if round_:
             return Wish(name="default", why="no default can be had: an all-rounder", order=round_)
-        order = tuple(sorted(self._fitting, key=self.cost))
         return Wish(name="default", why="no default can be had: the cheapest", order=order)
 
     def _called(self, word: str) -> tuple[Provider, ...]:

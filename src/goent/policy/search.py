@@ -24,11 +24,12 @@ from goent.policy.ways import Ways
 
 MOST_ALTERNATIVES: Final = 5
 STAND_INS: Final = 2  # for a provider that go-ent chose by itself
+OWN_CHOICE: Final = frozenset({"policy", "learning"})
 CODING: Final = frozenset({"implement", "fix", "test"})
 
 
 class _Found(Value, frozen=True, kw_only=True):
-    """Who decided for whom. By `policy` the stand-ins are go-ent's to choose as well."""
+    """Who decided for whom. By its own choice the stand-ins are go-ent's to choose as well."""
 
     step: Step
     provider: Provider
@@ -179,9 +180,13 @@ class Search:
         return chosen
 
     def _of_wish(self, wish: Wish) -> _Found:
-        provider = wish.order[0]
-        step = self._note("policy", wish.name, f"{wish.why}: {provider.name}", decided=True)
-        return _Found(step=step, provider=provider, quick=wish.quick)
+        first, order = wish.order[0], self._preferences.worth.arranged(wish.order)
+        stays = order[0] is first
+        step = self._note("policy", wish.name, f"{wish.why}: {first.name}", decided=stays)
+        if told := self._preferences.worth.compared(wish.order, order):
+            learned = self._note("learning", wish.name, told, decided=not stays)
+            step = step if stays else learned
+        return _Found(step=step, provider=order[0], quick=wish.quick)
 
     # What comes of it
 
@@ -202,7 +207,7 @@ class Search:
         if self._facts.allow_fallback is False:
             return ()
         own = fallbacks_of(found.provider, self._settings)
-        return own or (tuple(others[:STAND_INS]) if found.step.source == "policy" else ())
+        return own or (tuple(others[:STAND_INS]) if found.step.source in OWN_CHOICE else ())
 
     def _alternative(self, provider: Provider) -> Route:
         method, _ = self._ways.way(
@@ -211,7 +216,10 @@ class Search:
         return Route(provider=provider, method=method, reason="")
 
     def _reason(self, step: Step, how: str) -> str:
-        said = {"rule": f"{step.name}: {step.why}", "policy": f"policy ({step.name}): {step.why}"}
+        said = {
+            "policy": f"policy ({step.name}): {step.why}",
+            "learning": f"policy ({step.name}), by outcomes: {step.why}",
+        }
         why = said.get(step.source, f"{step.name}: {step.why}")
         if step.name == "default_provider":
             why = step.why

@@ -1,4 +1,4 @@
-"""What did this user's earlier tasks take, in all projects? One SQLite file that daemons share."""
+"""What did this user's earlier tasks take and come to, in all projects? One SQLite file that daemons share."""
 
 import logging
 import sqlite3
@@ -28,6 +28,10 @@ SCHEMA: Final = Schema(
                 cost_usd TEXT, input INTEGER NOT NULL, output INTEGER NOT NULL,
                 cache_read INTEGER NOT NULL, cache_write INTEGER NOT NULL,
                 reasoning INTEGER NOT NULL, seconds REAL NOT NULL, state TEXT NOT NULL)""",
+        ),
+        (
+            "ALTER TABLE tasks ADD COLUMN evidence TEXT",
+            "ALTER TABLE tasks ADD COLUMN failure TEXT",
         ),
     ),
     probe="SELECT * FROM tasks ORDER BY id DESC LIMIT 1",
@@ -73,13 +77,13 @@ def _add(sql: sqlite3.Connection, *, sample: Sample) -> None:
     cost = None if sample.cost_usd is None else str(sample.cost_usd)
     row = sql.execute(
         "INSERT INTO tasks (at, provider, backend, model, method, type, complexity, size, cost_usd,"
-        " input, output, cache_read, cache_write, reasoning, seconds, state)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " input, output, cache_read, cache_write, reasoning, seconds, state, evidence, failure)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             *(sample.at, sample.provider, sample.backend, sample.model, sample.method),
             *(sample.type, sample.complexity, sample.size, cost),
             *(usage.input, usage.output, usage.cache_read, usage.cache_write, usage.reasoning),
-            *(sample.seconds, sample.state),
+            *(sample.seconds, sample.state, sample.evidence, sample.failure),
         ),
     )
     sql.execute("DELETE FROM tasks WHERE id <= ?", ((row.lastrowid or 0) - KEPT,))
@@ -93,7 +97,7 @@ def _read(
         return last, before
     rows = sql.execute(
         "SELECT at, provider, backend, model, method, type, complexity, size, cost_usd, seconds,"
-        " state, input, output, cache_read, cache_write, reasoning"
+        " state, evidence, failure, input, output, cache_read, cache_write, reasoning"
         " FROM tasks ORDER BY id DESC LIMIT ?",
         (RECENT,),
     )
@@ -115,7 +119,9 @@ def _sample(row: Sequence[object]) -> Sample:
             "cost_usd": None if row[8] is None else Decimal(str(row[8])),
             "seconds": row[9],
             "state": row[10],
-            "usage": dict(zip(counts, row[11:], strict=True)),
+            "evidence": row[11],
+            "failure": row[12],
+            "usage": dict(zip(counts, row[13:], strict=True)),
         },
         Sample,
     )

@@ -92,6 +92,7 @@ def named(task: TaskText) -> tuple[str, ...]:
 
 
 def _paths(name: str, cwd: Path, count: _Count) -> Iterator[str]:
+    name = os.path.normpath(name)  # before a star is looked for: `*/..` has none
     whole = os.path.join(cwd, os.path.expanduser(name))  # noqa: PTH111, PTH118 (a glob is no path)
     if not _MAGIC.search(name):
         yield from _below(whole, count) if os.path.isdir(whole) else (whole,)  # noqa: PTH112 (see above)

@@ -1,0 +1,237 @@
+"""What have the outcomes of earlier tasks taught about a provider?
+
+A success has two parts: the worker got through its task, and its claim held where somebody checked.
+Each is a share with a Beta posterior for a class of tasks (type and complexity). Where a class has few
+outcomes, others of the same type and then all others tell how much better or worse than its peers a
+provider was at the same tasks; they weigh no more than a few outcomes. So who was given the hard tasks
+is not taken for bad, and who has shown nothing is taken for usual.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from goent.domain.errors import ContextOverflow, ModelRefused, NothingSaid, TurnTimeout
+from goent.domain.forecasts import Sample
+from goent.domain.tasks import Complexity, TaskType
+from goent.domain.types import Value
+
+Model = tuple[str, str]  # backend and model
+Class = tuple[TaskType, Complexity]
+
+HALF_LIFE_S: Final = 30 * 24 * 3600.0  # models change; after this time an outcome is worth half
+ENOUGH: Final = 8.0  # outcomes of a type, before anything is made of them
+USUAL: Final = 0.8  # the share of a part where nothing at all is known
+FIRST: Final = 2.0  # outcomes that this guess is worth,
+POOLED: Final = 4.0  # the wider class for the pooled share of a narrower one,
+PEERS: Final = 4.0  # the peers' share for a provider,
+ELSEWHERE: Final = 4.0  # at most: its outcomes of other types,
+NEARBY: Final = 8.0  # and these with its outcomes of other complexities
+ROOM: Final = 1.0  # standard deviations: five in six times it is no worse, and as often no better
+LEAST: Final = 0.02  # no chance is smaller: nobody is lost for ever
+
+OWN_FAULTS: Final = frozenset(
+    e.kind for e in (NothingSaid, ModelRefused, ContextOverflow, TurnTimeout)
+)
+
+
+class Outcome(Value, frozen=True, kw_only=True):
+    """Did the worker get through, and did its claim hold? None: nobody checked."""
+
+    done: bool
+    held: bool | None = None
+
+    @property
+    def good(self) -> bool:
+        return self.done and self.held is not False
+
+
+class Outlook(Value, frozen=True, kw_only=True):
+    """How likely a provider does a task of a class: five in six times above `low`, and below `high`.
+
+    Of `seen` outcomes of the class `good` were neither failed nor refuted. `weight` counts those of
+    the type, older ones less.
+    """
+
+    chance: float
+    low: float
+    high: float
+    seen: int
+    good: int
+    weight: float
+
+    @property
+    def enough(self) -> bool:
+        return self.weight >= ENOUGH
+
+
+def outcome(sample: Sample) -> Outcome | None:
+    """None where it tells nothing of the worker: cancelled, out of money, or others are at fault."""
+    match sample.state, sample.evidence:
+        case "completed", "verified":
+            return Outcome(done=True, held=True)
+        case "completed", "claimed":
+            return Outcome(done=True)
+        case "completed", "refuted":  # it did nothing, which is looked for without being asked
+            return Outcome(done=False)
+        case "failed", "refuted":
+            return Outcome(done=True, held=False)
+        case "failed", _ if sample.failure in OWN_FAULTS:
+            return Outcome(done=False)
+        case _:
+            return None
+
+
+class _Tally:
+    """So many of so many, old ones counting less."""
+
+    __slots__ = ("all", "good")
+
+    def __init__(self, good: float = 0.0, all_: float = 0.0) -> None:
+        self.good, self.all = good, all_
+
+    def share(self, prior: float, worth: float, scale: float) -> float:
+        return (self.good * scale + prior * worth) / (self.all * scale + worth)
+
+
+class _Part:
+    """One of the two shares: by class and model, and pooled over all models."""
+
+    def __init__(self) -> None:
+        self.scale = 1.0
+        self._cells: defaultdict[Model, defaultdict[Class, _Tally]] = defaultdict(
+            lambda: defaultdict(_Tally)
+        )
+        self._pools: defaultdict[Class | TaskType | None, _Tally] = defaultdict(_Tally)
+
+    def add(self, model: Model, kind: Class, weight: float, *, good: bool) -> None:
+        for tally in (
+            self._cells[model][kind],
+            *(self._pools[key] for key in (kind, kind[0], None)),
+        ):
+            tally.all += weight
+            tally.good += weight * good
+
+    def pooled(self, kind: Class) -> float:
+        """The share of all models, the wider class being the prior of the narrower."""
+        share = self._pools[None].share(USUAL, FIRST, self.scale)
+        share = self._pools[kind[0]].share(share, POOLED, self.scale)
+        share = self._pools[kind].share(share, POOLED, self.scale)
+        return min(max(share, LEAST), 1 - LEAST)
+
+    def estimate(self, model: Model, kind: Class) -> tuple[float, float]:
+        """Mean and variance."""
+        cells = self._cells[model]
+        own = cells.get(kind, _Tally())
+        far = self._record(cells, (c for c in cells if c[0] != kind[0])).at_most(ELSEWHERE)
+        near = self._record(cells, (c for c in cells if c[0] == kind[0] and c != kind))
+        wider = (near + far).at_most(NEARBY)
+        worth = PEERS + wider.all
+        prior = wider.shifted(self.pooled(kind))
+        good, bad = own.good * self.scale, (own.all - own.good) * self.scale
+        total = worth + good + bad
+        mean = (prior * worth + good) / total
+        return mean, mean * (1 - mean) / (total + 1)
+
+    def _record(self, cells: Mapping[Class, _Tally], kinds: Iterable[Class]) -> "_Record":
+        found = _Record()
+        for kind in kinds:
+            tally, scale = cells[kind], self.scale
+            found += _Record(
+                good=tally.good * scale,
+                expected=tally.all * scale * self.pooled(kind),
+                all=tally.all * scale,
+            )
+        return found
+
+
+class _Record(Value, frozen=True, kw_only=True):
+    """Outcomes of several classes, and how many of the peers' would have been good there."""
+
+    good: float = 0.0
+    expected: float = 0.0
+    all: float = 0.0
+
+    def __add__(self, other: "_Record") -> "_Record":
+        return _Record(
+            good=self.good + other.good,
+            expected=self.expected + other.expected,
+            all=self.all + other.all,
+        )
+
+    def at_most(self, worth: float) -> "_Record":
+        share = min(1.0, worth / self.all) if self.all else 1.0
+        return _Record(good=self.good * share, expected=self.expected * share, all=self.all * share)
+
+    def shifted(self, share: float) -> float:
+        """The peers' share, moved by the odds of being better than they are."""
+        ours = (self.good + 1) / (self.all - self.good + 1)
+        theirs = (self.expected + 1) / (self.all - self.expected + 1)
+        odds = ours / theirs * share / (1 - share)
+        return odds / (1 + odds)
+
+
+class Experience:
+    """All outcomes, ready to be asked about a class. Pure: the time is given."""
+
+    def __init__(self, samples: Iterable[Sample] = (), now: float = 0.0) -> None:
+        self._now = now
+        self._scale = 1.0
+        self._done, self._held = _Part(), _Part()
+        self._seen: defaultdict[tuple[Model, Class], list[Outcome]] = defaultdict(list)
+        self._weights: defaultdict[tuple[Model, TaskType], float] = defaultdict(float)
+        self._found: dict[Class, Mapping[Model, Outlook]] = {}
+        for sample in samples:
+            self.add(sample)
+
+    def add(self, sample: Sample) -> None:
+        found = outcome(sample)
+        if found is None:
+            return
+        model: Model = (sample.backend, sample.model)
+        kind: Class = (sample.type, sample.complexity)
+        weight = _worth(self._now - sample.at)
+        self._done.add(model, kind, weight, good=found.done)
+        if found.held is not None:
+            self._held.add(model, kind, weight, good=found.held)
+        self._seen[model, kind].append(found)
+        self._weights[model, sample.type] += weight
+        self._found.clear()
+
+    def look_from(self, moment: float) -> None:
+        """As if it were that time: what was added is as old as it was then."""
+        self._scale = self._done.scale = self._held.scale = 1 / _worth(self._now - moment)
+        self._found.clear()
+
+    def outlooks(self, type_: TaskType, complexity: Complexity) -> Mapping[Model, Outlook]:
+        """Of every model that has outcomes of the type."""
+        kind = (type_, complexity)
+        if kind not in self._found:
+            models = [model for model, each in self._weights if each == type_]
+            self._found[kind] = {model: self._outlook(model, kind) for model in models}
+        return self._found[kind]
+
+    def seen(self) -> Mapping[tuple[Model, Class], list[Outcome]]:
+        return self._seen
+
+    def _outlook(self, model: Model, kind: Class) -> Outlook:
+        done, done_var = self._done.estimate(model, kind)
+        held, held_var = self._held.estimate(model, kind)
+        chance = done * held
+        variance = (done**2 + done_var) * (held**2 + held_var) - chance**2
+        spread = math.sqrt(max(0.0, variance))  # rounding may go below
+        seen = self._seen.get((model, kind), ())
+        return Outlook(
+            chance=max(LEAST, chance),
+            low=max(LEAST, chance - ROOM * spread),
+            high=max(LEAST, min(1.0, chance + ROOM * spread)),
+            seen=len(seen),
+            good=sum(each.good for each in seen),
+            weight=self._weights[model, kind[0]] * self._scale,
+        )
+
+
+def _worth(age_s: float) -> float:
+    """Of an outcome that is so old. Clocks are set at times: nothing is from the future."""
+    return 0.5 ** min(max(0.0, age_s) / HALF_LIFE_S, 1000.0)
