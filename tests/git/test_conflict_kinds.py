@@ -316,7 +316,8 @@ async def test_what_the_user_likes_in_conflicts_changes_nothing(repo: Repo):
     repo.git("config", "core.quotePath", "true")
     repo.git("config", "safe.bareRepository", "explicit")
     repo.git("config", "core.abbrev", "4")
-    assert await repo.merging.conflicts(repo.repository, base, [one, two]) == found
+    anew = GitMerging(Git(repo.top, ENV), repo.root)
+    assert await anew.conflicts(repo.repository, base, [one, two]) == found
 
 
 async def test_no_room_for_trials_is_told_with_the_place(repo: Repo):

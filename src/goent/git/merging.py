@@ -8,11 +8,14 @@ import anyio
 
 from goent.domain.workspaces import Conflict, Merge, Piece
 from goent.git import branches
-from goent.git.aside import aside, carry_over, clear_trials
+from goent.git.aside import Aside, aside, carry_over, clear_trials
+from goent.git.attributes import lay_out_attributes
 from goent.git.command import Git
 from goent.git.integration import Integration
 from goent.git.scratch import a_checkout, clear_left_behind
-from goent.git.survey import survey
+from goent.git.survey import Survey, survey
+
+Key = tuple[str, str, tuple[Piece, ...]]  # a survey's: repository, base and pieces
 
 
 class GitMerging:
@@ -21,20 +24,23 @@ class GitMerging:
     def __init__(self, git: Git, root: Path) -> None:
         self._git = git
         self._root = root
+        self._last: tuple[Key, Survey] | None = None  # who asks for conflicts soon asks for more
 
     async def conflicts(
         self, repository: str, base: str, pieces: Sequence[Piece]
     ) -> tuple[Conflict, ...]:
         git = self._at(repository)
+        if known := self._known(_key(git, base, pieces)):
+            return known.conflicts()
         async with aside(git.folder, self._root) as place:
-            return (await survey(git, base, pieces, place)).conflicts()
+            return (await self._surveyed(git, base, pieces, place)).conflicts()
 
     async def merge(
         self, repository: str, base: str, pieces: Sequence[Piece], message: str
     ) -> Merge:
         git = self._at(repository)
         async with aside(git.folder, self._root) as place:
-            found = await survey(git, base, pieces, place)
+            found = await self._surveyed(git, base, pieces, place)
             merge = await Integration(git, base, found, message, place).merge()
             if merge.commit != base:
                 there = [base, *(piece.commit for piece in pieces)]
@@ -59,3 +65,20 @@ class GitMerging:
 
     def _at(self, repository: str) -> Git:
         return self._git.at(Path(repository).absolute())
+
+    async def _surveyed(self, git: Git, base: str, pieces: Sequence[Piece], place: Aside) -> Survey:
+        key = _key(git, base, pieces)
+        if known := self._known(key):
+            await lay_out_attributes(git, base, place.tree)
+            return known
+        found = await survey(git, base, pieces, place)
+        self._last = key, found
+        return found
+
+    def _known(self, key: Key) -> Survey | None:
+        """Commits never change, so what was found out of them stays true."""
+        return self._last[1] if self._last and self._last[0] == key else None
+
+
+def _key(git: Git, base: str, pieces: Sequence[Piece]) -> Key:
+    return str(git.folder), base, tuple(pieces)

@@ -72,7 +72,10 @@ class Survey:
 
 
 async def survey(git: Git, base: str, pieces: Sequence[Piece], place: Aside) -> Survey:
-    """Raises a `RequestError` if there is no such commit, or they have no history in common."""
+    """Raises a `RequestError` if there is no such commit, or they have no history in common.
+
+    The place has the base's attributes then: whatever else is tried there is tried by them.
+    """
     lineage, _ = await together(
         partial(read_lineage, git, base, pieces),
         partial(lay_out_attributes, git, base, place.tree),

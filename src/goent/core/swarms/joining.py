@@ -16,6 +16,7 @@ from goent.domain.ports import Verifier
 from goent.domain.swarms import SwarmTask
 from goent.domain.types import Check, Value
 from goent.domain.workspaces import Conflict, Left, Merge, Merging, Piece, Workspace
+from goent.policy.suspects import first_failing
 
 NOTHING_KEPT = "its work was not kept"
 
@@ -144,18 +145,17 @@ class Joiner:
         self, pieces: Pieces, merge: Merge, verify: Sequence[str], checks: Sequence[Check]
     ) -> Conflict:
         """Whose work makes the commands fail on the merge: the first after which they do."""
-        low, high = 0, len(merge.steps) - 1
-        while low < high:
-            middle = (low + high) // 2
-            if _passed(await self._checked(pieces, merge.steps[middle], verify)):
-                low = middle + 1
-            else:
-                high = middle
+
+        async def fails(commit: str) -> bool:
+            return not _passed(await self._checked(pieces, commit, verify))
+
+        found = await first_failing(merge.steps[:-1], fails)  # that the last fails is known
+        first = len(merge.steps) - 1 if found is None else found
         failed = next(check for check in checks if check.exit != 0)
         return Conflict(
             kind="semantic",
             path="",
-            tasks=(merge.merged[low], *merge.merged[:low]),
+            tasks=(merge.merged[first], *merge.merged[:first]),
             detail=f"{failed.command!r} exits {failed.exit} on the merge: {failed.tail[-300:]}",
         )
 
