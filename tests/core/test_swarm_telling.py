@@ -4,6 +4,7 @@ import msgspec
 from msgspec.structs import replace
 from swarm_views import after, given, swarm, worker
 
+from goent.core.enquiries import Account
 from goent.core.swarms.telling import in_short, swarm_result, swarm_status
 from goent.domain.events import PermissionAsked, TaskSettled
 from goent.domain.replies import ModelUse
@@ -53,7 +54,10 @@ def finished(count: int = 8):
     return swarm_result(
         view,
         workers,
-        uses=[(name, (USE, replace(USE, provider="kimi", cost_usd=None))) for name in workers],
+        accounts={
+            name: Account(models=(USE, replace(USE, provider="kimi", cost_usd=None)))
+            for name in workers
+        },
         conflicts=conflicts,
         merge=merge,
         without={names[3]: "failed"},

@@ -5,7 +5,7 @@ is kept as a commit on a branch of its own; all comparing and merging is done wi
 nothing of the user's checkout is touched.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Literal, Protocol
@@ -114,6 +114,10 @@ class Workspaces(Protocol):
 
     async def clear(self) -> Sequence[KeptSpace]:
         """Remove all that nobody works in and that are clean or merged; which they were."""
+        ...
+
+    async def states(self, folder: Path) -> Mapping[str, tuple[int, int]]:
+        """Size and time of change (in ns) of its files, by path; bounded in number and time."""
         ...
 
     async def remove(self, worker: str) -> KeptSpace:

@@ -20,6 +20,7 @@ from goent.git.judging import Verdict, judge
 from goent.git.making import Maker, base_of
 from goent.git.records import Record
 from goent.git.repository import NoRepository, look
+from goent.git.states import snapshot
 
 
 class GitWorkspaces:
@@ -50,6 +51,9 @@ class GitWorkspaces:
             await self._maker.copied(git)
         else:
             await look(git)
+
+    async def states(self, folder: Path) -> Mapping[str, tuple[int, int]]:
+        return (await snapshot(folder)).states
 
     async def head(self, cwd: Path, *, uncommitted: bool = False) -> tuple[str, str]:
         git = await self._git(cwd)

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,7 +18,13 @@ from goent.core.swarms.checks import check
 from goent.core.swarms.engine import Engine, isolation_of
 from goent.core.swarms.joining import Joiner
 from goent.core.swarms.outcomes import outcome
-from goent.core.swarms.telling import in_short, swarm_result, swarm_state, swarm_status
+from goent.core.swarms.telling import (
+    in_short,
+    shared_work,
+    swarm_result,
+    swarm_state,
+    swarm_status,
+)
 from goent.core.swarms.view import TaskView
 from goent.core.views import status
 from goent.domain.errors import RequestError
@@ -36,7 +42,8 @@ from goent.domain.swarms import (
     SwarmWaitRequest,
 )
 from goent.domain.types import Pin
-from goent.domain.workspaces import Workspaces
+from goent.domain.workspaces import Conflict, Workspaces
+from goent.policy.overlaps import SharedWork, shared_overlaps
 
 AT_ONCE = 8  # workers of a swarm, where nobody says otherwise
 STOPPING = 60.0  # seconds that a cancelled swarm has to come to rest
@@ -154,16 +161,27 @@ class Swarms:
     async def result(self, request: SwarmResultRequest) -> SwarmResult:
         view = self._feed.swarm(request.swarm_id)
         pieces = self._joiner.pieces(view, tuple(view.tasks.values()))
+        accounts = {name: await self._ask.account(name) for name in self._members(view.id)}
+        shared = shared_work(view, self._feed.views, accounts)
         whole = swarm_result(
             view,
             self._feed.views,
-            uses=[(name, await self._ask.models_used(name)) for name in self._members(view.id)],
-            conflicts=await self._joiner.conflicts(pieces),
+            accounts=accounts,
+            conflicts=(
+                *await self._joiner.conflicts(pieces),
+                *await self._overlaps(view.spawned.cwd, shared),
+            ),
             merge=await self._joiner.merge(pieces, f"go-ent: {view.spawned.name}"),
             without=pieces.without,
             now=time.time(),
         )
         return whole if request.whole else in_short(whole)
+
+    async def _overlaps(self, cwd: str, shared: Sequence[SharedWork]) -> tuple[Conflict, ...]:
+        """Where several worked in one folder, nothing but the files and their edits tells."""
+        if len(shared) < 2:  # noqa: PLR2004 (it takes two)
+            return ()
+        return shared_overlaps(cwd, shared, {}, await self._workspaces.states(Path(cwd)))
 
     async def retry(self, request: SwarmRetryRequest) -> None:
         """Open tasks that did not complete again, and those that were blocked by them."""

@@ -5,6 +5,7 @@ from decimal import Decimal
 
 from msgspec.structs import replace
 
+from goent.core.enquiries import Account
 from goent.core.result import evidence
 from goent.core.swarms.outcomes import outcome
 from goent.core.swarms.view import Attempt, SwarmView, TaskView
@@ -20,8 +21,9 @@ from goent.domain.swarms import (
     TaskState,
     Totals,
 )
-from goent.domain.types import ENDED, Failure, Usage
+from goent.domain.types import ENDED, Failure, FileChange, Usage
 from goent.domain.workspaces import Conflict, Left, Merge
+from goent.policy.overlaps import SharedWork
 
 # Together these keep the result of 8 workers below 1,500 tokens.
 LINES_LIMIT = 12
@@ -117,9 +119,7 @@ def _line(
         model=view.spawned.model,
         step="" if task.settled else shown.step,
         evidence=evidence(view),
-        files=len(files),
-        added=sum(file.added or 0 for file in files),
-        removed=sum(file.removed or 0 for file in files),
+        **_sums(files),
         seconds=round(ended - view.started_at, 1),
         permission=shown.permission.id if shown.permission else None,
         failure=common.failure or view.failure,
@@ -142,13 +142,13 @@ def swarm_result(  # noqa: PLR0913 (what it is made of, each by name)
     view: SwarmView,
     workers: Workers,
     *,
-    uses: Sequence[tuple[str, Sequence[ModelUse]]],
+    accounts: Mapping[str, Account],
     conflicts: Sequence[Conflict],
     merge: Merge,
     without: Mapping[str, str],
     now: float,
 ) -> SwarmResult:
-    """Everything. `uses` are the models that each worker used, by its id."""
+    """Everything. `accounts` are by the workers' ids."""
     stands = swarm_status(view, workers, now)
     left = [left_over(each) for each in merge.left]
     left += [LeftOver(task=name, reason=why) for name, why in without.items()]
@@ -156,12 +156,29 @@ def swarm_result(  # noqa: PLR0913 (what it is made of, each by name)
         swarm_id=view.id,
         swarm=view.spawned.name,
         state=stands.state,
-        tasks=tuple(replace(line, step="") for line in stands.tasks),
-        totals=_totals(uses),
+        tasks=tuple(_with_changes(line, accounts) for line in stands.tasks),
+        totals=_totals([account.models for account in accounts.values()]),
         cost_usd=stands.cost_usd,
         conflicts=tuple(conflicts),
         plan=MergePlan(order=merge.merged, left=tuple(left)),
         notes=tuple(_notes(view)),
+    )
+
+
+def shared_work(
+    view: SwarmView, workers: Workers, accounts: Mapping[str, Account]
+) -> tuple[SharedWork, ...]:
+    """What the workers without a folder of their own edited, and when they were at work."""
+    return tuple(
+        SharedWork(
+            task=task.task.id,
+            edited=tuple(file.path for file in accounts[worker.id].files),
+            began=worker.started_at,
+            ended=worker.updated_at,
+        )
+        for task in view.tasks.values()
+        for worker in workers_of(task, workers)
+        if worker.spawned.workspace is None
     )
 
 
@@ -170,9 +187,25 @@ def left_over(left: Left) -> LeftOver:
     return LeftOver(task=left.task, reason=why, instructions=left.instructions)
 
 
-def _totals(uses: Sequence[tuple[str, Sequence[ModelUse]]]) -> dict[str, Totals]:
+def _with_changes(line: TaskLine, accounts: Mapping[str, Account]) -> TaskLine:
+    """Of who worked in a shared folder, only the edits are known."""
+    account = accounts.get(line.worker_id or "")
+    if line.files or account is None:
+        return replace(line, step="")
+    return replace(line, step="", **_sums(account.files))
+
+
+def _sums(files: Sequence[FileChange]) -> dict[str, int]:
+    return {
+        "files": len(files),
+        "added": sum(file.added or 0 for file in files),
+        "removed": sum(file.removed or 0 for file in files),
+    }
+
+
+def _totals(uses: Sequence[Sequence[ModelUse]]) -> dict[str, Totals]:
     found: dict[str, Totals] = {}
-    for _, models in uses:
+    for models in uses:
         for provider in {use.provider for use in models}:
             own = [use for use in models if use.provider == provider]
             before = found.get(provider, Totals(workers=0, usage=Usage(), cost_usd=0.0))
