@@ -8,7 +8,7 @@ from goent.git.command import Git
 async def contents(
     git: Git, names: Sequence[bytes], env: Mapping[str, str] | None = None
 ) -> list[bytes]:
-    """By id, or as `tree:path`; empty for what is not there."""
+    """Of files, by id or as `tree:path`; empty for what is not there, or is no file."""
     if not names:
         return []
     asked = b"".join(name + b"\0" for name in names)
@@ -22,7 +22,8 @@ async def contents(
             at += len(missing)
             continue
         end = output.index(b"\n", at)
-        size = int(output[at:end].split(b" ")[2])
-        found.append(output[end + 1 : end + 1 + size])
-        at = end + 1 + size + 1
+        _, kind, size = output[at:end].split(b" ")
+        content = output[end + 1 : end + 1 + int(size)]
+        found.append(content if kind == b"blob" else b"")
+        at = end + 1 + int(size) + 1
     return found

@@ -3,17 +3,20 @@
 git is asked twice, however many pieces there are: for their commits, and for their changes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from typing import Final
 
 from goent.domain.errors import RequestError
 from goent.domain.workspaces import Piece
 from goent.git.ancestry import Ancestry, parse_commits
-from goent.git.command import Git
+from goent.git.command import Git, GitFailed
 from goent.git.overlap import Touched, parse_changes
+from goent.git.together import together
 
 DIFF: Final = ("diff-tree", "--stdin", "--always", "-r", "-z", "--raw", "--no-renames")
+Changes = Mapping[tuple[str, int], Touched]  # since a commit, of a piece
 Meeting = tuple[int, int]  # two pieces, by number, of which neither contains the other
 
 
@@ -25,7 +28,7 @@ class Lineage:
         pieces: Sequence[Piece],
         ancestry: Ancestry,
         latest: int,
-        touched: Mapping[tuple[str, int], Touched],
+        touched: Changes,
     ) -> None:
         self.pieces = pieces
         self.ancestry = ancestry
@@ -48,6 +51,15 @@ class Lineage:
     def sides(self, meeting: Meeting) -> tuple[Touched, Touched]:
         base = self._bases(*meeting)[0]
         return self._touched[base, meeting[0]], self._touched[base, meeting[1]]
+
+    def merged_paths(self, meetings: Iterable[Meeting]) -> set[bytes]:
+        """The files that git may have to merge line by line, by the names they may have then."""
+        found: set[bytes] = set()
+        for ours, theirs in map(self.sides, meetings):
+            found |= ours.shared(theirs)
+            for side in (ours, theirs):
+                found |= side.new if side.renamed else frozenset()
+        return found
 
     def can_meet(self, meeting: Meeting) -> bool:
         """Whether merging them has to be tried; always, if they parted at several places."""
@@ -78,9 +90,20 @@ class Lineage:
 
 
 async def read_lineage(git: Git, base: str, pieces: Sequence[Piece]) -> Lineage:
-    """Raises a `RequestError` if there is no such commit, or they have no history in common."""
-    ancestry, latest = await _ancestry(git, base, pieces)
-    return Lineage(pieces, ancestry, latest, await _touched(git, pieces, ancestry))
+    """Raises a `RequestError` if there is no such commit, or they have no history in common.
+
+    Most pieces part at the base, so their changes since then are asked for meanwhile.
+    """
+    (ancestry, latest), guessed = await together(
+        partial(_ancestry, git, base, pieces), partial(_changes_since, git, base, pieces)
+    )
+    wanted = {
+        (ancestry.bases(pieces[pair[0]].commit, pieces[pair[1]].commit)[0], n)
+        for pair in _meetings(pieces, ancestry)
+        for n in pair
+    }
+    more = await _changes(git, pieces, sorted(wanted - guessed.keys()))
+    return Lineage(pieces, ancestry, latest, {**guessed, **more})
 
 
 def _meetings(pieces: Sequence[Piece], ancestry: Ancestry) -> Iterator[Meeting]:
@@ -91,16 +114,17 @@ def _meetings(pieces: Sequence[Piece], ancestry: Ancestry) -> Iterator[Meeting]:
             yield n, m
 
 
-async def _touched(
-    git: Git, pieces: Sequence[Piece], ancestry: Ancestry
-) -> dict[tuple[str, int], Touched]:
-    wanted = sorted(
-        {
-            (ancestry.bases(pieces[pair[0]].commit, pieces[pair[1]].commit)[0], n)
-            for pair in _meetings(pieces, ancestry)
-            for n in pair
-        }
-    )
+async def _changes_since(git: Git, base: str, pieces: Sequence[Piece]) -> Changes:
+    """Nothing if git cannot tell: why not is said where their commits are asked for."""
+    if len(pieces) < 2:  # noqa: PLR2004 (it takes two to meet)
+        return {}
+    try:
+        return await _changes(git, pieces, [(base, n) for n in range(len(pieces))])
+    except GitFailed:
+        return {}
+
+
+async def _changes(git: Git, pieces: Sequence[Piece], wanted: Sequence[tuple[str, int]]) -> Changes:
     if not wanted:
         return {}
     asked = "".join(f"{pieces[n].commit} {base}\n" for base, n in wanted).encode()

@@ -69,7 +69,7 @@ class GitMerging:
     async def _surveyed(self, git: Git, base: str, pieces: Sequence[Piece], place: Aside) -> Survey:
         key = _key(git, base, pieces)
         if known := self._known(key):
-            await lay_out_attributes(git, base, place.tree)
+            await lay_out_attributes(git, base, known.lineage.merged_paths(known.met), place.tree)
             return known
         found = await survey(git, base, pieces, place)
         self._last = key, found

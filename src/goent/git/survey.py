@@ -1,7 +1,6 @@
 """Where do pieces of work overlap, and where do they collide? All pairs that can meet are tried."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Final
 
 from msgspec import structs
@@ -17,7 +16,6 @@ from goent.git.lineage import Lineage, Meeting, read_lineage
 from goent.git.merge_tree import Trial, try_merges
 from goent.git.names import readable
 from goent.git.overlap import Touched
-from goent.git.together import together
 
 PAIRS: Final = 6  # that an overlap names
 
@@ -76,11 +74,9 @@ async def survey(git: Git, base: str, pieces: Sequence[Piece], place: Aside) -> 
 
     The place has the base's attributes then: whatever else is tried there is tried by them.
     """
-    lineage, _ = await together(
-        partial(read_lineage, git, base, pieces),
-        partial(lay_out_attributes, git, base, place.tree),
-    )
+    lineage = await read_lineage(git, base, pieces)
     close = [meeting for meeting in lineage.meetings() if lineage.can_meet(meeting)]
+    await lay_out_attributes(git, base, lineage.merged_paths(close), place.tree)
     pairs = [(pieces[n].commit, pieces[m].commit) for n, m in close]
     trials = await try_merges(git.at(place.tree), pairs, place.env)
     clashes = [
