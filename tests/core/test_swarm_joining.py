@@ -166,6 +166,9 @@ async def test_without_git_each_has_a_copy_and_conflicts_are_found_the_same(
         assert {c.kind for c in result.conflicts} == {"hunk_conflict", "file_overlap"}
         merged = await merge(project, result.swarm_id)
         assert len(merged.merged) == 2
+        assert "archive go-ent/" in merged.notes[-1]
+        with pytest.raises(RequestError, match="nothing was applied"):
+            await merge(project, result.swarm_id, apply=True)
         assert [path.name for path in project.folder.iterdir()] == ["app.txt"]
         assert (project.folder / "app.txt").read_text() == "one\n"
 
