@@ -15,6 +15,7 @@ from goent.core.mistakes import explained
 from goent.core.orchestrator import Orchestrator
 from goent.core.recommending import Recommending, estimate
 from goent.domain.errors import RequestError
+from goent.domain.learned import Learned, LearnedRequest
 from goent.domain.replies import (
     Answered,
     Cancelled,
@@ -116,6 +117,7 @@ class Operations:
                 self._operation("provider_reset", ForgetRequest, Forgotten, self._forget),
                 self._operation("routes_list", RulesRequest, RuleList, self._rules),
                 self._operation("routes_explain", RecommendRequest, Explained, self._explain),
+                self._operation("routes_learned", LearnedRequest, Learned, self._learned),
             )
         }
 
@@ -207,6 +209,9 @@ class Operations:
 
     async def _rules(self, _: RulesRequest, __: Caller) -> RuleList:
         return self._recommending.rules()
+
+    async def _learned(self, _: LearnedRequest, __: Caller) -> Learned:
+        return await self._recommending.learned()
 
     async def _forget(self, request: ForgetRequest, _: Caller) -> Forgotten:
         return await self._ask.forget(request)
