@@ -18,6 +18,7 @@ from bench import (
     budget,
     classify,
     codec,
+    conflicts,
     crashes,
     gateway,
     handshake,
@@ -25,6 +26,8 @@ from bench import (
     recovery,
     routing,
     run,
+    spaces,
+    swarm,
     workers,
     worktrees,
 )
@@ -37,15 +40,18 @@ MEASURES: Mapping[str, Callable[[Place], Awaitable[list[Row]]]] = {
     "run": run.run,
     "workers": workers.run,
     "worktrees": worktrees.run,
+    "swarm": swarm.run,
     "recovery": recovery.run,
     "crashes": crashes.run,
     "idle": idle.run,
     "gateway": gateway.run,
     "budget": budget.run,
+    "conflicts": conflicts.run,
     "rpc": codec.messages,
     "journal": codec.events,
     "classify": classify.run,
     "routing": routing.run,
+    "spaces": spaces.run,
 }
 
 

@@ -32,6 +32,7 @@ MODEL = "moonshot/glm-4"
 ONE_STEP = "Say hello."
 TWO_STEPS = ("Write a note.", "Write a memo.", "Write a letter.")  # each with a gate of that name
 THREE_STEPS = "Write slowly."
+SWARM_STEPS = "Write in a folder of your own."
 WORK, SLOW = "Work hard.", "Think long."
 MODEL_S = 3.0  # what the slow model takes for each answer
 SETTINGS = "opencode: {profile: hermetic}\ndaemon: {idle_exit_s: 300}\n"
@@ -54,6 +55,16 @@ SCRIPT = Script(
                     for step in (
                         call("write", filePath="{cwd}/notes/{n}.txt", content="a note\n"),
                         call("bash", command="ls notes", description="look"),
+                        say("Written."),
+                    )
+                ),
+            ),
+            case(
+                SWARM_STEPS,
+                *(
+                    step.having(delay=MODEL_S)
+                    for step in (
+                        call("write", filePath="{cwd}/notes/{n}.txt", content="a note\n"),
                         say("Written."),
                     )
                 ),

@@ -23,8 +23,8 @@ PEER = f"{WORKERS} `opencode run`, {PEERS_AT_ONCE} at a time"
 async def run(place: Place, *, workers: int = WORKERS) -> list[Row]:
     await anyio.to_thread.run_sync(stop_daemon, place)
     await anyio.to_thread.run_sync(make_database, place)
-    ours_in = await anyio.to_thread.run_sync(_worktrees, place, "ours", workers)
-    peers_in = await anyio.to_thread.run_sync(_worktrees, place, "peers", workers)
+    ours_in = await anyio.to_thread.run_sync(make_worktrees, place, "ours", workers)
+    peers_in = await anyio.to_thread.run_sync(make_worktrees, place, "peers", workers)
     ours = await counted(led_order(place, THREE_STEPS, ours_in))
     peer = await counted(
         Order(
@@ -51,7 +51,7 @@ async def run(place: Place, *, workers: int = WORKERS) -> list[Row]:
     ]
 
 
-def _worktrees(place: Place, side: str, count: int) -> list[Path]:
+def make_worktrees(place: Place, side: str, count: int) -> list[Path]:
     folders = [place.project.parent / "trees" / f"{side}-{n}" for n in range(count)]
     for folder in folders:
         command = ["git", "worktree", "add", "-q", "--detach", str(folder)]

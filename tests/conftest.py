@@ -1,11 +1,21 @@
+import signal
 from pathlib import Path
 
 import pytest
 from anyio._core import _eventloop
+from hypothesis import HealthCheck, settings
 
 # The vendors' SDKs bring sniffio, by which a fixture that outlives its test makes `anyio.run` in
 # another one believe that it is inside a loop. Without it anyio asks asyncio itself.
 _eventloop.sniffio = None  # pyright: ignore[reportPrivateImportUsage]
+
+# How long an example takes tells of the machine, not of us.
+settings.register_profile("any-pace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-pace")
+
+# Begun in the background by a shell, we are deaf to Ctrl-C, and so would be all that we start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Folders whose files take long, for they start processes: begun first, none of them is the last to
 # end while the other cores have nothing left to do.

@@ -7,6 +7,8 @@ from pathlib import Path
 _IN_REPOSITORY = (
     Path(__file__).parent.parent / "node_modules" / "opencode-linux-x64" / "bin" / "opencode"
 )
+# For its environment: a test's OpenCode is gone before JavaScriptCore's last compiler has paid off.
+LIGHT = {"BUN_JSC_useFTLJIT": "0"}
 
 
 def opencode_binary() -> Path:

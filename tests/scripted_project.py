@@ -1,5 +1,6 @@
 """A project whose workers are scripted: everything real but the driver and the meter."""
 
+import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -20,10 +21,16 @@ from goent.core.orchestrator import Orchestrator
 from goent.core.recommending import Recommending
 from goent.core.roster import Roster
 from goent.core.router import Router
+from goent.core.swarms.joining import Joiner
+from goent.core.swarms.merging import SwarmMerger
+from goent.core.swarms.swarms import Swarms
 from goent.domain.events import AnyEvent, TurnEnded, TurnStarted, WorkerClosed, WorkerSpawned
 from goent.domain.replies import Result, Spawned, Waited
 from goent.domain.settings import Backend, Budget, Limits, PermissionSettings, Settings
 from goent.domain.types import Price, Provider, Secret
+from goent.git.command import Git
+from goent.git.merging import GitMerging
+from goent.git.spaces import GitWorkspaces
 from goent.llm.prices import PriceList
 from goent.proc.verify import ShellVerifier
 from goent.store.history import SqliteHistory
@@ -60,6 +67,7 @@ class Project:
     operations: Operations
     caller: Caller
     healths: Breakers
+    workspaces: GitWorkspaces
 
     async def ask(self, name: str, **arguments: object):
         return await self.operations.table[name].call(arguments, self.caller)
@@ -145,6 +153,14 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 condition=healths.condition,
                 standings=allowance.standings,
             )
+            workspaces = GitWorkspaces(
+                tmp_path / "state",
+                environ=lambda: {"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+                in_use=lambda worker: worker in roster,
+            )
+            verifier = ShellVerifier(
+                environ=lambda: {"PATH": "/usr/bin:/bin"}, time_limit=lambda: limits.verify_s
+            )
             orchestrator = Orchestrator(
                 settings=lambda: settings,
                 check=lambda: None,
@@ -156,13 +172,11 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 roster=roster,
                 books=books,
                 allowance=allowance,
-                verifier=ShellVerifier(
-                    environ=lambda: {"PATH": "/usr/bin:/bin"},
-                    time_limit=lambda: limits.verify_s,
-                ),
+                verifier=verifier,
                 healths=healths,
                 router=router,
                 lessons=Lessons(feed, history),
+                workspaces=workspaces,
             )
             enquiries = Enquiries(
                 settings=lambda: settings,
@@ -173,7 +187,18 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 allowance=allowance,
                 healths=healths,
             )
-            async with orchestrator.running():
+            git = Git(folder, {"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
+            merging = GitMerging(git, tmp_path / "state" / "merging")
+            joiner = Joiner(feed=feed, merging=merging, verifier=verifier)
+            swarms = Swarms(
+                settings=lambda: settings,
+                feed=feed,
+                orchestrator=orchestrator,
+                enquiries=enquiries,
+                workspaces=workspaces,
+                joiner=joiner,
+            )
+            async with orchestrator.running(), swarms.running():
                 yield Project(
                     folder=folder,
                     feed=feed,
@@ -181,10 +206,15 @@ def project_opener(tmp_path: Path) -> OpenProject:
                     books=books,
                     enquiries=enquiries,
                     operations=Operations(
-                        orchestrator, enquiries, Recommending(router, lambda: settings)
+                        orchestrator,
+                        enquiries,
+                        Recommending(router, lambda: settings),
+                        swarms=swarms,
+                        merger=SwarmMerger(feed=feed, orchestrator=orchestrator, joiner=joiner),
                     ),
                     caller=Caller(name="test", cwd=folder),
                     healths=healths,
+                    workspaces=workspaces,
                 )
             await feed.commit()
             group.cancel_scope.cancel()

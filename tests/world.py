@@ -16,7 +16,7 @@ import anyio
 import msgspec
 from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult, TextContent
-from opencode import opencode_binary
+from opencode import LIGHT, opencode_binary
 
 from goent.domain.events import Envelope
 from goent.domain.replies import DaemonInfo
@@ -138,6 +138,7 @@ async def a_world(
                 "TMPDIR": str(home / "tmp"),
                 "XDG_RUNTIME_DIR": str(home / "run"),
                 "LANG": "C.UTF-8",
+                **LIGHT,
                 "GOENT_OPENCODE": str(opencode_binary()),
                 **{KEYS[name]: p.key or "" for name, p in script.providers.items() if name in KEYS},
                 **(environ or {}),

@@ -21,6 +21,9 @@ from goent.core.orchestrator import Orchestrator
 from goent.core.recommending import Recommending
 from goent.core.roster import Roster
 from goent.core.router import Router
+from goent.core.swarms.joining import Joiner
+from goent.core.swarms.merging import SwarmMerger
+from goent.core.swarms.swarms import Swarms
 from goent.domain.errors import ConfigError
 from goent.domain.ports import Driver, Gate, Healths
 from goent.domain.settings import Limits, Settings
@@ -30,6 +33,9 @@ from goent.drivers.opencode.driver import OpenCodeDriver
 from goent.drivers.opencode_run.driver import OpenCodeRunDriver
 from goent.drivers.opencode_serve.driver import OpenCodeServeDriver
 from goent.gateway.server import Gateway
+from goent.git.command import Git
+from goent.git.merging import GitMerging
+from goent.git.spaces import GitWorkspaces
 from goent.launch import fingerprint
 from goent.llm.prices import PriceList
 from goent.policy.health import Bounds, mended
@@ -199,6 +205,15 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 standings=allowance.standings,
                 notices=around.notices,
             )
+            workspaces = GitWorkspaces(
+                around.state,
+                environ=lambda: _without_keys(around),
+                in_use=lambda worker: worker in roster,
+            )
+            verifier = ShellVerifier(
+                environ=lambda: _without_keys(around),
+                time_limit=lambda: around.settings().limits.verify_s,
+            )
             orchestrator = Orchestrator(
                 settings=around.settings,
                 check=around.check,
@@ -210,13 +225,11 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 roster=roster,
                 books=books,
                 allowance=allowance,
-                verifier=ShellVerifier(
-                    environ=lambda: _without_keys(around),
-                    time_limit=lambda: around.settings().limits.verify_s,
-                ),
+                verifier=verifier,
                 healths=healths,
                 router=router,
                 lessons=Lessons(feed, history),
+                workspaces=workspaces,
             )
             enquiries = Enquiries(
                 settings=around.settings,
@@ -227,15 +240,31 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 allowance=allowance,
                 healths=healths,
             )
+            merging = GitMerging(Git(project, _without_keys(around)), around.state / "merging")
+            joiner = Joiner(feed=feed, merging=merging, verifier=verifier)
+            swarms = Swarms(
+                settings=around.settings,
+                feed=feed,
+                orchestrator=orchestrator,
+                enquiries=enquiries,
+                workspaces=workspaces,
+                joiner=joiner,
+            )
+            merger = SwarmMerger(feed=feed, orchestrator=orchestrator, joiner=joiner)
             background.start_soon(methods.probe.run)
-            async with orchestrator.running():
+            background.start_soon(merging.sweep)
+            async with orchestrator.running(), swarms.running():
                 yield App(
                     project=around,
                     feed=feed,
                     orchestrator=orchestrator,
                     enquiries=enquiries,
                     operations=Operations(
-                        orchestrator, enquiries, Recommending(router, around.settings)
+                        orchestrator,
+                        enquiries,
+                        Recommending(router, around.settings),
+                        swarms=swarms,
+                        merger=merger,
                     ),
                     warm_up=lambda: background.start_soon(_warm_up, methods.opencode, around),
                     gateway_url=f"http://127.0.0.1:{methods.gateway.port}",

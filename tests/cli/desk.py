@@ -34,7 +34,7 @@ from goent.launch import PROTOCOL
 from goent.project import project_key, runtime_dir
 from goent.testing.driver import ScriptedDriver, Turns
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 # A session's first terminal becomes its own, so that Ctrl-C reaches it.
 AT_TERMINAL = (
     "import os, sys; os.close(os.open(os.ttyname(0), os.O_RDWR)); "

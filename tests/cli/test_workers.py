@@ -286,7 +286,7 @@ def test_cancel_keeps_what_was_done(open_desk: OpenDesk) -> None:
         (("run", "x", "--file", "nothing.py"), "files that do not exist"),
         (("run", "x", "--provider", "nobody"), "unknown provider 'nobody'"),
         (("run", "x", "--model", "nothing"), "no provider offers model 'nothing'"),
-        (("run", "x", "--isolation", "worktree"), "is not available in this version"),
+        (("run", "x", "--isolation", "worktree"), "is in no git repository"),
         (("run", "x", "--timeout", "0"), "timeout_s"),
         (("run", "x", "--method", "magic"), "'magic' is not one of"),
         (("run",), "Missing argument 'TASK'"),

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
         ({"task": "x", "files": ["gone.py"]}, "gone.py"),
         ({"task": "x", "provider": "nope"}, "unknown provider 'nope'; there are: glm"),
         ({"task": "x", "method": "api"}, "method 'api' is not available"),
-        ({"task": "x", "isolation": "worktree"}, "not available in this version"),
+        ({"task": "x", "isolation": "worktree"}, "is in no git repository"),
         ({"task": "x", "colour": "red"}, "there is no argument 'colour'"),
         ({"task": "x", "cwd": "a\0b"}, "cannot be used"),
         ({"task": "x", "cwd": "~nobody-here/x"}, "cannot be used"),

@@ -1,7 +1,8 @@
 """A turn that falls silent: told of, and ended only if nothing of it works any more."""
 
+import anyio
 import pytest
-from scripted_project import OpenProject
+from scripted_project import OpenProject, Project
 
 from goent.domain.events import Noticed
 from goent.domain.ports import Signs
@@ -11,7 +12,18 @@ from goent.testing.driver import Pause, ScriptedDriver, question, say
 
 pytestmark = pytest.mark.anyio
 
-QUICK = Limits(stall_s=0.05)
+QUICK = Limits(stall_s=0.2)
+
+
+async def notices(project: Project, worker: str, n: int) -> list[str]:
+    """What was told of its silence, once there are so many."""
+    with anyio.fail_after(10):
+        while True:
+            seen, events = project.feed.seq, await project.events(worker)
+            told = [event.text for event in events if isinstance(event, Noticed)]
+            if len(told) >= n:
+                return told
+            await project.feed.news(seen)
 
 
 async def test_a_turn_without_signs_of_life_is_reported_and_then_ended(
@@ -33,10 +45,12 @@ async def test_a_slow_worker_that_lives_is_never_ended(open_project: OpenProject
     driver = ScriptedDriver(lambda _: [pause, say("at last")])
     driver.signs = Signs(alive=True, detail="waits for the model")
     async with open_project(driver, limits=QUICK) as project:
-        spawned = await project.ask("worker_spawn", task="x", wait_s=0.5)
-        assert isinstance(spawned, Spawned) and spawned.state == "running"
+        spawned = await project.ask("worker_spawn", task="x", wait_s=0)
+        assert isinstance(spawned, Spawned)
+        await notices(project, spawned.worker_id, 4)
         status = await project.ask("worker_status", worker_id=spawned.worker_id)
-        assert isinstance(status, Status) and "at work: waits for the model" in status.step
+        assert isinstance(status, Status) and status.state == "running"
+        assert "at work: waits for the model" in status.step
         pause.go_on.set()
         await project.ask("worker_wait", worker_ids=[spawned.worker_id], timeout_s=10)
         result = await project.ask("worker_result", worker_id=spawned.worker_id)
@@ -47,5 +61,8 @@ async def test_a_question_that_nobody_answers_is_no_stall(open_project: OpenProj
     driver = ScriptedDriver(lambda _: [question("p1"), say("done")])
     driver.signs = Signs(alive=False, detail="nothing")
     async with open_project(driver, limits=QUICK) as project:
-        spawned = await project.ask("worker_spawn", task="x", wait_s=0.5)
+        spawned = await project.ask("worker_spawn", task="x", wait_s=10)
         assert isinstance(spawned, Spawned) and spawned.state == "waiting"
+        await anyio.sleep(4 * QUICK.stall_s)
+        assert project.feed.view(spawned.worker_id).state == "waiting"
+        assert await notices(project, spawned.worker_id, 0) == []

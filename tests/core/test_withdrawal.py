@@ -34,7 +34,7 @@ async def test_a_question_is_withdrawn_with_the_process_that_asked_it(
     async with open_project(driver, permission_timeout_s=20) as project:
         worker = await asking(project)
         lost.gone.set()
-        with anyio.fail_after(5):
+        with anyio.fail_after(10):
             await pause.reached.wait()
             await project.feed.commit()
         status = await status_of(project, worker)
@@ -44,7 +44,7 @@ async def test_a_question_is_withdrawn_with_the_process_that_asked_it(
                 "worker_answer", worker_id=worker, permission_id="p1", option="allow_once"
             )
         pause.go_on.set()
-        waited = await project.ask("worker_wait", worker_ids=[worker], timeout_s=5)
+        waited = await project.ask("worker_wait", worker_ids=[worker], timeout_s=10)
         assert isinstance(waited, Waited) and waited.workers[0].permission
         assert waited.workers[0].permission.id == "p2"
         await project.ask("worker_answer", worker_id=worker, permission_id="p2", option="reject")

@@ -6,9 +6,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import msgspec
-from contract_stage import KEY, World, soon_asked_again
+from contract_stage import KEY, World
 from fake_provider import FakeProvider, Script
-from opencode import opencode_binary
+from opencode import LIGHT, opencode_binary
 
 from goent.app import open_app
 from goent.drivers.opencode.environment import pretend_installed
@@ -57,9 +57,9 @@ async def bad_world(folder: Path, scripts: Mapping[str, Script]) -> AsyncGenerat
             "HOME": str(home),
             "PATH": os.environ["PATH"],
             "GOENT_OPENCODE": str(opencode_binary()),
+            **LIGHT,
             "SCRIPTED_KEY": KEY,
         }
-        stack.enter_context(soon_asked_again())
         app = await stack.enter_async_context(open_app(project, environ))
         world = BadWorld(app, models, folder)
         world.providers = providers

@@ -6,13 +6,12 @@ a process at all, and which one may live on when its workers have closed.
 """
 
 import os
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-import pytest
-from opencode import opencode_binary
+from opencode import LIGHT, opencode_binary
 
 from goent.app import App, open_app
 from goent.core.operations import Caller
@@ -24,7 +23,6 @@ from goent.proc.marks import MARK
 from goent.project import project_key
 from goent.testing import Fault, Script, ScriptedModels, Step, call, case, fail, openai, say
 from goent.testing.hermetic import opencode_config
-from goent.upstream import tries
 
 KEY = "sk-contract-7f3a9c51d2"
 PATIENCE = 150.0  # seconds for a turn on a machine that has other things to do
@@ -186,7 +184,7 @@ class World:
     async def nothing_left(self) -> None:
         """Wait, not for long, until no process lives but what a method keeps warm."""
         stays = frozenset[str]().union(*(stage.stays for stage in STAGES))
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             while any(args[1] not in stays for args, _ in self.processes().values()):  # noqa: ASYNC110 (a process announces nothing)
                 await anyio.sleep(0.1)
 
@@ -197,14 +195,6 @@ def _arguments(pid: int) -> list[str]:
     except OSError:
         said = ""
     return [*said.split("\0"), ""]
-
-
-@contextmanager
-def soon_asked_again() -> Generator[None]:
-    """A provider that has failed is asked as often as ever, within a second or so."""
-    with pytest.MonkeyPatch.context() as changed:
-        changed.setattr(tries, "GROWTH", 0.1)
-        yield
 
 
 @asynccontextmanager
@@ -223,8 +213,8 @@ async def contract_world(folder: Path, script: Script = SCRIPT) -> AsyncGenerato
             "HOME": str(home),
             "PATH": os.environ["PATH"],
             "GOENT_OPENCODE": str(opencode_binary()),
+            **LIGHT,
             "MOONSHOT_API_KEY": KEY,
         }
-        with soon_asked_again():
-            async with open_app(project, environ) as app:
-                yield World(app, models, folder)
+        async with open_app(project, environ) as app:
+            yield World(app, models, folder)

@@ -8,7 +8,7 @@ from typing import Literal
 
 import anyio
 import msgspec
-from opencode import opencode_binary
+from opencode import LIGHT, opencode_binary
 from witness import Witness
 
 from goent.domain.errors import GoentError
@@ -56,6 +56,7 @@ class Stage:
             "PATH": os.environ["PATH"],
             "HOME": str(folder),
             "SHELL_LEFTOVER": "1",
+            **LIGHT,
             **KEYS,
         }
         self._driver: OpenCodeDriver | None = None

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-from opencode import opencode_binary
+from opencode import LIGHT, opencode_binary
 from opencode_stage import Stage, opencode_settings, settings
 
 from goent.drivers.opencode.client import Client
@@ -62,6 +62,7 @@ async def somebodys_server(models: ScriptedModels, folder: Path) -> AsyncGenerat
     content = {"provider": {"local": provider}, "enabled_providers": ["local"], "snapshot": False}
     env = {
         "PATH": os.environ["PATH"],
+        **LIGHT,
         **{name: str(folder / place) for name, place in FOLDERS.items()},
         **dict.fromkeys((*QUIET, *HERMETIC), "1"),
         "OPENCODE_CONFIG_CONTENT": json.dumps(content),

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import anyio
 import pytest
 from contract_stage import FAILURES, HUGE, KEY, SPENT, STAGES, Stage, World, of_its_own
+from found import files_below, holding
 from scripted_project import assert_grammar
 
 from goent.domain.events import TextDelta, TurnEnded, UsageReported, WorkerClosed
@@ -72,9 +73,9 @@ async def test_the_providers_key_is_nowhere_but_at_the_provider(
     assert (await world.ended(worker)).state == "completed"
     assert {call.key for call in world.models.calls if call.provider == "moonshot"} == {KEY}
     await world.close(worker)
-    files = [path for path in world.folder.rglob("*") if path.is_file()]
+    files = files_below(world.folder)
     assert [path for path in files if path.name.startswith("journal")]
-    assert [path for path in files if KEY.encode() in path.read_bytes()] == []
+    assert holding(KEY, files) == []
     assert KEY not in caplog.text
 
 

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from opencode import opencode_binary
+from opencode import LIGHT, opencode_binary
 
 from goent.drivers.opencode.acp_host import AcpHost
 from goent.drivers.opencode.binary import find_opencode
@@ -42,7 +42,7 @@ def written(variables: dict[str, str]) -> dict[str, dict[str, object]]:
 async def offered(program: Path, folder: Path, catalogue: Catalogue | None) -> dict[str, object]:
     """What OpenCode itself says of its providers."""
     config = {"enabled_providers": [*KNOWN, "moonshot"], "autoupdate": False}
-    home = hermetic_env(folder / "home")
+    home = hermetic_env(folder / "home") | LIGHT
     env = {**home, **KEYS, "OPENCODE_CONFIG_CONTENT": json.dumps(config), "PWD": str(folder)}
     launch = Launch(
         program=program,
@@ -55,7 +55,7 @@ async def offered(program: Path, folder: Path, catalogue: Catalogue | None) -> d
         catalogue=catalogue,
     )
     async with AcpHost.running(launch, new_mark(new_owner("drivers"))) as process:
-        return (await process.inner.http.get("/config/providers")).json()
+        return (await process.inner.http.get("/config/providers", timeout=60)).json()
 
 
 async def test_opencode_knows_the_same_of_what_it_can_use(program: Path, tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
 """A process that has no room for another directory, and its workers."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
+import msgspec
 import pytest
 from opencode_script import SCRIPT
 from opencode_stage import PATIENCE, Heard, Stage, processes, stage
@@ -15,9 +16,15 @@ from goent.domain.types import Prompt
 from goent.drivers.opencode import slot
 from goent.drivers.opencode.client import Client
 from goent.drivers.opencode.slot import Slot
+from goent.testing import Script, case, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 HELLO = Prompt(text="say hello")
+BOUNDS = ((20, 1), (1, 2))  # the most directories of a process, and how many processes there are
+MOONSHOT = SCRIPT.providers["moonshot"]
+GATED = tuple(
+    case(f"wait at gate {most}", say("I waited.").having(gate=f"gate {most}")) for most, _ in BOUNDS
+)
 A, B = Path("/a"), Path("/b")
 
 
@@ -56,18 +63,36 @@ def test_the_directory_that_nobody_needs_is_put_away_before_a_worker_has_to_leav
     assert place.resting == A, "nobody is there"
 
 
-@asynccontextmanager
+class Crowded(NamedTuple):
+    """A stage whose process has room for one directory, and two more directories."""
+
+    stage: Stage
+    acp: Callable[[], set[int]]
+    second: Path
+    third: Path
+
+
+@pytest.fixture(scope="module")
+async def stage_of_all(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
+    """One process for all tests here; each leaves one that works to the next."""
+    moonshot = msgspec.structs.replace(MOONSHOT, cases=(*GATED, *MOONSHOT.cases))
+    script = Script(providers={**SCRIPT.providers, "moonshot": moonshot})
+    async with stage(script, tmp_path_factory.mktemp("fullness")) as built:
+        yield built
+
+
+@pytest.fixture
 async def crowded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, most: int = 20
-) -> AsyncGenerator[tuple[Stage, Path, Path]]:
-    """Room for one directory, and more in need; two more directories."""
+    stage_of_all: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncGenerator[Crowded]:
     monkeypatch.setattr(slot, "DIRECTORIES", 1)
-    monkeypatch.setattr(slot, "MOST_DIRECTORIES", most)
     second, third = tmp_path / "second", tmp_path / "third"
     second.mkdir()
     third.mkdir()
-    async with stage(SCRIPT, tmp_path) as built:
-        yield built, second, third
+    yield Crowded(stage_of_all, lambda: processes("acp"), second, third)
+    with anyio.fail_after(PATIENCE):
+        while len(processes("acp")) > 1:  # noqa: ASYNC110 (a process announces nothing)
+            await anyio.sleep(0.05)
 
 
 async def hello(built: Stage, cwd: Path) -> str:
@@ -78,55 +103,53 @@ async def hello(built: Stage, cwd: Path) -> str:
 
 
 async def test_a_full_process_puts_directories_away_and_their_workers_go_on_in_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    crowded: Crowded,
 ) -> None:
-    before = processes("acp")
-    async with crowded(tmp_path, monkeypatch) as (built, second, third):
-        async with built.driver.open(built.spec(built.settings.project)) as session:
-            heard = Heard()
-            await session.prompt(HELLO, heard.emit)
-            (first,) = processes("acp") - before
-            assert await hello(built, second) == "Hello from glm-4."
-            assert await hello(built, third) == "Hello from glm-4."
-            await session.prompt(HELLO, heard.emit)
-            assert heard.text == "Hello from glm-4." * 2, "all of it came, and once"
-            assert processes("acp") - before == {first}
-        request = built.models.calls[-1].request
-        assert request
-        assert sum("say hello" in str(message) for message in request.messages) == 2, (
-            "it is the same session"
-        )
+    built, acp, second, third = crowded
+    async with built.driver.open(built.spec(built.settings.project)) as session:
+        heard = Heard()
+        await session.prompt(HELLO, heard.emit)
+        (first,) = acp()
+        assert await hello(built, second) == "Hello from glm-4."
+        assert await hello(built, third) == "Hello from glm-4."
+        await session.prompt(HELLO, heard.emit)
+        assert heard.text == "Hello from glm-4." * 2, "all of it came, and once"
+        assert acp() == {first}
+    request = built.models.calls[-1].request
+    assert request
+    assert sum("say hello" in str(message) for message in request.messages) == 2, (
+        "it is the same session"
+    )
 
 
-@pytest.mark.parametrize(("most", "expected"), [(20, 1), (1, 2)])
+@pytest.mark.parametrize(("most", "expected"), BOUNDS)
 async def test_where_all_are_at_work_a_light_process_takes_more_up_to_a_bound(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, expected: int
+    crowded: Crowded, monkeypatch: pytest.MonkeyPatch, most: int, expected: int
 ) -> None:
-    before = processes("acp")
+    monkeypatch.setattr(slot, "MOST_DIRECTORIES", most)
+    built, gate = crowded.stage, f"gate {most}"
     async with (
-        crowded(tmp_path, monkeypatch, most=most) as (built, second, _),
         built.driver.open(built.spec(built.settings.project)) as session,
         anyio.create_task_group() as tasks,
     ):
-        tasks.start_soon(session.prompt, Prompt(text="wait at the gate"), Heard().emit)
-        await built.models.at_gate("door", timeout=PATIENCE)
-        assert await hello(built, second) == "Hello from glm-4."
-        assert len(processes("acp") - before) == expected
-        built.models.open_gate("door")
+        tasks.start_soon(session.prompt, Prompt(text=f"wait at {gate}"), Heard().emit)
+        await built.models.at_gate(gate, timeout=PATIENCE)
+        assert await hello(built, crowded.second) == "Hello from glm-4."
+        assert len(crowded.acp()) == expected
+        built.models.open_gate(gate)
 
 
 async def test_a_process_that_does_not_put_away_gets_no_further_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    crowded: Crowded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(_: Client, directory: str) -> None:
         raise ProtocolError(f"OpenCode's server keeps {directory}")
 
+    built = crowded.stage
+    assert await hello(built, built.settings.project) == "Hello from glm-4."
     monkeypatch.setattr(Client, "dispose", refuse)
-    before = processes("acp")
-    async with crowded(tmp_path, monkeypatch) as (built, second, _):
-        assert await hello(built, built.settings.project) == "Hello from glm-4."
-        (first,) = processes("acp") - before
-        assert await hello(built, second) == "Hello from glm-4."
-        with anyio.fail_after(PATIENCE):
-            while first in processes("acp"):  # noqa: ASYNC110 (a process announces nothing)
-                await anyio.sleep(0.05)
+    (first,) = crowded.acp()
+    assert await hello(built, crowded.second) == "Hello from glm-4."
+    with anyio.fail_after(PATIENCE):
+        while first in crowded.acp():  # noqa: ASYNC110 (a process announces nothing)
+            await anyio.sleep(0.05)

@@ -38,6 +38,12 @@ async def apart(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Apar
         yield Apart(built, lambda: processes("acp") - others)
 
 
+@pytest.fixture(scope="module")
+def shared(apart: Apart) -> Stage:
+    """The same one: here a process that was harmed is replaced before the next test."""
+    return apart.stage
+
+
 async def hello(stage: Stage, cwd: Path) -> str:
     heard = Heard()
     async with stage.driver.open(stage.spec(cwd)) as session:
@@ -87,8 +93,13 @@ async def test_a_warmed_directory_costs_no_model_call_and_is_booted_once(
         tasks.start_soon(driver.warm_up, tmp_path)
         tasks.start_soon(driver.warm_up, tmp_path)
     assert len(apart.stage.models.calls) == calls
-    with anyio.fail_after(1):
-        await driver.warm_up(tmp_path)
+    (pid,) = apart.acp()
+    os.kill(pid, signal.SIGSTOP)  # it can boot nothing now
+    try:
+        with anyio.fail_after(10):
+            await driver.warm_up(tmp_path)
+    finally:
+        os.kill(pid, signal.SIGCONT)
     assert await hello(apart.stage, tmp_path) == "Hello from glm-4."
     assert len(apart.stage.models.calls) == calls + 1
 
@@ -170,7 +181,7 @@ async def test_a_start_that_nobody_waits_for_any_more_leaves_no_process(tmp_path
     silent.chmod(0o755)
     async with stage(SCRIPT, tmp_path) as built:
         built.use(opencode=OpenCodeSettings(command=str(silent), profile="hermetic"))
-        with anyio.fail_after(10), anyio.move_on_after(0.5) as waiting:
+        with anyio.fail_after(PATIENCE), anyio.move_on_after(0.5) as waiting:
             async with built.driver.open(built.spec(built.settings.project, dedicated=True)):
                 pytest.fail("it never answers")
         assert waiting.cancelled_caught

@@ -3,6 +3,7 @@
 Where a process is needed, a shell script stands in for the program.
 """
 
+import json
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -234,7 +235,7 @@ async def test_a_subagents_refused_permission_is_told_and_ends_nothing(tmp_path:
 async def test_cancel_ends_one_that_does_not_want_to(tmp_path: Path) -> None:
     heard = Heard()
     script = f"trap '' TERM INT\necho '{HELLO}'\nsetsid sleep 300 &\ntouch ready\nsleep 300"
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         assert await by_script(tmp_path, script, heard, cancel=True) == "cancelled"
     assert heard.text == "Hello."
 
@@ -243,7 +244,7 @@ async def test_an_output_without_end_and_a_child_that_holds_the_pipe(tmp_path: P
     heard = Heard()
     huge = """head -c 3000000 /dev/zero | tr '\\0' x | sed 's/.*/{"type":"text","part":{"text":"&"}}/'"""
     script = f"setsid sleep 300 &\n{huge}\necho\nprintf '%s' '{HELLO}'"
-    with anyio.fail_after(20):
+    with anyio.fail_after(40):
         assert await by_script(tmp_path, script, heard) == "end"
     assert len(heard.text) == 3_000_006 and heard.text.endswith("xHello.")
 
@@ -307,10 +308,17 @@ async def test_one_first_start_at_a_time(tmp_path: Path) -> None:
         assert not inside.is_set()
         database.touch()
         done()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await inside.wait()
         async with first_start(database), first_start(database):
             pass  # it is made: nobody waits any more
+
+
+async def test_the_program_knows_no_more_models_than_it_can_use(tmp_path: Path) -> None:
+    built_in = """# {id:"anthropic",env:[],name:"A"},{id:"moonshot",env:[],name:"M"}"""
+    script = f"{built_in}\ncp $OPENCODE_MODELS_PATH known; echo '{HELLO}'"
+    assert await by_script(tmp_path, script, Heard()) == "end"
+    assert json.loads((tmp_path / "known").read_text()) == {}, "it is set up with none of the two"
 
 
 def flat(rules: Sequence[PermissionRule]) -> list[PermissionRule]:

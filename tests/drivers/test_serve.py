@@ -125,10 +125,10 @@ async def test_a_cancelled_turn_leaves_the_session_usable(serving: ServeStage, c
             over.set()
 
         tasks.start_soon(turn)
-        await serving.models.at_gate("door")
+        await serving.models.at_gate("door", timeout=PATIENCE)
         with pytest.raises(WorkerBusy):
             await session.prompt(Prompt(text="say hello"), Heard().emit)
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             await session.cancel()
             await over.wait()
         # The second "idle" of an abort may come now: it must not end this turn.

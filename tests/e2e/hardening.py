@@ -17,6 +17,9 @@ from world import GO_ENT, World, kill
 from goent.proc import table
 
 RESOURCES = "notifications/resources/"
+# For `another_installation`: one that asks a provider that has failed again as often as ever, but
+# within a second or so.
+ASKS_AGAIN_SOON = "import goent.upstream.tries; goent.upstream.tries.GROWTH = 0.1"
 
 
 async def pid_of_daemon(world: World) -> int:

@@ -244,7 +244,7 @@ async def test_rubbish_on_standard_input_is_refused_and_the_connection_stays_up(
         assert (invalid["id"], invalid["error"]["code"]) == (None, -32600)
         assert answer["id"] == "a"
         await shim.stdin.aclose()
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             assert await shim.wait() == 0
 
 

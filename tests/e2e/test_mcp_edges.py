@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from hardening import ASKS_AGAIN_SOON, another_installation
 from mcp import Client
 from world import World, a_world, refusal, told
 
@@ -44,7 +45,8 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Worl
         # One model does everything wrong here, and is asked all the same.
         providers = world.project / ".goent" / "providers.yaml"
         providers.write_text("health: {max_retries: 100}\n")
-        yield world
+        with another_installation(world, ASKS_AGAIN_SOON):
+            yield world
 
 
 async def spawn(lead: Client, task: str, **more: object) -> str:
@@ -60,7 +62,7 @@ async def result(lead: Client, worker: str) -> dict[str, Any]:
 async def test_an_answer_that_is_no_stream_fails_the_turn_after_a_few_calls(world: World) -> None:
     async with world.client() as lead:
         prompts = ("a page", "a wrong label", "no finish")
-        workers = [await spawn(lead, prompt) for prompt in prompts]  # seconds pass between calls
+        workers = [await spawn(lead, prompt) for prompt in prompts]
         for prompt, worker in zip(prompts, workers, strict=True):
             failed = await result(lead, worker)
             assert failed["state"] == "failed" and failed["failure"]["message"]

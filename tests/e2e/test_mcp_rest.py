@@ -157,7 +157,7 @@ async def test_the_door_closes_with_the_command_and_the_worker_lives_on(
         async with over_http(door, "auto") as lead:
             worker = await a_held_worker(world, lead)
         door.process.send_signal(number)
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             code = await door.process.wait()
             assert code == (0 if number == signal.SIGINT else -number)
             while True:
@@ -199,5 +199,5 @@ async def test_what_does_not_go_together_is_refused(world: World) -> None:
 async def test_when_the_daemon_ends_so_does_the_command(world: World) -> None:
     async with a_door(world) as door:
         assert (await world.go_ent("daemon", "stop", "--force")).exit == 0
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             assert await door.process.wait() == 3

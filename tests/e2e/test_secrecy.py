@@ -1,16 +1,19 @@
 """A provider's key is known to go-ent and to the provider, and to nobody and nothing else."""
 
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
-from world import a_world, told
+from found import files_below, holding, spoken_by
+from hardening import ASKS_AGAIN_SOON, another_installation
+from world import World, a_world, told
 
 from goent.testing import Fault, Script, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
 KEY = "sk-moonshot-5e0c81d7aa39"
-METHODS = ("api", "acp", "cli")
+METHODS = ("api", "cli", "acp")  # in this order, each has no process but its own to look into
 FAILURES = {
     "refuse": Fault(status=401, message=f"no account for {KEY}"),
     "storm": Fault(status=429, message=f"{KEY} asks too often", retry_after=0),
@@ -19,54 +22,56 @@ FAILURES = {
 SCRIPT = Script(
     providers={
         "moonshot": openai(
-            case("look", say("Seen.").having(gate="look")),
+            *(case(f"look by {method}", say("Seen.").having(gate=method)) for method in METHODS),
             *(
                 case(name, say("one two three four").having(chunk=4, fault=fault))
                 for name, fault in FAILURES.items()
             ),
+            # A model of its own for each failure: what it does tells nothing of the others.
+            models=("glm-4", *(f"{task}-{method}" for task in FAILURES for method in METHODS)),
             key=KEY,
         )
     }
 )
 
 
+@pytest.fixture(scope="module")
+async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[World]:
+    folder = tmp_path_factory.mktemp("secrecy")
+    config, environ = "opencode: {profile: hermetic, warm: false}\n", {"GOENT_LOG": "DEBUG"}
+    async with a_world(folder, SCRIPT, config=config, environ=environ) as world:
+        with another_installation(world, ASKS_AGAIN_SOON):
+            yield world
+    _assert_unwritten(folder)
+
+
 @pytest.mark.spec("P34")
 @pytest.mark.parametrize("method", METHODS)
-async def test_a_key_is_in_no_process_no_file_and_no_answer(tmp_path: Path, method: str) -> None:
-    config, environ = "opencode: {profile: hermetic, warm: false}\n", {"GOENT_LOG": "DEBUG"}
-    async with (
-        a_world(tmp_path, SCRIPT, config=config, environ=environ) as world,
-        world.client() as lead,
-    ):
+async def test_a_key_is_in_no_process_no_file_and_no_answer(world: World, method: str) -> None:
+    async with world.client() as lead:
         how = {"method": method, "permissions": "auto", "provider": "moonshot", "wait_s": 0}
-        spawned = await lead.call_tool("worker_spawn", {"task": "look", **how})
+        spawned = await lead.call_tool("worker_spawn", {"task": f"look by {method}", **how})
         seen = [told(spawned)["worker_id"]]
-        await world.models.at_gate("look", timeout=120)
-        holders = [pid for pid in world.processes() if _holds_key(pid)]
-        assert (bool(world.processes()), holders) == (method != "api", [])
-        world.models.open_gate("look")
+        await world.models.at_gate(method, timeout=120)
+        spoken = spoken_by(world.processes())
+        assert (bool(spoken), holding(KEY, spoken)) == (method != "api", [])
+        world.models.open_gate(method)
         for task in FAILURES:
-            spawned = await lead.call_tool("worker_spawn", {"task": task, **how})
-            seen.append(told(spawned)["worker_id"])
+            asked = {"task": task, "model": f"{task}-{method}", **how}
+            seen.append(told(await lead.call_tool("worker_spawn", asked))["worker_id"])
         for worker, state in zip(seen, ("completed", *["failed"] * len(FAILURES)), strict=True):
             await lead.call_tool("worker_wait", {"worker_ids": [worker], "timeout_s": 100})
             result = await lead.call_tool("worker_result", {"worker_id": worker})
             assert told(result)["state"] == state, result
             assert KEY not in str(result)
-        assert {call.key for call in world.models.calls} == {KEY}, "it is used, all the same"
-        assert KEY not in (await world.go_ent("costs", "--json")).out
-        _assert_unwritten(tmp_path)
-    _assert_unwritten(tmp_path)
+    assert {call.key for call in world.models.calls} == {KEY}, "it is used, all the same"
+    assert KEY not in (await world.go_ent("costs", "--json")).out
+    _assert_unwritten(world.home.parent)
 
 
 def _assert_unwritten(folder: Path) -> None:
     """In no file: journal, ledger, logs, generated configurations, OpenCode's own."""
-    files = [path for path in folder.rglob("*") if path.is_file()]
+    files = files_below(folder)
     names = {path.name for path in files}
     assert {"journal.db", "ledger.db"} <= names and [name for name in names if ".log" in name]
-    assert [path for path in files if KEY.encode() in path.read_bytes()] == []
-
-
-def _holds_key(pid: int) -> bool:
-    spoken = (Path(f"/proc/{pid}/{kind}") for kind in ("environ", "cmdline"))
-    return any(KEY.encode() in path.read_bytes() for path in spoken)
+    assert holding(KEY, files) == []

@@ -110,4 +110,7 @@ async def test_an_opencode_that_stands_still_is_told_of_and_its_turn_ended(world
 
 
 def words_of(pid: int) -> list[bytes]:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from world import a_world, kill
+from world import COLD, a_world, kill
 
 from goent.testing import Script, case, fail, openai
 
@@ -16,7 +16,7 @@ SCRIPT = Script(providers={"moonshot": openai(SILENT, key="sk-moonshot-real-key"
 
 @pytest.mark.spec("P25", "P33", "P34")
 async def test_a_call_under_way_when_the_daemon_is_killed_is_in_the_costs(tmp_path: Path) -> None:
-    async with a_world(tmp_path, SCRIPT) as world:
+    async with a_world(tmp_path, SCRIPT, config=COLD) as world:
         started = await world.go_ent("run", "--detach", "--json", "wait for me")
         worker = json.loads(started.out)["worker_id"]
         await world.models.wait_for(lambda call: call.pieces > 0, timeout=90)

@@ -14,7 +14,7 @@ from world import World, a_cold_world
 
 from goent.project import log_path
 
-BOUND_S = 10.0
+BOUND_S = 30.0
 INTERNAL_ERROR = -32603
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",

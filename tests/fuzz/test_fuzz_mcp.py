@@ -145,7 +145,7 @@ async def test_a_prompt_of_twenty_megabytes_is_answered_in_seconds(
         began = time.monotonic()
         arguments = {"task": "x" * (20 << 20), "provider": "nobody"}
         (answer,) = await line.ask("big", "tools/call", name="worker_spawn", arguments=arguments)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
     assert "nobody" in msgspec.json.encode(answer).decode()
     await daemon.is_well()
 

@@ -78,7 +78,7 @@ async def open_world(witness: Witness | None = None) -> AsyncGenerator[World]:
         FakeProvider.open() as provider,
         FakeProvider.open() as other,
         httpx2.AsyncClient(trust_env=False) as client,
-        Connections.open(Timeouts(connect_s=1, read_s=0.5, hurried_s=0.3)) as connections,
+        Connections.open(Timeouts(connect_s=10, read_s=1, hurried_s=0.6)) as connections,
     ):
         own, spare = provider.base_url, other.base_url
         backends |= {

@@ -196,7 +196,7 @@ async def test_a_client_that_hangs_up_ends_the_call_at_the_provider(world: World
     ) as answer:
         await anext(answer.aiter_raw())
         await script.reached.wait()
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         await script.client_left.wait()
     await world.gateway.settle("w1")
     (call,) = world.calls

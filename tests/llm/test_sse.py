@@ -1,5 +1,6 @@
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +33,27 @@ def test_an_event_beyond_the_limit_is_dropped_and_the_next_one_is_not():
     stream = b"data: 0123456789\n\ndata: 01234\ndata: 56789\ndata: x\n\ndata: ok\n\n"
     assert events(splitter, stream) == [SseEvent(b"", b"ok")]
     assert splitter.dropped == 2
+
+
+@pytest.mark.parametrize("begun", [b"", b"event: e\n", b"data: a\n", b"da", b"x" * 30 + b"\n"])
+@pytest.mark.parametrize(
+    "event",
+    [
+        b"data: x",
+        b"data:  x ",
+        b"data: ",
+        b"data: x\r",
+        b"data: \r",
+        b"data: 0123456789",
+        b"data:x",
+    ],
+)
+def test_an_event_that_comes_by_itself_is_read_as_any_other(begun: bytes, event: bytes):
+    stream = begun + event + b"\n\n"
+    together, apart = SseSplitter(limit=16), SseSplitter(limit=16)
+    found = events(together, begun, event + b"\n\n")
+    assert found == events(apart, *(stream[at : at + 1] for at in range(len(stream))))
+    assert together.dropped == apart.dropped
 
 
 @given(STREAMS, st.lists(st.integers(0, 400)), st.sampled_from([12, 1000]))

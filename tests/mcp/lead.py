@@ -148,7 +148,7 @@ async def ask_task(
 
 
 async def task_until(lead: Client, task: str, *states: str) -> TaskState:
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         while True:
             request = _TaskRequest(method="tasks/get", params=_Params(task_id=task))
             found = await lead.session.send_request(request, TaskState)

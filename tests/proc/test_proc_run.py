@@ -28,14 +28,14 @@ async def test_output_errors_and_exit_code_come_apart(tmp_path: Path) -> None:
 async def test_a_command_that_takes_too_long_has_no_exit_code_and_leaves_nothing(
     tmp_path: Path,
 ) -> None:
-    done = await shell("echo begun; setsid sleep 300 & sleep 300", tmp_path, limit=0.5)
+    done = await shell("echo begun; setsid sleep 300 & sleep 300", tmp_path, limit=2)
     assert done.exit is None
     assert done.output == "begun\n"
     assert list(marked(new_owner("command"))) == []
 
 
 async def test_a_background_child_that_holds_the_pipe_does_not_hold_us(tmp_path: Path) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         done = await shell("sleep 300 & echo done", tmp_path, limit=60)
     assert (done.exit, done.output) == (0, "done\n")
     assert list(marked(new_owner("command"))) == []
@@ -54,14 +54,14 @@ async def test_of_endless_output_the_end_is_kept(tmp_path: Path) -> None:
 
 
 async def test_every_verify_command_runs_and_says_how_it_ended(tmp_path: Path) -> None:
-    verifier = ShellVerifier(lambda: dict(os.environ), time_limit=lambda: 0.5)
+    verifier = ShellVerifier(lambda: dict(os.environ), time_limit=lambda: 2)
     checks = await verifier.verify(["echo fine", "echo bad >&2; false", "sleep 60"], tmp_path)
     assert checks[:2] == (
         Check(command="echo fine", exit=0, tail="fine"),
         Check(command="echo bad >&2; false", exit=1, tail="bad"),
     )
     assert checks[2].exit is None
-    assert "0.5 s" in checks[2].tail
+    assert "2 s" in checks[2].tail
 
 
 async def test_a_verify_command_that_daemonises_ends_with_its_answer(tmp_path: Path) -> None:

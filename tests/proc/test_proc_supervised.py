@@ -31,7 +31,7 @@ def living(mark: str) -> int:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         while not condition():  # noqa: ASYNC110 (processes announce nothing)
             await anyio.sleep(0.01)
 
@@ -71,7 +71,7 @@ async def test_cancellation_ends_the_tree_before_it_goes_on(tmp_path: Path, mark
 async def test_a_process_that_ignores_sigterm_is_killed_in_bounded_time(
     tmp_path: Path, mark: str
 ) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with supervised(
             ["sh", "-c", STUBBORN], cwd=tmp_path, env=ENV, mark=mark, grace=0.3
         ) as it:
@@ -101,7 +101,7 @@ async def test_a_chatty_stderr_never_blocks_and_its_tail_is_kept(tmp_path: Path,
     async with supervised(
         [sys.executable, "-c", script], cwd=tmp_path, env=ENV, mark=mark, grace=0.3
     ) as it:
-        with anyio.fail_after(10):
+        with anyio.fail_after(20):
             assert await it.stdout.receive() == b"done"
             assert await it.wait() == 0
         await until(lambda: it.stderr.endswith("the end"))

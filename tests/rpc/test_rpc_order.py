@@ -104,7 +104,7 @@ async def test_a_notifications_handler_may_ask_the_peer():
             await telling.notify("tell", {})
             await telling.notify("tell_child", {})
         await telling.notify("end", {})
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await ended.wait()
     assert answers == ["yes"] * 20
 
@@ -122,7 +122,7 @@ async def test_the_peer_may_ask_back_before_it_answers_a_notifications_handler()
         telling,
     ):
         await telling.notify("tell", {})
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await telling.request_raw("ping", {})
 
 

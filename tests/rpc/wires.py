@@ -72,7 +72,7 @@ class Far:
         await self.send.send(b"".join(line + b"\n" for line in raw))
 
     async def hear(self) -> Line:
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             line = await self._lines.receive_until(b"\n", 1 << 26)
         return msgspec.json.decode(line, type=Line)
 
@@ -88,7 +88,7 @@ class Far:
     async def hears_the_end(self) -> bytes:
         """All that is left until the connection is closed."""
         left = b""
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             try:
                 while True:
                     left += await self._lines.receive()

@@ -77,7 +77,8 @@ async def test_a_hang_lasts_until_the_client_goes(after: int | None, billed: Usa
     script = Script(
         providers={"a": openai(case(None, STORY.having(fault=Fault(kind="hang", after=after))))}
     )
-    async with ScriptedModels(script) as server, httpx2.AsyncClient(timeout=0.2) as client:
+    timeout = httpx2.Timeout(10, read=0.5)
+    async with ScriptedModels(script) as server, httpx2.AsyncClient(timeout=timeout) as client:
         with pytest.raises(httpx2.ReadTimeout):
             await client.post(f"{server.base_url('a')}/chat/completions", json=ask("x"))
         seen = await server.wait_for(lambda call: call.disconnected)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from opencode import opencode_binary
+from opencode import LIGHT, opencode_binary
 
 from goent.domain.types import Usage
 from goent.proc import run
@@ -44,7 +44,8 @@ async def test_opencode_writes_a_file_as_scripted(tmp_path: Path, model: str) ->
     work = tmp_path / "work"
     work.mkdir()
     config = tmp_path / "opencode.json"
-    env = hermetic_env(tmp_path / "home") | {"OPENCODE_CONFIG": str(config), "PWD": str(work)}
+    env = hermetic_env(tmp_path / "home") | LIGHT
+    env |= {"OPENCODE_CONFIG": str(config), "PWD": str(work)}
     command = [str(opencode_binary()), "run", "--format", "json", "-m", model]
     async with ScriptedModels(SCRIPT) as server:
         config.write_text(opencode_config(server))

@@ -27,7 +27,7 @@ async def exchange(server: ScriptedModels, *sent: bytes) -> bytes:
     """Say all this, and hear everything until the server closes."""
     heard = b""
     port = int(server.url.rpartition(":")[2])
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with await anyio.connect_tcp("127.0.0.1", port) as stream:
             for part in sent:
                 await stream.send(part)

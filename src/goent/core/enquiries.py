@@ -9,12 +9,12 @@ import anyio
 
 from goent.core.allowance import Allowance
 from goent.core.feed import Feed
-from goent.core.result import result
+from goent.core.result import changed_files, models_used, result
 from goent.core.transcript import transcript
 from goent.core.views import WorkerView, line, status, timestamp, usd
 from goent.domain.budgets import Standing
 from goent.domain.errors import RequestError
-from goent.domain.events import Envelope
+from goent.domain.events import Envelope, ToolCall, UsageReported
 from goent.domain.health import Condition
 from goent.domain.ports import Healths, Ledger, Prices
 from goent.domain.replies import (
@@ -23,6 +23,7 @@ from goent.domain.replies import (
     Costs,
     Forgotten,
     Health,
+    ModelUse,
     Output,
     PriceView,
     ProviderList,
@@ -43,7 +44,8 @@ from goent.domain.requests import (
     WorkerRequest,
 )
 from goent.domain.settings import Settings
-from goent.domain.types import ENDED, Price, Provider, State, Usage, Value
+from goent.domain.swarms import SwarmRequest
+from goent.domain.types import ENDED, FileChange, Price, Provider, State, Usage, Value
 
 USABLE: frozenset[Health] = frozenset({"ready", "direct", "failing"})
 HEARTBEAT = 5.0  # seconds between two signs of life to a caller who waits
@@ -57,6 +59,13 @@ class Head(Value, frozen=True, kw_only=True):
 
     state: State
     seq: int
+
+
+class Account(Value, frozen=True, kw_only=True):
+    """The models that a worker used, and the files that its edits changed."""
+
+    models: tuple[ModelUse, ...] = ()
+    files: tuple[FileChange, ...] = ()
 
 
 class Enquiries:
@@ -88,6 +97,8 @@ class Enquiries:
         elif isinstance(request, WaitRequest):
             for worker in request.worker_ids:
                 await self._feed.recall(worker)
+        elif isinstance(request, SwarmRequest):
+            await self._feed.recall_swarm(request.swarm_id)
 
     def status(self, worker: str) -> Status:
         return status(self._feed.view(worker))
@@ -95,6 +106,16 @@ class Enquiries:
     async def result(self, worker: str) -> Result:
         view = self._feed.view(worker)
         return result(view, await self._all_events(worker))
+
+    async def account(self, worker: str) -> Account:
+        """Who worked for it, with what each took, and what its edits changed."""
+        if worker not in self._feed.views:
+            return Account()
+        events = [envelope.event for envelope in await self._all_events(worker)]
+        return Account(
+            models=models_used(event for event in events if isinstance(event, UsageReported)),
+            files=changed_files(event for event in events if isinstance(event, ToolCall)),
+        )
 
     async def _all_events(self, worker: str) -> list[Envelope]:
         events: list[Envelope] = []

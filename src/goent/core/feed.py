@@ -11,9 +11,18 @@ from collections.abc import Callable, Iterator
 
 import anyio
 
+from goent.core.swarms.view import SwarmView, fold_swarm
 from goent.core.views import WorkerView, fold
-from goent.domain.errors import EnvironmentTrouble, UnknownWorker
-from goent.domain.events import AnyEvent, Envelope, TextDelta, Thought, ToolCall, WorkerSpawned
+from goent.domain.errors import EnvironmentTrouble, UnknownSwarm, UnknownWorker
+from goent.domain.events import (
+    AnyEvent,
+    Envelope,
+    SwarmEvent,
+    TextDelta,
+    Thought,
+    ToolCall,
+    WorkerSpawned,
+)
 from goent.domain.ports import Journal
 
 CAPACITY = 10_000  # events that may wait for the disk before the workers do
@@ -40,6 +49,7 @@ class Feed:
         self._arrived = anyio.Event()
         self._news = anyio.Event()
         self.views: dict[str, WorkerView] = {}
+        self.swarms: dict[str, SwarmView] = {}
         self.seq = 0
 
     async def load(self) -> None:
@@ -49,6 +59,22 @@ class Feed:
             if view:
                 self.views[worker] = view
                 self.seq = max(self.seq, view.seq)
+        for swarm in reversed(await self._journal.swarms()):
+            await self.recall_swarm(swarm)
+
+    async def recall_swarm(self, swarm: str) -> None:
+        """Bring back a swarm, if the journal knows it, with its workers."""
+        if swarm not in self.swarms:
+            view = None
+            for envelope in await self._journal.read(worker=swarm, limit=100_000):
+                view = fold_swarm(view, envelope)
+            if view is None:
+                return
+            self.swarms[swarm] = view
+            self.seq = max(self.seq, view.seq)
+        for task in self.swarms[swarm].tasks.values():
+            for worker in task.workers:
+                await self.recall(worker)
 
     async def recall(self, worker: str) -> None:
         """Bring back a worker of long ago, if the journal knows it."""
@@ -114,10 +140,17 @@ class Feed:
             return
         self._trouble = None
         for envelope in envelopes:
-            self.views[envelope.worker] = fold(self.views.get(envelope.worker), envelope)
+            self._fold(envelope)
             self.seq = envelope.seq
         self._stored += len(taken)
         self._wake()
+
+    def _fold(self, envelope: Envelope) -> None:
+        whose = envelope.worker
+        if not isinstance(envelope.event, SwarmEvent):
+            self.views[whose] = fold(self.views.get(whose), envelope)
+        elif swarm := fold_swarm(self.swarms.get(whose), envelope):
+            self.swarms[whose] = swarm
 
     def _give_back(
         self, taken: list[tuple[str, float, AnyEvent]], trouble: EnvironmentTrouble
@@ -140,6 +173,14 @@ class Feed:
         except KeyError:
             raise UnknownWorker(
                 f"no worker {worker!r} in this project; worker_list (`go-ent ps`) shows them all"
+            ) from None
+
+    def swarm(self, swarm: str) -> SwarmView:
+        try:
+            return self.swarms[swarm]
+        except KeyError:
+            raise UnknownSwarm(
+                f"no swarm {swarm!r} in this project; `go-ent swarm list` shows them all"
             ) from None
 
     async def events(

@@ -19,11 +19,12 @@ ASKING: frozenset[Preset] = frozenset({"ask", "edit"})
 class Within(Value, frozen=True, kw_only=True):
     """The swarm that a task is part of, and what its worker has from it.
 
-    `worker` is the id that it shall have; `avoid` are providers that have failed the task.
+    `worker` is the id that it shall have, `label` the swarm's name for people; `avoid` are providers that have failed the task.
     """
 
     worker: str = ""
     group: str = ""
+    label: str = ""
     group_budget_usd: Decimal | None = None
     task_id: str = ""
     start: str | None = None
@@ -35,21 +36,27 @@ class Within(Value, frozen=True, kw_only=True):
 ALONE = Within()
 
 
-def asked_for(request: SpawnRequest, *, base: Path, settings: Settings) -> Asked:
+def asked_for(
+    request: SpawnRequest, *, base: Path, settings: Settings, within: Within = ALONE
+) -> Asked:
     """What has to find its way. Raises a `RequestError` that names the value and the remedy."""
     if not request.task.strip():
         raise RequestError("the task is empty: say what the worker is to do")
-    cwd = _directory(request.cwd, base)
+    cwd = directory(request.cwd, base)
     isolation = _isolation(request, settings)
     budget = request.budget_usd
+    # What the tasks before it have made is only where it will work, and is looked for there.
+    elsewhere = within.start is not None and isolation in ("worktree", "copy")
+    named = tuple(str(cwd / name) for name in request.files)
     return Asked(
         text=request.task,
         cwd=cwd,
-        files=existing_files(request.files, cwd),
+        files=named if elsewhere else existing_files(request.files, cwd),
         pin=Pin(provider=request.provider, model=request.model, method=request.method),
         budget_usd=None if budget is None else Decimal(str(budget)),
         allow_fallback=request.allow_fallback,
         asks=preset_for(request.permissions, settings.permissions, isolation) in ASKING,
+        avoid=within.avoid,
     )
 
 
@@ -105,7 +112,8 @@ def _check_key(provider: Provider, settings: Settings, environ: Mapping[str, str
         )
 
 
-def _directory(asked: str | None, base: Path) -> Path:
+def directory(asked: str | None, base: Path) -> Path:
+    """Where to work: as asked, from where the caller is."""
     try:
         cwd = (base / Path(asked or "").expanduser()).resolve()
         there = cwd.exists()
@@ -147,10 +155,6 @@ def shortened(text: str | None) -> str:
 
 def _isolation(request: SpawnRequest, settings: Settings) -> Isolation:
     wanted = settings.isolation if request.isolation == "auto" else request.isolation
-    if wanted in ("worktree", "copy"):
-        raise RequestError(
-            f"isolation {wanted!r} is not available in this version: use 'shared' or 'dedicated'"
-        )
     return "shared" if wanted == "auto" else wanted
 
 

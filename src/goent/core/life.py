@@ -17,6 +17,7 @@ from goent.domain.errors import GoentError, RequestError, WorkerBusy, WorkerErro
 from goent.domain.events import WorkerClosed
 from goent.domain.ports import Driver, Session, WorkerSpec
 from goent.domain.types import ONE_TURN, Answer, Failure, Prompt
+from goent.domain.workspaces import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,16 @@ class Life:
     def turn(self) -> int | None:
         """The number of the turn under way."""
         return self._turn.number if self._turn else None
+
+    @property
+    def workspace(self) -> Workspace | None:
+        """The folder of its own, if it has one."""
+        return self._terms.workspace
+
+    @property
+    def left(self) -> bool:
+        """Whether it ended here and goes on in the next go-ent."""
+        return self._left
 
     @property
     def busy(self) -> bool:

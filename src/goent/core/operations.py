@@ -14,11 +14,14 @@ from goent.core.enquiries import Enquiries, OnProgress
 from goent.core.mistakes import explained
 from goent.core.orchestrator import Orchestrator
 from goent.core.recommending import Recommending, estimate
+from goent.core.swarms.merging import SwarmMerger
+from goent.core.swarms.swarms import Swarms
 from goent.domain.errors import RequestError
 from goent.domain.learned import Learned, LearnedRequest
 from goent.domain.replies import (
     Answered,
     Cancelled,
+    Cleared,
     Costs,
     Explained,
     Forgotten,
@@ -28,6 +31,7 @@ from goent.domain.replies import (
     Recommended,
     Result,
     RuleList,
+    SpaceList,
     Spawned,
     Status,
     Waited,
@@ -36,6 +40,7 @@ from goent.domain.replies import (
 from goent.domain.requests import (
     AnswerRequest,
     CancelRequest,
+    ClearRequest,
     CostsRequest,
     ForgetRequest,
     ListRequest,
@@ -45,9 +50,24 @@ from goent.domain.requests import (
     RecommendRequest,
     Request,
     RulesRequest,
+    SpacesRequest,
     SpawnRequest,
     WaitRequest,
     WorkerRequest,
+)
+from goent.domain.swarms import (
+    SwarmCancelRequest,
+    SwarmList,
+    SwarmMerged,
+    SwarmMergeRequest,
+    SwarmRequest,
+    SwarmResult,
+    SwarmResultRequest,
+    SwarmRetryRequest,
+    SwarmSpawnRequest,
+    SwarmsRequest,
+    SwarmStatus,
+    SwarmWaitRequest,
 )
 from goent.domain.types import ENDED, Value
 
@@ -85,9 +105,17 @@ class Operations:
     """The table, bound to one project's orchestrator."""
 
     def __init__(
-        self, orchestrator: Orchestrator, enquiries: Enquiries, recommending: Recommending
+        self,
+        orchestrator: Orchestrator,
+        enquiries: Enquiries,
+        recommending: Recommending,
+        *,
+        swarms: Swarms,
+        merger: SwarmMerger,
     ) -> None:
         self._workers = orchestrator
+        self.swarms = swarms
+        self._merger = merger
         self._ask = enquiries
         self._recommending = recommending
         self.under_way = 0
@@ -108,6 +136,17 @@ class Operations:
                     "provider_recommend", RecommendRequest, Recommended, self._recommend
                 ),
                 self._operation("cost_report", CostsRequest, Costs, self._costs),
+                self._operation("swarm_spawn", SwarmSpawnRequest, SwarmStatus, self._swarm_spawn),
+                self._operation("swarm_status", SwarmRequest, SwarmStatus, self._swarm_status),
+                self._operation("swarm_wait", SwarmWaitRequest, SwarmStatus, self._swarm_wait),
+                self._operation(
+                    "swarm_result", SwarmResultRequest, SwarmResult, self._swarm_result
+                ),
+                self._operation("swarm_retry", SwarmRetryRequest, SwarmStatus, self._swarm_retry),
+                self._operation(
+                    "swarm_cancel", SwarmCancelRequest, SwarmStatus, self._swarm_cancel
+                ),
+                self._operation("swarm_merge", SwarmMergeRequest, SwarmMerged, self._swarm_merge),
             )
         }
         # What people do at the terminal, and no model needs to know.
@@ -118,6 +157,9 @@ class Operations:
                 self._operation("routes_list", RulesRequest, RuleList, self._rules),
                 self._operation("routes_explain", RecommendRequest, Explained, self._explain),
                 self._operation("routes_learned", LearnedRequest, Learned, self._learned),
+                self._operation("swarm_list", SwarmsRequest, SwarmList, self._swarm_list),
+                self._operation("spaces_list", SpacesRequest, SpaceList, self._spaces),
+                self._operation("spaces_clear", ClearRequest, Cleared, self._clear),
             )
         }
 
@@ -213,11 +255,47 @@ class Operations:
     async def _learned(self, _: LearnedRequest, __: Caller) -> Learned:
         return await self._recommending.learned()
 
+    async def _spaces(self, _: SpacesRequest, __: Caller) -> SpaceList:
+        return await self._workers.places.listed()
+
+    async def _clear(self, request: ClearRequest, _: Caller) -> Cleared:
+        return await self._workers.places.cleared(request)
+
     async def _forget(self, request: ForgetRequest, _: Caller) -> Forgotten:
         return await self._ask.forget(request)
 
     async def _costs(self, request: CostsRequest, _: Caller) -> Costs:
         return await self._ask.costs(request)
+
+    # Swarms
+
+    async def _swarm_spawn(self, request: SwarmSpawnRequest, caller: Caller) -> SwarmStatus:
+        swarm = await self.swarms.spawn(request, caller.cwd)
+        wait = SwarmWaitRequest(swarm_id=swarm, timeout_s=request.wait_s)
+        return await self.swarms.wait(wait, caller.on_progress)
+
+    async def _swarm_status(self, request: SwarmRequest, _: Caller) -> SwarmStatus:
+        return self.swarms.status(request.swarm_id)
+
+    async def _swarm_wait(self, request: SwarmWaitRequest, caller: Caller) -> SwarmStatus:
+        return await self.swarms.wait(request, caller.on_progress)
+
+    async def _swarm_result(self, request: SwarmResultRequest, _: Caller) -> SwarmResult:
+        return await self.swarms.result(request)
+
+    async def _swarm_retry(self, request: SwarmRetryRequest, _: Caller) -> SwarmStatus:
+        await self.swarms.retry(request)
+        return self.swarms.status(request.swarm_id)
+
+    async def _swarm_cancel(self, request: SwarmCancelRequest, caller: Caller) -> SwarmStatus:
+        await self.swarms.cancel(request, caller.name)
+        return self.swarms.status(request.swarm_id)
+
+    async def _swarm_merge(self, request: SwarmMergeRequest, _: Caller) -> SwarmMerged:
+        return await self._merger.merge(request)
+
+    async def _swarm_list(self, _: SwarmsRequest, __: Caller) -> SwarmList:
+        return self.swarms.list()
 
     def _operation(
         self, name: str, request: type[Q], reply: type[R], run: Callable[[Q, Caller], Awaitable[R]]

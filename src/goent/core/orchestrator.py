@@ -19,6 +19,7 @@ from goent.core.feed import Feed
 from goent.core.intake import ALONE, Within, accept, asked_for, below_checkout, existing_files
 from goent.core.lessons import Lessons
 from goent.core.life import Life
+from goent.core.places import Places, inside
 from goent.core.rescue import Rescuer
 from goent.core.roster import Roster
 from goent.core.router import Router
@@ -43,7 +44,8 @@ from goent.domain.requests import (
     SpawnRequest,
 )
 from goent.domain.settings import Settings
-from goent.domain.types import ENDED, Failure, Method, Pin, Prompt
+from goent.domain.types import ENDED, Failure, Method, Pin, Prompt, Route
+from goent.domain.workspaces import Workspaces
 from goent.policy.permissions import rules_for
 from goent.policy.pins import choose
 
@@ -82,6 +84,7 @@ class Orchestrator:
         healths: Healths,
         router: Router,
         lessons: Lessons,
+        workspaces: Workspaces,
     ) -> None:
         self._settings = settings
         self._check = check
@@ -92,6 +95,7 @@ class Orchestrator:
         self._verifier = verifier
         self._router = router
         self._lessons = lessons
+        self.places = Places(workspaces)
         self._lives = roster
         self._books = books
         self._allowance = allowance
@@ -106,6 +110,7 @@ class Orchestrator:
         async with anyio.create_task_group() as group:
             self._group = group
             await self._take_over()
+            group.start_soon(self.places.tidy, name="workspaces nobody needs")
             try:
                 yield
             finally:
@@ -130,6 +135,11 @@ class Orchestrator:
                 await life.ended.wait()
         with suppress(EnvironmentTrouble):  # a full disk: it is written as soon as it can be
             await self._feed.commit()
+
+    def check_ready(self) -> None:
+        """Raise if no work can begin now: this go-ent ends, or its settings have a mistake."""
+        self._check_open()
+        self._check()
 
     def _check_open(self) -> None:
         if self._ending:
@@ -161,6 +171,10 @@ class Orchestrator:
             await self._feed.append(view.id, TurnStarted(turn=1, prompt=view.spawned.task))
         for call in lost:
             await self._feed.append(view.id, call)
+        if view.turn and (workspace := view.spawned.workspace):
+            prompt = view.spawned.task
+            for event in await self.places.keep_what_is_there(workspace, prompt, view.id):
+                await self._feed.append(view.id, event)
         ended = TurnEnded(turn=view.turn or 1, state="failed", failure=failure)
         await self._feed.append(view.id, ended)
 
@@ -176,7 +190,9 @@ class Orchestrator:
             cwd=Path(spawned.cwd),
             provider=route.provider,
             method=route.method,
-            rules=rules_for(spawned.permissions, settings.permissions.rules),
+            rules=rules_for(
+                spawned.permissions, settings.permissions.rules, below_checkout(Path(spawned.cwd))
+            ),
             dedicated=spawned.isolation == "dedicated",
             fallbacks=tuple(p for p in settings.providers if p.name in spawned.fallbacks),
             resume=view.token,
@@ -192,10 +208,9 @@ class Orchestrator:
         self, request: SpawnRequest, base: Path, within: Within = ALONE
     ) -> tuple[str, WorkerSpawned, Forecast]:
         """Accept the task; the worker starts on its own."""
-        self._check_open()
-        self._check()
+        self.check_ready()
         settings = self._settings()
-        asked = asked_for(request, base=base, settings=settings)
+        asked = asked_for(request, base=base, settings=settings, within=within)
         routed = await self._router.route(asked)
         self._check_open()
         route, spawned = accept(
@@ -204,27 +219,38 @@ class Orchestrator:
         worker = within.worker or self.new_id()
         warnings = await self._allowance.allow(worker, route, spawned, routed.likely)
         spawned = replace(spawned, warnings=(*spawned.warnings, *warnings))
+        try:
+            async with self.places.settled(worker, spawned, within) as settled:
+                self._check_open()
+                life = await self._admit(worker, route, settled, settings)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._allowance.release(worker)
+            raise
+        life.prompt(Prompt(text=request.task, files=settled.files), queue=True)
+        return worker, settled, routed.forecast
+
+    async def _admit(
+        self, worker: str, route: Route, spawned: WorkerSpawned, settings: Settings
+    ) -> Life:
+        """Write it down first, then let it live."""
+        cwd = Path(spawned.cwd)
         spec = WorkerSpec(
             id=worker,
-            cwd=Path(spawned.cwd),
+            cwd=cwd,
             provider=route.provider,
             method=route.method,
-            rules=rules_for(
-                spawned.permissions, settings.permissions.rules, below_checkout(Path(spawned.cwd))
-            ),
+            rules=rules_for(spawned.permissions, settings.permissions.rules, below_checkout(cwd)),
             dedicated=spawned.isolation == "dedicated",
             fallbacks=route.fallbacks,
         )
-        await self._feed.append(spec.id, spawned)
+        await self._feed.append(worker, spawned)
         try:
             await self._feed.commit()
         except EnvironmentTrouble:  # what is kept for the journal shall have an end
-            await self._feed.append(spec.id, WorkerClosed(reason="the journal refused it"))
-            await self._allowance.release(spec.id)
+            await self._feed.append(worker, WorkerClosed(reason="the journal refused it"))
             raise
-        life = self._start(spec, spawned, settings)
-        life.prompt(Prompt(text=request.task, files=spawned.files), queue=True)
-        return spec.id, spawned, routed.forecast
+        return self._start(spec, spawned, settings)
 
     def _start(
         self,
@@ -239,6 +265,7 @@ class Orchestrator:
             timeout_s=spawned.timeout_s,
             permission_timeout_s=settings.permissions.timeout_s,
             limits=settings.limits,
+            workspace=spawned.workspace,
         )
         shared = Shared(
             feed=self._feed,
@@ -249,6 +276,7 @@ class Orchestrator:
             ended=self._learn_later,
             over=self._allowance.release,
             rescuer=self._rescuer,
+            places=self.places,
         )
         driver = self._drivers[spec.method]
         life = Life(spec, terms, driver, shared, turns_before=turns_before)
@@ -264,6 +292,8 @@ class Orchestrator:
             self._lives.pop(life.spec.id, None)
             with anyio.CancelScope(shield=True):
                 await self._allowance.release(life.spec.id)
+                if not life.left:
+                    await self.places.give_back(life.workspace)
 
     def _learn_later(self, worker: str) -> None:
         """Beside the worker: its turn is over, whatever the disk takes for the lesson."""
@@ -283,7 +313,7 @@ class Orchestrator:
         life = self._living(request.worker_id)
         if not request.prompt.strip():
             raise RequestError("the prompt is empty: say what the worker is to do next")
-        files = existing_files(request.files, life.spec.cwd)
+        files = inside(life.workspace, existing_files(request.files, life.spec.cwd))
         if spent := await self._allowance.overspent(request.worker_id):
             raise BudgetExceeded(spent)
         return life.prompt(Prompt(text=request.prompt, files=files), queue=request.queue)

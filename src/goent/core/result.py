@@ -32,7 +32,8 @@ FIRST = 1  # the turn that the task itself is
 def result(view: WorkerView, events: Sequence[Envelope]) -> Result:
     """The whole worker's work; `text` is the last message of its last turn."""
     happened = [envelope.event for envelope in events]
-    files = changed_files(e for e in happened if isinstance(e, ToolCall))
+    edited = changed_files(e for e in happened if isinstance(e, ToolCall))
+    files = view.work.files if view.work else edited
     commands = commands_run(e for e in happened if isinstance(e, ToolCall))
     text = last_message(events)
     return Result(
@@ -59,7 +60,10 @@ def result(view: WorkerView, events: Sequence[Envelope]) -> Result:
         ),
         failure=view.failure,
         output=f"worker://{view.id}/output",
+        branch=view.spawned.workspace.branch if view.spawned.workspace and files else None,
+        workspace=view.spawned.workspace.path if view.spawned.workspace else None,
         notes=(
+            *_place(view),
             *_notes(view, text, len(files), len(commands)),
             *[_cut(e.message, WARNING_LIMIT) for e in happened if isinstance(e, BudgetWarned)][
                 -WARNINGS_LIMIT:
@@ -167,6 +171,17 @@ def _notes(view: WorkerView, text: str, files: int, commands: int) -> tuple[str,
             f"or cut off before its usage was told): the known part is ${view.known_usd:.4f}"
         )
     return tuple(notes)
+
+
+def _place(view: WorkerView) -> tuple[str, ...]:
+    """Where the work is, of a worker that has a folder of its own."""
+    space, work = view.spawned.workspace, view.work
+    if space is None or work is None:
+        return ()
+    if not work.files:
+        return ("it changed no file",)
+    whose = "" if space.kind == "worktree" else f" of {space.repository}"
+    return (f"its work is commit {work.commit[:12]} on branch {space.branch}{whose}",)
 
 
 def _cut(text: str, limit: int) -> str:

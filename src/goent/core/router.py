@@ -36,6 +36,7 @@ class Asked(Value, frozen=True, kw_only=True):
     budget_usd: Decimal | None = None
     allow_fallback: bool | None = None
     asks: bool = False
+    avoid: tuple[str, ...] = ()
 
 
 class Routed(Value, frozen=True, kw_only=True):
@@ -124,6 +125,7 @@ class Router:
             asks=asked.asks,
             talk_only=talks,
             allow_fallback=asked.allow_fallback,
+            avoid=asked.avoid,
         )
         decision = decide(task, asked.pin, settings, self._methods, facts)
         chosen = NOTHING

@@ -16,6 +16,7 @@ from anyio.abc import TaskGroup
 
 from goent.core.failing import failure_of
 from goent.core.feed import Feed
+from goent.core.places import Places
 from goent.core.rescue import Move, Rescuer, Stuck
 from goent.domain.errors import (
     BudgetSpent,
@@ -44,6 +45,7 @@ from goent.domain.events import (
 from goent.domain.ports import Meter, Session, Verifier, WorkerSpec
 from goent.domain.settings import Limits
 from goent.domain.types import Answer, Failure, Prompt, Value
+from goent.domain.workspaces import Workspace
 
 Outcome = Literal["completed", "cancelled"]
 Stopper = Literal["cancel", "timeout", "stall", "budget"]
@@ -58,6 +60,7 @@ class Terms(Value, frozen=True, kw_only=True):
     timeout_s: float | None = None
     permission_timeout_s: float = 300.0
     limits: Limits = Limits()
+    workspace: Workspace | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +78,7 @@ class Shared:
     spent: Callable[[WorkerSpec, UsageReported], Awaitable[str]]
     over: Callable[[str], Awaitable[None]]
     rescuer: Rescuer
+    places: Places
     ended: Callable[[str], None]
 
 
@@ -108,6 +112,7 @@ class Turn:
         self._calls_before = 0
         self._moves = 0
         self._deadline: float | None = None
+        self._unkept = terms.workspace  # until what was made in it is on its branch
 
     def stop(self, by: Stopper, reason: str) -> None:
         """The first who stops it gives the reason."""
@@ -208,6 +213,10 @@ class Turn:
         await self._start()
         failure = outcome if isinstance(outcome, Failure) else None
         state = "failed" if isinstance(outcome, Failure) else outcome
+        if self._session and self._unkept:
+            keeping = self._shared.places.keep_what_is_there
+            for event in await keeping(self._unkept, self._asked.text, self._spec.id):
+                await self._append(event)
         await self._shared.over(self._spec.id)
         await self._append(
             TurnEnded(turn=self.number, state=state, failure=failure, reason=self._reason)
@@ -259,6 +268,7 @@ class Turn:
             reason = await session.prompt(self._prompt, self._emit)
             self._prompted.set()
             if reason == "end":
+                await self._keep()
                 await self._verify()
         except WorkerError as error:
             return error
@@ -321,6 +331,16 @@ class Turn:
             state = "at work" if signs.alive else "stalled"
             await self._append(Noticed(text=f"no news for {patience:g} s; {state}: {signs.detail}"))
         self.stop("stall", f"nothing was heard or seen of it for {patience * LIFELESS:g} s")
+
+    async def _keep(self) -> None:
+        """Before anything is verified: what a check leaves behind is not the worker's."""
+        workspace, places = self._unkept, self._shared.places
+        if workspace is None:
+            return
+        kept = await places.keep(workspace, self._asked.text, self._spec.id)
+        self._unkept = None
+        for event in kept:
+            await self._append(event)
 
     async def _verify(self) -> None:
         if not self._terms.verify:

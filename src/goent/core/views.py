@@ -72,6 +72,7 @@ class WorkerView(Value, frozen=True, kw_only=True):
     failure: Failure | None = None
     started_at: float
     updated_at: float
+    ended_at: float | None = None  # its last turn; a worker may be closed long after
     seq: int
 
     @property
@@ -103,7 +104,8 @@ def fold(view: WorkerView | None, envelope: Envelope) -> WorkerView:
             updated_at=envelope.at,
             seq=envelope.seq,
         )
-    return replace(_after(view, event, envelope.seq), updated_at=envelope.at, seq=envelope.seq)
+    after = replace(_after(view, event, envelope.seq), updated_at=envelope.at, seq=envelope.seq)
+    return replace(after, ended_at=envelope.at) if isinstance(event, TurnEnded) else after
 
 
 def _after(view: WorkerView, event: AnyEvent, seq: int) -> WorkerView:

@@ -3,7 +3,7 @@
 GoentError
 ├── ConfigError             fix a file, start again                 exit 2
 ├── RequestError            cannot be served as asked               MCP tool error, JSON-RPC -32602
-│   └── UnknownWorker · WorkerBusy · WorkerIsClosed · NoRoute · BudgetExceeded
+│   └── UnknownWorker · UnknownSwarm · WorkerBusy · WorkerIsClosed · NoRoute · BudgetExceeded
 ├── EnvironmentTrouble      go-ent or the machine                   exit 3
 │   └── OpenCodeMissing · Ending
 └── WorkerError             one worker failed, its siblings go on   a Failure in its result
@@ -13,6 +13,7 @@ GoentError
     │                            the provider's own no
     ├── BudgetSpent              the money is used up
     ├── PermissionDenied · VerifyFailed · TurnTimeout · Stalled · NothingSaid   how the turn went
+    ├── WorkspaceLost            its own folder is gone
     └── WorkerCrashed · ProtocolError                                      the program under it
 
 Foreign errors are translated once, in the driver or the gateway. Cancellation is no error.
@@ -45,6 +46,10 @@ class RequestError(GoentError):
 
 class UnknownWorker(RequestError):
     """No worker of this project has that id."""
+
+
+class UnknownSwarm(RequestError):
+    """No swarm of this project has that id."""
 
 
 class WorkerBusy(RequestError):
@@ -187,6 +192,13 @@ class VerifyFailed(WorkerError):
     """The worker claimed success; a verify command says otherwise."""
 
     kind = "verify_failed"
+
+
+class WorkspaceLost(WorkerError):
+    """The worker's own folder was removed, and what was in it."""
+
+    kind = "workspace_lost"
+    retryable = True
 
 
 class TurnTimeout(WorkerError):

@@ -9,7 +9,7 @@ crash and our own bugs. A `DriverEvent` is all that a driver may say; the core a
 
 A swarm has events of its own, under its own id:
 
-    SwarmSpawned (TaskGiven | TaskSettled | TaskReopened | SwarmCancelled | WorkMerged)*
+    SwarmSpawned (TaskGiven | TaskRefused | TaskSettled | TaskReopened | SwarmCancelled | WorkMerged)*
 
 A `TaskGiven` comes before the first event of its worker.
 """
@@ -36,7 +36,7 @@ from goent.domain.types import (
     Preset,
     Usage,
 )
-from goent.domain.workspaces import Work, Workspace
+from goent.domain.workspaces import Kind, Work, Workspace
 
 
 class Event(Struct, frozen=True, kw_only=True, tag=True, tag_field="type", omit_defaults=True):
@@ -210,18 +210,26 @@ class SwarmSpawned(Event, frozen=True, kw_only=True):
     name: str
     cwd: str
     concurrency: int
+    kind: Kind = "worktree"
     repository: str = ""
     base: str = ""
     warnings: tuple[str, ...] = ()
 
 
 class TaskGiven(Event, frozen=True, kw_only=True):
-    """A task of the swarm goes to a new worker, to start from that commit."""
+    """A task of the swarm goes to a new worker."""
 
     task: str
     worker: str
     pin: Pin = Pin()
-    start: str = ""
+
+
+class TaskRefused(Event, frozen=True, kw_only=True):
+    """The worker that a task was given to could not begin."""
+
+    task: str
+    worker: str
+    failure: Failure
 
 
 class TaskSettled(Event, frozen=True, kw_only=True):
@@ -281,12 +289,21 @@ AnyEvent = (
     | WorkerClosed
     | SwarmSpawned
     | TaskGiven
+    | TaskRefused
     | TaskSettled
     | TaskReopened
     | SwarmCancelled
     | WorkMerged
 )
-SwarmEvent = SwarmSpawned | TaskGiven | TaskSettled | TaskReopened | SwarmCancelled | WorkMerged
+SwarmEvent = (
+    SwarmSpawned
+    | TaskGiven
+    | TaskRefused
+    | TaskSettled
+    | TaskReopened
+    | SwarmCancelled
+    | WorkMerged
+)
 
 
 class Envelope(Struct, frozen=True, kw_only=True):

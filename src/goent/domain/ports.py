@@ -104,6 +104,10 @@ class Journal(Protocol):
         """The newest workers' ids, newest first, and every one that is not closed."""
         ...
 
+    async def swarms(self, *, limit: int = 50) -> list[str]:
+        """The newest swarms' ids, newest first."""
+        ...
+
 
 class LedgerEntry(Value, frozen=True, kw_only=True):
     """One metered model call, as the user's ledger keeps it."""

@@ -21,6 +21,7 @@ from goent.domain.types import (
     Usage,
     Value,
 )
+from goent.domain.workspaces import KeptSpace
 
 Health = Literal[
     "ready", "direct", "no_key", "unknown", "failing", "limited", "down", "refused", "no_credit"
@@ -58,7 +59,10 @@ class Failover(Value, frozen=True, kw_only=True):
 
 
 class Result(Value, frozen=True, kw_only=True):
-    """What a worker made of its task. `evidence` says whether anybody checked."""
+    """What a worker made of its task. `evidence` says whether anybody checked.
+
+    `workspace` is the folder of its own, if it had one, and `branch` where its changes are.
+    """
 
     worker_id: str
     state: State
@@ -74,6 +78,8 @@ class Result(Value, frozen=True, kw_only=True):
     failure: Failure | None
     output: str
     notes: tuple[str, ...] = ()
+    branch: str | None = None
+    workspace: str | None = None
 
 
 class Spawned(Value, frozen=True, kw_only=True):
@@ -360,6 +366,20 @@ class Costs(Value, frozen=True, kw_only=True):
     known_usd: float
     unknown_calls: int
     budgets: tuple[BudgetLine, ...] = ()
+
+
+class SpaceList(Value, frozen=True, kw_only=True):
+    """The workspaces that are there, and what they take on disk."""
+
+    spaces: tuple[KeptSpace, ...]
+    bytes: int
+
+
+class Cleared(Value, frozen=True, kw_only=True):
+    """Which workspaces were removed, and which are kept."""
+
+    removed: tuple[KeptSpace, ...]
+    kept: tuple[KeptSpace, ...]
 
 
 class DaemonInfo(Value, frozen=True, kw_only=True):

@@ -160,6 +160,16 @@ class ForgetRequest(Request, frozen=True, kw_only=True):
     provider: str | None = None
 
 
+class SpacesRequest(Request, frozen=True, kw_only=True):
+    """Which workspaces are kept?"""
+
+
+class ClearRequest(Request, frozen=True, kw_only=True):
+    """Remove the workspaces of these workers with all that is in them; without any, what is spent."""
+
+    workers: tuple[str, ...] = ()
+
+
 class CostsRequest(Request, frozen=True, kw_only=True):
     """What was spent."""
 

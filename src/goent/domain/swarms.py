@@ -13,6 +13,7 @@ TaskState = Literal[
 ]
 SwarmState = Literal["running", "waiting", "completed", "failed", "cancelled"]
 TASKS_OVER: frozenset[TaskState] = frozenset({"blocked", "completed", "failed", "cancelled"})
+SWARMS_OVER: frozenset[SwarmState] = frozenset({"completed", "failed", "cancelled"})
 
 SwarmId = Annotated[str, Meta(description="The swarm's id, as swarm_spawn gave it.")]
 AtOnce = Annotated[int, Meta(gt=0, le=100)]
@@ -84,6 +85,14 @@ class SwarmRequest(Request, frozen=True, kw_only=True):
     swarm_id: SwarmId
 
 
+class SwarmResultRequest(SwarmRequest, frozen=True, kw_only=True):
+    """What came of it."""
+
+    whole: Annotated[bool, Meta(description="All conflicts, hunks and messages, however long.")] = (
+        False
+    )
+
+
 class SwarmWaitRequest(SwarmRequest, frozen=True, kw_only=True):
     """Wait until every task is over, or one asks something."""
 
@@ -123,6 +132,10 @@ class SwarmMergeRequest(SwarmRequest, frozen=True, kw_only=True):
     apply: bool = False
 
 
+class SwarmsRequest(Request, frozen=True, kw_only=True):
+    """Which swarms there are."""
+
+
 class Totals(Value, frozen=True, kw_only=True):
     """What a part of the swarm took. `cost_usd` None: the price of a call is not known."""
 
@@ -132,7 +145,10 @@ class Totals(Value, frozen=True, kw_only=True):
 
 
 class TaskLine(Value, frozen=True, kw_only=True):
-    """One task as it stands. `worker_id` is the latest, or the winner of a race."""
+    """One task as it stands, or one of its racers while they run.
+
+    `worker_id` is the latest, or the winner of a race; tokens and cost are of all that had it.
+    """
 
     id: str
     state: TaskState
@@ -166,6 +182,24 @@ class SwarmStatus(Value, frozen=True, kw_only=True):
     started_at: str
     seconds: float
     warnings: tuple[str, ...] = ()
+
+
+class SwarmLine(Value, frozen=True, kw_only=True):
+    """A swarm in a list."""
+
+    swarm_id: str
+    swarm: str
+    state: SwarmState
+    done: int
+    total: int
+    cost_usd: float | None
+    started_at: str
+
+
+class SwarmList(Value, frozen=True, kw_only=True):
+    """The swarms of this project, newest first."""
+
+    swarms: tuple[SwarmLine, ...]
 
 
 class LeftOver(Value, frozen=True, kw_only=True):

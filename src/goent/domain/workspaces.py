@@ -5,7 +5,7 @@ is kept as a commit on a branch of its own; all comparing and merging is done wi
 nothing of the user's checkout is touched.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Literal, Protocol
@@ -40,7 +40,8 @@ class Workspace(Value, frozen=True, kw_only=True):
 
     `path` is its top and `cwd` where in it the worker works; `origin` is the user's folder that it
     was made from. `repository` is the git directory that holds its `branch`: the user's, or for a
-    copy a private one. `base` is the commit that its work is compared with.
+    copy a private one. `base` is the commit that its work is compared with. `warnings` tell how it
+    differs from the user's folder.
     """
 
     kind: Kind
@@ -50,18 +51,26 @@ class Workspace(Value, frozen=True, kw_only=True):
     repository: str
     branch: str
     base: str
+    warnings: tuple[str, ...] = ()
 
 
 class Work(Value, frozen=True, kw_only=True):
-    """What was made in a workspace: a commit, and how it differs from the base."""
+    """What was made in a workspace: a commit, and how it differs from the base.
+
+    `warnings` tell what could not be kept in the commit.
+    """
 
     commit: str
     base: str
     files: tuple[FileChange, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class KeptSpace(Value, frozen=True, kw_only=True):
-    """A workspace that is still there, and why. `bytes` is what it takes on disk."""
+    """A workspace that is still there, and why. `bytes` is what it takes on disk.
+
+    `commit` of `repository` is where its branch is; empty if there is none.
+    """
 
     worker: str
     group: str
@@ -70,6 +79,8 @@ class KeptSpace(Value, frozen=True, kw_only=True):
     branch: str
     bytes: int
     state: Literal["in_use", "unmerged", "merged", "clean", "broken"]
+    commit: str = ""
+    repository: str = ""
 
 
 class Workspaces(Protocol):
@@ -77,6 +88,10 @@ class Workspaces(Protocol):
 
     async def check(self, cwd: Path, kind: Kind) -> None:
         """Raise a `RequestError` or `EnvironmentTrouble` if there can be none for that folder."""
+        ...
+
+    async def kind_for(self, cwd: Path) -> Kind:
+        """A worktree inside a git repository; else a copy."""
         ...
 
     async def head(self, cwd: Path, *, uncommitted: bool = False) -> tuple[str, str]:
@@ -97,7 +112,15 @@ class Workspaces(Protocol):
         """All workspaces of this project that are there."""
         ...
 
-    async def remove(self, worker: str) -> None:
+    async def clear(self) -> Sequence[KeptSpace]:
+        """Remove all that nobody works in and that are clean or merged; which they were."""
+        ...
+
+    async def states(self, folder: Path) -> Mapping[str, tuple[int, int]]:
+        """Size and time of change (in ns) of its files, by path; bounded in number and time."""
+        ...
+
+    async def remove(self, worker: str) -> KeptSpace:
         """Remove a workspace with all that is in it, because somebody asked for just that."""
         ...
 
@@ -132,10 +155,14 @@ class Left(Value, frozen=True, kw_only=True):
 
 
 class Merge(Value, frozen=True, kw_only=True):
-    """What merging gives: `commit` has all of `merged`, in that order; the rest is `left`."""
+    """What merging gives: `commit` has all of `merged`, in that order; the rest is `left`.
+
+    `steps` are the commits that first had each of the merged ones.
+    """
 
     commit: str
     merged: tuple[str, ...]
+    steps: tuple[str, ...] = ()
     left: tuple[Left, ...] = ()
 
 
@@ -154,8 +181,20 @@ class Merging(Protocol):
         """As many as go together, in the order that merges the most. Writes objects, no branch."""
         ...
 
-    async def publish(self, repository: str, branch: str, commit: str) -> None:
-        """Let the branch point to the commit; made if it is not there, refused if checked out."""
+    async def publish(
+        self, repository: str, branch: str, commit: str, *, replaces: str | None = None
+    ) -> None:
+        """Let the branch point to the commit; made if it is not there, refused if checked out.
+
+        It moves forward only, unless it is just where an earlier merge put it: at `replaces`.
+        """
+        ...
+
+    async def apply(self, repository: str, checkout: Path, commit: str) -> str:
+        """Move the branch that is checked out there forward to the commit; its name.
+
+        Refused, and nothing changed, if there are uncommitted changes or files in the way.
+        """
         ...
 
     def scratch(self, repository: str, commit: str) -> AbstractAsyncContextManager[Path]:

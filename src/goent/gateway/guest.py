@@ -2,26 +2,47 @@
 
 uvicorn waits for ever for the rest of a request. Here a request has to be whole in time, and
 whoever dawdles is told so and put out.
+
+uvicorn shows every piece of an answer to h11, which only writes its length before it. Here the
+pieces in the middle of an answer in chunks are written at once: they change nothing in h11's view.
 """
 
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
+from http import HTTPStatus
 
 import anyio
+import msgspec
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from goent.gateway.http import Headers, Message, Receive, Scope, Send
 
 GRACE_S = 2
 REQUEST_S = 60.0  # from a connection, or a request's first byte, to the request's last byte
 KEEP_ALIVE_S = 600  # a client that reuses a connection which is just being closed sees an error
+
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class GuestProtocol(H11Protocol):
     """One connection."""
 
     _patience: asyncio.TimerHandle | None = None
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, object],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._told: Application = self.app
+        self.app = self._answer
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
@@ -45,6 +66,9 @@ class GuestProtocol(H11Protocol):
             super().send_400_response(msg)
         else:
             self.transport.close()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._told(scope, receive, _Shortcut(self, scope, send))
 
     def _mind(self) -> None:
         if not self._is_awaited():
@@ -78,6 +102,37 @@ class GuestProtocol(H11Protocol):
                 b"connection: close\r\ncontent-length: %d\r\n\r\n%b" % (len(words), words)
             )
         self.transport.close()
+
+
+class _Shortcut:
+    """How one answer is sent."""
+
+    def __init__(self, guest: GuestProtocol, scope: Scope, send: Send) -> None:
+        self._transport, self._flow, self._cycle = guest.transport, guest.flow, guest.cycle
+        self._scope = scope
+        self._send = send
+        self._in_chunks = False
+
+    async def __call__(self, message: Message) -> None:
+        body = message.get("body")
+        if self._in_chunks and isinstance(body, bytes) and body and message.get("more_body"):
+            if self._flow.write_paused and not self._cycle.disconnected:
+                await self._flow.drain()
+            if not self._cycle.disconnected:
+                self._transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        else:
+            self._in_chunks = message["type"] == "http.response.start" and self._has_chunks(message)
+            await self._send(message)
+
+    def _has_chunks(self, start: Message) -> bool:
+        """As h11 decides it, of answers that have a body for certain."""
+        told = msgspec.convert(start.get("headers", ()), Headers)
+        return (
+            self._scope["http_version"] == "1.1"
+            and self._scope["method"] in {"GET", "POST"}
+            and start["status"] == HTTPStatus.OK
+            and all(name.lower() != b"content-length" for name, _ in told)
+        )
 
 
 class GuestServer(uvicorn.Server):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from goent.domain.errors import EnvironmentTrouble, RequestError
+from goent.domain.errors import EnvironmentTrouble, GoentError, RequestError
 from goent.domain.types import Value
 from goent.proc.short import Said, short
 
@@ -25,6 +25,7 @@ ALWAYS: Final = (
     *("-c", "advice.detachedHead=false"),
     *("-c", "core.quotePath=false"),
 )
+FULL: Final = ("No space left on device", "Disk quota exceeded")
 IDENTITY: Final = {"NAME": "go-ent", "EMAIL": "go-ent@localhost"}
 
 
@@ -85,12 +86,16 @@ class Git:
         """What must succeed. Raises `GitFailed` with git's own words, or `EnvironmentTrouble`."""
         answer = await self.ask(*arguments, stdin=stdin, env=env, timeout=timeout)
         if answer.exit:
-            words = answer.errors[-500:] or f"exit code {answer.exit}"
-            told = f"`git {_shown(arguments)}` in {str(self.folder)!r} failed: {words}"
-            if "No space left on device" in words or "Disk quota exceeded" in words:
-                raise EnvironmentTrouble(f"{told}. Make room; `go-ent gc` lists workspaces")
-            raise GitFailed(told)
+            raise self.failure(answer, *arguments)
         return answer
+
+    def failure(self, answer: Answer, *arguments: str | bytes) -> GoentError:
+        """What to raise for an answer that is a no."""
+        words = answer.errors[-500:] or f"exit code {answer.exit}"
+        told = f"`git {_shown(arguments)}` in {str(self.folder)!r} failed: {words}"
+        if any(sign in words for sign in FULL):
+            return EnvironmentTrouble(f"{told}. Make room; `go-ent gc` lists workspaces")
+        return GitFailed(told)
 
     async def check_version(self) -> None:
         """Raise if git is missing or too old, and say which version is needed."""

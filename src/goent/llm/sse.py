@@ -1,8 +1,10 @@
 """Where does one server-sent event end and the next begin, whatever pieces the bytes come in?"""
 
+import re
 from typing import NamedTuple
 
 LIMIT = 16 * 1024 * 1024  # bytes of a line, and of an event's data
+_ONE_EVENT = re.compile(rb"data: ([^\n]*[^\r\n])\n\n")  # what most pieces are
 
 
 class SseEvent(NamedTuple):
@@ -29,6 +31,9 @@ class SseSplitter:
 
     def feed(self, piece: bytes) -> list[SseEvent]:
         """The events that this piece completes."""
+        begun = self._length or self._data or self._size or self._event
+        if not begun and len(piece) < self._limit and (one := _ONE_EVENT.fullmatch(piece)):
+            return [SseEvent(b"", one[1])]
         *ends, rest = piece.split(b"\n")
         events: list[SseEvent] = []
         for end in ends:

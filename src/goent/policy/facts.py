@@ -21,6 +21,7 @@ class Facts(Value, frozen=True, kw_only=True):
     `asks`: its permissions may have to ask somebody. `talk_only`: an answer in words is all it
     needs, no file has to be opened. `keyless` names the variables that hold no key. `budget_usd` is what is left for it; a hard one is a wall.
     `cramped`: nobody's window holds it, so that none is too small. `outlooks`: what outcomes taught.
+    Who is to `avoid` has failed it.
     """
 
     text: str = ""
@@ -36,11 +37,13 @@ class Facts(Value, frozen=True, kw_only=True):
     talk_only: bool = False
     cramped: bool = False
     allow_fallback: bool | None = None
+    avoid: tuple[str, ...] = ()
 
 
 def obstacle(provider: Provider, task: Classification, facts: Facts) -> str:
     return (
-        _unwell(provider, facts)
+        _has_failed(provider, facts)
+        or _unwell(provider, facts)
         or _no_key(provider, facts)
         or _too_small(provider, task, facts)
         or _too_dear(provider, facts)
@@ -50,6 +53,10 @@ def obstacle(provider: Provider, task: Classification, facts: Facts) -> str:
 def trouble(provider: Provider, task: Classification, facts: Facts) -> str:
     """What a caller who insists on the provider should hear: all but the key and the money."""
     return _unwell(provider, facts) or _too_small(provider, task, facts)
+
+
+def _has_failed(provider: Provider, facts: Facts) -> str:
+    return "it has failed this task before" if provider.name in facts.avoid else ""
 
 
 def _unwell(provider: Provider, facts: Facts) -> str:

@@ -44,6 +44,9 @@ def _concessions(
     task: Classification, settings: Settings, facts: Facts
 ) -> Iterator[tuple[Facts, str]]:
     """What is a warning rather than a wall, where it would leave nobody."""
+    if facts.avoid:
+        again = f"nobody else can take it now: {', '.join(facts.avoid)} may have it again"
+        yield replace(facts, avoid=()), again
     cramped = (
         f"{task.context_tokens:,} tokens fit nobody's window: the widest was taken, and what there "
         "is to read has to be read in parts"

@@ -35,12 +35,16 @@ async def short(
 ) -> Said:
     """Run to the end or to the time limit. Cancelled, the command is ended too."""
     process = _start(command, cwd, env)
-    late = True
+    late, read = True, False
+
+    def talk() -> tuple[bytes, bytes]:
+        nonlocal read
+        read = True
+        return process.communicate(stdin)
+
     try:
         with anyio.move_on_after(timeout):
-            output, errors = await anyio.to_thread.run_sync(
-                process.communicate, stdin, abandon_on_cancel=True
-            )
+            output, errors = await anyio.to_thread.run_sync(talk, abandon_on_cancel=True)
             late = False
             return Said(
                 exit=process.returncode, output=output, errors=errors.decode(errors="replace")
@@ -49,6 +53,8 @@ async def short(
         if late:  # the thread that reads ends with the process
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+            if not read:  # cancelled before a thread was free
+                process.communicate()
     return Said(exit=None, output=b"", errors=f"still running after {timeout:g} s: ended")
 
 

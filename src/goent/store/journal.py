@@ -23,6 +23,7 @@ SCHEMA = Schema(
             "CREATE INDEX spawned ON events (seq, worker) WHERE type = 'WorkerSpawned'",
             "CREATE INDEX closed ON events (worker) WHERE type = 'WorkerClosed'",
         ),
+        ("CREATE INDEX swarms ON events (seq, worker) WHERE type = 'SwarmSpawned'",),
     ),
     probe="SELECT * FROM events ORDER BY seq DESC LIMIT 1",
 )
@@ -33,6 +34,8 @@ WORKERS = """
             SELECT 1 FROM events AS gone
             WHERE gone.type = 'WorkerClosed' AND gone.worker = born.worker))
     ORDER BY seq DESC"""
+SWARMS = """
+    SELECT CAST(worker AS BLOB) FROM events WHERE type = 'SwarmSpawned' ORDER BY seq DESC LIMIT ?"""
 
 # As bytes: SQLite's text need not be UTF-8, and one bad row must not hide the others.
 COLUMNS = "SELECT seq, at, CAST(worker AS BLOB), CAST(body AS BLOB)"
@@ -84,7 +87,14 @@ class SqliteJournal:
 
     async def workers(self, *, limit: int = 200) -> list[str]:
         """The newest workers' ids, newest first, and every one that is not closed."""
-        rows = await self._store.reader.run(lambda sql: sql.execute(WORKERS, (limit,)).fetchall())
+        return await self._ids(WORKERS, limit)
+
+    async def swarms(self, *, limit: int = 50) -> list[str]:
+        """The newest swarms' ids, newest first."""
+        return await self._ids(SWARMS, limit)
+
+    async def _ids(self, query: str, limit: int) -> list[str]:
+        rows = await self._store.reader.run(lambda sql: sql.execute(query, (limit,)).fetchall())
         return list(dict.fromkeys(bytes(worker).decode(errors="replace") for (worker,) in rows))
 
 

@@ -17,7 +17,7 @@ from goent.llm.failures import broken_off, failure
 from goent.llm.limits import read_limits
 from goent.llm.sane import sane
 from goent.llm.sse import SseEvent, SseSplitter
-from goent.llm.talk import Broken, Stopped, ToolPiece
+from goent.llm.talk import Broken, Stopped
 from goent.upstream.course import Target
 from goent.upstream.forward import Answer, Connections, ModelCall, never_left
 from goent.upstream.said import Streamed, Take
@@ -33,7 +33,7 @@ BeforeTheEnd = Callable[[], Awaitable[None]]
 
 
 class Attempt:
-    """The try. `tally` knows what was counted and said, also after a failure.
+    """The try. `tally` knows what was counted, also after a failure.
 
     `owed`: the provider may bill it, as far as is known. `used_up_for_s`: it was the last one that
     the provider's limits allow for so long.
@@ -143,7 +143,7 @@ class Attempt:
         if shown is not event.data:
             event = event._replace(data=shown)
         streamed = Streamed(chunks, event, self._reader.place)
-        if self._held or any(isinstance(chunk, ToolPiece) for chunk in chunks):
+        if self.tally.has_calls:
             self._held.append(streamed)
         else:
             ready.append(streamed)

@@ -1,77 +1,107 @@
-"""How does a request of httpx's get out on our own wires? A transport for its client.
+"""How does a request of httpx's get out on our own lines? A transport for its client.
 
-httpx has no setting for the network below it; httpcore, which it is built on, has.
+Lines that nobody uses are kept for a while: to connect takes longer than to ask.
 """
 
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterable, Generator
-from contextlib import contextmanager
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple
 
-import httpcore2
 import httpx2
 
-from goent.upstream.wire import Wires
+from goent.upstream.line import Line, patience_of
+from goent.upstream.wire import Wire
 
-_ERRORS = (
-    httpcore2.NetworkError,
-    httpcore2.ProtocolError,
-    httpcore2.TimeoutException,
-    httpcore2.UnsupportedProtocol,
-)
+PORTS = {"http": 80, "https": 443}
+
+
+class _Origin(NamedTuple):
+    scheme: str
+    host: str
+    port: int
+
+
+class _Free(NamedTuple):
+    origin: _Origin
+    line: Line
+    until: float
 
 
 class Direct(httpx2.AsyncBaseTransport):
-    """A pool of connections, without a proxy between."""
+    """The lines to all providers, without a proxy between."""
 
     def __init__(self, *, kept: int, keep_s: float, trusted: ssl.SSLContext | None = None) -> None:
-        self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=trusted or httpx2.create_ssl_context(),
-            max_connections=None,
-            max_keepalive_connections=kept,
-            keepalive_expiry=keep_s,
-            network_backend=Wires(),
-        )
+        self._kept = kept
+        self._keep_s = keep_s
+        self._trusted = trusted or httpx2.create_ssl_context()
+        self._trusted.set_alpn_protocols(["http/1.1"])
+        self._free: list[_Free] = []  # the longest unused first
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        assert isinstance(request.stream, httpx2.AsyncByteStream)
-        url = request.url
-        with _told_by_httpx():
-            answer = await self._pool.handle_async_request(
-                httpcore2.Request(
-                    method=request.method,
-                    url=httpcore2.URL(
-                        scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
-                    ),
-                    headers=request.headers.raw,
-                    content=request.stream,
-                    extensions=request.extensions,
-                )
-            )
-        return httpx2.Response(answer.status, headers=answer.headers, stream=_Body(answer))
+        origin = _origin(request.url)
+        line = self._taken(origin) or await self._connected(origin, request)
+        try:
+            head = await line.ask(request)
+        except BaseException:
+            line.close()
+            raise
+        body = _Body(line, lambda: self._give_back(origin, line))
+        return httpx2.Response(head.status_code, headers=head.headers.raw_items(), stream=body)
 
     async def aclose(self) -> None:
-        await self._pool.aclose()
+        while self._free:
+            self._free.pop().line.close()
+
+    async def _connected(self, origin: _Origin, request: httpx2.Request) -> Line:
+        wire = await Wire.connect(
+            origin.host,
+            origin.port,
+            tls=self._trusted if origin.scheme == "https" else None,
+            within_s=patience_of(request).connect,
+        )
+        return Line(wire)
+
+    def _taken(self, origin: _Origin) -> Line | None:
+        """A line to there that is still good; the last one used is the likeliest."""
+        self._let_go()
+        for free in self._free[::-1]:
+            if free.origin == origin:
+                self._free.remove(free)
+                if not free.line.is_broken:
+                    return free.line
+                free.line.close()
+        return None
+
+    def _give_back(self, origin: _Origin, line: Line) -> None:
+        if line.ends():
+            self._free.append(_Free(origin, line, time.monotonic() + self._keep_s))
+            self._let_go()
+
+    def _let_go(self) -> None:
+        now = time.monotonic()
+        while self._free and (len(self._free) > self._kept or self._free[0].until < now):
+            self._free.pop(0).line.close()
 
 
 class _Body(httpx2.AsyncByteStream):
-    def __init__(self, answer: httpcore2.Response) -> None:
-        self._answer = answer
+    def __init__(self, line: Line, over: Callable[[], None]) -> None:
+        self._line = line
+        self._over = over
 
-    async def __aiter__(self) -> AsyncGenerator[bytes]:
-        assert isinstance(self._answer.stream, AsyncIterable)
-        with _told_by_httpx():
-            async for piece in self._answer.stream:
-                yield piece
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if piece := await self._line.piece():
+            return piece
+        raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        await self._answer.aclose()
+        self._over()
 
 
-@contextmanager
-def _told_by_httpx() -> Generator[None]:
-    """The error of the same name."""
-    try:
-        yield
-    except _ERRORS as error:
-        theirs: type[httpx2.TransportError] = getattr(httpx2, type(error).__name__)
-        raise theirs(str(error)) from error
+def _origin(url: httpx2.URL) -> _Origin:
+    if url.scheme not in PORTS:
+        raise httpx2.UnsupportedProtocol(f"{str(url)!r} is no address of HTTP")
+    return _Origin(url.scheme, url.raw_host.decode("ascii"), url.port or PORTS[url.scheme])

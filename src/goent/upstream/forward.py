@@ -81,7 +81,7 @@ class Connections:
     @asynccontextmanager
     async def open(cls, timeouts: Timeouts = Timeouts()) -> "AsyncGenerator[Connections]":  # noqa: B008 (frozen)
         """Connections are kept for the next call, and closed on leaving."""
-        from goent.upstream.direct import Direct  # noqa: PLC0415 (httpcore takes 30 ms to load)
+        from goent.upstream.direct import Direct  # noqa: PLC0415 (asyncio and h11 take 30 ms to load)
 
         direct = Direct(kept=KEPT, keep_s=KEEP_S)
         async with httpx2.AsyncClient(
@@ -112,7 +112,8 @@ class Connections:
                 timeout=self._patience(call),
             ) as response:
                 passed = _kept(response.headers.raw, frozenset({b"set-cookie"}))
-                yield Answer(response.status_code, tuple(passed), response.aiter_raw())
+                assert isinstance(response.stream, httpx2.AsyncByteStream)
+                yield Answer(response.status_code, tuple(passed), aiter(response.stream))
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             raise _translated(call, error) from error
 

@@ -1,4 +1,4 @@
-"""What has an answer said so far, and what did it cost?"""
+"""How far has an answer got, and what did it cost?"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from io import StringIO
 import msgspec
 
 from goent.domain.types import Usage
-from goent.llm.talk import Chunk, ReasoningPiece, Stopped, TextPiece, ToolPiece, UsageTold
+from goent.llm.talk import Chunk, Stopped, ToolPiece, UsageTold
 
 
 class Tally:
@@ -16,17 +16,13 @@ class Tally:
     def __init__(self) -> None:
         self.stopped = False
         self.usage: Usage | None = None
-        self._said = StringIO()
         self._calls: defaultdict[int, StringIO] = defaultdict(StringIO)
 
     def note(self, chunks: Sequence[Chunk]) -> None:
         for chunk in chunks:
             match chunk:
-                case TextPiece() | ReasoningPiece():
-                    self._said.write(chunk.text)
                 case ToolPiece():
                     self._calls[chunk.index].write(chunk.arguments)
-                    self._said.write(chunk.name)
                 case UsageTold():
                     self.usage = chunk.usage
                 case Stopped():
@@ -35,14 +31,12 @@ class Tally:
                     pass
 
     @property
-    def calls_are_whole(self) -> bool:
-        return all(_is_json(arguments.getvalue()) for arguments in self._calls.values())
+    def has_calls(self) -> bool:
+        return bool(self._calls)
 
     @property
-    def spoken(self) -> str:
-        """All that the model produced, for an estimate of its tokens."""
-        texts = (self._said, *self._calls.values())
-        return "".join(text.getvalue() for text in texts)
+    def calls_are_whole(self) -> bool:
+        return all(_is_json(arguments.getvalue()) for arguments in self._calls.values())
 
 
 def _is_json(text: str) -> bool:

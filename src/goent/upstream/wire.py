@@ -1,24 +1,23 @@
 """How do bytes come from a provider, without a timer and two system calls for each few of them?
 
-A network backend for httpcore, on asyncio's own transports: a connection stays registered with the
-event loop for as long as it lives, and one deadline is moved on instead of a new one set.
+On asyncio's own transports: a connection stays registered with the event loop for as long as it
+lives, and one deadline is moved on instead of a new one set. Errors have httpx's names.
 """
 
 import asyncio
 import select
 import ssl
-from collections.abc import Iterable
+from typing import Self
 
 import anyio
-import httpcore2
-from httpcore2 import AsyncNetworkBackend, AsyncNetworkStream
+import httpx2
 
 MOST_UNREAD = 256 * 1024  # bytes; beyond them the provider has to wait
 NEVER = float("inf")
 STAGGER_S = 0.25  # between the addresses of one host
 
 
-class Wire(asyncio.Protocol, AsyncNetworkStream):
+class Wire(asyncio.Protocol):
     """One connection, read by one task at a time."""
 
     def __init__(self) -> None:
@@ -32,6 +31,21 @@ class Wire(asyncio.Protocol, AsyncNetworkStream):
         self._clock: asyncio.TimerHandle | None = None
         self._writable = asyncio.Event()
         self._writable.set()
+
+    @classmethod
+    async def connect(
+        cls, host: str, port: int, *, tls: ssl.SSLContext | None = None, within_s: float | None
+    ) -> Self:
+        try:
+            with anyio.fail_after(within_s):
+                _, wire = await asyncio.get_running_loop().create_connection(
+                    cls, host, port, ssl=tls, happy_eyeballs_delay=STAGGER_S
+                )
+        except TimeoutError as error:
+            raise httpx2.ConnectTimeout(f"{host}:{port} does not answer") from error
+        except OSError as error:  # `ssl.SSLError` is one
+            raise httpx2.ConnectError(str(error)) from error
+        return wire
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -62,64 +76,35 @@ class Wire(asyncio.Protocol, AsyncNetworkStream):
     def resume_writing(self) -> None:
         self._writable.set()
 
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 (httpcore's)
-        """All that has come; `max_bytes` is a hint. Nothing means the end."""
+    async def read(self, within_s: float | None = None) -> bytes:
+        """All that has come. Nothing means the end."""
         if not (self._unread or self._ended):
-            await self._wait(timeout)
+            await self._wait(within_s)
         if self._unread:
             return self._taken()
         if self._failure:
-            raise httpcore2.ReadError(str(self._failure)) from self._failure
+            raise httpx2.ReadError(str(self._failure)) from self._failure
         return b""
 
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 (httpcore's)
+    async def write(self, data: bytes, within_s: float | None = None) -> None:
         if self._ended and self._transport.is_closing():
-            raise httpcore2.WriteError("the provider has closed the connection")
-        self._transport.write(buffer)
+            raise httpx2.WriteError("the provider has closed the connection")
+        self._transport.write(data)
         try:
-            with anyio.fail_after(timeout):
+            with anyio.fail_after(within_s):
                 await self._writable.wait()
         except TimeoutError as error:
-            raise httpcore2.WriteTimeout("the provider does not read the request") from error
+            raise httpx2.WriteTimeout("the provider does not read the request") from error
         if self._failure:
-            raise httpcore2.WriteError(str(self._failure)) from self._failure
+            raise httpx2.WriteError(str(self._failure)) from self._failure
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         self._transport.abort()
 
-    async def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 (httpcore's)
-    ) -> AsyncNetworkStream:
-        try:
-            with anyio.fail_after(timeout):
-                encrypted = await self._loop.start_tls(
-                    self._transport, self, ssl_context, server_hostname=server_hostname
-                )
-        except TimeoutError as error:
-            self._transport.abort()
-            raise httpcore2.ConnectTimeout("no TLS in time") from error
-        except OSError as error:  # `ssl.SSLError` is one
-            self._transport.abort()
-            raise httpcore2.ConnectError(str(error)) from error
-        except BaseException:
-            self._transport.abort()
-            raise
-        if encrypted is None:
-            raise httpcore2.ConnectError("the provider has closed the connection")
-        self._transport = encrypted
-        return self
-
-    def get_extra_info(self, info: str) -> object:
-        if info == "is_readable":  # asked of a connection that nobody uses: is it of no use?
-            return bool(self._ended or self._unread) or self._has_news()
-        return self._transport.get_extra_info(info)
-
-    def _has_news(self) -> bool:
-        """Has something come that the event loop has not seen yet?"""
-        if self._transport.is_closing():
+    @property
+    def has_news(self) -> bool:
+        """Has anything come, the end included, even if the event loop has not seen it yet?"""
+        if self._ended or self._unread or self._transport.is_closing():
             return True
         now = select.poll()
         now.register(self._transport.get_extra_info("socket"), select.POLLIN)
@@ -149,7 +134,7 @@ class Wire(asyncio.Protocol, AsyncNetworkStream):
         if self._loop.time() < self._deadline:  # it was moved on since
             self._set_the_clock()
         else:
-            self._reader.set_exception(httpcore2.ReadTimeout("nothing came in time"))
+            self._reader.set_exception(httpx2.ReadTimeout("nothing came in time"))
 
     def _wake(self) -> None:
         if self._reader and not self._reader.done():
@@ -162,27 +147,3 @@ class Wire(asyncio.Protocol, AsyncNetworkStream):
             self._transport.resume_reading()
         self._size = 0
         return taken
-
-
-class Wires(AsyncNetworkBackend):
-    """Connects."""
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 (httpcore's)
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> AsyncNetworkStream:
-        assert local_address is None and socket_options is None, "not asked for by this project"
-        try:
-            with anyio.fail_after(timeout):
-                _, wire = await asyncio.get_running_loop().create_connection(
-                    Wire, host, port, happy_eyeballs_delay=STAGGER_S
-                )
-        except TimeoutError as error:
-            raise httpcore2.ConnectTimeout(f"{host}:{port} does not answer") from error
-        except OSError as error:
-            raise httpcore2.ConnectError(str(error)) from error
-        return wire

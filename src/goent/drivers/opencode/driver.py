@@ -20,7 +20,6 @@ from goent.domain.ports import Gate, Session, WorkerSpec
 from goent.domain.settings import Settings
 from goent.drivers.opencode.acp_host import AcpHost
 from goent.drivers.opencode.binary import find_opencode
-from goent.drivers.opencode.catalogue import Catalogue
 from goent.drivers.opencode.content import Content, held_backends
 from goent.drivers.opencode.conversation import Conversation
 from goent.drivers.opencode.environment import Launch
@@ -29,6 +28,7 @@ from goent.drivers.opencode.lasting import LastingSession, Place
 from goent.drivers.opencode.launching import (
     Surroundings,
     gated_content,
+    known_models,
     process_environment,
     project_instructions,
 )
@@ -152,8 +152,5 @@ class OpenCodeDriver:
             fingerprint=fingerprint,
             start_timeout=settings.opencode.start_timeout_s,
             standby=settings.opencode.standby,
-            catalogue=Catalogue(
-                backends=content.enabled_providers,
-                folder=self._around.state_dir / "opencode-models",
-            ),
+            catalogue=known_models(self._around, content),
         )

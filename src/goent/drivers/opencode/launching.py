@@ -10,6 +10,7 @@ from goent.domain.ports import Gate
 from goent.domain.settings import Settings
 from goent.domain.types import Value
 from goent.drivers.opencode.binary import find_ripgrep
+from goent.drivers.opencode.catalogue import Catalogue
 from goent.drivers.opencode.content import WARM_PROVIDER, Content, generate, held_backends
 from goent.drivers.opencode.environment import pretend_installed, with_program, worker_environment
 
@@ -31,6 +32,12 @@ def gated_content(
     held = held_backends(settings, environ)
     addresses = {name: gate.base_url(name) for name in (*held, WARM_PROVIDER)}
     return generate(settings, held=held, addresses=addresses, token=token)
+
+
+def known_models(around: Surroundings, content: Content) -> Catalogue:
+    """What a process with this configuration has to know of the world's models."""
+    folder = around.state_dir / "opencode-models"
+    return Catalogue(backends=content.enabled_providers, folder=folder)
 
 
 def process_environment(

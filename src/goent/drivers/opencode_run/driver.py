@@ -1,6 +1,6 @@
 """How does a worker run by `opencode run`: one process, one prompt, and then it is over?
 
-A cold start of some five seconds is inherent. What it gives is separation: a process, an environment
+A cold start of some seconds is inherent. What it gives is separation: a process, an environment
 and a gate token of the worker's own, and nothing of it stays warm.
 """
 
@@ -19,6 +19,7 @@ from goent.drivers.opencode.content import UNTITLED, Agent, Content, held_backen
 from goent.drivers.opencode.launching import (
     Surroundings,
     gated_content,
+    known_models,
     process_environment,
     project_instructions,
 )
@@ -72,6 +73,7 @@ class OpenCodeRunDriver:
             agent=agent,
             direct=spec.provider.backend not in held_backends(settings, environ),
             instructions=tuple(project_instructions(spec.cwd, settings)),
+            catalogue=known_models(self._around, content),
         )
 
 

@@ -11,12 +11,14 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import anyio
+from anyio import to_thread
 from anyio.abc import ByteSendStream
 
 from goent.domain.errors import RequestError, WorkerIsClosed
 from goent.domain.events import Noticed
 from goent.domain.ports import Emit, Signs, StopReason, WorkerSpec
 from goent.domain.types import Answer, Prompt, Value
+from goent.drivers.opencode.catalogue import Catalogue
 from goent.drivers.opencode.environment import database
 from goent.drivers.opencode.first_start import first_start
 from goent.drivers.opencode.tasks import task_group
@@ -33,7 +35,10 @@ EXIT = 10.0  # seconds for the exit code, once the output has ended
 
 
 class Order(Value, frozen=True, kw_only=True):
-    """What a session is opened with. `agent` is the one that has the worker's rules."""
+    """What a session is opened with. `agent` is the one that has the worker's rules.
+
+    `catalogue` is all that the process has to know of models; without one, it knows every model.
+    """
 
     spec: WorkerSpec
     program: Path
@@ -42,6 +47,12 @@ class Order(Value, frozen=True, kw_only=True):
     agent: str
     direct: bool
     instructions: tuple[Path, ...] = ()
+    catalogue: Catalogue | None = None
+
+    def variables(self) -> dict[str, str]:
+        """The whole environment but for the mark. Reads files, at a first start large ones."""
+        models = self.catalogue.variables(self.program, self.env) if self.catalogue else {}
+        return {**self.env, **models}
 
     def command(self, files: Sequence[str]) -> list[str]:
         provider = self.spec.provider
@@ -112,11 +123,12 @@ class RunSession:
         order = self._order
         async with AsyncExitStack() as stack:
             made = await stack.enter_async_context(first_start(database(order.env)))
+            env = await to_thread.run_sync(order.variables)
             child = self._child = await stack.enter_async_context(
                 supervised(
                     order.command(prompt.files),
                     cwd=order.spec.cwd,
-                    env=order.env,
+                    env=env,
                     mark=order.mark,
                 )
             )

@@ -106,14 +106,19 @@ class Daemon:
     def close(self) -> None:
         self._socket.close()
 
+    def meet_again(self) -> None:
+        """Go on with the daemon that there is now; what the last one still owed is forgotten."""
+        self.close()
+        self._answers.clear()
+        self._turn_to(self._meet())
+
     def call(self, method: str, params: Value | None, reply: type[R]) -> R:
         """Ask and wait for the answer. A daemon that ends does nothing: the next one is asked."""
         answer = self._answer(method, params)
         for _ in range(MOST_DAEMONS):
             if answer.error is None or answer.error.kind != "Ending":
                 break
-            self.close()
-            self._turn_to(self._meet())
+            self.meet_again()
             answer = self._answer(method, params)
         if answer.error:
             raise Trouble(self._refusal(answer.error), answer.error.exit_code)

@@ -1,7 +1,6 @@
 """What does a person see of a turn while it runs, and what can they do about it?
 
-The view is folded from the same events as the daemon's own; a question may be answered here or
-anywhere else, and the first answer wins.
+The view is folded from the same events as the daemon's own.
 """
 
 import time
@@ -25,17 +24,14 @@ from goent.domain.events import (
     Verified,
     WorkerClosed,
 )
-from goent.domain.replies import Answered
-from goent.domain.requests import AnswerRequest, CancelRequest
-from goent.domain.types import Answer
-from goent.frontends.cli.client import Daemon, Trouble, cursor_before
+from goent.domain.requests import CancelRequest
+from goent.frontends.cli.asking import Asking
+from goent.frontends.cli.client import Daemon, cursor_before
 from goent.frontends.cli.keys import Interrupts, Keyboard
-from goent.frontends.cli.screen import Screen, clean, complain
+from goent.frontends.cli.screen import Screen
 from goent.frontends.cli.words import bar, duration, money, tokens
 
 TICK = 0.1
-KEYS: dict[str, Answer] = {"y": "allow_once", "a": "allow_always", "n": "reject"}
-CHOICES = {"y": "[y] yes, once", "a": "[a] yes, always", "n": "[n] no"}
 TODO_TOOLS = ("todowrite", "todoread")
 
 
@@ -53,7 +49,7 @@ class Follower:
         self._through = through
         self._worker = worker
         self._screen = screen
-        self._keyboard = keyboard
+        self._asking = Asking(through, screen, keyboard)
         self._interrupts = interrupts
         self._view: WorkerView | None = None
         self._begun = time.monotonic()
@@ -84,18 +80,8 @@ class Follower:
             self._screen.line("cancelling; Ctrl-C again leaves at once", "yellow")
             request = CancelRequest(worker_id=self._worker, reason="Ctrl-C")
             self._through.send("worker_cancel", request)
-        if self._keyboard and self._view and self._view.questions:
-            option = KEYS.get(self._keyboard.key())
-            question = self._view.questions[0]
-            if option and option in [o.id for o in question.options]:
-                self._answer(question, option)
-
-    def _answer(self, question: PermissionAsked, option: Answer) -> None:
-        request = AnswerRequest(worker_id=self._worker, permission_id=question.id, option=option)
-        try:
-            self._through.call("worker_answer", request, Answered)
-        except Trouble:
-            self._screen.line("  somebody else was faster", "dim")
+        if self._view and self._view.questions:
+            self._asking.heed(self._worker, self._view.questions[0])
 
     def _show(self, envelope: Envelope) -> None:
         event = envelope.event
@@ -104,7 +90,7 @@ class Follower:
             return
         match event:
             case PermissionAsked():
-                self._put(event)
+                self._asking.put(self._worker, event)
             case PermissionAnswered():
                 self._screen.line(f"  {event.option} (by {event.by})", "cyan")
                 self._next_question()
@@ -122,25 +108,13 @@ class Follower:
             self._message = message
         self._screen.words(event.text)
 
-    def _put(self, question: PermissionAsked) -> None:
-        """Ask the person here, or say how it can be answered."""
-        self._screen.line(f"? {question.tool}: {question.detail}", "bold yellow")
-        if self._keyboard:
-            self._keyboard.listen()
-            return
-        options = "|".join(option.id for option in question.options)
-        hint = f"go-ent answer {self._worker} {question.id} {options}"
-        asks = f"{self._worker} asks for {question.tool}: {question.detail}"
-        complain(f"{clean(asks)}; answer with: {hint}")
-
     def _next_question(self) -> None:
-        if self._keyboard and self._view and not self._view.questions:
-            self._keyboard.rest()
+        if self._view and not self._view.questions:
+            self._asking.rest()
 
     def _foot(self, view: WorkerView) -> str:
-        if view.questions and self._keyboard:
-            offered = {option.id for option in view.questions[0].options}
-            return "  ".join(CHOICES[key] for key, option in KEYS.items() if option in offered)
+        if view.questions and (choices := self._asking.choices(view.questions[0])):
+            return choices
         now = status(view)
         parts = [now.state, now.step if now.step != now.state else ""]
         if now.progress.percent is not None:

@@ -13,9 +13,10 @@ import typer
 
 from goent import __version__
 from goent.domain.errors import GoentError
-from goent.frontends.cli import classifying, project, providers, routes, running, workers
+from goent.frontends.cli import classifying, project, providers, routes, running, spaces, workers
 from goent.frontends.cli.client import Trouble
 from goent.frontends.cli.screen import clean, complain
+from goent.frontends.cli.swarm import swarm
 from goent.launch import NoDaemon
 from goent.project import UnsafeFolder
 
@@ -52,12 +53,14 @@ for panel, command in (
     (LOOK, classifying.classify),
     (LOOK, project.costs),
     (LOOK, routes.recommend),
+    (AROUND, spaces.gc),
     (AROUND, project.demo),
     (AROUND, project.init),
     (AROUND, project.doctor),
     (AROUND, project.mcp),
 ):
     app.command(rich_help_panel=panel)(command)
+app.add_typer(swarm, name="swarm", rich_help_panel=WORK)
 models = typer.Typer(invoke_without_command=True, callback=providers.providers)
 models.command("reset")(providers.reset)
 app.add_typer(models, name="providers", rich_help_panel=LOOK)

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.live import Live
+    from rich.text import Text
 
 TAB = "    "
 # C0 and C1 but the line feed, and what turns the direction of writing around.
@@ -52,7 +53,7 @@ class Screen:
         if begun:
             self._print(begun, "")
 
-    def foot(self, text: str) -> None:
+    def foot(self, drawn: "RenderableType") -> None:
         """How things stand; only a terminal shows it."""
 
     def __init__(self) -> None:
@@ -76,7 +77,7 @@ class Terminal(Screen):
         super().__init__()
         self._console = console
         self._live = live
-        self._foot = ""
+        self._foot: RenderableType = ""
 
     def words(self, text: str) -> None:
         super().words(text)
@@ -87,16 +88,19 @@ class Terminal(Screen):
             self._begun = self._begun[at:].lstrip(" ")
         self._draw()
 
-    def foot(self, text: str) -> None:
-        self._foot = clean(text)
+    def foot(self, drawn: "RenderableType") -> None:
+        self._foot = drawn
         self._draw()
 
     def _draw(self) -> None:
-        from rich.text import Text  # noqa: PLC0415 (rich is loaded only where something is drawn)
+        from rich.console import Group  # noqa: PLC0415 (rich is loaded only where something is drawn)
+        from rich.text import Text  # noqa: PLC0415 (the same)
 
-        foot = Text(self._foot, style="dim", no_wrap=True, overflow="ellipsis")
-        begun = [Text(self._begun), Text("\n")] if self._begun else []
-        self._live.update(Text.assemble(*begun, foot), refresh=True)
+        foot = self._foot
+        if isinstance(foot, str):
+            foot = Text(clean(foot), style="dim", no_wrap=True, overflow="ellipsis")
+        begun = [Text(self._begun)] if self._begun else []
+        self._live.update(Group(*begun, foot), refresh=True)
 
     def _print(self, line: str, style: str) -> None:
         from rich.text import Text  # noqa: PLC0415 (the same)
@@ -142,3 +146,11 @@ def make_console() -> "Console":
 
     wide = None if sys.stdout.isatty() else 200
     return Console(highlight=False, markup=False, emoji=False, width=wide)
+
+
+def print_text(text: "str | Text", style: str = "") -> None:
+    """Words for a person, in colour where there is any; a long line is the terminal's to break."""
+    from rich.text import Text  # noqa: PLC0415 (the same)
+
+    drawn = Text(clean(text), style=style) if isinstance(text, str) else text
+    make_console().print(drawn, soft_wrap=True)

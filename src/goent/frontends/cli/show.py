@@ -14,8 +14,7 @@ from goent.frontends.cli.screen import clean, make_console
 from goent.frontends.cli.words import ago, bar, calls, count, lines_changed, money, near
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+    from rich.console import Console, RenderableType
     from rich.text import Text
 
 STYLES = {
@@ -91,13 +90,13 @@ def show_status(worker: Status) -> None:
         ("turn", str(worker.turn)),
         ("cost", f"{count(worker.usage.total)} tokens, {_cost(worker)}"),
         ("started", f"{ago(worker.started_at)} ago, last heard of {ago(worker.updated_at)} ago"),
-        ("failure", _failure(worker.failure)),
+        ("failure", failure_words(worker.failure)),
     ]
     if question := worker.permission:
         options = "|".join(option.id for option in question.options)
         rows.append(("question", f"{question.tool}: {question.detail}"))
         rows.append(("answer", f"go-ent answer {worker.worker_id} {question.id} {options}"))
-    _show_rows(worker.worker_id, worker.state, rows)
+    _show_titled(worker.worker_id, worker.state, rows)
 
 
 def _cost(worker: Status) -> str:
@@ -114,13 +113,13 @@ def show_result(result: Result, *, cwd: str, text: bool) -> None:
         ("evidence", verdict),
         *((_head("files", i), _file(f.path, f.added, f.removed, cwd)) for i, f in _n(result.files)),
         *((_head("commands", i), _ran(c.command, c.exit)) for i, c in _n(result.commands)),
-        *((_head("verify", i), _checked(check)) for i, check in _n(result.verify)),
+        *((_head("verify", i), checked(check)) for i, check in _n(result.verify)),
         ("cost", _bill(result)),
         *(("moved", f"{m.from_provider} -> {m.to_provider}: {m.reason}") for m in result.failovers),
-        ("failure", _failure(result.failure)),
+        ("failure", failure_words(result.failure)),
         *((_head("note", i), note) for i, note in _n(result.notes)),
     ]
-    _show_rows(result.worker_id, result.state, rows)
+    _show_titled(result.worker_id, result.state, rows)
 
 
 def _n(values: Iterable[T]) -> Iterable[tuple[int, T]]:
@@ -139,7 +138,8 @@ def _ran(command: str, code: int | None) -> str:
     return f"{_short(command, 100)}  ({'no exit code' if code is None else f'exit {code}'})"
 
 
-def _checked(check: Check) -> str:
+def checked(check: Check) -> str:
+    """A verify command, and how it ended."""
     if check.exit == 0:
         return f"✓ {check.command}"
     how = "did not end in time" if check.exit is None else f"exit {check.exit}"
@@ -157,7 +157,8 @@ def _bill(result: Result) -> str:
     return total + " + ".join(parts)
 
 
-def _failure(failure: Failure | None) -> str:
+def failure_words(failure: Failure | None) -> str:
+    """Why it failed, and what may help."""
     if failure is None:
         return ""
     remedy = f"; retry with {failure.retry_with}" if failure.retry_with else ""
@@ -181,23 +182,29 @@ def _cell(value: str) -> "Text":
     return Text(clean(value), style=STYLES.get(value.partition(",")[0], ""), overflow="fold")
 
 
-def _show_rows(head: str, state: str, rows: Iterable[tuple[str, str]]) -> None:
+def _show_titled(head: str, state: str, rows: Iterable[tuple[str, str]]) -> None:
+    from rich.text import Text  # noqa: PLC0415 (the same)
+
+    mark = MARKS.get(state, "●")
+    make_console().print(Text(f"{mark} {head} {state}", style=f"bold {STYLES[state]}"))
+    show_rows(rows)
+
+
+def show_rows(rows: Iterable[tuple[str, str]]) -> None:
+    """Names and values, but for those without a value."""
     from rich.table import Table  # noqa: PLC0415 (the same)
     from rich.text import Text  # noqa: PLC0415 (the same)
 
-    console = make_console()
-    mark = MARKS.get(state, "●")
-    console.print(Text(f"{mark} {head} {state}", style=f"bold {STYLES[state]}"))
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows:
         if value:
             table.add_row(f"  {name}", Text(clean(value)))
-    print_drawn(console, table)
+    print_drawn(make_console(), table)
 
 
-def print_drawn(console: "Console", drawn: "Table") -> None:
+def print_drawn(console: "Console", drawn: "RenderableType") -> None:
     """Rich fills lines up with spaces; nobody wants those in a file."""
     with console.capture() as captured:
         console.print(drawn)

@@ -6,6 +6,7 @@ from pathlib import Path
 from goent.domain.types import Usage
 
 THOUSAND = 1000
+KIBI = 1024
 MINUTE = 60
 HOUR = 3600
 DAY = 86400
@@ -28,6 +29,16 @@ def count(number: int) -> str:
     if number < THOUSAND * THOUSAND:
         return f"{number / THOUSAND:.0f}k"
     return f"{number / THOUSAND / THOUSAND:.1f}M"
+
+
+def size(count: int) -> str:
+    """Of so many bytes."""
+    figure, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB"):
+        if figure < KIBI:
+            break
+        figure, unit = figure / KIBI, larger
+    return f"{figure:.0f} {unit}" if unit == "B" or figure >= BAR else f"{figure:.1f} {unit}"
 
 
 def calls(number: int) -> str:

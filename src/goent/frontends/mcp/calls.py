@@ -138,7 +138,7 @@ class Calls:
         caller: Caller,
     ) -> Answer:
         limit = seconds(operation, arguments)
-        if operation.name == "worker_wait" and "timeout_s" not in arguments:
+        if operation.name in ("worker_wait", "swarm_wait") and "timeout_s" not in arguments:
             limit = LONGEST_S
         wait = await self._waiting.begun(operation, arguments, limit, caller)
         if self._waiting.is_over(wait):

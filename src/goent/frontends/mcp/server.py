@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import msgspec
 from anyio.abc import ByteReceiveStream, ByteSendStream, ByteStream
 from mcp import types
 from mcp.server.lowlevel import NotificationOptions, Server
@@ -12,6 +13,7 @@ from goent.core.enquiries import Enquiries
 from goent.core.operations import Caller, Operations
 from goent.domain.errors import GoentError
 from goent.domain.requests import ListRequest
+from goent.domain.swarms import SwarmResultRequest
 from goent.frontends.mcp.asking import Context
 from goent.frontends.mcp.calls import Answer, Calls
 from goent.frontends.mcp.changes import PREFIX, SUFFIX, Changes, uri_of
@@ -21,11 +23,15 @@ from goent.frontends.mcp.tools import INSTRUCTIONS, tool
 from goent.frontends.mcp.wire import mcp_streams
 from goent.rpc.reread import Reread
 
+SWARM_PREFIX = "swarm://"
+SWARM_SUFFIX = "/result"
+
 
 class McpFrontend:
     """Serves any number of connections."""
 
     def __init__(self, operations: Operations, enquiries: Enquiries) -> None:
+        self._operations = operations
         self._enquiries = enquiries
         self._calls = Calls(operations, enquiries)
         self._changes = Changes(enquiries)
@@ -86,26 +92,46 @@ class McpFrontend:
         )
 
     async def _list_templates(self, _: Context, __: object) -> types.ListResourceTemplatesResult:
-        template = types.ResourceTemplate(
+        output = types.ResourceTemplate(
             uri_template=f"{PREFIX}{{id}}{SUFFIX}",
             name="worker output",
             description="Everything a worker said and did, whole.",
             mime_type="text/plain",
         )
-        return types.ListResourceTemplatesResult(resource_templates=[template])
+        result = types.ResourceTemplate(
+            uri_template=f"{SWARM_PREFIX}{{id}}{SWARM_SUFFIX}",
+            name="swarm result",
+            description="What came of a swarm, with all conflicts and their hunks.",
+            mime_type="application/json",
+        )
+        return types.ListResourceTemplatesResult(resource_templates=[output, result])
 
     async def _read_resource(
         self, _: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         uri = params.uri
-        if not (uri.startswith(PREFIX) and uri.endswith(SUFFIX)):
-            raise _bad_request(f"unknown resource {uri!r}; outputs are {PREFIX}{{id}}{SUFFIX}")
         try:
-            text = await self._enquiries.whole_output(uri[len(PREFIX) : -len(SUFFIX)])
+            if uri.startswith(SWARM_PREFIX) and uri.endswith(SWARM_SUFFIX):
+                kind = "application/json"
+                text = await self._swarm_result(uri[len(SWARM_PREFIX) : -len(SWARM_SUFFIX)])
+            elif uri.startswith(PREFIX) and uri.endswith(SUFFIX):
+                kind = "text/plain"
+                text = await self._enquiries.whole_output(uri[len(PREFIX) : -len(SUFFIX)])
+            else:
+                raise _bad_request(
+                    f"unknown resource {uri!r}; there are {PREFIX}{{id}}{SUFFIX} and "
+                    f"{SWARM_PREFIX}{{id}}{SWARM_SUFFIX}"
+                )
         except GoentError as error:
             raise _bad_request(str(error)) from error
-        contents = types.TextResourceContents(uri=uri, mime_type="text/plain", text=text)
+        contents = types.TextResourceContents(uri=uri, mime_type=kind, text=text)
         return types.ReadResourceResult(contents=[contents])
+
+    async def _swarm_result(self, swarm: str) -> str:
+        request = SwarmResultRequest(swarm_id=swarm, whole=True)
+        await self._enquiries.recall(request)
+        result = await self._operations.swarms.result(request)
+        return msgspec.json.format(msgspec.json.encode(result), indent=1).decode()
 
 
 def _bad_request(message: str) -> MCPError:

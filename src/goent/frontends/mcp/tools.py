@@ -13,6 +13,10 @@ that is well described and can be checked; keep what needs this conversation.
 worker_spawn returns at once with a worker_id. Say the whole task: a worker sees only what you \
 write and the files in its directory. Spawn several before you wait. Then worker_wait (it returns \
 when they end, or when one asks for a permission: answer with worker_answer), then worker_result.
+Several tasks that can go side by side are a swarm: swarm_spawn gives each worker a worktree of its \
+own, and a task starts from the merged work of those it comes after. Cut the tasks so that no two \
+edit the same lines, and give verify commands. Then swarm_wait, swarm_result (it tells conflicts and \
+the order that merges the most), swarm_retry for what failed, and swarm_merge.
 A result's evidence is "claimed" unless verify commands ran: pass verify, or check yourself. \
 Workers live on when this session ends; worker_list finds them again."""
 
@@ -38,6 +42,23 @@ DESCRIPTIONS = {
     "window, health (and until when one is out), and how much they are in use.",
     "provider_recommend": "Who should get a task and why, what it will probably cost and take, the "
     "alternatives, and whether to delegate or split it at all. Nothing is begun.",
+    "swarm_spawn": "Hand over several tasks at once and return at once. Each gets a worker in a git "
+    "worktree of its own; `after` names tasks whose merged work it starts from. verify commands run "
+    "in each worker's folder and on the merge. Nothing of the checkout is touched. One budget holds "
+    "for all.",
+    "swarm_status": "How a swarm stands: each task's state, provider, step, tokens, cost and time.",
+    "swarm_wait": "Wait until every task of a swarm is over, at most timeout_s. Returns early when a "
+    "worker needs a permission: answer with worker_answer, then wait again.",
+    "swarm_result": "What came of a swarm, short: per task state, evidence, lines changed and cost; "
+    "totals by provider; failures; conflicts with their hunks; the order that merges the most. More "
+    "of one worker: worker_result.",
+    "swarm_retry": "Give the failed tasks of a swarm (or those named) to new workers; elsewhere: on "
+    "another provider than before. Tasks that were blocked by them follow.",
+    "swarm_cancel": "Stop a swarm, or some of its tasks, and begin nothing more. Finished work stays "
+    "and can be merged.",
+    "swarm_merge": "Join the finished work on an integration branch, run the verify commands on it, "
+    "and tell what was left out and how to resolve it. The checkout stays as it is unless apply is "
+    "true. dry_run only tells what would be merged.",
     "cost_report": "Tokens and money spent, by provider, model, worker or day.",
 }
 READ_ONLY = {
@@ -48,8 +69,13 @@ READ_ONLY = {
     "worker_list",
     "provider_list",
     "provider_recommend",
+    "swarm_status",
+    "swarm_wait",
+    "swarm_result",
     "cost_report",
 }
+DESTRUCTIVE = {"worker_cancel", "swarm_cancel"}
+OPEN_WORLD = {"worker_spawn", "worker_prompt", "swarm_spawn", "swarm_retry"}
 
 
 def tool(operation: Operation) -> types.Tool:
@@ -61,8 +87,8 @@ def tool(operation: Operation) -> types.Tool:
         output_schema=schema(operation.reply),
         annotations=types.ToolAnnotations(
             read_only_hint=name in READ_ONLY,
-            destructive_hint=name == "worker_cancel",
-            open_world_hint=name in ("worker_spawn", "worker_prompt"),
+            destructive_hint=name in DESTRUCTIVE,
+            open_world_hint=name in OPEN_WORLD,
         ),
     )
 

@@ -18,13 +18,33 @@ from goent.core.operations import Caller, Operation, Operations
 from goent.domain.errors import RequestError
 from goent.domain.replies import Prompted, Question, Spawned, Status, Waited
 from goent.domain.requests import MAX_WAIT_S, PromptRequest, SpawnRequest, WaitRequest
+from goent.domain.swarms import (
+    SWARMS_OVER,
+    TASKS_OVER,
+    SwarmSpawnRequest,
+    SwarmStatus,
+    SwarmWaitRequest,
+)
 from goent.domain.types import ENDED, Value
 from goent.frontends.mcp.asking import BY, Asking, Outcome, asking
 
-Reply = Spawned | Prompted | Waited
+Reply = Spawned | Prompted | Waited | SwarmStatus
 Ask = Callable[[Status, Question], Awaitable[Outcome]]
 
-LIMITS = {"worker_spawn": "wait_s", "worker_prompt": "wait_s", "worker_wait": "timeout_s"}
+LIMITS = {
+    "worker_spawn": "wait_s",
+    "worker_prompt": "wait_s",
+    "worker_wait": "timeout_s",
+    "swarm_spawn": "wait_s",
+    "swarm_wait": "timeout_s",
+}
+REPLIES: dict[str, type[Reply]] = {
+    "worker_spawn": Spawned,
+    "worker_prompt": Prompted,
+    "worker_wait": Waited,
+    "swarm_spawn": SwarmStatus,
+    "swarm_wait": SwarmStatus,
+}
 MOST_FORMS = 8  # that a call may answer with; a client gives up on its own after ten
 
 
@@ -40,6 +60,9 @@ class Wait(Value, frozen=True, kw_only=True):
     def worker_ids(self) -> tuple[str, ...]:
         if isinstance(self.reply, Waited):
             return tuple(status.worker_id for status in self.reply.workers)
+        if isinstance(self.reply, SwarmStatus):
+            living = [line for line in self.reply.tasks if line.state not in TASKS_OVER]
+            return tuple(line.worker_id for line in living if line.worker_id)
         return (self.reply.worker_id,)
 
 
@@ -58,10 +81,13 @@ def seconds(operation: Operation, arguments: Mapping[str, object]) -> float:
         request = msgspec.convert(arguments, operation.request, strict=False)
     except msgspec.ValidationError:
         return 0.0
-    if isinstance(request, WaitRequest):
-        return request.timeout_s
-    asked = request.wait_s if isinstance(request, SpawnRequest | PromptRequest) else None
-    return asked or 0.0
+    match request:
+        case WaitRequest() | SwarmWaitRequest():
+            return request.timeout_s
+        case SpawnRequest() | PromptRequest() | SwarmSpawnRequest():
+            return request.wait_s or 0.0
+        case _:
+            return 0.0
 
 
 def stored(wait: Wait, tool: str, asked: Asking) -> str:
@@ -90,7 +116,7 @@ class Waiting:
         """The call made, and nothing waited for yet."""
         at_once = {**arguments, LIMITS[operation.name]: 0}
         reply = await operation.call(at_once, caller)
-        assert isinstance(reply, Spawned | Prompted | Waited), "only these wait"
+        assert isinstance(reply, Reply), "only these wait"
         if not isinstance(reply, Waited):
             return Wait(reply=reply, left=left)
         asked = msgspec.convert(arguments, WaitRequest, strict=False)
@@ -100,8 +126,7 @@ class Waiting:
         """What `stored` put into words."""
         try:
             found = msgspec.json.decode(state, type=_Stored)
-            kind = {"worker_spawn": Spawned, "worker_prompt": Prompted, "worker_wait": Waited}[tool]
-            reply = msgspec.json.decode(found.reply, type=kind)
+            reply = msgspec.json.decode(found.reply, type=REPLIES[tool])
         except (msgspec.DecodeError, KeyError) as error:
             raise RequestError(f"requestState {state[:80]!r} is not go-ent's: {error}") from None
         if found.tool != tool or not 0 <= found.left <= MAX_WAIT_S:
@@ -153,16 +178,22 @@ class Waiting:
         begun = anyio.current_time()
         reply, limit = wait.reply, min(wait.left, MAX_WAIT_S)
         with anyio.move_on_after(limit):
-            if isinstance(reply, Prompted):
-                await self._enquiries.turn_begun(reply.worker_id, reply.turn)
-            request = WaitRequest(worker_ids=wait.worker_ids, any=wait.any, timeout_s=limit)
-            await self._enquiries.wait(request, caller.on_progress)
+            if isinstance(reply, SwarmStatus):
+                asked = {"swarm_id": reply.swarm_id, "timeout_s": limit}
+                await self._operations.table["swarm_wait"].call(asked, caller)
+            else:
+                if isinstance(reply, Prompted):
+                    await self._enquiries.turn_begun(reply.worker_id, reply.turn)
+                request = WaitRequest(worker_ids=wait.worker_ids, any=wait.any, timeout_s=limit)
+                await self._enquiries.wait(request, caller.on_progress)
         left = max(0.0, wait.left - (anyio.current_time() - begun))
         return msgspec.structs.replace(wait, reply=await self.renewed(wait), left=left)
 
     async def renewed(self, wait: Wait) -> Reply:
         """The reply as it would be now."""
         reply = wait.reply
+        if isinstance(reply, SwarmStatus):
+            return self._operations.swarms.status(reply.swarm_id)
         if isinstance(reply, Waited):
             request = WaitRequest(worker_ids=wait.worker_ids, any=wait.any, timeout_s=0)
             return await self._enquiries.wait(request, _nobody)
@@ -176,6 +207,8 @@ class Waiting:
 
     def is_over(self, wait: Wait) -> bool:
         """Whether the workers have ended; a question is not an end."""
+        if isinstance(wait.reply, SwarmStatus):
+            return self._operations.swarms.status(wait.reply.swarm_id).state in SWARMS_OVER
         statuses = [self._enquiries.status(worker) for worker in wait.worker_ids]
         if isinstance(wait.reply, Prompted):
             turn, (status,) = wait.reply.turn, statuses

@@ -1,4 +1,4 @@
-"""The demo's play: three tasks at once, one question, and what came of it all."""
+"""The demo's play: three tasks at once, one question, what came of it all; then a swarm."""
 
 import os
 import signal
@@ -7,6 +7,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+
+from msgspec.structs import replace
 
 from goent.core.views import WorkerView, fold
 from goent.doctor import installed_opencode
@@ -23,6 +25,7 @@ from goent.domain.types import ENDED, Answer, Value
 from goent.frontends.cli.client import Daemon, Trouble, daemon
 from goent.frontends.cli.demo.board import Board, open_board
 from goent.frontends.cli.demo.stage import open_stage
+from goent.frontends.cli.demo.together import Together, play_together
 from goent.frontends.cli.keys import Keyboard, open_keyboard
 from goent.frontends.cli.live import told_line
 from goent.frontends.cli.screen import complain, say
@@ -147,11 +150,12 @@ class Played(Value, frozen=True, kw_only=True):
     results: tuple[Result, ...]
     costs: Costs
     missing: tuple[str, ...]
+    swarm: Together | None = None
 
     @property
     def worked(self) -> bool:
         done = all(r.state == "completed" and r.evidence == "verified" for r in self.results)
-        return done and not self.missing
+        return done and not self.missing and (self.swarm is None or self.swarm.worked)
 
 
 def run_demo(*, keep: bool = False, json: bool = False) -> int:
@@ -166,10 +170,15 @@ def run_demo(*, keep: bool = False, json: bool = False) -> int:
             say("Starting; a cold OpenCode takes a few seconds.\n")
         with daemon(stage.project) as through:
             played = _play(through, stage.project, silent=json)
+            if not json:
+                _show(played)
+            if played.worked and stage.has_git:
+                together = play_together(through, stage.project, silent=json)
+                played = replace(played, swarm=together)
             if json:
                 print_json(played)
             else:
-                _show(played)
+                _part(played)
     return 0 if played.worked else 1
 
 
@@ -197,6 +206,9 @@ def _show(played: Played) -> None:
         show_result(result, cwd=played.project, text=False)
         say(f"  it says   {result.text}\n")
     show_costs(played.costs)
+
+
+def _part(played: Played) -> None:
     if played.worked:
         say(FAREWELL)
         return

@@ -64,6 +64,7 @@ class Stage(Value, frozen=True, kw_only=True):
     """A sample project, ready for workers."""
 
     project: Path
+    has_git: bool
 
 
 @contextmanager
@@ -80,7 +81,7 @@ def open_stage(opencode: Path, *, keep: bool) -> Generator[Stage]:
             ):
                 _build(project, models, portal)
                 try:
-                    yield Stage(project=project)
+                    yield Stage(project=project, has_git=bool(shutil.which("git")))
                 finally:
                     with _undisturbed():
                         stop_daemon(project, force=True)

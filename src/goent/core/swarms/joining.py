@@ -1,0 +1,197 @@
+"""How does the work of several tasks become one?
+
+Asked of git, in objects; nothing is checked out but in a scratch folder, where the verify commands
+run on the merge.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from goent.core.feed import Feed
+from goent.core.swarms.view import SwarmView, TaskView
+from goent.domain.errors import RequestError, WorkerError
+from goent.domain.ports import Verifier
+from goent.domain.swarms import SwarmTask
+from goent.domain.types import Check, Value
+from goent.domain.workspaces import Conflict, Left, Merge, Merging, Piece, Workspace
+
+NOTHING_KEPT = "its work was not kept"
+
+
+class MergeConflict(WorkerError):
+    """What a task should start from does not go together."""
+
+    kind = "merge_conflict"
+
+
+class Joined(Value, frozen=True, kw_only=True):
+    """A merge, and what the verify commands said on it."""
+
+    merge: Merge
+    checks: tuple[Check, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Pieces(Value, frozen=True, kw_only=True):
+    """The finished work of a swarm, the place where it is, and what is not there."""
+
+    repository: str
+    base: str
+    pieces: tuple[Piece, ...]
+    below: str = ""  # where the swarm works, from the top of the checkout
+    without: Mapping[str, str] = {}
+
+
+class Joiner:
+    """Compares and joins what a swarm's workers made."""
+
+    def __init__(self, *, feed: Feed, merging: Merging, verifier: Verifier) -> None:
+        self._feed = feed
+        self._merging = merging
+        self._verifier = verifier
+
+    async def start_of(self, view: SwarmView, task: SwarmTask) -> str | None:
+        """The commit that the task begins with: its predecessors' merged work.
+
+        Raises `MergeConflict` if that does not go together.
+        """
+        before = self.pieces(view, [view.tasks[name] for name in task.after])
+        if not before.pieces:
+            return view.spawned.base or None
+        if len(before.pieces) == 1:
+            return before.pieces[0].commit
+        message = f"go-ent: {', '.join(p.task for p in before.pieces)}, for {task.id}"
+        merge = await self._merging.merge(before.repository, before.base, before.pieces, message)
+        if merge.left:
+            raise MergeConflict(
+                f"task {task.id!r} starts from the work of {', '.join(task.after)}, which does not "
+                f"go together: {_first(merge.left[0])}. Merge them by hand, or let one come after "
+                "the other"
+            )
+        return merge.commit
+
+    def pieces(self, view: SwarmView, tasks: Sequence[TaskView]) -> Pieces:
+        """Of those that are completed; the others, and why not."""
+        found: list[Piece] = []
+        without: Mapping[str, str] = {}
+        space: Workspace | None = None
+        for task in tasks:
+            name = task.task.id
+            if task.settled is None or task.settled.state != "completed":
+                without[name] = task.settled.state if task.settled else "not over"
+                continue
+            worker = self._feed.views.get(task.settled.worker)
+            if worker is None or worker.spawned.workspace is None:
+                without[name] = "it worked in the shared folder"
+            elif worker.work is None or not worker.work.commit:
+                without[name] = NOTHING_KEPT
+            elif not worker.work.files:
+                without[name] = "it changed nothing"
+                space = space or worker.spawned.workspace
+            else:
+                space = space or worker.spawned.workspace
+                found.append(Piece(task=name, commit=worker.work.commit))
+        if space is None:
+            return Pieces(
+                repository=view.spawned.repository,
+                base=view.spawned.base,
+                pieces=(),
+                without=without,
+            )
+        return Pieces(
+            repository=space.repository,
+            base=view.spawned.base or space.base,
+            pieces=tuple(found),
+            below=str(Path(space.cwd).relative_to(space.path)),
+            without=without,
+        )
+
+    async def conflicts(self, pieces: Pieces) -> tuple[Conflict, ...]:
+        if len(pieces.pieces) < 2:  # noqa: PLR2004 (it takes two)
+            return ()
+        return await self._merging.conflicts(pieces.repository, pieces.base, pieces.pieces)
+
+    async def merge(self, pieces: Pieces, message: str) -> Merge:
+        if not pieces.pieces:
+            return Merge(commit=pieces.base, merged=())
+        return await self._merging.merge(pieces.repository, pieces.base, pieces.pieces, message)
+
+    async def join(self, pieces: Pieces, message: str, verify: Sequence[str]) -> Joined:
+        """Merge, and verify: what merges cleanly but fails the commands is left out, and named."""
+        alarms: list[Conflict] = []
+        set_aside: list[Left] = []
+        while True:
+            merge = await self.merge(pieces, message)
+            checks = await self._checked(pieces, merge.commit, verify)
+            if _passed(checks) or not merge.merged:
+                break
+            if not _passed(await self._checked(pieces, pieces.base, verify)):
+                note = "the verify commands fail already on what the tasks started from"
+                return Joined(merge=merge, checks=checks, conflicts=tuple(alarms), notes=(note,))
+            alarm = await self._alarm(pieces, merge, verify, checks)
+            alarms.append(alarm)
+            culprit = alarm.tasks[0]
+            set_aside.append(Left(task=culprit, conflicts=(alarm,), instructions=_advice(alarm)))
+            rest = tuple(piece for piece in pieces.pieces if piece.task != culprit)
+            pieces = replace(pieces, pieces=rest)
+        merge = replace(merge, left=(*merge.left, *set_aside))
+        return Joined(merge=merge, checks=checks, conflicts=tuple(alarms))
+
+    async def _alarm(
+        self, pieces: Pieces, merge: Merge, verify: Sequence[str], checks: Sequence[Check]
+    ) -> Conflict:
+        """Whose work makes the commands fail on the merge: the first after which they do."""
+        low, high = 0, len(merge.steps) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if _passed(await self._checked(pieces, merge.steps[middle], verify)):
+                low = middle + 1
+            else:
+                high = middle
+        failed = next(check for check in checks if check.exit != 0)
+        return Conflict(
+            kind="semantic",
+            path="",
+            tasks=(merge.merged[low], *merge.merged[:low]),
+            detail=f"{failed.command!r} exits {failed.exit} on the merge: {failed.tail[-300:]}",
+        )
+
+    async def _checked(
+        self, pieces: Pieces, commit: str, verify: Sequence[str]
+    ) -> tuple[Check, ...]:
+        if not verify:
+            return ()
+        async with self._merging.scratch(pieces.repository, commit) as folder:
+            return await self._verifier.verify(verify, folder / pieces.below)
+
+    async def publish(
+        self, pieces: Pieces, branch: str, commit: str, *, replaces: str | None
+    ) -> None:
+        """`replaces` is where an earlier merge put the branch: from there it may move anywhere."""
+        await self._merging.publish(pieces.repository, branch, commit, replaces=replaces)
+
+    async def apply(self, pieces: Pieces, checkout: Path, commit: str) -> str:
+        if not pieces.pieces:
+            raise RequestError("there is nothing to apply: no task has changed anything")
+        return await self._merging.apply(pieces.repository, checkout, commit)
+
+
+def _passed(checks: Sequence[Check]) -> bool:
+    return all(check.exit == 0 for check in checks)
+
+
+def _first(left: Left) -> str:
+    one = left.conflicts[0] if left.conflicts else None
+    return f"{one.kind} in {one.path!r} ({', '.join(one.tasks)})" if one else left.task
+
+
+def _advice(alarm: Conflict) -> str:
+    culprit, *others = alarm.tasks
+    with_ = f" beside {', '.join(others)}" if others else ""
+    return (
+        f"{culprit} merges cleanly{with_}, but then {alarm.detail}. Prompt its worker to mend that "
+        "on the merged branch, or retry it after the others"
+    )

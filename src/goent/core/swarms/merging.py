@@ -1,0 +1,108 @@
+"""`swarm_merge`: the finished work of a swarm on one branch, checked there."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+
+from goent.core.feed import Feed
+from goent.core.orchestrator import Orchestrator
+from goent.core.swarms.joining import Joined, Joiner
+from goent.core.swarms.telling import left_over
+from goent.core.swarms.view import SwarmView, TaskView
+from goent.domain.errors import RequestError
+from goent.domain.events import WorkMerged
+from goent.domain.requests import CancelRequest
+from goent.domain.swarms import LeftOver, SwarmMerged, SwarmMergeRequest
+from goent.domain.types import Evidence
+
+
+class SwarmMerger:
+    """Joins what the tasks made. Nothing of the user's is touched but by `apply`."""
+
+    def __init__(self, *, feed: Feed, orchestrator: Orchestrator, joiner: Joiner) -> None:
+        self._feed = feed
+        self._workers = orchestrator
+        self._joiner = joiner
+
+    async def merge(self, request: SwarmMergeRequest) -> SwarmMerged:
+        view = self._feed.swarm(request.swarm_id)
+        tasks = view.named(request.tasks)
+        pieces = self._joiner.pieces(view, tasks)
+        if not pieces.pieces:
+            why = "; ".join(f"{name}: {reason}" for name, reason in pieces.without.items())
+            raise RequestError(f"swarm {view.id!r} has nothing to merge ({why})")
+        name = view.spawned.name
+        commands = () if request.dry_run else _commands(request, view, tasks)
+        joined = await self._joiner.join(pieces, f"go-ent: merge {name}", commands)
+        branch = None if request.dry_run else request.branch or f"go-ent/{name}/merged"
+        applied = None
+        if branch and joined.merge.merged:
+            before = [merged.commit for merged in view.merges if merged.branch == branch]
+            replaces = before[-1] if before else None
+            await self._joiner.publish(pieces, branch, joined.merge.commit, replaces=replaces)
+            await self._feed.append(view.id, _merged(branch, joined))
+            await self._feed.commit()
+            if request.apply:
+                _check_proved(joined, branch)
+                applied = await self._joiner.apply(
+                    pieces, Path(view.spawned.cwd), joined.merge.commit
+                )
+            await self._dismiss(view, joined.merge.merged)
+        left = [left_over(each) for each in joined.merge.left]
+        left += [LeftOver(task=task, reason=why) for task, why in pieces.without.items()]
+        return SwarmMerged(
+            swarm_id=view.id,
+            branch=branch,
+            commit=joined.merge.commit if joined.merge.merged else None,
+            merged=joined.merge.merged,
+            left=tuple(left),
+            conflicts=(
+                *joined.conflicts,
+                *(c for each in joined.merge.left for c in each.conflicts),
+            ),
+            verify=joined.checks,
+            evidence=_evidence(joined),
+            applied=applied,
+            notes=joined.notes,
+        )
+
+    async def _dismiss(self, view: SwarmView, merged: Sequence[str]) -> None:
+        """What is merged needs no folder any more, and its worker none to work in."""
+        async with anyio.create_task_group() as group:
+            for worker in (w for name in merged for w in view.tasks[name].workers):
+                if worker in self._workers.living:
+                    stop = CancelRequest(worker_id=worker, reason="its work is merged", close=True)
+                    group.start_soon(self._workers.cancel, stop, "its swarm")
+
+
+def _commands(
+    request: SwarmMergeRequest, view: SwarmView, tasks: Sequence[TaskView]
+) -> tuple[str, ...]:
+    """The swarm's own and those of each task, each once."""
+    if request.verify is not None:
+        return request.verify
+    own = (command for task in tasks for command in task.task.verify)
+    return tuple(dict.fromkeys((*view.spawned.request.verify, *own)))
+
+
+def _merged(branch: str, joined: Joined) -> WorkMerged:
+    return WorkMerged(
+        branch=branch,
+        commit=joined.merge.commit,
+        merged=joined.merge.merged,
+        checks=joined.checks,
+    )
+
+
+def _evidence(joined: Joined) -> Evidence | None:
+    if not joined.checks:
+        return None
+    return "verified" if all(check.exit == 0 for check in joined.checks) else "refuted"
+
+
+def _check_proved(joined: Joined, branch: str) -> None:
+    if _evidence(joined) == "refuted":
+        raise RequestError(
+            f"the verify commands fail on {branch}, so nothing was applied: mend that, or merge by hand"
+        )

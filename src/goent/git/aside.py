@@ -1,0 +1,114 @@
+"""Where do the objects of a trial go, so that the user's repository does not fill with them?
+
+To a folder of their own that only this trial's git looks into, and that goes with it. What came of
+the trial is then carried over: just the objects that its last commit needs.
+"""
+
+import os
+import shutil
+import stat
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Final
+
+import anyio
+
+from goent.git.command import Git
+from goent.proc.table import started
+
+PRIVATE: Final = 0o700
+OBJECTS: Final = "objects"
+MEMORY: Final = Path("/dev/shm")  # noqa: S108 (a folder in it that is ours alone)
+ROOM: Final = 2**30  # bytes that must be free there; some containers have very little
+
+
+@asynccontextmanager
+async def objects_aside(repository: Path, root: Path) -> AsyncGenerator[Mapping[str, str]]:
+    """An environment for git in which new objects land in a folder that is removed at the end."""
+    folder = await anyio.to_thread.run_sync(_folder_for_objects, root)
+    try:
+        yield {
+            "GIT_OBJECT_DIRECTORY": str(folder),
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": _listed(common(repository) / "objects"),
+        }
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(remove_folder, folder)
+
+
+async def carry_over(git: Git, commit: str, without: Sequence[str], env: Mapping[str, str]) -> None:
+    """Bring the commit, and what it needs beyond those that are there, into the repository."""
+    wanted = "".join((f"{commit}\n", *(f"^{each}\n" for each in without))).encode()
+    packed = await git.do("pack-objects", "--revs", "--stdout", "-q", stdin=wanted, env=env)
+    await git.do("unpack-objects", "-q", stdin=packed.output)
+
+
+def clear_objects(root: Path) -> None:
+    """What trials of a go-ent that was killed left behind."""
+    for place in (root, _in_memory()):
+        for folder in left_behind(place, OBJECTS) if place else ():
+            remove_folder(folder)
+
+
+def common(repository: Path) -> Path:
+    """What all checkouts of a repository share; a linked one's git directory says where it is."""
+    try:
+        return repository / os.fsdecode((repository / "commondir").read_bytes().strip())
+    except OSError:
+        return repository
+
+
+def a_folder(root: Path, kind: str) -> Path:
+    """A private one; its name says who made it, for whoever finds it left behind."""
+    root.mkdir(PRIVATE, parents=True, exist_ok=True)
+    pid = os.getpid()
+    return Path(mkdtemp(prefix=f"{kind}-{pid}-{started(pid)}-", dir=root))
+
+
+def left_behind(root: Path, kind: str) -> list[Path]:
+    """Such folders whose maker is gone."""
+    return [each for each in sorted(root.glob(f"{kind}-*")) if not _has_maker(each)]
+
+
+def remove_folder(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folder_for_objects(root: Path) -> Path:
+    """In memory if there is room: a trial of many merges writes thousands of small files."""
+    memory = _in_memory()
+    try:
+        if memory and shutil.disk_usage(memory.parent).free >= ROOM:
+            return a_folder(memory, OBJECTS)
+    except OSError:
+        pass  # on disk it works too
+    return a_folder(root, OBJECTS)
+
+
+def _in_memory() -> Path | None:
+    """Our folder there, if there can be one; another container's processes are not ours to judge."""
+    try:
+        namespace = Path("/proc/self/ns/pid").stat().st_ino
+        folder = MEMORY / f"goent-{os.getuid()}-{namespace}"
+        folder.mkdir(PRIVATE, exist_ok=True)
+        found = folder.lstat()
+    except OSError:
+        return None
+    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    return folder if ours and not found.st_mode & 0o077 else None
+
+
+def _has_maker(folder: Path) -> bool:
+    parts = folder.name.split("-")
+    return len(parts) > 3 and parts[1].isdigit() and str(started(int(parts[1]))) == parts[2]  # noqa: PLR2004 (kind, process, its start, something random)
+
+
+def _listed(path: Path) -> str:
+    """As git reads it, which takes several, parted by colons."""
+    text = str(path)
+    if ":" not in text and not text.startswith('"'):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

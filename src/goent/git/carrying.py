@@ -1,0 +1,40 @@
+"""Which untracked files does the user want a worker to have, and how do they get there?
+
+They are copied, never linked: whatever the worker does to them, the user's own stay as they are.
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from goent.domain.errors import RequestError
+
+
+def check_carried(carry: Sequence[str], top: Path) -> None:
+    """Raise for what is not there, or not in the checkout."""
+    for name in carry:
+        path = top / name
+        parts = Path(name).parts
+        if not parts or Path(name).is_absolute() or ".." in parts or ".git" in parts:
+            raise RequestError(
+                f"carry {name!r} is not a path from the top of the checkout {str(top)!r}"
+            )
+        if not path.exists():
+            raise RequestError(f"carry {name!r} does not exist in {str(top)!r}")
+        if not path.resolve().is_relative_to(top):
+            raise RequestError(f"carry {name!r} leads out of {str(top)!r}: only what is in it goes")
+
+
+def carry_into(carry: Sequence[str], origin: Path, top: Path) -> tuple[str, ...]:
+    """Copy them; returns those that were not there already, as part of the commit."""
+    new = [name for name in carry if not (top / name).exists()]
+    for name in new:
+        source, target = origin / name, top / name
+        if not target.parent.resolve().is_relative_to(top):  # by a link that is committed
+            raise RequestError(f"carry {name!r} leads out of the workspace {str(top)!r}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, symlinks=True)
+        else:
+            shutil.copy2(source, target)
+    return tuple(Path(name).as_posix() for name in new)

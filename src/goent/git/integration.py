@@ -1,0 +1,250 @@
+"""Which pieces of work can be joined, in which order, and what becomes of the rest?
+
+Tried with real merges, for pieces that go together by twos need not do so by threes. All of it
+happens in objects: no branch, no index and no checkout is touched.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from goent.domain.types import Value
+from goent.domain.workspaces import Conflict, Left, Merge
+from goent.git.command import Git
+from goent.git.conflicts import Found, Side
+from goent.git.instructions import instructions
+from goent.git.merge_tree import try_merges
+from goent.git.order import Choice
+from goent.git.survey import Clash, Survey, read_conflicts, side_of
+
+ROUNDS: Final = 12  # choices that are tried before the best so far is good enough
+MERGED: Final = "merged work"
+
+
+class Step(Value, frozen=True, kw_only=True):
+    """A piece that is in, and the commit that first had it."""
+
+    piece: int
+    commit: str
+
+
+class Run(Value, frozen=True, kw_only=True):
+    """Pieces merged one after the other.
+
+    `failed` are those that did not go in, each with all that was in by then.
+    """
+
+    commit: str
+    steps: tuple[Step, ...] = ()
+    failed: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def pieces(self) -> tuple[int, ...]:
+        return tuple(step.piece for step in self.steps)
+
+
+class Integration:
+    """One merging of pieces; `env` says where git puts the objects."""
+
+    def __init__(
+        self, git: Git, base: str, survey: Survey, message: str, env: Mapping[str, str]
+    ) -> None:
+        self._git = git
+        self._base = base
+        self._survey = survey
+        self._message = message
+        date = f"@{survey.latest} +0000"  # the same pieces give the same commits
+        self._env = {**env, "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
+        self._order = _ancestors_first(survey)
+
+    async def merge(self) -> Merge:
+        best = await self._complete(await self._most())
+        lefts = await self._lefts(best)
+        return Merge(
+            commit=best.commit,
+            merged=tuple(self._survey.pieces[n].task for n in best.pieces),
+            steps=tuple(step.commit for step in best.steps),
+            left=tuple(lefts),
+        )
+
+    async def _most(self) -> Run:
+        """What goes together by twos, unless trying it shows otherwise: then the next best."""
+        covers, clashes = self._masks()
+        best = Run(commit=self._base)
+        failed: list[int] = []
+        for _ in range(ROUNDS):
+            choice = Choice(covers, clashes, failed)
+            if choice.covered() <= len(best.steps):
+                break
+            heads = choice.heads()
+            run = await self._run_heads(heads, covers)
+            if len(run.steps) > len(best.steps):
+                best = run
+            if not run.failed:
+                break
+            blamed = self._linked(run.failed[0])
+            failed.append(sum(1 << head for head in heads if covers[head] & blamed))
+        return best
+
+    def _linked(self, pieces: Sequence[int]) -> int:
+        """The last of them, and those that have to do with it, at one or several removes."""
+        found = {pieces[-1]}
+        ahead = [pieces[-1]]
+        while ahead:
+            one = ahead.pop()
+            near = {n for n in pieces if n not in found and self._are_near(n, one)}
+            found |= near
+            ahead += near
+        return sum(1 << n for n in found)
+
+    def _are_near(self, one: int, other: int) -> bool:
+        contained = self._survey.contains(one, other) or self._survey.contains(other, one)
+        return contained or _pair(one, other) in self._survey.met
+
+    async def _run_heads(self, heads: Sequence[int], covers: Sequence[int]) -> Run:
+        """With all that the heads contain, one by one; if that fails, the heads alone."""
+        wanted = 0
+        for head in heads:
+            wanted |= covers[head]
+        run = await self._run([n for n in self._order if wanted >> n & 1])
+        if not run.failed:
+            return run
+        alone = await self._run([n for n in self._order if n in heads])
+        return alone if len(alone.steps) > len(run.steps) else run
+
+    async def _run(self, order: Sequence[int], start: Run | None = None) -> Run:
+        run = start or Run(commit=self._base)
+        for number in order:
+            run = await self._add(run, number)
+        inside = set(run.pieces)
+        failed = tuple(each for each in run.failed if each[-1] not in inside)
+        return Run(commit=run.commit, steps=run.steps, failed=failed)
+
+    async def _add(self, run: Run, number: int) -> Run:
+        """Merge one more; what it contains, or was in already, comes with it."""
+        piece = self._survey.pieces[number]
+        if number in run.pieces:
+            return run
+        if self._has(run, number):
+            return self._with(run, number, run.commit)
+        (trial,) = await try_merges(self._git, [(run.commit, piece.commit)], self._env)
+        if not trial.clean:
+            failed = (*run.failed, (*run.pieces, number))
+            return Run(commit=run.commit, steps=run.steps, failed=failed)
+        message = f"{self._message}\n\nMerges the work of task {piece.task!r}.\n"
+        made = await self._git.do(
+            *("commit-tree", trial.tree, "-p", run.commit, "-p", piece.commit, "-F", "-"),
+            stdin=message.encode("utf-8", "replace"),
+            env=self._env,
+        )
+        return self._with(run, number, made.text)
+
+    def _with(self, run: Run, number: int, commit: str) -> Run:
+        inside = (*run.pieces, number)
+        brought = [n for n in self._order if n not in inside and self._survey.contains(number, n)]
+        steps = tuple(Step(piece=n, commit=commit) for n in (*brought, number))
+        return Run(commit=commit, steps=(*run.steps, *steps), failed=run.failed)
+
+    def _has(self, run: Run, number: int) -> bool:
+        piece = self._survey.pieces[number]
+        return self._survey.ancestry.contains(self._survey.ancestry.root, piece.commit) or any(
+            self._survey.contains(n, number) for n in run.pieces
+        )
+
+    async def _complete(self, run: Run) -> Run:
+        """Try once more whatever was left: the merged whole may take what one of it did not."""
+        left = [n for n in self._order if n not in run.pieces]
+        trials = await try_merges(
+            self._git, [(run.commit, self._survey.pieces[n].commit) for n in left], self._env
+        )
+        clean = [n for n, trial in zip(left, trials, strict=True) if trial.clean]
+        return await self._complete(await self._run(clean[:1], run)) if clean else run
+
+    async def _lefts(self, run: Run) -> list[Left]:
+        """What each of the rest collides with, in the merged whole."""
+        left = [n for n in range(len(self._survey.pieces)) if n not in run.pieces]
+        pieces = [self._survey.pieces[n] for n in left]
+        trials = await try_merges(
+            self._git, [(run.commit, piece.commit) for piece in pieces], self._env
+        )
+        merged = Side(commit=run.commit, name=MERGED, tasks=())
+        clashes = [
+            Clash(trial=trial, ours=merged, theirs=side_of(piece))
+            for trial, piece in zip(trials, pieces, strict=True)
+        ]
+        found = await read_conflicts(self._git, clashes, self._env)
+        branches = await self._branches()
+        return [
+            self._left(run, n, founds, branches.get(self._survey.pieces[n].commit, ""))
+            for n, founds in zip(left, found, strict=True)
+        ]
+
+    def _left(self, run: Run, number: int, founds: Sequence[Found], branch: str) -> Left:
+        piece = self._survey.pieces[number]
+        named = [Found(path=each.path, conflict=self._named(run, number, each)) for each in founds]
+        return Left(
+            task=piece.task,
+            conflicts=tuple(each.conflict for each in named),
+            instructions=instructions(piece, branch, run.commit, named),
+        )
+
+    def _named(self, run: Run, number: int, found: Found) -> Conflict:
+        """Whose work it is that the merged whole collides with: who touched that file."""
+        rivals = [
+            self._survey.pieces[n].task
+            for n in run.pieces
+            if any(
+                each.path == found.path
+                for each in self._survey.collisions.get(_pair(n, number), ())
+            )
+        ] or [
+            self._survey.pieces[n].task for n in run.pieces if self._survey.touched(n, found.path)
+        ]
+        name = f"{MERGED} ({', '.join(rivals)})" if rivals else MERGED
+        told = found.conflict
+        return Conflict(
+            kind=told.kind,
+            path=told.path,
+            tasks=tuple(dict.fromkeys((*rivals, *told.tasks))),
+            detail=told.detail.replace(MERGED, name),
+            hunks=tuple(_relabelled(hunk, name) for hunk in told.hunks),
+        )
+
+    async def _branches(self) -> dict[str, str]:
+        answer = await self._git.do(
+            "for-each-ref", "--format=%(objectname) %(refname:short)", "refs/heads"
+        )
+        found: dict[str, str] = {}
+        for line in answer.text.splitlines():
+            commit, _, name = line.partition(" ")
+            found.setdefault(commit, name)
+        return found
+
+    def _masks(self) -> tuple[list[int], list[int]]:
+        numbers = range(len(self._survey.pieces))
+        covers = [
+            sum(1 << m for m in numbers if m == n or self._survey.contains(n, m)) for n in numbers
+        ]
+        clashes = [
+            sum(1 << m for m in numbers if _pair(n, m) in self._survey.collisions) for n in numbers
+        ]
+        return covers, clashes
+
+
+def _pair(one: int, other: int) -> tuple[int, int]:
+    return min(one, other), max(one, other)
+
+
+def _relabelled(hunk: str, name: str) -> str:
+    first, _, rest = hunk.partition("\n")
+    return f"<<<<<<< {name}\n{rest}" if first.startswith("<<<<<<< ") else hunk
+
+
+def _ancestors_first(survey: Survey) -> list[int]:
+    """As given, but nobody before a piece that it contains."""
+    order: list[int] = []
+    numbers = range(len(survey.pieces))
+    for number in numbers:
+        inside = [n for n in numbers if n != number and survey.contains(number, n)]
+        inside.sort(key=lambda n: sum(survey.contains(n, m) for m in numbers))
+        order += [n for n in (*inside, number) if n not in order]
+    return order

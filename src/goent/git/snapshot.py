@@ -1,0 +1,108 @@
+"""What is in a folder now, as a tree of git's: also what nobody has added or committed?
+
+In an index of our own, which begins as a copy of the folder's: so git has to read only what is new,
+and neither index nor stash nor files are touched.
+"""
+
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from goent.domain.types import Value
+from goent.git.command import FULL, Git
+
+OWN = ("-c", "core.splitIndex=false")  # else part of the index would lie in the git directory
+BROKEN = 128  # exit code: git could not even begin, e.g. with a damaged index
+
+
+class Snapshot(Value, frozen=True, kw_only=True):
+    """`index` is where the scratch index lies; `left_out` are git's words on what it could not read."""
+
+    tree: str
+    index: Path
+    left_out: str = ""
+
+
+class Folder(Value, frozen=True, kw_only=True):
+    """The files below `top`, for the repository of `git_dir`; with `own`, its index is theirs.
+
+    Both are told to git outright: whatever a worker did to its `.git`, these are meant.
+    """
+
+    git: Git
+    git_dir: Path
+    top: Path
+    own: bool = True
+
+    @asynccontextmanager
+    async def snapshot(
+        self, *, otherwise: str = "", without: Sequence[str] = ()
+    ) -> AsyncGenerator[Snapshot]:
+        """All that git does not ignore, but for the paths `without`.
+
+        `otherwise` is the tree to begin with if the folder's own index is of no use.
+        """
+        with tempfile.TemporaryDirectory(prefix="goent-index-") as folder:
+            index = Path(folder) / "index"
+            known = self.own and _copied(self.git_dir / "index", index)
+            left_out = await self._fill(index, otherwise, without, known=known)
+            tree = (await self.git.do(*OWN, "write-tree", env=self.env(index))).text
+            yield Snapshot(tree=tree, index=index, left_out=left_out)
+
+    def env(self, index: Path) -> dict[str, str]:
+        return {
+            "GIT_DIR": str(self.git_dir),
+            "GIT_WORK_TREE": str(self.top),
+            "GIT_INDEX_FILE": str(index),
+        }
+
+    async def _fill(
+        self, index: Path, otherwise: str, without: Sequence[str], *, known: bool
+    ) -> str:
+        env = self.env(index)
+        if not known and otherwise:
+            await self.git.do(*OWN, "read-tree", otherwise, env=env)
+        spared = [f":(top,exclude,literal){path}" for path in without]
+        adding = ("add", "--all", "--sparse", "--ignore-errors", "--", ":(top)", *spared)
+        answer = await self.git.ask(*OWN, *adding, env=env)
+        if answer.exit == BROKEN and known:
+            _drop(index)
+            return await self._fill(index, otherwise, without, known=False)
+        if answer.exit == BROKEN or any(sign in answer.errors for sign in FULL):
+            raise self.git.failure(answer, *adding)
+        if without:
+            named = [f":(top,literal){path}" for path in without]
+            removing = (
+                "rm",
+                "-r",
+                "--cached",
+                "--quiet",
+                "--force",
+                "--ignore-unmatch",
+                "--sparse",
+            )
+            await self.git.do(*OWN, *removing, "--", *named, env=env)
+        return answer.errors if answer.exit else ""
+
+
+def _copied(index: Path, to: Path) -> bool:
+    with suppress(OSError):
+        # With its time: git trusts an index only about files that are older than it.
+        shutil.copy2(index, to)
+        return True
+    return False
+
+
+def _drop(index: Path) -> None:
+    index.unlink(missing_ok=True)
+
+
+async def commit_tree(
+    git: Git, tree: str, parent: str, message: str, env: dict[str, str] | None = None
+) -> str:
+    """A commit of the tree, on no branch yet."""
+    parents = ("-p", parent) if parent else ()
+    answer = await git.do("commit-tree", tree, *parents, stdin=message.encode(), env=env)
+    return answer.text

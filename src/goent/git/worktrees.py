@@ -1,0 +1,86 @@
+"""How does a worktree come and go, whoever else works on the repository at the same time?"""
+
+import os
+import re
+import shutil
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+
+from goent.domain.errors import RequestError
+from goent.git.command import Git, GitFailed
+
+TRIES = 8
+PAUSE = 0.05  # seconds before the second try; each further one waits as long again
+# What another git does to this one, for a moment: it holds a lock, or its worktree is half made.
+FLEETING = re.compile(r"\.lock': File exists|failed to read .*/worktrees/|index\.lock")
+UNKNOWN = "is not a working tree"
+TAKEN = "already exists"
+
+
+class BranchTaken(RequestError):
+    """There is a branch of that name, and it is not ours."""
+
+
+async def add(git: Git, path: Path, branch: str, base: str) -> Path:
+    """Let git know of it; returns its own git directory. No file is in it yet."""
+    try:
+        await _patiently(
+            git, "worktree", "add", "--quiet", "--no-checkout", "-b", branch, str(path), base
+        )
+    except GitFailed as error:
+        if TAKEN in str(error):
+            raise BranchTaken(f"{error}. Rename or delete what is in the way") from None
+        raise
+    said = await anyio.to_thread.run_sync((path / ".git").read_bytes)
+    return Path(os.fsdecode(said.removeprefix(b"gitdir: ").removesuffix(b"\n")))
+
+
+async def fill(git: Git, path: Path) -> None:
+    """The files of its commit: as many as are wanted there, if the checkout is sparse."""
+    await git.at(path).do("reset", "--quiet", "--hard", "--no-recurse-submodules")
+
+
+async def _patiently(git: Git, *arguments: str) -> None:
+    """Again, if another git holds a lock; an end comes anyway."""
+    for attempt in range(1, TRIES):
+        answer = await git.ask(*arguments)
+        if not answer.exit:
+            return
+        if not FLEETING.search(answer.errors):
+            raise git.failure(answer, *arguments)
+        await anyio.sleep(PAUSE * attempt)
+    await git.do(*arguments)
+
+
+async def remove(git: Git, path: Path) -> None:
+    """The folder with all that is in it, and git's record of it. No other worktree is touched."""
+    await anyio.to_thread.run_sync(remove_tree, path)
+    # Twice: also one that was locked. It does not mind that the folder is gone.
+    try:
+        await _patiently(git, "worktree", "remove", "--force", "--force", str(path))
+    except GitFailed as error:
+        if UNKNOWN not in str(error):
+            raise
+
+
+def remove_tree(path: Path) -> None:
+    """Also folders that their maker wrote-protected."""
+    if path.is_symlink():
+        path.unlink()
+    if not path.exists():
+        return
+    with suppress(PermissionError):
+        shutil.rmtree(path)
+        return
+    for folder, _, _ in os.walk(path):
+        Path(folder).chmod(stat.S_IRWXU)
+    shutil.rmtree(path)
+
+
+async def delete_branch(git: Git, branch: str) -> None:
+    """Unless somebody has it checked out, or it is gone already."""
+    with suppress(GitFailed):
+        await _patiently(git, "branch", "--quiet", "-D", "--", branch)
