@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 from scripted_project import OpenProject, Project, spawn, wait
 
+from goent.core.lookback import Known, look_back
 from goent.domain.errors import NothingSaid, ProviderDown, RateLimited
 from goent.domain.events import TextDelta, ToolCall
 from goent.domain.forecasts import Sample
@@ -17,6 +18,8 @@ from goent.domain.learned import Instead, Learned
 from goent.domain.replies import Explained, Recommended
 from goent.domain.settings import Settings
 from goent.domain.types import Evidence, Price, Provider, Usage
+from goent.policy.forecast import Past
+from goent.policy.learning import HALF_LIFE_S
 from goent.store.history import SqliteHistory
 from goent.testing.driver import Pause, ScriptedDriver
 
@@ -185,3 +188,16 @@ async def test_every_turn_leaves_what_came_of_it(open_project: OpenProject, tmp_
     assert (report.outcomes, report.left_out) == (5, 3)
     counts = [(c.verified, c.refuted, c.claimed, c.failed) for c in report.classes]
     assert tuple(map(sum, zip(*counts, strict=True))) == (1, 1, 1, 2)
+
+
+def test_what_has_faded_by_now_was_fresh_then() -> None:
+    then = time.time() - 10 * HALF_LIFE_S
+    pairs = zip(samples(ANN, "refuted", 25, then), samples(BEN, "verified", 25, then), strict=True)
+    old = tuple(each for pair in pairs for each in pair)
+    settings = Settings(project=Path("/project"), providers=(ANN, BEN))
+    report = look_back(
+        Known(settings=settings, samples=old, past=Past(old), prices={}, now=time.time())
+    )
+    assert [line.enough for line in report.classes] == [False, False]
+    (change,) = report.lookback.instead
+    assert change.tasks > 10
