@@ -269,6 +269,15 @@ def test_a_status_says_how_to_answer(opened: Open):
         assert "go-ent answer w-api y|a|n  api asks" in terminal.go_ent("status", SWARM).out
 
 
+def test_where_nobody_sits_a_question_says_how_to_answer(opened: Open):
+    asking = status(task("api", "waiting", permission="q1"), state="waiting")
+    with opened(asking, asking, asking, OVER) as terminal:
+        ended = terminal.go_ent("tasks.yaml", "--json")
+        hint = "answer with: go-ent answer w-api q1 allow_once|reject"
+        assert ended.err == f"go-ent: api (w-api) asks for bash: make test; {hint}\n"
+        assert json.loads(ended.out)["swarm_id"] == SWARM
+
+
 @pytest.mark.parametrize("command", ["status", "wait", "result", "cancel", "merge", "retry"])
 def test_every_command_speaks_json(opened: Open, command: str):
     with opened(OVER, merged=merged("api", "docs")) as terminal:

@@ -214,3 +214,9 @@ def test_a_new_turn_has_no_progress_of_the_old_one() -> None:
     )
     now = status(folded(journal))
     assert (now.progress.percent, now.step) == (None, "thinking")
+
+
+def test_a_worker_ends_with_its_turn_and_not_when_it_is_closed() -> None:
+    ended = TurnEnded(turn=1, state="completed")
+    view = folded(envelopes(TurnStarted(turn=1, prompt="p"), ended, WorkerClosed(reason="idle")))
+    assert (view.ended_at, view.updated_at) == (3.0, 4.0)

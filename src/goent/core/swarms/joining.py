@@ -31,8 +31,18 @@ class Joined(Value, frozen=True, kw_only=True):
 
     merge: Merge
     checks: tuple[Check, ...] = ()
-    conflicts: tuple[Conflict, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+class Proof(Value, frozen=True, kw_only=True):
+    """The commands that must succeed: `common` ones anywhere, `own` ones where a task's work is."""
+
+    common: tuple[str, ...] = ()
+    own: Mapping[str, tuple[str, ...]] = {}
+
+    def of(self, tasks: Sequence[str]) -> tuple[str, ...]:
+        mine = (command for task in tasks for command in self.own.get(task, ()))
+        return tuple(dict.fromkeys((*self.common, *mine)))
 
 
 class Pieces(Value, frozen=True, kw_only=True):
@@ -119,39 +129,42 @@ class Joiner:
             return Merge(commit=pieces.base, merged=())
         return await self._merging.merge(pieces.repository, pieces.base, pieces.pieces, message)
 
-    async def join(self, pieces: Pieces, message: str, verify: Sequence[str]) -> Joined:
+    async def join(self, pieces: Pieces, message: str, proof: Proof) -> Joined:
         """Merge, and verify: what merges cleanly but fails the commands is left out, and named."""
-        alarms: list[Conflict] = []
         set_aside: list[Left] = []
+        notes: tuple[str, ...] = ()
         while True:
             merge = await self.merge(pieces, message)
-            checks = await self._checked(pieces, merge.commit, verify)
+            checks = await self._checked(pieces, merge.commit, proof.of(merge.merged))
             if _passed(checks) or not merge.merged:
                 break
-            if not _passed(await self._checked(pieces, pieces.base, verify)):
-                note = "the verify commands fail already on what the tasks started from"
-                return Joined(merge=merge, checks=checks, conflicts=tuple(alarms), notes=(note,))
-            alarm = await self._alarm(pieces, merge, verify, checks)
-            alarms.append(alarm)
+            if not _passed(await self._checked(pieces, pieces.base, proof.common)):
+                notes = ("the verify commands fail already on what the tasks started from",)
+                break
+            alarm = await self._alarm(pieces, merge, proof)
             culprit = alarm.tasks[0]
             set_aside.append(Left(task=culprit, conflicts=(alarm,), instructions=_advice(alarm)))
             rest = tuple(piece for piece in pieces.pieces if piece.task != culprit)
             pieces = replace(pieces, pieces=rest)
         merge = replace(merge, left=(*merge.left, *set_aside))
-        return Joined(merge=merge, checks=checks, conflicts=tuple(alarms))
+        return Joined(merge=merge, checks=checks, notes=notes)
 
-    async def _alarm(
-        self, pieces: Pieces, merge: Merge, verify: Sequence[str], checks: Sequence[Check]
-    ) -> Conflict:
+    async def _alarm(self, pieces: Pieces, merge: Merge, proof: Proof) -> Conflict:
         """Whose work makes the commands fail on the merge: the first after which they do."""
         low, high = 0, len(merge.steps) - 1
+        found: dict[int, tuple[Check, ...]] = {}
+
+        async def fails(step: int) -> bool:
+            commands = proof.of(merge.merged[: step + 1])
+            found[step] = await self._checked(pieces, merge.steps[step], commands)
+            return not _passed(found[step])
+
         while low < high:
             middle = (low + high) // 2
-            if _passed(await self._checked(pieces, merge.steps[middle], verify)):
-                low = middle + 1
-            else:
-                high = middle
-        failed = next(check for check in checks if check.exit != 0)
+            low, high = (low, middle) if await fails(middle) else (middle + 1, high)
+        if low not in found:
+            await fails(low)
+        failed = next((check for check in found[low] if check.exit != 0), found[low][-1])
         return Conflict(
             kind="semantic",
             path="",
@@ -160,12 +173,12 @@ class Joiner:
         )
 
     async def _checked(
-        self, pieces: Pieces, commit: str, verify: Sequence[str]
+        self, pieces: Pieces, commit: str, commands: Sequence[str]
     ) -> tuple[Check, ...]:
-        if not verify:
+        if not commands:
             return ()
         async with self._merging.scratch(pieces.repository, commit) as folder:
-            return await self._verifier.verify(verify, folder / pieces.below)
+            return await self._verifier.verify(commands, folder / pieces.below)
 
     async def publish(
         self, pieces: Pieces, branch: str, commit: str, *, replaces: str | None

@@ -50,8 +50,8 @@ DESCRIPTIONS = {
     "swarm_wait": "Wait until every task of a swarm is over, at most timeout_s. Returns early when a "
     "worker needs a permission: answer with worker_answer, then wait again.",
     "swarm_result": "What came of a swarm, short: per task state, evidence, lines changed and cost; "
-    "totals by provider; failures; conflicts with their hunks; the order that merges the most. More "
-    "of one worker: worker_result.",
+    "totals by provider; failures; conflicts with their hunks; the order that merges the most. "
+    "whole: all of it, however long. More of one worker: worker_result.",
     "swarm_retry": "Give the failed tasks of a swarm (or those named) to new workers; elsewhere: on "
     "another provider than before. Tasks that were blocked by them follow.",
     "swarm_cancel": "Stop a swarm, or some of its tasks, and begin nothing more. Finished work stays "
