@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
 from desk import Desk, OpenDesk
 from real_git import Repository, a_repository
 
@@ -30,7 +29,6 @@ def repository_of(desk: Desk) -> Repository:
     return a_repository(desk.project.folder)
 
 
-@pytest.mark.spec("P34")
 def test_unmerged_work_is_listed_and_goes_only_by_name(open_desk: OpenDesk) -> None:
     with open_desk(lambda _: [say("done")]) as desk:
         repository = repository_of(desk)

@@ -5,10 +5,13 @@ from pathlib import Path
 
 import anyio
 import pytest
+from msgspec.structs import replace
 from real_git import OrderFor, Repository, a_repository
 
 from goent.domain.errors import EnvironmentTrouble, GoentError, RequestError
 from goent.domain.types import FileChange
+from goent.domain.workspaces import Kind
+from goent.git import records
 from goent.git.spaces import GitWorkspaces
 
 pytestmark = pytest.mark.anyio
@@ -302,3 +305,18 @@ async def test_a_worktree_that_is_not_wanted_any_more_while_it_is_made_leaves_no
         group.cancel_scope.cancel()
     assert await spaces.kept() == []
     assert repository.git("branch", "--list", "go-ent/*") == ""
+
+
+@pytest.mark.parametrize("kind", ["worktree", "copy"])
+async def test_what_a_go_ent_that_was_killed_left_half_made_is_cleared_away(
+    repository: Repository, spaces: GitWorkspaces, order: OrderFor, kind: Kind, tmp_path: Path
+) -> None:
+    space = await spaces.prepare(order(kind=kind))
+    record = records.read(Path(space.path))
+    assert record and record.ready
+    records.write(replace(record, ready=False))
+    (Path(space.path) / "README.md").unlink()
+    next_one = GitWorkspaces(tmp_path / "state", environ=lambda: repository.environ)
+    assert [gone.worker for gone in await next_one.clear()] == [record.worker]
+    assert repository.git("branch", "--list", "go-ent/*") == ""
+    assert repository.git("worktree", "list").count("\n") == 0

@@ -308,3 +308,16 @@ async def test_a_name_that_git_would_not_take_is_refused(
 ):
     with pytest.raises(RequestError, match="branch's name"):
         await spaces.prepare(order(name))
+
+
+async def test_what_is_left_of_a_repository_that_is_gone_can_be_removed(
+    repository: Repository, spaces: GitWorkspaces, order: OrderFor
+):
+    space = await spaces.prepare(order())
+    (Path(space.path) / "new.txt").write_text("new\n")
+    repository.top.rename(repository.top.with_name("elsewhere"))
+    assert await spaces.release(space) is False
+    (kept,) = await spaces.kept()
+    assert kept.state == "broken"
+    await spaces.remove(kept.worker)
+    assert not Path(space.path).exists()

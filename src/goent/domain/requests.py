@@ -42,7 +42,11 @@ class SpawnRequest(Request, frozen=True, kw_only=True):
         tuple[str, ...], Meta(description="Files the worker should look at first.")
     ] = ()
     isolation: Annotated[
-        Isolation, Meta(description="'dedicated' gives the worker a process of its own.")
+        Isolation,
+        Meta(
+            description="'worktree': a git worktree and branch of its own; 'copy': the same "
+            "without git; 'dedicated': a process of its own. auto: shared, unless set."
+        ),
     ] = "auto"
     permissions: Annotated[
         Preset | None,

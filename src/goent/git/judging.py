@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Literal
 
+from msgspec.structs import replace
+
 from goent.domain.errors import WorkspaceLost
 from goent.domain.types import Value
 from goent.git.changes import changes
@@ -24,6 +26,16 @@ class Verdict(Value, frozen=True, kw_only=True):
 
 async def judge(git: Git, record: Record) -> Verdict:
     """By its files as they are now, and by what its branch has that no other has."""
+    if not record.ready:  # whoever made it was ended in the middle
+        return Verdict(state="clean", spent=True)
+    verdict = await _judge(git, record)
+    for inner in record.inner:
+        if verdict.spent and not (await _judge(git, inner)).spent:
+            return replace(verdict, state="unmerged", spent=False)
+    return verdict
+
+
+async def _judge(git: Git, record: Record) -> Verdict:
     workspace = record.workspace
     env = {"GIT_DIR": workspace.repository}
     found = await git.ask(

@@ -5,8 +5,11 @@ A worker may commit, switch branches, reset or delete `.git`: what counts is the
 
 import os
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from goent.domain.errors import WorkspaceLost
 from goent.domain.types import Value
@@ -44,6 +47,24 @@ def folder_of(git: Git, record: Record) -> Folder:
 
 async def keep(git: Git, record: Record, message: str) -> Work:
     """Commit all that is new, if anything is, and say how it differs from the base."""
+    inside = [await _keep(git, inner, message) for inner in _there(record)]
+    outer = await _keep(git, record, message)
+    top = Path(record.workspace.path)
+    files = [
+        replace(change, path=f"{Path(inner.workspace.path).relative_to(top)}/{change.path}")
+        for inner, work in zip(_there(record), inside, strict=True)
+        for change in work.files
+    ]
+    warnings = tuple(warning for work in (*inside, outer) for warning in work.warnings)
+    return replace(outer, files=(*outer.files, *files), warnings=warnings)
+
+
+def _there(record: Record) -> Sequence[Record]:
+    """Its submodules, inner ones first: an outer one names the commit of an inner one."""
+    return [each for each in reversed(record.inner) if is_folder(each.workspace.path)]
+
+
+async def _keep(git: Git, record: Record, message: str) -> Work:
     workspace = record.workspace
     folder = folder_of(git, record)
     async with folder.snapshot(otherwise=workspace.base, without=record.carried) as snapshot:

@@ -12,12 +12,14 @@ from goent.domain.workspaces import Order, Workspace
 from goent.git import copies, records, worktrees
 from goent.git.carrying import carry_into, check_carried
 from goent.git.command import Git
-from goent.git.paths import branch_of, check_free, make_folder, make_private, place_of
+from goent.git.paths import branch_of, check_free, is_folder, make_folder, make_private, place_of
 from goent.git.records import Record
 from goent.git.repository import Checkout, NoRepository, look, needs_commit
 from goent.git.snapshot import Folder, commit_tree
+from goent.git.submodules import submodules
 
 UNDOING = 30.0  # seconds to clear away what could not be finished
+NOT_FROM_SUBMODULES = "uncommitted changes inside submodules do not go along: commit them there"
 UNCOMMITTED = "The uncommitted changes that workers start with"
 
 
@@ -56,8 +58,24 @@ class Maker:
             await worktrees.fill(git, path)
             make_folder(Path(workspace.cwd))  # it may be untracked
             carried = await anyio.to_thread.run_sync(carry_into, order.carry, found.top, path)
-            records.write(replace(record, git_dir=str(git_dir), carried=carried))
-        return workspace
+            record = replace(record, git_dir=str(git_dir), carried=carried)
+            records.write(record)
+            record = replace(await self._with_submodules(git, record), ready=True)
+            records.write(record)
+        if record.inner and uncommitted:
+            warnings = (*record.workspace.warnings, NOT_FROM_SUBMODULES)
+            return replace(record.workspace, warnings=warnings)
+        return record.workspace
+
+    async def _with_submodules(self, git: Git, record: Record) -> Record:
+        async for made in submodules(git, record, self._registering):
+            if isinstance(made, str):
+                space = record.workspace
+                record = replace(record, workspace=replace(space, warnings=(*space.warnings, made)))
+            else:
+                record = replace(record, inner=(*record.inner, made))
+                records.write(record)
+        return record
 
     async def _copy(self, git: Git, order: Order, path: Path, branch: str) -> Workspace:
         origin, inside = await self.copied(git)
@@ -86,7 +104,7 @@ class Maker:
             workspace = replace(workspace, base=base)
             carried = tuple(Path(name).as_posix() for name in order.carry)
             done = replace(record, workspace=workspace, git_dir=str(git_dir), carried=carried)
-            records.write(done)
+            records.write(replace(done, ready=True))
         return workspace
 
     async def copied(self, git: Git) -> tuple[Path, Path]:
@@ -124,13 +142,12 @@ class Maker:
             raise
 
     async def _undo(self, git: Git, record: Record, *, ours: bool) -> None:
+        path = Path(record.workspace.path)
         try:
             async with self._registering:
-                await worktrees.remove(git, Path(record.workspace.path))
-                if ours:
-                    await worktrees.delete_branch(git, record.workspace.branch)
+                await remove_all(git, records.read(path) or record, branches=ours)
         finally:
-            records.forget(Path(record.workspace.path))
+            records.forget(path)
 
 
 async def base_of(
@@ -159,3 +176,15 @@ async def base_of(
 async def _is_tracked(folder: Folder, name: str) -> bool:
     listed = await folder.git.do("ls-files", "-z", "--", f":(top,literal){name}")
     return bool(listed.output)
+
+
+async def remove_all(git: Git, record: Record, *, branches: bool = True) -> None:
+    """The folder, git's records of it and of its submodules, and their branches."""
+    for each in (record, *record.inner):
+        if not is_folder(each.workspace.repository):  # then there is nothing but the folder
+            await anyio.to_thread.run_sync(worktrees.remove_tree, Path(each.workspace.path))
+            continue
+        own = git.at(Path(each.workspace.repository))
+        await worktrees.remove(own, Path(each.workspace.path))
+        if branches:
+            await worktrees.delete_branch(own, each.workspace.branch)

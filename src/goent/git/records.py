@@ -16,13 +16,18 @@ ENDING = ".json"
 
 
 class Record(Value, frozen=True, kw_only=True):
-    """`git_dir` is the workspace's own, `carried` what was put into it and is never committed."""
+    """`git_dir` is the workspace's own, `carried` what was put into it and is never committed.
+
+    `inner` are its submodules, outer ones first. Before it is `ready`, nobody has worked there.
+    """
 
     worker: str
     group: str
     workspace: Workspace
     git_dir: str = ""
     carried: tuple[str, ...] = ()
+    inner: tuple["Record", ...] = ()
+    ready: bool = False
 
 
 def record_path(workspace_path: Path) -> Path:

@@ -17,7 +17,7 @@ from goent.git import keeping, records, worktrees
 from goent.git.command import Git
 from goent.git.copies import drop_repository
 from goent.git.judging import Verdict, judge
-from goent.git.making import Maker, base_of
+from goent.git.making import Maker, base_of, remove_all
 from goent.git.records import Record
 from goent.git.repository import NoRepository, look
 from goent.git.states import snapshot
@@ -124,13 +124,12 @@ class GitWorkspaces:
 
     async def _clear(self, record: Record) -> None:
         workspace = record.workspace
-        git = (await self._git(self._root)).at(Path(workspace.repository))
+        git = await self._git(self._root)
         await anyio.to_thread.run_sync(worktrees.remove_tree, Path(workspace.path))
         async with self._registering:
-            await worktrees.remove(git, Path(workspace.path))
-            await worktrees.delete_branch(git, workspace.branch)
+            await remove_all(git, record)
             if workspace.kind == "copy":
-                await drop_repository(git.at(self._root), Path(workspace.repository))
+                await drop_repository(git, Path(workspace.repository))
         records.forget(Path(workspace.path))
 
     async def _verdict(self, record: Record) -> Verdict:
@@ -160,7 +159,9 @@ class GitWorkspaces:
     def _record(self, workspace: Workspace) -> Record:
         path = Path(workspace.path)
         found = records.read(path)
-        return found or Record(worker=path.name, group=path.parent.name, workspace=workspace)
+        return found or Record(
+            worker=path.name, group=path.parent.name, workspace=workspace, ready=True
+        )
 
     async def _git(self, folder: Path) -> Git:
         git = Git(folder, self._environ(), git=self._program)

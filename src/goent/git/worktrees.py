@@ -10,9 +10,10 @@ from pathlib import Path
 import anyio
 
 from goent.domain.errors import RequestError
-from goent.git.command import Git, GitFailed
+from goent.git.command import Answer, Git, GitFailed
 
 TRIES = 8
+FILLING = 600.0  # seconds in which all files are written
 PAUSE = 0.05  # seconds before the second try; each further one waits as long again
 # What another git does to this one, for a moment: it holds a lock, or its worktree is half made.
 FLEETING = re.compile(r"\.lock': File exists|failed to read .*/worktrees/|index\.lock")
@@ -26,33 +27,41 @@ class BranchTaken(RequestError):
 
 async def add(git: Git, path: Path, branch: str, base: str) -> Path:
     """Let git know of it; returns its own git directory. No file is in it yet."""
-    try:
-        await _patiently(
-            git, "worktree", "add", "--quiet", "--no-checkout", "-b", branch, str(path), base
+    adding = ("worktree", "add", "--quiet", "--no-checkout")
+    first = await git.ask(*adding, "-b", branch, str(path), base)
+    if TAKEN in first.errors:
+        raise BranchTaken(
+            f"{git.failure(first, *adding, branch)}. Rename or delete what is in the way"
         )
-    except GitFailed as error:
-        if TAKEN in str(error):
-            raise BranchTaken(f"{error}. Rename or delete what is in the way") from None
-        raise
+    if first.exit:
+        _check_fleeting(git, first, *adding, branch)
+        await anyio.sleep(PAUSE)
+        # The branch may be there now, and is ours: somebody else's would have been in the way.
+        await patiently(git, *adding, "-B", branch, str(path), base)
     said = await anyio.to_thread.run_sync((path / ".git").read_bytes)
     return Path(os.fsdecode(said.removeprefix(b"gitdir: ").removesuffix(b"\n")))
 
 
 async def fill(git: Git, path: Path) -> None:
     """The files of its commit: as many as are wanted there, if the checkout is sparse."""
-    await git.at(path).do("reset", "--quiet", "--hard", "--no-recurse-submodules")
+    resetting = ("reset", "--quiet", "--hard", "--no-recurse-submodules")
+    await git.at(path).do(*resetting, timeout=FILLING)
 
 
-async def _patiently(git: Git, *arguments: str) -> None:
+async def patiently(git: Git, *arguments: str) -> None:
     """Again, if another git holds a lock; an end comes anyway."""
     for attempt in range(1, TRIES):
         answer = await git.ask(*arguments)
         if not answer.exit:
             return
-        if not FLEETING.search(answer.errors):
-            raise git.failure(answer, *arguments)
+        _check_fleeting(git, answer, *arguments)
         await anyio.sleep(PAUSE * attempt)
     await git.do(*arguments)
+
+
+def _check_fleeting(git: Git, answer: Answer, *arguments: str) -> None:
+    if not FLEETING.search(answer.errors):
+        raise git.failure(answer, *arguments)
 
 
 async def remove(git: Git, path: Path) -> None:
@@ -60,7 +69,7 @@ async def remove(git: Git, path: Path) -> None:
     await anyio.to_thread.run_sync(remove_tree, path)
     # Twice: also one that was locked. It does not mind that the folder is gone.
     try:
-        await _patiently(git, "worktree", "remove", "--force", "--force", str(path))
+        await patiently(git, "worktree", "remove", "--force", "--force", str(path))
     except GitFailed as error:
         if UNKNOWN not in str(error):
             raise
@@ -83,4 +92,4 @@ def remove_tree(path: Path) -> None:
 async def delete_branch(git: Git, branch: str) -> None:
     """Unless somebody has it checked out, or it is gone already."""
     with suppress(GitFailed):
-        await _patiently(git, "branch", "--quiet", "-D", "--", branch)
+        await patiently(git, "branch", "--quiet", "-D", "--", branch)
