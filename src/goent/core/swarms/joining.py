@@ -32,8 +32,18 @@ class Joined(Value, frozen=True, kw_only=True):
 
     merge: Merge
     checks: tuple[Check, ...] = ()
-    conflicts: tuple[Conflict, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+class Proof(Value, frozen=True, kw_only=True):
+    """The commands that must succeed: `common` ones anywhere, `own` ones where a task's work is."""
+
+    common: tuple[str, ...] = ()
+    own: Mapping[str, tuple[str, ...]] = {}
+
+    def of(self, tasks: Sequence[str]) -> tuple[str, ...]:
+        mine = (command for task in tasks for command in self.own.get(task, ()))
+        return tuple(dict.fromkeys((*self.common, *mine)))
 
 
 class Pieces(Value, frozen=True, kw_only=True):
@@ -120,37 +130,41 @@ class Joiner:
             return Merge(commit=pieces.base, merged=())
         return await self._merging.merge(pieces.repository, pieces.base, pieces.pieces, message)
 
-    async def join(self, pieces: Pieces, message: str, verify: Sequence[str]) -> Joined:
+    async def join(self, pieces: Pieces, message: str, proof: Proof) -> Joined:
         """Merge, and verify: what merges cleanly but fails the commands is left out, and named."""
-        alarms: list[Conflict] = []
         set_aside: list[Left] = []
+        notes: tuple[str, ...] = ()
         while True:
             merge = await self.merge(pieces, message)
-            checks = await self._checked(pieces, merge.commit, verify)
+            checks = await self._checked(pieces, merge.commit, proof.of(merge.merged))
             if _passed(checks) or not merge.merged:
                 break
-            if not _passed(await self._checked(pieces, pieces.base, verify)):
-                note = "the verify commands fail already on what the tasks started from"
-                return Joined(merge=merge, checks=checks, conflicts=tuple(alarms), notes=(note,))
-            alarm = await self._alarm(pieces, merge, verify, checks)
-            alarms.append(alarm)
+            if not _passed(await self._checked(pieces, pieces.base, proof.common)):
+                notes = ("the verify commands fail already on what the tasks started from",)
+                break
+            alarm = await self._alarm(pieces, merge, proof, checks)
             culprit = alarm.tasks[0]
             set_aside.append(Left(task=culprit, conflicts=(alarm,), instructions=_advice(alarm)))
             rest = tuple(piece for piece in pieces.pieces if piece.task != culprit)
             pieces = replace(pieces, pieces=rest)
         merge = replace(merge, left=(*merge.left, *set_aside))
-        return Joined(merge=merge, checks=checks, conflicts=tuple(alarms))
+        return Joined(merge=merge, checks=checks, notes=notes)
 
     async def _alarm(
-        self, pieces: Pieces, merge: Merge, verify: Sequence[str], checks: Sequence[Check]
+        self, pieces: Pieces, merge: Merge, proof: Proof, checks: Sequence[Check]
     ) -> Conflict:
         """Whose work makes the commands fail on the merge: the first after which they do."""
+        said: dict[str, tuple[Check, ...]] = {}
 
         async def fails(commit: str) -> bool:
-            return not _passed(await self._checked(pieces, commit, verify))
+            there = len(merge.steps) - merge.steps[::-1].index(commit)
+            commands = proof.of(merge.merged[:there])
+            said[commit] = await self._checked(pieces, commit, commands)
+            return not _passed(said[commit])
 
         found = await first_failing(merge.steps[:-1], fails)  # that the last fails is known
         first = len(merge.steps) - 1 if found is None else found
+        checks = said.get(merge.steps[first], checks)
         failed = next(check for check in checks if check.exit != 0)
         return Conflict(
             kind="semantic",
@@ -160,12 +174,12 @@ class Joiner:
         )
 
     async def _checked(
-        self, pieces: Pieces, commit: str, verify: Sequence[str]
+        self, pieces: Pieces, commit: str, commands: Sequence[str]
     ) -> tuple[Check, ...]:
-        if not verify:
+        if not commands:
             return ()
         async with self._merging.scratch(pieces.repository, commit) as folder:
-            return await self._verifier.verify(verify, folder / pieces.below)
+            return await self._verifier.verify(commands, folder / pieces.below)
 
     async def publish(
         self, pieces: Pieces, branch: str, commit: str, *, replaces: str | None

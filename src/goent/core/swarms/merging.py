@@ -7,7 +7,7 @@ import anyio
 
 from goent.core.feed import Feed
 from goent.core.orchestrator import Orchestrator
-from goent.core.swarms.joining import Joined, Joiner
+from goent.core.swarms.joining import Joined, Joiner, Proof
 from goent.core.swarms.telling import left_over
 from goent.core.swarms.view import SwarmView, TaskView
 from goent.domain.errors import RequestError
@@ -33,8 +33,8 @@ class SwarmMerger:
             why = "; ".join(f"{name}: {reason}" for name, reason in pieces.without.items())
             raise RequestError(f"swarm {view.id!r} has nothing to merge ({why})")
         name = view.spawned.name
-        commands = () if request.dry_run else _commands(request, view, tasks)
-        joined = await self._joiner.join(pieces, f"go-ent: merge {name}", commands)
+        proof = _proof(request, view, tasks)
+        joined = await self._joiner.join(pieces, f"go-ent: merge {name}", proof)
         branch = None if request.dry_run else request.branch or f"go-ent/{name}/merged"
         applied = None
         if branch and joined.merge.merged:
@@ -57,10 +57,7 @@ class SwarmMerger:
             commit=joined.merge.commit if joined.merge.merged else None,
             merged=joined.merge.merged,
             left=tuple(left),
-            conflicts=(
-                *joined.conflicts,
-                *(c for each in joined.merge.left for c in each.conflicts),
-            ),
+            conflicts=tuple(c for each in joined.merge.left for c in each.conflicts),
             verify=joined.checks,
             evidence=_evidence(joined),
             applied=applied,
@@ -76,14 +73,13 @@ class SwarmMerger:
                     group.start_soon(self._workers.cancel, stop, "its swarm")
 
 
-def _commands(
-    request: SwarmMergeRequest, view: SwarmView, tasks: Sequence[TaskView]
-) -> tuple[str, ...]:
-    """The swarm's own and those of each task, each once."""
+def _proof(request: SwarmMergeRequest, view: SwarmView, tasks: Sequence[TaskView]) -> Proof:
+    if request.dry_run:
+        return Proof()
     if request.verify is not None:
-        return request.verify
-    own = (command for task in tasks for command in task.task.verify)
-    return tuple(dict.fromkeys((*view.spawned.request.verify, *own)))
+        return Proof(common=request.verify)
+    own = {task.task.id: task.task.verify for task in tasks}
+    return Proof(common=view.spawned.request.verify, own=own)
 
 
 def _merged(branch: str, joined: Joined) -> WorkMerged:
