@@ -168,7 +168,7 @@ class Enquiries:
                     await self._feed.news(seq)
                 seq, before = self._feed.seq, views
                 views = [self._feed.view(worker) for worker in request.worker_ids]
-                for view in views if silence.cancelled_caught else _moved(before, views):
+                for view in views if silence.cancelled_caught else moved(before, views):
                     await on_progress(status(view))
         return Waited(
             workers=tuple(status(self._feed.view(worker)) for worker in request.worker_ids),
@@ -296,7 +296,7 @@ def _enough(views: list[WorkerView], *, any_: bool) -> bool:
     return any(ended) if any_ else all(ended)
 
 
-def _moved(before: list[WorkerView], after: list[WorkerView]) -> list[WorkerView]:
+def moved(before: list[WorkerView], after: list[WorkerView]) -> list[WorkerView]:
     """Those of whom there is something new to tell."""
     return [
         new

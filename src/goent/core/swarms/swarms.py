@@ -1,5 +1,6 @@
 """What can be asked of swarms, and who sees them through."""
 
+import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -10,7 +11,8 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
-from goent.core.enquiries import HEARTBEAT, Enquiries, OnProgress
+from goent.core.enquiries import HEARTBEAT, Enquiries, OnProgress, moved
+from goent.core.failing import as_failure
 from goent.core.feed import Feed
 from goent.core.intake import directory
 from goent.core.orchestrator import ALPHABET, Orchestrator
@@ -26,9 +28,9 @@ from goent.core.swarms.telling import (
     swarm_status,
 )
 from goent.core.swarms.view import TaskView
-from goent.core.views import status
+from goent.core.views import WorkerView, status
 from goent.domain.errors import RequestError
-from goent.domain.events import SwarmCancelled, SwarmSpawned, TaskReopened
+from goent.domain.events import SwarmCancelled, SwarmSpawned, TaskReopened, TaskSettled
 from goent.domain.settings import Settings
 from goent.domain.swarms import (
     SwarmCancelRequest,
@@ -44,6 +46,8 @@ from goent.domain.swarms import (
 from goent.domain.types import Pin
 from goent.domain.workspaces import Conflict, Workspaces
 from goent.policy.overlaps import SharedWork, shared_overlaps
+
+log = logging.getLogger(__name__)
 
 AT_ONCE = 8  # workers of a swarm, where nobody says otherwise
 STOPPING = 60.0  # seconds that a cancelled swarm has to come to rest
@@ -94,10 +98,21 @@ class Swarms:
         engine = Engine(swarm, feed=self._feed, orchestrator=self._workers, joiner=self._joiner)
         try:
             await engine.run()
+        except Exception as bug:
+            log.exception("swarm %s met a fault of go-ent's own", swarm)
+            await self._give_up(swarm, bug)
         finally:
             self._living.discard(swarm)
         if not self._feed.swarm(swarm).over:  # reopened in the last moment
             self._see_through(swarm)
+
+    async def _give_up(self, swarm: str, bug: Exception) -> None:
+        """Whoever waits for it hears of the fault; its workers go on by themselves."""
+        for name, task in self._feed.swarm(swarm).tasks.items():
+            if not task.settled:
+                failed = TaskSettled(task=name, state="failed", failure=as_failure(bug))
+                await self._feed.append(swarm, failed)
+        await self._feed.commit()
 
     # What can be asked
 
@@ -138,18 +153,21 @@ class Swarms:
 
     async def wait(self, request: SwarmWaitRequest, on_progress: OnProgress) -> SwarmStatus:
         """Until every task is over, or a worker asks something: that needs the caller."""
-        seen: dict[str, int] = {}
+        before: dict[str, WorkerView] = {}
         with anyio.move_on_after(request.timeout_s):
             while not self._rests(request.swarm_id):
-                seq = self._feed.seq
-                for name in self._members(request.swarm_id):
-                    view = self._feed.views.get(name)
-                    if view and seen.get(name) != view.seq:
-                        seen[name] = view.seq
-                        await on_progress(status(view))
+                seq, now = self._feed.seq, self._at_work(request.swarm_id)
+                known = [before.get(name, view) for name, view in now.items()]
+                for view in moved(known, list(now.values())):
+                    await on_progress(status(view))
+                before = now
                 with anyio.move_on_after(HEARTBEAT):
                     await self._feed.news(seq)
         return self.status(request.swarm_id)
+
+    def _at_work(self, swarm: str) -> dict[str, WorkerView]:
+        names = (name for name in self._members(swarm) if name in self._feed.views)
+        return {name: self._feed.views[name] for name in names}
 
     def _rests(self, swarm: str) -> bool:
         view = self._feed.swarm(swarm)

@@ -39,7 +39,7 @@ Workers = Mapping[str, WorkerView]
 
 def swarm_status(view: SwarmView, workers: Workers, now: float) -> SwarmStatus:
     tasks = list(view.tasks.values())
-    ended = view.updated_at if view.over else now
+    ended = view.ended_at if view.over else now
     budget = view.spawned.request.budget_usd
     return SwarmStatus(
         swarm_id=view.id,

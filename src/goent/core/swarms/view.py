@@ -48,14 +48,17 @@ class TaskView(Value, frozen=True, kw_only=True):
 
 
 class SwarmView(Value, frozen=True, kw_only=True):
-    """A swarm as its events tell it; the tasks by id, in their order."""
+    """A swarm as its events tell it; the tasks by id, in their order.
+
+    `ended_at` is when the last thing happened to a task.
+    """
 
     id: str
     spawned: SwarmSpawned
     tasks: Mapping[str, TaskView]
     merges: tuple[WorkMerged, ...] = ()
     started_at: float
-    updated_at: float
+    ended_at: float
     seq: int
 
     @property
@@ -82,18 +85,19 @@ def fold_swarm(view: SwarmView | None, envelope: Envelope) -> SwarmView | None:
             spawned=event,
             tasks=tasks,
             started_at=envelope.at,
-            updated_at=envelope.at,
+            ended_at=envelope.at,
             seq=seq,
         )
     if view is None:
         return None
-    view = replace(view, updated_at=envelope.at, seq=seq)
+    view = replace(view, seq=seq)
     match event:
         case TaskGiven() | TaskRefused() | TaskSettled() | TaskReopened():
             before = view.tasks.get(event.task)
             if before is None:  # written by who knows more tasks than we can read
                 return view
-            return replace(view, tasks={**view.tasks, event.task: _task_after(before, event)})
+            tasks = {**view.tasks, event.task: _task_after(before, event)}
+            return replace(view, tasks=tasks, ended_at=envelope.at)
         case SwarmCancelled():
             return replace(view, tasks=_cancelled(view, event))
         case WorkMerged():
