@@ -27,7 +27,7 @@ from goent.core.swarms.swarms import Swarms
 from goent.domain.events import AnyEvent, TurnEnded, TurnStarted, WorkerClosed, WorkerSpawned
 from goent.domain.replies import Result, Spawned, Waited
 from goent.domain.settings import Backend, Budget, Limits, PermissionSettings, Settings
-from goent.domain.types import Price, Provider, Secret
+from goent.domain.types import Isolation, Price, Provider, Secret
 from goent.git.command import Git
 from goent.git.merging import GitMerging
 from goent.git.spaces import GitWorkspaces
@@ -98,6 +98,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
         budget: Budget = Budget(),  # noqa: B008 (frozen)
         providers: Sequence[Provider] = (GLM, CODER),
         keys: Mapping[str, str] = MappingProxyType({}),
+        isolation: Isolation = "auto",
         amended: Callable[[Settings], Settings] = lambda settings: settings,
     ) -> AsyncGenerator[Project]:
         """`keys`: of backends whose calls would pass the gateway; the others go direct."""
@@ -114,6 +115,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
             permissions=PermissionSettings(timeout_s=permission_timeout_s),
             limits=limits,
             budget=budget,
+            isolation=isolation,
         )
         settings = amended(settings)
         async with (

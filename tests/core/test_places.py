@@ -250,3 +250,16 @@ async def test_a_worker_of_a_killed_go_ent_has_its_work_kept(
 
 
 async def _nothing(*_: object) -> None: ...
+
+
+async def test_the_settings_can_give_all_workers_a_folder_of_their_own(
+    open_project: OpenProject,
+) -> None:
+    driver = ScriptedDriver(lambda _: [say("done")])
+    async with open_project(driver, isolation="copy") as project:
+        own, shared = await spawn(project), await spawn(project, isolation="shared")
+        await wait(project, own, shared)
+        folders = {spec.id: spec.cwd for spec in driver.opened}
+        assert folders[own].parent.parent.name == "copies"
+        assert folders[shared] == project.folder
+        assert project.feed.view(own).spawned.permissions == "edit"

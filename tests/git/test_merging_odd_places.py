@@ -5,6 +5,7 @@ import anyio
 import pytest
 from piecework import ENV, Repo, the
 
+from goent.domain.errors import EnvironmentTrouble
 from goent.domain.workspaces import Piece
 from goent.git.command import Git
 from goent.git.merging import GitMerging
@@ -112,6 +113,27 @@ async def test_ended_in_the_middle_nothing_is_left_and_nothing_is_half_done(repo
             await repo.merging.merge(repo.repository, base, pieces, "join")
     assert repo.state() == before and repo.leftovers() == []
     repo.git("fsck", "--strict")
+
+
+@pytest.mark.parametrize("command", ["merge-tree", "commit-tree", "pack-objects", "unpack-objects"])
+async def test_a_full_disk_is_told_and_nothing_is_half_done(
+    repo: Repo, tmp_path: Path, command: str
+):
+    base = repo.commit({"a.txt": LINES})
+    pieces = [repo.piece(f"t{n}", base, {"a.txt": changed(9 * n + 2, f"t{n}")}) for n in range(3)]
+    repo.done()
+    before = repo.state(), repo.objects()
+    full = tmp_path / "git-on-a-full-disk"
+    says = 'echo "fatal: write error: No space left on device" >&2; exit 128'
+    full.write_text(
+        f'#!/bin/sh\nfor each; do [ "$each" = {command} ] && {{ {says}; }}; done\nexec git "$@"\n'
+    )
+    full.chmod(0o755)
+    merging = GitMerging(Git(repo.top, ENV, git=str(full)), repo.root)
+    with pytest.raises(EnvironmentTrouble, match=r"No space left on device.*Make room"):
+        await merging.merge(repo.repository, base, pieces, "join")
+    assert (repo.state(), repo.objects()) == before
+    assert repo.leftovers() == []
 
 
 async def test_a_dirty_checkout_is_neither_seen_nor_touched(repo: Repo):

@@ -134,6 +134,26 @@ async def test_a_piece_that_solved_two_others_brings_both(repo: Repo):
     assert repo.content(merge.commit, "a.txt") == changed(l2="of one").strip()
 
 
+async def test_two_that_both_joined_the_same_two_others_are_compared_by_those(repo: Repo):
+    """They parted at two places at once."""
+    base = repo.commit({"a.txt": LINES})
+    one = repo.piece("one", base, {"a.txt": changed(l2="one")})
+    two = repo.piece("two", base, {"a.txt": changed(l30="two")})
+    there = await repo.merging.merge(repo.repository, base, [one, two], "there")
+    back = await repo.merging.merge(repo.repository, base, [two, one], "back")
+    assert there.commit != back.commit
+    left = repo.piece("left", there.commit, {"a.txt": changed(l2="one", l15="left", l30="two")})
+    right = repo.piece("right", back.commit, {"a.txt": changed(l2="one", l20="right", l30="two")})
+    rival = repo.piece("rival", back.commit, {"a.txt": changed(l2="one", l15="rival", l30="two")})
+    pieces = [one, two, left, right, rival]
+    found = await repo.merging.conflicts(repo.repository, base, pieces)
+    assert [each.tasks for each in found if each.kind == "hunk_conflict"] == [("left", "rival")]
+    merge = await repo.merging.merge(repo.repository, base, pieces, "join")
+    assert merge.merged == ("one", "two", "left", "right")
+    whole = changed(l2="one", l15="left", l20="right", l30="two")
+    assert repo.content(merge.commit, "a.txt") == whole.strip()
+
+
 async def test_a_piece_without_work_is_merged_as_it_is(repo: Repo):
     base = repo.commit({"a.txt": LINES})
     pieces = [Piece(task="idle", commit=base), Piece(task="lazy", commit=base)]

@@ -103,6 +103,8 @@ async def test_a_bare_repository_gives_worktrees_of_its_head(
     assert (await spaces.keep(space, "work")).files
     with pytest.raises(RequestError, match=r"bare repository.*leave `uncommitted` out"):
         await spaces.prepare(order("w-2", cwd=bare, uncommitted=True))
+    with pytest.raises(RequestError, match="has no untracked files"):
+        await spaces.prepare(order("w-2", cwd=bare, carry=("config",)))
     with pytest.raises(RequestError, match="inside a git directory"):
         await spaces.prepare(order("w-2", cwd=bare / "refs"))
     with pytest.raises(RequestError, match="inside a git directory"):
@@ -207,6 +209,7 @@ async def test_what_is_carried_is_copied_and_never_committed(
     ("name", "words"),
     [
         ("missing", "does not exist"),
+        ("x" * 5000, "does not exist"),
         ("../outside", "is not a path from the top"),
         ("/etc/passwd", "is not a path from the top"),
         (".git/config", "is not a path from the top"),
@@ -320,3 +323,34 @@ async def test_what_a_go_ent_that_was_killed_left_half_made_is_cleared_away(
     assert [gone.worker for gone in await next_one.clear()] == [record.worker]
     assert repository.git("branch", "--list", "go-ent/*") == ""
     assert repository.git("worktree", "list").count("\n") == 0
+
+
+async def test_a_state_folder_that_cannot_be_written_is_named(
+    repository: Repository, order: OrderFor, tmp_path: Path
+) -> None:
+    (tmp_path / "state").write_text("no folder")
+    spaces = GitWorkspaces(tmp_path / "state", environ=lambda: repository.environ)
+    with pytest.raises(EnvironmentTrouble, match="w-abcde' cannot be made"):
+        await spaces.prepare(order())
+
+
+async def test_a_users_care_for_line_ends_keeps_no_file_out(
+    repository: Repository, spaces: GitWorkspaces, order: OrderFor
+) -> None:
+    repository.git("config", "core.autocrlf", "input")
+    repository.git("config", "core.safecrlf", "true")
+    space = await spaces.prepare(order())
+    (Path(space.path) / "dos.txt").write_bytes(b"one\r\ntwo\r\n")
+    assert [change.path for change in (await spaces.keep(space, "w")).files] == ["dos.txt"]
+
+
+async def test_thousands_of_files_are_kept_and_counted_but_not_all_told(
+    repository: Repository, spaces: GitWorkspaces, order: OrderFor
+) -> None:
+    space = await spaces.prepare(order())
+    for number in range(2_050):
+        (Path(space.path) / f"{number}.txt").write_text("x\n")
+    work = await spaces.keep(space, "many")
+    assert len(work.files) == 2_000
+    assert "2,050 files were changed" in work.warnings[0]
+    assert repository.git("ls-tree", "--name-only", space.branch).count(".txt") == 2_050

@@ -321,3 +321,16 @@ async def test_what_is_left_of_a_repository_that_is_gone_can_be_removed(
     assert kept.state == "broken"
     await spaces.remove(kept.worker)
     assert not Path(space.path).exists()
+
+
+async def test_an_edit_of_the_same_size_in_the_same_moment_is_seen(
+    repository: Repository, spaces: GitWorkspaces, order: OrderFor
+):
+    space = await spaces.prepare(order())
+    readme = Path(space.path) / "README.md"
+    for text in ("hallo\n", "hullo\n", "hillo\n"):
+        readme.write_text(text)
+        # git compares seconds, and so does not trust an index about files of its own second.
+        await anyio.sleep(1.1)
+        work = await spaces.keep(space, "as big as before")
+        assert repository.git("show", f"{work.commit}:README.md") == text.strip()

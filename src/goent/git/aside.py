@@ -9,7 +9,7 @@ import shutil
 import stat
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Final
@@ -19,6 +19,7 @@ import anyio
 from goent.domain.errors import EnvironmentTrouble
 from goent.domain.types import Value
 from goent.git.command import Git
+from goent.git.worktrees import remove_tree
 from goent.proc.table import started
 
 PRIVATE: Final = 0o700
@@ -26,7 +27,8 @@ TRIAL: Final = "trial"
 OBJECTS: Final = "objects"
 TREE: Final = "tree"
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 (a folder in it that is ours alone)
-PATIENCE: Final = 20
+TRIES: Final = 10
+PAUSE: Final = 0.05
 ROOM: Final = 2**30  # bytes that must be free there; some containers have very little
 
 
@@ -95,11 +97,12 @@ def left_behind(root: Path, kind: str) -> list[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    for _ in range(PATIENCE):
-        shutil.rmtree(folder, ignore_errors=True)
-        if not folder.exists():
+    """Also while a git that was killed still writes into it, which is a moment."""
+    for _ in range(TRIES):
+        with suppress(OSError):
+            remove_tree(folder)
             return
-        time.sleep(0.05)  # a git that was killed may still write for a moment
+        time.sleep(PAUSE)
 
 
 def _folder_for_objects(root: Path) -> Path:

@@ -8,10 +8,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from goent.domain.errors import RequestError
+from goent.git.repository import Checkout
 
 
-def check_carried(carry: Sequence[str], top: Path) -> None:
+def check_carried(carry: Sequence[str], found: Checkout) -> None:
     """Raise for what is not there, or not in the checkout."""
+    if carry and found.bare:
+        raise RequestError(
+            f"carry {carry[0]!r}: the bare repository {str(found.top)!r} has no untracked files"
+        )
+    check_there(carry, found.top)
+
+
+def check_there(carry: Sequence[str], top: Path) -> None:
+    """Raise for what is not in the folder."""
     for name in carry:
         path = top / name
         parts = Path(name).parts
@@ -19,10 +29,17 @@ def check_carried(carry: Sequence[str], top: Path) -> None:
             raise RequestError(
                 f"carry {name!r} is not a path from the top of the checkout {str(top)!r}"
             )
-        if not path.exists():
+        if not _exists(path):
             raise RequestError(f"carry {name!r} does not exist in {str(top)!r}")
         if not path.resolve().is_relative_to(top):
             raise RequestError(f"carry {name!r} leads out of {str(top)!r}: only what is in it goes")
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # e.g. a name that is too long
+        return False
 
 
 def carry_into(carry: Sequence[str], origin: Path, top: Path) -> tuple[str, ...]:

@@ -67,6 +67,8 @@ async def make_repository(git: Git, root: Path, repository: Path) -> None:
 
 async def drop_repository(git: Git, repository: Path) -> None:
     """Once no branch is left in it."""
+    if not is_repository(repository):
+        return
     branches = await git.ask("for-each-ref", "refs/heads", env={"GIT_DIR": str(repository)})
     if not branches.exit and not branches.text:
         await anyio.to_thread.run_sync(remove_tree, repository)

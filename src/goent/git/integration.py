@@ -4,7 +4,7 @@ Tried with real merges, for pieces that go together by twos need not do so by th
 happens in objects: no branch, no index and no checkout is touched.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from goent.domain.types import Value
@@ -14,7 +14,7 @@ from goent.git.command import Git
 from goent.git.conflicts import Found, Side
 from goent.git.instructions import instructions
 from goent.git.lineage import Lineage
-from goent.git.merge_tree import try_merges
+from goent.git.merge_tree import Trial, try_merges
 from goent.git.order import Choice
 from goent.git.survey import Clash, Survey, read_conflicts, side_of
 
@@ -58,8 +58,8 @@ class Integration:
         self._order = _ancestors_first(survey.lineage)
 
     async def merge(self) -> Merge:
-        best = await self._complete(await self._most())
-        lefts = await self._lefts(best)
+        best, trials = await self._complete(await self._most())
+        lefts = await self._lefts(best, trials)
         return Merge(
             commit=best.commit,
             merged=tuple(self._lineage.pieces[n].task for n in best.pieces),
@@ -151,32 +151,26 @@ class Integration:
             self._lineage.contains(n, number) for n in run.pieces
         )
 
-    async def _complete(self, run: Run) -> Run:
+    async def _complete(self, run: Run) -> tuple[Run, Mapping[int, Trial]]:
         """Try once more whatever was left: the merged whole may take what one of it did not."""
-        left = [n for n in self._order if n not in run.pieces]
-        trials = await try_merges(
-            self._git, [(run.commit, self._lineage.pieces[n].commit) for n in left], self._env
-        )
-        clean = [n for n, trial in zip(left, trials, strict=True) if trial.clean]
-        return await self._complete(await self._run(clean[:1], run)) if clean else run
-
-    async def _lefts(self, run: Run) -> list[Left]:
-        """What each of the rest collides with, in the merged whole."""
         left = [n for n in range(len(self._lineage.pieces)) if n not in run.pieces]
-        pieces = [self._lineage.pieces[n] for n in left]
-        trials = await try_merges(
-            self._git, [(run.commit, piece.commit) for piece in pieces], self._env
-        )
+        pairs = [(run.commit, self._lineage.pieces[n].commit) for n in left]
+        trials = dict(zip(left, await try_merges(self._git, pairs, self._env), strict=True))
+        clean = [n for n in self._order if n in trials and trials[n].clean]
+        return await self._complete(await self._run(clean[:1], run)) if clean else (run, trials)
+
+    async def _lefts(self, run: Run, trials: Mapping[int, Trial]) -> list[Left]:
+        """What each of the rest collides with, in the merged whole."""
         merged = Side(commit=run.commit, name=MERGED, tasks=())
         clashes = [
-            Clash(trial=trial, ours=merged, theirs=side_of(piece))
-            for trial, piece in zip(trials, pieces, strict=True)
+            Clash(trial=trial, ours=merged, theirs=side_of(self._lineage.pieces[n]))
+            for n, trial in trials.items()
         ]
         found = await read_conflicts(self._git, clashes, self._env)
-        branches = await self._branches()
+        branches = await self._branches() if found else {}
         return [
             self._left(run, n, founds, branches.get(self._lineage.pieces[n].commit, ""))
-            for n, founds in zip(left, found, strict=True)
+            for n, founds in zip(trials, found, strict=True)
         ]
 
     def _left(self, run: Run, number: int, founds: Sequence[Found], branch: str) -> Left:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import anyio
 from msgspec.structs import replace
 
 from goent.domain.errors import WorkspaceLost
@@ -21,6 +22,7 @@ from goent.git.records import Record
 from goent.git.snapshot import Folder, Snapshot, commit_tree
 
 LONGEST = 300  # characters of git's own words in a warning
+MOST_FILES = 2000  # that a journal and its readers have to carry
 
 
 class Tip(Value, frozen=True, kw_only=True):
@@ -55,8 +57,11 @@ async def keep(git: Git, record: Record, message: str) -> Work:
         for inner, work in zip(_there(record), inside, strict=True)
         for change in work.files
     ]
-    warnings = tuple(warning for work in (*inside, outer) for warning in work.warnings)
-    return replace(outer, files=(*outer.files, *files), warnings=warnings)
+    warnings = [warning for work in (*inside, outer) for warning in work.warnings]
+    files = [*outer.files, *files]
+    if len(files) > MOST_FILES:
+        warnings.append(f"{len(files):,} files were changed, of which {MOST_FILES:,} are listed")
+    return replace(outer, files=tuple(files[:MOST_FILES]), warnings=tuple(warnings))
 
 
 def _there(record: Record) -> Sequence[Record]:
@@ -68,10 +73,7 @@ async def _keep(git: Git, record: Record, message: str) -> Work:
     workspace = record.workspace
     folder = folder_of(git, record)
     async with folder.snapshot(otherwise=workspace.base, without=record.carried) as snapshot:
-        tip = await tip_of(folder, workspace)
-        commit = await _commit(folder, workspace, tip, snapshot.tree, message)
-        if tip and tip.here and tip.commit != commit:
-            install(snapshot.index, folder.git_dir)
+        commit = await _committed(folder, workspace, snapshot, message)
     made = await changes(git, Path(workspace.repository), workspace.base, commit)
     return Work(
         commit=commit,
@@ -79,6 +81,16 @@ async def _keep(git: Git, record: Record, message: str) -> Work:
         files=made.files,
         warnings=(*_left_out(snapshot), *map(_inner, made.inner)),
     )
+
+
+async def _committed(folder: Folder, workspace: Workspace, snapshot: Snapshot, message: str) -> str:
+    commit = workspace.base
+    with anyio.CancelScope(shield=True):  # a git that is ended here would leave its lock behind
+        tip = await tip_of(folder, workspace)
+        commit = await _commit(folder, workspace, tip, snapshot.tree, message)
+        if tip and tip.here and tip.commit != commit:
+            install(snapshot.index, folder.git_dir)
+    return commit
 
 
 async def tip_of(folder: Folder, workspace: Workspace) -> Tip | None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import anyio
 from msgspec.structs import replace
 
-from goent.domain.errors import GoentError, RequestError
+from goent.domain.errors import EnvironmentTrouble, GoentError, RequestError
 from goent.domain.workspaces import Order, Workspace
 from goent.git import copies, records, worktrees
-from goent.git.carrying import carry_into, check_carried
+from goent.git.carrying import carry_into, check_carried, check_there
 from goent.git.command import Git
 from goent.git.paths import branch_of, check_free, is_folder, make_folder, make_private, place_of
 from goent.git.records import Record
@@ -40,7 +40,7 @@ class Maker:
     async def _worktree(self, git: Git, order: Order, path: Path, branch: str) -> Workspace:
         found = await look(git, order.start)
         uncommitted = order.uncommitted and not order.start
-        check_carried(order.carry, found.top)
+        check_carried(order.carry, found)
         base = await base_of(git, found, uncommitted=uncommitted, without=order.carry)
         workspace = Workspace(
             kind="worktree",
@@ -79,7 +79,7 @@ class Maker:
 
     async def _copy(self, git: Git, order: Order, path: Path, branch: str) -> Workspace:
         origin, inside = await self.copied(git)
-        check_carried(order.carry, origin)
+        check_there(order.carry, origin)
         repository = copies.repository_for(self._root, origin)
         workspace = Workspace(
             kind="copy",
@@ -127,16 +127,16 @@ class Maker:
     async def _all_or_nothing(self, git: Git, record: Record) -> AsyncGenerator[None]:
         """Whatever goes wrong, nothing half-made stays."""
         path = Path(record.workspace.path)
-        make_private(path.parent, self._root)
         check_free(path)
         try:
+            make_private(path.parent, self._root)
             records.write(record)  # first: whoever finds it knows what it would have become
             yield
         except BaseException as error:
             with anyio.move_on_after(UNDOING, shield=True), suppress(GoentError, OSError):
                 await self._undo(git, record, ours=not isinstance(error, worktrees.BranchTaken))
             if isinstance(error, OSError):
-                raise RequestError(
+                raise EnvironmentTrouble(
                     f"the workspace {str(path)!r} cannot be made: {error}"
                 ) from error
             raise
@@ -188,3 +188,5 @@ async def remove_all(git: Git, record: Record, *, branches: bool = True) -> None
         await worktrees.remove(own, Path(each.workspace.path))
         if branches:
             await worktrees.delete_branch(own, each.workspace.branch)
+    if record.workspace.kind == "copy":
+        await copies.drop_repository(git, Path(record.workspace.repository))

@@ -13,7 +13,10 @@ from pathlib import Path
 from goent.domain.types import Value
 from goent.git.command import FULL, Git
 
-OWN = ("-c", "core.splitIndex=false")  # else part of the index would lie in the git directory
+OWN = (
+    *("-c", "core.splitIndex=false"),  # else part of the index would lie in the git directory
+    *("-c", "core.safecrlf=false"),  # else a line's end could keep a file out
+)
 BROKEN = 128  # exit code: git could not even begin, e.g. with a damaged index
 
 

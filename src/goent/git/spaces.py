@@ -15,7 +15,6 @@ from goent.domain.errors import GoentError, RequestError
 from goent.domain.workspaces import KeptSpace, Kind, Order, Work, Workspace
 from goent.git import keeping, records, worktrees
 from goent.git.command import Git
-from goent.git.copies import drop_repository
 from goent.git.judging import Verdict, judge
 from goent.git.making import Maker, base_of, remove_all
 from goent.git.records import Record
@@ -92,7 +91,8 @@ class GitWorkspaces:
     async def kept(self) -> Sequence[KeptSpace]:
         spaces: list[KeptSpace] = []
         for record in await self._records():
-            verdict = await self._verdict(record)
+            used = self._is_used(record.worker)  # then nobody knows what it will be
+            verdict = Verdict(state="unmerged") if used else await self._verdict(record)
             spaces.append(await self._told(record, verdict))
         return spaces
 
@@ -128,8 +128,6 @@ class GitWorkspaces:
         await anyio.to_thread.run_sync(worktrees.remove_tree, Path(workspace.path))
         async with self._registering:
             await remove_all(git, record)
-            if workspace.kind == "copy":
-                await drop_repository(git, Path(workspace.repository))
         records.forget(Path(workspace.path))
 
     async def _verdict(self, record: Record) -> Verdict:
