@@ -84,10 +84,14 @@ class Preferences:
 
     def ranked(self) -> tuple[Provider, ...]:
         """Everybody, best first: those of the first wish, then the cheapest; outcomes say the rest."""
-        first = next((wish.order for wish in self.wishes if wish.order), ())
-        named = {p.name for p in first}
+        named = {p.name for p in self.first}
         others = [p for p in self._cheapest if p.name not in named]
-        return (*self.worth.arranged(first), *self.worth.arranged(others))
+        return (*self.first, *self.worth.arranged(others))
+
+    @cached_property
+    def first(self) -> tuple[Provider, ...]:
+        """Those of the wish that decides, as outcomes order them."""
+        return self.worth.arranged(next((wish.order for wish in self.wishes if wish.order), ()))
 
     @cached_property
     def _cheapest(self) -> tuple[Provider, ...]:

@@ -180,7 +180,7 @@ class Search:
         return chosen
 
     def _of_wish(self, wish: Wish) -> _Found:
-        first, order = wish.order[0], self._preferences.worth.arranged(wish.order)
+        first, order = wish.order[0], self._preferences.first
         stays = order[0] is first
         step = self._note("policy", wish.name, f"{wish.why}: {first.name}", decided=stays)
         if told := self._preferences.worth.compared(wish.order, order):
