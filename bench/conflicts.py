@@ -17,7 +17,7 @@ from bench.place import Place
 from bench.table import Row
 
 from goent.domain.workspaces import Piece
-from goent.git.aside import objects_aside
+from goent.git.aside import aside
 from goent.git.command import Git
 from goent.git.merging import GitMerging
 from goent.git.survey import survey
@@ -74,8 +74,8 @@ async def _reported(folder: Path, base: str, pieces: Sequence[Piece]) -> float:
 
 async def _needed(folder: Path, base: str, pieces: Sequence[Piece]) -> list[tuple[str, str]]:
     git = Git(folder / ".git", os.environ)
-    async with objects_aside(git.folder, folder.parent / "scratch") as env:
-        met = (await survey(git, base, pieces, env)).met
+    async with aside(git.folder, folder.parent / "scratch") as place:
+        met = (await survey(git, base, pieces, place)).met
     return [(pieces[n].commit, pieces[m].commit) for n, m in met]
 
 

@@ -1,9 +1,14 @@
 """What the commands about routing say to a person."""
 
+import json
+import time
 from pathlib import Path
 
 import pytest
 from desk import OpenDesk
+
+from goent.domain.events import ToolCall
+from goent.testing.driver import Move, say
 
 TASK = "Refactor the parser so that errors are values"
 
@@ -59,3 +64,26 @@ def test_a_day_is_replayed_task_by_task_and_in_sum(open_desk: OpenDesk, tmp_path
     assert "the router saves 0% of $" in ended.out, "there is one provider with a price"
     assert (unknown.code, "no provider 'gpt'; there are: glm" in unknown.err) == (2, True)
     assert (broken.code, "line 2" in broken.err) == (2, True)
+
+
+def test_what_was_learned_is_shown_with_how_little_it_may_be(open_desk: OpenDesk) -> None:
+    def work(_: object) -> list[Move]:
+        return [ToolCall(id="1", tool="edit", status="completed"), say("Done.")]
+
+    with open_desk(work) as desk:
+        nothing = desk.go_ent("routes", "learned")
+        assert desk.go_ent("run", TASK, "--verify", "true").code == 0
+        deadline = time.monotonic() + 20
+        while "refactor" not in (told := desk.go_ent("routes", "learned")).out:
+            assert time.monotonic() < deadline, told.out  # the lesson is written beside the worker
+        figures = json.loads(desk.go_ent("routes", "learned", "--json").out)
+    assert nothing.out.splitlines() == [
+        "0 outcomes; 0 tasks tell nothing of a worker",
+        "note: no task has told anything yet: finished ones do, best of all with verify commands",
+    ]
+    assert told.out.startswith("1 outcome; 0 tasks tell nothing of a worker")
+    assert "refactor, simple" in told.out and "too few" in told.out
+    assert "of 1 task, 1 would have gone where they went" in told.out
+    assert "it takes 8 outcomes of a type, at two providers at least" in told.out
+    (line,) = figures["classes"]
+    assert (line["provider"], line["verified"], line["enough"]) == ("glm", 1, False)

@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
 
 @pytest.mark.usefixtures("repository")
-@pytest.mark.usefixtures("repository")
 async def test_the_first_verified_one_wins_a_race_and_the_rest_is_cancelled(
     open_project: OpenProject,
 ) -> None:
@@ -60,9 +59,6 @@ async def test_a_staged_race_spends_on_the_strong_one_only_if_it_must(
         assert (line(result, "easy").provider, line(result, "easy").attempts) == ("glm", 1)
 
 
-@pytest.mark.spec("P31")
-@pytest.mark.usefixtures("repository")
-@pytest.mark.usefixtures("repository")
 @pytest.mark.spec("P32")
 @pytest.mark.usefixtures("repository")
 async def test_a_failed_task_goes_elsewhere_by_one_call_and_opens_what_it_blocked(
@@ -147,8 +143,6 @@ async def test_a_repository_without_a_commit_is_refused_with_the_remedy(
         assert result.state == "completed"
 
 
-@pytest.mark.spec("P31")
-@pytest.mark.usefixtures("repository")
 @pytest.mark.usefixtures("repository")
 async def test_what_only_reads_shares_the_folder(open_project: OpenProject) -> None:
     driver = Acting(lambda _, __: [say("I looked.")])

@@ -45,6 +45,7 @@ async def test_a_dependent_task_starts_from_the_merged_work_of_all_before_it(
     assert repository.state() == before
 
 
+@pytest.mark.usefixtures("repository")
 async def test_what_cannot_be_merged_cannot_be_started_from(open_project: OpenProject) -> None:
     async with open_project(Acting()) as project:
         result = await over(
@@ -60,6 +61,7 @@ async def test_what_cannot_be_merged_cannot_be_started_from(open_project: OpenPr
         assert line(result, "a").state == line(result, "b").state == "completed"
 
 
+@pytest.mark.spec("P31")
 async def test_what_merges_cleanly_but_fails_together_is_set_aside(
     open_project: OpenProject, repository: Repository
 ) -> None:
@@ -88,6 +90,7 @@ async def test_what_merges_cleanly_but_fails_together_is_set_aside(
         assert len([name for name in names if name.endswith(".one")]) == 1
 
 
+@pytest.mark.usefixtures("repository")
 async def test_a_tasks_own_command_is_asked_only_where_its_work_is(
     open_project: OpenProject,
 ) -> None:
@@ -108,6 +111,25 @@ async def test_a_tasks_own_command_is_asked_only_where_its_work_is(
         assert set(merged.conflicts[0].tasks) >= {"b", "c"}
 
 
+@pytest.mark.usefixtures("repository")
+async def test_what_started_from_a_culprit_goes_with_it(open_project: OpenProject) -> None:
+    async with open_project(Acting()) as project:
+        result = await over(
+            project,
+            task("a", "a.one: a"),
+            task("b", "b.txt: b"),
+            task("c", "c.txt: c", after=["a"]),
+            task("d", "d.one: d", after=["b"]),
+            verify=["test $(ls *.one 2>/dev/null | wc -l) -le 1"],
+        )
+        merged = await merge(project, result.swarm_id)
+        assert merged.evidence == "verified"
+        left = {each.task for each in merged.left}
+        assert left in ({"a", "c"}, {"d"})
+        assert set(merged.merged) == {"a", "b", "c", "d"} - left
+
+
+@pytest.mark.usefixtures("repository")
 async def test_a_command_that_fails_before_any_work_blames_nobody(
     open_project: OpenProject,
 ) -> None:
@@ -166,10 +188,15 @@ async def test_without_git_each_has_a_copy_and_conflicts_are_found_the_same(
         assert {c.kind for c in result.conflicts} == {"hunk_conflict", "file_overlap"}
         merged = await merge(project, result.swarm_id)
         assert len(merged.merged) == 2
+        assert "archive go-ent/" in merged.notes[-1]
+        with pytest.raises(RequestError, match="nothing was applied"):
+            await merge(project, result.swarm_id, apply=True)
         assert [path.name for path in project.folder.iterdir()] == ["app.txt"]
         assert (project.folder / "app.txt").read_text() == "one\n"
 
 
+@pytest.mark.spec("P31")
+@pytest.mark.usefixtures("repository")
 async def test_in_a_shared_folder_the_edits_tell_who_met_in_one_file(
     open_project: OpenProject,
 ) -> None:

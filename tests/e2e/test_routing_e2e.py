@@ -1,13 +1,20 @@
 """Tasks find their providers: the real daemon and OpenCode, several providers by one scripted server."""
 
+import time
 from collections.abc import AsyncGenerator
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 import pytest
 from mcp import Client
+from msgspec.structs import replace
 from world import World, a_world, refusal, told
 
+from goent.domain.forecasts import Sample
+from goent.domain.types import Usage
+from goent.project import state_dir
+from goent.store.history import SqliteHistory
 from goent.testing import Script, anthropic, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
@@ -29,6 +36,7 @@ providers:
 """
 TYPO = "Fix the typo in README.md"
 REFACTORING = "Refactor the parser: extract the reader of dates into a class of its own"
+ENDPOINT = "Add an endpoint for exports to the server"
 QUESTION = "What is the difference between a mutex and a semaphore?"
 
 
@@ -53,6 +61,9 @@ async def test_a_small_task_is_done_by_a_cheap_fast_provider_by_cli(world: World
         spawned = await handed_over(lead, TYPO)
     assert (spawned["provider"], spawned["method"]) == ("haiku", "cli")
     assert spawned["result"]["text"] == "Answered by claude-haiku."
+    assert spawned["result"]["evidence"] == "refuted", (
+        "it was asked to fix something, and only spoke"
+    )
     assert "cheapest fast one" in spawned["reason"] and "trivial" in spawned["reason"]
     low, high = spawned["estimate"]["cost_usd"]
     assert 0 < low < high and spawned["estimate"]["source"] == "estimate"
@@ -64,6 +75,7 @@ async def test_a_question_is_answered_by_api_without_opencode(world: World) -> N
         spawned = await handed_over(lead, QUESTION)
     assert spawned["method"] == "api"
     assert spawned["result"]["text"].startswith("Answered by ")
+    assert spawned["result"]["evidence"] == "claimed"
     request = world.models.calls[-1].request
     assert request and not request.tools
 
@@ -83,6 +95,8 @@ async def test_refactoring_of_code_is_done_by_deepseek_over_acp(world: World) ->
         spawned = await handed_over(lead, REFACTORING)
     assert (spawned["provider"], spawned["method"]) == ("deepseek", "acp")
     assert spawned["result"]["text"] == "Answered by deepseek-coder."
+    assert spawned["result"]["evidence"] == "refuted"
+    assert "neither edited a file nor used a tool" in str(spawned["result"]["notes"])
 
 
 @pytest.mark.spec("P19")
@@ -149,3 +163,39 @@ async def test_a_recommendation_names_the_best_why_and_what_else(world: World) -
     day = await world.go_ent("routes", "replay", "--json")
     told_day = msgspec.json.decode(day.out)
     assert len(told_day["tasks"]) == 25 and 0 < told_day["router_usd"] < told_day["best_usd"]
+
+
+async def test_what_was_verified_and_refuted_changes_who_gets_the_next_one(world: World) -> None:
+    good = Sample(
+        at=time.time(),
+        provider="kimi",
+        backend="moonshot",
+        model="kimi-k2",
+        method="acp",
+        type="implement",
+        complexity="medium",
+        size=60.0,
+        cost_usd=Decimal("0.05"),
+        usage=Usage(),
+        seconds=40.0,
+        state="completed",
+        evidence="verified",
+    )
+    bad = replace(good, provider="glm", model="glm-4", state="failed", evidence="refuted")
+    async with world.client() as lead:
+        before = told(await lead.call_tool("provider_recommend", {"task": ENDPOINT}))
+        async with SqliteHistory.open(state_dir(world.env) / "history.db") as history:
+            for sample in (good, bad) * 15:
+                await history.add(sample)
+        after = told(await lead.call_tool("provider_recommend", {"task": ENDPOINT}))
+        pinned = await handed_over(lead, ENDPOINT, provider="glm", method="acp", verify=["true"])
+    assert (before["provider"], after["provider"]) == ("glm", "kimi")
+    assert "by outcomes: kimi rather than glm: kimi 15 of 15 good" in after["rationale"]
+    assert (pinned["provider"], pinned["result"]["evidence"]) == ("glm", "verified")
+    explained = await world.go_ent("routes", "explain", ENDPOINT)
+    assert "learning" in explained.out and "▶" in explained.out
+    learned = await world.go_ent("routes", "learned")
+    assert learned.exit == 0 and "kimi instead of glm" in learned.out
+    (world.project / ".goent" / "config.yaml").write_text("learning: off\n")
+    off = await world.go_ent("routes", "explain", ENDPOINT, "--json")
+    assert msgspec.json.decode(off.out)["provider"] == "glm"

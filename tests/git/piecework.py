@@ -15,6 +15,7 @@ ENV = {
     **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_COMMITTER_DATE": "@1700000000 +0000",
 }
 
 

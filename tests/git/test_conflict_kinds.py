@@ -3,9 +3,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from piecework import Repo, kinds, the
+from piecework import ENV, Repo, kinds, the
 
+from goent.domain.errors import EnvironmentTrouble
 from goent.domain.workspaces import Piece
+from goent.git.command import Git
+from goent.git.merging import GitMerging
 
 pytestmark = pytest.mark.anyio
 LINES = "".join(f"line {n}\n" for n in range(1, 21))
@@ -266,3 +269,60 @@ async def test_comparing_leaves_nothing_in_the_repository(repo: Repo):
     await repo.merging.conflicts(repo.repository, base, [one, two])
     assert (repo.state(), repo.objects()) == before
     assert repo.leftovers() == []
+
+
+async def test_the_project_says_how_its_files_are_merged(repo: Repo):
+    """As `git merge` in a checkout would do it."""
+    rules = {".gitattributes": "*.log merge=union\n", "data/.gitattributes": "* -merge\n"}
+    base = repo.commit({**rules, "all.log": "first\n", "data/a.txt": LINES})
+    one = repo.piece("one", base, {"all.log": "first\none\n", "data/a.txt": changed(2, "one")})
+    two = repo.piece("two", base, {"all.log": "first\ntwo\n", "data/a.txt": changed(19, "two")})
+    found = await repo.merging.conflicts(repo.repository, base, [one, two])
+    assert kinds(found) == {
+        ("file_overlap", "all.log", ("one", "two")),
+        ("file_overlap", "data/a.txt", ("one", "two")),
+        ("binary", "data/a.txt", ("one", "two")),
+    }
+
+
+@pytest.mark.parametrize("count", [2, 5])
+async def test_a_git_that_merges_one_pair_at_a_time_tells_the_same(
+    repo: Repo, tmp_path: Path, count: int
+):
+    """As git 2.38 does; made by refusing what came after it."""
+    base = repo.commit({"a.txt": LINES, "b.txt": LINES})
+    pieces = [
+        repo.piece(f"t{n}", base, {"a.txt": changed(5 + n // 2, f"t{n}"), f"{n}": ""})
+        for n in range(count)
+    ]
+    old = tmp_path / "old-git"
+    refuse = (
+        'for each; do [ "$each" = --stdin ] && tried=1; [ "$each" = merge-tree ] && merge=1; done'
+    )
+    old.write_text(f'#!/bin/sh\n{refuse}\n[ "$tried$merge" = 11 ] && exit 129\nexec git "$@"\n')
+    old.chmod(0o755)
+    merging = GitMerging(Git(repo.top, ENV, git=str(old)), repo.root)
+    found = await repo.merging.conflicts(repo.repository, base, pieces)
+    assert found
+    assert await merging.conflicts(repo.repository, base, pieces) == found
+
+
+async def test_what_the_user_likes_in_conflicts_changes_nothing(repo: Repo):
+    base = repo.commit({"a.txt": LINES})
+    one = repo.piece("one", base, {"a.txt": changed(5, "of one")})
+    two = repo.piece("two", base, {"a.txt": changed(5, "of two")})
+    found = await repo.merging.conflicts(repo.repository, base, [one, two])
+    repo.git("config", "merge.conflictStyle", "merge")
+    repo.git("config", "core.quotePath", "true")
+    repo.git("config", "safe.bareRepository", "explicit")
+    repo.git("config", "core.abbrev", "4")
+    anew = GitMerging(Git(repo.top, ENV), repo.root)
+    assert await anew.conflicts(repo.repository, base, [one, two]) == found
+
+
+async def test_no_room_for_trials_is_told_with_the_place(repo: Repo):
+    base = repo.commit({"a.txt": LINES})
+    repo.root.write_text("a file is in the way")
+    with pytest.raises(EnvironmentTrouble, match=r"no folder can be made in .*scratch.*Make room"):
+        async with repo.merging.scratch(repo.repository, base):
+            pass

@@ -9,6 +9,9 @@ from piecework import ENV, Repo, the
 
 from goent.domain.errors import RequestError
 from goent.domain.workspaces import Piece
+from goent.git.aside import aside
+from goent.git.command import Git
+from goent.git.survey import survey
 
 pytestmark = pytest.mark.anyio
 LINES = "".join(f"line {n}\n" for n in range(1, 41))
@@ -131,6 +134,26 @@ async def test_a_piece_that_solved_two_others_brings_both(repo: Repo):
     assert repo.content(merge.commit, "a.txt") == changed(l2="of one").strip()
 
 
+async def test_two_that_both_joined_the_same_two_others_are_compared_by_those(repo: Repo):
+    """They parted at two places at once."""
+    base = repo.commit({"a.txt": LINES})
+    one = repo.piece("one", base, {"a.txt": changed(l2="one")})
+    two = repo.piece("two", base, {"a.txt": changed(l30="two")})
+    there = await repo.merging.merge(repo.repository, base, [one, two], "there")
+    back = await repo.merging.merge(repo.repository, base, [two, one], "back")
+    assert there.commit != back.commit
+    left = repo.piece("left", there.commit, {"a.txt": changed(l2="one", l15="left", l30="two")})
+    right = repo.piece("right", back.commit, {"a.txt": changed(l2="one", l20="right", l30="two")})
+    rival = repo.piece("rival", back.commit, {"a.txt": changed(l2="one", l15="rival", l30="two")})
+    pieces = [one, two, left, right, rival]
+    found = await repo.merging.conflicts(repo.repository, base, pieces)
+    assert [each.tasks for each in found if each.kind == "hunk_conflict"] == [("left", "rival")]
+    merge = await repo.merging.merge(repo.repository, base, pieces, "join")
+    assert merge.merged == ("one", "two", "left", "right")
+    whole = changed(l2="one", l15="left", l20="right", l30="two")
+    assert repo.content(merge.commit, "a.txt") == whole.strip()
+
+
 async def test_a_piece_without_work_is_merged_as_it_is(repo: Repo):
     base = repo.commit({"a.txt": LINES})
     pieces = [Piece(task="idle", commit=base), Piece(task="lazy", commit=base)]
@@ -146,6 +169,7 @@ async def test_the_same_pieces_give_the_same_commit(repo: Repo):
     pieces = [repo.piece(f"t{n}", base, {f"{n}.txt": LINES}) for n in range(3)]
     first = await repo.merging.merge(repo.repository, base, pieces, "join")
     assert await repo.merging.merge(repo.repository, base, pieces, "join") == first
+    assert repo.git("show", "-s", "--format=%ct %at", first.commit) == "1700000000 1700000000"
 
 
 async def test_pieces_that_began_elsewhere_are_compared_by_what_they_share(repo: Repo):
@@ -189,6 +213,42 @@ async def test_no_single_order_merges_more_and_the_tree_is_what_git_merge_makes(
         assert len(_by_hand(repo, base, order)[0]) <= len(merge.merged)
     assert {*merge.merged, *(left.task for left in merge.left)} == set(by_task)
     assert all(left.conflicts for left in merge.left)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_pairs_that_are_not_tried_merge_cleanly(repo: Repo, seed: int):
+    """Whatever they moved, made and removed: what is left out could not have collided."""
+    chance = random.Random(seed)
+    files = {f"d{n % 4}/e{n % 2}/{n}.txt": f"{n}\n{LINES}" for n in range(16)}
+    base = repo.commit(files)
+    pieces = [repo.piece(f"t{n}", base, _some_upheaval(chance, files)) for n in range(12)]
+    git = Git(Path(repo.repository), ENV)
+    async with aside(git.folder, repo.root) as place:
+        found = await survey(git, base, pieces, place)
+    skipped = [pair for pair in found.lineage.meetings() if pair not in found.met]
+    assert skipped and found.met
+    for n, m in skipped:
+        repo.git("merge-tree", "--write-tree", pieces[n].commit, pieces[m].commit)
+
+
+def _some_upheaval(chance: random.Random, files: Mapping[str, str]):
+    def somewhere() -> str:
+        return f"d{chance.randrange(5)}/e{chance.randrange(3)}"
+
+    name = chance.choice(sorted(files))
+    folder = name.rpartition("/")[0]
+    there = [each for each in files if each.startswith(folder)]
+    to = somewhere()
+    moves = {each.replace(folder, to, 1): files[each] for each in there}
+    options: list[dict[str, str | None]] = [
+        {name: files[name].replace("line 3\n", f"{chance.random()}\n")},
+        {name: None},
+        {f"{somewhere()}/new{chance.randrange(3)}.txt": "new\n"},
+        {f"d{chance.randrange(4, 7)}": "a file\n"},
+        {**dict.fromkeys(there), **moves},
+        {name: None, f"{somewhere()}/moved.txt": files[name]},
+    ]
+    return chance.choice([*options, *options[:1] * 4])
 
 
 def _some_work(chance: random.Random, files: Mapping[str, str]):

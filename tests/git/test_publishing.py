@@ -146,7 +146,9 @@ async def test_a_scratch_checkout_has_the_commit_and_is_gone_afterwards(repo: Re
     async with repo.merging.scratch(repo.repository, merged) as place:
         assert not place.is_relative_to(repo.top)
         assert (place / "a.txt").read_text() == "two\n"
-        (place / "made.txt").write_text("by a verify command\n")
+        (place / "made").mkdir()
+        (place / "made" / "made.txt").write_text("by a verify command\n")
+        (place / "made").chmod(0o500)
         assert str(place) in repo.git("worktree", "list")
     _check_nothing_left(repo, before)
 

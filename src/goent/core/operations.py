@@ -17,6 +17,7 @@ from goent.core.recommending import Recommending, estimate
 from goent.core.swarms.merging import SwarmMerger
 from goent.core.swarms.swarms import Swarms
 from goent.domain.errors import RequestError
+from goent.domain.learned import Learned, LearnedRequest
 from goent.domain.replies import (
     Answered,
     Cancelled,
@@ -155,6 +156,7 @@ class Operations:
                 self._operation("provider_reset", ForgetRequest, Forgotten, self._forget),
                 self._operation("routes_list", RulesRequest, RuleList, self._rules),
                 self._operation("routes_explain", RecommendRequest, Explained, self._explain),
+                self._operation("routes_learned", LearnedRequest, Learned, self._learned),
                 self._operation("swarm_list", SwarmsRequest, SwarmList, self._swarm_list),
                 self._operation("spaces_list", SpacesRequest, SpaceList, self._spaces),
                 self._operation("spaces_clear", ClearRequest, Cleared, self._clear),
@@ -249,6 +251,9 @@ class Operations:
 
     async def _rules(self, _: RulesRequest, __: Caller) -> RuleList:
         return self._recommending.rules()
+
+    async def _learned(self, _: LearnedRequest, __: Caller) -> Learned:
+        return await self._recommending.learned()
 
     async def _spaces(self, _: SpacesRequest, __: Caller) -> SpaceList:
         return await self._workers.places.listed()

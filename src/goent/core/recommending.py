@@ -4,11 +4,15 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from pathlib import Path
 
+from anyio import to_thread
+
 from goent.core.intake import existing_files
+from goent.core.lookback import look_back
 from goent.core.router import Asked, Routed, Router
 from goent.core.views import usd
 from goent.domain.errors import RequestError
 from goent.domain.forecasts import Forecast
+from goent.domain.learned import Learned
 from goent.domain.replies import (
     CandidateView,
     Estimate,
@@ -79,6 +83,9 @@ class Recommending:
             ),
             warnings=(*self.notices, *decision.warnings),
         )
+
+    async def learned(self) -> Learned:
+        return await to_thread.run_sync(look_back, await self._router.known())
 
     @property
     def notices(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from goent.core.lookback import Known
 from goent.domain.budgets import Standing
 from goent.domain.forecasts import Forecast, Sample
 from goent.domain.health import Condition
@@ -135,6 +136,18 @@ class Router:
     async def forecast(self, task: Classification, provider: Provider, method: Method) -> Forecast:
         price = await self._prices.price(provider, time.time())
         return forecast(task, provider, method, price=price, past=await self._known_past())
+
+    async def known(self) -> Known:
+        """All that it has learned, for whoever looks back."""
+        settings, now = self._settings(), time.time()
+        past = await self._known_past()
+        return Known(
+            settings=settings,
+            samples=self._samples,
+            past=past,
+            prices=await self._all_prices(settings, now),
+            now=now,
+        )
 
     async def _all_prices(self, settings: Settings, now: float) -> dict[str, Price]:
         found = {p.name: await self._prices.price(p, now) for p in settings.providers}

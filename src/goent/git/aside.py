@@ -7,32 +7,50 @@ the trial is then carried over: just the objects that its last commit needs.
 import os
 import shutil
 import stat
+import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Final
 
 import anyio
 
+from goent.domain.errors import EnvironmentTrouble
+from goent.domain.types import Value
 from goent.git.command import Git
+from goent.git.worktrees import remove_tree
 from goent.proc.table import started
 
 PRIVATE: Final = 0o700
+TRIAL: Final = "trial"
 OBJECTS: Final = "objects"
+TREE: Final = "tree"
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 (a folder in it that is ours alone)
+TRIES: Final = 10
+PAUSE: Final = 0.05
 ROOM: Final = 2**30  # bytes that must be free there; some containers have very little
 
 
+class Aside(Value, frozen=True, kw_only=True):
+    """Where a trial happens: `env` sends git's new objects to `objects`, `tree` is its checkout."""
+
+    tree: Path
+    env: Mapping[str, str]
+
+
 @asynccontextmanager
-async def objects_aside(repository: Path, root: Path) -> AsyncGenerator[Mapping[str, str]]:
-    """An environment for git in which new objects land in a folder that is removed at the end."""
+async def aside(repository: Path, root: Path) -> AsyncGenerator[Aside]:
+    """A place for a trial, removed at the end with all that was tried."""
     folder = await anyio.to_thread.run_sync(_folder_for_objects, root)
     try:
-        yield {
-            "GIT_OBJECT_DIRECTORY": str(folder),
+        env = {
+            "GIT_OBJECT_DIRECTORY": str(folder / OBJECTS),
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": _listed(common(repository) / "objects"),
+            "GIT_DIR": str(repository),
+            "GIT_WORK_TREE": str(folder / TREE),
         }
+        yield Aside(tree=folder / TREE, env=env)
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(remove_folder, folder)
@@ -45,10 +63,10 @@ async def carry_over(git: Git, commit: str, without: Sequence[str], env: Mapping
     await git.do("unpack-objects", "-q", stdin=packed.output)
 
 
-def clear_objects(root: Path) -> None:
+def clear_trials(root: Path) -> None:
     """What trials of a go-ent that was killed left behind."""
     for place in (root, _in_memory()):
-        for folder in left_behind(place, OBJECTS) if place else ():
+        for folder in left_behind(place, TRIAL) if place else ():
             remove_folder(folder)
 
 
@@ -62,9 +80,15 @@ def common(repository: Path) -> Path:
 
 def a_folder(root: Path, kind: str) -> Path:
     """A private one; its name says who made it, for whoever finds it left behind."""
-    root.mkdir(PRIVATE, parents=True, exist_ok=True)
     pid = os.getpid()
-    return Path(mkdtemp(prefix=f"{kind}-{pid}-{started(pid)}-", dir=root))
+    try:
+        root.mkdir(PRIVATE, parents=True, exist_ok=True)
+        return Path(mkdtemp(prefix=f"{kind}-{pid}-{started(pid)}-", dir=root))
+    except OSError as error:
+        raise EnvironmentTrouble(
+            f"no folder can be made in {str(root)!r}, which merging needs for a moment: {error}. "
+            "Make room there, or make it writable"
+        ) from None
 
 
 def left_behind(root: Path, kind: str) -> list[Path]:
@@ -73,18 +97,22 @@ def left_behind(root: Path, kind: str) -> list[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+    """Also while a git that was killed still writes into it, which is a moment."""
+    for _ in range(TRIES):
+        with suppress(OSError):
+            remove_tree(folder)
+            return
+        time.sleep(PAUSE)
 
 
 def _folder_for_objects(root: Path) -> Path:
     """In memory if there is room: a trial of many merges writes thousands of small files."""
     memory = _in_memory()
-    try:
-        if memory and shutil.disk_usage(memory.parent).free >= ROOM:
-            return a_folder(memory, OBJECTS)
-    except OSError:
-        pass  # on disk it works too
-    return a_folder(root, OBJECTS)
+    roomy = memory and shutil.disk_usage(memory.parent).free >= ROOM
+    folder = a_folder(memory if memory and roomy else root, TRIAL)
+    (folder / OBJECTS).mkdir()
+    (folder / TREE).mkdir()
+    return folder
 
 
 def _in_memory() -> Path | None:

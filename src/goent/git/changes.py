@@ -5,7 +5,7 @@ from pathlib import Path
 
 from goent.domain.types import FileChange, Value
 from goent.git.command import Git
-from goent.git.paths import readable
+from goent.git.names import readable
 
 LINK = b"160000"  # the mode of an entry that is another repository's commit
 

@@ -9,10 +9,12 @@ from typing import Final
 
 from goent.domain.types import Value
 from goent.domain.workspaces import Conflict, Left, Merge
+from goent.git.aside import Aside
 from goent.git.command import Git
 from goent.git.conflicts import Found, Side
 from goent.git.instructions import instructions
-from goent.git.merge_tree import try_merges
+from goent.git.lineage import Lineage
+from goent.git.merge_tree import Trial, try_merges
 from goent.git.order import Choice
 from goent.git.survey import Clash, Survey, read_conflicts, side_of
 
@@ -43,25 +45,24 @@ class Run(Value, frozen=True, kw_only=True):
 
 
 class Integration:
-    """One merging of pieces; `env` says where git puts the objects."""
+    """One merging of pieces, aside from where they are."""
 
-    def __init__(
-        self, git: Git, base: str, survey: Survey, message: str, env: Mapping[str, str]
-    ) -> None:
-        self._git = git
+    def __init__(self, git: Git, base: str, survey: Survey, message: str, place: Aside) -> None:
+        self._git = git.at(place.tree)
         self._base = base
         self._survey = survey
+        self._lineage = survey.lineage
         self._message = message
-        date = f"@{survey.latest} +0000"  # the same pieces give the same commits
-        self._env = {**env, "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
-        self._order = _ancestors_first(survey)
+        date = f"@{survey.lineage.latest} +0000"  # the same pieces give the same commits
+        self._env = {**place.env, "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
+        self._order = _ancestors_first(survey.lineage)
 
     async def merge(self) -> Merge:
-        best = await self._complete(await self._most())
-        lefts = await self._lefts(best)
+        best, trials = await self._complete(await self._most())
+        lefts = await self._lefts(best, trials)
         return Merge(
             commit=best.commit,
-            merged=tuple(self._survey.pieces[n].task for n in best.pieces),
+            merged=tuple(self._lineage.pieces[n].task for n in best.pieces),
             steps=tuple(step.commit for step in best.steps),
             left=tuple(lefts),
         )
@@ -97,7 +98,7 @@ class Integration:
         return sum(1 << n for n in found)
 
     def _are_near(self, one: int, other: int) -> bool:
-        contained = self._survey.contains(one, other) or self._survey.contains(other, one)
+        contained = self._lineage.contains(one, other) or self._lineage.contains(other, one)
         return contained or _pair(one, other) in self._survey.met
 
     async def _run_heads(self, heads: Sequence[int], covers: Sequence[int]) -> Run:
@@ -121,7 +122,7 @@ class Integration:
 
     async def _add(self, run: Run, number: int) -> Run:
         """Merge one more; what it contains, or was in already, comes with it."""
-        piece = self._survey.pieces[number]
+        piece = self._lineage.pieces[number]
         if number in run.pieces:
             return run
         if self._has(run, number):
@@ -140,46 +141,40 @@ class Integration:
 
     def _with(self, run: Run, number: int, commit: str) -> Run:
         inside = (*run.pieces, number)
-        brought = [n for n in self._order if n not in inside and self._survey.contains(number, n)]
+        brought = [n for n in self._order if n not in inside and self._lineage.contains(number, n)]
         steps = tuple(Step(piece=n, commit=commit) for n in (*brought, number))
         return Run(commit=commit, steps=(*run.steps, *steps), failed=run.failed)
 
     def _has(self, run: Run, number: int) -> bool:
-        piece = self._survey.pieces[number]
-        return self._survey.ancestry.contains(self._survey.ancestry.root, piece.commit) or any(
-            self._survey.contains(n, number) for n in run.pieces
+        piece = self._lineage.pieces[number]
+        return self._lineage.ancestry.contains(self._lineage.ancestry.root, piece.commit) or any(
+            self._lineage.contains(n, number) for n in run.pieces
         )
 
-    async def _complete(self, run: Run) -> Run:
+    async def _complete(self, run: Run) -> tuple[Run, Mapping[int, Trial]]:
         """Try once more whatever was left: the merged whole may take what one of it did not."""
-        left = [n for n in self._order if n not in run.pieces]
-        trials = await try_merges(
-            self._git, [(run.commit, self._survey.pieces[n].commit) for n in left], self._env
-        )
-        clean = [n for n, trial in zip(left, trials, strict=True) if trial.clean]
-        return await self._complete(await self._run(clean[:1], run)) if clean else run
+        left = [n for n in range(len(self._lineage.pieces)) if n not in run.pieces]
+        pairs = [(run.commit, self._lineage.pieces[n].commit) for n in left]
+        trials = dict(zip(left, await try_merges(self._git, pairs, self._env), strict=True))
+        clean = [n for n in self._order if n in trials and trials[n].clean]
+        return await self._complete(await self._run(clean[:1], run)) if clean else (run, trials)
 
-    async def _lefts(self, run: Run) -> list[Left]:
+    async def _lefts(self, run: Run, trials: Mapping[int, Trial]) -> list[Left]:
         """What each of the rest collides with, in the merged whole."""
-        left = [n for n in range(len(self._survey.pieces)) if n not in run.pieces]
-        pieces = [self._survey.pieces[n] for n in left]
-        trials = await try_merges(
-            self._git, [(run.commit, piece.commit) for piece in pieces], self._env
-        )
         merged = Side(commit=run.commit, name=MERGED, tasks=())
         clashes = [
-            Clash(trial=trial, ours=merged, theirs=side_of(piece))
-            for trial, piece in zip(trials, pieces, strict=True)
+            Clash(trial=trial, ours=merged, theirs=side_of(self._lineage.pieces[n]))
+            for n, trial in trials.items()
         ]
         found = await read_conflicts(self._git, clashes, self._env)
-        branches = await self._branches()
+        branches = await self._branches() if found else {}
         return [
-            self._left(run, n, founds, branches.get(self._survey.pieces[n].commit, ""))
-            for n, founds in zip(left, found, strict=True)
+            self._left(run, n, founds, branches.get(self._lineage.pieces[n].commit, ""))
+            for n, founds in zip(trials, found, strict=True)
         ]
 
     def _left(self, run: Run, number: int, founds: Sequence[Found], branch: str) -> Left:
-        piece = self._survey.pieces[number]
+        piece = self._lineage.pieces[number]
         named = [Found(path=each.path, conflict=self._named(run, number, each)) for each in founds]
         return Left(
             task=piece.task,
@@ -190,14 +185,14 @@ class Integration:
     def _named(self, run: Run, number: int, found: Found) -> Conflict:
         """Whose work it is that the merged whole collides with: who touched that file."""
         rivals = [
-            self._survey.pieces[n].task
+            self._lineage.pieces[n].task
             for n in run.pieces
             if any(
                 each.path == found.path
                 for each in self._survey.collisions.get(_pair(n, number), ())
             )
         ] or [
-            self._survey.pieces[n].task for n in run.pieces if self._survey.touched(n, found.path)
+            self._lineage.pieces[n].task for n in run.pieces if self._lineage.touched(n, found.path)
         ]
         name = f"{MERGED} ({', '.join(rivals)})" if rivals else MERGED
         told = found.conflict
@@ -211,7 +206,7 @@ class Integration:
 
     async def _branches(self) -> dict[str, str]:
         answer = await self._git.do(
-            "for-each-ref", "--format=%(objectname) %(refname:short)", "refs/heads"
+            "for-each-ref", "--format=%(objectname) %(refname:short)", "refs/heads", env=self._env
         )
         found: dict[str, str] = {}
         for line in answer.text.splitlines():
@@ -220,9 +215,9 @@ class Integration:
         return found
 
     def _masks(self) -> tuple[list[int], list[int]]:
-        numbers = range(len(self._survey.pieces))
+        numbers = range(len(self._lineage.pieces))
         covers = [
-            sum(1 << m for m in numbers if m == n or self._survey.contains(n, m)) for n in numbers
+            sum(1 << m for m in numbers if m == n or self._lineage.contains(n, m)) for n in numbers
         ]
         clashes = [
             sum(1 << m for m in numbers if _pair(n, m) in self._survey.collisions) for n in numbers
@@ -239,12 +234,12 @@ def _relabelled(hunk: str, name: str) -> str:
     return f"<<<<<<< {name}\n{rest}" if first.startswith("<<<<<<< ") else hunk
 
 
-def _ancestors_first(survey: Survey) -> list[int]:
+def _ancestors_first(lineage: Lineage) -> list[int]:
     """As given, but nobody before a piece that it contains."""
     order: list[int] = []
-    numbers = range(len(survey.pieces))
+    numbers = range(len(lineage.pieces))
     for number in numbers:
-        inside = [n for n in numbers if n != number and survey.contains(number, n)]
-        inside.sort(key=lambda n: sum(survey.contains(n, m) for m in numbers))
+        inside = [n for n in numbers if n != number and lineage.contains(number, n)]
+        inside.sort(key=lambda n: sum(lineage.contains(n, m) for m in numbers))
         order += [n for n in (*inside, number) if n not in order]
     return order

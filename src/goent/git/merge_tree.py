@@ -12,7 +12,7 @@ import anyio
 
 from goent.domain.errors import GoentError
 from goent.domain.types import Value
-from goent.git.command import Answer, Git, GitFailed
+from goent.git.command import Git
 
 # Whatever the user likes to see in conflicts: both sides, and what was there before.
 COMMAND: Final = ("-c", "merge.conflictStyle=zdiff3", "merge-tree", "--write-tree", "-z")
@@ -77,21 +77,16 @@ async def _some(git: Git, pairs: Sequence[Pair], env: Mapping[str, str]) -> list
         if answer.exit == 0:
             return _parse_all(answer.output)
         if answer.exit != USAGE:
-            raise _failed(git, answer)
+            raise git.failure(answer, "merge-tree")
     return [await _one(git, pair, env) for pair in pairs]
 
 
 async def _one(git: Git, pair: Pair, env: Mapping[str, str]) -> Trial:
     answer = await git.ask(*COMMAND, *pair, env=env)
     if answer.exit not in {0, 1}:
-        raise _failed(git, answer)
+        raise git.failure(answer, "merge-tree", *pair)
     fields = iter(answer.output.split(b"\0"))
     return _parse(fields, clean=answer.exit == 0)
-
-
-def _failed(git: Git, answer: Answer) -> GitFailed:
-    words = answer.errors[-500:] or f"exit code {answer.exit}"
-    return GitFailed(f"`git merge-tree` in {str(git.folder)!r} failed: {words}")
 
 
 def _parse_all(output: bytes) -> list[Trial]:

@@ -1,4 +1,4 @@
-"""How is a workspace called, on disk and in git; and a path that need not be text, in a report?"""
+"""How is a workspace called, on disk and in git?"""
 
 import re
 from pathlib import Path
@@ -44,11 +44,6 @@ def make_folder(folder: Path) -> None:
 def check_free(path: Path) -> None:
     if path.exists():
         raise RequestError(f"there is a workspace {str(path)!r} already: `go-ent gc` lists it")
-
-
-def readable(path: bytes) -> str:
-    r"""A path as text; a byte that is none is shown as `\xe9`."""
-    return path.decode("utf-8", "backslashreplace")
 
 
 def is_folder(path: str) -> bool:

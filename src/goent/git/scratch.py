@@ -10,6 +10,7 @@ import anyio
 
 from goent.git.aside import a_folder, common, left_behind, remove_folder
 from goent.git.command import Git
+from goent.git.worktrees import patiently
 
 SCRATCH: Final = "scratch"
 ORIGIN: Final = "repository"  # a file beside the checkout: whose record there may be
@@ -22,7 +23,8 @@ async def a_checkout(git: Git, root: Path, commit: str) -> AsyncGenerator[Path]:
     place = folder / folder.name
     try:
         with anyio.CancelScope(shield=True):  # a git that is killed may still write for a moment
-            await git.do(
+            await patiently(
+                git,
                 *("-c", "core.sparseCheckout=false"),
                 *("worktree", "add", "--quiet", "--force", "--detach", str(place), commit),
             )

@@ -35,7 +35,7 @@ async def add(git: Git, path: Path, branch: str, base: str) -> Path:
         _check_fleeting(git, first, *adding, branch)
         await anyio.sleep(PAUSE)
         # The branch may be there now, and is ours: somebody else's would have been in the way.
-        await _patiently(git, *adding, "-B", branch, str(path), base)
+        await patiently(git, *adding, "-B", branch, str(path), base)
     said = await anyio.to_thread.run_sync((path / ".git").read_bytes)
     return Path(os.fsdecode(said.removeprefix(b"gitdir: ").removesuffix(b"\n")))
 
@@ -46,7 +46,7 @@ async def fill(git: Git, path: Path) -> None:
     await git.at(path).do(*resetting, timeout=FILLING)
 
 
-async def _patiently(git: Git, *arguments: str) -> None:
+async def patiently(git: Git, *arguments: str) -> None:
     """Again, if another git holds a lock; an end comes anyway."""
     for attempt in range(1, TRIES):
         answer = await git.ask(*arguments)
@@ -67,7 +67,7 @@ async def remove(git: Git, path: Path) -> None:
     await anyio.to_thread.run_sync(remove_tree, path)
     # Twice: also one that was locked. It does not mind that the folder is gone.
     try:
-        await _patiently(git, "worktree", "remove", "--force", "--force", str(path))
+        await patiently(git, "worktree", "remove", "--force", "--force", str(path))
     except GitFailed as error:
         if UNKNOWN not in str(error):
             raise
@@ -90,4 +90,4 @@ def remove_tree(path: Path) -> None:
 async def delete_branch(git: Git, branch: str) -> None:
     """Unless somebody has it checked out, or it is gone already."""
     with suppress(GitFailed):
-        await _patiently(git, "branch", "--quiet", "-D", "--", branch)
+        await patiently(git, "branch", "--quiet", "-D", "--", branch)

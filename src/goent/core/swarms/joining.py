@@ -15,7 +15,8 @@ from goent.domain.errors import RequestError, WorkerError
 from goent.domain.ports import Verifier
 from goent.domain.swarms import SwarmTask
 from goent.domain.types import Check, Value
-from goent.domain.workspaces import Conflict, Left, Merge, Merging, Piece, Workspace
+from goent.domain.workspaces import Conflict, Kind, Left, Merge, Merging, Piece, Workspace
+from goent.policy.suspects import first_failing
 
 NOTHING_KEPT = "its work was not kept"
 
@@ -53,6 +54,15 @@ class Pieces(Value, frozen=True, kw_only=True):
     pieces: tuple[Piece, ...]
     below: str = ""  # where the swarm works, from the top of the checkout
     without: Mapping[str, str] = {}
+    after: Mapping[str, tuple[str, ...]] = {}
+    kind: Kind = "worktree"
+
+    def resting_on(self, task: str) -> set[str]:
+        """The task, and all that started from its work."""
+        found = {task}
+        for _ in self.after:
+            found |= {name for name, before in self.after.items() if found & set(before)}
+        return found
 
 
 class Joiner:
@@ -117,6 +127,8 @@ class Joiner:
             pieces=tuple(found),
             below=str(Path(space.cwd).relative_to(space.path)),
             without=without,
+            after={name: task.task.after for name, task in view.tasks.items()},
+            kind=space.kind,
         )
 
     async def conflicts(self, pieces: Pieces) -> tuple[Conflict, ...]:
@@ -141,34 +153,39 @@ class Joiner:
             if not _passed(await self._checked(pieces, pieces.base, proof.common)):
                 notes = ("the verify commands fail already on what the tasks started from",)
                 break
-            alarm = await self._alarm(pieces, merge, proof)
+            alarm = await self._alarm(pieces, merge, proof, checks)
             culprit = alarm.tasks[0]
-            set_aside.append(Left(task=culprit, conflicts=(alarm,), instructions=_advice(alarm)))
-            rest = tuple(piece for piece in pieces.pieces if piece.task != culprit)
+            gone = pieces.resting_on(culprit)
+            set_aside += [
+                Left(task=piece.task, conflicts=(alarm,), instructions=_advice(alarm, piece.task))
+                for piece in pieces.pieces
+                if piece.task in gone
+            ]
+            rest = tuple(piece for piece in pieces.pieces if piece.task not in gone)
             pieces = replace(pieces, pieces=rest)
         merge = replace(merge, left=(*merge.left, *set_aside))
         return Joined(merge=merge, checks=checks, notes=notes)
 
-    async def _alarm(self, pieces: Pieces, merge: Merge, proof: Proof) -> Conflict:
+    async def _alarm(
+        self, pieces: Pieces, merge: Merge, proof: Proof, checks: Sequence[Check]
+    ) -> Conflict:
         """Whose work makes the commands fail on the merge: the first after which they do."""
-        low, high = 0, len(merge.steps) - 1
-        found: dict[int, tuple[Check, ...]] = {}
+        said: dict[str, tuple[Check, ...]] = {}
 
-        async def fails(step: int) -> bool:
-            commands = proof.of(merge.merged[: step + 1])
-            found[step] = await self._checked(pieces, merge.steps[step], commands)
-            return not _passed(found[step])
+        async def fails(commit: str) -> bool:
+            there = len(merge.steps) - merge.steps[::-1].index(commit)
+            commands = proof.of(merge.merged[:there])
+            said[commit] = await self._checked(pieces, commit, commands)
+            return not _passed(said[commit])
 
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if await fails(middle) else (middle + 1, high)
-        if low not in found:
-            await fails(low)
-        failed = next((check for check in found[low] if check.exit != 0), found[low][-1])
+        found = await first_failing(merge.steps[:-1], fails)  # that the last fails is known
+        first = len(merge.steps) - 1 if found is None else found
+        checks = said.get(merge.steps[first], checks)
+        failed = next(check for check in checks if check.exit != 0)
         return Conflict(
             kind="semantic",
             path="",
-            tasks=(merge.merged[low], *merge.merged[:low]),
+            tasks=(merge.merged[first], *merge.merged[:first]),
             detail=f"{failed.command!r} exits {failed.exit} on the merge: {failed.tail[-300:]}",
         )
 
@@ -201,10 +218,11 @@ def _first(left: Left) -> str:
     return f"{one.kind} in {one.path!r} ({', '.join(one.tasks)})" if one else left.task
 
 
-def _advice(alarm: Conflict) -> str:
+def _advice(alarm: Conflict, task: str) -> str:
     culprit, *others = alarm.tasks
     with_ = f" beside {', '.join(others)}" if others else ""
+    from_ = "" if task == culprit else f"{task} starts from {culprit}. "
     return (
-        f"{culprit} merges cleanly{with_}, but then {alarm.detail}. Prompt its worker to mend that "
-        "on the merged branch, or retry it after the others"
+        f"{from_}{culprit} merges cleanly{with_}, but then {alarm.detail}. Prompt its worker to mend "
+        "that on the merged branch, or retry it after the others"
     )

@@ -7,7 +7,7 @@ import anyio
 
 from goent.core.feed import Feed
 from goent.core.orchestrator import Orchestrator
-from goent.core.swarms.joining import Joined, Joiner, Proof
+from goent.core.swarms.joining import Joined, Joiner, Pieces, Proof
 from goent.core.swarms.telling import left_over
 from goent.core.swarms.view import SwarmView, TaskView
 from goent.domain.errors import RequestError
@@ -44,7 +44,7 @@ class SwarmMerger:
             await self._feed.append(view.id, _merged(branch, joined))
             await self._feed.commit()
             if request.apply:
-                _check_proved(joined, branch)
+                _check_can_apply(joined, branch, pieces, view)
                 applied = await self._joiner.apply(
                     pieces, Path(view.spawned.cwd), joined.merge.commit
                 )
@@ -61,7 +61,7 @@ class SwarmMerger:
             verify=joined.checks,
             evidence=_evidence(joined),
             applied=applied,
-            notes=joined.notes,
+            notes=(*joined.notes, *_where(pieces, branch, view)),
         )
 
     async def _dismiss(self, view: SwarmView, merged: Sequence[str]) -> None:
@@ -97,8 +97,18 @@ def _evidence(joined: Joined) -> Evidence | None:
     return "verified" if all(check.exit == 0 for check in joined.checks) else "refuted"
 
 
-def _check_proved(joined: Joined, branch: str) -> None:
+def _where(pieces: Pieces, branch: str | None, view: SwarmView) -> tuple[str, ...]:
+    """Where there is no git, the branch is in a repository that nobody knows."""
+    if pieces.kind != "copy" or branch is None:
+        return ()
+    taken = f"git --git-dir {pieces.repository} archive {branch} | tar -x -C {view.spawned.cwd}"
+    return (f"the folder is no git repository: `{taken}` puts the merged files there",)
+
+
+def _check_can_apply(joined: Joined, branch: str, pieces: Pieces, view: SwarmView) -> None:
     if _evidence(joined) == "refuted":
         raise RequestError(
             f"the verify commands fail on {branch}, so nothing was applied: mend that, or merge by hand"
         )
+    for how in _where(pieces, branch, view):
+        raise RequestError(f"merged, but nothing was applied: {how}")

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from goent.domain.learned import Learned, LearnedRequest
 from goent.domain.replies import Explained, Recommended, RuleList
 from goent.domain.requests import RecommendRequest, RulesRequest
 from goent.frontends.cli.client import Trouble, daemon
@@ -90,6 +91,20 @@ def explain(
 
         show_explained(found)
     return 0 if found.provider else 1
+
+
+@routes.command()
+def learned(*, json: Json = False) -> int:
+    """Show what outcomes have taught of each provider, and what they would have chosen so far."""
+    with daemon() as through:
+        found = through.call("routes_learned", LearnedRequest(), Learned)
+    if json:
+        print_json(found)
+        return 0
+    from goent.frontends.cli.learned import show_learned  # noqa: PLC0415 (the same)
+
+    show_learned(found)
+    return 0
 
 
 @routes.command()
