@@ -12,6 +12,7 @@ from goent.domain.errors import EnvironmentTrouble, GoentError, RequestError
 from goent.domain.types import FileChange
 from goent.domain.workspaces import Kind
 from goent.git import records
+from goent.git.command import Git, GitFailed
 from goent.git.spaces import GitWorkspaces
 
 pytestmark = pytest.mark.anyio
@@ -354,3 +355,27 @@ async def test_thousands_of_files_are_kept_and_counted_but_not_all_told(
     assert len(work.files) == 2_000
     assert "2,050 files were changed" in work.warnings[0]
     assert repository.git("ls-tree", "--name-only", space.branch).count(".txt") == 2_050
+
+
+async def test_a_worktree_that_somebody_is_just_making_is_waited_for(
+    repository: Repository, spaces: GitWorkspaces, order: OrderFor
+) -> None:
+    await spaces.prepare(order("w-1"))
+    half = repository.write(".git/worktrees/other/commondir", "")
+    repository.write(".git/worktrees/other/gitdir", "/nowhere/.git\n")
+    repository.write(".git/worktrees/other/HEAD", "ref: refs/heads/main\n")
+    git = Git(repository.top, repository.environ)
+    with pytest.raises(GitFailed, match="failed to read"):
+        await git.do("worktree", "list")
+
+    async def make_whole() -> None:
+        await anyio.sleep(0.2)
+        half.write_text("../..\n")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(make_whole)
+        await git.do("worktree", "list")
+    half.write_text("")
+    async with anyio.create_task_group() as group:
+        group.start_soon(make_whole)
+        await spaces.prepare(order("w-2"))

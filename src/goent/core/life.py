@@ -38,6 +38,7 @@ class Life:
     ) -> None:
         self.spec = spec
         self.ended = anyio.Event()
+        self.gone = anyio.Event()  # its folder is given back, too
         self._terms = terms
         self._driver = driver
         self._shared = shared

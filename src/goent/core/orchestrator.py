@@ -289,11 +289,12 @@ class Orchestrator:
         try:
             await life.run()
         finally:
-            self._lives.pop(life.spec.id, None)
             with anyio.CancelScope(shield=True):
                 await self._allowance.release(life.spec.id)
                 if not life.left:
                     await self.places.give_back(life.workspace)
+            self._lives.pop(life.spec.id, None)
+            life.gone.set()
 
     def _learn_later(self, worker: str) -> None:
         """Beside the worker: its turn is over, whatever the disk takes for the lesson."""
@@ -345,7 +346,7 @@ class Orchestrator:
             while turn and life.turn == turn:
                 await self._feed.news(self._feed.seq)
             if request.close:
-                await life.ended.wait()
+                await life.gone.wait()
             await self._feed.commit()
 
     def _living(self, worker: str) -> Life:

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import anyio
+
 from goent.domain.errors import EnvironmentTrouble, GoentError, RequestError
 from goent.domain.types import Value
 from goent.proc.short import Said, short
@@ -25,6 +27,10 @@ ALWAYS: Final = (
     *("-c", "advice.detachedHead=false"),
     *("-c", "core.quotePath=false"),
 )
+TRIES: Final = 8
+PAUSE: Final = 0.05  # seconds before the second try; each further one waits as long again
+# A git that is just making a worktree stops every other that looks through them, for a moment.
+HALF_MADE: Final = re.compile(r"failed to read .*/worktrees/")
 FULL: Final = ("No space left on device", "Disk quota exceeded")
 IDENTITY: Final = {"NAME": "go-ent", "EMAIL": "go-ent@localhost"}
 
@@ -85,6 +91,11 @@ class Git:
     ) -> Answer:
         """What must succeed. Raises `GitFailed` with git's own words, or `EnvironmentTrouble`."""
         answer = await self.ask(*arguments, stdin=stdin, env=env, timeout=timeout)
+        for attempt in range(1, TRIES):
+            if not (answer.exit and HALF_MADE.search(answer.errors)):
+                break
+            await anyio.sleep(PAUSE * attempt)
+            answer = await self.ask(*arguments, stdin=stdin, env=env, timeout=timeout)
         if answer.exit:
             raise self.failure(answer, *arguments)
         return answer

@@ -10,13 +10,11 @@ from pathlib import Path
 import anyio
 
 from goent.domain.errors import RequestError
-from goent.git.command import Answer, Git, GitFailed
+from goent.git.command import HALF_MADE, PAUSE, TRIES, Answer, Git, GitFailed
 
-TRIES = 8
 FILLING = 600.0  # seconds in which all files are written
-PAUSE = 0.05  # seconds before the second try; each further one waits as long again
 # What another git does to this one, for a moment: it holds a lock, or its worktree is half made.
-FLEETING = re.compile(r"\.lock': File exists|failed to read .*/worktrees/|index\.lock")
+FLEETING = re.compile(rf"\.lock': File exists|{HALF_MADE.pattern}")
 UNKNOWN = "is not a working tree"
 TAKEN = "already exists"
 
