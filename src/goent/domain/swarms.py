@@ -56,7 +56,12 @@ class SwarmSpawnRequest(Request, frozen=True, kw_only=True):
 
     tasks: Annotated[tuple[SwarmTask, ...], Meta(min_length=1)]
     swarm: Annotated[
-        str, Meta(description="A name for it.", pattern="^[A-Za-z0-9_.-]*$", max_length=60)
+        str,
+        Meta(
+            description="A name for it, and for its branches: letters, digits, _ and -.",
+            pattern="^([A-Za-z0-9][A-Za-z0-9_-]*)?$",
+            max_length=60,
+        ),
     ] = ""
     budget_usd: Annotated[Positive | None, Meta(description="For all tasks, in USD.")] = None
     concurrency: Annotated[AtOnce | None, Meta(description="Workers at once.")] = None

@@ -71,6 +71,7 @@ class SwarmMerger:
                 if worker in self._workers.living:
                     stop = CancelRequest(worker_id=worker, reason="its work is merged", close=True)
                     group.start_soon(self._workers.cancel, stop, "its swarm")
+        await self._workers.places.tidy()  # also the folders of those that were closed before
 
 
 def _proof(request: SwarmMergeRequest, view: SwarmView, tasks: Sequence[TaskView]) -> Proof:
