@@ -206,13 +206,29 @@ async def test_a_spawn_that_is_refused_leaves_no_folder(
     open_project: OpenProject, repository: Repository
 ) -> None:
     async with open_project(ScriptedDriver(lambda _: [])) as project:
-        request = SpawnRequest(task="look", isolation="worktree")
-        within = Within(worker="w-abcde", group="s-1", carry=("missing",))
+        request = SpawnRequest(task="look", isolation="worktree", carry=("missing",))
         with pytest.raises(RequestError, match="'missing' does not exist"):
-            await project.orchestrator.spawn(request, repository.top, within)
+            await project.orchestrator.spawn(request, repository.top)
         assert project.feed.views == {}
         assert await project.workspaces.kept() == []
         assert repository.git("branch", "--list", "go-ent/*") == ""
+
+
+async def test_a_worker_has_what_was_named_for_it(
+    open_project: OpenProject, repository: Repository
+) -> None:
+    repository.write(".gitignore", ".env\n")
+    repository.write(".env", "COLOUR=green\n")
+    driver = ScriptedDriver(lambda _: [say("done")])
+    async with open_project(driver) as project:
+        worker = await spawn(project, isolation="worktree", uncommitted=True, carry=[".env"])
+        await wait(project, worker)
+        own = driver.opened[0].cwd
+        assert (own / ".env").read_text() == "COLOUR=green\n"
+        assert (own / ".gitignore").exists(), "uncommitted as it is"
+        assert (await result(project, worker)).files == ()
+        with pytest.raises(RequestError, match="for a folder of its own"):
+            await spawn(project, uncommitted=True)
 
 
 async def test_a_swarm_says_where_its_worker_starts(

@@ -28,8 +28,6 @@ class Within(Value, frozen=True, kw_only=True):
     group_budget_usd: Decimal | None = None
     task_id: str = ""
     start: str | None = None
-    uncommitted: bool = False
-    carry: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
 
 
@@ -44,6 +42,11 @@ def asked_for(
         raise RequestError("the task is empty: say what the worker is to do")
     cwd = directory(request.cwd, base)
     isolation = _isolation(request, settings)
+    if (request.uncommitted or request.carry) and isolation not in ("worktree", "copy"):
+        raise RequestError(
+            f"uncommitted and carry are for a folder of its own, and isolation is {isolation!r}: "
+            "pass isolation 'worktree' or 'copy', or leave them out"
+        )
     budget = request.budget_usd
     # What the tasks before it have made is only where it will work, and is looked for there.
     elsewhere = within.start is not None and isolation in ("worktree", "copy")

@@ -220,7 +220,7 @@ class Orchestrator:
         warnings = await self._allowance.allow(worker, route, spawned, routed.likely)
         spawned = replace(spawned, warnings=(*spawned.warnings, *warnings))
         try:
-            async with self.places.settled(worker, spawned, within) as settled:
+            async with self.places.settled(worker, spawned, request, within) as settled:
                 self._check_open()
                 life = await self._admit(worker, route, settled, settings)
         except BaseException:

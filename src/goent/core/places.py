@@ -13,7 +13,7 @@ from goent.core.views import shorten
 from goent.domain.errors import GoentError, RequestError, WorkspaceLost
 from goent.domain.events import AnyEvent, Noticed, WorkerSpawned, WorkKept
 from goent.domain.replies import Cleared, SpaceList
-from goent.domain.requests import ClearRequest
+from goent.domain.requests import ClearRequest, SpawnRequest
 from goent.domain.workspaces import KeptSpace, Order, Workspace, Workspaces
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Places:
 
     @asynccontextmanager
     async def settled(
-        self, worker: str, spawned: WorkerSpawned, within: Within
+        self, worker: str, spawned: WorkerSpawned, request: SpawnRequest, within: Within
     ) -> AsyncGenerator[WorkerSpawned]:
         """The task as it is worked on. If what follows fails, no folder stays."""
         if spawned.isolation not in ("worktree", "copy"):
@@ -44,8 +44,8 @@ class Places:
             cwd=Path(spawned.cwd),
             kind=spawned.isolation,
             start=within.start,
-            uncommitted=within.uncommitted,
-            carry=within.carry,
+            uncommitted=request.uncommitted,
+            carry=request.carry,
         )
         workspace = await self.workspaces.prepare(order)
         try:

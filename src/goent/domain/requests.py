@@ -48,6 +48,13 @@ class SpawnRequest(Request, frozen=True, kw_only=True):
             "without git; 'dedicated': a process of its own. auto: shared, unless set."
         ),
     ] = "auto"
+    uncommitted: Annotated[
+        bool, Meta(description="With a folder of its own: start with uncommitted changes too.")
+    ] = False
+    carry: Annotated[
+        tuple[str, ...],
+        Meta(description="With a folder of its own: untracked files it needs, e.g. '.env'."),
+    ] = ()
     permissions: Annotated[
         Preset | None,
         Meta(

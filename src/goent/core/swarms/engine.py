@@ -114,8 +114,6 @@ class Engine:
                 group_budget_usd=_decimal(view.spawned.request.budget_usd),
                 task_id=task.id,
                 start=await self._joiner.start_of(self._feed.swarm(view.id), task) if own else None,
-                uncommitted=view.spawned.request.uncommitted,
-                carry=view.spawned.request.carry,
                 avoid=step.avoid,
             )
             asked = _spawn_request(task, step.pin, view, isolation)
@@ -150,6 +148,7 @@ def _spawn_request(
     task: SwarmTask, pin: Pin, view: SwarmView, isolation: Isolation
 ) -> SpawnRequest:
     asked = view.spawned.request
+    own = isolation in ("worktree", "copy")
     return SpawnRequest(
         task=task.prompt,
         provider=pin.provider,
@@ -158,6 +157,8 @@ def _spawn_request(
         cwd=view.spawned.cwd,
         files=task.files,
         isolation=isolation,
+        uncommitted=own and asked.uncommitted,
+        carry=asked.carry if own else (),
         permissions=task.permissions or asked.permissions,
         budget_usd=task.budget_usd,
         timeout_s=task.timeout_s,

@@ -60,8 +60,27 @@ def run(  # noqa: PLR0913 (each is an option)
     file: Files = None,
     isolation: Annotated[
         Isolation,
-        typer.Option(help="'dedicated' gives it a process of its own.", rich_help_panel=WHERE),
+        typer.Option(
+            help="'worktree' or 'copy' gives it a folder of its own, 'dedicated' a process.",
+            rich_help_panel=WHERE,
+        ),
     ] = "auto",
+    uncommitted: Annotated[
+        bool,
+        typer.Option(
+            "--uncommitted",
+            help="With a folder of its own: take uncommitted changes along.",
+            rich_help_panel=WHERE,
+        ),
+    ] = False,
+    carry: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="With a folder of its own: an untracked file that it needs; may be repeated.",
+            rich_help_panel=WHERE,
+        ),
+    ] = None,
     permissions: Annotated[
         Preset | None,
         typer.Option(
@@ -115,6 +134,8 @@ def run(  # noqa: PLR0913 (each is an option)
         cwd=None if cwd is None else str(cwd),
         files=tuple(str(Path(name).absolute()) for name in file or ()),
         isolation=isolation,
+        uncommitted=uncommitted,
+        carry=tuple(carry or ()),
         permissions=permissions,
         budget_usd=budget_usd,
         timeout_s=timeout,
