@@ -198,7 +198,7 @@ async def test_what_a_running_daemon_of_another_version_does_not_know_is_said(
 ) -> None:
     older = "import goent, goent.core.operations as o; goent.__version__ = '0.0.1'\n"
     older += "init = o.Operations.__init__\n"
-    older += "def less(self, *a): init(self, *a); del self.table['cost_report']\n"
+    older += "def less(self, *a, **k): init(self, *a, **k); del self.table['cost_report']\n"
     older += "o.Operations.__init__ = less\n"
     with another_installation(world, older):
         await a_busy_worker(world)

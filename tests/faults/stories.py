@@ -25,7 +25,7 @@ TROUBLES: Mapping[str, Mapping[str, object]] = {
     "a rate limit": {"fault": Fault(status=429, retry_after=1, times=1)},
     "an overload": {"fault": Fault(status=529, times=1)},
     "an error": {"fault": Fault(status=500, times=1)},
-    "a refusal": {"fault": Fault(status=403)},
+    "a refusal": {"fault": Fault(status=400)},
     "silence": {"fault": Fault(kind="hang")},
     "silence in mid-stream": {"fault": Fault(kind="hang", after=1)},
     "a reset": {"fault": Fault(kind="cut", times=1)},
