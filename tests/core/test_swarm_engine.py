@@ -151,6 +151,29 @@ async def test_what_only_reads_shares_the_folder(open_project: OpenProject) -> N
         assert driver.opened[0].cwd == project.folder
 
 
+async def test_what_is_not_committed_is_left_out_and_told_or_goes_along(
+    open_project: OpenProject, repository: Repository
+) -> None:
+    repository.write("new.txt", "new\n")
+    repository.write("app.txt", "changed\n")
+    repository.write(".goent/config.yaml", "learning: off\n")
+    before = repository.state()
+    seen: list[bool] = []
+
+    def act(prompt: str, spec: WorkerSpec) -> Sequence[Move]:
+        seen.append((spec.cwd / "new.txt").exists())
+        return write(prompt, spec)
+
+    async with open_project(Acting(act)) as project:
+        told = await over(project, task("a", "a.txt: a"))
+        assert "do not see 2 changed or new files" in told.notes[0]
+        along = await over(project, task("a", "a.txt: a"), uncommitted=True)
+        assert along.notes == ()
+        assert line(along, "a").files == 1, "theirs is not its work"
+    assert seen == [False, True]
+    assert repository.state() == before
+
+
 async def test_the_checkout_may_change_meanwhile(
     open_project: OpenProject, repository: Repository
 ) -> None:

@@ -98,6 +98,10 @@ class Workspaces(Protocol):
         """The repository (its git directory) and the commit that work from here would begin with."""
         ...
 
+    async def uncommitted(self, cwd: Path) -> int:
+        """How many files of the checkout are changed or new, and in no commit."""
+        ...
+
     async def prepare(self, order: Order) -> Workspace: ...
 
     async def keep(self, workspace: Workspace, message: str) -> Work:

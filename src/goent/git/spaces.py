@@ -21,6 +21,8 @@ from goent.git.records import Record
 from goent.git.repository import NoRepository, look
 from goent.git.states import snapshot
 
+OWN_SETTINGS = ".goent"  # no work of anybody's
+
 
 class GitWorkspaces:
     """All workspaces of one project. `in_use` says whether a worker lives."""
@@ -58,6 +60,11 @@ class GitWorkspaces:
         git = await self._git(cwd)
         found = await look(git)
         return str(found.repository), await base_of(git, found, uncommitted=uncommitted)
+
+    async def uncommitted(self, cwd: Path) -> int:
+        everything = (":/", f":(exclude,top){OWN_SETTINGS}")
+        answer = await (await self._git(cwd)).ask("status", "--porcelain", "--", *everything)
+        return 0 if answer.exit else len(answer.output.splitlines())
 
     async def prepare(self, order: Order) -> Workspace:
         git = await self._git(order.cwd)

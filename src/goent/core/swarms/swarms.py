@@ -49,6 +49,10 @@ from goent.policy.overlaps import SharedWork, shared_overlaps
 
 log = logging.getLogger(__name__)
 
+UNSEEN = (
+    "the workers do not see {files} changed or new files that are not committed: commit them, or pass "
+    "uncommitted: true"
+)
 AT_ONCE = 8  # workers of a swarm, where nobody says otherwise
 STOPPING = 60.0  # seconds that a cancelled swarm has to come to rest
 
@@ -146,7 +150,9 @@ class Swarms:
             return spawned
         await self._workspaces.check(cwd, "worktree")
         repository, base = await self._workspaces.head(cwd, uncommitted=request.uncommitted)
-        return replace(spawned, repository=repository, base=base)
+        unseen = 0 if request.uncommitted else await self._workspaces.uncommitted(cwd)
+        warnings = (UNSEEN.format(files=unseen),) if unseen else ()
+        return replace(spawned, repository=repository, base=base, warnings=warnings)
 
     def status(self, swarm: str) -> SwarmStatus:
         return swarm_status(self._feed.swarm(swarm), self._feed.views, time.time())
