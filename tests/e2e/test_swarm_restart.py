@@ -65,7 +65,7 @@ async def struck(world: World, calls: int) -> None:
 
 
 @pytest.mark.spec("P29", "P32")
-@pytest.mark.parametrize("calls", [0, 1, 3, 5], ids=lambda n: f"after {n} model calls")
+@pytest.mark.parametrize("calls", [0, 2, 5], ids=lambda n: f"after {n} model calls")
 async def test_a_swarm_whose_daemon_is_killed_ends_the_same(world: World, calls: int) -> None:
     file = world.project / ".goent" / "tasks.yaml"
     file.write_text(json.dumps({**TASKS, "swarm": f"killed-{calls}"}))
