@@ -13,7 +13,7 @@ from bench.place import GO_ENT, SWARM_STEPS, Place, stop_daemon
 from bench.table import Row
 from bench.tree import Order
 from bench.workers import make_database
-from bench.worktrees import make_worktrees
+from bench.worktrees import compared, make_worktrees, peers_order
 
 WORKERS = 16
 SECONDS = 600.0
@@ -25,30 +25,9 @@ async def run(place: Place) -> list[Row]:
     await anyio.to_thread.run_sync(make_database, place)
     folders = await anyio.to_thread.run_sync(partial(make_worktrees, place, "swarm", WORKERS))
     ours = await counted(_swarm_order(place))
-    peer = await counted(
-        Order(
-            commands=tuple(place.peer_run(SWARM_STEPS, cwd=folder) for folder in folders),
-            at_once=WORKERS,
-            cwd=str(place.project),
-            env=place.peer_env,
-            seconds=SECONDS,
-        )
-    )
-    return [
-        Row(
-            measure=f"a swarm of {WORKERS} in fresh worktrees, {what}",
-            unit=unit,
-            ours=mine,
-            peer=theirs,
-            peer_name=PEER,
-            at_most=target,
-        )
-        for what, unit, mine, theirs, target in (
-            ("wall", "s", ours.wall, peer.wall, 0.6),
-            ("CPU", "s", ours.cpu, peer.cpu, 0.5),
-            ("memory", "MiB", ours.memory / 2**20, peer.memory / 2**20, 0.35),
-        )
-    ]
+    peer = await counted(peers_order(place, SWARM_STEPS, folders, at_once=WORKERS))
+    what = f"a swarm of {WORKERS} in fresh worktrees"
+    return compared(what, ours, peer, PEER, {"wall": 0.6, "CPU": 0.5, "memory": 0.35})
 
 
 def _swarm_order(place: Place) -> Order:

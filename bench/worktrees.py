@@ -5,13 +5,14 @@ running and ends with nothing running, and every worker must finish.
 """
 
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import anyio
 from bench.counted import counted
 from bench.place import THREE_STEPS, Place, stop_daemon
 from bench.table import Row
-from bench.tree import Order
+from bench.tree import Bill, Order
 from bench.workers import led_order, make_database
 
 WORKERS = 40
@@ -26,29 +27,42 @@ async def run(place: Place, *, workers: int = WORKERS) -> list[Row]:
     ours_in = await anyio.to_thread.run_sync(make_worktrees, place, "ours", workers)
     peers_in = await anyio.to_thread.run_sync(make_worktrees, place, "peers", workers)
     ours = await counted(led_order(place, THREE_STEPS, ours_in))
-    peer = await counted(
-        Order(
-            commands=tuple(place.peer_run(THREE_STEPS, cwd=folder) for folder in peers_in),
-            at_once=PEERS_AT_ONCE,
-            cwd=str(place.project),
-            env=place.peer_env,
-            seconds=SECONDS,
-        )
-    )
+    peer = await counted(peers_order(place, THREE_STEPS, peers_in, at_once=PEERS_AT_ONCE))
+    what = f"{workers} workers in {workers} worktrees"
+    return compared(what, ours, peer, PEER, {"memory": 0.5, "wall": 0.6})
+
+
+def compared(
+    what: str, ours: Bill, peer: Bill, peer_name: str, targets: Mapping[str, float]
+) -> list[Row]:
+    """A row for each figure that has a target."""
+    figures: Mapping[str, tuple[str, float, float]] = {
+        "wall": ("s", ours.wall, peer.wall),
+        "CPU": ("s", ours.cpu, peer.cpu),
+        "memory": ("MiB", ours.memory / 2**20, peer.memory / 2**20),
+    }
     return [
         Row(
-            measure=f"{workers} workers in {workers} worktrees, {what}",
-            unit=unit,
-            ours=mine,
-            peer=theirs,
-            peer_name=PEER,
+            measure=f"{what}, {name}",
+            unit=figures[name][0],
+            ours=figures[name][1],
+            peer=figures[name][2],
+            peer_name=peer_name,
             at_most=target,
         )
-        for what, unit, mine, theirs, target in (
-            ("memory", "MiB", ours.memory / 2**20, peer.memory / 2**20, 0.5),
-            ("wall", "s", ours.wall, peer.wall, 0.6),
-        )
+        for name, target in targets.items()
     ]
+
+
+def peers_order(place: Place, prompt: str, folders: Sequence[Path], *, at_once: int) -> Order:
+    """An `opencode run` in each of the folders."""
+    return Order(
+        commands=tuple(place.peer_run(prompt, cwd=folder) for folder in folders),
+        at_once=at_once,
+        cwd=str(place.project),
+        env=place.peer_env,
+        seconds=SECONDS,
+    )
 
 
 def make_worktrees(place: Place, side: str, count: int) -> list[Path]:
