@@ -182,6 +182,19 @@ def test_the_first_verified_one_wins_and_the_rest_is_stopped():
     assert settle == Settle(task="r", state="completed", worker="w2")
 
 
+def test_who_is_still_being_made_when_the_race_is_won_is_stopped_too():
+    view = raced(swarm(RACE, verify=("true",)), w1="cheap", w2="strong")
+    won = worker("w2", "completed", verified=True, provider="strong")
+    view = after(view, TaskSettled(task="r", state="completed", worker="w2"))
+    (stop,) = steps(view, [won], beginning=["w1"])
+    assert isinstance(stop, Stop)
+    assert stop.worker == "w1"
+    (stop,) = steps(view, [won, worker("w1")])
+    assert isinstance(stop, Stop)
+    assert steps(view, [won, worker("w1", "cancelled")]) == []
+    assert steps(view, [worker("w2"), worker("w1", "cancelled")]) == [], "the winner may go on"
+
+
 def test_claims_are_compared_when_all_are_in():
     view = raced(swarm(RACE), w1="cheap", w2="strong")
     first = worker("w1", "completed", lines=30)

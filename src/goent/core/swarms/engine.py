@@ -54,7 +54,7 @@ class Engine:
                 changed = [await self._take(step, view, group) for step in steps]
                 if any(changed):
                     await self._stored()
-                elif view.over:
+                elif view.over and not steps:
                     return
                 else:
                     await self._feed.news(seq)

@@ -8,6 +8,7 @@ from goent.core.swarms.outcomes import Outcome, outcome
 from goent.core.swarms.races import winner
 from goent.core.swarms.view import SwarmView, TaskView
 from goent.core.views import WorkerView
+from goent.domain.events import TaskSettled
 from goent.domain.types import Failure, Pin, Value
 
 HOPELESS = frozenset({"budget_exceeded", "not_started", "permission_denied"})
@@ -63,9 +64,19 @@ def next_steps(view: SwarmView, now: Now) -> list[Step]:
     now.slots = view.spawned.concurrency - busy
     steps: list[Step] = []
     for name, task in view.tasks.items():
-        if not task.settled:
+        if task.settled is None:
             steps += _for_task(view, task, standings[name], now)
+        elif task.task.race:
+            steps += _stragglers(task.settled, standings[name])
     return steps
+
+
+def _stragglers(settled: TaskSettled, found: list[Outcome]) -> Iterator[Stop]:
+    """Who was still being made when the race was won has not heard of it."""
+    reason = f"the race for task {settled.task} is over"
+    for each in found:
+        if each.at_work and each.worker != settled.worker:
+            yield Stop(worker=each.worker, reason=reason)
 
 
 def _for_task(view: SwarmView, task: TaskView, found: list[Outcome], now: Now) -> Iterator[Step]:
