@@ -1,0 +1,193 @@
+"""What the agent needs of the client it works for, and what its tools are to it."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Literal, Protocol
+
+from msgspec import Raw
+
+from goent.agent.content import Location, Shown
+from goent.agent.events import AnyAgentEvent, Kind
+from goent.domain.errors import GoentError
+from goent.domain.types import Answer, PlanEntry, Value
+from goent.llm.talk import Image
+
+Permission = Literal["edit", "bash", "outside", "mcp"]
+
+
+class ToolMistake(GoentError):
+    """A call that cannot be done as asked; the message is for the model: what, and how instead."""
+
+
+class Need(Value, frozen=True, kw_only=True):
+    """What a call must be permitted. `patterns`: paths or a command.
+
+    `always` is what an "always" would cover, for the person who is asked; what it covers is decided
+    by `patterns`: for `bash` the commands that begin with one of them, for paths those below one.
+    """
+
+    permission: Permission
+    patterns: tuple[str, ...]
+    always: str = ""
+
+
+class Question(Value, frozen=True, kw_only=True):
+    """May this be done? Put before the call is run."""
+
+    call: str
+    tool: str
+    kind: Kind
+    title: str
+    need: Need
+    input: Raw = Raw(b"{}")
+    shown: tuple[Shown, ...] = ()
+    locations: tuple[Location, ...] = ()
+
+
+class ClientFiles(Protocol):
+    """Files as the client's editor has them, unsaved changes included. Raises `OSError`."""
+
+    async def read(self, path: Path) -> str: ...
+
+    async def write(self, path: Path, text: str) -> None: ...
+
+
+class ClientTerminal(Protocol):
+    """A command that runs at the client."""
+
+    @property
+    def id(self) -> str: ...
+
+    async def output(self) -> tuple[str, int | None]:
+        """What it has said so far, and its exit code once it has one."""
+        ...
+
+    async def wait(self) -> int | None: ...
+
+    async def kill(self) -> None: ...
+
+    async def release(self) -> None: ...
+
+
+class ClientTerminals(Protocol):
+    """Terminals that the client shows to its user."""
+
+    async def create(
+        self, command: str, arguments: tuple[str, ...], cwd: Path, env: Mapping[str, str], limit: int
+    ) -> ClientTerminal: ...
+
+
+class Client(Protocol):
+    """Who the agent works for: one connection. What it does not offer is None."""
+
+    @property
+    def files_read(self) -> Callable[[str], ClientFiles] | None:
+        """By session id; reading through the client."""
+        ...
+
+    @property
+    def files_write(self) -> Callable[[str], ClientFiles] | None: ...
+
+    @property
+    def terminals(self) -> Callable[[str], ClientTerminals] | None: ...
+
+    async def tell(self, session: str, event: AnyAgentEvent) -> None:
+        """In order. Waits if the client is slow."""
+        ...
+
+    async def ask(self, session: str, question: Question) -> Answer | None:
+        """None if nobody answered: the turn was cancelled, or the client is gone."""
+        ...
+
+
+class Intent(Value, frozen=True, kw_only=True):
+    """What a call is about to do, for people. `alone`: nothing may run beside it."""
+
+    kind: Kind
+    title: str
+    need: Need | None = None
+    alone: bool = True
+    shown: tuple[Shown, ...] = ()
+    locations: tuple[Location, ...] = ()
+
+
+class Outcome(Value, frozen=True, kw_only=True):
+    """What came of a call: `text` for the model, `shown` for people."""
+
+    text: str
+    failed: bool = False
+    images: tuple[Image, ...] = ()
+    shown: tuple[Shown, ...] = ()
+    locations: tuple[Location, ...] = ()
+    plan: tuple[PlanEntry, ...] | None = None
+    exit: int | None = None
+
+
+class Progress(Value, frozen=True, kw_only=True):
+    """What a running call has to show so far; replaces what it showed before."""
+
+    shown: tuple[Shown, ...] = ()
+    output: str = ""
+
+
+Report = Callable[[Progress], Awaitable[None]]
+
+
+class Call(Protocol):
+    """One call, its arguments read and found good. Cancelling `run` leaves nothing running."""
+
+    @property
+    def intent(self) -> Intent: ...
+
+    async def run(self, report: Report) -> Outcome:
+        """Raises `ToolMistake` for what the model can mend."""
+        ...
+
+
+class Tool(Protocol):
+    """Something that the model can use. `schema` is the JSON schema of its arguments."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def schema(self) -> Raw: ...
+
+    async def prepare(self, arguments: bytes) -> Call:
+        """Look at what is asked, and change nothing. `arguments` is JSON as the model wrote it.
+
+        Raises `ToolMistake` if they are not such as the tool takes.
+        """
+        ...
+
+
+class Desk(Value, frozen=True, kw_only=True):
+    """What a session's tools work with. `roots` are the session's directories, `cwd` the first.
+
+    `environ` has no keys in it. `reading`, `writing` and `terminals` are the client's, if it offers
+    them. Commands may write below the roots, temporary folders and `writable`; `owner` marks them.
+    """
+
+    session: str
+    cwd: Path
+    roots: tuple[Path, ...]
+    environ: Mapping[str, str]
+    reading: ClientFiles | None = None
+    writing: ClientFiles | None = None
+    terminals: ClientTerminals | None = None
+    writable: tuple[Path, ...] = ()
+    owner: str
+
+
+class ServerSpec(Value, frozen=True, kw_only=True):
+    """An MCP server that the client names: a command, or a `url`."""
+
+    name: str
+    command: str = ""
+    arguments: tuple[str, ...] = ()
+    environ: Mapping[str, str] = {}
+    url: str = ""
+    headers: Mapping[str, str] = {}

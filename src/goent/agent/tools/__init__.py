@@ -1,0 +1,1 @@
+"""What the agent can do: read, write, edit, run, search, plan."""
