@@ -20,15 +20,17 @@ class ToolMistake(GoentError):
 
 
 class Need(Value, frozen=True, kw_only=True):
-    """What a call must be permitted. `patterns`: paths or a command.
+    """What a call must be permitted. `patterns` are the paths or the command that it is about.
 
-    `always` is what an "always" would cover, for the person who is asked; what it covers is decided
-    by `patterns`: for `bash` the commands that begin with one of them, for paths those below one.
+    `always` is what a yes for the whole session covers: each a path, a command or a tool, in which
+    `*` is any text, and a last ` *` may be missing (`git *` is `git` too). A need that is `exact`
+    is covered only by its own words: of a command with `;` or `$(...)` the beginning says nothing.
     """
 
     permission: Permission
     patterns: tuple[str, ...]
-    always: str = ""
+    always: tuple[str, ...] = ()
+    exact: bool = False
 
 
 class Question(Value, frozen=True, kw_only=True):
