@@ -75,7 +75,12 @@ class ClientTerminals(Protocol):
     """Terminals that the client shows to its user."""
 
     async def create(
-        self, command: str, arguments: tuple[str, ...], cwd: Path, env: Mapping[str, str], limit: int
+        self,
+        command: str,
+        arguments: tuple[str, ...],
+        cwd: Path,
+        env: Mapping[str, str],
+        limit: int,
     ) -> ClientTerminal: ...
 
 
