@@ -13,15 +13,12 @@ from msgspec import Raw
 
 from goent.domain.errors import (
     AuthRefused,
-    BudgetSpent,
     ContextOverflow,
     ModelRefused,
     OutOfCredit,
-    Overloaded,
     ProviderDown,
     ProviderRefused,
     ProviderTimeout,
-    ProviderUnavailable,
     RateLimited,
     UnknownModel,
     WorkerError,
@@ -29,6 +26,7 @@ from goent.domain.errors import (
 from goent.drivers.opencode.shapes import Reading, SessionFault
 from goent.llm import calm
 from goent.rpc import RpcError
+from goent.upstream.gated import told_by_gateway
 
 PREFIX = "Internal error: "
 AUTH_REQUIRED = -32000
@@ -55,24 +53,6 @@ _BY_WORDS: tuple[tuple[re.Pattern[str], type[WorkerError]], ...] = (
     (re.compile(r"connect|socket|network|fetch failed", re.IGNORECASE), ProviderDown),
     (re.compile(r"without a finish reason"), ProviderDown),
 )
-_BY_KIND: dict[str, type[WorkerError]] = {
-    error.kind: error
-    for error in (
-        AuthRefused,
-        BudgetSpent,
-        ContextOverflow,
-        ModelRefused,
-        OutOfCredit,
-        Overloaded,
-        ProviderDown,
-        ProviderRefused,
-        ProviderTimeout,
-        ProviderUnavailable,
-        RateLimited,
-        UnknownModel,
-    )
-}
-_GATEWAY = re.compile(r"go-ent: (?P<kind>\w+): (?P<text>.*)", re.DOTALL)
 _SERVER_ERROR = 500
 _CLIENT_ERROR = 400
 _PAYMENT = 402
@@ -103,11 +83,11 @@ def classify_fault(fault: SessionFault) -> WorkerError:
 
 
 def _error(name: str, status: int | None, message: str) -> WorkerError:
-    told = _GATEWAY.match(message)
-    if told and (kind := _BY_KIND.get(told["kind"])):
-        return kind(told["text"])
+    if told := told_by_gateway(message):
+        return told
     # A refusal of the gateway's in words that are not known here is no empty account.
-    by_status = ProviderRefused if told and status == _PAYMENT else _by_status(status)
+    strange = message.startswith("go-ent: ") and status == _PAYMENT
+    by_status = ProviderRefused if strange else _by_status(status)
     kind = _BY_NAME.get(name) or by_status or _by_words(message)
     return kind(message if status is None else f"{message} (HTTP {status})")
 
