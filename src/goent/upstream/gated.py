@@ -47,11 +47,20 @@ BY_KIND: dict[str, type[WorkerError]] = {
 _TOLD = re.compile(r"go-ent: (?P<kind>\w+): (?P<text>.*)", re.DOTALL)
 
 
+def is_gateways(message: str) -> bool:
+    return _TOLD.search(message) is not None
+
+
 def told_by_gateway(message: str) -> WorkerError | None:
-    """The failure that a refusal of the gateway's tells, if it is one."""
+    """The failure that a refusal of the gateway's tells, if it is of a kind that is known here."""
     told = _TOLD.search(calm.plain(message))
-    kind = BY_KIND.get(told["kind"]) if told else None
-    return kind(told["text"]) if told and kind else None
+    return of_kind(told["kind"], told["text"]) if told else None
+
+
+def of_kind(kind: str, text: str) -> WorkerError | None:
+    """A failure by the name that go-ent gives its kind."""
+    error = BY_KIND.get(kind)
+    return error(text) if error else None
 
 
 class AlwaysWell:
