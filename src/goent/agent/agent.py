@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from msgspec.structs import replace
 
 from goent.agent.memory import Memory
-from goent.agent.models import AUTO, Models
+from goent.agent.models import AUTO, Models, NotLoggedIn
 from goent.agent.ports import Client, Desk, ServerSpec, Toolbox
 from goent.agent.records import Set
 from goent.agent.session import AgentSession
@@ -40,21 +40,30 @@ class SessionSummary(Value, frozen=True, kw_only=True):
     updated_at: str
 
 
-class Surroundings(Value, frozen=True, kw_only=True):
-    """What all sessions have in common. `environ` has no keys in it.
+class Place(Value, frozen=True, kw_only=True):
+    """What holds where a session works. `environ` has no keys in it.
 
-    `model` is what a new session thinks with, `allowed` the names of the tools that it may use
-    (None: all), `patience` how long a question waits for its answer.
+    `patience` is how long a question waits for its answer, in seconds.
     """
 
+    models: Models
     environ: Mapping[str, str]
-    owner: str
+    patience: float = 300.0
+    writable: tuple[Path, ...] = ()
+
+
+class Surroundings(Value, frozen=True, kw_only=True):
+    """What all sessions have in common: `model` and `mode` are what a new one begins with.
+
+    `allowed` are the names of the tools that it may use; None: all.
+    """
+
+    at: Callable[[Path], Place]
     open_tools: OpenTools
+    owner: str
     model: str = AUTO
     mode: str = "ask"
     allowed: frozenset[str] | None = None
-    patience: float = 300.0
-    writable: tuple[Path, ...] = ()
 
 
 class _Open:
@@ -69,23 +78,18 @@ class _Open:
 class Agent:
     """All sessions of one process. They end with it, and are kept for the next."""
 
-    def __init__(
-        self, tasks: TaskGroup, models: Models, shelf: SqliteSessions, around: Surroundings
-    ) -> None:
+    def __init__(self, tasks: TaskGroup, shelf: SqliteSessions, around: Surroundings) -> None:
         self._tasks = tasks
-        self._models = models
         self._shelf = shelf
         self._around = around
         self._open: dict[str, _Open] = {}
 
     @classmethod
     @asynccontextmanager
-    async def running(
-        cls, models: Models, shelf: SqliteSessions, around: Surroundings
-    ) -> "AsyncGenerator[Agent]":
+    async def running(cls, shelf: SqliteSessions, around: Surroundings) -> "AsyncGenerator[Agent]":
         """On leaving, turns are cancelled, and what the sessions have started is ended."""
         async with anyio.create_task_group() as tasks:
-            agent = cls(tasks, models, shelf, around)
+            agent = cls(tasks, shelf, around)
             try:
                 yield agent
             finally:
@@ -103,9 +107,14 @@ class Agent:
         servers: Sequence[ServerSpec] = (),
         model: str | None = None,
     ) -> AgentSession:
-        chosen = model or self._around.model
-        if chosen != AUTO:
-            self._models.find(chosen)
+        place = self._around.at(cwd)
+        if not place.models.choices():
+            raise NotLoggedIn(
+                "no model can be used: set a key such as ANTHROPIC_API_KEY where go-ent is started, or "
+                "run `go-ent init` and fill in .goent/providers.yaml; `go-ent doctor` says what is there"
+            )
+        wanted = model or self._around.model
+        chosen = wanted if wanted == AUTO else place.models.find(wanted).provider.name
         memory = Memory(self._shelf, f"agent-{secrets.token_hex(6)}", str(cwd))
         await memory.keep([Set(mode=self._around.mode, model=chosen)])
         return await self._opened(client, memory, (cwd, *extra), servers)
@@ -195,17 +204,17 @@ class Agent:
         """What a session has running is entered and left in one task: this."""
         async with AsyncExitStack() as held:
             try:
-                toolbox = await held.enter_async_context(
-                    self._around.open_tools(self._desk(client, memory.id, roots), servers)
-                )
+                place = self._around.at(roots[0])
+                desk = self._desk(client, memory.id, roots, place)
+                toolbox = await held.enter_async_context(self._around.open_tools(desk, servers))
                 tools = {n: t for n, t in toolbox.tools.items() if self._is_allowed(n)}
                 session = AgentSession(
                     memory,
-                    self._models,
+                    place.models,
                     client,
                     replace(toolbox, tools=tools),
                     roots=roots,
-                    patience=self._around.patience,
+                    patience=place.patience,
                 )
             except Exception as error:  # noqa: BLE001 (whoever asked for the session is told)
                 task_status.started(error)
@@ -221,16 +230,16 @@ class Agent:
     def _is_allowed(self, tool: str) -> bool:
         return self._around.allowed is None or tool in self._around.allowed
 
-    def _desk(self, client: Client, session: str, roots: tuple[Path, ...]) -> Desk:
+    def _desk(self, client: Client, session: str, roots: tuple[Path, ...], place: Place) -> Desk:
         return Desk(
             session=session,
             cwd=roots[0],
             roots=roots,
-            environ=self._around.environ,
+            environ=place.environ,
             reading=client.files_read(session) if client.files_read else None,
             writing=client.files_write(session) if client.files_write else None,
             terminals=client.terminals(session) if client.terminals else None,
-            writable=self._around.writable,
+            writable=place.writable,
             owner=self._around.owner,
         )
 

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from goent.domain.errors import RequestError
 from goent.domain.events import BudgetWarned, FailedOver, Noticed, UsageReported
 from goent.domain.types import Provider, Value
 from goent.llm.talk import Chunk, ModelRequest
@@ -15,6 +16,10 @@ Hear = Callable[[Heard], Awaitable[None]]
 AUTO = "auto"
 
 
+class NotLoggedIn(RequestError):
+    """There is no key by which a model could be asked."""
+
+
 class ModelChoice(Value, frozen=True, kw_only=True):
     """A model that can be chosen; `group` is its backend."""
 
@@ -24,21 +29,29 @@ class ModelChoice(Value, frozen=True, kw_only=True):
     group: str = ""
 
 
+class Chosen(Value, frozen=True, kw_only=True):
+    """The model to think with, who may stand in for it, and why this one."""
+
+    provider: Provider
+    fallbacks: tuple[Provider, ...] = ()
+    reason: str = "asked for"
+
+
 class Models(Protocol):
     """The way to all models. Which of them are there may change at any time."""
 
     def choices(self) -> tuple[ModelChoice, ...]: ...
 
-    def find(self, name: str) -> Provider:
+    def find(self, name: str) -> Chosen:
         """By a name, a tier or `backend/model`. Raises `RequestError` with what there is."""
         ...
 
-    async def choose(self, task: str, cwd: Path) -> tuple[Provider, str]:
-        """For a task: the model, and why that one."""
+    async def choose(self, task: str, cwd: Path) -> Chosen:
+        """For a task."""
         ...
 
     async def stream(
-        self, session: str, provider: Provider, request: ModelRequest, take: Take, hear: Hear
+        self, session: str, chosen: Chosen, request: ModelRequest, take: Take, hear: Hear
     ) -> None:
         """One answer in chunks. Raises a `WorkerError` when nobody could give or finish it."""
         ...

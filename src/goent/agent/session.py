@@ -9,18 +9,19 @@ import anyio
 
 from goent.agent.calling import Calling
 from goent.agent.commands import CommandCall, command_in
+from goent.agent.compaction import USUAL_WINDOW
 from goent.agent.content import Given, Words
 from goent.agent.events import AnyAgentEvent, Noticed, Said, StateChanged, StopReason
 from goent.agent.instructions import project_instructions, system_prompt
 from goent.agent.memory import Memory
-from goent.agent.models import AUTO, ModelChoice, Models
+from goent.agent.models import AUTO, Chosen, ModelChoice, Models
 from goent.agent.permits import MODES, Mode, Permits
 from goent.agent.ports import Client, Toolbox
 from goent.agent.records import Prompted, Set, Titled, Told, parts_of
 from goent.agent.turn import Turn
 from goent.agent.voice import Voice
 from goent.domain.errors import RequestError
-from goent.domain.types import Provider, Usage, Value
+from goent.domain.types import Usage, Value
 from goent.llm import talk
 
 TITLE = 80  # characters
@@ -135,9 +136,7 @@ class AgentSession:
 
     async def set_model(self, model: str) -> None:
         """Raises `RequestError` for a model that there is not."""
-        if model != AUTO:
-            self._models.find(model)
-        self._model = model
+        self._model = model if model == AUTO else self._models.find(model).provider.name
         await self._set()
 
     def history(self) -> Iterator[AnyAgentEvent]:
@@ -160,14 +159,14 @@ class AgentSession:
         await self._voice.keep([Prompted(message=message, given=given)])
         if not self._memory.title:
             await self._voice.keep([Titled(title=_title(given))])
-        turn = self._turn(await self._provider(given))
+        turn = self._turn(await self._chosen(given))
         try:
             return await turn.run()
         finally:
             self._said = turn.text
 
-    def _turn(self, provider: Provider) -> Turn:
-        self._voice.window = provider.context_limit or self._voice.window
+    def _turn(self, chosen: Chosen) -> Turn:
+        self._voice.window = chosen.provider.context_limit or USUAL_WINDOW
         calling = Calling(
             self._tools,
             self._permits,
@@ -183,19 +182,20 @@ class AgentSession:
         return Turn(
             self._voice,
             self._models,
-            provider,
+            chosen,
             calling,
             system=self._system_prompt(),
             tools=offered,
         )
 
-    async def _provider(self, given: Sequence[Given] = ()) -> Provider:
+    async def _chosen(self, given: Sequence[Given] = ()) -> Chosen:
         if self._model != AUTO:
             return self._models.find(self._model)
         words = "\n".join(p.text for p in parts_of(given) if isinstance(p, talk.Text))
-        provider, reason = await self._models.choose(words, self.cwd)
-        await self._voice.keep([Told(text=f"{provider.opencode_model}: {reason}")])
-        return provider
+        chosen = await self._models.choose(words, self.cwd)
+        told = f"{chosen.provider.opencode_model}: {chosen.reason}"
+        await self._voice.keep([Told(text=told)])
+        return chosen
 
     def _system_prompt(self) -> str:
         if not self._system:
@@ -211,7 +211,7 @@ class AgentSession:
     async def _obey(self, call: CommandCall) -> None:
         match call.name:
             case "compact":
-                await self._turn(await self._provider()).compact()
+                await self._turn(await self._chosen()).compact()
                 return
             case "mode" if call.rest:
                 await self.set_mode(call.rest)

@@ -9,12 +9,11 @@ from msgspec.structs import replace
 from goent.agent.calling import Calling, Repetition
 from goent.agent.compaction import is_full, summary_request
 from goent.agent.events import AnyAgentEvent, Said, StopReason
-from goent.agent.models import Heard, Models
+from goent.agent.models import Chosen, Heard, Models
 from goent.agent.records import Answered, Compacted, Piece, Spent, Told, pieces_of
 from goent.agent.voice import Voice
 from goent.domain.errors import ContextOverflow, NothingSaid
 from goent.domain.events import BudgetWarned, FailedOver, Noticed, UsageReported
-from goent.domain.types import Provider
 from goent.llm.gather import Gathered, Gathering
 from goent.llm.talk import Chunk, ModelRequest, Part, ReasoningPiece, TextPiece, Tool, ToolUse
 
@@ -32,7 +31,7 @@ class Turn:
         self,
         voice: Voice,
         models: Models,
-        provider: Provider,
+        chosen: Chosen,
         calling: Calling,
         *,
         system: str,
@@ -40,7 +39,8 @@ class Turn:
     ) -> None:
         self._memory = voice.memory
         self._models = models
-        self._provider = provider
+        self._chosen = chosen
+        self._provider = chosen.provider
         self._calling = calling
         self._system = system
         self._tools = tuple(tools)
@@ -85,7 +85,7 @@ class Turn:
         hearing = _Hearing(self._memory.new_message(), self._tell)
         try:
             await self._models.stream(
-                self._memory.id, self._provider, request, hearing.take, self._hear
+                self._memory.id, self._chosen, request, hearing.take, self._hear
             )
         except anyio.get_cancelled_exc_class():
             said = [piece for piece in pieces_of(hearing.gathered.parts) if piece.kind == "text"]
@@ -149,7 +149,7 @@ class Turn:
             for chunk in chunks:
                 hearing.add(chunk)
 
-        await self._models.stream(self._memory.id, self._provider, request, take, self._hear)
+        await self._models.stream(self._memory.id, self._chosen, request, take, self._hear)
         summary = hearing.gathered().text.strip()
         if not summary:
             raise NothingSaid(f"{self._provider.opencode_model} gave no summary to go on from")
