@@ -3,6 +3,7 @@
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 
 import anyio
 import msgspec
@@ -16,6 +17,7 @@ from goent.agent.ports import Call, Need, Outcome, Progress, Question, Tool, Too
 from goent.agent.records import AnyRecord, Planned, Ran
 from goent.domain.types import Answer
 from goent.llm.talk import ToolUse
+from goent.store.sessions import GoesOnElsewhere
 
 SAME = 3  # times that the same call in a row is run; the next one is not
 ENOUGH = 6  # times after which the turn ends
@@ -114,7 +116,8 @@ class Calling:
     async def _cut_off(self) -> None:
         """The turn ends here: what was begun is told as ended."""
         for planned in tuple(self._open.values()):
-            await self._end(planned, Outcome(text=CANCELLED, failed=True))
+            with suppress(GoesOnElsewhere):
+                await self._end(planned, Outcome(text=CANCELLED, failed=True))
 
     async def _prepared(self, use: ToolUse, times: int) -> _Planned:
         told = ToolCalled(

@@ -1,6 +1,7 @@
 """One turn: the model speaks, its calls are run, and so on until it has no more to ask."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from itertools import count
 
 import anyio
@@ -16,6 +17,7 @@ from goent.domain.errors import ContextOverflow, NothingSaid
 from goent.domain.events import BudgetWarned, FailedOver, Noticed, UsageReported
 from goent.llm.gather import Gathered, Gathering
 from goent.llm.talk import Chunk, ModelRequest, Part, ReasoningPiece, TextPiece, Tool, ToolUse
+from goent.store.sessions import GoesOnElsewhere
 
 MOST_STEPS = 200  # model calls of one turn
 CIRCLES = "The turn was ended: the model made the same call again and again."
@@ -89,7 +91,7 @@ class Turn:
             )
         except anyio.get_cancelled_exc_class():
             said = [piece for piece in pieces_of(hearing.gathered.parts) if piece.kind == "text"]
-            with anyio.CancelScope(shield=True):
+            with anyio.CancelScope(shield=True), suppress(GoesOnElsewhere):
                 await self._remember(hearing, said)
             raise
         gathered = self._with_own_ids(hearing.gathered)
