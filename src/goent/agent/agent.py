@@ -17,6 +17,10 @@ class SessionBusy(RequestError):
     """A turn of the session is under way."""
 
 
+class AuthRequired(RequestError):
+    """No provider has a key; the message says how to give one."""
+
+
 class SessionSummary(Value, frozen=True, kw_only=True):
     """A session as a list shows it; `updated_at` is ISO 8601, UTC."""
 
@@ -28,6 +32,10 @@ class SessionSummary(Value, frozen=True, kw_only=True):
 
 class Agent:
     """All sessions of one connection. They end with it, and are kept for the next."""
+
+    async def ready(self) -> None:
+        """Raises `AuthRequired` if there is no provider that could be asked."""
+        raise NotImplementedError
 
     async def new(
         self,
