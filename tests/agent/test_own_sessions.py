@@ -6,12 +6,10 @@ import anyio
 import pytest
 from own_stage import KEY, AgentStage, Editor, a_stage, allow, say
 
-from goent.agent.agent import UnknownSession
 from goent.agent.commands import COMMANDS
 from goent.agent.events import Asked, OptionsChanged, Retitled, Said, ToolCalled, UsageChanged
-from goent.agent.models import NotLoggedIn
 from goent.agent.records import CUT_OFF
-from goent.agent.session import SessionBusy
+from goent.agent.refusing import AuthRequired, SessionBusy, UnknownSession
 from goent.domain.errors import BudgetSpent, NoRoute, ProviderDown, RequestError
 from goent.domain.types import Usage
 from goent.project import state_dir
@@ -286,7 +284,7 @@ async def test_without_a_key_a_session_says_what_to_do(tmp_path: Path) -> None:
     async with a_stage(tmp_path, SCRIPT) as stage:
         del stage.environ["CLAUDE_KEY"], stage.environ["OTHER_KEY"]
         async with stage.agent() as agent:
-            with pytest.raises(NotLoggedIn, match="go-ent init"):
+            with pytest.raises(AuthRequired, match="go-ent init"):
                 await agent.new(Editor(), stage.project)
 
 
