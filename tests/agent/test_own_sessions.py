@@ -10,11 +10,10 @@ from goent.agent.commands import COMMANDS
 from goent.agent.events import Asked, OptionsChanged, Retitled, Said, ToolCalled, UsageChanged
 from goent.agent.records import CUT_OFF
 from goent.agent.refusing import AuthRequired, SessionBusy, UnknownSession
-from goent.domain.errors import BudgetSpent, NoRoute, ProviderDown, RequestError
+from goent.domain.errors import BudgetSpent, GoesOnElsewhere, NoRoute, ProviderDown, RequestError
 from goent.domain.types import Usage
 from goent.project import state_dir
 from goent.store.ledger import SqliteLedger
-from goent.store.sessions import GoesOnElsewhere
 from goent.testing import Script, anthropic, call, case, openai
 from goent.testing import say as says
 from goent.testing.script import Fault, Step
@@ -22,7 +21,8 @@ from goent.testing.script import Fault, Step
 pytestmark = pytest.mark.anyio
 
 OVERFLOW = Step(
-    fault=Fault(status=400, message="prompt is too long: 250000 tokens > 200000 maximum", times=1)
+    say="It fits now.",
+    fault=Fault(status=400, message="prompt is too long: 250000 tokens > 200000 maximum", times=1),
 )
 CASES = (
     case(
@@ -83,20 +83,23 @@ async def test_a_session_goes_on_in_another_process(tmp_path: Path) -> None:
 async def test_a_call_that_a_killed_process_never_finished_is_told_as_cut_off(
     tmp_path: Path,
 ) -> None:
-    async with a_stage(tmp_path, SCRIPT) as stage:
-        editor = Editor()
-        async with stage.session(editor) as session, anyio.create_task_group() as group:
-            group.start_soon(say, session, "run on")
-            await editor.until(lambda: bool(editor.asked))
-            # As it is on disk in this moment, so it would be after a kill.
-            async with stage.agent() as other:
-                again = await other.open(Editor(), session.id, stage.project)
-                told = [e for e in again.history() if isinstance(e, ToolCalled)]
-                await say(again, "go on")
-                asked = stage.models.calls[-1].request
-            group.cancel_scope.cancel()
-    assert [(e.status, e.output) for e in told] == [("failed", CUT_OFF)]
-    assert asked and CUT_OFF in [message.text for message in asked.messages]
+    editor = Editor()
+    async with (
+        a_stage(tmp_path, SCRIPT) as stage,
+        stage.session(editor) as session,
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(say, session, "run on")
+        await editor.until(lambda: bool(editor.asked))
+        # As it is on disk in this moment, so it would be after a kill.
+        async with stage.agent() as other:
+            again = await other.open(Editor(), session.id, stage.project)
+            told = [e for e in again.history() if isinstance(e, ToolCalled)]
+            assert [(e.status, e.output) for e in told] == [("failed", CUT_OFF)]
+            await say(again, "go on")
+            asked = stage.models.calls[-1].request
+        assert asked and CUT_OFF in [message.text for message in asked.messages]
+        group.cancel_scope.cancel()
 
 
 async def test_two_processes_cannot_mix_their_words(tmp_path: Path) -> None:
@@ -176,7 +179,7 @@ async def test_a_window_that_overflows_is_summed_up_and_the_call_made_again(
         await say(session, "hello")
         end = await say(session, "too long")
         asked = stage.models.calls[-1].request
-    assert end.text == "Whatever you say."
+    assert end.text == "It fits now."
     assert asked and "They greeted each other." in asked.prompt
 
 

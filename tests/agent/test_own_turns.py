@@ -8,6 +8,7 @@ from own_stage import KEY, Editor, a_stage, allow, reject, say
 
 from goent.agent.calling import ENOUGH, NO_ANSWER, REFUSED, SAME
 from goent.agent.events import PlanChanged, StateChanged, ToolCalled, UsageChanged
+from goent.agent.session import TurnEnd
 from goent.domain.types import Usage
 from goent.testing import Script, anthropic, call, case, fail, openai
 from goent.testing import say as says
@@ -214,23 +215,22 @@ async def test_a_model_that_goes_in_circles_is_stopped(tmp_path: Path) -> None:
 
 @pytest.mark.spec("A08")
 async def test_a_cancel_in_the_middle_of_words_keeps_them(tmp_path: Path) -> None:
-    editor = Editor()
+    editor, ends = Editor(), list[TurnEnd]()
     async with a_stage(tmp_path, SCRIPT) as stage, stage.session(editor) as session:
+
+        async def speak() -> None:
+            ends.append(await say(session, "slow words"))
+
         async with anyio.create_task_group() as group:
-            ends: list[str] = []
-
-            async def speak() -> None:
-                end = await say(session, "slow words")
-                ends.extend((end.stop_reason, end.text))
-
             group.start_soon(speak)
             await editor.until(lambda: len(editor.text(session.id)) >= 4)
             session.cancel()
-        assert ends[0] == "cancelled"
-        assert "One two three four five.".startswith(ends[1]) and ends[1]
+        (end,) = ends
+        assert end.stop_reason == "cancelled"
+        assert end.text and "One two three four five.".startswith(end.text)
         assert (await say(session, "hello")).stop_reason == "end_turn", "it can be used again"
-        messages = stage.models.calls[-1].request
-    assert messages and messages.messages[1].text == ends[1].rstrip()
+        asked = stage.models.calls[-1].request
+    assert asked and asked.messages[1].text == end.text.rstrip()
 
 
 async def test_a_cancel_ends_the_running_command_and_what_waits_for_an_answer(

@@ -15,9 +15,9 @@ from goent.agent.events import AnyAgentEvent, StateChanged, ToolCalled
 from goent.agent.permits import Permits
 from goent.agent.ports import Call, Need, Outcome, Progress, Question, Tool, ToolMistake
 from goent.agent.records import AnyRecord, Planned, Ran
+from goent.domain.errors import GoesOnElsewhere
 from goent.domain.types import Answer
 from goent.llm.talk import ToolUse
-from goent.store.sessions import GoesOnElsewhere
 
 SAME = 3  # times that the same call in a row is run; the next one is not
 ENOUGH = 6  # times after which the turn ends

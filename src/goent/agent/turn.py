@@ -13,11 +13,10 @@ from goent.agent.events import AnyAgentEvent, Said, StopReason
 from goent.agent.models import Chosen, Heard, Models
 from goent.agent.records import Answered, Compacted, Piece, Spent, Told, pieces_of
 from goent.agent.voice import Voice
-from goent.domain.errors import ContextOverflow, NothingSaid
+from goent.domain.errors import ContextOverflow, GoesOnElsewhere, NothingSaid
 from goent.domain.events import BudgetWarned, FailedOver, Noticed, UsageReported
 from goent.llm.gather import Gathered, Gathering
 from goent.llm.talk import Chunk, ModelRequest, Part, ReasoningPiece, TextPiece, Tool, ToolUse
-from goent.store.sessions import GoesOnElsewhere
 
 MOST_STEPS = 200  # model calls of one turn
 CIRCLES = "The turn was ended: the model made the same call again and again."
