@@ -23,6 +23,7 @@ SESSION_LIST = "session/list"
 SESSION_PROMPT = "session/prompt"
 SESSION_CANCEL = "session/cancel"
 SESSION_SET_CONFIG_OPTION = "session/set_config_option"
+SESSION_SET_MODEL = "session/set_model"
 SESSION_UPDATE = "session/update"
 
 
@@ -116,11 +117,33 @@ class NewSessionParams(Message, frozen=True, kw_only=True, omit_defaults=False):
     mcp_servers: tuple[Raw, ...] = ()
 
 
+class OfferedModel(Message, frozen=True, kw_only=True):
+    """A model, as agents offered it before there were options."""
+
+    model_id: str
+    name: str = ""
+
+
+class OfferedModels(Message, frozen=True, kw_only=True):
+    """The older way to choose a model, by `session/set_model`; gone from the protocol, still in use."""
+
+    available_models: tuple[OfferedModel, ...] = ()
+    current_model_id: str = ""
+
+
+class SetModelParams(Message, frozen=True, kw_only=True):
+    """Take one of the offered models."""
+
+    session_id: str
+    model_id: str
+
+
 class NewSession(Message, frozen=True, kw_only=True):
     """A session, and what can be set for it."""
 
     session_id: str
     config_options: tuple[ConfigOption, ...] | None = None
+    models: OfferedModels | None = None
     modes: Raw | UnsetType = UNSET
 
 
@@ -136,6 +159,7 @@ class OpenedSession(Message, frozen=True, kw_only=True):
     """A session that was come back to."""
 
     config_options: tuple[ConfigOption, ...] | None = None
+    models: OfferedModels | None = None
     modes: Raw | UnsetType = UNSET
 
 

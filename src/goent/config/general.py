@@ -109,7 +109,8 @@ def _agent(fields: Fields) -> Agent | None:
     if fields.shape("command") != "list":
         fields.mistake("command", "must be a list of words, such as [gemini, --acp]")
     models = fields.texts("models")
-    return Agent(command=command, models=models) if command else None
+    patience = fields.amount("start_timeout_s", 60.0, least=1)
+    return Agent(command=command, models=models, start_timeout_s=patience) if command else None
 
 
 def _daemon(fields: Fields) -> DaemonSettings:
