@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    """`go-ent mcp` is the shim, on the standard library alone; all else is the command line."""
+    """`go-ent mcp` is the shim, on the standard library alone, `go-ent acp` is the agent."""
     if sys.platform == "win32":
         sys.exit("go-ent does not run on Windows yet; inside WSL it does.")
     arguments = sys.argv[1:]
@@ -14,9 +14,14 @@ def main() -> None:
         from goent.shim import run_shim  # noqa: PLC0415 (see above)
 
         sys.exit(run_shim(_here()))
-    from goent.frontends.cli.main import run_cli  # noqa: PLC0415 (see above)
+    if arguments[:1] == ["acp"]:
+        from goent.acp_process import run_acp  # noqa: PLC0415 (see above)
 
-    code = run_cli(arguments)
+        code = run_acp(arguments[1:])
+    else:
+        from goent.frontends.cli.main import run_cli  # noqa: PLC0415 (see above)
+
+        code = run_cli(arguments)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # taking the interpreter down piece by piece costs a tenth of a second

@@ -30,7 +30,7 @@ _ASKED_AS_EDIT: Final = ("write", "patch", "multiedit", "apply_patch")
 
 
 class GeneralFile(Value, frozen=True, kw_only=True):
-    """`opencode.config_path` is not resolved yet: it is `config_path`, as written."""
+    """Paths are not resolved yet: `config_path` (of opencode) and `writable` (of agent), as written."""
 
     default_provider: Mention | None
     permissions: PermissionSettings
@@ -39,6 +39,7 @@ class GeneralFile(Value, frozen=True, kw_only=True):
     failover_pinned: bool
     limits: Limits
     agents: Mapping[str, Agent]
+    writable: tuple[str, ...]
     daemon: DaemonSettings
     opencode: OpenCodeSettings
     config_path: Mention | None
@@ -55,6 +56,7 @@ def read_general(fields: Fields) -> GeneralFile:
         failover_pinned=fields.section("failover", lambda f: f.flag("pinned", default=False)),
         limits=fields.section("limits", _limits),
         agents=fields.tables("agents", _agent),
+        writable=fields.section("agent", lambda f: f.texts("writable")),
         daemon=fields.section("daemon", _daemon),
         opencode=opencode,
         config_path=config_path,

@@ -14,7 +14,7 @@ from goent.config.providers import ProvidersFile, read_providers
 from goent.config.routing import Rule, never_asked, read_routing
 from goent.config.sources import Files
 from goent.config.tree import Place, Problems, suggestion
-from goent.domain.settings import Backend, Settings
+from goent.domain.settings import Backend, OwnAgent, Settings
 from goent.domain.types import Provider, Value
 from goent.project import home_dir
 
@@ -47,7 +47,14 @@ def load_settings(project: Path, environ: Mapping[str, str]) -> Settings:
     if not problems.unreadable:
         _check_names(read, backends, providers, problems)
     problems.check()
-    return _settings(read, backends, providers, project, tuple(files.read))
+    return _settings(
+        read,
+        backends,
+        providers,
+        tuple(files.read),
+        project=project,
+        home=home_dir(environ),
+    )
 
 
 def _read_all(project: Path, environ: Mapping[str, str], files: Files, problems: Problems) -> _Read:
@@ -148,8 +155,10 @@ def _settings(
     read: _Read,
     backends: Mapping[str, Backend],
     providers: tuple[Provider, ...],
-    project: Path,
     files: tuple[Path, ...],
+    *,
+    project: Path,
+    home: Path,
 ) -> Settings:
     general = read.general
     return Settings(
@@ -162,6 +171,7 @@ def _settings(
         defaults={role: mention.name for role, mention in read.providers.defaults.items()},
         rules=tuple(rule.rule for rule in read.rules),
         agents=general.agents,
+        agent=OwnAgent(writable=tuple(home / _below_home(path) for path in general.writable)),
         health=read.providers.health,
         budget=general.budget,
         failover_pinned=general.failover_pinned,
@@ -175,6 +185,11 @@ def _settings(
         written=tuple(entry.provider.name for entry in read.providers.entries),
         learning=general.learning,
     )
+
+
+def _below_home(path: str) -> str:
+    """A path as written: `~/x` and `x` are in the user's home."""
+    return path.removeprefix("~/").removeprefix("~") if path.startswith("~") else path
 
 
 def _usual_keys(backends: Mapping[str, Backend]) -> tuple[str, ...]:

@@ -41,6 +41,15 @@ class Usage(Value, frozen=True, kw_only=True):
             reasoning=self.reasoning + other.reasoning,
         )
 
+    def __sub__(self, other: Self) -> "Usage":
+        return Usage(
+            input=self.input - other.input,
+            output=self.output - other.output,
+            cache_read=self.cache_read - other.cache_read,
+            cache_write=self.cache_write - other.cache_write,
+            reasoning=self.reasoning - other.reasoning,
+        )
+
     @property
     def total(self) -> int:
         return self.input + self.output + self.cache_read + self.cache_write + self.reasoning

@@ -22,10 +22,11 @@ from goent.domain.errors import (
     UnknownModel,
     WorkerError,
 )
-from goent.drivers.acp_failures import AUTH_REQUIRED, by_words, gateways, is_gateways
+from goent.drivers.acp_failures import AUTH_REQUIRED, by_words
 from goent.drivers.opencode.shapes import Reading, SessionFault
 from goent.llm import calm
 from goent.rpc import RpcError
+from goent.upstream.gated import is_gateways, told_by_gateway
 
 PREFIX = "Internal error: "
 
@@ -75,7 +76,7 @@ def classify_fault(fault: SessionFault) -> WorkerError:
 
 
 def _error(name: str, status: int | None, message: str) -> WorkerError:
-    if told := gateways(message):
+    if told := told_by_gateway(message):
         return told
     # A refusal of the gateway's in words that are not known here is no empty account.
     ours = is_gateways(message) and status == _PAYMENT
