@@ -5,10 +5,11 @@ from msgspec import Raw, Struct
 
 from goent.acp.messages import AuthMethod
 from goent.domain.errors import ProviderRefused, WorkerError
-from goent.drivers.acp_failures import AUTH_REQUIRED, by_words, gateways, of_kind
+from goent.drivers.acp_failures import AUTH_REQUIRED, by_words
 from goent.drivers.agent.launch import Launch
 from goent.llm import calm
 from goent.rpc import RpcError
+from goent.upstream.gated import of_kind, told_by_gateway
 
 PREFIX = "Internal error: "
 
@@ -24,7 +25,7 @@ def classify(error: RpcError, launch: Launch, logins: tuple[AuthMethod, ...] | N
     message = calm.plain(error.message.removeprefix(PREFIX))
     if error.code == AUTH_REQUIRED:
         return ProviderRefused(f"{launch.name} wants a login: {_how(launch, logins)} ({message})")
-    told = of_kind(_kind(error.data), message) or gateways(message)
+    told = of_kind(_kind(error.data), message) or told_by_gateway(message)
     return told or by_words(message)(f"{launch.name}: {message}")
 
 
