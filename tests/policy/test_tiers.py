@@ -16,28 +16,28 @@ from goent.policy.tiers import provider_of, tier, tier_reason
 
 @pytest.mark.spec("A19")
 @pytest.mark.parametrize("complexity", ["trivial", "simple"])
-@pytest.mark.parametrize("files", [0, 1])
-def test_a_little_task_in_one_file_is_for_haiku(complexity: Complexity, files: int) -> None:
-    assert tier(a_task("fix", complexity, files=files)) == "haiku"
+@pytest.mark.parametrize("named", [0, 1])
+def test_a_little_task_in_one_file_is_for_haiku(complexity: Complexity, named: int) -> None:
+    assert tier(a_task("fix", complexity, named=named)) == "haiku"
 
 
 @pytest.mark.spec("A20")
 @pytest.mark.parametrize("complexity", COMPLEXITIES)
 def test_several_files_are_for_sonnet(complexity: Complexity) -> None:
-    assert tier(a_task("fix", complexity, files=2)) == "sonnet"
+    assert tier(a_task("fix", complexity, named=2)) == "sonnet"
 
 
 @pytest.mark.spec("A20")
 @pytest.mark.parametrize("complexity", ["medium", "complex", "high"])
 def test_complex_logic_is_for_sonnet(complexity: Complexity) -> None:
-    assert tier(a_task("fix", complexity, files=1)) == "sonnet"
+    assert tier(a_task("fix", complexity, named=1)) == "sonnet"
 
 
 def test_the_reason_says_what_the_task_is() -> None:
-    assert tier_reason(a_task("fix", "simple", files=1)) == (
-        "haiku, for the task is simple, in one file"
+    assert tier_reason(a_task("fix", "simple", named=1)) == "haiku, for the task is simple"
+    assert tier_reason(a_task("fix", "simple", named=3)) == (
+        "sonnet, for the task is simple and speaks of 3 files"
     )
-    assert tier_reason(a_task("fix", "high", files=3)) == "sonnet, for the task is high, in 3 files"
 
 
 def test_a_tier_is_first_of_all_a_provider_of_that_name() -> None:

@@ -12,9 +12,10 @@ from anyio.abc import TaskGroup, TaskStatus
 from msgspec.structs import replace
 
 from goent.agent.memory import Memory
-from goent.agent.models import AUTO, Models, NotLoggedIn
+from goent.agent.models import AUTO, Models
 from goent.agent.ports import Client, Desk, ServerSpec, Toolbox
 from goent.agent.records import Set
+from goent.agent.refusing import AuthRequired, UnknownSession
 from goent.agent.session import AgentSession
 from goent.domain.errors import RequestError
 from goent.domain.types import Value
@@ -25,10 +26,6 @@ CLOSE_S = 10.0  # for a turn to end that was cancelled
 log = logging.getLogger(__name__)
 
 OpenTools = Callable[[Desk, Sequence[ServerSpec]], AbstractAsyncContextManager[Toolbox]]
-
-
-class UnknownSession(RequestError):
-    """No session has that id."""
 
 
 class SessionSummary(Value, frozen=True, kw_only=True):
@@ -98,6 +95,10 @@ class Agent:
                         await agent.close(name)
                 tasks.cancel_scope.cancel()
 
+    async def ready(self) -> None:
+        """Raises `AuthRequired` if there is no provider that could be asked."""
+        raise NotImplementedError
+
     async def new(
         self,
         client: Client,
@@ -109,7 +110,7 @@ class Agent:
     ) -> AgentSession:
         place = self._around.at(cwd)
         if not place.models.choices():
-            raise NotLoggedIn(
+            raise AuthRequired(
                 "no model can be used: set a key such as ANTHROPIC_API_KEY where go-ent is started, or "
                 "run `go-ent init` and fill in .goent/providers.yaml; `go-ent doctor` says what is there"
             )

@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
-from goent.agent.models import Chosen, Hear, ModelChoice, NotLoggedIn, Take
+from goent.agent.models import Chosen, Hear, ModelChoice, Take
+from goent.agent.refusing import AuthRequired
 from goent.domain.errors import ProviderRefused
 from goent.domain.events import (
     AnyEvent,
@@ -127,7 +128,7 @@ class HeldModels:
 
     def _usable(self, provider: Provider, reason: str, *, moves: bool) -> Chosen:
         if refusal := self._refusal(provider):
-            raise NotLoggedIn(f"{provider.name!r} cannot be used: {refusal}")
+            raise AuthRequired(f"{provider.name!r} cannot be used: {refusal}")
         fallbacks = fallbacks_of(provider, self._settings()) if moves else ()
         return Chosen(provider=provider, fallbacks=fallbacks, reason=reason)
 

@@ -3,6 +3,7 @@
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 
 import anyio
 import msgspec
@@ -14,6 +15,7 @@ from goent.agent.events import AnyAgentEvent, StateChanged, ToolCalled
 from goent.agent.permits import Permits
 from goent.agent.ports import Call, Need, Outcome, Progress, Question, Tool, ToolMistake
 from goent.agent.records import AnyRecord, Planned, Ran
+from goent.domain.errors import GoesOnElsewhere
 from goent.domain.types import Answer
 from goent.llm.talk import ToolUse
 
@@ -114,7 +116,8 @@ class Calling:
     async def _cut_off(self) -> None:
         """The turn ends here: what was begun is told as ended."""
         for planned in tuple(self._open.values()):
-            await self._end(planned, Outcome(text=CANCELLED, failed=True))
+            with suppress(GoesOnElsewhere):
+                await self._end(planned, Outcome(text=CANCELLED, failed=True))
 
     async def _prepared(self, use: ToolUse, times: int) -> _Planned:
         told = ToolCalled(

@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from goent.domain.errors import RequestError
 from goent.domain.events import BudgetWarned, FailedOver, Noticed, UsageReported
 from goent.domain.types import Provider, Value
 from goent.llm.talk import Chunk, ModelRequest
@@ -14,10 +13,6 @@ Take = Callable[[Sequence[Chunk]], Awaitable[None]]
 Hear = Callable[[Heard], Awaitable[None]]
 
 AUTO = "auto"
-
-
-class NotLoggedIn(RequestError):
-    """There is no key by which a model could be asked."""
 
 
 class ModelChoice(Value, frozen=True, kw_only=True):

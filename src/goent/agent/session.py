@@ -18,17 +18,13 @@ from goent.agent.models import AUTO, Chosen, ModelChoice, Models
 from goent.agent.permits import MODES, Mode, Permits
 from goent.agent.ports import Client, Toolbox
 from goent.agent.records import Prompted, Set, Titled, Told, parts_of
+from goent.agent.refusing import SessionBusy
 from goent.agent.turn import Turn
 from goent.agent.voice import Voice
-from goent.domain.errors import RequestError
 from goent.domain.types import Usage, Value
 from goent.llm import talk
 
 TITLE = 80  # characters
-
-
-class SessionBusy(RequestError):
-    """A turn of the session is under way."""
 
 
 class Options(Value, frozen=True, kw_only=True):

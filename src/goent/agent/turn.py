@@ -1,6 +1,7 @@
 """One turn: the model speaks, its calls are run, and so on until it has no more to ask."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from itertools import count
 
 import anyio
@@ -12,7 +13,7 @@ from goent.agent.events import AnyAgentEvent, Said, StopReason
 from goent.agent.models import Chosen, Heard, Models
 from goent.agent.records import Answered, Compacted, Piece, Spent, Told, pieces_of
 from goent.agent.voice import Voice
-from goent.domain.errors import ContextOverflow, NothingSaid
+from goent.domain.errors import ContextOverflow, GoesOnElsewhere, NothingSaid
 from goent.domain.events import BudgetWarned, FailedOver, Noticed, UsageReported
 from goent.llm.gather import Gathered, Gathering
 from goent.llm.talk import Chunk, ModelRequest, Part, ReasoningPiece, TextPiece, Tool, ToolUse
@@ -89,7 +90,7 @@ class Turn:
             )
         except anyio.get_cancelled_exc_class():
             said = [piece for piece in pieces_of(hearing.gathered.parts) if piece.kind == "text"]
-            with anyio.CancelScope(shield=True):
+            with anyio.CancelScope(shield=True), suppress(GoesOnElsewhere):
                 await self._remember(hearing, said)
             raise
         gathered = self._with_own_ids(hearing.gathered)

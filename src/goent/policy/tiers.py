@@ -24,16 +24,16 @@ _UNKNOWN: Final = Decimal("Infinity")
 
 
 def tier(classification: Classification) -> Tier:
-    """A little task in at most one file is for the small model."""
-    little = classification.complexity in _LITTLE and classification.files <= 1
+    """A little task that speaks of one file at most is for the small model."""
+    little = classification.complexity in _LITTLE and classification.named <= 1
     return "haiku" if little else "sonnet"
 
 
 def tier_reason(classification: Classification) -> str:
     """Why that tier, for the session to say."""
-    files = classification.files
-    where = "one file" if files == 1 else f"{files} files" if files else "no file"
-    return f"{tier(classification)}, for the task is {classification.complexity}, in {where}"
+    named = classification.named
+    where = f" and speaks of {named} files" if named > 1 else ""
+    return f"{tier(classification)}, for the task is {classification.complexity}{where}"
 
 
 def provider_of(

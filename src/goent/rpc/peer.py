@@ -79,7 +79,7 @@ class Peer:
                 tasks.cancel_scope.cancel()
         finally:
             self._calls.close("the connection is closed")
-            self._outbox.broken = True
+            self._outbox.close()
             self._closed.set()
             await self._close_streams()
 
@@ -147,6 +147,19 @@ class Peer:
         if self._outbox.full:
             await self._outbox.room()
 
+    def post(self, method: str, params: object) -> None:
+        """Tell, and do not wait: for those who look at `crowded` themselves."""
+        self._outbox.put(wire.notification(method, params))
+
+    @property
+    def crowded(self) -> bool:
+        """The peer is slow to read: what is told now piles up."""
+        return self._outbox.full
+
+    async def room(self) -> None:
+        """Wait until the peer has read enough, or is gone."""
+        await self._outbox.room()
+
     async def _read(self, tasks: TaskGroup) -> None:
         splitter = LineSplitter(self._max_line)
         try:
@@ -197,7 +210,7 @@ class Peer:
             with anyio.move_on_after(GRACE):
                 await self._outbox.flushed()
             tasks.cancel_scope.cancel()
-        self._outbox.broken = True
+        self._outbox.close()
         await self._close_streams()
 
     async def _close_streams(self) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from goent.domain.errors import RequestError
+from goent.domain.errors import GoesOnElsewhere
 from goent.domain.types import Value
 from goent.store.sqlite import Schema
 from goent.store.thread import Store, open_store
@@ -40,10 +40,6 @@ class KeptSession(Value, frozen=True, kw_only=True):
     cwd: str
     title: str
     updated_at: float
-
-
-class GoesOnElsewhere(RequestError):
-    """Another process has gone on with the session."""
 
 
 class SqliteSessions:
