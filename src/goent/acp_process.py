@@ -3,14 +3,13 @@
 What it loads before the first reply decides how long an editor waits: the protocol, and no more.
 """
 
-import argparse
 import logging
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 
@@ -23,23 +22,61 @@ if TYPE_CHECKING:
 
 TOOLS = ("Read", "Write", "Edit", "Bash", "Grep", "Glob", "TodoWrite")
 MODES = ("ask", "accept-edits", "plan")
+_OPTIONS = ("--model", "--mode", "--allowed-tools")
 
 
-def run_acp(arguments: Sequence[str]) -> int:
+class AgentCommand(NamedTuple):
+    """What the command line says. `allowed_tools` None: all."""
+
+    model: str = "auto"
+    mode: str = "ask"
+    allowed_tools: frozenset[str] | None = None
+
+
+def command_of(arguments: Sequence[str]) -> AgentCommand | None:
+    """The plain ways to say it, read at once; None leaves the rest to the command line proper."""
+    told: dict[str, str] = {}
+    words = iter(arguments)
+    for word in words:
+        name, given, value = word.partition("=")
+        if name not in _OPTIONS or name in told:
+            return None
+        told[name] = value if given else next(words, "")
+    if not all(told.values()) or told.get("--mode", "ask") not in MODES:
+        return None
+    tools = told.get("--allowed-tools")
+    allowed = None if tools is None else tool_names(tools)
+    if allowed and unknown_tool(allowed):
+        return None
+    return AgentCommand(told.get("--model", "auto"), told.get("--mode", "ask"), allowed)
+
+
+def tool_names(text: str) -> frozenset[str]:
+    return frozenset(name for part in text.split(",") if (name := part.strip()))
+
+
+def unknown_tool(names: frozenset[str]) -> str:
+    """One that there cannot be; empty if there is none."""
+    strange = (n for n in sorted(names) if n not in TOOLS and not n.startswith("mcp__"))
+    return next(strange, "")
+
+
+def run_acp(command: AgentCommand) -> int:
     """Serve one client until it hangs up; nothing of the sessions is left running."""
-    asked = _parsed(arguments)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="go-ent acp: %(message)s")
-    anyio.run(_serve, asked)
+    anyio.run(_serve, command)
     return 0
 
 
-async def _serve(asked: argparse.Namespace) -> None:
+async def _serve(command: AgentCommand) -> None:
     def open_agent() -> "AbstractAsyncContextManager[Agent]":
-        from goent.agent_app import AgentArguments, open_agent  # noqa: PLC0415 (see above)
+        from goent.agent_app import open_agent  # noqa: PLC0415 (see above)
 
         return open_agent(
-            AgentArguments(model=asked.model, allowed_tools=asked.allowed_tools, mode=asked.mode),
             os.environ,
+            model=command.model,
+            mode=command.mode,
+            allowed_tools=command.allowed_tools,
         )
 
     async with anyio.create_task_group() as tasks:
@@ -53,35 +90,3 @@ async def _end_on_signals(scope: anyio.CancelScope) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for _ in signals:
             scope.cancel()
-
-
-def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="go-ent acp",
-        description="An agent for editors and other ACP clients, on any model.",
-    )
-    parser.add_argument(
-        "--model",
-        default="auto",
-        help="haiku, sonnet, a provider's name or backend/model; without it the task decides",
-    )
-    parser.add_argument(
-        "--allowed-tools",
-        type=_tools,
-        metavar="NAMES",
-        help=f"of {','.join(TOOLS)} and mcp__SERVER__TOOL; others are neither offered nor run",
-    )
-    parser.add_argument(
-        "--mode", default="ask", choices=MODES, help="what is asked before it is done"
-    )
-    return parser.parse_args(arguments)
-
-
-def _tools(text: str) -> frozenset[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in TOOLS and not name.startswith("mcp__"):
-            raise argparse.ArgumentTypeError(
-                f"there is no tool {name!r}; one of {', '.join(TOOLS)}"
-            )
-    return frozenset(names)

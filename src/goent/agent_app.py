@@ -21,7 +21,6 @@ from goent.agent.tools.toolbox import open_tools
 from goent.core.allowance import Allowance
 from goent.core.books import Books
 from goent.core.classifier import TaskClassifier
-from goent.domain.types import Value
 from goent.live_project import Project
 from goent.llm.prices import PriceList
 from goent.policy.health import Bounds, mended
@@ -40,19 +39,18 @@ MARK_KEY = "agent"
 FOR_EVER = float("inf")
 
 
-class AgentArguments(Value, frozen=True, kw_only=True):
-    """What the command line says. `allowed_tools` None: all."""
-
-    model: str = AUTO
-    allowed_tools: frozenset[str] | None = None
-    mode: str = "ask"
-
-
 @asynccontextmanager
 async def open_agent(
-    asked: AgentArguments, environ: MutableMapping[str, str]
+    environ: MutableMapping[str, str],
+    *,
+    model: str = AUTO,
+    mode: str = "ask",
+    allowed_tools: frozenset[str] | None = None,
 ) -> AsyncGenerator[Agent]:
-    """Sessions are kept for the user; what an agent that was killed had running is ended first."""
+    """Sessions are kept for the user; what an agent that was killed had running is ended first.
+
+    `model` and `mode` are what new sessions begin with; `allowed_tools` None: all.
+    """
     gate = take_gate(environ)
     owner = new_owner(MARK_KEY)
     async with anyio.create_task_group() as background:
@@ -67,9 +65,9 @@ async def open_agent(
                     at=at,
                     open_tools=_toolbox,
                     owner=owner,
-                    model=asked.model,
-                    mode=asked.mode,
-                    allowed=asked.allowed_tools,
+                    model=model,
+                    mode=mode,
+                    allowed=allowed_tools,
                 ),
             ) as agent,
         ):

@@ -14,17 +14,21 @@ def main() -> None:
         from goent.shim import run_shim  # noqa: PLC0415 (see above)
 
         sys.exit(run_shim(_here()))
-    if arguments[:1] == ["acp"]:
-        from goent.acp_process import run_acp  # noqa: PLC0415 (see above)
-
-        code = run_acp(arguments[1:])
-    else:
+    code = _agent(arguments[1:]) if arguments[:1] == ["acp"] else None
+    if code is None:
         from goent.frontends.cli.main import run_cli  # noqa: PLC0415 (see above)
 
         code = run_cli(arguments)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # taking the interpreter down piece by piece costs a tenth of a second
+
+
+def _agent(arguments: list[str]) -> int | None:
+    from goent.acp_process import command_of, run_acp  # noqa: PLC0415 (see above)
+
+    command = command_of(arguments)
+    return run_acp(command) if command else None
 
 
 def _here() -> Path:

@@ -15,7 +15,7 @@ from goent.agent.content import Words
 from goent.agent.events import AnyAgentEvent, Noticed, Said, ToolCalled
 from goent.agent.ports import Question
 from goent.agent.session import AgentSession, TurnEnd
-from goent.agent_app import AgentArguments, open_agent
+from goent.agent_app import open_agent
 from goent.domain.types import Answer
 from goent.testing import Script, ScriptedModels
 
@@ -107,10 +107,9 @@ class AgentStage:
     async def agent(
         self, *, model: str = "haiku", mode: str = "ask", tools: Sequence[str] | None = None
     ) -> AsyncGenerator[Agent]:
-        asked = AgentArguments(
-            model=model, mode=mode, allowed_tools=None if tools is None else frozenset(tools)
-        )
-        async with open_agent(asked, dict(self.environ)) as agent:
+        allowed = None if tools is None else frozenset(tools)
+        environ = dict(self.environ)
+        async with open_agent(environ, model=model, mode=mode, allowed_tools=allowed) as agent:
             yield agent
 
     @asynccontextmanager
