@@ -26,6 +26,7 @@ from goent.core.swarms.swarms import Swarms
 from goent.domain.ports import Driver, Gate, Healths
 from goent.domain.settings import Settings
 from goent.domain.types import Method
+from goent.drivers.agent.driver import AgentDriver
 from goent.drivers.api.driver import ApiDriver
 from goent.drivers.opencode.driver import OpenCodeDriver
 from goent.drivers.opencode_run.driver import OpenCodeRunDriver
@@ -218,18 +219,20 @@ async def _running_methods(
             Gateway.open(upstream, course) as gateway,
             OpenCodeDriver.running(**_means(around, gateway)) as opencode,
             OpenCodeServeDriver.running(**_means(around, gateway)) as serving,
+            AgentDriver.running(**_means(around, gateway)) as agents,
         ):
             drivers: Mapping[Method, Driver] = {
                 "acp": opencode,
                 "cli": OpenCodeRunDriver(**_means(around, gateway)),
                 "serve": serving,
                 "api": ApiDriver(upstream, course),
+                "agent": agents,
             }
             yield _Methods(gateway=gateway, opencode=opencode, drivers=drivers, probe=probe)
 
 
 class _Means(TypedDict):
-    """What every driver that starts OpenCode is given."""
+    """What every driver that starts processes is given."""
 
     settings: Callable[[], Settings]
     gate: Gate

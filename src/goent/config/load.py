@@ -39,7 +39,7 @@ def load_settings(project: Path, environ: Mapping[str, str]) -> Settings:
         entries=read.providers.entries,
         opencode=read.opencode,
         logins=read.logins,
-        agents=frozenset(read.general.agents),
+        agents=read.general.agents,
         environ=environ,
     )
     backends = gather_backends(sources, problems)
@@ -138,6 +138,10 @@ def _check_names(
         for mention in entry.fallbacks:
             if mention.name == entry.provider.name:
                 problems.note(mention.place, f"{mention.name!r} cannot be its own fallback")
+    for agent, place in read.general.agent_places.items():
+        if agent in backends:
+            message = f"{agent!r} is a backend of models already; give the agent another name"
+            problems.note(place, message)
     # A team's rules may name a well-known backend that this user holds no key for.
     routable = (*names, *backends, *read.general.agents, *KNOWN)
     _note_unknown((rule.provider for rule in read.rules if rule.provider), routable, problems)
@@ -204,7 +208,7 @@ def _default_provider(read: _Read, providers: tuple[Provider, ...]) -> str | Non
     asked = read.general.default_provider or read.providers.defaults.get("implementation")
     if asked:
         return asked.name
-    names = [provider.name for provider in providers]
+    names = [p.name for p in providers if p.backend not in read.general.agents]
     if read.opencode.model in names:
         return read.opencode.model
     own = [entry.provider.name for entry in read.providers.entries]

@@ -170,15 +170,23 @@ class UnknownModel(WorkerError):
 
 
 class WorkerCrashed(WorkerError):
-    """The worker's process ended by itself."""
+    """The worker's process ended by itself; `session_lives`: another one can go on with its session."""
 
     kind = "worker_crashed"
     retryable = True
 
-    def __init__(self, message: str, *, returncode: int | None = None, stderr: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        returncode: int | None = None,
+        stderr: str = "",
+        session_lives: bool = False,
+    ) -> None:
         super().__init__(message)
         self.returncode = returncode
         self.stderr = stderr
+        self.session_lives = session_lives
 
 
 class ProtocolError(WorkerError):

@@ -15,6 +15,7 @@ Evidence = Literal["claimed", "verified", "refuted"]
 CostSource = Literal["gateway", "opencode", "estimate"]
 
 ONE_TURN: frozenset[Method] = frozenset({"cli"})  # their workers close after their first turn
+OWN_TOOLS = ("Read", "Write", "Edit", "Bash", "Grep", "Glob", "TodoWrite")  # of go-ent's own agent
 ENDED: frozenset[State] = frozenset({"completed", "failed", "cancelled"})
 MILLION = Decimal(1_000_000)
 
