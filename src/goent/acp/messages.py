@@ -15,14 +15,18 @@ PROTOCOL_VERSION = 1
 
 INITIALIZE = "initialize"
 AUTHENTICATE = "authenticate"
+LOGOUT = "logout"
 SESSION_NEW = "session/new"
 SESSION_LOAD = "session/load"
 SESSION_RESUME = "session/resume"
 SESSION_CLOSE = "session/close"
+SESSION_DELETE = "session/delete"
 SESSION_LIST = "session/list"
 SESSION_PROMPT = "session/prompt"
 SESSION_CANCEL = "session/cancel"
+SESSION_SET_MODE = "session/set_mode"
 SESSION_SET_CONFIG_OPTION = "session/set_config_option"
+SESSION_SET_MODEL = "session/set_model"
 SESSION_UPDATE = "session/update"
 
 
@@ -41,11 +45,18 @@ class FileSystemCapabilities(Message, frozen=True, kw_only=True):
     write_text_file: bool = False
 
 
+class AuthCapabilities(Message, frozen=True, kw_only=True):
+    """Which ways to log in the client can show: `terminal` starts the agent for its user."""
+
+    terminal: bool = False
+
+
 class ClientCapabilities(Message, frozen=True, kw_only=True):
     """What an agent may ask of the client."""
 
     fs: FileSystemCapabilities | None = None
     terminal: bool = False
+    auth: AuthCapabilities | None = None
 
 
 class PromptCapabilities(Message, frozen=True, kw_only=True):
@@ -64,8 +75,16 @@ class SessionCapabilities(Message, frozen=True, kw_only=True):
     """Which of the optional session requests the agent answers: those that are not None."""
 
     close: Supported | None = None
+    delete: Supported | None = None
     list: Supported | None = None
     resume: Supported | None = None
+    additional_directories: Supported | None = None
+
+
+class AgentAuthCapabilities(Message, frozen=True, kw_only=True):
+    """Whether one can log out."""
+
+    logout: Supported | None = None
 
 
 class AgentCapabilities(Message, frozen=True, kw_only=True):
@@ -75,6 +94,7 @@ class AgentCapabilities(Message, frozen=True, kw_only=True):
     prompt_capabilities: PromptCapabilities | None = None
     session_capabilities: SessionCapabilities | None = None
     mcp_capabilities: Raw | UnsetType = UNSET
+    auth: AgentAuthCapabilities | None = None
 
 
 class AuthMethod(Message, frozen=True, kw_only=True):
@@ -84,6 +104,7 @@ class AuthMethod(Message, frozen=True, kw_only=True):
     name: str = ""
     description: str | None = None
     type: str | None = None
+    args: tuple[str, ...] | None = None
 
 
 class InitializeParams(Message, frozen=True, kw_only=True):
@@ -114,6 +135,43 @@ class NewSessionParams(Message, frozen=True, kw_only=True, omit_defaults=False):
 
     cwd: str
     mcp_servers: tuple[Raw, ...] = ()
+    additional_directories: tuple[str, ...] | UnsetType = UNSET
+
+
+class SessionMode(Message, frozen=True, kw_only=True):
+    """One of the ways in which a session can work."""
+
+    id: str
+    name: str
+    description: str | None = None
+
+
+class SessionModes(Message, frozen=True, kw_only=True):
+    """All of them, and which it is now: what `modes` of a session says."""
+
+    current_mode_id: str
+    available_modes: tuple[SessionMode, ...]
+
+
+class OfferedModel(Message, frozen=True, kw_only=True):
+    """A model, as agents offered it before there were options."""
+
+    model_id: str
+    name: str = ""
+
+
+class OfferedModels(Message, frozen=True, kw_only=True):
+    """The older way to choose a model, by `session/set_model`; gone from the protocol, still in use."""
+
+    available_models: tuple[OfferedModel, ...] = ()
+    current_model_id: str = ""
+
+
+class SetModelParams(Message, frozen=True, kw_only=True):
+    """Take one of the offered models."""
+
+    session_id: str
+    model_id: str
 
 
 class NewSession(Message, frozen=True, kw_only=True):
@@ -121,6 +179,7 @@ class NewSession(Message, frozen=True, kw_only=True):
 
     session_id: str
     config_options: tuple[ConfigOption, ...] | None = None
+    models: OfferedModels | None = None
     modes: Raw | UnsetType = UNSET
 
 
@@ -130,12 +189,14 @@ class OpenSessionParams(Message, frozen=True, kw_only=True, omit_defaults=False)
     session_id: str
     cwd: str
     mcp_servers: tuple[Raw, ...] = ()
+    additional_directories: tuple[str, ...] | UnsetType = UNSET
 
 
 class OpenedSession(Message, frozen=True, kw_only=True):
     """A session that was come back to."""
 
     config_options: tuple[ConfigOption, ...] | None = None
+    models: OfferedModels | None = None
     modes: Raw | UnsetType = UNSET
 
 
@@ -168,6 +229,13 @@ class SessionList(Message, frozen=True, kw_only=True):
     next_cursor: str | None = None
 
 
+class SetModeParams(Message, frozen=True, kw_only=True):
+    """Set the session's mode."""
+
+    session_id: str
+    mode_id: str
+
+
 class SetConfigOptionParams(Message, frozen=True, kw_only=True):
     """Set one of the session's options; `type` says "boolean" if it is one."""
 
@@ -191,7 +259,7 @@ class PromptParams(Message, frozen=True, kw_only=True):
     meta: Raw | UnsetType = field(name="_meta", default=UNSET)
 
 
-class TurnUsage(Message, frozen=True, kw_only=True):
+class TurnUsage(Message, frozen=True, kw_only=True, omit_defaults=False):
     """Tokens. Agents differ in what they count: OpenCode tells the last model call's only."""
 
     input_tokens: int = 0

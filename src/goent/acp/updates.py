@@ -17,6 +17,7 @@ class Chunk(Update, frozen=True, kw_only=True):
 
     content: ContentBlock
     message_id: str | None = None
+    meta: Raw | UnsetType = field(name="_meta", default=UNSET)
 
 
 class AgentMessageChunk(Chunk, frozen=True, kw_only=True, tag="agent_message_chunk"):
@@ -62,7 +63,7 @@ class ToolCallUpdate(
     """What has changed about a tool call."""
 
 
-class PlanEntry(Message, frozen=True, kw_only=True):
+class PlanEntry(Message, frozen=True, kw_only=True, omit_defaults=False):
     """One thing to do."""
 
     content: str

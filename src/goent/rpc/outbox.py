@@ -55,8 +55,12 @@ class Outbox:
                 await self._stream.send(batch)
                 self._account(len(batch))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-            self.broken = True
-            self._account(self._unsent)
+            self.close()
+
+    def close(self) -> None:
+        """Nothing more is sent, and nobody waits for it."""
+        self.broken = True
+        self._account(self._unsent)
 
     def _account(self, size: int) -> None:
         self._unsent -= size

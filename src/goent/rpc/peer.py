@@ -5,7 +5,7 @@ connection stays up: what cannot be understood is refused, and reading goes on.
 """
 
 import logging
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import anyio
 import msgspec
@@ -36,6 +36,8 @@ def _report(method: str, error: Exception) -> None:
 
 class Peer:
     """Our end of the connection. It works while `run` runs, and owns both streams."""
+
+    cancels: ClassVar[str] = wire.CANCEL_REQUEST  # the notification for a request that we abandon
 
     def __init__(
         self,
@@ -79,7 +81,7 @@ class Peer:
                 tasks.cancel_scope.cancel()
         finally:
             self._calls.close("the connection is closed")
-            self._outbox.broken = True
+            self._outbox.close()
             self._closed.set()
             await self._close_streams()
 
@@ -134,7 +136,7 @@ class Peer:
         finally:
             if self._calls.abandon(call):
                 notice = wire.CancelRequest(request_id=Raw(b"%d" % number))
-                self._outbox.put(wire.notification(wire.CANCEL_REQUEST, notice))
+                self._outbox.put(wire.notification(self.cancels, notice))
         if isinstance(call.outcome, Exception):
             raise call.outcome
         return call.outcome
@@ -146,6 +148,19 @@ class Peer:
         self._outbox.put(wire.notification(method, params))
         if self._outbox.full:
             await self._outbox.room()
+
+    def post(self, method: str, params: object) -> None:
+        """Tell, and do not wait: for those who look at `crowded` themselves."""
+        self._outbox.put(wire.notification(method, params))
+
+    @property
+    def crowded(self) -> bool:
+        """The peer is slow to read: what is told now piles up."""
+        return self._outbox.full
+
+    async def room(self) -> None:
+        """Wait until the peer has read enough, or is gone."""
+        await self._outbox.room()
 
     async def _read(self, tasks: TaskGroup) -> None:
         splitter = LineSplitter(self._max_line)
@@ -197,7 +212,7 @@ class Peer:
             with anyio.move_on_after(GRACE):
                 await self._outbox.flushed()
             tasks.cancel_scope.cancel()
-        self._outbox.broken = True
+        self._outbox.close()
         await self._close_streams()
 
     async def _close_streams(self) -> None:

@@ -1,0 +1,57 @@
+"""How does the first version of the protocol ask whether something may be done?"""
+
+from collections.abc import Mapping
+
+from goent.acp.asks import (
+    REQUEST_PERMISSION,
+    PermissionOption,
+    PermissionRequest,
+    PermissionResponse,
+    Selected,
+)
+from goent.agent.ports import Question
+from goent.domain.types import Answer
+from goent.frontends.acp.v1 import V1Encoder, asked
+from goent.rpc import BadReply, ConnectionLost, Peer, RpcError
+
+_ANSWERS: Mapping[str, Answer] = {
+    "allow_once": "allow_once",
+    "allow_always": "allow_always",
+    "reject": "reject",
+}
+
+
+class V1Asking:
+    """Questions are requests, and whoever answers nonsense has said no."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    def encoder(self, session_id: str) -> V1Encoder:
+        return V1Encoder(session_id)
+
+    async def ask(self, session_id: str, question: Question) -> Answer | None:
+        request = PermissionRequest(
+            session_id=session_id, tool_call=asked(question), options=_options(question)
+        )
+        try:
+            reply = await self._peer.request(REQUEST_PERMISSION, request, result=PermissionResponse)
+        except ConnectionLost:
+            return None
+        except (RpcError, BadReply):
+            return "reject"
+        outcome = reply.outcome
+        return _ANSWERS.get(outcome.option_id, "reject") if isinstance(outcome, Selected) else None
+
+
+def _options(question: Question) -> tuple[PermissionOption, ...]:
+    always = ", ".join(question.need.always or question.need.patterns)
+    return (
+        PermissionOption(option_id="allow_once", name="Allow once", kind="allow_once"),
+        PermissionOption(
+            option_id="allow_always",
+            name=f"Allow for this session: {always:.200}" if always else "Allow for this session",
+            kind="allow_always",
+        ),
+        PermissionOption(option_id="reject", name="Reject", kind="reject_once"),
+    )

@@ -1,0 +1,314 @@
+"""A stand-in for the agent: sessions that do what the prompt says, without a model."""
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from pathlib import Path
+
+import anyio
+from anyio.lowlevel import checkpoint
+from msgspec import Raw
+
+from goent.agent.agent import Agent, SessionSummary
+from goent.agent.content import Diff, Document, Given, Link, Location, Picture, Words
+from goent.agent.events import (
+    AnyAgentEvent,
+    Asked,
+    Noticed,
+    OptionsChanged,
+    PlanChanged,
+    Retitled,
+    Said,
+    StateChanged,
+    ToolCalled,
+    UsageChanged,
+)
+from goent.agent.ports import Client, Need, Question, ServerSpec
+from goent.agent.refusing import AuthRequired, SessionBusy, UnknownSession
+from goent.agent.session import AgentSession, ModelChoice, Options, TurnEnd
+from goent.domain.errors import RateLimited, RequestError
+from goent.domain.types import PlanEntry, Usage
+
+MODELS = (
+    ModelChoice(id="a/one", name="One", group="a"),
+    ModelChoice(id="b/two", name="Two", description="the other", group="b"),
+)
+DIFF = Diff(path="/x/a.py", old="1\n", new="2\n")
+
+
+class StandInSession(AgentSession):
+    def __init__(self, client: Client, name: str, cwd: Path) -> None:
+        self.id = name
+        self.cwd = cwd
+        self.client = client
+        self.given: list[Sequence[Given]] = []
+        self.closed = False
+        self._options = Options(mode="ask", model="a/one", models=MODELS)
+        self._scope: anyio.CancelScope | None = None
+        self._said: list[str] = []
+
+    @property
+    def options(self) -> Options:
+        return self._options
+
+    @property
+    def busy(self) -> bool:
+        return self._scope is not None
+
+    async def prompt(self, given: Sequence[Given]) -> TurnEnd:
+        if self._scope is not None:
+            raise SessionBusy(self.id)
+        self.given.append(given)
+        self._said = []
+        try:
+            with anyio.CancelScope() as self._scope:
+                await self.tell(StateChanged(state="running"))
+                await self._act(given)
+            stopped = self._scope.cancelled_caught
+        finally:
+            self._scope = None
+        stop = "cancelled" if stopped else "end_turn"
+        await self.tell(StateChanged(state="idle", stop_reason=stop))
+        used = Usage(input=10, output=5, cache_read=3)
+        return TurnEnd(
+            stop_reason=stop, text="".join(self._said), usage=used, cost_usd=Decimal("0.25")
+        )
+
+    def cancel(self) -> None:
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def set_mode(self, mode: str) -> None:
+        if mode not in ("ask", "accept-edits", "plan"):
+            raise RequestError(f"no mode {mode!r}")
+        self._options = Options(mode=mode, model=self._options.model, models=MODELS)
+        await self.tell(OptionsChanged())
+
+    async def set_model(self, model: str) -> None:
+        if all(choice.id != model for choice in MODELS):
+            raise RequestError(f"no model {model!r}")
+        self._options = Options(mode=self._options.mode, model=model, models=MODELS)
+        await self.tell(OptionsChanged())
+
+    def history(self) -> Iterator[AnyAgentEvent]:
+        yield Asked(
+            message="u1",
+            given=(
+                Words(text="hi"),
+                Picture(media_type="image/png", data="AA=="),
+                Link(uri="file:///x/a.py"),
+                Document(uri="file:///x/b.py", text="b"),
+            ),
+        )
+        yield Said(message="m1", role="thought", text="hm")
+        yield Said(message="m1", role="agent", text="hello")
+        yield self.call("c1", "completed", output="done", code=0)
+
+    async def greet(self) -> None:
+        await self.tell(UsageChanged(used=1, size=1000, cost_usd=None))
+
+    @property
+    def said(self) -> int:
+        return len(self._said)
+
+    async def tell(self, event: AnyAgentEvent) -> None:
+        await self.client.tell(self.id, event)
+
+    async def say(self, text: str) -> None:
+        self._said.append(text)
+        await self.tell(Said(message="m1", role="agent", text=text))
+
+    def call(
+        self, name: str, status: str, *, output: str = "", code: int | None = None
+    ) -> ToolCalled:
+        assert status in ("pending", "running", "completed", "failed")
+        return ToolCalled(
+            id=name,
+            tool="Edit",
+            kind="edit",
+            title="Edit a.py",
+            status=status,
+            input=Raw(b'{"path":"/x/a.py"}'),
+            shown=(DIFF,),
+            locations=(Location(path="/x/a.py", line=3),),
+            output=output,
+            exit=code,
+        )
+
+    async def ask(self) -> str:
+        question = Question(
+            call="c1",
+            tool="Edit",
+            kind="edit",
+            title="Edit a.py",
+            need=Need(permission="edit", patterns=("/x/a.py",), always=("/x",)),
+            input=Raw(b'{"path":"/x/a.py"}'),
+            shown=(DIFF,),
+            locations=(Location(path="/x/a.py", line=3),),
+        )
+        return str(await self.client.ask(self.id, question))
+
+    async def _act(self, given: Sequence[Given]) -> None:
+        words = given[0].text.split() if isinstance(given[0], Words) else ["echo"]
+        match words:
+            case ["say", number]:
+                for place in range(int(number)):
+                    await self.say(f"{place} ")
+            case ["wait"]:
+                await self.say("waiting")
+                await anyio.sleep_forever()
+            case ["stubborn"]:
+                await self.say("waiting")
+                with anyio.CancelScope(shield=True):
+                    await anyio.sleep_forever()
+            case ["ask"]:
+                await self.tell(self.call("c1", "pending"))
+                await self.say(await self.ask())
+            case ["tools"]:
+                await self._tools()
+            case ["fail"]:
+                await self.say("part")
+                raise RateLimited("a is out of breath")
+            case ["files", path]:
+                await self._files(Path(path))
+            case ["run"]:
+                await self._run()
+            case _:
+                await self._rest(words, len(given))
+
+    async def _rest(self, words: list[str], parts: int) -> None:
+        if words == ["bug"]:
+            raise RuntimeError("a bug")
+        await self.say(f"echo {parts}")
+
+    async def _tools(self) -> None:
+        entries = (
+            PlanEntry(text="look", status="completed"),
+            PlanEntry(text="change", status="in_progress"),
+            PlanEntry(text="dream", status="cancelled"),
+        )
+        await self.tell(PlanChanged(entries=entries))
+        await self.tell(Said(message="m0", role="thought", text="let me see"))
+        await self.tell(self.call("c1", "pending"))
+        await self.tell(self.call("c1", "running"))
+        await self.tell(self.call("c1", "running", output="half"))
+        await self.tell(self.call("c1", "completed", output="```\nall", code=0))
+        await self.tell(Noticed(text="another model was asked"))
+        await self.tell(Retitled(title="Tools", updated_at="2026-01-01T00:00:00Z"))
+        await self.tell(UsageChanged(used=5, size=1000, cost_usd=Decimal("0.5")))
+
+    async def _files(self, path: Path) -> None:
+        read, write = self.client.files_read, self.client.files_write
+        if read is None or write is None:
+            await self.say("no files")
+            return
+        try:
+            text = await read(self.id).read(path)
+            await write(self.id).write(path, text + "!")
+            await self.say(text)
+        except OSError as error:
+            await self.say(f"{type(error).__name__}: {error}")
+
+    async def _run(self) -> None:
+        terminals = self.client.terminals
+        if terminals is None:
+            await self.say("no terminals")
+            return
+        try:
+            terminal = await terminals(self.id).create("ls", ("-l",), self.cwd, {"A": "b"}, 1000)
+            code = await terminal.wait()
+            output, _ = await terminal.output()
+            await terminal.kill()
+            await terminal.release()
+            await self.say(f"{terminal.id} {code} {output}")
+        except OSError as error:
+            await self.say(f"{type(error).__name__}: {error}")
+
+
+class StandInAgent(Agent):
+    """Keeps what it was given, for the test to look at."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, StandInSession] = {}
+        self.kept: dict[str, Path] = {"kept": Path("/")}
+        self.servers: list[Sequence[ServerSpec]] = []
+        self.extra: list[Sequence[Path]] = []
+        self.opened = 0
+        self.ended = False
+        self.keyless = False
+        self.gate: anyio.Event | None = None
+        self.at_gate = anyio.Event()
+
+    @asynccontextmanager
+    async def open_agent(self) -> AsyncGenerator[Agent]:
+        self.opened += 1
+        async with anyio.create_task_group() as tasks:
+            await checkpoint()
+            try:
+                yield self
+            finally:
+                self.ended = True
+                tasks.cancel_scope.cancel()
+
+    async def ready(self) -> None:
+        if self.keyless:
+            raise AuthRequired("no provider has a key: run `go-ent init`")
+
+    async def new(
+        self,
+        client: Client,
+        cwd: Path,
+        *,
+        extra: Sequence[Path] = (),
+        servers: Sequence[ServerSpec] = (),
+        model: str | None = None,
+    ) -> AgentSession:
+        await self.ready()
+        session = StandInSession(client, f"s{len(self.servers) + 1}", cwd)
+        self.sessions[session.id] = session
+        self.servers.append(servers)
+        self.extra.append(extra)
+        await session.tell(Noticed(text="about to begin"))
+        if self.gate is not None:
+            self.at_gate.set()
+            await self.gate.wait()
+        if model is not None:
+            await session.set_model(model)
+        return session
+
+    async def open(
+        self,
+        client: Client,
+        session: str,
+        cwd: Path,
+        *,
+        extra: Sequence[Path] = (),
+        servers: Sequence[ServerSpec] = (),
+    ) -> AgentSession:
+        if session not in self.sessions and session not in self.kept:
+            raise UnknownSession(f"session not found: {session!r}")
+        if session not in self.sessions:
+            self.sessions[session] = StandInSession(client, session, cwd)
+        found = self.sessions[session]
+        await found.tell(Noticed(text="back again"))
+        return found
+
+    def get(self, session: str) -> AgentSession:
+        return self.sessions[session]
+
+    async def listed(
+        self, *, cwd: str | None = None, cursor: str | None = None
+    ) -> tuple[Sequence[SessionSummary], str | None]:
+        if cursor not in (None, "2"):
+            raise RequestError(f"no cursor {cursor!r}")
+        name, after = ("first", "2") if cursor is None else ("second", None)
+        found = SessionSummary(id=name, cwd=cwd or "/", title=name, updated_at="2026-01-01T00:00Z")
+        return [found], after
+
+    async def close(self, session: str) -> None:
+        await checkpoint()
+        self.sessions[session].closed = True
+        self.kept[session] = self.sessions.pop(session).cwd
+
+    async def delete(self, session: str) -> None:
+        self.kept.pop(session, None)
