@@ -1,4 +1,4 @@
-# Every target sets up what it needs, inside the checkout: .venv and node_modules.
+# Every target sets up what it needs, inside the checkout: .venv, node_modules and, for the tests, tests/npm.
 # Needed beforehand: python3 (3.11 or newer), make and git.
 
 PYTHONS = python3 python3.14 python3.13 python3.12 python3.11
@@ -30,7 +30,7 @@ demo: ## see it work: a demonstration with OpenCode, without a key
 
 # The types take as long as a tenth of the tests, on one core: they are checked beside them.
 test: ## check, and run every test (ARGS="-k word" to choose)
-	@$(SETUP) dev --opencode pinned
+	@$(SETUP) dev --opencode pinned --clients
 	@$(CHECK)
 	@$(TYPES) > .venv/types.txt 2>&1 & types=$$!; \
 	$(PINNED) $(BIN)/pytest $(PYTEST_ARGS) $(ARGS); tests=$$?; \

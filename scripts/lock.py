@@ -1,6 +1,6 @@
 """Which exact packages does this version stand on? Write it into the lock files.
 
-Pins that still satisfy pyproject.toml and package.json are kept; `--upgrade` lets them go.
+Pins that still satisfy pyproject.toml and both package.json are kept; `--upgrade` lets them go.
 No lock file names a registry: where packages come from is the installing machine's affair.
 """
 
@@ -12,7 +12,17 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from setup import INDEX_REMEDY, PIP, PYTHON, REGISTRY_REMEDY, ROOT, SetupFailed, find_npm, run
+from setup import (
+    CLIENTS,
+    INDEX_REMEDY,
+    PIP,
+    PYTHON,
+    REGISTRY_REMEDY,
+    ROOT,
+    SetupFailed,
+    find_npm,
+    run,
+)
 
 LOCKS = ROOT / "requirements"
 
@@ -30,11 +40,9 @@ def main() -> None:
                 # What uv finds in the output file it prefers: one version in every lock.
                 shutil.copy(LOCKS / "dev.lock", LOCKS / f"{name}.lock")
                 compile_lock(uv, name, sources)
-        run(
-            "locking package-lock.json",
-            [find_npm(), "update" if upgrade else "install", "--package-lock-only"],
-            remedy=REGISTRY_REMEDY,
-        )
+        npm = [find_npm(), "update" if upgrade else "install", "--package-lock-only"]
+        run("locking package-lock.json", npm, remedy=REGISTRY_REMEDY)
+        run("locking tests/npm/package-lock.json", npm, remedy=REGISTRY_REMEDY, cwd=CLIENTS)
     except SetupFailed as error:
         sys.exit(f"\nlocking failed: {error}")
 

@@ -27,6 +27,7 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMPS = VENV / "stamps"
 NODE_MODULES = ROOT / "node_modules"
+CLIENTS = ROOT / "tests" / "npm"
 
 INDEX_REMEDY = (
     "Is the Python package index reachable? `pip config list` and HTTPS_PROXY say where pip"
@@ -38,11 +39,15 @@ REGISTRY_REMEDY = (
 )
 
 
+CI = ("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
+
+
 class Package(TypedDict):
     """One entry of package-lock.json, as far as it matters here."""
 
     version: str
     integrity: NotRequired[str]
+    optional: NotRequired[bool]
     optionalDependencies: NotRequired[dict[str, str]]
 
 
@@ -59,6 +64,9 @@ def main() -> None:
         help="any: the one on PATH will do, .venv/opencode leads to it;"
         " pinned: the version of package-lock.json, in node_modules",
     )
+    parser.add_argument(
+        "--clients", action="store_true", help="also what the tests drive the agent with"
+    )
     wanted = parser.parse_args()
     try:
         with Path(__file__).open() as lock:
@@ -69,6 +77,8 @@ def main() -> None:
                 install_opencode()
             elif wanted.opencode == "any":
                 link(VENV / "opencode", opencode_at_hand() or install_opencode())
+            if wanted.clients:
+                install_clients()
     except SetupFailed as error:
         sys.exit(f"\nset-up failed: {error}")
     except KeyboardInterrupt:
@@ -170,7 +180,7 @@ def install_opencode() -> Path:
         write_project(stage, packages)
         run(
             f"installing OpenCode {version} and ripgrep into node_modules",
-            [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
+            [npm, *CI],
             remedy=REGISTRY_REMEDY,
             cwd=stage,
         )
@@ -184,6 +194,35 @@ def install_opencode() -> Path:
         (stage / "node_modules").rename(NODE_MODULES)
     stamp(".stamp", key, NODE_MODULES)
     return program
+
+
+def install_clients() -> None:
+    """Install the packages of tests/npm, reachable as `tests/npm/node_modules/.bin/*`.
+
+    Without the optional ones: those are for one platform each, and acpx does without them.
+    """
+    folder = CLIENTS / "node_modules"
+    lock = CLIENTS / "package-lock.json"
+    key = key_of(lock)
+    if is_fresh(".stamp", key, folder):
+        return
+    entries: dict[str, Package] = json.loads(lock.read_text())["packages"]
+    needed = {path: entry for path, entry in entries.items() if not entry.get("optional")}
+    for entry in needed.values():
+        entry.pop("optionalDependencies", None)
+    with tempfile.TemporaryDirectory(dir=ROOT, prefix=".node-") as staged:
+        stage = Path(staged)
+        shutil.copy(CLIENTS / "package.json", stage)
+        (stage / lock.name).write_text(json.dumps({"lockfileVersion": 3, "packages": needed}))
+        run(
+            "installing acpx into tests/npm/node_modules",
+            [find_npm(), *CI],
+            remedy=REGISTRY_REMEDY,
+            cwd=stage,
+        )
+        shutil.rmtree(folder, ignore_errors=True)
+        (stage / "node_modules").rename(folder)
+    stamp(".stamp", key, folder)
 
 
 def find_npm() -> str:

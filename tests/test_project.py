@@ -2,6 +2,7 @@
 
 import ast
 import importlib.metadata
+import json
 import os
 import re
 import subprocess
@@ -19,6 +20,7 @@ ROOT = Path(__file__).parent.parent
 FOLDERS = (".ci", "bench", "docs", "requirements", "scripts", "src", "tests")
 LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
 PACKAGE_LOCK = ROOT / "package-lock.json"
+CLIENTS_LOCK = ROOT / "tests/npm/package-lock.json"
 MAX_LINES = 400
 
 
@@ -26,7 +28,7 @@ def written_files() -> Iterator[Path]:
     yield from (path for path in ROOT.iterdir() if path.is_file())
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*"):
-            if path.is_file() and "__pycache__" not in path.parts:
+            if path.is_file() and not {"__pycache__", "node_modules"} & {*path.parts}:
                 yield path
 
 
@@ -46,9 +48,9 @@ def local(path: Path) -> str:
 # Locks
 
 
-@pytest.mark.parametrize("lock", [*LOCKS, PACKAGE_LOCK], ids=local)
+@pytest.mark.parametrize("lock", [*LOCKS, PACKAGE_LOCK, CLIENTS_LOCK], ids=local)
 def test_a_lock_names_no_registry(lock: Path):
-    text = lock.read_text()
+    text = re.sub(r'"funding": \{[^}]*\}', "", lock.read_text())
     assert "://" not in text
     assert '"resolved"' not in text
     assert not re.search(r"^\s*(--(?!hash=)|-[a-z]\b)", text, re.MULTILINE)
@@ -116,6 +118,13 @@ def test_a_machine_that_the_lock_does_not_know_is_told_so():
 def test_what_npm_installs_is_checked_against_our_lock():
     (entry,) = locked_packages(PACKAGE_LOCK, ["opencode-linux-x64"]).values()
     assert entry.get("integrity", "").startswith("sha512-")
+
+
+def test_every_package_that_the_tests_drive_the_agent_with_has_a_hash():
+    packages = json.loads(CLIENTS_LOCK.read_text())["packages"]
+    del packages[""]
+    assert packages
+    assert all(entry["integrity"].startswith("sha512-") for entry in packages.values())
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,207 @@
-"""The composition root of `go-ent acp`: joins the agent with models, ledger and settings."""
+"""The composition root of `go-ent acp`: joins the agent with settings, models, ledger and tools.
+
+It is entered when the first session is asked for, and not before: a client that only looks which
+agent it has started is answered at once.
+"""
+
+from collections.abc import AsyncGenerator, Collection, Mapping, MutableMapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import anyio
+from anyio import to_thread
+
+from goent.agent.agent import Agent, Place, Surroundings
+from goent.agent.asking import HeldModels, Payer
+from goent.agent.gated import GatedModels, GateSpec, take_gate
+from goent.agent.models import AUTO
+from goent.agent.ports import Desk, ServerSpec, Toolbox
+from goent.agent.tools.toolbox import open_tools
+from goent.core.allowance import Allowance
+from goent.core.books import Books
+from goent.core.classifier import TaskClassifier
+from goent.live_project import Project
+from goent.llm.prices import PriceList
+from goent.policy.health import Bounds, mended
+from goent.proc.marks import lives, new_owner, sweep_dead_owners
+from goent.project import find_project, state_dir
+from goent.store.calibration import SqliteCalibrations
+from goent.store.health import SqliteHealths
+from goent.store.ledger import SqliteLedger
+from goent.store.sessions import SqliteSessions
+from goent.upstream.ask import Upstream
+from goent.upstream.forward import Connections
+from goent.upstream.gauge import Gauge
+from goent.upstream.health import Breakers
+
+MARK_KEY = "agent"
+FOR_EVER = float("inf")
+
+
+@asynccontextmanager
+async def open_agent(
+    environ: MutableMapping[str, str],
+    *,
+    model: str = AUTO,
+    mode: str = "ask",
+    allowed_tools: frozenset[str] | None = None,
+) -> AsyncGenerator[Agent]:
+    """Sessions are kept for the user; what an agent that was killed had running is ended first.
+
+    `model` and `mode` are what new sessions begin with; `allowed_tools` None: all.
+    """
+    gate = take_gate(environ)
+    owner = new_owner(MARK_KEY)
+    async with anyio.create_task_group() as background:
+        background.start_soon(to_thread.run_sync, sweep_dead_owners, MARK_KEY)
+        async with (
+            Connections.open() as connections,
+            _places(gate, connections, environ, owner) as places,
+            SqliteSessions.open(
+                state_dir(environ) / "sessions.db", secrets=places.secrets
+            ) as shelf,
+            Agent.running(
+                shelf,
+                Surroundings(
+                    at=places.at,
+                    open_tools=_toolbox,
+                    owner=owner,
+                    model=model,
+                    mode=mode,
+                    allowed=allowed_tools,
+                ),
+            ) as agent,
+        ):
+            yield agent
+        background.cancel_scope.cancel()
+
+
+class _Places(Protocol):
+    """What holds at a directory, and which keys have been seen so far."""
+
+    def at(self, cwd: Path) -> Place: ...
+
+    def secrets(self) -> Collection[str]: ...
+
+
+@asynccontextmanager
+async def _places(
+    gate: GateSpec | None, connections: Connections, environ: Mapping[str, str], owner: str
+) -> AsyncGenerator[_Places]:
+    """A worker of a daemon's has its gate, an editor's agent all else."""
+    if gate:
+        yield _Gated(models=GatedModels(gate, connections), environ=environ, token=gate.token)
+        return
+    folder = state_dir(environ)
+    async with (
+        SqliteLedger.open(folder / "ledger.db", owner=owner, alive=lives) as ledger,
+        SqliteHealths.open(folder / "health.db", mend=mended) as healths,
+        SqliteCalibrations.open(folder / "calibration.db") as calibrations,
+    ):
+        yield _Held(
+            connections=connections,
+            ledger=ledger,
+            healths=healths,
+            gauge=Gauge(calibrations),
+            environ=environ,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gated:
+    """One model, behind the gate."""
+
+    models: GatedModels
+    environ: Mapping[str, str]
+    token: str
+
+    def at(self, cwd: Path) -> Place:
+        around = Project(find_project(cwd), self.environ)
+        return Place(
+            models=self.models,
+            environ=around.without_keys(),
+            writable=around.own_agent().writable,
+            patience=FOR_EVER,  # the worker's owner has a limit of its own
+        )
+
+    def secrets(self) -> Collection[str]:
+        return (self.token,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """The user's ledger and providers, for each project that a session begins in."""
+
+    connections: Connections
+    ledger: SqliteLedger
+    healths: SqliteHealths
+    gauge: Gauge
+    environ: Mapping[str, str]
+    known: dict[Path, tuple[Project, HeldModels]] = field(
+        default_factory=dict[Path, tuple[Project, HeldModels]]
+    )
+
+    def at(self, cwd: Path) -> Place:
+        """Raises `ConfigError` if the project's files have a mistake."""
+        project = find_project(cwd)
+        if project not in self.known:
+            around = Project(project, self.environ)
+            around.check()
+            self.known[project] = (around, self._models(around))
+        around, models = self.known[project]
+        settings = around.settings()
+        return Place(
+            models=models,
+            environ=around.without_keys(),
+            writable=settings.agent.writable,
+            patience=settings.permissions.timeout_s,
+        )
+
+    def secrets(self) -> Collection[str]:
+        return [key for around, _ in self.known.values() for key in around.secrets()]
+
+    def _models(self, around: Project) -> HeldModels:
+        payer = Payer(around.settings)
+        prices = PriceList(lambda: around.settings().backends)
+        allowance = Allowance(
+            settings=around.settings,
+            environ=around.environ,
+            feed=payer,
+            ledger=self.ledger,
+            prices=prices,
+        )
+        books = Books(
+            settings=around.settings,
+            feed=payer,
+            ledger=self.ledger,
+            prices=prices,
+            roster=payer,
+            allowance=allowance,
+        )
+        breakers = Breakers(
+            self.healths,
+            account=around.account,
+            bounds=lambda: Bounds.of(around.settings().health),
+        )
+        upstream = Upstream(self.connections, books, gauge=self.gauge, healths=breakers)
+        return HeldModels(
+            upstream,
+            payer,
+            TaskClassifier(),
+            settings=around.settings,
+            environ=around.environ,
+        )
+
+
+@asynccontextmanager
+async def _toolbox(desk: Desk, servers: Sequence[ServerSpec]) -> AsyncGenerator[Toolbox]:
+    async with open_tools(desk) as tools:
+        if not servers:
+            yield Toolbox(tools=tools)
+            return
+        from goent.agent.mcp import open_servers  # noqa: PLC0415 (few sessions have any)
+
+        async with open_servers(servers, desk) as found:
+            yield Toolbox(tools={**tools, **found.tools}, warnings=found.warnings)

@@ -1,7 +1,7 @@
 """The composition root: the only place that joins the rooms."""
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,6 @@ from typing import TypedDict
 
 import anyio
 
-from goent.config.reload import Configuration
 from goent.core.allowance import Allowance
 from goent.core.books import Books
 from goent.core.classifier import TaskClassifier
@@ -24,10 +23,10 @@ from goent.core.router import Router
 from goent.core.swarms.joining import Joiner
 from goent.core.swarms.merging import SwarmMerger
 from goent.core.swarms.swarms import Swarms
-from goent.domain.errors import ConfigError
 from goent.domain.ports import Driver, Gate, Healths
-from goent.domain.settings import Limits, Settings
+from goent.domain.settings import Settings
 from goent.domain.types import Method
+from goent.drivers.agent.driver import AgentDriver
 from goent.drivers.api.driver import ApiDriver
 from goent.drivers.opencode.driver import OpenCodeDriver
 from goent.drivers.opencode_run.driver import OpenCodeRunDriver
@@ -36,12 +35,12 @@ from goent.gateway.server import Gateway
 from goent.git.command import Git
 from goent.git.merging import GitMerging
 from goent.git.spaces import GitWorkspaces
-from goent.launch import fingerprint
+from goent.live_project import Project
 from goent.llm.prices import PriceList
 from goent.policy.health import Bounds, mended
 from goent.proc.marks import lives, new_owner, sweep_dead_owners
 from goent.proc.verify import ShellVerifier
-from goent.project import project_key, project_state, seal, state_dir
+from goent.project import project_key, seal, state_dir
 from goent.store.calibration import SqliteCalibrations
 from goent.store.health import SqliteHealths
 from goent.store.history import SqliteHistory
@@ -51,90 +50,10 @@ from goent.upstream.ask import Upstream
 from goent.upstream.course import Course, plan_course
 from goent.upstream.forward import Connections
 from goent.upstream.gauge import Gauge
-from goent.upstream.health import Breakers, account
+from goent.upstream.health import Breakers
 from goent.upstream.probe import Probe
 
 log = logging.getLogger(__name__)
-
-
-class Project:
-    """What is known of the project: its folder, its settings, and the keys that clients bring."""
-
-    def __init__(self, project: Path, environ: Mapping[str, str]) -> None:
-        self.folder = project
-        self._own = dict(environ)
-        self._warned: set[str] = set()
-        self._configuration = Configuration(project)
-        self.state = project_state(project_key(project), environ)
-
-    def environ(self) -> Mapping[str, str]:
-        return self._own
-
-    def settings(self) -> Settings:
-        """As the files say now; the last good ones while a file has a mistake."""
-        return self._configuration.current(self._own)
-
-    def check(self) -> None:
-        """Raise what is wrong with the files now: no new work on settings that nobody wrote."""
-        self._configuration.check(self._own)
-
-    def notices(self) -> tuple[str, ...]:
-        """A mistake in the rules, while the last good ones stay in force."""
-        trouble = self._configuration.trouble
-        if trouble is None:
-            return ()
-        return (f"the last good settings stay in force: {trouble}",)
-
-    def key_names(self) -> tuple[str, ...]:
-        try:
-            return self.settings().key_names
-        except ConfigError:
-            return ()
-
-    def account(self, backend: str) -> str:
-        """Whose key the backend is asked with, in a few letters that tell nothing."""
-        return account(self.settings().backends.get(backend), self._own)
-
-    def limits(self) -> Limits:
-        try:
-            return self.settings().limits
-        except ConfigError:
-            return Limits()
-
-    def learn(self, keys: Mapping[str, str]) -> tuple[str, ...]:
-        """A client's hello: a key that is missing is taken, if the configuration names it.
-
-        One that is there stays: a client must not change the account of everybody's workers.
-        Returns what the client is to be warned of.
-        """
-        warnings: list[str] = []
-        for name in sorted(set(self.key_names()) & keys.keys()):
-            held = self._own.get(name)
-            if not held:
-                self._own[name] = keys[name]
-            elif held != keys[name]:
-                ours, theirs = fingerprint(held), fingerprint(keys[name])
-                warnings.append(
-                    f"{name} is another key here ({theirs}) than the daemon's ({ours}), which "
-                    "workers use: `go-ent daemon stop`, and the next daemon takes yours"
-                )
-        for warning in set(warnings) - self._warned:
-            log.warning("a client's key is not used: %s", warning)
-        self._warned.update(warnings)
-        return tuple(warnings)
-
-    def fingerprints(self) -> Mapping[str, str]:
-        """Of the keys that are held, so that others can see whether theirs are the same."""
-        held = {name: self._own.get(name) for name in self.key_names()}
-        return {name: fingerprint(key) for name, key in held.items() if key}
-
-    def secrets(self) -> Collection[str]:
-        """What must never be written down."""
-        try:
-            backends = self.settings().backends.values()
-        except ConfigError:
-            return ()
-        return [key for backend in backends if (key := backend.resolve_key(self._own))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,11 +126,11 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
             )
             workspaces = GitWorkspaces(
                 around.state,
-                environ=lambda: _without_keys(around),
+                environ=around.without_keys,
                 in_use=lambda worker: worker in roster,
             )
             verifier = ShellVerifier(
-                environ=lambda: _without_keys(around),
+                environ=around.without_keys,
                 time_limit=lambda: around.settings().limits.verify_s,
             )
             orchestrator = Orchestrator(
@@ -240,7 +159,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 allowance=allowance,
                 healths=healths,
             )
-            merging = GitMerging(Git(project, _without_keys(around)), around.state / "merging")
+            merging = GitMerging(Git(project, around.without_keys()), around.state / "merging")
             joiner = Joiner(feed=feed, merging=merging, verifier=verifier)
             swarms = Swarms(
                 settings=around.settings,
@@ -300,18 +219,20 @@ async def _running_methods(
             Gateway.open(upstream, course) as gateway,
             OpenCodeDriver.running(**_means(around, gateway)) as opencode,
             OpenCodeServeDriver.running(**_means(around, gateway)) as serving,
+            AgentDriver.running(**_means(around, gateway)) as agents,
         ):
             drivers: Mapping[Method, Driver] = {
                 "acp": opencode,
                 "cli": OpenCodeRunDriver(**_means(around, gateway)),
                 "serve": serving,
                 "api": ApiDriver(upstream, course),
+                "agent": agents,
             }
             yield _Methods(gateway=gateway, opencode=opencode, drivers=drivers, probe=probe)
 
 
 class _Means(TypedDict):
-    """What every driver that starts OpenCode is given."""
+    """What every driver that starts processes is given."""
 
     settings: Callable[[], Settings]
     gate: Gate
@@ -351,8 +272,3 @@ async def _warm_up(driver: OpenCodeDriver, around: Project) -> None:
             await driver.warm_up(around.folder)
     except Exception as error:  # noqa: BLE001 (a head start is never worth an end)
         log.info("no warm start: %s", error)
-
-
-def _without_keys(around: Project) -> Mapping[str, str]:
-    hidden = set(around.key_names())
-    return {name: value for name, value in around.environ().items() if name not in hidden}

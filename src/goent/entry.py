@@ -2,11 +2,14 @@
 
 import os
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def main() -> None:
-    """`go-ent mcp` is the shim, on the standard library alone; all else is the command line."""
+    """`go-ent mcp` is the shim, on the standard library alone, `go-ent acp` is the agent."""
     if sys.platform == "win32":
         sys.exit("go-ent does not run on Windows yet; inside WSL it does.")
     arguments = sys.argv[1:]
@@ -14,15 +17,26 @@ def main() -> None:
         from goent.shim import run_shim  # noqa: PLC0415 (see above)
 
         sys.exit(run_shim(_here()))
-    from goent.frontends.cli.main import run_cli  # noqa: PLC0415 (see above)
+    code = _agent(arguments[1:]) if arguments[:1] == ["acp"] else None
+    if code is None:
+        from goent.frontends.cli.main import run_cli  # noqa: PLC0415 (see above)
 
-    code = run_cli(arguments)
+        code = run_cli(arguments)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # taking the interpreter down piece by piece costs a tenth of a second
 
 
-def _here() -> Path:
+def _agent(arguments: list[str]) -> int | None:
+    from goent.acp_process import command_of, run_acp  # noqa: PLC0415 (see above)
+
+    command = command_of(arguments)
+    return run_acp(command) if command else None
+
+
+def _here() -> "Path":
+    from pathlib import Path  # noqa: PLC0415 (see above)
+
     try:
         return Path.cwd()
     except FileNotFoundError:

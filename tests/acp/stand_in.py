@@ -9,7 +9,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 from msgspec import Raw
 
-from goent.agent.agent import Agent, AuthRequired, SessionBusy, SessionSummary, UnknownSession
+from goent.agent.agent import Agent, SessionSummary
 from goent.agent.content import Diff, Document, Given, Link, Location, Picture, Words
 from goent.agent.events import (
     AnyAgentEvent,
@@ -24,6 +24,7 @@ from goent.agent.events import (
     UsageChanged,
 )
 from goent.agent.ports import Client, Need, Question, ServerSpec
+from goent.agent.refusing import AuthRequired, SessionBusy, UnknownSession
 from goent.agent.session import AgentSession, ModelChoice, Options, TurnEnd
 from goent.domain.errors import RateLimited, RequestError
 from goent.domain.types import PlanEntry, Usage

@@ -26,7 +26,7 @@ from goent.domain.ports import CallMade, WorkerSpec
 from goent.domain.settings import Backend, OpenCodeSettings, PermissionRule, Settings
 from goent.domain.types import Provider
 from goent.drivers.opencode import OpenCodeDriver
-from goent.drivers.opencode.vitals import Care
+from goent.drivers.vitals import Care
 from goent.gateway.server import Gateway
 from goent.proc import marked, new_owner
 from goent.testing import Script, ScriptedModels

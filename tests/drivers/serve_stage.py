@@ -10,8 +10,9 @@ import anyio
 from opencode import LIGHT, opencode_binary
 from opencode_stage import Stage, opencode_settings, settings
 
+from goent.drivers.environment import FOLDERS
 from goent.drivers.opencode.client import Client
-from goent.drivers.opencode.environment import FOLDERS, HERMETIC, QUIET
+from goent.drivers.opencode.environment import HERMETIC, QUIET
 from goent.drivers.opencode.hosted import free_port
 from goent.drivers.opencode_serve import OpenCodeServeDriver
 from goent.proc import new_mark, new_owner, supervised

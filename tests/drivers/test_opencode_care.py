@@ -9,7 +9,7 @@ import pytest
 from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.lasting import Moment
 from goent.drivers.opencode.slot import DIRECTORIES, Slot
-from goent.drivers.opencode.vitals import GB, Care, Vitals, read_vitals
+from goent.drivers.vitals import GB, Care, Vitals, read_vitals
 
 LAUNCH = Launch(
     program=Path("opencode"),

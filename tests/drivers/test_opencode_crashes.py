@@ -14,7 +14,7 @@ from goent.domain.errors import RequestError, UnknownModel, WorkerCrashed, Worke
 from goent.domain.ports import Session, StopReason
 from goent.domain.types import Prompt, Usage
 from goent.drivers.opencode.lasting import GO_ON
-from goent.drivers.opencode.vitals import Care
+from goent.drivers.vitals import Care
 from goent.testing import Case, Script, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]

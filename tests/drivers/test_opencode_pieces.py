@@ -25,8 +25,8 @@ from goent.drivers.opencode.binary import find_opencode, find_ripgrep, platform_
 from goent.drivers.opencode.content import generate, held_backends
 from goent.drivers.opencode.environment import with_program, worker_environment
 from goent.drivers.opencode.failures import classify, classify_fault
-from goent.drivers.opencode.rules import judge
 from goent.drivers.opencode.shapes import ErrorData, SessionFault
+from goent.drivers.rules import judge
 from goent.rpc import RpcError
 
 ELF = b"\x7fELF and so on"

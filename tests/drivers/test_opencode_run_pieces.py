@@ -33,11 +33,11 @@ from goent.domain.ports import WorkerSpec
 from goent.domain.settings import Action, OpenCodeSettings, PermissionRule, Settings
 from goent.domain.types import Command, FileChange, Preset, Prompt, Provider, Usage
 from goent.drivers.opencode.first_start import first_start
-from goent.drivers.opencode.rules import judge
 from goent.drivers.opencode_run import OpenCodeRunDriver
 from goent.drivers.opencode_run.lines import Transcript
 from goent.drivers.opencode_run.permission import as_permissions
-from goent.drivers.opencode_run.signs import look
+from goent.drivers.rules import judge
+from goent.drivers.signs import look
 from goent.gateway.server import Gateway
 from goent.policy.permissions import PRESETS, rules_for
 from goent.proc import marked, new_mark, new_owner, supervised

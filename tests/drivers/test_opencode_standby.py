@@ -16,7 +16,7 @@ from goent.domain.settings import Standby
 from goent.domain.types import Prompt
 from goent.drivers.opencode import slot
 from goent.drivers.opencode.standby import CALM, SPARE, Machine, read_machine, wanted
-from goent.drivers.opencode.vitals import Care
+from goent.drivers.vitals import Care
 from goent.testing import Script, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]

@@ -22,7 +22,7 @@ from goent.domain.events import DriverEvent
 from goent.drivers.acp_connection import AgentConnection
 from goent.drivers.opencode.acp_host import AcpHost
 from goent.drivers.opencode.environment import Launch
-from goent.drivers.opencode.translate import Translator
+from goent.drivers.opencode.translate import OpenCodeTranslator
 from goent.proc import marked, new_owner
 from goent.rpc import RpcError
 
@@ -48,7 +48,7 @@ class Owner:
 
     def __init__(self) -> None:
         self.events: list[DriverEvent] = []
-        self._translator = Translator(Path())
+        self._translator = OpenCodeTranslator(Path())
 
     async def update(self, session_id: str, update: AnyUpdate) -> None:
         self.events.extend(self._translator.translate(update))

@@ -69,6 +69,7 @@ def a_task(
     complexity: Complexity = "medium",
     *,
     files: int = 2,
+    named: int = 0,
     tokens: int = 2_000,
     size: float = 60.0,
 ) -> Classification:
@@ -77,6 +78,7 @@ def a_task(
         confidence=0.9,
         complexity=complexity,
         files=files,
+        named=named,
         size=size,
         context_tokens=tokens,
     )

@@ -108,6 +108,15 @@ async def test_a_chatty_stderr_never_blocks_and_its_tail_is_kept(tmp_path: Path,
     assert len(it.stderr) <= 16 * 1024
 
 
+async def test_output_that_nobody_read_leaves_no_pipe_open(tmp_path: Path, mark: str) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    command = ["sh", "-c", "head -c 1000000 /dev/zero; exec sleep 60"]
+    async with supervised(command, cwd=tmp_path, env=ENV, mark=mark, grace=0.1) as child:
+        assert await child.stdout.receive(1)
+        await child.stdout.aclose()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
 async def test_a_command_that_cannot_start_says_which_and_where(tmp_path: Path, mark: str) -> None:
     with pytest.raises(WorkerCrashed, match=r"'/no/such/program' in .*No such file"):
         async with supervised(["/no/such/program"], cwd=tmp_path, env={}, mark=mark):

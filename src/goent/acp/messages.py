@@ -26,6 +26,7 @@ SESSION_PROMPT = "session/prompt"
 SESSION_CANCEL = "session/cancel"
 SESSION_SET_MODE = "session/set_mode"
 SESSION_SET_CONFIG_OPTION = "session/set_config_option"
+SESSION_SET_MODEL = "session/set_model"
 SESSION_UPDATE = "session/update"
 
 
@@ -152,11 +153,33 @@ class SessionModes(Message, frozen=True, kw_only=True):
     available_modes: tuple[SessionMode, ...]
 
 
+class OfferedModel(Message, frozen=True, kw_only=True):
+    """A model, as agents offered it before there were options."""
+
+    model_id: str
+    name: str = ""
+
+
+class OfferedModels(Message, frozen=True, kw_only=True):
+    """The older way to choose a model, by `session/set_model`; gone from the protocol, still in use."""
+
+    available_models: tuple[OfferedModel, ...] = ()
+    current_model_id: str = ""
+
+
+class SetModelParams(Message, frozen=True, kw_only=True):
+    """Take one of the offered models."""
+
+    session_id: str
+    model_id: str
+
+
 class NewSession(Message, frozen=True, kw_only=True):
     """A session, and what can be set for it."""
 
     session_id: str
     config_options: tuple[ConfigOption, ...] | None = None
+    models: OfferedModels | None = None
     modes: Raw | UnsetType = UNSET
 
 
@@ -173,6 +196,7 @@ class OpenedSession(Message, frozen=True, kw_only=True):
     """A session that was come back to."""
 
     config_options: tuple[ConfigOption, ...] | None = None
+    models: OfferedModels | None = None
     modes: Raw | UnsetType = UNSET
 
 

@@ -1,24 +1,31 @@
-"""Which sessions are there, and how does one come about?"""
+"""Which sessions are there, how does one come about, and how does it end?"""
 
-from collections.abc import Sequence
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
-from goent.agent.ports import Client, ServerSpec
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+from msgspec.structs import replace
+
+from goent.agent.memory import Memory
+from goent.agent.models import AUTO, Models
+from goent.agent.ports import Client, Desk, ServerSpec, Toolbox
+from goent.agent.records import Set
+from goent.agent.refusing import AuthRequired, UnknownSession
 from goent.agent.session import AgentSession
 from goent.domain.errors import RequestError
 from goent.domain.types import Value
+from goent.store.sessions import PAGE, SqliteSessions
 
+CLOSE_S = 10.0  # for a turn to end that was cancelled
 
-class UnknownSession(RequestError):
-    """No session has that id."""
+log = logging.getLogger(__name__)
 
-
-class SessionBusy(RequestError):
-    """A turn of the session is under way."""
-
-
-class AuthRequired(RequestError):
-    """No provider has a key; the message says how to give one."""
+OpenTools = Callable[[Desk, Sequence[ServerSpec]], AbstractAsyncContextManager[Toolbox]]
 
 
 class SessionSummary(Value, frozen=True, kw_only=True):
@@ -30,8 +37,63 @@ class SessionSummary(Value, frozen=True, kw_only=True):
     updated_at: str
 
 
+class Place(Value, frozen=True, kw_only=True):
+    """What holds where a session works. `environ` has no keys in it.
+
+    `patience` is how long a question waits for its answer, in seconds.
+    """
+
+    models: Models
+    environ: Mapping[str, str]
+    patience: float = 300.0
+    writable: tuple[Path, ...] = ()
+
+
+class Surroundings(Value, frozen=True, kw_only=True):
+    """What all sessions have in common: `model` and `mode` are what a new one begins with.
+
+    `allowed` are the names of the tools that it may use; None: all.
+    """
+
+    at: Callable[[Path], Place]
+    open_tools: OpenTools
+    owner: str
+    model: str = AUTO
+    mode: str = "ask"
+    allowed: frozenset[str] | None = None
+
+
+class _Open:
+    """A session that lives in this process, and how it is told to end."""
+
+    def __init__(self, session: AgentSession) -> None:
+        self.session = session
+        self.closing = anyio.Event()
+        self.closed = anyio.Event()
+
+
 class Agent:
-    """All sessions of one connection. They end with it, and are kept for the next."""
+    """All sessions of one process. They end with it, and are kept for the next."""
+
+    def __init__(self, tasks: TaskGroup, shelf: SqliteSessions, around: Surroundings) -> None:
+        self._tasks = tasks
+        self._shelf = shelf
+        self._around = around
+        self._open: dict[str, _Open] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def running(cls, shelf: SqliteSessions, around: Surroundings) -> "AsyncGenerator[Agent]":
+        """On leaving, turns are cancelled, and what the sessions have started is ended."""
+        async with anyio.create_task_group() as tasks:
+            agent = cls(tasks, shelf, around)
+            try:
+                yield agent
+            finally:
+                with anyio.CancelScope(shield=True):
+                    for name in tuple(agent._open):
+                        await agent.close(name)
+                tasks.cancel_scope.cancel()
 
     async def ready(self) -> None:
         """Raises `AuthRequired` if there is no provider that could be asked."""
@@ -46,7 +108,17 @@ class Agent:
         servers: Sequence[ServerSpec] = (),
         model: str | None = None,
     ) -> AgentSession:
-        raise NotImplementedError
+        place = self._around.at(cwd)
+        if not place.models.choices():
+            raise AuthRequired(
+                "no model can be used: set a key such as ANTHROPIC_API_KEY where go-ent is started, or "
+                "run `go-ent init` and fill in .goent/providers.yaml; `go-ent doctor` says what is there"
+            )
+        wanted = model or self._around.model
+        chosen = wanted if wanted == AUTO else place.models.find(wanted).provider.name
+        memory = Memory(self._shelf, f"agent-{secrets.token_hex(6)}", str(cwd))
+        await memory.keep([Set(mode=self._around.mode, model=chosen)])
+        return await self._opened(client, memory, (cwd, *extra), servers)
 
     async def open(
         self,
@@ -57,23 +129,125 @@ class Agent:
         extra: Sequence[Path] = (),
         servers: Sequence[ServerSpec] = (),
     ) -> AgentSession:
-        """A session of this connection, or one that was kept. Raises `UnknownSession`."""
-        raise NotImplementedError
+        """A session that was kept, also one of this process. Raises `UnknownSession`."""
+        if session in self._open:
+            await self.close(session)
+        found = await self._shelf.read(session)
+        if found is None:
+            raise UnknownSession(f"there is no session {session!r}: session/list names them")
+        _, records = found
+        memory = Memory(self._shelf, session, str(cwd), records=records)
+        return await self._opened(client, memory, (cwd, *extra), servers)
 
     def get(self, session: str) -> AgentSession:
-        """One that is open in this connection. Raises `UnknownSession`."""
-        raise NotImplementedError
+        """One that is open in this process. Raises `UnknownSession`."""
+        found = self._open.get(session)
+        if found is None:
+            raise UnknownSession(
+                f"no session {session!r} is open here: begin one, or load it if it was kept"
+            )
+        return found.session
 
     async def listed(
         self, *, cwd: str | None = None, cursor: str | None = None
     ) -> tuple[Sequence[SessionSummary], str | None]:
         """The newest first, a page of them, and where the next page begins."""
-        raise NotImplementedError
+        after = _number(cursor)
+        kept = await self._shelf.listed(cwd=cwd, after=after)
+        found = [
+            SessionSummary(
+                id=each.id,
+                cwd=each.cwd,
+                title=each.title,
+                updated_at=datetime.fromtimestamp(each.updated_at, UTC).isoformat(),
+            )
+            for each in kept
+        ]
+        return found, str(after + PAGE) if len(kept) == PAGE else None
 
     async def close(self, session: str) -> None:
         """End its turn and what it has running. It is kept. Raises `UnknownSession`."""
-        raise NotImplementedError
+        self.get(session).cancel()
+        open_one = self._open[session]
+        with anyio.move_on_after(CLOSE_S):
+            await open_one.session.ended()
+        open_one.closing.set()
+        await open_one.closed.wait()
 
     async def delete(self, session: str) -> None:
         """Close it and forget it. An unknown one is no error."""
-        raise NotImplementedError
+        if session in self._open:
+            await self.close(session)
+        await self._shelf.delete(session)
+
+    async def _opened(
+        self,
+        client: Client,
+        memory: Memory,
+        roots: tuple[Path, ...],
+        servers: Sequence[ServerSpec],
+    ) -> AgentSession:
+        opened = await self._tasks.start(self._live, client, memory, roots, servers)
+        assert isinstance(opened, AgentSession | Exception)
+        if isinstance(opened, Exception):
+            raise opened
+        return opened
+
+    async def _live(
+        self,
+        client: Client,
+        memory: Memory,
+        roots: tuple[Path, ...],
+        servers: Sequence[ServerSpec],
+        *,
+        task_status: TaskStatus[AgentSession | Exception],
+    ) -> None:
+        """What a session has running is entered and left in one task: this."""
+        async with AsyncExitStack() as held:
+            try:
+                place = self._around.at(roots[0])
+                desk = self._desk(client, memory.id, roots, place)
+                toolbox = await held.enter_async_context(self._around.open_tools(desk, servers))
+                tools = {n: t for n, t in toolbox.tools.items() if self._is_allowed(n)}
+                session = AgentSession(
+                    memory,
+                    place.models,
+                    client,
+                    replace(toolbox, tools=tools),
+                    roots=roots,
+                    patience=place.patience,
+                )
+            except Exception as error:  # noqa: BLE001 (whoever asked for the session is told)
+                task_status.started(error)
+                return
+            living = self._open[memory.id] = _Open(session)
+            task_status.started(session)
+            try:
+                await living.closing.wait()
+            finally:
+                self._open.pop(memory.id, None)
+        living.closed.set()
+
+    def _is_allowed(self, tool: str) -> bool:
+        return self._around.allowed is None or tool in self._around.allowed
+
+    def _desk(self, client: Client, session: str, roots: tuple[Path, ...], place: Place) -> Desk:
+        return Desk(
+            session=session,
+            cwd=roots[0],
+            roots=roots,
+            environ=place.environ,
+            reading=client.files_read(session) if client.files_read else None,
+            writing=client.files_write(session) if client.files_write else None,
+            terminals=client.terminals(session) if client.terminals else None,
+            writable=place.writable,
+            owner=self._around.owner,
+        )
+
+
+def _number(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    if not cursor.isdecimal():
+        raise RequestError(f"{cursor!r} is no cursor: take the one that session/list gave")
+    return int(cursor)

@@ -75,7 +75,12 @@ class ClientTerminals(Protocol):
     """Terminals that the client shows to its user."""
 
     async def create(
-        self, command: str, arguments: tuple[str, ...], cwd: Path, env: Mapping[str, str], limit: int
+        self,
+        command: str,
+        arguments: tuple[str, ...],
+        cwd: Path,
+        env: Mapping[str, str],
+        limit: int,
     ) -> ClientTerminal: ...
 
 
@@ -193,3 +198,10 @@ class ServerSpec(Value, frozen=True, kw_only=True):
     environ: Mapping[str, str] = {}
     url: str = ""
     headers: Mapping[str, str] = {}
+
+
+class Toolbox(Value, frozen=True, kw_only=True):
+    """The tools of a session, and what its user should know of those that are not there."""
+
+    tools: Mapping[str, Tool]
+    warnings: tuple[str, ...] = ()

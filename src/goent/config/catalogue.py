@@ -3,7 +3,7 @@
 What `providers.yaml` says goes before `opencode.json`, and that before the built-in table.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -12,7 +12,7 @@ from goent.config.known import KNOWN, SHORT_NAMES, KnownBackend, known_backend
 from goent.config.opencode import OpenCodeConfig, speaks_our_wire
 from goent.config.providers import Entry
 from goent.config.tree import Problems
-from goent.domain.settings import Backend
+from goent.domain.settings import Agent, Backend
 from goent.domain.types import Dialect, Provider, Value
 
 
@@ -22,7 +22,7 @@ class Sources(Value, frozen=True, kw_only=True):
     entries: tuple[Entry, ...]
     opencode: OpenCodeConfig
     logins: tuple[str, ...]
-    agents: frozenset[str]
+    agents: Mapping[str, Agent]
     environ: Mapping[str, str]
 
 
@@ -64,7 +64,9 @@ def gather_providers(
     ]
     offered = [*sources.opencode.providers, *(p for p in common if p.backend not in listed)]
     facts = {(p.backend, p.model): p for p in (*common, *sources.opencode.providers)}
-    found = {e.provider.name: _completed(e.provider, facts) for e in sources.entries}
+    found = {e.provider.name: _completed(_by_agent(e, sources), facts) for e in sources.entries}
+    for provider in _agents(sources.agents):
+        found.setdefault(provider.name, provider)
     for provider in offered:
         found.setdefault(provider.name, provider)
     usable = {(p.backend, p.model): p for p in found.values()}
@@ -76,6 +78,20 @@ def gather_providers(
             bare = Provider(name="/".join(pair), backend=pair[0], model=pair[1])
             found.setdefault(bare.name, _completed(bare, facts))
     return tuple(found.values())
+
+
+def _agents(agents: Mapping[str, Agent]) -> Iterator[Provider]:
+    """An agent goes by its own name, with its first model or without any; its others beside it."""
+    for name, agent in agents.items():
+        for number, model in enumerate(agent.models or ("",)):
+            shown = f"{name}/{model}" if number else name
+            yield Provider(name=shown, backend=name, model=model, method="agent")
+
+
+def _by_agent(entry: Entry, sources: Sources) -> Provider:
+    """An entry whose backend is an agent can be had by no other method."""
+    provider = entry.provider
+    return replace(provider, method="agent") if provider.backend in sources.agents else provider
 
 
 def _what_entries_say(entries: Iterable[Entry], problems: Problems) -> dict[str, _Said]:

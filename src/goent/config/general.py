@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, get_args
 
 from goent.config.fields import Fields, Mention, read_url, read_variable
+from goent.config.tree import Place
 from goent.domain.settings import (
     Action,
     Agent,
@@ -30,7 +31,7 @@ _ASKED_AS_EDIT: Final = ("write", "patch", "multiedit", "apply_patch")
 
 
 class GeneralFile(Value, frozen=True, kw_only=True):
-    """`opencode.config_path` is not resolved yet: it is `config_path`, as written."""
+    """Paths are not resolved yet: `config_path` (of opencode) and `writable` (of agent), as written."""
 
     default_provider: Mention | None
     permissions: PermissionSettings
@@ -39,6 +40,8 @@ class GeneralFile(Value, frozen=True, kw_only=True):
     failover_pinned: bool
     limits: Limits
     agents: Mapping[str, Agent]
+    agent_places: Mapping[str, Place]
+    writable: tuple[str, ...]
     daemon: DaemonSettings
     opencode: OpenCodeSettings
     config_path: Mention | None
@@ -47,6 +50,7 @@ class GeneralFile(Value, frozen=True, kw_only=True):
 
 def read_general(fields: Fields) -> GeneralFile:
     opencode, config_path = fields.section("opencode", _opencode)
+    agents = fields.tables("agents", _agent)
     return GeneralFile(
         default_provider=fields.mention("default_provider"),
         permissions=fields.section("permissions", _permissions),
@@ -54,7 +58,9 @@ def read_general(fields: Fields) -> GeneralFile:
         budget=fields.section("budget", _budget),
         failover_pinned=fields.section("failover", lambda f: f.flag("pinned", default=False)),
         limits=fields.section("limits", _limits),
-        agents=fields.tables("agents", _agent),
+        agents={name: agent for name, (agent, _) in agents.items()},
+        agent_places={name: place for name, (_, place) in agents.items()},
+        writable=fields.section("agent", lambda f: f.texts("writable")),
         daemon=fields.section("daemon", _daemon),
         opencode=opencode,
         config_path=config_path,
@@ -104,12 +110,14 @@ def _limits(fields: Fields) -> Limits:
     )
 
 
-def _agent(fields: Fields) -> Agent | None:
+def _agent(fields: Fields) -> tuple[Agent, Place] | None:
     command = fields.texts("command")
     if fields.shape("command") != "list":
         fields.mistake("command", "must be a list of words, such as [gemini, --acp]")
     models = fields.texts("models")
-    return Agent(command=command, models=models) if command else None
+    patience = fields.amount("start_timeout_s", 60.0, least=1)
+    agent = Agent(command=command, models=models, start_timeout_s=patience)
+    return (agent, fields.place) if command else None
 
 
 def _daemon(fields: Fields) -> DaemonSettings:

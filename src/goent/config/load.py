@@ -14,7 +14,7 @@ from goent.config.providers import ProvidersFile, read_providers
 from goent.config.routing import Rule, never_asked, read_routing
 from goent.config.sources import Files
 from goent.config.tree import Place, Problems, suggestion
-from goent.domain.settings import Backend, Settings
+from goent.domain.settings import Backend, OwnAgent, Settings
 from goent.domain.types import Provider, Value
 from goent.project import home_dir
 
@@ -39,7 +39,7 @@ def load_settings(project: Path, environ: Mapping[str, str]) -> Settings:
         entries=read.providers.entries,
         opencode=read.opencode,
         logins=read.logins,
-        agents=frozenset(read.general.agents),
+        agents=read.general.agents,
         environ=environ,
     )
     backends = gather_backends(sources, problems)
@@ -47,7 +47,14 @@ def load_settings(project: Path, environ: Mapping[str, str]) -> Settings:
     if not problems.unreadable:
         _check_names(read, backends, providers, problems)
     problems.check()
-    return _settings(read, backends, providers, project, tuple(files.read))
+    return _settings(
+        read,
+        backends,
+        providers,
+        tuple(files.read),
+        project=project,
+        home=home_dir(environ),
+    )
 
 
 def _read_all(project: Path, environ: Mapping[str, str], files: Files, problems: Problems) -> _Read:
@@ -131,6 +138,10 @@ def _check_names(
         for mention in entry.fallbacks:
             if mention.name == entry.provider.name:
                 problems.note(mention.place, f"{mention.name!r} cannot be its own fallback")
+    for agent, place in read.general.agent_places.items():
+        if agent in backends:
+            message = f"{agent!r} is a backend of models already; give the agent another name"
+            problems.note(place, message)
     # A team's rules may name a well-known backend that this user holds no key for.
     routable = (*names, *backends, *read.general.agents, *KNOWN)
     _note_unknown((rule.provider for rule in read.rules if rule.provider), routable, problems)
@@ -148,8 +159,10 @@ def _settings(
     read: _Read,
     backends: Mapping[str, Backend],
     providers: tuple[Provider, ...],
-    project: Path,
     files: tuple[Path, ...],
+    *,
+    project: Path,
+    home: Path,
 ) -> Settings:
     general = read.general
     return Settings(
@@ -162,6 +175,7 @@ def _settings(
         defaults={role: mention.name for role, mention in read.providers.defaults.items()},
         rules=tuple(rule.rule for rule in read.rules),
         agents=general.agents,
+        agent=OwnAgent(writable=tuple(home / _below_home(path) for path in general.writable)),
         health=read.providers.health,
         budget=general.budget,
         failover_pinned=general.failover_pinned,
@@ -177,6 +191,11 @@ def _settings(
     )
 
 
+def _below_home(path: str) -> str:
+    """A path as written: `~/x` and `x` are in the user's home."""
+    return path.removeprefix("~/").removeprefix("~") if path.startswith("~") else path
+
+
 def _usual_keys(backends: Mapping[str, Backend]) -> tuple[str, ...]:
     """Variables that hold keys by convention, except where OpenCode itself has to find them."""
     direct = {
@@ -189,7 +208,7 @@ def _default_provider(read: _Read, providers: tuple[Provider, ...]) -> str | Non
     asked = read.general.default_provider or read.providers.defaults.get("implementation")
     if asked:
         return asked.name
-    names = [provider.name for provider in providers]
+    names = [p.name for p in providers if p.backend not in read.general.agents]
     if read.opencode.model in names:
         return read.opencode.model
     own = [entry.provider.name for entry in read.providers.entries]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 
-from goent.core.feed import Feed
+from goent.core.payers import Payers
 from goent.domain.budgets import Admission, Hold, Limit, Spender, Standing
 from goent.domain.errors import BudgetExceeded, BudgetSpent
 from goent.domain.events import WorkerSpawned
@@ -35,7 +35,7 @@ class Allowance:
         *,
         settings: Callable[[], Settings],
         environ: Callable[[], Mapping[str, str]],
-        feed: Feed,
+        feed: Payers,
         ledger: Ledger,
         prices: Prices,
     ) -> None:
@@ -180,8 +180,8 @@ class Allowance:
         return Spender(project=self._project, worker=worker, group=group)
 
     def _limits(self, worker: str, spawned: WorkerSpawned | None = None) -> tuple[Limit, ...]:
-        settings, view = self._settings(), self._feed.views.get(worker)
-        spawned = spawned or (view.spawned if view else None)
+        settings = self._settings()
+        spawned = spawned or self._feed.spawned(worker)
         budget = settings.budget
         own = (
             limits_of_worker(

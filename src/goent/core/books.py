@@ -10,8 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 from goent.core.allowance import Allowance
-from goent.core.feed import Feed
-from goent.core.roster import Roster
+from goent.core.payers import Payers, Serving
 from goent.domain.budgets import Admission, Hold
 from goent.domain.errors import BudgetSpent, EnvironmentTrouble, GoentError
 from goent.domain.events import BudgetWarned, FailedOver, Noticed, UsageReported
@@ -41,10 +40,10 @@ class Books:
         self,
         *,
         settings: Callable[[], Settings],
-        feed: Feed,
+        feed: Payers,
         ledger: Ledger,
         prices: Prices,
-        roster: Roster,
+        roster: Serving,
         allowance: Allowance,
     ) -> None:
         self._settings = settings
@@ -134,7 +133,7 @@ class Books:
         return found
 
     def _entry(self, worker: str, provider: Provider, event: UsageReported) -> LedgerEntry:
-        view = self._feed.views.get(worker)
+        spawned = self._feed.spawned(worker)
         return LedgerEntry(
             at=time.time(),
             project=str(self._settings().project),
@@ -146,7 +145,7 @@ class Books:
             cost_usd=event.cost_usd,
             source=event.source,
             status=event.status,
-            group=view.spawned.group if view else "",
+            group=spawned.group if spawned else "",
         )
 
 

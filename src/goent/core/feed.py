@@ -76,6 +76,10 @@ class Feed:
             for worker in task.workers:
                 await self.recall(worker)
 
+    def spawned(self, worker: str) -> WorkerSpawned | None:
+        view = self.views.get(worker)
+        return view.spawned if view else None
+
     async def recall(self, worker: str) -> None:
         """Bring back a worker of long ago, if the journal knows it."""
         if worker not in self.views and (view := await self._folded(worker)):

@@ -9,7 +9,16 @@ from goent.domain.errors import NoRoute, RequestError
 from goent.domain.events import WorkerSpawned
 from goent.domain.requests import SpawnRequest
 from goent.domain.settings import Settings
-from goent.domain.types import ONE_TURN, Isolation, Pin, Preset, Provider, Route, Value
+from goent.domain.types import (
+    ONE_TURN,
+    OWN_TOOLS,
+    Isolation,
+    Pin,
+    Preset,
+    Provider,
+    Route,
+    Value,
+)
 from goent.policy.needs import edits_asked
 from goent.policy.permissions import preset_for
 
@@ -76,6 +85,7 @@ def accept(
     route = routed.decision.route
     if not (route.method == "serve" and settings.opencode.serve_url):  # that one has its own keys
         _check_key(route.provider, settings, environ)
+    _check_agent(request, route, settings, environ)
     isolation = _isolation(request, settings)
     preset = preset_for(request.permissions, settings.permissions, isolation)
     return route, WorkerSpawned(
@@ -100,6 +110,7 @@ def accept(
         group=within.group,
         group_budget_usd=within.group_budget_usd,
         task_id=within.task_id,
+        allowed_tools=request.allowed_tools,
         edits_asked=route.method != "api"
         and preset != "readonly"
         and edits_asked(request.task, routed.task),
@@ -112,6 +123,32 @@ def _check_key(provider: Provider, settings: Settings, environ: Mapping[str, str
         raise NoRoute(
             f"no key for provider {provider.name!r}: set {backend.key_env} where go-ent or its "
             f"client is started, or log in with `opencode auth login`"
+        )
+
+
+def _check_agent(
+    request: SpawnRequest, route: Route, settings: Settings, environ: Mapping[str, str]
+) -> None:
+    """What go-ent's own agent needs, and what it alone can do."""
+    provider = route.provider
+    own = route.method == "agent" and provider.backend not in settings.agents
+    if request.allowed_tools and not own:
+        how = f"provider {provider.name!r}" if route.method == "agent" else f"{route.method!r}"
+        raise RequestError(
+            f"allowed_tools are for go-ent's own agent, and the worker would run by {how}: pass "
+            "method 'agent' and a model that go-ent calls itself, or leave allowed_tools out"
+        )
+    unknown = [t for t in request.allowed_tools if t not in OWN_TOOLS and not t.startswith("mcp__")]
+    if unknown:
+        raise RequestError(
+            f"there is no tool {shortened(unknown[0])!r}: allowed_tools may name "
+            f"{', '.join(OWN_TOOLS)}"
+        )
+    backend = settings.backends.get(provider.backend)
+    if own and not (backend and backend.base_url and backend.resolve_key(environ)):
+        raise NoRoute(
+            f"go-ent's own agent calls models through go-ent, which holds no key for provider "
+            f"{provider.name!r}: give it one in .goent/providers.yaml, or use the method 'acp'"
         )
 
 

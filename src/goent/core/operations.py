@@ -38,6 +38,9 @@ from goent.domain.replies import (
     WorkerList,
 )
 from goent.domain.requests import (
+    AgentCancelRequest,
+    AgentPromptRequest,
+    AgentSpawnRequest,
     AnswerRequest,
     CancelRequest,
     ClearRequest,
@@ -134,6 +137,13 @@ class Operations:
                 self._operation("provider_list", ProvidersRequest, ProviderList, self._providers),
                 self._operation(
                     "provider_recommend", RecommendRequest, Recommended, self._recommend
+                ),
+                self._operation("agent_spawn_acp", AgentSpawnRequest, Spawned, self._agent_spawn),
+                self._operation(
+                    "agent_prompt_acp", AgentPromptRequest, Prompted, self._agent_prompt
+                ),
+                self._operation(
+                    "agent_cancel_acp", AgentCancelRequest, Cancelled, self._agent_cancel
                 ),
                 self._operation("cost_report", CostsRequest, Costs, self._costs),
                 self._operation("swarm_spawn", SwarmSpawnRequest, SwarmStatus, self._swarm_spawn),
@@ -266,6 +276,39 @@ class Operations:
 
     async def _costs(self, request: CostsRequest, _: Caller) -> Costs:
         return await self._ask.costs(request)
+
+    # Workers on agents, by the names that they have in ACP
+
+    async def _agent_spawn(self, request: AgentSpawnRequest, caller: Caller) -> Spawned:
+        spawn = SpawnRequest(
+            task=request.task,
+            method="agent",
+            model=request.model,
+            allowed_tools=request.allowed_tools,
+            cwd=request.cwd,
+            permissions=request.permissions,
+            wait_s=request.wait_s,
+        )
+        return await self._spawn(spawn, caller)
+
+    async def _agent_prompt(self, request: AgentPromptRequest, caller: Caller) -> Prompted:
+        self._check_agent(request)
+        prompt = PromptRequest(
+            worker_id=request.worker_id, prompt=request.prompt, wait_s=request.wait_s
+        )
+        return await self._prompt(prompt, caller)
+
+    async def _agent_cancel(self, request: AgentCancelRequest, caller: Caller) -> Cancelled:
+        self._check_agent(request)
+        return await self._cancel(CancelRequest(worker_id=request.worker_id), caller)
+
+    def _check_agent(self, request: WorkerRequest) -> None:
+        method = self._ask.status(request.worker_id).method
+        if method != "agent":
+            raise RequestError(
+                f"worker {request.worker_id!r} runs by {method!r}, not on an agent: use "
+                "worker_prompt and worker_cancel"
+            )
 
     # Swarms
 

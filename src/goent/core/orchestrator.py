@@ -197,6 +197,7 @@ class Orchestrator:
             fallbacks=tuple(p for p in settings.providers if p.name in spawned.fallbacks),
             resume=view.token,
             asked=view.asked,
+            allowed_tools=spawned.allowed_tools,
         )
         self._start(spec, spawned, settings, turns_before=view.turn)
 
@@ -243,6 +244,7 @@ class Orchestrator:
             rules=rules_for(spawned.permissions, settings.permissions.rules, below_checkout(cwd)),
             dedicated=spawned.isolation == "dedicated",
             fallbacks=route.fallbacks,
+            allowed_tools=spawned.allowed_tools,
         )
         await self._feed.append(worker, spawned)
         try:

@@ -167,7 +167,7 @@ class Turn:
         await self._shared.rescuer.heed(self._spec, outcome, began)
         if spec := await self.elsewhere(outcome, session.token):
             return spec
-        if isinstance(outcome, WorkerCrashed):
+        if isinstance(outcome, WorkerCrashed) and not outcome.session_lives:
             self.closes = self.closes or "its process ended"
         await self.end(failure_of(outcome, self._spec))
         return None
@@ -236,7 +236,7 @@ class Turn:
                 beside.start_soon(self._watch_silence, session)
                 outcome = await self._work(session)
             beside.cancel_scope.cancel()
-        if isinstance(outcome, WorkerCrashed) and self._stop.is_set():
+        if isinstance(outcome, WorkerCrashed) and self._stop.is_set() and not outcome.session_lives:
             self.closes = "its process ended"
         if self._stopped_by == "timeout":
             return TurnTimeout(self._reason)

@@ -3,7 +3,8 @@
 GoentError
 ├── ConfigError             fix a file, start again                 exit 2
 ├── RequestError            cannot be served as asked               MCP tool error, JSON-RPC -32602
-│   └── UnknownWorker · UnknownSwarm · WorkerBusy · WorkerIsClosed · NoRoute · BudgetExceeded
+│   └── UnknownWorker · UnknownSwarm · WorkerBusy · WorkerIsClosed · GoesOnElsewhere · NoRoute ·
+│       BudgetExceeded
 ├── EnvironmentTrouble      go-ent or the machine                   exit 3
 │   └── OpenCodeMissing · Ending
 └── WorkerError             one worker failed, its siblings go on   a Failure in its result
@@ -58,6 +59,10 @@ class WorkerBusy(RequestError):
 
 class WorkerIsClosed(RequestError):
     """The worker takes no further prompt."""
+
+
+class GoesOnElsewhere(RequestError):
+    """Another process has gone on with a session of the agent's."""
 
 
 class NoRoute(RequestError):
@@ -165,15 +170,23 @@ class UnknownModel(WorkerError):
 
 
 class WorkerCrashed(WorkerError):
-    """The worker's process ended by itself."""
+    """The worker's process ended by itself; `session_lives`: another one can go on with its session."""
 
     kind = "worker_crashed"
     retryable = True
 
-    def __init__(self, message: str, *, returncode: int | None = None, stderr: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        returncode: int | None = None,
+        stderr: str = "",
+        session_lives: bool = False,
+    ) -> None:
         super().__init__(message)
         self.returncode = returncode
         self.stderr = stderr
+        self.session_lives = session_lives
 
 
 class ProtocolError(WorkerError):

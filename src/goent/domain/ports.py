@@ -33,7 +33,8 @@ class WorkerSpec(Value, frozen=True, kw_only=True):
 
     `fallbacks` may serve its model calls if the provider cannot. `resume` is the `token` of an
     earlier session of the worker's, whose memory it shall have.
-    `asked` questions have been put in its name before: their ids are taken.
+    `asked` questions have been put in its name before: their ids are taken. `allowed_tools` are
+    all that go-ent's own agent may use; none named: all.
     """
 
     id: str
@@ -45,6 +46,7 @@ class WorkerSpec(Value, frozen=True, kw_only=True):
     fallbacks: tuple[Provider, ...] = ()
     resume: str | None = None
     asked: int = 0
+    allowed_tools: tuple[str, ...] = ()
 
 
 class Signs(Value, frozen=True, kw_only=True):

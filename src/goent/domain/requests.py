@@ -75,6 +75,10 @@ class SpawnRequest(Request, frozen=True, kw_only=True):
     allow_fallback: Annotated[
         bool | None, Meta(description="Let a pinned task move to another provider if it fails.")
     ] = None
+    allowed_tools: Annotated[
+        tuple[str, ...],
+        Meta(description="For go-ent's own agent (method agent): the only tools it may use."),
+    ] = ()
     wait_s: Annotated[
         Seconds | None,
         Meta(
@@ -82,6 +86,31 @@ class SpawnRequest(Request, frozen=True, kw_only=True):
             "Default: 60 for method api, else 0."
         ),
     ] = None
+
+
+class AgentSpawnRequest(Request, frozen=True, kw_only=True):
+    """A task for a new worker on go-ent's own agent."""
+
+    task: Annotated[str, Meta(description="What the worker is to do, whole: it sees nothing else.")]
+    model: Annotated[
+        str | None,
+        Meta(
+            description="'haiku', 'sonnet', or a provider or provider/model of provider_list. "
+            "Default: haiku for a simple task, sonnet for several files or complex logic."
+        ),
+    ] = None
+    allowed_tools: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="The only tools it may use, of Read, Write, Edit, Bash, Grep, Glob, "
+            "TodoWrite. Default: all."
+        ),
+    ] = ()
+    cwd: Annotated[
+        str | None, Meta(description="Directory to work in; default: where the client was started.")
+    ] = None
+    permissions: Annotated[Preset | None, Meta(description="As in worker_spawn.")] = None
+    wait_s: Annotated[Seconds, Meta(description="Wait this long for the result.")] = 0.0
 
 
 class WorkerRequest(Request, frozen=True, kw_only=True):
@@ -99,6 +128,17 @@ class PromptRequest(WorkerRequest, frozen=True, kw_only=True):
         False
     )
     wait_s: Annotated[Seconds, Meta(description="Wait this long for the turn to end.")] = 0.0
+
+
+class AgentPromptRequest(WorkerRequest, frozen=True, kw_only=True):
+    """A further prompt to a worker on an agent."""
+
+    prompt: Annotated[str, Meta(description="What to do next; the worker remembers the rest.")]
+    wait_s: Annotated[Seconds, Meta(description="Wait this long for the turn to end.")] = 0.0
+
+
+class AgentCancelRequest(WorkerRequest, frozen=True, kw_only=True):
+    """Stop the turn of a worker on an agent."""
 
 
 class OutputRequest(WorkerRequest, frozen=True, kw_only=True):

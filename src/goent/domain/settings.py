@@ -129,6 +129,13 @@ class Agent(Value, frozen=True, kw_only=True):
 
     command: tuple[str, ...]
     models: tuple[str, ...] = ()
+    start_timeout_s: float = 60.0
+
+
+class OwnAgent(Value, frozen=True, kw_only=True):
+    """go-ent's own agent: where its commands may write besides the directories of a session."""
+
+    writable: tuple[Path, ...] = ()
 
 
 class Settings(Value, frozen=True, kw_only=True):
@@ -146,6 +153,7 @@ class Settings(Value, frozen=True, kw_only=True):
     defaults: Mapping[str, str] = {}
     rules: tuple[RoutingRule, ...] = ()
     agents: Mapping[str, Agent] = {}
+    agent: OwnAgent = OwnAgent()
     health: Health = Health()
     budget: Budget = Budget()
     failover_pinned: bool = False

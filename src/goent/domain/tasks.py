@@ -47,7 +47,8 @@ class Classification(Value, frozen=True, kw_only=True):
     """What a task is, before anybody has worked on it, and which features decided so.
 
     `confidence` is how likely the type is (0 to 1), `size` the lines that will probably change,
-    `files` how many files, and `context_tokens` what has to be read, prompt included.
+    `files` how many files, `named` how many the task itself names or counts, and `context_tokens`
+    what has to be read, prompt included.
     """
 
     type: TaskType
@@ -57,3 +58,4 @@ class Classification(Value, frozen=True, kw_only=True):
     size: float
     context_tokens: int
     features: tuple[Feature, ...] = ()
+    named: int = 0

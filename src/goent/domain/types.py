@@ -15,6 +15,7 @@ Evidence = Literal["claimed", "verified", "refuted"]
 CostSource = Literal["gateway", "opencode", "estimate"]
 
 ONE_TURN: frozenset[Method] = frozenset({"cli"})  # their workers close after their first turn
+OWN_TOOLS = ("Read", "Write", "Edit", "Bash", "Grep", "Glob", "TodoWrite")  # of go-ent's own agent
 ENDED: frozenset[State] = frozenset({"completed", "failed", "cancelled"})
 MILLION = Decimal(1_000_000)
 
@@ -39,6 +40,15 @@ class Usage(Value, frozen=True, kw_only=True):
             cache_read=self.cache_read + other.cache_read,
             cache_write=self.cache_write + other.cache_write,
             reasoning=self.reasoning + other.reasoning,
+        )
+
+    def __sub__(self, other: Self) -> "Usage":
+        return Usage(
+            input=self.input - other.input,
+            output=self.output - other.output,
+            cache_read=self.cache_read - other.cache_read,
+            cache_write=self.cache_write - other.cache_write,
+            reasoning=self.reasoning - other.reasoning,
         )
 
     @property

@@ -32,6 +32,7 @@ from goent.acp.messages import (
     PromptResult,
     SessionParams,
     SetConfigOptionParams,
+    SetModelParams,
 )
 from goent.acp.options import find_option
 from goent.acp.updates import AnyUpdate, decode_update
@@ -59,10 +60,17 @@ class AgentConnection:
     """One agent, on the other end of a pair of byte streams. It works while `run` runs."""
 
     def __init__(
-        self, receive: ByteReceiveStream, send: ByteSendStream, client: Client, *, name: str
+        self,
+        receive: ByteReceiveStream,
+        send: ByteSendStream,
+        client: Client,
+        *,
+        name: str,
+        takes_writes: bool = True,
     ) -> None:
+        """`takes_writes`: say yes to `fs/write_text_file`, from one who writes the file itself."""
         self._name = name
-        self._peer = Peer(receive, send, _Inbound(client))
+        self._peer = Peer(receive, send, _Inbound(client, takes_writes=takes_writes))
 
     async def run(self) -> None:
         """Returns when the agent has hung up."""
@@ -72,7 +80,7 @@ class AgentConnection:
         """Hang up; to an agent on pipes that is the request to exit."""
         await self._peer.aclose()
 
-    async def initialize(self, *, patience: float = PATIENCE) -> InitializeResult:
+    async def initialize(self, *, patience: float | None = PATIENCE) -> InitializeResult:
         """Agree on the protocol's version. We offer no files and no terminals."""
         params = InitializeParams(
             protocol_version=messages.PROTOCOL_VERSION,
@@ -119,6 +127,11 @@ class AgentConnection:
             now = chosen.current_value if chosen else None
             raise UnknownModel(f"{self._name} was told to use {model!r} and has {now!r}")
         return chosen.current_value
+
+    async def set_legacy_model(self, session_id: str, model: str) -> None:
+        """The same by a request that the protocol no longer has, and many agents still answer."""
+        params = SetModelParams(session_id=session_id, model_id=model)
+        await self._ask(messages.SESSION_SET_MODEL, params, _decoder(Empty))
 
     async def prompt(
         self,
@@ -188,8 +201,9 @@ class AgentConnection:
 
 
 class _Inbound:
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, takes_writes: bool) -> None:
         self._client = client
+        self._takes_writes = takes_writes
 
     async def notification(self, method: str, params: Raw) -> None:
         if method == messages.SESSION_UPDATE:
@@ -206,7 +220,7 @@ class _Inbound:
             except (msgspec.DecodeError, RecursionError) as error:
                 raise InvalidParams(str(error)) from error
             return PermissionResponse(outcome=await self._client.request_permission(request))
-        if method == asks.FS_WRITE_TEXT_FILE:
+        if method == asks.FS_WRITE_TEXT_FILE and self._takes_writes:
             # OpenCode says so after an approved edit, asked or not, and writes the file itself.
             return Empty()
         raise MethodNotFound(method)

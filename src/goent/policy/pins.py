@@ -23,6 +23,11 @@ def choose(
         offered = ", ".join(methods)
         raise NoRoute(f"method {pin.method!r} is not available in this version; one of: {offered}")
     method = pin.method or provider.method
+    if provider.backend in settings.agents and method != "agent":
+        raise NoRoute(
+            f"provider {provider.name!r} is an agent of its own, which runs by the method 'agent' "
+            f"alone: leave method {method!r} out, or name another provider"
+        )
     if method not in methods:
         reason += f"; by {methods[0]}, as {method} is not available in this version"
         method = methods[0]
@@ -68,6 +73,8 @@ def _by_backend(name: str, model: str | None, settings: Settings) -> Provider:
     served = [p for p in settings.providers if p.backend == backend]
     known = next((p for p in served if p.model == model), None)
     known = known or next((p for p in served if p.name == model), None)  # anthropic's `haiku`
+    if not known and backend in settings.agents:
+        return Provider(name=f"{backend}/{model}", backend=backend, model=model, method="agent")
     if not known and backend not in settings.backends:
         raise NoRoute(_unknown_provider(name, settings))
     return known or Provider(name=f"{backend}/{model}", backend=backend, model=model)
@@ -77,7 +84,8 @@ def _split(pin: Pin, settings: Settings) -> tuple[str | None, str | None]:
     """`model: moonshot/glm-4` names its backend, unless the model's own name has a slash."""
     if pin.model and "/" in pin.model:
         head, _, tail = pin.model.partition("/")
-        if pin.provider in (None, head) and head in settings.backends:
+        known = head in settings.backends or head in settings.agents
+        if pin.provider in (None, head) and known:
             return head, tail
     return pin.provider, pin.model
 

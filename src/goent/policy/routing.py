@@ -16,6 +16,7 @@ from goent.policy.decisions import Decision, Step, above_budget, candidates_for
 from goent.policy.facts import Facts, obstacle, trouble, usd
 from goent.policy.pins import choose, fallbacks_of
 from goent.policy.search import Search
+from goent.policy.tiers import TIERS, provider_of, tier, tier_reason
 
 
 def decide(
@@ -26,6 +27,8 @@ def decide(
     facts: Facts,
 ) -> Decision:
     """Pure, and always an answer: a task that nobody can take has a `refusal`."""
+    if pin.method == "agent" in methods and not pin.provider and pin.model in (None, *TIERS):
+        return _tiered(task, pin, settings, facts)
     if pin.provider or pin.model:
         return _pinned(task, pin, settings, methods, facts)
     if pin.method and pin.method not in methods:
@@ -71,6 +74,36 @@ def _pinned(
         chosen=route,
         steps=(Step(source="pin", name="pin", decided=True, why=route.reason),),
         candidates=tuple(candidates_for(task, settings, facts)),
+        warnings=tuple(_insisting(route, task, settings, facts)),
+    )
+
+
+def _tiered(task: Classification, pin: Pin, settings: Settings, facts: Facts) -> Decision:
+    """go-ent's own agent: the tier that was asked for, or the one that fits the task."""
+    candidates = tuple(candidates_for(task, settings, facts))
+    held, why = settings, "asked for"
+    if pin.model is None:
+        why = tier_reason(task)
+        fitting = tuple(c.provider for c in candidates if not c.obstacle)
+        held = replace(settings, providers=fitting) if fitting else settings
+    try:
+        provider, which = provider_of(pin.model or tier(task), held, facts.prices)
+    except NoRoute as error:
+        step = Step(source="policy", name="tier", decided=False, why=str(error))
+        return Decision(refusal=str(error), steps=(step,), candidates=candidates)
+    moves = facts.allow_fallback
+    if moves is None:
+        moves = settings.failover_pinned or pin.model is None
+    route = Route(
+        provider=provider,
+        method="agent",
+        reason=f"{why}: {which}",
+        fallbacks=fallbacks_of(provider, settings) if moves else (),
+    )
+    return Decision(
+        chosen=route,
+        steps=(Step(source="policy", name="tier", decided=True, why=route.reason),),
+        candidates=candidates,
         warnings=tuple(_insisting(route, task, settings, facts)),
     )
 

@@ -25,6 +25,7 @@ from goent.policy.ways import Ways
 MOST_ALTERNATIVES: Final = 5
 STAND_INS: Final = 2  # for a provider that go-ent chose by itself
 OWN_CHOICE: Final = frozenset({"policy", "learning"})
+UNASKED: Final = "only a pin or a rule sends a task to an agent"
 CODING: Final = frozenset({"implement", "fix", "test"})
 
 
@@ -232,12 +233,14 @@ class Search:
                 "no provider is configured: run `go-ent init` and edit .goent/providers.yaml, set "
                 "a key such as ANTHROPIC_API_KEY, or log in with `opencode auth login`"
             )
-        each = "; ".join(f"{c.provider.name}: {c.obstacle}" for c in self._candidates)
+        each = "; ".join(f"{c.provider.name}: {c.obstacle or UNASKED}" for c in self._candidates)
         above = above_budget(self._facts, self._settings) if self._facts.hard else ""
         return f"no provider can take the task now. {each}" + (f". {above}" if above else "")
 
     def _obstacle(self, provider: Provider) -> str:
         """Who names a provider decides about its price; the budget itself warns or refuses."""
+        if provider.backend in self._settings.agents and self._asked not in (None, "agent"):
+            return f"it is an agent of its own, and the method {self._asked!r} was asked for"
         return obstacle(provider, self._task, self._unpaid)
 
     def _named(self, name: str | None) -> Provider | None:
@@ -262,7 +265,7 @@ def _each_once(providers: Iterator[Provider]) -> tuple[Provider, ...]:
     found: dict[tuple[str, str], Provider] = {}
     for provider in providers:
         if provider.method == "agent":
-            continue  # only a pin or a rule sends a task to an agent
+            continue  # see UNASKED
         held = found.get((provider.backend, provider.model))
         if held is None or ("/" in held.name and "/" not in provider.name):
             found[provider.backend, provider.model] = provider

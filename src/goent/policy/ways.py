@@ -20,8 +20,12 @@ class Ways:
 
     def way(self, provider: Provider, *, wanted: Method | None, quick: bool) -> tuple[Method, str]:
         """The method, and a remark where it is not the one to be expected."""
+        if provider.backend in self._settings.agents:
+            return "agent", ""
         if wanted:
             return wanted, ""
+        if provider.method == "agent" and "agent" in self._methods:
+            return "agent", ""  # whoever named the provider meant that
         if self._facts.talk_only and self._can_call(provider):
             return "api", ", by api, for it needs words alone"
         # Where somebody has to be asked, or the model is the only one: a session that is warm.
@@ -32,7 +36,7 @@ class Ways:
     def _own(self, provider: Provider) -> tuple[Method, str]:
         if provider.method == "api" and not self._facts.talk_only:
             return self._with_tools(), f", by {self._with_tools()}, for api has no tools"
-        if provider.method in self._methods and provider.method != "agent":
+        if provider.method in self._methods:
             return provider.method, ""
         method = self._methods[0]
         return method, f"; by {method}, as {provider.method} is not available in this version"

@@ -16,11 +16,13 @@ from typing import Self
 
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
+from anyio.lowlevel import checkpoint
 
 from goent.domain.errors import WorkerCrashed
 from goent.proc.marks import POLL, marked, marked_environment, send
 
 GRACE = 2.0  # seconds between one way of asking and the next
+DRAIN = 0.5  # for the last output, should somebody hold the pipe open whom no mark finds
 STDERR_KEPT = 16 * 1024
 
 
@@ -30,11 +32,15 @@ class Supervised:
     def __init__(self, process: Process, mark: str, stderr: "Tail") -> None:
         assert process.stdin and process.stdout
         self.stdin: ByteSendStream = process.stdin
-        self.stdout: ByteReceiveStream = process.stdout
+        self.output = Output(process.stdout)
         self.pid = process.pid
         self.mark = mark
         self._process = process
         self._stderr = stderr
+
+    @property
+    def stdout(self) -> ByteReceiveStream:
+        return self.output
 
     @property
     def returncode(self) -> int | None:
@@ -72,7 +78,7 @@ async def supervised(
         finally:
             with anyio.CancelScope(shield=True):
                 await _bring_down(child, grace)
-                await child.stdout.aclose()
+                await child.output.end()
 
 
 async def _start(
@@ -124,6 +130,30 @@ def _living(child: Supervised) -> set[int]:
     own = {child.pid} if child.returncode is None else set[int]()
     # A process in the middle of exec has no environment to read: look twice before believing.
     return own | set(marked(child.mark)) or set(marked(child.mark))
+
+
+class Output(ByteReceiveStream):
+    """What a child says. It stays open until the child is gone, whoever closes it before."""
+
+    def __init__(self, stream: ByteReceiveStream) -> None:
+        self._stream = stream
+        self._closed = False
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        if self._closed:
+            raise anyio.ClosedResourceError
+        return await self._stream.receive(max_bytes)
+
+    async def aclose(self) -> None:
+        self._closed = True
+        await checkpoint()
+
+    async def end(self) -> None:
+        """Read what nobody did: asyncio sees the end of a pipe, and lets go of it, only then."""
+        with anyio.move_on_after(DRAIN), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+            while True:
+                await self._stream.receive()
+        await self._stream.aclose()
 
 
 class Tail(asyncio.Protocol):

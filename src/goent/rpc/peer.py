@@ -5,7 +5,7 @@ connection stays up: what cannot be understood is refused, and reading goes on.
 """
 
 import logging
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import anyio
 import msgspec
@@ -36,6 +36,8 @@ def _report(method: str, error: Exception) -> None:
 
 class Peer:
     """Our end of the connection. It works while `run` runs, and owns both streams."""
+
+    cancels: ClassVar[str] = wire.CANCEL_REQUEST  # the notification for a request that we abandon
 
     def __init__(
         self,
@@ -134,7 +136,7 @@ class Peer:
         finally:
             if self._calls.abandon(call):
                 notice = wire.CancelRequest(request_id=Raw(b"%d" % number))
-                self._outbox.put(wire.notification(wire.CANCEL_REQUEST, notice))
+                self._outbox.put(wire.notification(self.cancels, notice))
         if isinstance(call.outcome, Exception):
             raise call.outcome
         return call.outcome

@@ -20,6 +20,7 @@ from goent.domain.tasks import (
     TaskType,
 )
 from goent.llm.estimate import estimate_tokens
+from goent.tasks.context import named
 from goent.tasks.features import Part, parts
 from goent.tasks.signs import READ, Sign, prefix, signs
 from goent.tasks.weights import LEARNED, Weights
@@ -69,7 +70,8 @@ def classify(task: TaskText, *, weights: Weights, context: Context | None = None
         type=kind,
         confidence=round(confidence, 3),
         complexity=complexity,
-        files=_files(task, sums[FILES], context),
+        files=_told(task, context) or max(1, round(math.exp(min(sums[FILES], 9.0)))),
+        named=max(_told(task, context), len(named(task))),
         size=round(max(1.0, math.expm1(min(sums[SIZE] + STEP * steps, 12.0))), 1),
         context_tokens=_tokens(task.text) + context.tokens,
         features=(
@@ -127,12 +129,10 @@ def _complexity(size: float, steps: int, cuts: Sequence[float]) -> Complexity:
     return COMPLEXITIES[min(max(rank, 0), len(COMPLEXITIES) - 1)]
 
 
-def _files(task: TaskText, learned: float, context: Context) -> int:
-    """Those that are named; else as many as such tasks touched."""
-    named = max(len(task.files), context.files)
+def _told(task: TaskText, context: Context) -> int:
+    """How many files the caller speaks of; else it is as many as such tasks touched."""
     across = max((int(n) for n in _ACROSS.findall(task.text[:READ])), default=0)
-    usual = round(math.exp(min(learned, 9.0)))
-    return min(max(across, named) or max(1, usual), MOST_FILES)
+    return min(max(across, len(task.files), context.files), MOST_FILES)
 
 
 def _tokens(text: str) -> int:

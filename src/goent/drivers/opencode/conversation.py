@@ -25,10 +25,10 @@ from goent.domain.types import Answer, Prompt
 from goent.drivers.opencode.client import Client
 from goent.drivers.opencode.questions import Questions, describe
 from goent.drivers.opencode.shapes import Activity, Message, Question
-from goent.drivers.opencode.tasks import task_group
 from goent.drivers.opencode.turn import Turn
 from goent.drivers.opencode.usage import Spending
-from goent.drivers.opencode.vitals import read_vitals
+from goent.drivers.tasks import task_group
+from goent.drivers.vitals import read_vitals
 
 ABORT_AFTER = (1.0, 1.0, 2.0)  # seconds to wait for the turn's end, each time before an abort
 # Seconds to look at a silent process, and of CPU that it takes while it idles: 0.01 to 0.04 were

@@ -34,8 +34,8 @@ from goent.drivers.opencode.launching import (
 )
 from goent.drivers.opencode.pool import Pool
 from goent.drivers.opencode.slot import Slot
-from goent.drivers.opencode.tasks import task_group
-from goent.drivers.opencode.vitals import Care
+from goent.drivers.tasks import task_group
+from goent.drivers.vitals import Care
 
 
 class OpenCodeDriver:

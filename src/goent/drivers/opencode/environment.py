@@ -8,11 +8,10 @@ import msgspec
 from goent.domain.errors import ConfigError
 from goent.domain.settings import Settings, Standby
 from goent.domain.types import Value
+from goent.drivers.environment import OWN, hermetic_folders, public_environment
 from goent.drivers.opencode.catalogue import Catalogue
 from goent.drivers.opencode.content import Content
 
-PRIVATE = ("GOENT_", "OPENCODE")  # ours, and what another OpenCode left for its children
-OWN = frozenset({"OPENCODE_API_KEY", "OPENCODE_CONFIG_DIR"})  # the user's: OpenCode's own login
 QUIET = ("OPENCODE_DISABLE_AUTOUPDATE", "OPENCODE_DISABLE_MODELS_FETCH")
 HERMETIC = (
     "OPENCODE_DISABLE_CLAUDE_CODE",
@@ -23,13 +22,6 @@ HERMETIC = (
     "OPENCODE_DISABLE_SHARE",
     "OPENCODE_PURE",
 )
-FOLDERS = {
-    "HOME": ".",
-    "XDG_CACHE_HOME": ".cache",
-    "XDG_CONFIG_HOME": ".config",
-    "XDG_DATA_HOME": ".local/share",
-    "XDG_STATE_HOME": ".local/state",
-}
 # OpenCode runs on JavaScriptCore, which by itself lets its heap double before it collects garbage
 # on any large machine. Told of a small one, it collects earlier; this is no limit.
 SMALL_HEAP = {"BUN_JSC_forceRAMSize": "1000000000"}
@@ -65,16 +57,6 @@ def database(env: Mapping[str, str]) -> Path:
     return Path(data, "opencode", "opencode.db")
 
 
-def public_environment(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
-    """Ours without keys, marks and internals: fit for a worker and for what it runs."""
-    secret = frozenset(settings.key_names)
-    return {
-        name: value
-        for name, value in environ.items()
-        if name not in secret and (name in OWN or not name.startswith(PRIVATE))
-    }
-
-
 def worker_environment(
     settings: Settings, environ: Mapping[str, str], content: Content, *, cwd: Path, home: Path
 ) -> dict[str, str]:
@@ -94,7 +76,7 @@ def worker_environment(
         env["OPENCODE_CONFIG"] = str(config)
     if settings.opencode.profile == "hermetic":
         env |= dict.fromkeys(HERMETIC, "1")
-        env |= {name: str(home / folder) for name, folder in FOLDERS.items()}
+        env |= hermetic_folders(home)
         env = {name: value for name, value in env.items() if name not in OWN}
     elif not settings.opencode.project_config:
         env["OPENCODE_DISABLE_PROJECT_CONFIG"] = "1"

@@ -5,7 +5,6 @@ event stream, if the last error there is the one that ended the turn. The gatewa
 say their kind in the message, because nothing else of them gets through, and in calm words.
 """
 
-import re
 from contextlib import suppress
 
 import msgspec
@@ -13,25 +12,23 @@ from msgspec import Raw
 
 from goent.domain.errors import (
     AuthRefused,
-    BudgetSpent,
     ContextOverflow,
     ModelRefused,
     OutOfCredit,
-    Overloaded,
     ProviderDown,
     ProviderRefused,
     ProviderTimeout,
-    ProviderUnavailable,
     RateLimited,
     UnknownModel,
     WorkerError,
 )
+from goent.drivers.acp_failures import AUTH_REQUIRED, by_words
 from goent.drivers.opencode.shapes import Reading, SessionFault
 from goent.llm import calm
 from goent.rpc import RpcError
+from goent.upstream.gated import is_gateways, told_by_gateway
 
 PREFIX = "Internal error: "
-AUTH_REQUIRED = -32000
 
 _BY_NAME: dict[str, type[WorkerError]] = {
     "ContextOverflowError": ContextOverflow,
@@ -49,30 +46,6 @@ _BY_STATUS: dict[int, type[WorkerError]] = {
     429: RateLimited,
     504: ProviderTimeout,
 }
-_BY_WORDS: tuple[tuple[re.Pattern[str], type[WorkerError]], ...] = (
-    (re.compile(r"model not found", re.IGNORECASE), UnknownModel),
-    (re.compile(r"timed? ?out", re.IGNORECASE), ProviderTimeout),
-    (re.compile(r"connect|socket|network|fetch failed", re.IGNORECASE), ProviderDown),
-    (re.compile(r"without a finish reason"), ProviderDown),
-)
-_BY_KIND: dict[str, type[WorkerError]] = {
-    error.kind: error
-    for error in (
-        AuthRefused,
-        BudgetSpent,
-        ContextOverflow,
-        ModelRefused,
-        OutOfCredit,
-        Overloaded,
-        ProviderDown,
-        ProviderRefused,
-        ProviderTimeout,
-        ProviderUnavailable,
-        RateLimited,
-        UnknownModel,
-    )
-}
-_GATEWAY = re.compile(r"go-ent: (?P<kind>\w+): (?P<text>.*)", re.DOTALL)
 _SERVER_ERROR = 500
 _CLIENT_ERROR = 400
 _PAYMENT = 402
@@ -103,12 +76,12 @@ def classify_fault(fault: SessionFault) -> WorkerError:
 
 
 def _error(name: str, status: int | None, message: str) -> WorkerError:
-    told = _GATEWAY.match(message)
-    if told and (kind := _BY_KIND.get(told["kind"])):
-        return kind(told["text"])
+    if told := told_by_gateway(message):
+        return told
     # A refusal of the gateway's in words that are not known here is no empty account.
-    by_status = ProviderRefused if told and status == _PAYMENT else _by_status(status)
-    kind = _BY_NAME.get(name) or by_status or _by_words(message)
+    ours = is_gateways(message) and status == _PAYMENT
+    by_status = ProviderRefused if ours else _by_status(status)
+    kind = _BY_NAME.get(name) or by_status or by_words(message)
     return kind(message if status is None else f"{message} (HTTP {status})")
 
 
@@ -132,8 +105,3 @@ def _by_status(status: int | None) -> type[WorkerError] | None:
     if status >= _SERVER_ERROR:
         return _BY_STATUS.get(status, ProviderDown)
     return _BY_STATUS.get(status, ProviderRefused) if status >= _CLIENT_ERROR else None
-
-
-def _by_words(message: str) -> type[WorkerError]:
-    found = (kind for words, kind in _BY_WORDS if words.search(message))
-    return next(found, WorkerError)

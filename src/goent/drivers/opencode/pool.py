@@ -27,8 +27,8 @@ from goent.drivers.opencode.first_start import first_start
 from goent.drivers.opencode.hosted import Hosted
 from goent.drivers.opencode.slot import Slot
 from goent.drivers.opencode.standby import read_machine, wanted
-from goent.drivers.opencode.vitals import Care
 from goent.drivers.opencode.watch import attend
+from goent.drivers.vitals import Care
 from goent.proc import new_mark
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.events import BESIDE_ACP
 from goent.drivers.opencode.hosted import NAME, Hosted, free_port
 from goent.drivers.opencode.switchboard import Listener, Switchboard
-from goent.drivers.opencode.tasks import task_group
+from goent.drivers.tasks import task_group
 from goent.proc import Supervised, supervised
 from goent.rpc import RpcError
 

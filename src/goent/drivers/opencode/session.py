@@ -30,9 +30,9 @@ from goent.drivers.opencode.conversation import Conversation
 from goent.drivers.opencode.events import SessionError, SessionStatus, Told
 from goent.drivers.opencode.failures import classify
 from goent.drivers.opencode.process import OpenCodeProcess
-from goent.drivers.opencode.questions import outcome
 from goent.drivers.opencode.shapes import Question
 from goent.drivers.opencode.turn import Turn
+from goent.drivers.questions import outcome
 from goent.rpc import RpcError
 
 LATE = 0.3  # seconds for an update or an error that comes after the reply
@@ -109,10 +109,10 @@ class OpenCodeSession(Conversation):
         turn = self._turn
         if turn is None or turn.cancelled:
             return Cancelled()
-        pending = await self.questions.ask_own(request, turn.put)
-        if pending.answer == "reject":
-            turn.rejected = pending.question
-        return outcome(request, pending.answer)
+        question, answer = await self.questions.ask_own(request, turn.put)
+        if answer == "reject":
+            turn.rejected = question
+        return outcome(request, answer)
 
     async def asked(self, question: Question) -> None:
         if question.session != self.id:  # its own are brought by ACP

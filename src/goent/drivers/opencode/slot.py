@@ -11,7 +11,7 @@ from goent.domain.errors import WorkerCrashed, WorkerError
 from goent.domain.ports import Gate
 from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.hosted import Hosted
-from goent.drivers.opencode.vitals import GB, read_vitals
+from goent.drivers.vitals import GB, read_vitals
 
 DIRECTORIES = 10  # a process with more gets slow
 MOST_DIRECTORIES = 20  # with forty it has been seen to hang

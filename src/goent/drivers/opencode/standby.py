@@ -10,7 +10,7 @@ from pathlib import Path
 
 from goent.domain.settings import Standby
 from goent.domain.types import Value
-from goent.drivers.opencode.vitals import GB
+from goent.drivers.vitals import GB
 
 CALM = 0.5  # load of the last minute for each core, at most
 SPARE = 4 * GB  # memory that must be free: a process in reserve takes about a seventh of it

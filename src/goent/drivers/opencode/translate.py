@@ -2,25 +2,22 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import Raw, Struct, UnsetType
 
 from goent.acp import updates
 from goent.acp.content import ToolContent, plain_text
-from goent.domain.events import DriverEvent, PlanUpdated, TextDelta, Thought, ToolCall
-from goent.domain.types import Command, FileChange, PlanEntry
-
-OUTPUT_KEPT = 4000
-INTERRUPTED = "its process ended before the call did; it may or may not have taken effect"
-Status = Literal["pending", "running", "completed", "failed"]
-_STATUS: dict[str, Status] = {
-    "pending": "pending",
-    "in_progress": "running",
-    "completed": "completed",
-    "failed": "failed",
-}
+from goent.domain.events import DriverEvent, PlanUpdated, ToolCall
+from goent.domain.types import Command, FileChange
+from goent.drivers.acp_translate import (
+    OUTPUT_KEPT,
+    Status,
+    ToolUpdate,
+    Translator,
+    plan_entry,
+)
 
 
 class Lenient(Struct, frozen=True, kw_only=True):
@@ -81,49 +78,20 @@ class ToolOutput(Lenient, frozen=True, kw_only=True):
     metadata: Metadata = Metadata()
 
 
-class Translator:
-    """Remembers a turn's tool calls: an update tells only what has changed."""
+class OpenCodeTranslator(Translator):
+    """What OpenCode's own tools are given, and what comes out of them."""
 
     def __init__(self, cwd: Path) -> None:
-        self._cwd = cwd
-        self._calls: dict[str, ToolCall] = {}
+        super().__init__(cwd)
         self._inputs: dict[str, ToolInput] = {}
 
-    def translate(self, update: updates.AnyUpdate) -> Sequence[DriverEvent]:
-        match update:
-            case updates.AgentMessageChunk():
-                text, message = plain_text(update.content), update.message_id or ""
-                return [TextDelta(text=text, message=message)] if text else []
-            case updates.AgentThoughtChunk():
-                text, message = plain_text(update.content), update.message_id or ""
-                return [Thought(text=text, message=message)] if text else []
-            case updates.ToolCall() | updates.ToolCallUpdate():
-                return self._tool(update)
-            case updates.Plan():
-                return [_plan([Todo(content=e.content, status=e.status) for e in update.entries])]
-            case _:
-                return []
-
-    def interrupted(self) -> Sequence[ToolCall]:
-        """The calls that had not ended, as ones that never will."""
-        return [
-            msgspec.structs.replace(call, status="failed", output=INTERRUPTED)
-            for call in self._calls.values()
-            if call.status in ("pending", "running")
-        ]
-
-    @property
-    def running(self) -> str:
-        at_work = (c for c in self._calls.values() if c.status in ("pending", "running"))
-        return next((f"{c.tool}: {c.title or c.detail}"[:80] for c in at_work), "")
-
-    def _tool(self, fields: updates.ToolCall | updates.ToolCallUpdate) -> Sequence[DriverEvent]:
-        known = self._calls.get(fields.tool_call_id)
+    def _call(
+        self, fields: ToolUpdate, known: ToolCall | None, status: Status
+    ) -> tuple[ToolCall, Sequence[DriverEvent]]:
         # The first word on a call has the tool's name for a title; later ones say what it does.
         tool = known.tool if known else (fields.title or fields.kind or "tool")
         asked = self._input(fields)
         output = _read(fields.raw_output, ToolOutput)
-        status = _STATUS.get(fields.status or "", known.status if known else "pending")
         ended = status in ("completed", "failed")
         call = ToolCall(
             id=fields.tool_call_id,
@@ -136,11 +104,8 @@ class Translator:
             changes=self._changes(tool, asked, output) if status == "completed" else (),
             command=_command(tool, asked, output),
         )
-        if call == known:
-            return []
-        self._calls[call.id] = call
         todos = output.metadata.todos if tool == "todowrite" and status == "completed" else ()
-        return [call, _plan(todos)] if todos else [call]
+        return call, [_plan(todos)] if todos else []
 
     def _shown(self, title: str | None) -> str:
         """OpenCode names a file from the root of its git checkout, or of the disk without one."""
@@ -166,12 +131,6 @@ class Translator:
             if f.file or f.path
         )
 
-    def _change(self, name: str, added: int | None, removed: int | None) -> FileChange:
-        path = self._cwd / name
-        inside = path.is_relative_to(self._cwd)
-        shown = path.relative_to(self._cwd) if inside else path
-        return FileChange(path=str(shown), added=added, removed=removed)
-
 
 def _command(tool: str, asked: ToolInput, output: ToolOutput) -> Command | None:
     if tool != "bash" or not asked.command:
@@ -186,17 +145,7 @@ def _text(fields: updates.ToolFields, output: ToolOutput) -> str:
 
 
 def _plan(todos: Sequence[Todo]) -> PlanUpdated:
-    return PlanUpdated(
-        entries=tuple(PlanEntry(text=t.content, status=_plan_state(t.status)) for t in todos)
-    )
-
-
-def _plan_state(status: str) -> Literal["pending", "in_progress", "completed", "cancelled"]:
-    match status:
-        case "in_progress" | "completed" | "cancelled":
-            return status
-        case _:
-            return "pending"
+    return PlanUpdated(entries=tuple(plan_entry(todo.content, todo.status) for todo in todos))
 
 
 def _read(raw: Raw | UnsetType | None, kind: type[T]) -> T:

@@ -1,69 +1,22 @@
-"""What is known of the turn under way, and in which order do its events leave?"""
+"""What does OpenCode tell of a turn beside its ACP updates?"""
 
-from contextlib import suppress
 from pathlib import Path
 
 import anyio
 
-from goent.acp.updates import AnyUpdate
-from goent.domain.errors import WorkerError
-from goent.domain.events import DriverEvent, TextDelta, ToolCall
-from goent.domain.ports import Emit
+from goent.drivers.acp_turn import AcpTurn
 from goent.drivers.opencode.shapes import Question, SessionFault
-from goent.drivers.opencode.translate import Translator
-from goent.rpc import RpcError
-
-BUFFER = 1024
+from goent.drivers.opencode.translate import OpenCodeTranslator
 
 
-class Turn:
-    """One turn: whoever has news puts it in, `hand_on` passes it to the worker's owner."""
+class Turn(AcpTurn):
+    """With the refusal that ended it, and the error as the event stream has it."""
 
     def __init__(self, cwd: Path) -> None:
-        self.cancelled = False
-        self.spoke = False
-        self.stop_reason = ""
-        self.error: WorkerError | RpcError | None = None
+        super().__init__(OpenCodeTranslator(cwd))
         self.rejected: Question | None = None
         self.fault: SessionFault | None = None
-        self.asking = anyio.CancelScope()
-        self.answered = anyio.Event()
         self._faulted = anyio.Event()
-        self._something = anyio.Event()
-        self._translator = Translator(cwd)
-        self._send, self._receive = anyio.create_memory_object_stream[DriverEvent](BUFFER)
-
-    @property
-    def running_tool(self) -> str:
-        """What the worker's tool is doing, if one is at work."""
-        return self._translator.running
-
-    async def put(self, event: DriverEvent) -> None:
-        """Waits if the owner is slow; what comes after the end is dropped."""
-        if isinstance(event, TextDelta | ToolCall):
-            self.spoke = True
-            self._something.set()
-        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-            await self._send.send(event)
-
-    async def tell(self, update: AnyUpdate) -> None:
-        for event in self._translator.translate(update):
-            await self.put(event)
-
-    async def interrupt(self) -> None:
-        """Nobody will tell any more how the open tool calls ended."""
-        for event in self._translator.interrupted():
-            await self.put(event)
-
-    async def hand_on(self, emit: Emit) -> None:
-        """Returns when the turn is closed and everything has left."""
-        with self._receive:
-            async for event in self._receive:
-                await emit(event)
-
-    def close(self) -> None:
-        self._send.close()
-        self.answered.set()
 
     def note_fault(self, fault: SessionFault) -> None:
         self.fault = fault
@@ -74,8 +27,3 @@ class Turn:
         with anyio.move_on_after(patience):
             await self._faulted.wait()
         return self.fault
-
-    async def last_words(self, patience: float) -> None:
-        """An update may come after the reply to its prompt; wait if there was none at all."""
-        with anyio.move_on_after(patience):
-            await self._something.wait()

@@ -7,7 +7,7 @@ import anyio
 from anyio import to_thread
 
 from goent.drivers.opencode.hosted import Hosted
-from goent.drivers.opencode.vitals import Care, Vitals, read_vitals
+from goent.drivers.vitals import Care, Vitals, read_vitals
 
 IDLE_CPU = 0.05  # CPU seconds between two looks that are no work
 

@@ -13,7 +13,7 @@ from goent.acp import updates
 from goent.domain.events import DriverEvent, TextDelta, Thought, ToolCall, UsageReported
 from goent.domain.types import Provider, Usage
 from goent.drivers.opencode.shapes import Reading, SessionFault, Tokens
-from goent.drivers.opencode.translate import Translator
+from goent.drivers.opencode.translate import OpenCodeTranslator
 
 REJECTED = "The user rejected permission"
 T = TypeVar("T", bound=Reading)
@@ -76,7 +76,7 @@ class Transcript:
         self.rejected: ToolCall | None = None
         self._provider = provider
         self._direct = direct
-        self._translator = Translator(cwd)
+        self._translator = OpenCodeTranslator(cwd)
 
     def read(self, line: bytes) -> Sequence[DriverEvent]:
         """The events that a line means; none for one that we cannot read."""

@@ -21,10 +21,10 @@ from goent.domain.types import Answer, Prompt, Value
 from goent.drivers.opencode.catalogue import Catalogue
 from goent.drivers.opencode.environment import database
 from goent.drivers.opencode.first_start import first_start
-from goent.drivers.opencode.tasks import task_group
 from goent.drivers.opencode_run.lines import Transcript
-from goent.drivers.opencode_run.signs import look
 from goent.drivers.opencode_run.verdict import Ending, failure
+from goent.drivers.signs import look
+from goent.drivers.tasks import task_group
 from goent.lines import LineSplitter, TooLong
 from goent.proc import Supervised, supervised
 from goent.proc.marks import send

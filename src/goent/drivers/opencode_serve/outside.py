@@ -16,8 +16,8 @@ from goent.domain.ports import WorkerSpec
 from goent.drivers.opencode.client import Client
 from goent.drivers.opencode.events import WHOLE
 from goent.drivers.opencode.switchboard import Switchboard
-from goent.drivers.opencode.tasks import task_group
 from goent.drivers.opencode_serve.session import ServeSession
+from goent.drivers.tasks import task_group
 
 LOOK = 1.0
 PATIENCE = 30.0  # seconds without its event stream before it counts as gone

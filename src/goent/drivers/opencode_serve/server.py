@@ -17,8 +17,8 @@ from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.events import WHOLE
 from goent.drivers.opencode.hosted import NAME, Hosted, free_port
 from goent.drivers.opencode.switchboard import Switchboard
-from goent.drivers.opencode.tasks import task_group
 from goent.drivers.opencode_serve.session import ServeSession
+from goent.drivers.tasks import task_group
 from goent.proc import Supervised, supervised
 
 ASK_AGAIN = 0.1

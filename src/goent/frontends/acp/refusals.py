@@ -1,7 +1,7 @@
 """Which JSON-RPC error does a client get for what went wrong?"""
 
 from goent.acp.base import Message
-from goent.agent.agent import AuthRequired, UnknownSession
+from goent.agent.refusing import AuthRequired, UnknownSession
 from goent.domain.errors import GoentError, RequestError, WorkerError
 from goent.rpc import RpcError
 from goent.rpc.errors import INTERNAL_ERROR, INVALID_PARAMS

@@ -8,9 +8,10 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
-from goent.agent.agent import SessionBusy, SessionSummary, UnknownSession
+from goent.agent.agent import SessionSummary
 from goent.agent.content import Given
 from goent.agent.ports import ServerSpec
+from goent.agent.refusing import SessionBusy, UnknownSession
 from goent.agent.session import AgentSession, TurnEnd
 from goent.domain.types import Value
 from goent.frontends.acp.client import ClientSide

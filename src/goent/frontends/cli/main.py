@@ -58,6 +58,7 @@ for panel, command in (
     (AROUND, project.init),
     (AROUND, project.doctor),
     (AROUND, project.mcp),
+    (AROUND, project.acp),
 ):
     app.command(rich_help_panel=panel)(command)
 app.add_typer(swarm, name="swarm", rich_help_panel=WORK)

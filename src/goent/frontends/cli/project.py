@@ -185,3 +185,29 @@ def demo(
     from goent.frontends.cli.demo import run_demo  # noqa: PLC0415 (only here)
 
     return run_demo(keep=keep, json=json)
+
+
+def acp(
+    *,
+    model: Annotated[
+        str,
+        typer.Option(
+            help="haiku, sonnet, a provider's name or backend/model; auto lets the task decide."
+        ),
+    ] = "auto",
+    mode: Annotated[str, typer.Option(help="ask, accept-edits or plan.")] = "ask",
+    allowed_tools: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="Offer and run only these, e.g. Read,Grep,Glob."),
+    ] = None,
+) -> int:
+    """Serve an editor (any ACP client) on stdin and stdout with go-ent's own agent."""
+    from goent import acp_process  # noqa: PLC0415 (only here)
+
+    if mode not in acp_process.MODES:
+        raise Trouble(f"there is no mode {mode!r}; one of {', '.join(acp_process.MODES)}", 2)
+    names = None if allowed_tools is None else acp_process.tool_names(allowed_tools)
+    if names is not None and (strange := acp_process.unknown_tool(names)):
+        known = ", ".join(acp_process.TOOLS)
+        raise Trouble(f"there is no tool {strange!r}; one of {known}, or mcp__SERVER__TOOL", 2)
+    return acp_process.run_acp(acp_process.AgentCommand(model, mode, names))

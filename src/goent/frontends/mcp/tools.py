@@ -59,6 +59,13 @@ DESCRIPTIONS = {
     "swarm_merge": "Join the finished work on an integration branch, run the verify commands on it, "
     "and tell what was left out and how to resolve it. The checkout stays as it is unless apply is "
     "true. dry_run only tells what would be merged.",
+    "agent_spawn_acp": "Hand a task to a new worker on go-ent's own agent: quick to start, its tools "
+    "and its model of your choice. Returns its id at once; then as any worker (worker_wait, "
+    "worker_answer, worker_result).",
+    "agent_prompt_acp": "Give a worker on an agent a further prompt; it remembers its earlier "
+    "turns.",
+    "agent_cancel_acp": "Stop the turn of a worker on an agent and return what it had done. It "
+    "stays open for another prompt.",
     "cost_report": "Tokens and money spent, by provider, model, worker or day.",
 }
 READ_ONLY = {
@@ -74,8 +81,15 @@ READ_ONLY = {
     "swarm_result",
     "cost_report",
 }
-DESTRUCTIVE = {"worker_cancel", "swarm_cancel"}
-OPEN_WORLD = {"worker_spawn", "worker_prompt", "swarm_spawn", "swarm_retry"}
+DESTRUCTIVE = {"worker_cancel", "swarm_cancel", "agent_cancel_acp"}
+OPEN_WORLD = {
+    "worker_spawn",
+    "worker_prompt",
+    "swarm_spawn",
+    "swarm_retry",
+    "agent_spawn_acp",
+    "agent_prompt_acp",
+}
 
 
 def tool(operation: Operation) -> types.Tool:

@@ -1,0 +1,63 @@
+"""`go-ent acp`: the agent as a process of its own, on standard input and output.
+
+What it loads before the first reply decides how long an editor waits: the greeting, and no more.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from goent import __version__
+
+TOOLS = ("Read", "Write", "Edit", "Bash", "Grep", "Glob", "TodoWrite")
+MODES = ("ask", "accept-edits", "plan")
+_OPTIONS = ("--model", "--mode", "--allowed-tools")
+
+
+class AgentCommand(NamedTuple):
+    """What the command line says. `allowed_tools` None: all."""
+
+    model: str = "auto"
+    mode: str = "ask"
+    allowed_tools: frozenset[str] | None = None
+
+
+def command_of(arguments: Sequence[str]) -> AgentCommand | None:
+    """The plain ways to say it, read at once; None leaves the rest to the command line proper."""
+    told: dict[str, str] = {}
+    words = iter(arguments)
+    for word in words:
+        name, given, value = word.partition("=")
+        if name not in _OPTIONS or name in told:
+            return None
+        told[name] = value if given else next(words, "")
+    if not all(told.values()) or told.get("--mode", "ask") not in MODES:
+        return None
+    tools = told.get("--allowed-tools")
+    allowed = None if tools is None else tool_names(tools)
+    if allowed and unknown_tool(allowed):
+        return None
+    return AgentCommand(told.get("--model", "auto"), told.get("--mode", "ask"), allowed)
+
+
+def tool_names(text: str) -> frozenset[str]:
+    return frozenset(name for part in text.split(",") if (name := part.strip()))
+
+
+def unknown_tool(names: frozenset[str]) -> str:
+    """One that there cannot be; empty if there is none."""
+    strange = (n for n in sorted(names) if n not in TOOLS and not n.startswith("mcp__"))
+    return next(strange, "")
+
+
+def run_acp(command: AgentCommand) -> int:
+    """Serve one client until it hangs up; nothing of the sessions is left running."""
+    from goent.frontends.acp.greeting import greet  # noqa: PLC0415 (see above)
+
+    greeting = greet(__version__)
+
+    from goent.acp_serving import serve_client  # noqa: PLC0415 (see above)
+
+    serve_client(
+        greeting, model=command.model, mode=command.mode, allowed_tools=command.allowed_tools
+    )
+    return 0

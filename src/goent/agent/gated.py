@@ -1,0 +1,131 @@
+"""How does the agent ask its model when it is a worker of a daemon's?
+
+All it has is an address of the daemon's gateway, a token that is good there alone, and the name of
+the model that it was given. Keys, failover, budgets and the ledger are on the other side.
+"""
+
+from collections.abc import MutableMapping
+from pathlib import Path
+
+import msgspec
+
+from goent.agent.asking import order_for, passed_to
+from goent.agent.models import Chosen, Hear, ModelChoice, Take
+from goent.domain.errors import ConfigError, RequestError, WorkerError
+from goent.domain.events import UsageReported
+from goent.domain.ports import CallBegun, CallMade, Hindrance, Moved, Sizing
+from goent.domain.types import Dialect, Provider, Secret, Usage, Value
+from goent.llm.talk import ModelRequest
+from goent.upstream.ask import Upstream
+from goent.upstream.course import Course, Target
+from goent.upstream.forward import Connections
+from goent.upstream.gated import ONCE, AlwaysWell, told_by_gateway
+
+GATE = "GOENT_GATE"
+
+
+class GivenModel(Value, frozen=True, kw_only=True):
+    """The model that the worker was given."""
+
+    name: str
+    backend: str
+    model: str
+    dialect: Dialect
+    context_limit: int | None = None
+
+
+class GateSpec(Value, frozen=True, kw_only=True):
+    """What the daemon passes on: `url` stands in for the backend's own address."""
+
+    url: str
+    token: str
+    provider: GivenModel
+
+
+def take_gate(environ: MutableMapping[str, str]) -> GateSpec | None:
+    """What the environment says of a gate. It is taken out: what the agent starts must not see it."""
+    told = environ.pop(GATE, "")
+    if not told:
+        return None
+    try:
+        return msgspec.json.decode(told, type=GateSpec)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"environment: {GATE} is not what a daemon passes on: {error}") from None
+
+
+class GatedModels:
+    """The port `Models`: one model, behind the gate."""
+
+    def __init__(self, gate: GateSpec, connections: Connections) -> None:
+        given = gate.provider
+        self._provider = Provider(
+            name=given.name,
+            backend=given.backend,
+            model=given.model,
+            context_limit=given.context_limit,
+        )
+        target = Target(
+            provider=self._provider,
+            dialect=given.dialect,
+            base_url=gate.url.rstrip("/"),
+            key=Secret(gate.token),
+        )
+        self._course = Course(targets=(target,))
+        self._witness = _Witness()
+        self._upstream = Upstream(connections, self._witness, healths=AlwaysWell(), patience=ONCE)
+
+    def choices(self) -> tuple[ModelChoice, ...]:
+        one = self._provider
+        return (ModelChoice(id=one.name, name=one.name, group=one.backend),)
+
+    def find(self, name: str) -> Chosen:
+        one = self._provider
+        if name not in {one.name, one.model, one.opencode_model}:
+            raise RequestError(f"this worker has the model {one.name!r}, not {name!r}")
+        return Chosen(provider=one)
+
+    async def choose(self, task: str, cwd: Path) -> Chosen:
+        del task, cwd
+        return Chosen(provider=self._provider, reason="given by the lead")
+
+    async def stream(
+        self, session: str, chosen: Chosen, request: ModelRequest, take: Take, hear: Hear
+    ) -> None:
+        order = order_for(session, self._course, request)
+        self._witness.hearing[session] = hear
+        try:
+            await self._upstream.stream(order, self._course, passed_to(take))
+        except WorkerError as error:
+            raise told_by_gateway(str(error)) or error from error
+        finally:
+            self._witness.hearing.pop(session, None)
+
+
+class _Witness:
+    """The port `CallWitness`. The gateway counts; here it is only known how full the window is."""
+
+    def __init__(self) -> None:
+        self.hearing: dict[str, Hear] = {}
+
+    async def begun(self, call: CallBegun, size: Sizing) -> Hindrance | None:
+        del call, size
+        return None
+
+    async def metered(self, call: CallMade) -> None:
+        hear = self.hearing.get(call.worker)
+        if hear and call.usage:
+            await hear(
+                UsageReported(
+                    provider=call.backend,
+                    model=call.model,
+                    usage=call.usage or Usage(),
+                    cost_usd=None,
+                    source="gateway",
+                )
+            )
+
+    async def moved(self, move: Moved) -> None:
+        pass
+
+    async def noticed(self, worker: str, text: str) -> None:
+        pass

@@ -1,0 +1,66 @@
+"""May a call be run: by the session's mode, by what its user has allowed before, or by asking?"""
+
+import re
+from functools import lru_cache
+from typing import Literal, get_args
+
+from goent.agent.ports import Need, Permission
+from goent.domain.errors import RequestError
+from goent.domain.types import Value
+
+Mode = Literal["ask", "accept-edits", "plan"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+PLANNING = (
+    "The session is in plan mode: nothing may be changed or run. Say what you would do; the user "
+    "leaves plan mode to have it done."
+)
+
+
+class Verdict(Value, frozen=True, kw_only=True):
+    """`reason` is what the model is told of a no."""
+
+    action: Literal["allow", "ask", "deny"]
+    reason: str = ""
+
+
+class Permits:
+    """What one session's user has decided so far."""
+
+    def __init__(self, mode: Mode = "ask") -> None:
+        self.mode: Mode = mode
+        self._granted: dict[Permission, set[str]] = {}
+
+    def set_mode(self, mode: str) -> None:
+        for known in MODES:
+            if known == mode:
+                self.mode = known
+                return
+        raise RequestError(f"there is no mode {mode!r}; one of: {', '.join(MODES)}")
+
+    def judge(self, need: Need | None) -> Verdict:
+        if need is None:
+            return Verdict(action="allow")
+        if self.mode == "plan" and need.permission != "outside":
+            return Verdict(action="deny", reason=PLANNING)
+        if self.mode == "accept-edits" and need.permission == "edit":
+            return Verdict(action="allow")
+        granted = self._granted.get(need.permission, set[str]())
+        covered = all(_covers(granted, pattern, exact=need.exact) for pattern in need.patterns)
+        return Verdict(action="allow" if covered and need.patterns else "ask")
+
+    def grant(self, need: Need) -> None:
+        """An "always", for the rest of the session."""
+        self._granted.setdefault(need.permission, set()).update(need.always or need.patterns)
+
+
+def _covers(granted: set[str], pattern: str, *, exact: bool) -> bool:
+    if pattern in granted:
+        return True
+    return not exact and any(_compiled(each).fullmatch(pattern) for each in granted)
+
+
+@lru_cache(maxsize=512)
+def _compiled(wildcard: str) -> re.Pattern[str]:
+    bare = wildcard.removesuffix(" *")
+    source = re.escape(bare).replace(r"\*", ".*")
+    return re.compile(source + ("( .*)?" if bare != wildcard else ""), re.DOTALL)

@@ -1,0 +1,172 @@
+"""Where does a path lead, is that inside the session's directories, and how is it opened safely?
+
+A path is judged by where it leads, links followed. Between the look and the deed a link may have
+been put in its way: so a file is opened from `/` downwards, one folder at a time, following none.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from goent.agent.ports import Desk, Need, ToolMistake
+from goent.domain.types import Value
+
+GUARDED = frozenset({".git", ".goent"})  # what is written there is run, or decides what may be run
+_FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
+_FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+
+class Place(Value, frozen=True, kw_only=True):
+    """Where a path leads. `path` has no link in it; `known` is the one that an editor goes by."""
+
+    path: Path
+    known: Path
+    name: str
+    root: Path | None  # which of the session's directories it lies in
+
+    @property
+    def reading(self) -> Need | None:
+        """What must be permitted to look at it."""
+        return None if self.root else self._outside
+
+    @property
+    def writing(self) -> Need:
+        """What must be permitted to change it."""
+        if not self.root or GUARDED.intersection(self.path.relative_to(self.root).parts):
+            return self._outside
+        below = printable(str(self.root / "*"))
+        return Need(permission="edit", patterns=(printable(str(self.path)),), always=(below,))
+
+    @property
+    def _outside(self) -> Need:
+        path = printable(str(self.path))
+        below = printable(str(self.path / "*"))
+        return Need(permission="outside", patterns=(path,), always=(path, below))
+
+
+class Places:
+    """The guard of one session's directories."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._cwd = desk.cwd
+        self._home = desk.environ.get("HOME", "")
+        self._roots = tuple(Path(os.path.realpath(root)) for root in (desk.cwd, *desk.roots))
+
+    def find(self, asked: str) -> Place:
+        """Raises `ToolMistake` for what cannot be a path."""
+        if not asked or "\0" in asked:
+            raise ToolMistake(f"{asked!r} is no path")
+        if self._home and (asked == "~" or asked.startswith("~/")):
+            asked = self._home + asked[1:]
+        joined = self._cwd / asked
+        path = Path(os.path.realpath(joined))
+        try:
+            endless = path.is_symlink()
+        except OSError as error:
+            raise ToolMistake(f"{asked[:200]!r} is no path: {error.strerror}") from None
+        if endless:
+            raise ToolMistake(f"{asked!r} is a link that leads to itself")
+        # Without its `..` a path may lead elsewhere, if a link stands before them.
+        known = Path(os.path.normpath(joined))
+        if Path(os.path.realpath(known)) != path:
+            known = path
+        root = next((root for root in self._roots if path.is_relative_to(root)), None)
+        return Place(path=path, known=known, name=self.name(known), root=root)
+
+    def again(self, place: Place) -> None:
+        """Raises `ToolMistake` if the place leads elsewhere now."""
+        if os.path.realpath(place.known) != str(place.path):
+            raise ToolMistake(f"{place.name!r} leads elsewhere than a moment ago: nothing was done")
+
+    def name(self, path: Path) -> str:
+        """As people and models call it."""
+        inside = path != self._cwd and path.is_relative_to(self._cwd)
+        return printable(str(path.relative_to(self._cwd) if inside else path))
+
+
+def printable(text: str) -> str:
+    """A name as it can be shown in a line: no line breaks, no bytes that are no text."""
+    plain = os.fsencode(text).decode(errors="backslashreplace")
+    return plain if plain.isprintable() else "".join(map(_escaped, plain))
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
+
+
+@contextmanager
+def trouble(place: Place, deed: str) -> Generator[None]:
+    """What the system refuses, in words for the model."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            why = "a part of the path is a file, or became a link meanwhile"
+        else:
+            why = error.strerror or str(error)
+        raise ToolMistake(f"cannot {deed} {place.name!r}: {why}") from None
+
+
+@contextmanager
+def opened(place: Place) -> Generator[tuple[int, os.stat_result]]:
+    """The regular file there, to be read; what could block is refused. Raises `OSError` too."""
+    with folder(place.path.parent) as parent:
+        file = os.open(place.path.name or ".", os.O_RDONLY | _FILE, dir_fd=parent)
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise ToolMistake(f"{place.name!r} is {kind_of(status.st_mode)}, not a file")
+        yield file, status
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def folder(path: Path, *, make: bool = False) -> Generator[int]:
+    """The folder, opened without following a link; made if need be. Raises `OSError`."""
+    current = os.open(path.anchor, _FOLDER)
+    try:
+        for part in path.parts[1:]:
+            below = _below(current, part, make=make)
+            os.close(current)
+            current = below
+        yield current
+    finally:
+        os.close(current)
+
+
+def _below(parent: int, name: str, *, make: bool) -> int:
+    try:
+        return os.open(name, _FOLDER, dir_fd=parent)
+    except FileNotFoundError:
+        if not make:
+            raise
+    with suppress(FileExistsError):
+        os.mkdir(name, dir_fd=parent)
+    return os.open(name, _FOLDER, dir_fd=parent)
+
+
+def status_of(path: Path) -> os.stat_result | None:
+    """None if nothing is there."""
+    try:
+        return path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+_KINDS: Sequence[tuple[int, str]] = (
+    (stat.S_IFDIR, "a folder"),
+    (stat.S_IFIFO, "a pipe"),
+    (stat.S_IFSOCK, "a socket"),
+    (stat.S_IFCHR, "a device"),
+    (stat.S_IFBLK, "a device"),
+    (stat.S_IFLNK, "a link"),
+)
+
+
+def kind_of(mode: int) -> str:
+    kinds = dict(_KINDS)
+    return kinds.get(stat.S_IFMT(mode), "a file")

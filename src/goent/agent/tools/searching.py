@@ -1,0 +1,173 @@
+"""How is a folder searched: by ripgrep if there is one, else by our own, and who is asked how?
+
+Both write the same: names end with a NUL character. Read as it comes, and ended as soon as it is enough.
+"""
+
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import anyio
+import msgspec
+from anyio.abc import ByteReceiveStream
+
+from goent.agent.ports import Desk, ToolMistake
+from goent.agent.tools.shells import ended
+from goent.domain.errors import WorkerCrashed
+from goent.domain.types import Value
+from goent.proc.marks import new_mark, send
+from goent.proc.supervised import supervised
+
+TIME = 20.0  # seconds for a search
+LINE = 500  # characters of a line that are shown
+_LONGEST = 1 << 20  # bytes without an end that anybody could mean
+_GRACE = 0.5
+_SOURCE = str(Path(__file__).parents[3])
+_OWN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from goent.agent.tools.own_search import main; main()"
+_RECORD = re.compile(rb"([^\0]*)\0(\d+)(?:([:-])(.*))?", re.DOTALL)
+
+Mode = Literal["list", "files", "count", "content"]
+
+
+class Search(Value, frozen=True, kw_only=True):
+    """What is wanted. `names` are patterns of file names, any of which will do."""
+
+    mode: Mode
+    pattern: str = ""
+    ignore_case: bool = False
+    context: int = 0
+    names: tuple[str, ...] = ()
+    hidden: bool = False
+
+
+class Found(Value, frozen=True, kw_only=True):
+    """A file, or a line of one. `text` is None for a file; `number` is then its count, if counted."""
+
+    path: str
+    number: int = 0
+    text: str | None = None
+    hit: bool = True
+
+
+class Searcher:
+    """Searches for one session."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._env = dict(desk.environ)
+        self._owner = desk.owner
+        found = shutil.which("rg", path=desk.environ.get("PATH", os.defpath))
+        self._ripgrep = found if found and Path(found).is_absolute() else None
+
+    async def search(
+        self, folder: Path, search: Search, take: Callable[[Found], bool], *, start: str = "."
+    ) -> bool:
+        """Below the folder, or in its file `start`; all that is found is given to `take`.
+
+        False if `take` said that it was enough, or the time was up before the end. Raises
+        `ToolMistake` for an expression that is none.
+        """
+        command = self._command(search, start)
+        reading = _Reading(search.mode)
+        try:
+            async with supervised(
+                command, cwd=folder, env=self._env, mark=new_mark(self._owner), grace=_GRACE
+            ) as process:
+                whole, code = False, 0
+                with anyio.move_on_after(TIME):
+                    whole = await _taken(process.stdout, reading, take)
+                    if whole:
+                        code = await ended(process)
+                if not whole:
+                    send(process.pid, signal.SIGKILL)
+                errors = process.stderr
+        except WorkerCrashed as error:
+            raise ToolMistake(str(error)) from None
+        if whole and code not in (0, 1) and not reading.any:
+            raise ToolMistake(f"{search.pattern!r} is no expression to search for: {errors}")
+        return whole
+
+    def _command(self, search: Search, start: str) -> list[str]:
+        if self._ripgrep:
+            return [self._ripgrep, *_flags(search), "--", f"./{start}" if start != "." else "."]
+        asked = msgspec.json.encode(search).decode()
+        return [sys.executable, "-I", "-S", "-c", _OWN, _SOURCE, asked, start]
+
+
+def _flags(search: Search) -> Iterator[str]:
+    yield from ("--no-config", "--no-require-git", "--no-messages", "--color=never", "--null")
+    yield "--sort=path"  # the same answer each time
+    if search.hidden:
+        yield from ("--hidden", "--glob=!.git")
+    # By `--glob` ripgrep would search what is ignored: a type selects, and ignore files still count.
+    for name in search.names:
+        yield f"--type-add=goent:{name}"
+    if search.names:
+        yield "--type=goent"
+    match search.mode:
+        case "list":
+            yield "--files"
+            return
+        case "files":
+            yield "--files-with-matches"
+        case "count":
+            yield from ("--count", "--with-filename")
+        case "content":
+            yield from ("--line-number", "--with-filename", "--no-heading")
+            yield from ("--max-columns=2000", "--max-columns-preview")
+            yield f"--context={search.context}"
+    if search.ignore_case:
+        yield "--ignore-case"
+    yield from ("--crlf", "--engine=auto", f"--regexp={search.pattern}")
+
+
+class _Reading:
+    """Makes findings of bytes."""
+
+    def __init__(self, mode: Mode) -> None:
+        self._end = b"\0" if mode in ("list", "files") else b"\n"
+        self._rest = b""
+        self._begun = b""
+        self.any = False
+
+    def fed(self, data: bytes) -> Iterator[Found]:
+        *records, rest = (self._rest + data).split(self._end)
+        self._rest = rest[-_LONGEST:]
+        for record in records:
+            self.any = True
+            if self._end == b"\0":
+                yield Found(path=_path(record))
+            elif found := _RECORD.fullmatch(self._begun + record.removesuffix(b"\r")):
+                self._begun = b""
+                path, number, mark, text = found.groups()
+                yield Found(
+                    path=_path(path),
+                    number=int(number),
+                    text=None if mark is None else _cut(text),
+                    hit=mark != b"-",
+                )
+            elif record != b"--":  # a name with a line break in it
+                self._begun += record + b"\n"
+
+
+def _path(name: bytes) -> str:
+    return os.fsdecode(name.removeprefix(b"./"))
+
+
+def _cut(text: bytes) -> str:
+    line = text.decode(errors="replace")
+    return line if len(line) <= LINE else f"{line[:LINE]} [cut]"
+
+
+async def _taken(pipe: ByteReceiveStream, reading: _Reading, take: Callable[[Found], bool]) -> bool:
+    try:
+        while True:
+            for found in reading.fed(await pipe.receive()):
+                if not take(found):
+                    return False
+    except anyio.EndOfStream:
+        return True

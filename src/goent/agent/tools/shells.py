@@ -1,0 +1,179 @@
+"""How does a command of the session's run: confined, marked, and ended with what it started?"""
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+
+import anyio
+from anyio.abc import ByteReceiveStream, TaskStatus
+
+from goent.agent.ports import Desk, ToolMistake
+from goent.agent.tools.outputs import Kept
+from goent.domain.errors import WorkerCrashed
+from goent.domain.types import Value
+from goent.proc.marks import MARK, marked, new_mark, send
+from goent.proc.supervised import Supervised, supervised
+
+GRACE = 1.0  # seconds between one way of asking a command to end and the next
+DRAIN = 0.5  # seconds for the last output, should a child of the command hold the pipe open
+TOLD = 0.2  # seconds between one report and the next
+POLL = 0.05
+TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 (where commands expect to be able to write)
+QUIET = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_PAGER": "cat",
+    "PAGER": "cat",
+    "NO_COLOR": "1",
+    "TERM": "dumb",
+}
+_COLOURFUL = frozenset({"FORCE_COLOR", "CLICOLOR_FORCE", "COLORTERM", "LS_COLORS"})
+# Without Landlock there is nothing to set up: the shell joins the streams by itself.
+_PLAIN = 'exec 2>&1 </dev/null; exec "$0" -c "$1"'
+
+
+class Ran(Value, frozen=True, kw_only=True):
+    """`exit` is None if it was `late`, or if nobody knows; `left`: it had left something running."""
+
+    exit: int | None
+    late: bool = False
+    left: bool = False
+
+
+class Launch(Value, frozen=True, kw_only=True):
+    """What is started for a command."""
+
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    mark: str
+
+
+class Shell:
+    """Starts commands of one session."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.cwd = desk.cwd
+        self._desk = desk
+        self._shell = shutil.which("bash", path="/bin:/usr/bin:/usr/local/bin") or "/bin/sh"
+
+    @cached_property
+    def confines(self) -> bool:
+        """Whether this system can confine a command."""
+        from goent.agent.tools.confine import abi  # noqa: PLC0415 (ctypes: not before it is needed)
+
+        return abi() > 0
+
+    @cached_property
+    def writable(self) -> tuple[Path, ...]:
+        """Below which folders a confined command can write."""
+        temporary = (self._desk.environ.get("TMPDIR", ""), *TEMPORARY)
+        folders = (
+            *(self.cwd, *self._desk.roots),
+            *(Path(folder) for folder in temporary if folder),
+            *self._desk.writable,
+        )
+        return tuple(dict.fromkeys(folders))
+
+    def launch(self, command: str, *, unconfined: bool, at_client: bool = False) -> Launch:
+        mark = new_mark(self._desk.owner)
+        env = {name: value for name, value in self._desk.environ.items() if name not in _COLOURFUL}
+        env |= {"PWD": str(self.cwd), **QUIET}
+        free = unconfined or not self.confines
+        if free and not at_client:
+            program = ("/bin/sh", "-c", _PLAIN, self._shell, command)
+            return Launch(command=program, env=env, mark=mark)
+        from goent.agent.tools import confine  # noqa: PLC0415 (ctypes: not before it is needed)
+
+        if at_client:  # where keys may be in the environment that ours is put over
+            env[confine.KEEP] = " ".join([*env, MARK])
+        if not free:
+            env[confine.WRITE] = " ".join(os.fsencode(folder).hex() for folder in self.writable)
+        program = (sys.executable, "-I", "-S", confine.__file__, self._shell, "-c", command)
+        return Launch(command=program, env=env, mark=mark)
+
+    @asynccontextmanager
+    async def started(self, launch: Launch) -> AsyncGenerator[Supervised]:
+        """Leaving leaves nothing running. Raises `ToolMistake` if it cannot be started."""
+        try:
+            async with supervised(
+                launch.command, cwd=self.cwd, env=launch.env, mark=launch.mark, grace=GRACE
+            ) as process:
+                try:
+                    yield process
+                finally:
+                    # It hears no end of input, which is what `supervised` begins with.
+                    _ask_to_end(launch.mark, process)
+        except WorkerCrashed as error:
+            raise ToolMistake(f"{error}. A very long command belongs into a file.") from None
+
+    async def run(
+        self,
+        launch: Launch,
+        said: Kept,
+        limit: float | None,
+        tell: Callable[[], Awaitable[None]],
+    ) -> Ran:
+        """Run to the end, or to the time limit; `tell` is called while there is something new."""
+        code, left = None, False
+        async with self.started(launch) as process:
+            with anyio.move_on_after(limit):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(_telling, said, tell)
+                    heard = await tasks.start(_reading, process.stdout, said)
+                    code = await ended(process)
+                    with anyio.move_on_after(DRAIN):
+                        await heard.wait()
+                    left = bool(list(marked(launch.mark)))
+                    tasks.cancel_scope.cancel()
+        return Ran(exit=code, late=code is None, left=left)
+
+
+async def sweep(mark: str) -> None:
+    """End whoever carries the mark: asked first, then made to."""
+    for ask in (signal.SIGTERM, signal.SIGKILL):
+        with anyio.move_on_after(GRACE):
+            while living := list(marked(mark)):
+                for pid in living:
+                    send(pid, ask)
+                await anyio.sleep(POLL)
+            return
+
+
+def _ask_to_end(mark: str, process: Supervised) -> None:
+    if process.returncode is None:
+        send(process.pid, signal.SIGTERM)
+    for pid in marked(mark):
+        send(pid, signal.SIGTERM)
+
+
+async def ended(process: Supervised) -> int:
+    """Its exit code as a shell tells it, soon after there is one: most are over in no time."""
+    pause = POLL / 20
+    while (code := process.returncode) is None:
+        await anyio.sleep(pause)
+        pause = min(POLL, pause * 1.5)
+    return code if code >= 0 else 128 - code
+
+
+async def _reading(
+    pipe: ByteReceiveStream, said: Kept, *, task_status: TaskStatus[anyio.Event]
+) -> None:
+    ended = anyio.Event()
+    task_status.started(ended)
+    with suppress(anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+        while True:
+            said.add(await pipe.receive())
+    ended.set()
+
+
+async def _telling(said: Kept, tell: Callable[[], Awaitable[None]]) -> None:
+    told = 0
+    while True:
+        await anyio.sleep(TOLD)
+        if said.total != told:
+            told = said.total
+            await tell()

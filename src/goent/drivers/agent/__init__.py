@@ -1,0 +1,12 @@
+"""ACP agents as workers, a process each: go-ent's own (`go-ent acp`), or any other.
+
+driver      the port: workers in, sessions out        launch      which command, with what environment
+session     one worker's session and its turns        process     one running agent
+models      the model that was asked for, chosen      failures    an agent's refusals as ours
+asking      what a permission question is about       subjects    what a tool call was given
+translate   an agent's tool calls as our events       spending    what an agent says that it cost
+"""
+
+from goent.drivers.agent.driver import AgentDriver
+
+__all__ = ["AgentDriver"]

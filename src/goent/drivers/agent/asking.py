@@ -1,0 +1,121 @@
+"""What is an agent's permission question about, in the words of our rules?
+
+An agent tells the kind of a tool and what it is given, not the permission. A command is judged as
+`bash` whatever its kind is said to be, a path outside the worker's directory is judged as
+`external_directory` as well, and what nobody can tell the meaning of is asked.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from goent.acp.content import Diff
+from goent.acp.updates import ToolFields
+from goent.domain.settings import Action, PermissionRule
+from goent.drivers.agent.subjects import Subject, subject
+from goent.drivers.questions import Matter
+from goent.drivers.rules import judge
+
+EXCERPT = 1500
+OUTSIDE = "external_directory"
+_PERMISSIONS = {
+    "execute": "bash",
+    "edit": "edit",
+    "delete": "edit",
+    "move": "edit",
+    "fetch": "webfetch",
+    "read": "read",
+    "search": "grep",
+    "think": "think",
+}
+# Inside the directory, looking is free: no preset speaks of it, and a later rule may.
+_FREE = tuple(PermissionRule(tool=tool, action="allow") for tool in ("read", "grep", "think"))
+
+
+class Ground:
+    """A worker's directory, and the checkout that edits are named from, as OpenCode does."""
+
+    def __init__(self, cwd: Path) -> None:
+        self._cwd = Path(os.path.realpath(cwd))
+        folders = (self._cwd, *self._cwd.parents)
+        self._top = next((each for each in folders if (each / ".git").exists()), self._cwd)
+
+    def real(self, path: str) -> Path:
+        """Where a path leads, links followed; one that cannot be followed leads nowhere inside."""
+        try:
+            return Path(os.path.realpath(self._cwd / path))
+        except (OSError, ValueError):
+            return Path("/", path.replace("\0", ""))
+
+    def holds(self, path: Path) -> bool:
+        return path.is_relative_to(self._cwd)
+
+    def shown(self, path: Path) -> str:
+        return os.path.relpath(path, self._top)
+
+
+def matters(call: ToolFields, ground: Ground) -> tuple[Matter, ...]:
+    """All that has to be allowed for the call; most often one."""
+    about = subject(call)
+    permission = _permission(call, about)
+    paths = [ground.real(path) for path in about.paths]
+    folders = [str(path.parent / "*") for path in paths if not ground.holds(path)]
+    found = [_matter(permission, about, call, [ground.shown(path) for path in paths])]
+    if folders:
+        away = tuple(dict.fromkeys(folders))
+        found.insert(0, Matter(permission=OUTSIDE, patterns=away, detail=_detail(about, call)))
+    return tuple(found)
+
+
+def verdict(matter: Matter, rules: Sequence[PermissionRule]) -> Action:
+    return judge((*_FREE, *rules), matter.permission, matter.patterns)
+
+
+def _permission(call: ToolFields, about: Subject) -> str:
+    if about.command:
+        return "bash"
+    if call.kind in _PERMISSIONS:
+        return _PERMISSIONS[call.kind]
+    return "webfetch" if about.url else "tool"
+
+
+def _matter(permission: str, about: Subject, call: ToolFields, paths: Sequence[str]) -> Matter:
+    patterns: tuple[str, ...]
+    match permission:
+        case "bash":
+            patterns = (about.command or call.title or "*",)
+        case "webfetch":
+            patterns = (about.url or "*",)
+        case "tool":
+            patterns = (call.title or "*",)
+        case _:
+            patterns = tuple(paths) or ("*",)
+    return Matter(
+        permission=permission,
+        patterns=patterns,
+        always=tuple(_always(permission, patterns)),
+        detail=_detail(about, call),
+    )
+
+
+def _always(permission: str, patterns: Sequence[str]) -> Iterator[str]:
+    """What a lasting yes covers: all edits, one site, this very command."""
+    for pattern in patterns:
+        address = urlsplit(pattern) if permission == "webfetch" else None
+        if permission == "edit":
+            yield "*"
+        elif address and address.netloc:
+            yield f"{address.scheme}://{address.netloc}/*"
+        else:
+            yield pattern
+
+
+def _detail(about: Subject, call: ToolFields) -> str:
+    """For a person: the command, or the path and the edit, or what the agent calls it."""
+    lines = [about.detail or call.title or ""]
+    for part in call.content or ():
+        if isinstance(part, Diff):
+            lines += [f"-{line}" for line in (part.old_text or "").splitlines()]
+            lines += [f"+{line}" for line in part.new_text.splitlines()]
+    return "\n".join(lines)[:EXCERPT].strip()

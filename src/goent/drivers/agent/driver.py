@@ -1,0 +1,87 @@
+"""How do workers run on ACP agents, each in a process of its own?"""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Self
+
+import anyio
+from anyio.abc import TaskGroup
+
+from goent.domain.errors import RequestError
+from goent.domain.ports import Gate, Session, WorkerSpec
+from goent.domain.settings import Settings
+from goent.drivers.agent.launch import Launch, Surroundings, foreign_launch, is_own, own_launch
+from goent.drivers.agent.process import AgentProcess
+from goent.drivers.agent.session import AgentSession
+from goent.drivers.tasks import task_group
+from goent.proc import new_mark
+
+
+class AgentDriver:
+    """The port `Driver`, by ACP agents. It exists only inside `running`."""
+
+    def __init__(self, tasks: TaskGroup, gate: Gate, around: Surroundings, owner: str) -> None:
+        self._tasks = tasks
+        self._gate = gate
+        self._around = around
+        self._owner = owner
+
+    @classmethod
+    @asynccontextmanager
+    async def running(
+        cls,
+        *,
+        settings: Callable[[], Settings],
+        gate: Gate,
+        environ: Callable[[], Mapping[str, str]],
+        state_dir: Path,
+        owner: str,
+    ) -> AsyncGenerator[Self]:
+        """On leaving, every agent is ended, and what it started."""
+        around = Surroundings(settings=settings, environ=environ, state_dir=state_dir)
+        async with task_group() as tasks:
+            try:
+                yield cls(tasks, gate, around, owner)
+            finally:
+                tasks.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def open(self, spec: WorkerSpec) -> AsyncGenerator[Session]:
+        """A session for one worker, whose agent ends with it."""
+        if not spec.cwd.is_dir():
+            raise RequestError(f"the directory {str(spec.cwd)!r} does not exist")
+        settings = self._around.settings()
+        own = is_own(spec.provider, settings)
+        token = self._gate.issue_token()
+        # The token is this worker's alone, so the session's own name does not matter.
+        self._gate.bind(token=token, session=spec.id, worker=spec.id)
+
+        async def start(client: AgentSession) -> AgentProcess:
+            return await self._start(self._launch(spec, token, own=own), client)
+
+        session = AgentSession(
+            spec,
+            start,
+            direct=not own,
+            grace=settings.limits.cancel_grace_s,
+            waiting=lambda: self._gate.waiting(spec.id),
+        )
+        try:
+            await session.enter()
+            yield session
+        finally:
+            with anyio.CancelScope(shield=True):
+                await session.close()
+            self._gate.unbind(spec.id)
+            self._gate.revoke_token(token)
+
+    async def _start(self, launch: Launch, client: AgentSession) -> AgentProcess:
+        process = AgentProcess(launch, client, new_mark(self._owner))
+        await self._tasks.start(process.run)
+        return process
+
+    def _launch(self, spec: WorkerSpec, token: str, *, own: bool) -> Launch:
+        if own:
+            return own_launch(spec, self._around, self._gate, token)
+        return foreign_launch(spec, self._around)

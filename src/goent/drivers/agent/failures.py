@@ -1,0 +1,42 @@
+"""What does an agent's refusal mean to the caller?"""
+
+import msgspec
+from msgspec import Raw, Struct
+
+from goent.acp.messages import AuthMethod
+from goent.domain.errors import ProviderRefused, WorkerError
+from goent.drivers.acp_failures import AUTH_REQUIRED, by_words
+from goent.drivers.agent.launch import Launch
+from goent.llm import calm
+from goent.rpc import RpcError
+from goent.upstream.gated import of_kind, told_by_gateway
+
+PREFIX = "Internal error: "
+
+
+class _Details(Struct, frozen=True, kw_only=True):
+    """What go-ent's own agent adds: the kind of the failure."""
+
+    kind: str = ""
+
+
+def classify(error: RpcError, launch: Launch, logins: tuple[AuthMethod, ...] | None) -> WorkerError:
+    """The refusal of a session or a prompt, as the kind of failure it is."""
+    message = calm.plain(error.message.removeprefix(PREFIX))
+    if error.code == AUTH_REQUIRED:
+        return ProviderRefused(f"{launch.name} wants a login: {_how(launch, logins)} ({message})")
+    told = of_kind(_kind(error.data), message) or told_by_gateway(message)
+    return told or by_words(message)(f"{launch.name}: {message}")
+
+
+def _how(launch: Launch, logins: tuple[AuthMethod, ...] | None) -> str:
+    ways = [f"{login.name or login.id}" for login in logins or ()]
+    offered = f" (it offers: {', '.join(ways)})" if ways else ""
+    return f"start {launch.command[0]!r} in a terminal and log in there{offered}"
+
+
+def _kind(data: Raw | None) -> str:
+    try:
+        return msgspec.json.decode(data or b"{}", type=_Details).kind
+    except msgspec.DecodeError:
+        return ""

@@ -1,0 +1,308 @@
+"""How does one worker talk with an agent: a session, its turns, its questions?
+
+The process is the worker's own. One that ends in the middle of a turn fails it; the next prompt
+starts another, in which the agent opens the same session again, if it keeps its sessions.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+import anyio
+
+from goent.acp.asks import Cancelled, PermissionOutcome, PermissionRequest
+from goent.acp.content import ContentBlock, ResourceLink, Text
+from goent.acp.messages import TurnUsage
+from goent.acp.updates import AnyUpdate, UsageUpdate
+from goent.domain.errors import (
+    ModelRefused,
+    NothingSaid,
+    PermissionDenied,
+    WorkerBusy,
+    WorkerCrashed,
+    WorkerError,
+)
+from goent.domain.events import Noticed, PermissionWithdrawn
+from goent.domain.ports import Emit, Signs, StopReason, WorkerSpec
+from goent.domain.types import Answer, Prompt
+from goent.drivers.acp_turn import AcpTurn
+from goent.drivers.agent.asking import Ground, matters, verdict
+from goent.drivers.agent.models import Opened, choose_model
+from goent.drivers.agent.process import AgentProcess
+from goent.drivers.agent.spending import Spending
+from goent.drivers.agent.translate import AgentTranslator
+from goent.drivers.questions import Matter, OpenQuestions, outcome
+from goent.drivers.signs import look
+from goent.drivers.tasks import task_group
+from goent.rpc import RpcError
+
+LATE = 0.3  # seconds for an update that comes after the reply
+CLOSE_TIMEOUT = 5.0
+PATIENT_FOR = 0.8  # of the grace that a cancelled turn has; then its process is ended
+LOST = "the agent that asked has ended"
+
+Start = Callable[["AgentSession"], Awaitable[AgentProcess]]
+
+
+class AgentTurn(AcpTurn):
+    """One turn of an agent."""
+
+    def __init__(self, translator: AgentTranslator) -> None:
+        super().__init__(translator)
+        self.calls = translator
+        self.usage: TurnUsage | None = None
+        self.rejected: Matter | None = None
+
+
+class AgentSession:
+    """The port `Session`, in one process after another; `start` has one ready."""
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        start: Start,
+        *,
+        direct: bool,
+        grace: float,
+        waiting: Callable[[], float | None],
+    ) -> None:
+        self._spec = spec
+        self._start = start
+        self._grace = grace
+        self._waiting = waiting
+        self._ground = Ground(spec.cwd)
+        self._questions = OpenQuestions(spec.asked)
+        resumed = spec.resume is not None
+        self._spending = Spending(spec.provider, resumed=resumed) if direct else None
+        self._id = spec.resume
+        self._keeps = resumed
+        self._process: AgentProcess | None = None
+        self._turn: AgentTurn | None = None
+        self._arriving = anyio.CancelScope()
+        self._busy = False
+        self._cancelled = False
+
+    # The port
+
+    @property
+    def token(self) -> str:
+        return (self._id or "") if self._keeps else ""
+
+    async def prompt(self, prompt: Prompt, emit: Emit) -> StopReason:
+        if self._busy:
+            raise WorkerBusy(f"worker {self._spec.id!r} is in the middle of a turn")
+        self._busy, self._cancelled = True, False
+        try:
+            with anyio.CancelScope() as self._arriving:
+                await self.enter()
+            if self._cancelled or self._process is None:
+                return "cancelled"
+            return await self._take_turn(self._process, prompt, emit)
+        finally:
+            self._busy = False
+
+    async def cancel(self) -> None:
+        """Ask the turn to end; one that does not listen ends with its process."""
+        if not self._busy:
+            return
+        self._cancelled = True
+        self._arriving.cancel()
+        turn, process = self._turn, self._process
+        if turn is None or process is None:
+            return
+        turn.cancelled = True
+        self._questions.withdraw()
+        with anyio.move_on_after(PATIENT_FOR * self._grace):
+            await process.connection.cancel(self._id or "")
+            await turn.answered.wait()
+            return
+        process.give_up("was ended, for it did not stop when its turn was cancelled")
+        turn.asking.cancel()
+
+    async def answer(self, permission_id: str, option: Answer) -> None:
+        self._questions.answer(permission_id, option)
+
+    async def signs(self) -> Signs:
+        """A model that is awaited, a tool that runs, a process that computes: it lives."""
+        waited, process = self._waiting(), self._process
+        if waited is not None:
+            return Signs(alive=True, detail=f"it has waited {waited:.0f} s for the model")
+        if process is None:
+            return Signs(alive=True, detail="its agent is starting")
+        if self._turn and (tool := self._turn.running_tool):
+            return Signs(alive=True, detail=f"its tool is running: {tool}")
+        return await look(process.child, process.launch.name)
+
+    # What the agent tells and asks
+
+    async def update(self, session_id: str, update: AnyUpdate) -> None:
+        turn = self._turn
+        if turn is None or session_id != self._id:
+            return  # the history of a session that is opened again, or somebody else's
+        if isinstance(update, UsageUpdate) and self._spending:
+            if report := self._spending.heard(update):
+                await turn.put(report)
+            return
+        await turn.tell(update)
+
+    async def request_permission(self, request: PermissionRequest) -> PermissionOutcome:
+        turn = self._turn
+        if turn is None or turn.cancelled or request.session_id != self._id:
+            return Cancelled()
+        answer: Answer | None = "allow_always"
+        for matter in matters(turn.calls.whole(request.tool_call), self._ground):
+            answer = await self._judged(matter, turn)
+            if answer in (None, "reject"):
+                break
+        return outcome(request, answer)
+
+    async def _judged(self, matter: Matter, turn: AgentTurn) -> Answer | None:
+        """What the rules leave open is for the worker's owner."""
+        match verdict(matter, self._spec.rules):
+            case "allow":
+                return "allow_always"
+            case "deny":
+                turn.rejected = matter
+                what = ", ".join(matter.patterns)
+                await turn.put(Noticed(text=f"refused by a rule: {matter.permission} {what}"[:300]))
+                return "reject"
+            case _:
+                answer = await self._questions.ask(matter, turn.put)
+        if answer == "reject":
+            turn.rejected = matter
+        return answer
+
+    # Its processes
+
+    async def enter(self) -> None:
+        """Have a process with the session in it; the one there is, if it lives."""
+        if self._process and not self._process.lost:
+            return
+        await self._leave()
+        process = await self._start(self)
+        try:
+            self._id = await self._opened(process)
+        except WorkerCrashed:
+            raise await process.crash(session_lives=bool(self.token)) from None
+        except RpcError as error:
+            await process.close()
+            raise process.refusal(error) from error
+        except BaseException:
+            await process.close()
+            raise
+        self._process = process
+
+    async def close(self) -> None:
+        """Leave nothing running. Whether the agent keeps the session is its own affair."""
+        process = self._process
+        if process and not process.lost and self._id and self._closes(process):
+            with anyio.move_on_after(CLOSE_TIMEOUT), suppress(WorkerError, RpcError):
+                await process.connection.close_session(self._id)
+        await self._leave()
+
+    async def _leave(self) -> None:
+        process, self._process = self._process, None
+        if process:
+            await process.close()
+
+    async def _opened(self, process: AgentProcess) -> str:
+        connection, cwd = process.connection, str(self._spec.cwd)
+        able = process.hello.agent_capabilities
+        resumes = bool(able.session_capabilities and able.session_capabilities.resume)
+        self._keeps = resumes or able.load_session
+        opened: Opened
+        if self._id is None:
+            opened = await connection.new_session(cwd)
+            session = opened.session_id
+        elif not self._keeps:
+            raise WorkerError(
+                f"{process.launch.name} keeps no sessions, so the worker cannot go on: "
+                "spawn another one"
+            )
+        else:
+            open_again = connection.resume_session if resumes else connection.load_session
+            session = self._id
+            try:
+                opened = await open_again(session, cwd)
+            except RpcError as error:
+                told = f"{process.launch.name} has no session {session!r} that it could go on with"
+                raise WorkerError(f"{told}: {error.message}") from error
+        await choose_model(connection, session, opened, self._spec.provider, process.launch)
+        return session
+
+    def _closes(self, process: AgentProcess) -> bool:
+        able = process.hello.agent_capabilities.session_capabilities
+        return bool(able and able.close)
+
+    # A turn
+
+    async def _take_turn(self, process: AgentProcess, prompt: Prompt, emit: Emit) -> StopReason:
+        turn = self._turn = AgentTurn(AgentTranslator(self._spec.cwd))
+        if self._spending:
+            self._spending.begin()
+        try:
+            async with task_group() as tasks:
+                tasks.start_soon(self._take, process, turn, prompt)
+                await turn.hand_on(emit)
+        finally:
+            turn.close()
+            self._turn = None
+            self._questions.withdraw()
+        if self._spending and turn.spoke and (report := self._spending.ended(turn.usage)):
+            await emit(report)
+        return await self._verdict(process, turn)
+
+    async def _take(self, process: AgentProcess, turn: AgentTurn, prompt: Prompt) -> None:
+        try:
+            with turn.asking:
+                result = await process.connection.prompt(self._id or "", self._blocks(prompt))
+                turn.stop_reason, turn.usage = result.stop_reason, result.usage
+                if not turn.spoke and not turn.cancelled:
+                    await turn.last_words(LATE)
+        except (WorkerError, RpcError) as error:
+            turn.error = error
+            if isinstance(error, WorkerCrashed):
+                await turn.interrupt()
+                for name in self._questions.withdraw():
+                    await turn.put(PermissionWithdrawn(id=name, reason=LOST))
+        finally:
+            turn.close()
+
+    def _blocks(self, prompt: Prompt) -> Sequence[ContentBlock]:
+        paths = [self._spec.cwd / file for file in prompt.files]
+        links = [ResourceLink(uri=path.as_uri(), name=path.name) for path in paths]
+        return [Text(text=prompt.text), *links]
+
+    async def _verdict(self, process: AgentProcess, turn: AgentTurn) -> StopReason:
+        if turn.cancelled:
+            return "cancelled"
+        match turn.error:
+            case WorkerCrashed() as crash:
+                raise await process.crash(session_lives=bool(self.token)) from crash
+            case RpcError() as refusal:
+                raise process.refusal(refusal) from refusal
+            case WorkerError() as error:
+                raise error
+            case None:
+                return self._ended(process.launch.name, turn)
+
+    def _ended(self, agent: str, turn: AgentTurn) -> StopReason:
+        match turn.stop_reason:
+            case "cancelled" if turn.rejected:
+                what = ", ".join(turn.rejected.patterns)
+                permission = turn.rejected.permission
+                raise PermissionDenied(
+                    f"permission {permission!r} was refused for {what!r}: the turn ended"
+                )
+            case "cancelled":
+                return "cancelled"
+            case "refusal":
+                raise ModelRefused(f"the model of {agent} refused to answer")
+            case "max_tokens" | "max_turn_requests":
+                raise WorkerError(
+                    f"{agent} ended its turn early ({turn.stop_reason}): what it did so far is in "
+                    "place; prompt it to go on"
+                )
+            case _ if not turn.spoke:
+                raise NothingSaid(f"{agent} ended its turn without a word and without a tool call")
+            case _:
+                return "end"

@@ -1,0 +1,82 @@
+"""What is a tool call about, read from whatever its agent tells?
+
+The protocol leaves a tool's input to the agent. These are the names that agents give to a command,
+a path and an address; whoever uses others is read by kind, title and locations alone.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from msgspec import Raw, UnsetType
+
+from goent.acp.content import Diff
+from goent.acp.updates import ToolFields
+from goent.domain.types import Value
+
+COMMANDS = ("command", "cmd")
+PATHS = ("file_path", "filePath", "filepath", "path", "abs_path", "notebook_path")
+PLACES = ("cwd", "workdir", "directory")
+URLS = ("url", "uri")
+WORDS = ("pattern", "query", "description", "prompt")
+EXITS = ("exit", "exit_code", "exitCode")
+
+
+class Subject(Value, frozen=True, kw_only=True):
+    """As far as it is known. `paths` are as the agent wrote them."""
+
+    command: str = ""
+    paths: tuple[str, ...] = ()
+    url: str = ""
+    words: str = ""
+
+    @property
+    def detail(self) -> str:
+        return self.command or next(iter(self.paths), "") or self.url or self.words
+
+
+class Given(dict[str, object]):
+    """A tool's input or output: an object, or nothing that we can read."""
+
+    @classmethod
+    def read(cls, raw: Raw | UnsetType | None) -> "Given":
+        try:
+            return cls(msgspec.json.decode(raw or b"{}", type=dict[str, object]))
+        except (msgspec.DecodeError, RecursionError):
+            return cls()
+
+    def text(self, names: Sequence[str]) -> str:
+        """The first of these that is text; a command may be a list of words."""
+        found = (_words(self[name]) for name in names if name in self)
+        return next(filter(None, found), "")
+
+    def number(self, names: Sequence[str]) -> int | None:
+        found = (self.get(name) for name in names)
+        return next((value for value in found if type(value) is int), None)
+
+
+def _words(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return " ".join(msgspec.convert(value, list[str]))
+    except msgspec.ValidationError:
+        return ""
+
+
+def subject(call: ToolFields) -> Subject:
+    """By its input, its locations and its diffs."""
+    given = Given.read(call.raw_input)
+    return Subject(
+        command=given.text(COMMANDS),
+        paths=tuple(dict.fromkeys(_paths(given, call))),
+        url=given.text(URLS),
+        words=given.text(WORDS),
+    )
+
+
+def _paths(given: Given, call: ToolFields) -> Iterator[str]:
+    for names in (PATHS, PLACES):
+        if path := given.text(names):
+            yield path
+    yield from (location.path for location in call.locations or () if location.path)
+    yield from (part.path for part in call.content or () if isinstance(part, Diff))

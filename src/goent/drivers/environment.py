@@ -1,0 +1,31 @@
+"""What does any worker's process inherit, and what is kept from it?"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from goent.domain.settings import Settings
+
+PRIVATE = ("GOENT_", "OPENCODE")  # ours, and what another OpenCode left for its children
+OWN = frozenset({"OPENCODE_API_KEY", "OPENCODE_CONFIG_DIR"})  # the user's: OpenCode's own login
+FOLDERS = {
+    "HOME": ".",
+    "XDG_CACHE_HOME": ".cache",
+    "XDG_CONFIG_HOME": ".config",
+    "XDG_DATA_HOME": ".local/share",
+    "XDG_STATE_HOME": ".local/state",
+}
+
+
+def public_environment(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
+    """Ours without keys, marks and internals: fit for a worker and for what it runs."""
+    secret = frozenset(settings.key_names)
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in secret and (name in OWN or not name.startswith(PRIVATE))
+    }
+
+
+def hermetic_folders(home: Path) -> dict[str, str]:
+    """The variables that move all of a process's own files below `home`."""
+    return {name: str(home / folder) for name, folder in FOLDERS.items()}

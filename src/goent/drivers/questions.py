@@ -1,0 +1,106 @@
+"""Which permission questions of a worker are open, and what has its owner said for good?
+
+An "always" is kept here, for this worker, and no agent is told one: what it covers is not asked
+again, and every other call still comes before the worker's rules.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
+
+import anyio
+
+from goent.acp.asks import Cancelled, PermissionOutcome, PermissionRequest, Selected
+from goent.domain.errors import RequestError
+from goent.domain.events import PermissionAsked
+from goent.domain.settings import PermissionRule
+from goent.domain.types import Answer, PermissionOption, Value
+from goent.drivers.rules import judge
+
+Ask = Callable[[PermissionAsked], Awaitable[None]]
+
+OPTIONS = (
+    PermissionOption(id="allow_once", label="Allow once"),
+    PermissionOption(id="allow_always", label="Always allow"),
+    PermissionOption(id="reject", label="Reject"),
+)
+_KINDS: dict[Answer, tuple[str, ...]] = {
+    "allow_once": ("allow_once",),
+    "allow_always": ("allow_once", "allow_always"),
+    "reject": ("reject_once", "reject_always"),
+}
+
+
+class Matter(Value, frozen=True, kw_only=True):
+    """What a question is about. `always` is what a lasting yes covers: patterns, as in rules."""
+
+    permission: str
+    patterns: tuple[str, ...] = ()
+    always: tuple[str, ...] = ()
+    detail: str = ""
+
+
+class _Pending:
+    """One open question; `answer` stays None if the turn ends first."""
+
+    def __init__(self, matter: Matter) -> None:
+        self.matter = matter
+        self.answer: Answer | None = None
+        self.settled = anyio.Event()
+
+    def settle(self, answer: Answer | None) -> None:
+        self.answer = answer
+        self.settled.set()
+
+
+class OpenQuestions:
+    """The questions of one worker, `asked` of which were put before. Ids are never used again."""
+
+    def __init__(self, asked: int) -> None:
+        self.turn = 0
+        self._granted: list[PermissionRule] = []
+        self._numbers = count(asked + 1)
+        self._open: dict[str, _Pending] = {}
+
+    async def ask(self, matter: Matter, ask: Ask) -> Answer | None:
+        """The owner's answer, now or for good; None if the turn ended before there was one."""
+        if judge(self._granted, matter.permission, matter.patterns) == "allow":
+            return "allow_always"
+        name = f"p{next(self._numbers)}"
+        pending = self._open[name] = _Pending(matter)
+        await ask(
+            PermissionAsked(id=name, tool=matter.permission, detail=matter.detail, options=OPTIONS)
+        )
+        await pending.settled.wait()
+        return pending.answer
+
+    def answer(self, name: str, answer: Answer) -> None:
+        pending = self._open.pop(name, None)
+        if pending is None:
+            known = ", ".join(map(repr, self._open)) or "none"
+            raise RequestError(f"no question {name!r} is open; open: {known}")
+        if answer == "allow_always":
+            self._grant(pending.matter)
+        pending.settle(answer)
+
+    def withdraw(self) -> Sequence[str]:
+        """The turn is over, or its process: nobody waits for answers to these any more."""
+        self.turn += 1
+        names = tuple(self._open)
+        while self._open:
+            self._open.popitem()[1].settle(None)
+        return names
+
+    def _grant(self, matter: Matter) -> None:
+        self._granted += [
+            PermissionRule(tool=matter.permission, pattern=pattern, action="allow")
+            for pattern in matter.always or matter.patterns
+        ]
+
+
+def outcome(request: PermissionRequest, answer: Answer | None) -> PermissionOutcome:
+    """Our answer as one of the options that were offered; a yes for once never becomes a lasting one."""
+    for kind in _KINDS[answer] if answer else ():
+        for option in request.options:
+            if option.kind == kind:
+                return Selected(option_id=option.option_id)
+    return Cancelled()

@@ -1,0 +1,105 @@
+"""What is known of a project now: its settings as the files say, and the keys that it is used with."""
+
+import logging
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from goent.config.reload import Configuration
+from goent.domain.errors import ConfigError
+from goent.domain.settings import Limits, OwnAgent, Settings
+from goent.launch import fingerprint
+from goent.project import project_key, project_state
+from goent.upstream.health import account
+
+log = logging.getLogger(__name__)
+
+
+class Project:
+    """What is known of the project: its folder, its settings, and the keys that clients bring."""
+
+    def __init__(self, project: Path, environ: Mapping[str, str]) -> None:
+        self.folder = project
+        self._own = dict(environ)
+        self._warned: set[str] = set()
+        self._configuration = Configuration(project)
+        self.state = project_state(project_key(project), environ)
+
+    def environ(self) -> Mapping[str, str]:
+        return self._own
+
+    def settings(self) -> Settings:
+        """As the files say now; the last good ones while a file has a mistake."""
+        return self._configuration.current(self._own)
+
+    def check(self) -> None:
+        """Raise what is wrong with the files now: no new work on settings that nobody wrote."""
+        self._configuration.check(self._own)
+
+    def notices(self) -> tuple[str, ...]:
+        """A mistake in the rules, while the last good ones stay in force."""
+        trouble = self._configuration.trouble
+        if trouble is None:
+            return ()
+        return (f"the last good settings stay in force: {trouble}",)
+
+    def key_names(self) -> tuple[str, ...]:
+        try:
+            return self.settings().key_names
+        except ConfigError:
+            return ()
+
+    def account(self, backend: str) -> str:
+        """Whose key the backend is asked with, in a few letters that tell nothing."""
+        return account(self.settings().backends.get(backend), self._own)
+
+    def limits(self) -> Limits:
+        try:
+            return self.settings().limits
+        except ConfigError:
+            return Limits()
+
+    def own_agent(self) -> OwnAgent:
+        try:
+            return self.settings().agent
+        except ConfigError:
+            return OwnAgent()
+
+    def learn(self, keys: Mapping[str, str]) -> tuple[str, ...]:
+        """A client's hello: a key that is missing is taken, if the configuration names it.
+
+        One that is there stays: a client must not change the account of everybody's workers.
+        Returns what the client is to be warned of.
+        """
+        warnings: list[str] = []
+        for name in sorted(set(self.key_names()) & keys.keys()):
+            held = self._own.get(name)
+            if not held:
+                self._own[name] = keys[name]
+            elif held != keys[name]:
+                ours, theirs = fingerprint(held), fingerprint(keys[name])
+                warnings.append(
+                    f"{name} is another key here ({theirs}) than the daemon's ({ours}), which "
+                    "workers use: `go-ent daemon stop`, and the next daemon takes yours"
+                )
+        for warning in set(warnings) - self._warned:
+            log.warning("a client's key is not used: %s", warning)
+        self._warned.update(warnings)
+        return tuple(warnings)
+
+    def fingerprints(self) -> Mapping[str, str]:
+        """Of the keys that are held, so that others can see whether theirs are the same."""
+        held = {name: self._own.get(name) for name in self.key_names()}
+        return {name: fingerprint(key) for name, key in held.items() if key}
+
+    def secrets(self) -> Collection[str]:
+        """What must never be written down."""
+        try:
+            backends = self.settings().backends.values()
+        except ConfigError:
+            return ()
+        return [key for backend in backends if (key := backend.resolve_key(self._own))]
+
+    def without_keys(self) -> Mapping[str, str]:
+        """The environment for whatever the project's own commands are."""
+        hidden = set(self.key_names())
+        return {name: value for name, value in self._own.items() if name not in hidden}

@@ -1,0 +1,79 @@
+"""A session's tools on real files, for the tests."""
+
+import json
+import os
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from goent.agent.ports import Call, ClientFiles, ClientTerminals, Desk, Outcome, Progress, Tool
+from goent.agent.tools.toolbox import open_tools
+from goent.proc import marked, new_owner
+
+RIPGREP = Path(__file__).parents[2] / "node_modules" / ".bin" / "rg"
+
+
+class Bench:
+    """Calls tools by name, as a model that was permitted everything."""
+
+    def __init__(self, desk: Desk, tools: Mapping[str, Tool]) -> None:
+        self.desk = desk
+        self.tools = tools
+        self.told: list[Progress] = []
+
+    async def prepare(self, tool: str, **arguments: object) -> Call:
+        return await self.tools[tool].prepare(json.dumps(arguments).encode())
+
+    async def call(self, tool: str, **arguments: object) -> Outcome:
+        return await self.run(await self.prepare(tool, **arguments))
+
+    async def run(self, call: Call) -> Outcome:
+        return await call.run(self._report)
+
+    async def said(self, tool: str, **arguments: object) -> str:
+        return (await self.call(tool, **arguments)).text
+
+    async def _report(self, progress: Progress) -> None:
+        self.told.append(progress)
+
+
+@asynccontextmanager
+async def a_bench(  # noqa: PLR0913 (so much lies on a desk)
+    cwd: Path,
+    *,
+    roots: tuple[Path, ...] = (),
+    environ: Mapping[str, str] | None = None,
+    reading: ClientFiles | None = None,
+    writing: ClientFiles | None = None,
+    terminals: ClientTerminals | None = None,
+    writable: tuple[Path, ...] = (),
+) -> AsyncGenerator[Bench]:
+    """Whatever was started is gone at the end."""
+    owner = new_owner("tools-test")
+    desk = Desk(
+        session="ses_test",
+        cwd=cwd,
+        roots=(cwd, *roots),
+        environ={**os.environ, **(environ or {})},
+        reading=reading,
+        writing=writing,
+        terminals=terminals,
+        writable=writable,
+        owner=owner,
+    )
+    async with open_tools(desk) as tools:
+        yield Bench(desk, tools)
+    assert list(marked(owner)) == []
+
+
+def with_ripgrep() -> dict[str, str]:
+    return {"PATH": f"{RIPGREP.parent}:{os.environ['PATH']}"}
+
+
+def without_ripgrep() -> dict[str, str]:
+    folders = os.environ["PATH"].split(":")
+    return {"PATH": ":".join(folder for folder in folders if not Path(folder, "rg").exists())}
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())

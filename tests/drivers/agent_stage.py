@@ -1,0 +1,129 @@
+"""The method `agent` behind the real gateway, with an agent that does what its prompt says."""
+
+import os
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import anyio
+from opencode_stage import Heard
+from witness import Witness
+
+from goent.domain.errors import GoentError
+from goent.domain.ports import Session, StopReason, WorkerSpec
+from goent.domain.settings import Agent, Limits, PermissionRule, Settings
+from goent.domain.types import Preset, Prompt, Provider
+from goent.drivers.agent import AgentDriver
+from goent.gateway.server import Gateway
+from goent.policy.permissions import rules_for
+from goent.proc import marked, new_owner
+from goent.upstream.ask import Upstream
+from goent.upstream.course import Course
+from goent.upstream.forward import Connections
+
+ACTOR = Path(__file__).with_name("agent_actor.py")
+OWNER = "agents"
+
+
+def nowhere(worker: str, backend: str, model: str) -> Course:
+    raise AssertionError((worker, backend, model))
+
+
+class Stage:
+    """A driver, and workers on an actor with these flags."""
+
+    def __init__(
+        self, folder: Path, *flags: str, grace: float = 10.0, patience: float = 30
+    ) -> None:
+        self.folder = folder
+        self.project = folder / "project"
+        self.project.mkdir(exist_ok=True)
+        self.kept = folder / "sessions"
+        self.kept.mkdir(exist_ok=True)
+        command = (sys.executable, str(ACTOR), *flags)
+        self.settings = Settings(
+            project=self.project,
+            agents={"actor": Agent(command=command, start_timeout_s=patience)},
+            limits=Limits(cancel_grace_s=grace),
+            usual_keys=("SECRET_API_KEY",),
+        )
+        self.environ = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "SECRET_API_KEY": "sk-held",
+            "GOENT_LOG": "DEBUG",
+            "EDITOR": "ed",
+        }
+        self.owner = new_owner(OWNER)
+        self._driver: AgentDriver | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator["Stage"]:
+        async with (
+            Connections.open() as connections,
+            Gateway.open(Upstream(connections, Witness()), nowhere) as gate,
+            AgentDriver.running(
+                settings=lambda: self.settings,
+                gate=gate,
+                environ=lambda: self.environ,
+                state_dir=self.folder,
+                owner=self.owner,
+            ) as self._driver,
+        ):
+            yield self
+        assert not list(marked(self.owner)), "an agent has left something behind"
+
+    def open(
+        self,
+        *,
+        model: str = "",
+        permissions: Preset = "ask",
+        extra: Sequence[PermissionRule] = (),
+        resume: str | None = None,
+        cwd: Path | None = None,
+        inside: str = "",
+    ) -> AbstractAsyncContextManager[Session]:
+        assert self._driver
+        spec = WorkerSpec(
+            id="w-actor",
+            cwd=cwd or self.project,
+            provider=Provider(name="actor", backend="actor", model=model, method="agent"),
+            method="agent",
+            rules=rules_for(permissions, extra, inside),
+            resume=resume,
+        )
+        return self._driver.open(spec)
+
+    def at_work(self) -> set[int]:
+        return set(marked(self.owner))
+
+
+async def ask(session: Session, text: str, heard: Heard | None = None) -> Heard:
+    """Take a turn to its end."""
+    heard = heard or Heard()
+    assert await session.prompt(Prompt(text=text), heard.emit) == "end"
+    return heard
+
+
+class Turn:
+    """A turn under way, for a test that has something to do meanwhile."""
+
+    def __init__(self) -> None:
+        self.heard = Heard()
+        self.reason: StopReason | None = None
+        self.error: GoentError | None = None
+
+    async def take(self, session: Session, text: str) -> None:
+        try:
+            self.reason = await session.prompt(Prompt(text=text), self.heard.emit)
+        except GoentError as error:
+            self.error = error
+
+
+@asynccontextmanager
+async def during(session: Session, text: str) -> AsyncGenerator[Turn]:
+    turn = Turn()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(turn.take, session, text)
+        yield turn
