@@ -16,7 +16,7 @@ from goent import __version__
 from goent.config import load_settings
 from goent.domain.errors import ConfigError, GoentError, OpenCodeMissing
 from goent.domain.health import Condition, HealthKey
-from goent.domain.settings import Settings
+from goent.domain.settings import Agent, Settings
 from goent.domain.types import Provider, Value
 from goent.drivers.opencode.binary import find_opencode, find_ripgrep, opencode_version
 from goent.launch import NoDaemon, connect, fingerprint
@@ -161,9 +161,10 @@ def _providers(settings: Settings, environ: Mapping[str, str]) -> Iterator[Findi
 def _provider(provider: Provider, settings: Settings, environ: Mapping[str, str]) -> Finding:
     subject = f"provider {provider.name}"
     backend = settings.backends.get(provider.backend)
+    if agent := settings.agents.get(provider.backend):
+        return _agent(subject, agent, environ)
     if backend is None:
-        agent = provider.backend in settings.agents
-        return _fine(subject, "an agent of its own") if agent else _note(subject, "no backend")
+        return _note(subject, "no backend")
     if backend.key_env and environ.get(backend.key_env):
         return _fine(subject, f"{provider.opencode_model}, key in {backend.key_env}")
     if backend.key:
@@ -172,6 +173,15 @@ def _provider(provider: Provider, settings: Settings, environ: Mapping[str, str]
         text = f"{provider.opencode_model}, no key"
         return _note(subject, text, f"export {backend.key_env}=…")
     return _fine(subject, f"{provider.opencode_model}, by OpenCode itself ({backend.source})")
+
+
+def _agent(subject: str, agent: Agent, environ: Mapping[str, str]) -> Finding:
+    program = agent.command[0]
+    found = shutil.which(program, path=environ.get("PATH"))
+    if found is None:
+        remedy = "install it, or correct `command` under `agents` in .goent/config.yaml"
+        return _note(subject, f"an agent of its own, but there is no program {program!r}", remedy)
+    return _fine(subject, f"an agent of its own: {found}")
 
 
 def _health(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:

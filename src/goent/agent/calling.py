@@ -167,7 +167,7 @@ class Calling:
     async def _refusal(self, planned: _Planned, call: Call) -> str:
         """Why the call may not be run; empty if it may."""
         need = call.intent.need
-        verdict = self._permits.judge(need)
+        verdict = self._permits.judge(call.intent)
         if verdict.action != "ask" or need is None:
             return verdict.reason
         answer = await self._answer(planned, need)

@@ -226,10 +226,10 @@ class Enquiries:
         self, provider: Provider, settings: Settings, condition: Condition, now: float
     ) -> Health:
         backend = settings.backends.get(provider.backend)
-        if backend is None:
+        if backend is None and provider.backend not in settings.agents:
             return "unknown"
-        key = backend.resolve_key(self._environ())
-        if not key and backend.key_env:
+        key = backend.resolve_key(self._environ()) if backend else None
+        if backend and not key and backend.key_env:
             return "no_key"
         if condition.state == "failing" or condition.is_out(now):
             return "unknown" if condition.state == "healthy" else condition.state

@@ -125,6 +125,7 @@ def main() -> None:
             output.write(piece.encode(errors="surrogateescape"))
             output.flush()
     except re.error as error:
-        sys.exit(f"regex parse error: {error}")
+        sys.stderr.write(f"regex parse error: {error}\n")
+        sys.exit(2)
     except BrokenPipeError:
         os._exit(0)

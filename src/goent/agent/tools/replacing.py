@@ -31,7 +31,8 @@ class Replaced(Value, frozen=True, kw_only=True):
 
 def replaced(text: str, old: str, new: str, *, everywhere: bool = False) -> Replaced:
     """Raises `NotReplaced`."""
-    spans = list(_spans(text, old))
+    # Where lines end in two characters, a line feed alone would be found inside of an ending.
+    spans = [] if "\r\n" in text else list(_spans(text, old))
     if not spans:
         old, new = _as_lines(old), _as_lines(new)
         spans = list(_spans_of_any_ending(text, old))

@@ -141,7 +141,7 @@ class _Reading:
             self.any = True
             if self._end == b"\0":
                 yield Found(path=_path(record))
-            elif found := _RECORD.fullmatch(self._begun + record):
+            elif found := _RECORD.fullmatch(self._begun + record.removesuffix(b"\r")):
                 self._begun = b""
                 path, number, mark, text = found.groups()
                 yield Found(
@@ -159,7 +159,7 @@ def _path(name: bytes) -> str:
 
 
 def _cut(text: bytes) -> str:
-    line = text.decode(errors="replace").removesuffix("\r")
+    line = text.decode(errors="replace")
     return line if len(line) <= LINE else f"{line[:LINE]} [cut]"
 
 

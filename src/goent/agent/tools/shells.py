@@ -127,7 +127,7 @@ class Shell:
                     code = await ended(process)
                     with anyio.move_on_after(DRAIN):
                         await heard.wait()
-                    left = any(marked(launch.mark))
+                    left = bool(list(marked(launch.mark)))
                     tasks.cancel_scope.cancel()
         return Ran(exit=code, late=code is None, left=left)
 
@@ -151,12 +151,12 @@ def _ask_to_end(mark: str, process: Supervised) -> None:
 
 
 async def ended(process: Supervised) -> int:
-    """Its exit code, soon after there is one: most commands are over in no time."""
+    """Its exit code as a shell tells it, soon after there is one: most are over in no time."""
     pause = POLL / 20
     while (code := process.returncode) is None:
         await anyio.sleep(pause)
         pause = min(POLL, pause * 1.5)
-    return code
+    return code if code >= 0 else 128 - code
 
 
 async def _reading(
