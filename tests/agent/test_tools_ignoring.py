@@ -27,8 +27,14 @@ FILES = [name for name in FILES if name not in ("a", "x", "x/a", "x/y/a")]
 PART = st.sampled_from(
     ["a", "b.py", "*.py", "*", "?", "**", "x", "y", "[ab]", "[!a]*", "c c", r"\#d", "#d", r"\!e"]
 )
+
+
+def line(before: str, parts: list[str], after: str) -> str:
+    return f"{before}{'/'.join(parts)}{after}"
+
+
 LINE = st.builds(
-    lambda before, parts, after: f"{before}{'/'.join(parts)}{after}",
+    line,
     st.sampled_from(["", "", "", "!", "/", "!/"]),
     st.lists(PART, min_size=1, max_size=3),
     st.sampled_from(["", "", "", "/", "/**", " ", r"\ ", "\r"]),
@@ -156,6 +162,8 @@ PATTERNS = st.sampled_from(["alpha", "^alpha$", "a$", "^$", "b.t", "[aä]", r"\w
     st.integers(0, 2),
     st.sampled_from(["content", "files", "count"]),
 )
+@example({"b.py": ["gamma\r"]}, "a$", 0, "content")
+@example({"b.py": ["alpha"], "c c": ["alpha"]}, "alpha", 1, "content")
 def test_both_searches_give_the_same_answer(
     files: dict[str, list[str]], pattern: str, context: int, mode: str
 ):
