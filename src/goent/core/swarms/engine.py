@@ -164,6 +164,7 @@ def _spawn_request(
         timeout_s=task.timeout_s,
         verify=(*asked.verify, *task.verify),
         allow_fallback=task.allow_fallback,
+        allowed_tools=task.allowed_tools,
     )
 
 
