@@ -22,7 +22,9 @@ SCRIPT = Script(
             case("say hello", say("Hello, you.")),
             case("plan it", call("TodoWrite", todos=TODOS), say("Planned.")),
             case("write", call("Write", file_path="note.txt", content="x\n"), say("Done.")),
-            case("go slowly", say("Half of it.").having(chunk=5, fault=Fault(kind="hang", after=1))),
+            case(
+                "go slowly", say("Half of it.").having(chunk=5, fault=Fault(kind="hang", after=1))
+            ),
             case(None, say("What?")),
             models=("glm-4",),
             key="sk-moonshot-real-key",

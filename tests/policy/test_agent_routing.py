@@ -93,9 +93,7 @@ def test_with_nothing_but_agents_an_unpinned_task_is_refused_with_the_reason() -
 def test_without_a_model_a_simple_task_gets_haiku_and_the_reason_says_so() -> None:
     route = decided(SIMPLE, Pin(method="agent")).route
     assert (route.provider, route.method) == (HAIKU, "agent")
-    assert route.reason == (
-        "haiku, for the task is simple: the provider named 'haiku'"
-    )
+    assert route.reason == ("haiku, for the task is simple: the provider named 'haiku'")
 
 
 @pytest.mark.spec("A20")
