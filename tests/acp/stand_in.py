@@ -250,9 +250,10 @@ class StandInAgent(Agent):
                 self.ended = True
                 tasks.cancel_scope.cancel()
 
-    async def ready(self) -> None:
+    async def ready(self) -> Sequence[ModelChoice]:
         if self.keyless:
             raise AuthRequired("no provider has a key: run `go-ent init`")
+        return MODELS
 
     async def new(
         self,

@@ -1,9 +1,15 @@
 """Whatever a client sends, and whenever it cancels or leaves: a defined outcome, and a live server."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
 import anyio
 import pytest
 from editor import HELLO, Editor, an_editor, words
 from stand_in import StandInAgent
+
+from goent.agent.agent import Agent
+from goent.domain.errors import EnvironmentTrouble
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -251,16 +257,26 @@ async def test_a_client_that_hangs_up_first_gets_the_replies_it_asked_for():
     assert replies[third]["error"]["code"] == -32002, "sent before the session was there"
 
 
-async def test_an_agent_that_does_not_open_is_told_and_tried_again():
-    class Locked(StandInAgent):
-        def open_agent(self):
-            if not self.opened:
-                self.opened = 1
-                raise OSError("the ledger is locked")
-            return super().open_agent()
+class Locked(StandInAgent):
+    """Cannot be opened the first time; what is wrong comes out of a task group."""
 
+    @asynccontextmanager
+    async def open_agent(self) -> AsyncGenerator[Agent]:
+        async with anyio.create_task_group(), super().open_agent() as agent:
+            if self.opened == 1:
+                raise EnvironmentTrouble("the ledger is locked: end who holds it")
+            yield agent
+
+
+async def test_an_agent_that_does_not_open_is_told_and_tried_again():
     async with an_editor(Locked()) as editor:
         one, two = await editor.begin("session/new", cwd="/"), await editor.begin("session/list")
-        assert "error" in await editor.reply(one)
-        await editor.reply(two)
+        for number in (one, two):
+            error = (await editor.reply(number))["error"]
+            assert error["code"] == -32603
+            assert error["data"] == {
+                "kind": "EnvironmentTrouble",
+                "retryable": False,
+                "message": "the ledger is locked: end who holds it",
+            }
         await lives(editor)
