@@ -1,24 +1,12 @@
 """`go-ent acp`: the agent as a process of its own, on standard input and output.
 
-What it loads before the first reply decides how long an editor waits: the protocol, and no more.
+What it loads before the first reply decides how long an editor waits: the greeting, and no more.
 """
 
-import logging
-import os
-import signal
-import sys
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, NamedTuple
-
-import anyio
+from typing import NamedTuple
 
 from goent import __version__
-from goent.frontends.acp.server import serve
-from goent.rpc.stdio import stdio
-
-if TYPE_CHECKING:
-    from goent.agent.agent import Agent
 
 TOOLS = ("Read", "Write", "Edit", "Bash", "Grep", "Glob", "TodoWrite")
 MODES = ("ask", "accept-edits", "plan")
@@ -63,30 +51,13 @@ def unknown_tool(names: frozenset[str]) -> str:
 
 def run_acp(command: AgentCommand) -> int:
     """Serve one client until it hangs up; nothing of the sessions is left running."""
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="go-ent acp: %(message)s")
-    anyio.run(_serve, command)
+    from goent.frontends.acp.greeting import greet  # noqa: PLC0415 (see above)
+
+    greeting = greet(__version__)
+
+    from goent.acp_serving import serve_client  # noqa: PLC0415 (see above)
+
+    serve_client(
+        greeting, model=command.model, mode=command.mode, allowed_tools=command.allowed_tools
+    )
     return 0
-
-
-async def _serve(command: AgentCommand) -> None:
-    def open_agent() -> "AbstractAsyncContextManager[Agent]":
-        from goent.agent_app import open_agent  # noqa: PLC0415 (see above)
-
-        return open_agent(
-            os.environ,
-            model=command.model,
-            mode=command.mode,
-            allowed_tools=command.allowed_tools,
-        )
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_end_on_signals, tasks.cancel_scope)
-        async with stdio() as (receive, send):
-            await serve(receive, send, open_agent, version=__version__)
-        tasks.cancel_scope.cancel()
-
-
-async def _end_on_signals(scope: anyio.CancelScope) -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for _ in signals:
-            scope.cancel()

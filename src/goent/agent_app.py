@@ -4,10 +4,11 @@ It is entered when the first session is asked for, and not before: a client that
 agent it has started is answered at once.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 from anyio import to_thread
@@ -56,13 +57,15 @@ async def open_agent(
     async with anyio.create_task_group() as background:
         background.start_soon(to_thread.run_sync, sweep_dead_owners, MARK_KEY)
         async with (
-            SqliteSessions.open(state_dir(environ) / "sessions.db") as shelf,
             Connections.open() as connections,
-            _places(gate, connections, environ, owner) as at,
+            _places(gate, connections, environ, owner) as places,
+            SqliteSessions.open(
+                state_dir(environ) / "sessions.db", secrets=places.secrets
+            ) as shelf,
             Agent.running(
                 shelf,
                 Surroundings(
-                    at=at,
+                    at=places.at,
                     open_tools=_toolbox,
                     owner=owner,
                     model=model,
@@ -75,14 +78,21 @@ async def open_agent(
         background.cancel_scope.cancel()
 
 
+class _Places(Protocol):
+    """What holds at a directory, and which keys have been seen so far."""
+
+    def at(self, cwd: Path) -> Place: ...
+
+    def secrets(self) -> Collection[str]: ...
+
+
 @asynccontextmanager
 async def _places(
     gate: GateSpec | None, connections: Connections, environ: Mapping[str, str], owner: str
-) -> AsyncGenerator[Callable[[Path], Place]]:
-    """What holds at a directory: a worker of a daemon's has its gate, an editor's agent all else."""
+) -> AsyncGenerator[_Places]:
+    """A worker of a daemon's has its gate, an editor's agent all else."""
     if gate:
-        models = GatedModels(gate, connections)
-        yield lambda cwd: _gated_place(models, cwd, environ)
+        yield _Gated(models=GatedModels(gate, connections), environ=environ, token=gate.token)
         return
     folder = state_dir(environ)
     async with (
@@ -90,23 +100,34 @@ async def _places(
         SqliteHealths.open(folder / "health.db", mend=mended) as healths,
         SqliteCalibrations.open(folder / "calibration.db") as calibrations,
     ):
-        held = _Held(
+        yield _Held(
             connections=connections,
             ledger=ledger,
             healths=healths,
             gauge=Gauge(calibrations),
             environ=environ,
         )
-        yield held.at
 
 
-def _gated_place(models: GatedModels, cwd: Path, environ: Mapping[str, str]) -> Place:
-    around = Project(find_project(cwd), environ)
-    own = around.own_agent()
-    # Questions go to the worker's owner, whose patience is not ours to know.
-    return Place(
-        models=models, environ=around.without_keys(), writable=own.writable, patience=FOR_EVER
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gated:
+    """One model, behind the gate."""
+
+    models: GatedModels
+    environ: Mapping[str, str]
+    token: str
+
+    def at(self, cwd: Path) -> Place:
+        around = Project(find_project(cwd), self.environ)
+        return Place(
+            models=self.models,
+            environ=around.without_keys(),
+            writable=around.own_agent().writable,
+            patience=FOR_EVER,  # the worker's owner has a limit of its own
+        )
+
+    def secrets(self) -> Collection[str]:
+        return (self.token,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +158,9 @@ class _Held:
             writable=settings.agent.writable,
             patience=settings.permissions.timeout_s,
         )
+
+    def secrets(self) -> Collection[str]:
+        return [key for around, _ in self.known.values() for key in around.secrets()]
 
     def _models(self, around: Project) -> HeldModels:
         payer = Payer(around.settings)

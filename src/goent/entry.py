@@ -2,7 +2,10 @@
 
 import os
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def main() -> None:
@@ -31,7 +34,9 @@ def _agent(arguments: list[str]) -> int | None:
     return run_acp(command) if command else None
 
 
-def _here() -> Path:
+def _here() -> "Path":
+    from pathlib import Path  # noqa: PLC0415 (see above)
+
     try:
         return Path.cwd()
     except FileNotFoundError:

@@ -108,7 +108,7 @@ class Editor:
             try:
                 while True:
                     await self.hear()
-            except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError):
+            except (anyio.EndOfStream, anyio.IncompleteRead, anyio.ClosedResourceError):
                 return
 
 

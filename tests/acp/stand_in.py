@@ -107,6 +107,10 @@ class StandInSession(AgentSession):
     async def greet(self) -> None:
         await self.tell(UsageChanged(used=1, size=1000, cost_usd=None))
 
+    @property
+    def said(self) -> int:
+        return len(self._said)
+
     async def tell(self, event: AnyAgentEvent) -> None:
         await self.client.tell(self.id, event)
 
@@ -233,6 +237,7 @@ class StandInAgent(Agent):
         self.ended = False
         self.keyless = False
         self.gate: anyio.Event | None = None
+        self.at_gate = anyio.Event()
 
     @asynccontextmanager
     async def open_agent(self) -> AsyncGenerator[Agent]:
@@ -259,12 +264,13 @@ class StandInAgent(Agent):
         model: str | None = None,
     ) -> AgentSession:
         await self.ready()
-        session = StandInSession(client, f"s{len(self.sessions) + 1}", cwd)
+        session = StandInSession(client, f"s{len(self.servers) + 1}", cwd)
         self.sessions[session.id] = session
         self.servers.append(servers)
         self.extra.append(extra)
         await session.tell(Noticed(text="about to begin"))
         if self.gate is not None:
+            self.at_gate.set()
             await self.gate.wait()
         if model is not None:
             await session.set_model(model)

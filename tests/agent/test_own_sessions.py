@@ -102,6 +102,16 @@ async def test_a_call_that_a_killed_process_never_finished_is_told_as_cut_off(
         group.cancel_scope.cancel()
 
 
+async def test_what_is_kept_has_no_keys_in_it(tmp_path: Path) -> None:
+    async with a_stage(tmp_path, SCRIPT) as stage:
+        async with stage.session(Editor()) as session:
+            await say(session, f"is {KEY} a key?")
+        asked = stage.models.calls[-1].request
+        kept = b"".join(path.read_bytes() for path in state_dir(stage.environ).glob("sessions*"))
+    assert asked and KEY in asked.prompt
+    assert b"a key?" in kept and KEY.encode() not in kept
+
+
 async def test_two_processes_cannot_mix_their_words(tmp_path: Path) -> None:
     async with a_stage(tmp_path, SCRIPT) as stage, stage.session(Editor()) as session:
         await say(session, "hello")

@@ -73,3 +73,7 @@ def with_ripgrep() -> dict[str, str]:
 def without_ripgrep() -> dict[str, str]:
     folders = os.environ["PATH"].split(":")
     return {"PATH": ":".join(folder for folder in folders if not Path(folder, "rg").exists())}
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())

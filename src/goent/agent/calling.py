@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from goent.agent.content import Picture, Words
+from goent.agent.content import Picture
 from goent.agent.events import AnyAgentEvent, StateChanged, ToolCalled
 from goent.agent.permits import Permits
 from goent.agent.ports import Call, Need, Outcome, Progress, Question, Tool, ToolMistake
@@ -167,7 +167,7 @@ class Calling:
     async def _refusal(self, planned: _Planned, call: Call) -> str:
         """Why the call may not be run; empty if it may."""
         need = call.intent.need
-        verdict = self._permits.judge(need)
+        verdict = self._permits.judge(call.intent)
         if verdict.action != "ask" or need is None:
             return verdict.reason
         answer = await self._answer(planned, need)
@@ -236,7 +236,7 @@ def _ended(told: ToolCalled, outcome: Outcome) -> ToolCalled:
     return replace(
         told,
         status="failed" if outcome.failed else "completed",
-        shown=outcome.shown or told.shown or (Words(text=outcome.text[:MOST_SHOWN]),),
+        shown=outcome.shown or told.shown,
         locations=outcome.locations or told.locations,
         output=outcome.text[:MOST_SHOWN],
         exit=outcome.exit,

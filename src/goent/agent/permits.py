@@ -4,12 +4,14 @@ import re
 from functools import lru_cache
 from typing import Literal, get_args
 
-from goent.agent.ports import Need, Permission
+from goent.agent.events import Kind
+from goent.agent.ports import Intent, Need, Permission
 from goent.domain.errors import RequestError
 from goent.domain.types import Value
 
 Mode = Literal["ask", "accept-edits", "plan"]
 MODES: tuple[Mode, ...] = get_args(Mode)
+LOOKING: frozenset[Kind] = frozenset({"read", "search", "think", "fetch"})
 PLANNING = (
     "The session is in plan mode: nothing may be changed or run. Say what you would do; the user "
     "leaves plan mode to have it done."
@@ -37,10 +39,11 @@ class Permits:
                 return
         raise RequestError(f"there is no mode {mode!r}; one of: {', '.join(MODES)}")
 
-    def judge(self, need: Need | None) -> Verdict:
+    def judge(self, intent: Intent) -> Verdict:
+        need = intent.need
         if need is None:
             return Verdict(action="allow")
-        if self.mode == "plan" and need.permission != "outside":
+        if self.mode == "plan" and intent.kind not in LOOKING:
             return Verdict(action="deny", reason=PLANNING)
         if self.mode == "accept-edits" and need.permission == "edit":
             return Verdict(action="allow")

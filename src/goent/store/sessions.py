@@ -5,14 +5,17 @@ are before, so that two processes which have the same session open cannot mix th
 """
 
 import sqlite3
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from goent.domain.errors import GoesOnElsewhere
 from goent.domain.types import Value
+from goent.store.redact import Redactor
 from goent.store.sqlite import Schema
 from goent.store.thread import Store, open_store
 
@@ -45,21 +48,28 @@ class KeptSession(Value, frozen=True, kw_only=True):
 class SqliteSessions:
     """The sessions of a user."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, redactor: Redactor) -> None:
         self.warnings = store.warnings
         self._store = store
+        self._redactor = redactor
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, path: Path) -> "AsyncGenerator[SqliteSessions]":
-        """Open the file, or a new one if it is missing or damaged."""
+    async def open(
+        cls, path: Path, *, secrets: Callable[[], Collection[str]] = tuple
+    ) -> "AsyncGenerator[SqliteSessions]":
+        """Open the file, or a new one if it is missing or damaged. `secrets` are the held keys."""
         async with open_store(path, SCHEMA) as store:
-            yield cls(store)
+            yield cls(store, Redactor(secrets))
 
     async def append(self, session: KeptSession, before: int, records: Sequence[bytes]) -> None:
-        """Keep the records after the first `before` ones. Raises `GoesOnElsewhere`."""
+        """Keep the records, without keys, after the first `before`. Raises `GoesOnElsewhere`."""
+        self._redactor.refresh()
+        bodies = [self._redactor.redact(record) for record in records]
+        title = self._redactor.redact(session.title.encode()).decode()
+        session = replace(session, title=title)
         kept = await self._store.writer.run(
-            partial(_append, session=session, before=before, records=records)
+            partial(_append, session=session, before=before, records=bodies)
         )
         if not kept:
             raise GoesOnElsewhere(

@@ -5,7 +5,7 @@ import binascii
 import msgspec
 from msgspec import Raw
 
-from goent.agent.content import Picture, Shown, Words
+from goent.agent.content import Picture
 from goent.agent.mcp.messages import Block, CallResult, ResourceBody
 from goent.agent.ports import Outcome
 from goent.llm.talk import Image
@@ -15,7 +15,6 @@ TAIL = 10_000  # of them from its end
 MAX_IMAGES = 8
 MAX_IMAGE = 4 * 1024 * 1024  # characters of base64
 DRAWN = ("image/png", "image/jpeg", "image/gif", "image/webp")
-MAX_SHOWN = 4_000
 
 
 def outcome_of(raw: Raw) -> Outcome:
@@ -41,9 +40,8 @@ def outcome_of(raw: Raw) -> Outcome:
     text = cut("\n".join(pieces))
     if not text and not images:
         text = "(the tool returned nothing)"
-    return Outcome(
-        text=text, failed=result.is_error, images=tuple(images), shown=_shown(text, images)
-    )
+    pictures = tuple(Picture(media_type=i.media_type, data=i.data) for i in images)
+    return Outcome(text=text, failed=result.is_error, images=tuple(images), shown=pictures)
 
 
 def cut(text: str) -> str:
@@ -53,12 +51,6 @@ def cut(text: str) -> str:
     head, tail = text[: MAX_TEXT - TAIL], text[-TAIL:]
     left_out = len(text) - MAX_TEXT
     return f"{head}\n\n[… {left_out} of {len(text)} characters left out: ask the tool for less …]\n\n{tail}"
-
-
-def _shown(text: str, images: list[Image]) -> tuple[Shown, ...]:
-    shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}\n[…]"
-    words = (Words(text=shown),) if shown else ()
-    return (*words, *(Picture(media_type=i.media_type, data=i.data) for i in images))
 
 
 def _read(raw: Raw, *, room: bool) -> str | Image:

@@ -18,7 +18,7 @@ from goent.agent.tools.terminals import in_terminal
 
 TIMEOUT = 120
 LONGEST = 600
-LOOK_S = 2.0  # seconds in which a background command may fail at once, or say its first words
+LOOK_S = 1.0  # seconds in which a background command may fail at once, or say its first words
 TITLE = 200
 
 DESCRIPTION = """Run a command in bash, in the working directory; each call is a shell of its own. There is no input and no terminal.
@@ -186,12 +186,10 @@ def _notes(ran: Ran, limit: float) -> list[str]:
 
 
 def _signal(code: int) -> str:
-    number = -code if code < 0 else code - 128
     try:
-        name = signal.Signals(number).name
+        return f": {signal.Signals(code - 128).name}"
     except ValueError:
         return ""
-    return f": {name}"
 
 
 def _joined(text: str, notes: list[str]) -> str:

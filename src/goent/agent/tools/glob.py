@@ -10,7 +10,7 @@ from goent.agent.ports import Intent, Outcome, Report, ToolMistake
 from goent.agent.tools.calls import Arguments, Prepared, ToolOf
 from goent.agent.tools.files import in_thread
 from goent.agent.tools.places import Places, printable, status_of
-from goent.agent.tools.searching import TIME, Found, Search, Searcher
+from goent.agent.tools.searching import Found, Search, Searcher
 from goent.agent.tools.selecting import Selected, searchable
 from goent.agent.tools.texts import clean
 
@@ -82,7 +82,7 @@ def _newest_first(folder: Path, paths: list[str]) -> list[str]:
 
 def _told(places: Places, base: Path, paths: list[str], *, whole: bool) -> Outcome:
     if not paths:
-        return Outcome(text="(no such files)" if whole else f"(none found within {TIME:g} s)")
+        return Outcome(text="(no such files)" if whole else "(none found before the time was up)")
     shown = [base / path for path in paths[:LIMIT]]
     notice = ""
     if len(paths) > LIMIT or not whole:

@@ -8,7 +8,7 @@ from goent.agent.content import Location
 from goent.agent.ports import Intent, Outcome, Report, ToolMistake
 from goent.agent.tools.calls import Arguments, Prepared, ToolOf
 from goent.agent.tools.places import Place, Places, printable
-from goent.agent.tools.searching import TIME, Found, Search, Searcher
+from goent.agent.tools.searching import Found, Search, Searcher
 from goent.agent.tools.selecting import Selected, searchable
 from goent.agent.tools.texts import clean
 
@@ -63,7 +63,7 @@ def grep_tool(places: Places, searcher: Searcher) -> ToolOf[GrepArguments]:
             def take(found: Found) -> bool:
                 return (told.folder and found.path not in selected) or told.take(found)
 
-            folder, start = place.path, "."
+            folder, start = place.path, ""
             if not told.folder:
                 folder, start = place.path.parent, place.path.name
             whole = await searcher.search(folder, search, take, start=start)
@@ -116,7 +116,11 @@ class _Told:
 
     def outcome(self, *, whole: bool) -> Outcome:
         if not self._lines:
-            text = "(nothing found)" if whole else f"(nothing found within {TIME:g} s)"
+            text = (
+                "(nothing found)"
+                if whole
+                else "(nothing found before the time was up: narrow the search)"
+            )
             return Outcome(text=text)
         notice = "" if whole else "\n(there is more: narrow the search, or raise head_limit)"
         return Outcome(text="\n".join(self._lines) + notice, locations=tuple(self._locations))

@@ -94,7 +94,7 @@ def content(path: str, lines: list[str], found: list[int], context: int) -> Iter
 
 
 def search(asked: Asked, start: str) -> Iterator[str]:
-    paths = files_below(str(Path.cwd()), asked) if start == "." else iter([start])
+    paths = iter([start]) if start else files_below(str(Path.cwd()), asked)
     if asked["mode"] == "list":
         yield from (f"{path}\0" for path in paths)
         return
@@ -125,6 +125,7 @@ def main() -> None:
             output.write(piece.encode(errors="surrogateescape"))
             output.flush()
     except re.error as error:
-        sys.exit(f"regex parse error: {error}")
+        sys.stderr.write(f"regex parse error: {error}\n")
+        sys.exit(2)
     except BrokenPipeError:
         os._exit(0)

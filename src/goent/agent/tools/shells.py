@@ -1,7 +1,6 @@
 """How does a command of the session's run: confined, marked, and ended with what it started?"""
 
 import os
-import shutil
 import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -58,7 +57,7 @@ class Shell:
     def __init__(self, desk: Desk) -> None:
         self.cwd = desk.cwd
         self._desk = desk
-        self._shell = shutil.which("bash", path="/bin:/usr/bin:/usr/local/bin") or "/bin/sh"
+        self._shell = program("bash", "/bin:/usr/bin:/usr/local/bin") or "/bin/sh"
 
     @cached_property
     def confines(self) -> bool:
@@ -127,9 +126,18 @@ class Shell:
                     code = await ended(process)
                     with anyio.move_on_after(DRAIN):
                         await heard.wait()
-                    left = any(marked(launch.mark))
+                    left = bool(list(marked(launch.mark)))
                     tasks.cancel_scope.cancel()
         return Ran(exit=code, late=code is None, left=left)
+
+
+def program(name: str, path: str) -> str | None:
+    """Where it lies. Of folders that are relative to somewhere nothing is run."""
+    for folder in path.split(os.pathsep):
+        file = Path(folder, name)
+        if file.is_absolute() and file.is_file() and os.access(file, os.X_OK):
+            return str(file)
+    return None
 
 
 async def sweep(mark: str) -> None:
@@ -151,12 +159,12 @@ def _ask_to_end(mark: str, process: Supervised) -> None:
 
 
 async def ended(process: Supervised) -> int:
-    """Its exit code, soon after there is one: most commands are over in no time."""
+    """Its exit code as a shell tells it, soon after there is one: most are over in no time."""
     pause = POLL / 20
     while (code := process.returncode) is None:
         await anyio.sleep(pause)
         pause = min(POLL, pause * 1.5)
-    return code
+    return code if code >= 0 else 128 - code
 
 
 async def _reading(

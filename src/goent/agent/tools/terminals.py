@@ -43,7 +43,7 @@ async def in_terminal(
 
 async def _ended(terminal: ClientTerminal, mark: str) -> bool:
     """Kill it and let it go; whether something of it had been left running."""
-    left = any(marked(mark))
+    left = bool(list(marked(mark)))
     for word in (terminal.kill, terminal.release):
         with anyio.move_on_after(CLIENT_S), suppress(OSError):
             await word()

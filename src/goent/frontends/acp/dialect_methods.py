@@ -80,7 +80,7 @@ class DialectCancelled(Message, frozen=True, kw_only=True, omit_defaults=False):
     output: str
 
 
-class Supported(Message, frozen=True, kw_only=True):
+class Versions(Message, frozen=True, kw_only=True, omit_defaults=False):
     """The `data` of a refusal: which versions would do."""
 
     supported_versions: tuple[int, ...] = (PROTOCOL_VERSION,)
@@ -166,7 +166,7 @@ class Refusing:
 
     async def request(self, method: str, params: Raw) -> object:
         raise RpcError(
-            INVALID_REQUEST, f"{method!r} refused: no version was agreed upon", Supported()
+            INVALID_REQUEST, f"{method!r} refused: no version was agreed upon", Versions()
         )
 
     async def notification(self, method: str, params: Raw) -> None:
@@ -184,7 +184,7 @@ def mismatch(asked: Raw) -> RpcError:
         INVALID_PARAMS,
         f"protocol version {bytes(asked).decode() or 'none'!r} is not spoken here, "
         f"only {PROTOCOL_VERSION}",
-        Supported(),
+        Versions(),
     )
 
 

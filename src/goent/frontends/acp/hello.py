@@ -6,6 +6,7 @@ without a key: an editor's list of agents asks no more.
 
 from msgspec import Raw
 
+from goent.acp.base import Message
 from goent.acp.messages import (
     PROTOCOL_VERSION,
     AgentCapabilities,
@@ -49,6 +50,13 @@ CAPABILITIES = AgentCapabilities(
         additional_directories=Supported(),
     ),
 )
+
+
+class Hello(Message, frozen=True, kw_only=True):
+    """The first words of a client; whatever it takes for a version is one."""
+
+    protocol_version: Raw = Raw()
+    client_capabilities: ClientCapabilities | None = None
 
 
 def known_method(method_id: str) -> bool:

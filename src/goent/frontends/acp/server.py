@@ -6,12 +6,11 @@ import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, TaskGroup
 from msgspec import Raw
 
-from goent.acp.base import Message
 from goent.acp.messages import PROTOCOL_VERSION, ClientCapabilities, InitializeResult
 from goent.domain.errors import GoentError
 from goent.frontends.acp import dialect_methods
 from goent.frontends.acp.dialect_methods import Dialect, DialectWelcome, Refusing
-from goent.frontends.acp.hello import welcome
+from goent.frontends.acp.hello import Hello, welcome
 from goent.frontends.acp.host import AgentHost, OpenAgent
 from goent.frontends.acp.refusals import refusal
 from goent.frontends.acp.v1_methods import V1
@@ -22,13 +21,23 @@ FAREWELL = 15.0  # seconds for sessions to end, once the client has hung up
 
 
 async def serve(
-    receive: ByteReceiveStream, send: ByteSendStream, open_agent: OpenAgent, *, version: str
+    receive: ByteReceiveStream,
+    send: ByteSendStream,
+    open_agent: OpenAgent,
+    *,
+    version: str,
+    greeted: ClientCapabilities | None = None,
 ) -> None:
-    """Serve one client until it hangs up. `open_agent` is entered when it first wants a session."""
+    """Serve one client until it hangs up. `open_agent` is entered when it first wants a session.
+
+    `greeted` is what a client can do whose `initialize` was answered already.
+    """
     async with anyio.create_task_group() as tasks:
         host = AgentHost(open_agent, tasks)
         door = Door(host, tasks, version)
         peer = door.peer = Peer(receive, send, door)
+        if greeted is not None:
+            door.go_on(greeted)
         await peer.run()
         host.close()
         tasks.cancel_scope.deadline = anyio.current_time() + FAREWELL
@@ -40,13 +49,6 @@ class Tongue(Protocol):
     async def request(self, method: str, params: Raw) -> object: ...
 
     async def notification(self, method: str, params: Raw) -> None: ...
-
-
-class _Hello(Message, frozen=True, kw_only=True):
-    """The first words of a client; whatever it takes for a version is one."""
-
-    protocol_version: Raw = Raw()
-    client_capabilities: ClientCapabilities | None = None
 
 
 class Door:
@@ -81,16 +83,20 @@ class Door:
     def _initialize(self, params: Raw) -> InitializeResult:
         """Whatever version the client asks for, it gets ours: it hangs up if that will not do."""
         self._first_time("initialize")
-        hello = decode_params(params, _Hello)
+        hello = decode_params(params, Hello)
         if not bytes(hello.protocol_version):
             raise InvalidParams("protocolVersion is missing: send the latest that you speak")
         client = hello.client_capabilities or ClientCapabilities()
-        self._tongue = V1(self.peer, self._host, client, self._tasks)
+        self.go_on(client)
         return welcome(client, self._version)
+
+    def go_on(self, client: ClientCapabilities) -> None:
+        """The client was greeted: from now on, v1 is spoken."""
+        self._tongue = V1(self.peer, self._host, client, self._tasks)
 
     def _initialize_dialect(self, params: Raw) -> DialectWelcome:
         self._first_time("acp/initialize")
-        asked = decode_params(params, _Hello).protocol_version
+        asked = decode_params(params, Hello).protocol_version
         if bytes(asked) != b"%d" % PROTOCOL_VERSION:
             self._tongue = Refusing()
             raise dialect_methods.mismatch(asked)

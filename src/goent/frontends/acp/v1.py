@@ -180,7 +180,9 @@ def _stateless(event: AnyAgentEvent) -> Iterator[AnyUpdate]:
 def _contents(event: ToolCalled) -> tuple[ToolCallContent, ...]:
     shown = tuple(map(_content, event.shown))
     at_the_client = any(isinstance(part, content.Terminal) for part in event.shown)
-    if not event.output or at_the_client:
+    changed = any(isinstance(part, content.Diff) for part in event.shown)
+    edited = changed and event.status == "completed" and event.exit is None
+    if not event.output or at_the_client or edited:  # what is seen need not be told
         return shown
     return (*shown, ToolContent(content=Text(text=_fenced(event.output))))
 
