@@ -248,7 +248,7 @@ class Actor:
 
     def do_bash(self, command: str) -> None:
         """A child in a session of its own, as agents start them; it stays."""
-        os.posix_spawnp(command.split()[0], command.split(), os.environ, setsid=True)
+        os.posix_spawnp(command.split(maxsplit=1)[0], command.split(), os.environ, setsid=True)
         self.say("started")
 
 
