@@ -31,13 +31,15 @@ PATIENCE = 150.0  # seconds for a turn on a machine that has other things to do
 class Stage(Value, frozen=True, kw_only=True):
     """`tools`: the model's tool calls are run. `process`: there is one to look into.
 
-    `stays` are the subcommands of OpenCode that live on, warm, when a worker has closed.
+    `stays` are the subcommands of OpenCode that live on, warm, when a worker has closed. `shell` is
+    the name of the tool that runs commands.
     """
 
     method: Method
     tools: bool = True
     process: bool = True
     stays: frozenset[str] = frozenset()
+    shell: str = "bash"
 
 
 STAGES = (
@@ -45,6 +47,7 @@ STAGES = (
     Stage(method="cli"),
     Stage(method="serve", stays=frozenset({"serve"})),
     Stage(method="api", tools=False, process=False),
+    Stage(method="agent", shell="Bash"),
 )
 # What the provider does, and the failure that the worker's owner is told.
 FAILURES = {
@@ -78,8 +81,12 @@ SCRIPT = Script(
             case("Continue from exactly where it stops", fail("eof")),  # the gateway asks that
             case("say nothing", Step()),
             case("hang", fail("hang")),
-            case(
-                "sleep in the shell", call("bash", command="sleep 311 & sleep 311", description="s")
+            *(
+                case(
+                    f"sleep in {shell}",
+                    call(shell, command="sleep 311 & sleep 311", description="s"),
+                )
+                for shell in ("bash", "Bash")
             ),
             case("swallow", say("Swallowed.")),
             case("say much", say("y" * HUGE).having(chunk=HUGE)),

@@ -118,7 +118,7 @@ async def test_cancel_in_mid_turn_hangs_up_at_once(world: World, stage: Stage) -
 
 async def test_cancel_ends_what_the_worker_has_started(world: World, stage: Stage) -> None:
     if stage.tools:
-        worker = await world.spawn(stage.method, "sleep in the shell")
+        worker = await world.spawn(stage.method, f"sleep in {stage.shell}")
         with anyio.fail_after(120):
             while not any("311" in args for args, _ in world.processes().values()):  # noqa: ASYNC110 (a process announces nothing)
                 await anyio.sleep(0.1)

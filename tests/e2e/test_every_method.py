@@ -15,7 +15,7 @@ from goent.testing.script import Cost
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
-METHODS = ("acp", "cli", "serve", "api")
+METHODS = ("acp", "cli", "serve", "api", "agent")
 # What would be a command to OpenCode, and what would be an option to a shell's program.
 STARTS = {"mcp": "/init", "terminal": "-rf --help"}
 PRICE = Cost()

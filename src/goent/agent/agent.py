@@ -96,8 +96,8 @@ class Agent:
                 tasks.cancel_scope.cancel()
 
     async def ready(self) -> None:
-        """Raises `AuthRequired` if there is no provider that could be asked."""
-        raise NotImplementedError
+        """Raises `AuthRequired` if a session, begun where we are, had no model to ask."""
+        self._usable(Path.cwd())
 
     async def new(
         self,
@@ -108,12 +108,7 @@ class Agent:
         servers: Sequence[ServerSpec] = (),
         model: str | None = None,
     ) -> AgentSession:
-        place = self._around.at(cwd)
-        if not place.models.choices():
-            raise AuthRequired(
-                "no model can be used: set a key such as ANTHROPIC_API_KEY where go-ent is started, or "
-                "run `go-ent init` and fill in .goent/providers.yaml; `go-ent doctor` says what is there"
-            )
+        place = self._usable(cwd)
         wanted = model or self._around.model
         chosen = wanted if wanted == AUTO else place.models.find(wanted).provider.name
         memory = Memory(self._shelf, f"agent-{secrets.token_hex(6)}", str(cwd))
@@ -227,6 +222,15 @@ class Agent:
             finally:
                 self._open.pop(memory.id, None)
         living.closed.set()
+
+    def _usable(self, cwd: Path) -> Place:
+        place = self._around.at(cwd)
+        if not place.models.choices():
+            raise AuthRequired(
+                "no model can be used: set a key such as ANTHROPIC_API_KEY where go-ent is started, or "
+                "run `go-ent init` and fill in .goent/providers.yaml; `go-ent doctor` says what is there"
+            )
+        return place
 
     def _is_allowed(self, tool: str) -> bool:
         return self._around.allowed is None or tool in self._around.allowed

@@ -1,7 +1,6 @@
 """How does a session's file come in and go out: through the client's editor, or directly?"""
 
 import os
-import secrets
 import stat
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -124,7 +123,7 @@ def _store(place: Place, data: bytes) -> None:
     with trouble(place, "write"), folder(place.path.parent, make=True) as parent:
         name = place.path.name
         mode = _mode(parent, name, place)
-        temporary = f".{name[:80]}.{secrets.token_hex(4)}"
+        temporary = f".{name[:80]}.{os.urandom(4).hex()}"
         file = os.open(
             temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=parent
         )

@@ -63,7 +63,7 @@ def grep_tool(places: Places, searcher: Searcher) -> ToolOf[GrepArguments]:
             def take(found: Found) -> bool:
                 return (told.folder and found.path not in selected) or told.take(found)
 
-            folder, start = place.path, "."
+            folder, start = place.path, ""
             if not told.folder:
                 folder, start = place.path.parent, place.path.name
             whole = await searcher.search(folder, search, take, start=start)

@@ -77,7 +77,7 @@ def lines_of(path: str) -> list[str] | None:
     lines = data.decode(errors="replace").split("\n")
     if not lines[-1]:
         lines.pop()
-    return [line.removesuffix("\r") for line in lines]
+    return [line.rstrip("\r") for line in lines]
 
 
 def content(path: str, lines: list[str], found: list[int], context: int) -> Iterator[str]:
@@ -94,7 +94,7 @@ def content(path: str, lines: list[str], found: list[int], context: int) -> Iter
 
 
 def search(asked: Asked, start: str) -> Iterator[str]:
-    paths = files_below(str(Path.cwd()), asked) if start == "." else iter([start])
+    paths = iter([start]) if start else files_below(str(Path.cwd()), asked)
     if asked["mode"] == "list":
         yield from (f"{path}\0" for path in paths)
         return

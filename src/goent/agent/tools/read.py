@@ -1,7 +1,6 @@
 """Read: what is in this file?"""
 
 import base64
-import difflib
 import io
 import os
 import stat
@@ -152,6 +151,8 @@ def _listed(place: Place) -> str:
 
 def _missing(place: Place) -> str:
     """Says what is there instead, if anything comes near."""
+    from difflib import get_close_matches  # noqa: PLC0415 (only for a miss)
+
     parent = place.path.parent
     while not parent.is_dir():
         parent = parent.parent
@@ -162,7 +163,7 @@ def _missing(place: Place) -> str:
     except OSError:
         names = []
     folded = {name.casefold(): name for name in names}
-    near = difflib.get_close_matches(place.path.name.casefold(), folded, n=3, cutoff=0.6)
+    near = get_close_matches(place.path.name.casefold(), folded, n=3, cutoff=0.6)
     hint = f" Did you mean {' or '.join(repr(_beside(place, folded[name])) for name in near)}?"
     return f"there is no {place.name!r}.{hint if near else ' Glob finds files by pattern.'}"
 

@@ -4,7 +4,6 @@ Line endings are the file's business: a model writes line feeds, and whatever it
 keeps the kind of ending that is there.
 """
 
-import difflib
 import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -121,8 +120,10 @@ def _stripped(wanted: Sequence[str]) -> list[str]:
 
 def _near(lines: Sequence[str], wanted: Sequence[str]) -> list[int]:
     """Lines that are like the longest of those that were asked for."""
+    from difflib import SequenceMatcher  # noqa: PLC0415 (only for a miss)
+
     telling = max(wanted, key=len).strip()
-    matcher = difflib.SequenceMatcher(b=telling, autojunk=False)
+    matcher = SequenceMatcher(b=telling, autojunk=False)
     scored: list[tuple[float, int]] = []
     for number, line in enumerate(lines):
         matcher.set_seq1(line.strip()[:500])

@@ -5,7 +5,6 @@ Both write the same: names end with a NUL character. Read as it comes, and ended
 
 import os
 import re
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ import msgspec
 from anyio.abc import ByteReceiveStream
 
 from goent.agent.ports import Desk, ToolMistake
-from goent.agent.tools.shells import ended
+from goent.agent.tools.shells import ended, program
 from goent.domain.errors import WorkerCrashed
 from goent.domain.types import Value
 from goent.proc.marks import new_mark, send
@@ -60,18 +59,17 @@ class Searcher:
     def __init__(self, desk: Desk) -> None:
         self._env = dict(desk.environ)
         self._owner = desk.owner
-        found = shutil.which("rg", path=desk.environ.get("PATH", os.defpath))
-        self._ripgrep = found if found and Path(found).is_absolute() else None
+        self._ripgrep = program("rg", desk.environ.get("PATH", os.defpath))
 
     async def search(
-        self, folder: Path, search: Search, take: Callable[[Found], bool], *, start: str = "."
+        self, folder: Path, search: Search, take: Callable[[Found], bool], *, start: str = ""
     ) -> bool:
         """Below the folder, or in its file `start`; all that is found is given to `take`.
 
         False if `take` said that it was enough, or the time was up before the end. Raises
         `ToolMistake` for an expression that is none.
         """
-        command = self._command(search, start)
+        command = self._command(search, folder, start)
         reading = _Reading(search.mode)
         try:
             async with supervised(
@@ -91,15 +89,22 @@ class Searcher:
             raise ToolMistake(f"{search.pattern!r} is no expression to search for: {errors}")
         return whole
 
-    def _command(self, search: Search, start: str) -> list[str]:
+    def _command(self, search: Search, folder: Path, start: str) -> list[str]:
         if self._ripgrep:
-            return [self._ripgrep, *_flags(search), "--", f"./{start}" if start != "." else "."]
+            # Outside of a repository ripgrep reads no ignore files, unless it is told to; inside,
+            # told so, it would not stop at the top.
+            anywhere = () if _in_repository(folder) else ("--no-require-git",)
+            return [self._ripgrep, *anywhere, *_flags(search), "--", f"./{start}"]
         asked = msgspec.json.encode(search).decode()
         return [sys.executable, "-I", "-S", "-c", _OWN, _SOURCE, asked, start]
 
 
+def _in_repository(folder: Path) -> bool:
+    return any((place / ".git").exists() for place in (folder, *folder.parents))
+
+
 def _flags(search: Search) -> Iterator[str]:
-    yield from ("--no-config", "--no-require-git", "--no-messages", "--color=never", "--null")
+    yield from ("--no-config", "--no-messages", "--color=never", "--null")
     yield "--sort=path"  # the same answer each time
     if search.hidden:
         yield from ("--hidden", "--glob=!.git")
@@ -141,7 +146,7 @@ class _Reading:
             self.any = True
             if self._end == b"\0":
                 yield Found(path=_path(record))
-            elif found := _RECORD.fullmatch(self._begun + record.removesuffix(b"\r")):
+            elif found := _RECORD.fullmatch(self._begun + record.rstrip(b"\r")):
                 self._begun = b""
                 path, number, mark, text = found.groups()
                 yield Found(
@@ -150,7 +155,7 @@ class _Reading:
                     text=None if mark is None else _cut(text),
                     hit=mark != b"-",
                 )
-            elif record != b"--":  # a name with a line break in it
+            elif record not in (b"--", b"--\r"):  # a name with a line break in it
                 self._begun += record + b"\n"
 
 

@@ -1,7 +1,6 @@
 """How does a command of the session's run: confined, marked, and ended with what it started?"""
 
 import os
-import shutil
 import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -58,7 +57,7 @@ class Shell:
     def __init__(self, desk: Desk) -> None:
         self.cwd = desk.cwd
         self._desk = desk
-        self._shell = shutil.which("bash", path="/bin:/usr/bin:/usr/local/bin") or "/bin/sh"
+        self._shell = program("bash", "/bin:/usr/bin:/usr/local/bin") or "/bin/sh"
 
     @cached_property
     def confines(self) -> bool:
@@ -130,6 +129,15 @@ class Shell:
                     left = bool(list(marked(launch.mark)))
                     tasks.cancel_scope.cancel()
         return Ran(exit=code, late=code is None, left=left)
+
+
+def program(name: str, path: str) -> str | None:
+    """Where it lies. Of folders that are relative to somewhere nothing is run."""
+    for folder in path.split(os.pathsep):
+        file = Path(folder, name)
+        if file.is_absolute() and file.is_file() and os.access(file, os.X_OK):
+            return str(file)
+    return None
 
 
 async def sweep(mark: str) -> None:

@@ -4,7 +4,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from goent.acp.messages import AuthMethod
-from goent.domain.errors import ProviderRefused, WorkerError
+from goent.domain.errors import NothingSaid, ProviderRefused, WorkerError
 from goent.drivers.acp_failures import AUTH_REQUIRED, by_words
 from goent.drivers.agent.launch import Launch
 from goent.llm import calm
@@ -25,7 +25,10 @@ def classify(error: RpcError, launch: Launch, logins: tuple[AuthMethod, ...] | N
     message = calm.plain(error.message.removeprefix(PREFIX))
     if error.code == AUTH_REQUIRED:
         return ProviderRefused(f"{launch.name} wants a login: {_how(launch, logins)} ({message})")
-    told = of_kind(_kind(error.data), message) or told_by_gateway(message)
+    kind = _kind(error.data)
+    if kind == NothingSaid.kind:
+        return NothingSaid(message)
+    told = of_kind(kind, message) or told_by_gateway(message)
     return told or by_words(message)(f"{launch.name}: {message}")
 
 

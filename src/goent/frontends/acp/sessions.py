@@ -2,17 +2,18 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec import Struct
 
 from goent.agent.agent import SessionSummary
 from goent.agent.content import Given
 from goent.agent.ports import ServerSpec
 from goent.agent.refusing import SessionBusy, UnknownSession
 from goent.agent.session import AgentSession, TurnEnd
+from goent.domain.types import Value
 from goent.frontends.acp.client import ClientSide
 from goent.frontends.acp.host import AgentHost
 from goent.frontends.acp.stream import Notice, Stream
@@ -21,8 +22,7 @@ from goent.frontends.acp.turn import GRACE, Turn
 _log = logging.getLogger(__name__)
 
 
-@dataclass(kw_only=True, slots=True)
-class Opened:
+class Opened(Struct, kw_only=True):
     """A session that the client knows."""
 
     session: AgentSession
@@ -31,8 +31,7 @@ class Opened:
     closing: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class Place(Value, frozen=True, kw_only=True):
     """Where a session works, and which servers it can use."""
 
     cwd: Path
