@@ -214,6 +214,29 @@ async def test_making_a_session_can_be_cancelled():
         assert told == {"s2"}, "nobody knows of the first one"
 
 
+async def test_a_history_that_is_not_wanted_any_more_is_not_told_to_its_end():
+    async with an_editor() as editor:
+        number = await editor.begin("session/load", sessionId="long", cwd="/")
+        await editor.until_update("agent_message_chunk")
+        standing_in = editor.agent.sessions["long"]
+        await editor.tell("$/cancel_request", requestId=number)
+        assert (await editor.reply(number))["error"]["code"] == -32800
+        assert len(editor.heard) < 50_000
+        assert standing_in.closed
+        assert await editor.code("session/prompt", sessionId="long", prompt=words("hi")) == -32002
+        await lives(editor)
+
+
+async def test_half_characters_do_not_cost_the_line():
+    async with an_editor() as editor:
+        session = await editor.session()
+        assert (await editor.prompt(session, "half"))["stopReason"] == "end_turn"
+        assert editor.text() == "caf\ufffd"
+        (call,) = editor.updates("tool_call")
+        assert call["rawInput"] == {"path": "\ufffd"}
+        assert "\ufffd" in call["content"][1]["content"]["text"]
+
+
 async def test_a_turn_that_fails_says_what_of_and_whether_to_try_again():
     async with an_editor() as editor:
         session = await editor.session()
