@@ -212,6 +212,17 @@ async def test_of_a_background_command_only_the_new_output_is_told(tmp_path: Pat
         assert said.endswith("go\nsecond\n(bg_1 has ended; exit code 4)")
 
 
+async def test_looking_at_a_background_command_waits_for_news(tmp_path: Path):
+    os.mkfifo(tmp_path / "go")
+    async with a_bench(tmp_path) as bench, anyio.create_task_group() as tasks:
+        await bench.said("Bash", command="cat go; sleep 300", background=True)
+        assert await bench.said("Bash", output_of="bg_1", timeout_s=0.1) == "(bg_1 is running)"
+        tasks.start_soon(bench.run, await bench.prepare("Bash", command="echo news > go"))
+        with anyio.fail_after(PATIENCE):
+            said = await bench.said("Bash", output_of="bg_1", timeout_s=500)
+        assert said == "news\n(bg_1 is running)"
+
+
 async def test_a_background_command_can_be_stopped(tmp_path: Path):
     async with a_bench(tmp_path) as bench:
         await bench.said("Bash", command="echo $$; exec sleep 300", background=True)

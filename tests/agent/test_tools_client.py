@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tool_bench import a_bench
+from tool_bench import a_bench, names_in
 
 from goent.agent.content import Terminal
 from goent.agent.ports import ClientTerminal, Progress, ToolMistake
@@ -103,6 +103,29 @@ async def test_what_an_editor_has_no_word_for_stays_ours(tmp_path: Path):
         await bench.said("Edit", file_path="latin", old_string="gr", new_string="GR")
     assert editor.asked == []
     assert (tmp_path / "latin").read_bytes() == b"GR\xfcn\n"
+
+
+async def test_line_endings_that_an_editor_keeps_aside_stay(tmp_path: Path):
+    path = tmp_path / "a"
+    path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
+    editor = Editor({path: "one\ntwo, unsaved\n"})
+    async with a_bench(tmp_path, reading=editor) as bench:
+        await bench.said("Read", file_path="a")
+        await bench.said("Edit", file_path="a", old_string="one\n", new_string="1\n\n")
+    assert path.read_bytes() == b"\xef\xbb\xbf1\r\n\r\ntwo, unsaved\r\n"
+
+
+async def test_an_editor_is_not_led_outside_by_a_link_that_came_later(tmp_path: Path):
+    (tmp_path / "inside" / "sub").mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    editor = Editor()
+    async with a_bench(tmp_path / "inside", writing=editor) as bench:
+        call = await bench.prepare("Write", file_path="sub/a", content="x")
+        (tmp_path / "inside" / "sub").rmdir()
+        (tmp_path / "inside" / "sub").symlink_to("../outside")
+        with pytest.raises(ToolMistake):
+            await bench.run(call)
+    assert names_in(tmp_path / "outside") == []
 
 
 class Screen:

@@ -78,6 +78,7 @@ async def test_writes_inside_temporary_and_where_it_is_granted_succeed(inside: P
     command = """
         set -e
         mkdir -p a/b && echo x > a/b/c && mv a/b/c . && ln c d && rm -r a && ln -s c e && mkfifo f
+        mkdir p q && touch p/z && ln p/z q/z && mv p/z q/y && test ! -e p/z
         echo x > "$TEMPORARY/t" && mv "$TEMPORARY/t" . && echo x > ../extra/y && mv ../extra/y y
         echo granted > ../outside/kept
         echo x > /dev/null; echo x > /dev/stderr; cat <(echo process) > g; echo h | tee >(cat > h)

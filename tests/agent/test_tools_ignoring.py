@@ -16,19 +16,25 @@ from goent.agent.tools.globs import Glob
 from goent.agent.tools.ignoring import ignoring_at
 
 NAMES = ("a", "b.py", "c c", "x", "#d", "!e", "a.b", "[x]", "e ")
+FOLDERS = ("", "a/", "x/a/", "x/y/a/")
 FILES = [
-    *NAMES,
-    *(f"a/{name}" for name in NAMES if name != "a"),
-    *(f"x/a/{name}" for name in NAMES if name != "a"),
-    *(f"x/y/a/{name}" for name in NAMES if name not in ("a", "x")),
+    folder + name
+    for folder in FOLDERS
+    for name in NAMES
+    if not any(other.startswith(f"{folder}{name}/") for other in FOLDERS)
 ]
-FILES = [name for name in FILES if name not in ("a", "x", "x/a", "x/y/a")]
 
 PART = st.sampled_from(
     ["a", "b.py", "*.py", "*", "?", "**", "x", "y", "[ab]", "[!a]*", "c c", r"\#d", "#d", r"\!e"]
 )
+
+
+def line(before: str, parts: list[str], after: str) -> str:
+    return f"{before}{'/'.join(parts)}{after}"
+
+
 LINE = st.builds(
-    lambda before, parts, after: f"{before}{'/'.join(parts)}{after}",
+    line,
     st.sampled_from(["", "", "", "!", "/", "!/"]),
     st.lists(PART, min_size=1, max_size=3),
     st.sampled_from(["", "", "", "/", "/**", " ", r"\ ", "\r"]),
@@ -145,7 +151,7 @@ def test_an_ignore_file_that_is_a_pipe_or_a_folder_holds_nobody(tmp_path: Path):
     assert ours(tmp_path) == {"a", "x/b"}
 
 
-WORDS = st.sampled_from(["alpha", "beta", "  alpha beta", "", "gamma\r", "ä", "alphalpha", "("])
+WORDS = st.sampled_from(["alpha", "beta", "  alpha beta", "", "gamma\r\n", "ä", "alphalpha", "("])
 PATTERNS = st.sampled_from(["alpha", "^alpha$", "a$", "^$", "b.t", "[aä]", r"\w+ \w+", r"\(", "lp"])
 
 
@@ -156,6 +162,8 @@ PATTERNS = st.sampled_from(["alpha", "^alpha$", "a$", "^$", "b.t", "[aä]", r"\w
     st.integers(0, 2),
     st.sampled_from(["content", "files", "count"]),
 )
+@example({"b.py": ["gamma\r", ""]}, "a$", 0, "content")
+@example({"b.py": ["alpha"], "c c": ["alpha"]}, "alpha", 1, "content")
 def test_both_searches_give_the_same_answer(
     files: dict[str, list[str]], pattern: str, context: int, mode: str
 ):

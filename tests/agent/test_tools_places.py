@@ -79,6 +79,14 @@ async def test_a_folder_beside_with_the_same_beginning_is_outside(inside: Path):
         assert call.intent.need == outside(inside.parent / "inside-too" / "x")
 
 
+async def test_a_name_is_no_pattern(inside: Path):
+    async with a_bench(inside) as bench:
+        call = await bench.prepare("Read", file_path="/*")
+        assert call.intent.need
+        assert call.intent.need.exact
+        assert call.intent.need.always == ("/*",)
+
+
 async def test_home_is_where_the_session_has_it(inside: Path):
     async with a_bench(inside, environ={"HOME": str(inside.parent / "outside")}) as bench:
         call = await bench.prepare("Read", file_path="~/secret")

@@ -103,6 +103,14 @@ async def test_a_plan_is_shown(tmp_path: Path):
     assert done.text == "The plan is shown: 1 completed, 1 in_progress."
 
 
+async def test_what_is_nested_without_end_is_a_mistake(tmp_path: Path):
+    deep = b"[" * 100_000 + b"]" * 100_000
+    todo = b'{"todos": [{"content": "a", "status": "pending", "more": %s}]}' % deep
+    async with a_bench(tmp_path) as bench:
+        with pytest.raises(ToolMistake):
+            await bench.tools["TodoWrite"].prepare(todo)
+
+
 async def test_an_unknown_status_is_a_mistake(tmp_path: Path):
     async with a_bench(tmp_path) as bench:
         with pytest.raises(ToolMistake, match="status"):

@@ -8,7 +8,7 @@ from anyio.abc import TaskGroup
 
 from goent.agent.ports import ToolMistake
 from goent.agent.tools.outputs import Kept
-from goent.agent.tools.shells import Launch, Ran, Shell
+from goent.agent.tools.shells import POLL, Launch, Ran, Shell
 
 AT_ONCE = 16
 
@@ -32,6 +32,11 @@ class Background:
             self.failure = mistake
         finally:
             self.over.set()
+
+    async def news(self) -> None:
+        """Return as soon as it has said something, or has ended."""
+        while not (self.said.total or self.over.is_set()):  # noqa: ASYNC110 (bytes ring no bell)
+            await anyio.sleep(POLL)
 
 
 class Backgrounds:

@@ -18,6 +18,8 @@ from goent.agent.tools.terminals import in_terminal
 
 TIMEOUT = 120
 LONGEST = 600
+NEWS = 5.0
+MORE = 0.3  # seconds for what follows the first of something new
 LOOK_S = 1.0  # seconds in which a background command may fail at once, or say its first words
 TITLE = 200
 
@@ -31,14 +33,21 @@ This system cannot confine commands (it has no Landlock): they can write whereve
 DENIED = ("Permission denied", "Read-only file system", "Operation not permitted", "EACCES")
 
 
+Seconds = Annotated[float, Meta(gt=0, le=LONGEST)]
+
+
 class BashArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of Bash."""
 
     command: Annotated[str, Meta(description="what to run")] = ""
     description: Annotated[str, Meta(description="what it does, in a few words, for the user")] = ""
-    timeout_s: Annotated[float, Meta(gt=0, le=LONGEST, description="seconds until it is ended")] = (
-        TIMEOUT
-    )
+    timeout_s: Annotated[
+        Seconds | None,
+        Meta(
+            description=f"seconds until a command is ended (default {TIMEOUT}), or output_of waits"
+            f" for something new (default {NEWS:g})",
+        ),
+    ] = None
     background: Annotated[bool, Meta(description="do not wait for its end")] = False
     unconfined: Annotated[
         bool, Meta(description="ask the user to let it write outside the working directory")
@@ -68,7 +77,7 @@ class Bash:
         if sum(map(bool, (asked.command.strip(), asked.output_of, asked.stop))) != 1:
             raise ToolMistake("Bash takes one of command, output_of and stop")
         if asked.output_of:
-            return self._watch(asked.output_of)
+            return self._watch(asked.output_of, asked.timeout_s or NEWS)
         if asked.stop:
             return self._stop(asked.stop)
         if "\0" in asked.command:
@@ -100,9 +109,10 @@ class Bash:
             with anyio.move_on_after(LOOK_S):
                 await started.over.wait()
             return _told_of(name, started)
+        limit = asked.timeout_s or TIMEOUT
         if self._terminals:
             ran, text, terminal = await in_terminal(
-                self._terminals, launch, self._shell.cwd, asked.timeout_s, report
+                self._terminals, launch, self._shell.cwd, limit, report
             )
             shown = (Terminal(id=terminal),)
         else:
@@ -111,9 +121,9 @@ class Bash:
             async def tell() -> None:
                 await report(Progress(output=said.text))
 
-            ran = await self._shell.run(launch, said, asked.timeout_s, tell)
+            ran = await self._shell.run(launch, said, limit, tell)
             text, shown = said.text, ()
-        notes = _notes(ran, asked.timeout_s)
+        notes = _notes(ran, limit)
         if ran.exit and not asked.unconfined and self._shell.confines and _denied(text):
             notes.append(_hint(self._shell))
         return Outcome(text=_joined(text, notes), failed=ran.exit != 0, shown=shown, exit=ran.exit)
@@ -129,10 +139,14 @@ class Bash:
             exit=outcome.exit,
         )
 
-    def _watch(self, name: str) -> Prepared:
+    def _watch(self, name: str, patience: float) -> Prepared:
         watched = self._running.get(name)
 
         async def run(_: Report) -> Outcome:
+            with anyio.move_on_after(patience):
+                await watched.news()
+                with anyio.move_on_after(MORE):
+                    await watched.over.wait()
             return _told_of(name, watched)
 
         return Prepared(Intent(kind="read", title=f"Output of {name}", alone=False), run)

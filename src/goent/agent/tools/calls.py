@@ -63,7 +63,7 @@ class ToolOf(Generic[A]):
         try:
             # Not strict: "5" for 5 and "true" for true are what models write now and then.
             return msgspec.json.decode(arguments.strip() or b"{}", type=self._kind, strict=False)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ToolMistake(
                 f"the arguments of {self.name} cannot be used: {error}. It takes {self._fields()}."
             ) from None

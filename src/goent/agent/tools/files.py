@@ -12,7 +12,7 @@ import anyio.to_thread
 from goent.agent.content import Diff
 from goent.agent.ports import Desk, ToolMistake
 from goent.agent.tools.places import Place, Places, folder, opened, trouble
-from goent.agent.tools.texts import Seen, Written, clean, kind_of_data, written
+from goent.agent.tools.texts import Seen, Written, as_stored, clean, kind_of_data, written
 
 WHOLE = 10_000_000  # bytes: a file that is read at once, and can be edited
 BY_CLIENT = 2_000_000  # bytes: what is asked of an editor; its messages are single lines
@@ -41,7 +41,7 @@ class Files:
             stored = written(await in_thread(lambda: _stored(place)))
         unsaved = await self._unsaved(place, stored)
         if unsaved is not None:
-            return written(unsaved)
+            return as_stored(written(unsaved), stored)
         if stored is None:
             raise FileNotFoundError(place.name)
         return stored

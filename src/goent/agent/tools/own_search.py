@@ -77,7 +77,7 @@ def lines_of(path: str) -> list[str] | None:
     lines = data.decode(errors="replace").split("\n")
     if not lines[-1]:
         lines.pop()
-    return [line.removesuffix("\r") for line in lines]
+    return [line.rstrip("\r") for line in lines]
 
 
 def content(path: str, lines: list[str], found: list[int], context: int) -> Iterator[str]:

@@ -37,12 +37,14 @@ class Place(Value, frozen=True, kw_only=True):
         """What must be permitted to change it."""
         if not self.root or GUARDED.intersection(self.path.relative_to(self.root).parts):
             return self._outside
-        below = printable(str(self.root / "*"))
-        return Need(permission="edit", patterns=(printable(str(self.path)),), always=(below,))
+        path, below = printable(str(self.path)), printable(str(self.root / "*"))
+        return Need(permission="edit", patterns=(path,), always=(below,))
 
     @property
     def _outside(self) -> Need:
         path = printable(str(self.path))
+        if "*" in path:  # a name, not a pattern
+            return Need(permission="outside", patterns=(path,), always=(path,), exact=True)
         below = printable(str(self.path / "*"))
         return Need(permission="outside", patterns=(path,), always=(path, below))
 

@@ -146,7 +146,7 @@ class _Reading:
             self.any = True
             if self._end == b"\0":
                 yield Found(path=_path(record))
-            elif found := _RECORD.fullmatch(self._begun + record.removesuffix(b"\r")):
+            elif found := _RECORD.fullmatch(self._begun + record.rstrip(b"\r")):
                 self._begun = b""
                 path, number, mark, text = found.groups()
                 yield Found(

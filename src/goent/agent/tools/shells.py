@@ -153,9 +153,8 @@ async def sweep(mark: str) -> None:
 
 def _ask_to_end(mark: str, process: Supervised) -> None:
     if process.returncode is None:
-        send(process.pid, signal.SIGTERM)
-    for pid in marked(mark):
-        send(pid, signal.SIGTERM)
+        for pid in {process.pid, *marked(mark)}:
+            send(pid, signal.SIGTERM)
 
 
 async def ended(process: Supervised) -> int:

@@ -49,6 +49,16 @@ def written(data: bytes | str) -> Written:
     return Written(text=text.removeprefix(BOM), marked=text.startswith(BOM))
 
 
+def as_stored(text: Written, stored: Written | None) -> Written:
+    """A text as an editor tells it, with the line endings and the mark that editors keep aside."""
+    if not stored:
+        return text
+    plain = "\n" in stored.text.replace("\r\n", "")
+    if "\r\n" in stored.text and "\r\n" not in text.text and not plain:
+        text = Written(text=text.text.replace("\n", "\r\n"))
+    return Written(text=text.text, marked=text.marked or stored.marked)
+
+
 def clean(text: str) -> str:
     """Fit to be sent: bytes that are no text become marks."""
     try:
