@@ -144,6 +144,16 @@ async def test_much_is_cut_with_a_notice(project: Path, searches: Searches):
         assert len(most) < 31_000
 
 
+async def test_a_limit_does_not_cut_the_lines_after_a_match(project: Path, searches: Searches):
+    (project / "lines").write_text("\n".join("ababbbab"))
+    async with searches(project) as bench:
+        asked = {"pattern": "a", "path": "lines", "context": 1}
+        first = await bench.said("Grep", **asked, head_limit=2)
+        assert first.startswith("lines\n1:a\n2-b\n3:a\n4-b\n(there is more")
+        whole = await bench.said("Grep", **asked, head_limit=3)
+        assert whole == "lines\n1:a\n2-b\n3:a\n4-b\n--\n6-b\n7:a\n8-b"
+
+
 async def test_what_cannot_be_searched_is_a_mistake(project: Path, searches: Searches):
     async with searches(project) as bench:
         with pytest.raises(ToolMistake, match="a pipe"):
