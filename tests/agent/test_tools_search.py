@@ -175,6 +175,49 @@ async def test_an_expression_that_never_ends_is_ended(
     assert told.startswith("(nothing found before the time was up")
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        "#!/bin/sh\necho 'rg: unrecognized flag --crlf' >&2; exit 2\n",
+        "#!/no/such/interpreter\n",
+        "no program at all",
+    ],
+)
+async def test_a_ripgrep_that_cannot_do_it_is_not_asked_again(project: Path, script: str):
+    (project / "rg").write_text(script)
+    (project / "rg").chmod(0o755)
+    path = f"{project}:{without_ripgrep()['PATH']}"
+    async with a_bench(project, environ={"PATH": path}) as bench:
+        for _ in range(2):
+            assert await bench.said("Grep", pattern="def alpha") == "src/a.py\n3:def alpha():"
+
+
+async def test_folders_that_cannot_be_read_are_no_mistake(project: Path):
+    (project / "rg").write_text("#!/bin/sh\nexit 2\n")  # as ripgrep ends then, if told to be quiet
+    (project / "rg").chmod(0o755)
+    async with a_bench(project, environ={"PATH": f"{project}:{os.environ['PATH']}"}) as bench:
+        assert await bench.said("Grep", pattern="alpha") == "(nothing found)"
+
+
+async def test_a_ripgrep_in_a_relative_folder_is_not_run(project: Path):
+    (project / "rg").write_text("#!/bin/sh\ntouch ran\n")
+    (project / "rg").chmod(0o755)
+    async with a_bench(project, environ={"PATH": f".::{without_ripgrep()['PATH']}"}) as bench:
+        assert "alpha" in await bench.said("Grep", pattern="alpha")
+    assert not (project / "ran").exists()
+
+
+async def test_folders_below_folders_without_end(tmp_path: Path, searches: Searches):
+    there = tmp_path
+    for _ in range(1200):
+        there = there / "d"
+        there.mkdir()
+    (there / "needle.txt").write_text("needle\n")
+    async with searches(tmp_path) as bench:
+        assert "1:needle" in await bench.said("Grep", pattern="needle")
+        assert (await bench.said("Glob", pattern="**/d/*.txt")).endswith("d/needle.txt")
+
+
 # Glob
 
 

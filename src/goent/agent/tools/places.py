@@ -7,7 +7,7 @@ been put in its way: so a file is opened from `/` downwards, one folder at a tim
 import errno
 import os
 import stat
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -159,16 +159,15 @@ def status_of(path: Path) -> os.stat_result | None:
         return None
 
 
-_KINDS: Sequence[tuple[int, str]] = (
-    (stat.S_IFDIR, "a folder"),
-    (stat.S_IFIFO, "a pipe"),
-    (stat.S_IFSOCK, "a socket"),
-    (stat.S_IFCHR, "a device"),
-    (stat.S_IFBLK, "a device"),
-    (stat.S_IFLNK, "a link"),
-)
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFLNK: "a link",
+}
 
 
 def kind_of(mode: int) -> str:
-    kinds = dict(_KINDS)
-    return kinds.get(stat.S_IFMT(mode), "a file")
+    return _KINDS.get(stat.S_IFMT(mode), "a file")
