@@ -11,6 +11,7 @@ from tool_bench import Bench, a_bench, with_ripgrep, without_ripgrep
 
 from goent.agent.ports import ToolMistake
 from goent.agent.tools import searching
+from goent.agent.tools.searching import Found, Search, Searcher
 
 pytestmark = pytest.mark.anyio
 
@@ -216,6 +217,20 @@ async def test_folders_below_folders_without_end(tmp_path: Path, searches: Searc
     async with searches(tmp_path) as bench:
         assert "1:needle" in await bench.said("Grep", pattern="needle")
         assert (await bench.said("Glob", pattern="**/d/*.txt")).endswith("d/needle.txt")
+
+
+async def test_folders_can_be_left_out(project: Path, searches: Searches):
+    found: list[str] = []
+
+    def take(one: Found) -> bool:
+        found.append(one.path)
+        return True
+
+    async with searches(project) as bench:
+        searcher = Searcher(bench.desk)
+        assert await searcher.search(project, Search(mode="list", without=("src",)), take)
+    assert "docs/guide.md" in found
+    assert not [path for path in found if path.startswith("src/")]
 
 
 # Glob

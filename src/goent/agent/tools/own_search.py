@@ -30,6 +30,7 @@ class Asked(TypedDict):
     context: int
     names: list[str]
     hidden: bool
+    without: list[str]
 
 
 def files_below(folder: str, asked: Asked) -> Iterator[str]:
@@ -41,6 +42,8 @@ def files_below(folder: str, asked: Asked) -> Iterator[str]:
         for entry, path, ignoring in ways[-1]:
             name = entry.name
             if name == ".git" or (name.startswith(".") and not asked["hidden"]):
+                continue
+            if path in asked["without"]:
                 continue
             is_folder = entry.is_dir(follow_symlinks=False)
             if ignoring.passes_over(name, folder=is_folder):

@@ -14,8 +14,10 @@ from typing import Literal
 import anyio
 import msgspec
 from anyio.abc import ByteReceiveStream
+from msgspec.structs import replace
 
 from goent.agent.ports import Desk, ToolMistake
+from goent.agent.tools.selecting import KERNELS
 from goent.agent.tools.shells import ended, program
 from goent.domain.errors import WorkerCrashed
 from goent.domain.types import Value
@@ -44,6 +46,7 @@ class Search(Value, frozen=True, kw_only=True):
     context: int = 0
     names: tuple[str, ...] = ()
     hidden: bool = False
+    without: tuple[str, ...] = ()  # entries of the folder itself
 
 
 class Found(Value, frozen=True, kw_only=True):
@@ -71,6 +74,8 @@ class Searcher:
         False if `take` said that it was enough, or the time was up before the end. Raises
         `ToolMistake` for an expression that is none.
         """
+        if folder == Path("/"):
+            search = replace(search, without=KERNELS)
         reading = _Reading(search.mode, take)
         command = self._command(search, folder, start)
         try:
@@ -120,6 +125,7 @@ def _flags(search: Search) -> Iterator[str]:
     yield "--sort=path"  # the same answer each time
     if search.hidden:
         yield from ("--hidden", "--glob=!.git")
+    yield from (f"--glob=!/{name}" for name in search.without)
     # By `--glob` ripgrep would search what is ignored: a type selects, and ignore files still count.
     for name in search.names:
         yield f"--type-add=goent:{name}"
