@@ -50,8 +50,12 @@ async def test_a_command_is_asked_for_and_described(tmp_path: Path):
         assert call.intent.shown == (Words(text="Run the tests"),)
         assert call.intent.need
         assert call.intent.need.permission == "bash"
+        hidden = f"echo {'x' * 500}; rm -rf ."
+        for long in (hidden, "echo\nrm -rf ."):
+            (shown,) = (await bench.prepare("Bash", command=long)).intent.shown
+            assert shown == Words(text=f"```sh\n{long}\n```")
         free = await bench.prepare("Bash", command="make test", unconfined=True)
-        assert free.intent.title == "make test (unconfined)"
+        assert free.intent.title == "(unconfined) make test"
         assert free.intent.need != call.intent.need
 
 
