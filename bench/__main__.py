@@ -15,11 +15,13 @@ from pathlib import Path
 import anyio
 import msgspec
 from bench import (
+    agent,
     budget,
     classify,
     codec,
     conflicts,
     crashes,
+    deltas,
     gateway,
     handshake,
     idle,
@@ -52,6 +54,10 @@ MEASURES: Mapping[str, Callable[[Place], Awaitable[list[Row]]]] = {
     "classify": classify.run,
     "routing": routing.run,
     "spaces": spaces.run,
+    "acp": agent.starts,
+    "agent": agent.idle,
+    "turn": agent.turns,
+    "deltas": deltas.run,
 }
 
 

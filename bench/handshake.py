@@ -48,7 +48,15 @@ async def run(place: Place) -> list[Row]:
     ]
 
 
-def to_reply(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> Cost:
+def to_reply(
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    asked: Mapping[str, object] = INITIALIZE,
+    told: str = "serverInfo",
+) -> Cost:
+    """From the start of the command to its reply, which must tell something."""
     started = time.perf_counter()
     with subprocess.Popen(
         command,
@@ -60,13 +68,13 @@ def to_reply(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> Co
     ) as server:
         assert server.stdin and server.stdout
         with ended_in_time(server):
-            server.stdin.write(json.dumps(INITIALIZE).encode() + b"\n")
+            server.stdin.write(json.dumps(asked).encode() + b"\n")
             server.stdin.flush()
             line = server.stdout.readline()
             wall = time.perf_counter() - started
             cpu = cpu_of(server.pid)
             server.stdin.close()
             reap(server)
-    if not line or "serverInfo" not in json.loads(line).get("result", {}):
+    if not line or told not in json.loads(line).get("result", {}):
         raise Failed(f"{' '.join(command)!r} answered {line!r}")
     return Cost(wall=wall, cpu=cpu)

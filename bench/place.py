@@ -33,6 +33,7 @@ ONE_STEP = "Say hello."
 TWO_STEPS = ("Write a note.", "Write a memo.", "Write a letter.")  # each with a gate of that name
 THREE_STEPS = "Write slowly."
 SWARM_STEPS = "Write in a folder of your own."
+OUR_TOOLS, PEER_TOOLS = "Read, edit and run.", "Look, change and try."  # in either one's words
 WORK, SLOW = "Work hard.", "Think long."
 MODEL_S = 3.0  # what the slow model takes for each answer
 SETTINGS = "opencode: {profile: hermetic}\ndaemon: {idle_exit_s: 300}\n"
@@ -75,6 +76,25 @@ SCRIPT = Script(
                 call("bash", command="sleep 60 >/dev/null 2>&1 & sleep 0.3", description="work"),
                 call("write", filePath="{cwd}/notes/{n}.txt", content="a note\n"),
                 say("Done."),
+            ),
+            case(
+                OUR_TOOLS,
+                call("Read", file_path="{cwd}/colours.txt"),
+                call(
+                    "Edit",
+                    file_path="{cwd}/colours.txt",
+                    old_string="green",
+                    new_string="yellow",
+                ),
+                call("Bash", command="cat colours.txt", description="look"),
+                say("It is yellow now."),
+            ),
+            case(
+                PEER_TOOLS,
+                call("read", filePath="{cwd}/colours.txt"),
+                call("edit", filePath="{cwd}/colours.txt", oldString="green", newString="yellow"),
+                call("bash", command="cat colours.txt", description="look"),
+                say("It is yellow now."),
             ),
             case(SLOW, say("That was long.").having(delay=120)),
             case("was interrupted", say("I went on.")),

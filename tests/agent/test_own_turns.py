@@ -9,6 +9,7 @@ from own_stage import KEY, Editor, a_stage, allow, reject, say
 from goent.agent.calling import ENOUGH, NO_ANSWER, REFUSED, SAME
 from goent.agent.events import PlanChanged, StateChanged, ToolCalled, UsageChanged
 from goent.agent.session import TurnEnd
+from goent.agent.tools.confine import abi
 from goent.domain.types import Usage
 from goent.testing import Script, anthropic, call, case, fail, openai
 from goent.testing import say as says
@@ -21,6 +22,7 @@ CASES = (
     case("read it", call("Read", file_path="notes.txt"), says("It says so.")),
     case("write it", call("Write", file_path="new.txt", content="fresh\n"), says("Written.")),
     case("run it", call("Bash", command="echo $CLAUDE_KEY ran > out.txt"), says("Ran.")),
+    case("peek", call("Bash", command="cat /proc/$PPID/environ"), says("Peeked.")),
     case(
         "plan it",
         call("TodoWrite", todos=[{"content": "first", "status": "in_progress"}]),
@@ -108,6 +110,15 @@ async def test_what_changes_something_is_asked_before_it_is_done(tmp_path: Path)
         ("Write", "edit"),
         ("Bash", "bash"),
     ]
+
+
+async def test_a_command_cannot_look_into_the_agent_itself(tmp_path: Path) -> None:
+    """There the keys are. Nobody looks out of a Landlock domain into a process."""
+    editor = Editor(allow)
+    async with a_stage(tmp_path, SCRIPT) as stage, stage.session(editor) as session:
+        await say(session, "peek")
+    (end,) = editor.ends(session.id)
+    assert ("Permission denied" in end.output) is (abi() > 0)
 
 
 @pytest.mark.spec("A10")

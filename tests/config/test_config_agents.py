@@ -1,5 +1,7 @@
 """Other ACP agents as workers: what `agents:` means."""
 
+from pathlib import Path
+
 from ground import Ground
 
 from goent.domain.settings import Agent
@@ -41,4 +43,13 @@ def test_an_agent_cannot_have_the_name_of_a_backend(ground: Ground) -> None:
     assert mistake == (
         ".goent/config.yaml:2: agents.mine: 'mine' is a backend of models already; "
         "give the agent another name"
+    )
+
+
+def test_commands_of_the_own_agent_may_write_where_the_user_says(ground: Ground) -> None:
+    ground.write(".goent/config.yaml", "agent: {writable: [~/.cache, made, /srv/x]}")
+    assert ground.load().agent.writable == (
+        ground.home / ".cache",
+        ground.home / "made",
+        Path("/srv/x"),
     )

@@ -13,8 +13,8 @@ CONFIG = [
     (
         "zzz: 1",
         (
-            "1: zzz: unknown setting; one of opencode, default_provider, permissions, isolation, "
-            "budget, failover, limits, agents, daemon, learning"
+            "1: zzz: unknown setting; one of opencode, agents, default_provider, permissions, "
+            "isolation, budget, failover, limits, agent, daemon, learning"
         ),
     ),
     (

@@ -25,7 +25,8 @@ tasks:
       and give an example.
     after: api
     model: kimi-k2
-    method: acp
+    method: agent
+    allowed_tools: [Read, Grep]
     isolation: copy
     permissions: auto
     budget_usd: 0.5
@@ -136,7 +137,8 @@ def test_every_key_of_the_request_can_be_written():
                 prompt="Describe it,\nand give an example.",
                 after=("api",),
                 model="kimi-k2",
-                method="acp",
+                method="agent",
+                allowed_tools=("Read", "Grep"),
                 isolation="copy",
                 permissions="auto",
                 budget_usd=0.5,

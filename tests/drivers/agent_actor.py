@@ -105,8 +105,11 @@ class Actor:
                 raise Refusal(-32601, f"no {method}")
 
     def hello(self) -> dict[str, Any]:
-        sessions = {"resume": {}} if self.flags.resumes else {}
-        able = {"loadSession": bool(self.flags.keep), "sessionCapabilities": sessions}
+        sessions: dict[str, Any] = {"resume": {}} if self.flags.resumes else {}
+        able: dict[str, Any] = {
+            "loadSession": bool(self.flags.keep),
+            "sessionCapabilities": sessions,
+        }
         logins = [{"id": "browser", "name": "Log in with a browser"}]
         return {
             "protocolVersion": self.flags.version,
@@ -245,7 +248,7 @@ class Actor:
 
     def do_bash(self, command: str) -> None:
         """A child in a session of its own, as agents start them; it stays."""
-        os.system(f"setsid {command} &")
+        os.posix_spawnp(command.split(maxsplit=1)[0], command.split(), os.environ, setsid=True)
         self.say("started")
 
 

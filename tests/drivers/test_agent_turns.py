@@ -1,6 +1,7 @@
 """A worker on an ACP agent: sessions, turns, models, costs, and what an agent may get wrong."""
 
 import json
+import os
 from decimal import Decimal
 from pathlib import Path
 
@@ -89,6 +90,18 @@ async def test_an_agent_that_dies_in_a_turn_fails_it_and_the_next_prompt_goes_on
         (tool,) = turn.heard.ended_tools
         assert tool.status == "failed" and "may or may not" in tool.output
         assert (await ask(session, "history")).text == "say one | die 7 | history"
+
+
+async def test_an_agent_that_ends_between_two_turns_is_started_again(tmp_path: Path) -> None:
+    kept = str(tmp_path / "sessions")
+    async with Stage(tmp_path, "--keep", kept).running() as stage, stage.open() as session:
+        await ask(session, "say one")
+        (agent,) = stage.at_work()
+        os.kill(agent, 9)
+        with anyio.fail_after(20):
+            while stage.at_work():  # noqa: ASYNC110 (a process announces nothing to strangers)
+                await anyio.sleep(0.02)
+        assert (await ask(session, "history")).text == "say one | history"
 
 
 async def test_an_agent_that_keeps_no_sessions_cannot_go_on_after_its_end(tmp_path: Path) -> None:

@@ -145,6 +145,31 @@ async def test_what_an_agent_cannot_do_is_refused(
         assert words in refusal(refused)
 
 
+async def test_the_command_line_knows_agents(world: World) -> None:
+    ended = await world.go_ent("providers")
+    assert ended.exit == 0 and "actor/large" in ended.out
+    ended = await world.go_ent("run", "--provider", "actor", "--json", "say hi")
+    assert json.loads(ended.out)["text"] == "hi"
+
+
+@pytest.mark.parametrize(
+    ("direct", "words"), [("refuse", "do not pass go-ent"), ("stop", "is used up")]
+)
+async def test_a_hard_budget_refuses_an_agent_or_stops_it(
+    tmp_path: Path, direct: str, words: str
+) -> None:
+    config = CONFIG.format(python=sys.executable, actor=ACTOR, kept=tmp_path)
+    config += f"budget: {{per_task: 1, hard: true, direct: {direct}}}\n"
+    async with a_world(tmp_path, PLAIN, config=config) as world, world.client() as lead:
+        task = {"task": 'spend {"costs": [0.4, 1.2]}', "provider": "actor", "wait_s": 60}
+        answer = await lead.call_tool("worker_spawn", task)
+        if direct == "refuse":
+            assert words in refusal(answer)
+            return
+        failure = told(answer)["result"]["failure"]
+        assert failure["kind"] == "budget_exceeded" and words in failure["message"]
+
+
 async def test_the_doctor_looks_for_an_agents_command(world: World) -> None:
     ended = await world.go_ent("doctor", "--json")
     findings = {f["subject"]: f for f in json.loads(ended.out)["findings"]}

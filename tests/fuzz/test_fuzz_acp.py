@@ -16,10 +16,14 @@ from mutation import mutated, rounds
 
 from goent.acp.asks import Cancelled, PermissionOutcome, PermissionRequest
 from goent.acp.content import Text
-from goent.acp.updates import AnyUpdate
+from goent.acp.updates import AnyUpdate, UsageUpdate
 from goent.domain.errors import ProtocolError, WorkerCrashed, WorkerError
 from goent.domain.events import DriverEvent
+from goent.domain.types import Provider
 from goent.drivers.acp_connection import AgentConnection
+from goent.drivers.agent.asking import Ground, matters
+from goent.drivers.agent.spending import Spending
+from goent.drivers.agent.translate import AgentTranslator
 from goent.drivers.opencode.acp_host import AcpHost
 from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.translate import OpenCodeTranslator
@@ -33,11 +37,20 @@ ASKS = (
     b'{"jsonrpc":"2.0","id":8,"method":"session/request_permission","params":{"sessionId":"s",'
     b'"toolCall":{"toolCallId":"c","title":"bash"},"options":[{"optionId":"o","kind":"reject"}]}}'
 )
+_UPDATE = b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{%b}}}'
+_CALL = (
+    b'"sessionUpdate":"tool_call","toolCallId":"c","title":"x","kind":"edit","status":"completed",'
+    b'"rawInput":{"path":"a","command":["b"],"url":"http://c/"},"rawOutput":{"exit_code":1},'
+    b'"locations":[{"path":"/d"}],"content":[{"type":"diff","path":"e","newText":"f"}]'
+)
+_COST = b'"sessionUpdate":"usage_update","used":1,"size":2,"cost":{"amount":0.5,"currency":"USD"}'
 CORPUS = [
     *WIRE.read_bytes().splitlines(),
     ASKS,
     b'{"jsonrpc":"2.0","id":9,"method":"fs/read_text_file","params":{"sessionId":"s","path":"/x"}}',
     b'{"jsonrpc":"2.0","id":77,"result":{"stopReason":"end_turn"}}',
+    _UPDATE % _CALL,
+    _UPDATE % _COST,
     b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}',
 ]
 DONE = b'{"jsonrpc":"2.0","id":%b,"result":{"stopReason":"end_turn"}}'
@@ -49,11 +62,17 @@ class Owner:
     def __init__(self) -> None:
         self.events: list[DriverEvent] = []
         self._translator = OpenCodeTranslator(Path())
+        self._of_any = AgentTranslator(Path())
+        self._spending = Spending(Provider(name="a", backend="a", model="m"), resumed=False)
 
     async def update(self, session_id: str, update: AnyUpdate) -> None:
         self.events.extend(self._translator.translate(update))
+        self.events.extend(self._of_any.translate(update))
+        if isinstance(update, UsageUpdate) and (report := self._spending.heard(update)):
+            self.events.append(report)
 
     async def request_permission(self, request: PermissionRequest) -> PermissionOutcome:
+        matters(self._of_any.whole(request.tool_call), Ground(Path()))
         return Cancelled()
 
 

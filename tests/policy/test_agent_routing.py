@@ -19,7 +19,7 @@ METHODS: tuple[Method, ...] = ("acp", "cli", "serve", "api", "agent")
 GEMINI = Provider(name="gemini", backend="gemini", model="pro", method="agent")
 FLASH = Provider(name="gemini/flash", backend="gemini", model="flash", method="agent")
 AGENTS: Mapping[str, Agent] = {"gemini": Agent(command=("gemini",), models=("pro", "flash"))}
-SIMPLE = a_task("fix", "simple", files=1)
+SIMPLE = a_task("fix", "simple", named=1)
 
 
 def held(*rules: RoutingRule, providers: tuple[Provider, ...] = ALL) -> Settings:
@@ -93,13 +93,11 @@ def test_with_nothing_but_agents_an_unpinned_task_is_refused_with_the_reason() -
 def test_without_a_model_a_simple_task_gets_haiku_and_the_reason_says_so() -> None:
     route = decided(SIMPLE, Pin(method="agent")).route
     assert (route.provider, route.method) == (HAIKU, "agent")
-    assert route.reason == (
-        "haiku, for the task is simple, in one file: the provider named 'haiku'"
-    )
+    assert route.reason == ("haiku, for the task is simple: the provider named 'haiku'")
 
 
 @pytest.mark.spec("A20")
-@pytest.mark.parametrize("task", [a_task("fix", "simple", files=3), a_task("fix", "high", files=1)])
+@pytest.mark.parametrize("task", [a_task("fix", "simple", named=3), a_task("fix", "high", named=1)])
 def test_without_a_model_several_files_or_complex_logic_get_sonnet(task: Classification) -> None:
     assert decided(task, Pin(method="agent")).route.provider == SONNET
 

@@ -19,6 +19,7 @@ from goent.drivers.agent.launch import Launch
 from goent.drivers.tasks import task_group
 from goent.proc import Supervised, supervised
 from goent.proc.marks import send
+from goent.proc.table import started
 from goent.rpc import RpcError
 
 LAST_WORDS = 2.0  # seconds for the exit code, once the line is dead
@@ -59,7 +60,9 @@ class AgentProcess:
     @property
     def lost(self) -> bool:
         """Whether nobody there will answer any more."""
-        return self.gone.is_set() or bool(self._given_up)
+        if self.gone.is_set() or self._given_up:
+            return True
+        return started(self.child.pid) is None  # it has died, and nobody has heard of it yet
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Started when it has shaken hands; raises a `WorkerError` if it does not get there."""
@@ -103,27 +106,30 @@ class AgentProcess:
             connection = AgentConnection(
                 child.stdout, child.stdin, self._client, name=self.launch.name, takes_writes=False
             )
-            tasks.start_soon(self._serve, connection, child)
+            tasks.start_soon(self._serve, connection)
             hello = await self._shake_hands(connection, child)
             self._parts = (child, connection, hello)
             task_status.started()
             tasks.start_soon(self._until_told, tasks.cancel_scope)
             await self.gone.wait()
+            await self._hear_last_words(child)
             tasks.cancel_scope.cancel()
 
     async def _until_told(self, scope: anyio.CancelScope) -> None:
         await self._stop.wait()
         scope.cancel()
 
-    async def _serve(self, connection: AgentConnection, child: Supervised) -> None:
-        """Until it hangs up; what it said at its end is kept before it is brought down."""
+    async def _serve(self, connection: AgentConnection) -> None:
         try:
             await connection.run()
-            with anyio.move_on_after(LAST_WORDS):
-                self._code = await child.wait()
         finally:
-            self._stderr = _COLOURS.sub("", child.stderr)
             self.gone.set()
+
+    async def _hear_last_words(self, child: Supervised) -> None:
+        """How it ended by itself, before it is brought down."""
+        with anyio.move_on_after(LAST_WORDS):
+            self._code = await child.wait()
+        self._stderr = child.stderr
 
     async def _shake_hands(
         self, connection: AgentConnection, child: Supervised
@@ -136,8 +142,7 @@ class AgentProcess:
             message = f"{self.launch.name} (pid {child.pid}) did not answer within {patience:g} s"
             raise WorkerCrashed(_with(message, child.stderr), stderr=child.stderr) from None
         except WorkerCrashed:
-            with anyio.move_on_after(2 * LAST_WORDS):
-                await self.gone.wait()
+            await self._hear_last_words(child)
             raise self._crash(child, session_lives=False) from None
         except ProtocolError as error:
             raise ProtocolError(_with(str(error), child.stderr)) from error
@@ -153,7 +158,7 @@ class AgentProcess:
         return WorkerCrashed(
             _with(f"{self.launch.name} (pid {child.pid}) {ending}", self._stderr),
             returncode=self._code,
-            stderr=self._stderr,
+            stderr=_COLOURS.sub("", self._stderr),
             session_lives=session_lives,
         )
 

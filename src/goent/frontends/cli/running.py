@@ -113,6 +113,14 @@ def run(  # noqa: PLR0913 (each is an option)
         float | None,
         typer.Option(metavar="USD", help="What it may cost.", rich_help_panel=BOUNDS),
     ] = None,
+    allowed_tools: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="With --method agent: the only tools it may use, as in Read,Grep.",
+            rich_help_panel=BOUNDS,
+        ),
+    ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Print the worker's id and leave it running.")
     ] = False,
@@ -141,6 +149,7 @@ def run(  # noqa: PLR0913 (each is an option)
         timeout_s=timeout,
         verify=tuple(verify or ()),
         allow_fallback=allow_fallback,
+        allowed_tools=tuple(filter(None, (allowed_tools or "").replace(" ", "").split(","))),
         wait_s=0.0,
     )
     with daemon() as through:
