@@ -91,6 +91,9 @@ class StandInSession(AgentSession):
         await self.tell(OptionsChanged())
 
     def history(self) -> Iterator[AnyAgentEvent]:
+        if self.id == "long":
+            for place in range(50_000):
+                yield Said(message="m1", role="agent", text=f"{place} ")
         yield Asked(
             message="u1",
             given=(
@@ -128,7 +131,7 @@ class StandInSession(AgentSession):
             kind="edit",
             title="Edit a.py",
             status=status,
-            input=Raw(b'{"path":"/x/a.py"}'),
+            input=Raw(b'{"path":"\\ud83d"}' if name == "\udc80" else b'{"path":"/x/a.py"}'),
             shown=(DIFF,),
             locations=(Location(path="/x/a.py", line=3),),
             output=output,
@@ -157,29 +160,30 @@ class StandInSession(AgentSession):
             case ["wait"]:
                 await self.say("waiting")
                 await anyio.sleep_forever()
-            case ["stubborn"]:
-                await self.say("waiting")
-                with anyio.CancelScope(shield=True):
-                    await anyio.sleep_forever()
             case ["ask"]:
                 await self.tell(self.call("c1", "pending"))
                 await self.say(await self.ask())
             case ["tools"]:
                 await self._tools()
+            case ["half"]:
+                await self.tell(self.call("\udc80", "pending", output="\ud83d"))
+                await self.say("caf\udce9")
             case ["fail"]:
                 await self.say("part")
                 raise RateLimited("a is out of breath")
+            case ["bug"]:
+                raise RuntimeError("a bug")
+            case _:
+                await self._act_on_the_client(words, len(given))
+
+    async def _act_on_the_client(self, words: list[str], parts: int) -> None:
+        match words:
             case ["files", path]:
                 await self._files(Path(path))
             case ["run"]:
                 await self._run()
             case _:
-                await self._rest(words, len(given))
-
-    async def _rest(self, words: list[str], parts: int) -> None:
-        if words == ["bug"]:
-            raise RuntimeError("a bug")
-        await self.say(f"echo {parts}")
+                await self.say(f"echo {parts}")
 
     async def _tools(self) -> None:
         entries = (
@@ -230,7 +234,7 @@ class StandInAgent(Agent):
 
     def __init__(self) -> None:
         self.sessions: dict[str, StandInSession] = {}
-        self.kept: dict[str, Path] = {"kept": Path("/")}
+        self.kept: dict[str, Path] = {"kept": Path("/"), "long": Path("/")}
         self.servers: list[Sequence[ServerSpec]] = []
         self.extra: list[Sequence[Path]] = []
         self.opened = 0
@@ -250,9 +254,10 @@ class StandInAgent(Agent):
                 self.ended = True
                 tasks.cancel_scope.cancel()
 
-    async def ready(self) -> None:
+    async def ready(self) -> Sequence[ModelChoice]:
         if self.keyless:
             raise AuthRequired("no provider has a key: run `go-ent init`")
+        return MODELS
 
     async def new(
         self,

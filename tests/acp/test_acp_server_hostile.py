@@ -1,9 +1,15 @@
 """Whatever a client sends, and whenever it cancels or leaves: a defined outcome, and a live server."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
 import anyio
 import pytest
 from editor import HELLO, Editor, an_editor, words
 from stand_in import StandInAgent
+
+from goent.agent.agent import Agent
+from goent.domain.errors import EnvironmentTrouble
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -208,6 +214,29 @@ async def test_making_a_session_can_be_cancelled():
         assert told == {"s2"}, "nobody knows of the first one"
 
 
+async def test_a_history_that_is_not_wanted_any_more_is_not_told_to_its_end():
+    async with an_editor() as editor:
+        number = await editor.begin("session/load", sessionId="long", cwd="/")
+        await editor.until_update("agent_message_chunk")
+        standing_in = editor.agent.sessions["long"]
+        await editor.tell("$/cancel_request", requestId=number)
+        assert (await editor.reply(number))["error"]["code"] == -32800
+        assert len(editor.heard) < 50_000
+        assert standing_in.closed
+        assert await editor.code("session/prompt", sessionId="long", prompt=words("hi")) == -32002
+        await lives(editor)
+
+
+async def test_half_characters_do_not_cost_the_line():
+    async with an_editor() as editor:
+        session = await editor.session()
+        assert (await editor.prompt(session, "half"))["stopReason"] == "end_turn"
+        assert editor.text() == "caf\ufffd"
+        (call,) = editor.updates("tool_call")
+        assert call["rawInput"] == {"path": "\ufffd"}
+        assert "\ufffd" in call["content"][1]["content"]["text"]
+
+
 async def test_a_turn_that_fails_says_what_of_and_whether_to_try_again():
     async with an_editor() as editor:
         session = await editor.session()
@@ -251,16 +280,26 @@ async def test_a_client_that_hangs_up_first_gets_the_replies_it_asked_for():
     assert replies[third]["error"]["code"] == -32002, "sent before the session was there"
 
 
-async def test_an_agent_that_does_not_open_is_told_and_tried_again():
-    class Locked(StandInAgent):
-        def open_agent(self):
-            if not self.opened:
-                self.opened = 1
-                raise OSError("the ledger is locked")
-            return super().open_agent()
+class Locked(StandInAgent):
+    """Cannot be opened the first time; what is wrong comes out of a task group."""
 
+    @asynccontextmanager
+    async def open_agent(self) -> AsyncGenerator[Agent]:
+        async with anyio.create_task_group(), super().open_agent() as agent:
+            if self.opened == 1:
+                raise EnvironmentTrouble("the ledger is locked: end who holds it")
+            yield agent
+
+
+async def test_an_agent_that_does_not_open_is_told_and_tried_again():
     async with an_editor(Locked()) as editor:
         one, two = await editor.begin("session/new", cwd="/"), await editor.begin("session/list")
-        assert "error" in await editor.reply(one)
-        await editor.reply(two)
+        for number in (one, two):
+            error = (await editor.reply(number))["error"]
+            assert error["code"] == -32603
+            assert error["data"] == {
+                "kind": "EnvironmentTrouble",
+                "retryable": False,
+                "message": "the ledger is locked: end who holds it",
+            }
         await lives(editor)

@@ -77,7 +77,11 @@ async def test_a_session_is_named_before_it_says_anything(tmp_path: Path):
     assert [option["id"] for option in reply["configOptions"]] == ["model", "mode"]
     model, mode = reply["configOptions"]
     assert (model["type"], model["category"], model["currentValue"]) == ("select", "model", "a/one")
-    assert [group["options"][0]["value"] for group in model["options"]] == ["a/one", "b/two"]
+    assert [group["options"][0]["value"] for group in model["options"]] == [
+        "auto",
+        "a/one",
+        "b/two",
+    ]
     assert [choice["value"] for choice in mode["options"]] == ["ask", "accept-edits", "plan"]
     assert reply["modes"]["currentModeId"] == "ask"
     assert [mode["id"] for mode in reply["modes"]["availableModes"]] == [

@@ -56,6 +56,11 @@ async def lives(wire: Wire, world: World) -> str:
     return session
 
 
+def take_the_keys(world: World) -> None:
+    world.env = {name: value for name, value in world.env.items() if not name.endswith("_KEY")}
+    (world.home / ".config" / "opencode" / "opencode.json").unlink()
+
+
 def said(wire: Wire, session: str) -> str:
     told = [
         line["params"]["update"]
@@ -107,9 +112,7 @@ async def test_an_unknown_version_gets_ours(world: World):
 
 
 async def test_it_starts_without_a_key_and_says_how_to_give_one(world: World):
-    keyless = {name: value for name, value in world.env.items() if not name.endswith("_KEY")}
-    world.env = keyless
-    (world.home / ".config" / "opencode" / "opencode.json").unlink()
+    take_the_keys(world)
     async with a_wire(world) as wire:
         said = await wire.result("initialize", protocolVersion=1)
         assert [method["type"] for method in said["authMethods"]] == ["agent"]
@@ -120,6 +123,31 @@ async def test_it_starts_without_a_key_and_says_how_to_give_one(world: World):
             error = await wire.error(method, **params)
             assert error["code"] == -32000
             assert "go-ent init" in error["message"]
+
+
+@pytest.mark.parametrize("words", [("acp", "--login"), ("--login",)])
+async def test_logging_in_says_what_can_be_asked_or_how_to_give_a_key(
+    world: World, words: tuple[str, ...]
+):
+    well = await world.go_ent(*words)
+    assert (well.exit, "moonshot/glm-4" in well.out) == (0, True)
+    take_the_keys(world)
+    ill = await world.go_ent(*words)
+    assert ill.exit == 1
+    assert "go-ent init" in ill.err
+
+
+async def test_a_session_that_cannot_be_kept_anywhere_is_refused_in_plain_words(world: World):
+    in_the_way = world.home / "state"
+    in_the_way.write_text("no folder")
+    world.env["XDG_STATE_HOME"] = str(in_the_way)
+    async with a_wire(world, *MODEL) as wire:
+        await wire.result("initialize", protocolVersion=1)
+        error = await wire.error("session/new", cwd=str(world.project))
+        assert error["code"] == -32603
+        assert str(in_the_way) in error["message"]
+        in_the_way.unlink()
+        await lives(wire, world)
 
 
 @pytest.mark.spec("A08")

@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from msgspec.structs import replace
 
 from goent.agent.memory import Memory
-from goent.agent.models import AUTO, Models
+from goent.agent.models import AUTO, ModelChoice, Models
 from goent.agent.ports import Client, Desk, ServerSpec, Toolbox
 from goent.agent.records import Set
 from goent.agent.refusing import AuthRequired, UnknownSession
@@ -95,9 +95,9 @@ class Agent:
                         await agent.close(name)
                 tasks.cancel_scope.cancel()
 
-    async def ready(self) -> None:
-        """Raises `AuthRequired` if a session, begun where we are, had no model to ask."""
-        self._usable(Path.cwd())
+    async def ready(self) -> Sequence[ModelChoice]:
+        """What a session, begun where we are, could ask. Raises `AuthRequired` if there is nothing."""
+        return self._usable(Path.cwd()).models.choices()
 
     async def new(
         self,

@@ -4,6 +4,7 @@ A line is a request (method and id), a notification (method alone) or a response
 envelope is decoded; `params`, `result` and `id` stay as the bytes that came in.
 """
 
+import json
 import re
 
 import msgspec
@@ -123,10 +124,15 @@ def failure(number: Raw, error: RpcError) -> bytes:
     return _line(_Error(id=number, error=body))
 
 
+def mended(text: bytes) -> bytes:
+    """JSON without half characters: not every reader takes them."""
+    return _ESCAPE.sub(lambda found: rb"\ufffd" if found["lone"] else found[0], text)
+
+
 def _look_closer(line: bytes) -> Envelope:
     try:
         line.decode()
-        line = _ESCAPE.sub(lambda found: rb"\ufffd" if found["lone"] else found[0], line)
+        line = mended(line)
         msgspec.json.decode(line, type=Raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Refused(PARSE_ERROR, f"parse error: {error}") from error
@@ -155,7 +161,15 @@ def _is_id(raw: Raw) -> bool:
 
 
 def _line(message: Struct) -> bytes:
-    line = _encode(message)
+    try:
+        line = _encode(message)
+    except UnicodeEncodeError:  # half a character, such as in a file name that is not UTF-8
+        plain: object = msgspec.to_builtins(message, enc_hook=_opened)
+        line = mended(json.dumps(plain).encode())
     if b"\n" in line:  # only a raw part can bring one along
         line = msgspec.json.format(line, indent=-1)
     return line + b"\n"
+
+
+def _opened(raw: object) -> object:
+    return msgspec.json.decode(raw) if isinstance(raw, Raw) else raw

@@ -2,7 +2,8 @@
 
 driver      the port: workers in, sessions out        launch      which command, with what environment
 session     one worker's session and its turns        process     one running agent
-models      the model that was asked for, chosen      failures    an agent's refusals as ours
+opening     a new session, or the earlier one         models      the model that was asked for, chosen
+turn        a turn, and what its end means            failures    an agent's refusals as ours
 asking      what a permission question is about       subjects    what a tool call was given
 translate   an agent's tool calls as our events       spending    what an agent says that it cost
 """

@@ -11,6 +11,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from goent.agent.agent import Agent
+from goent.domain.errors import EnvironmentTrouble
 
 OpenAgent = Callable[[], AbstractAsyncContextManager[Agent]]
 
@@ -44,7 +45,7 @@ class AgentHost:
             if attempt.settled.is_set():
                 raise
             self._attempt = None
-            attempt.settle(error)
+            attempt.settle(_alone(error))
 
 
 class _Attempt:
@@ -62,3 +63,14 @@ class _Attempt:
         if isinstance(self._outcome, Exception):
             raise self._outcome
         return self._outcome
+
+
+def _alone(error: Exception) -> Exception:
+    """What went wrong, out of the task groups that it came through."""
+    match error:
+        case ExceptionGroup(exceptions=(Exception() as only,)):
+            return _alone(only)
+        case OSError():
+            return EnvironmentTrouble(str(error))
+        case _:
+            return error

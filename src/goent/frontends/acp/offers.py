@@ -9,9 +9,12 @@ from goent.acp.messages import SessionMode, SessionModes
 from goent.acp.options import Choice, ConfigOption, SelectOption
 from goent.acp.updates import AvailableCommand, AvailableCommandsUpdate
 from goent.agent.commands import COMMANDS, Command
-from goent.agent.session import ModelChoice, Options
+from goent.agent.models import AUTO, ModelChoice
+from goent.agent.session import Options
 
 MODE, MODEL = "mode", "model"
+NAME = "go-ent"
+BY_TASK = ModelChoice(id=AUTO, name="Auto", description="The task decides which model is asked")
 
 MODES = (
     SessionMode(id="ask", name="Ask", description="Asks before it changes files or runs commands"),
@@ -66,15 +69,13 @@ def available_commands() -> AvailableCommandsUpdate:
 
 
 def _models(options: Options) -> tuple[Choice, ...]:
-    """In groups if they have any. A client must find the current one among them."""
-    models = options.models
+    """By backend. A client must find the current one among them, and the way back to `auto`."""
+    models = (BY_TASK, *options.models)
     if all(model.id != options.model for model in models):
-        models = (ModelChoice(id=options.model, name=options.model), *models)
-    if not any(model.group for model in models):
-        return tuple(map(_choice, models))
-    in_order = sorted(models, key=lambda model: model.group)
+        models = (*models, ModelChoice(id=options.model, name=options.model))
+    in_order = sorted(models, key=lambda model: model.group)  # those of no backend come first
     return tuple(
-        Choice(group=group or "any", name=group or "Any", options=tuple(map(_choice, members)))
+        Choice(group=group or NAME, name=group or NAME, options=tuple(map(_choice, members)))
         for group, members in groupby(in_order, key=lambda model: model.group)
     )
 

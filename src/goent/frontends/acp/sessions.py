@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -75,7 +76,8 @@ class Sessions:
         try:
             return await self._reopen(session_id, place, replay=replay)
         except BaseException:
-            self._open.pop(session_id, None)
+            if self._open.pop(session_id, None) is not None:
+                await self._end(session_id)
             self._client.forget(session_id)
             raise
         finally:
@@ -115,13 +117,15 @@ class Sessions:
     async def close(self, session_id: str) -> None:
         opened = self.get(session_id)
         opened.closing = True
-        with anyio.move_on_after(2 * GRACE, shield=True):
+        try:
             if opened.turn is not None:
                 opened.turn.cancel()
-                await opened.turn.over.wait()
-            await (await self._host.get()).close(session_id)
-        del self._open[session_id]
-        self._client.forget(session_id)
+                with anyio.move_on_after(2 * GRACE, shield=True):
+                    await opened.turn.over.wait()
+            await self._end(session_id)
+        finally:
+            del self._open[session_id]
+            self._client.forget(session_id)
 
     async def delete(self, session_id: str) -> None:
         if session_id in self._open:
@@ -144,6 +148,11 @@ class Sessions:
             for event in session.history():
                 await stream.replay(event, session)
         return opened
+
+    async def _end(self, session_id: str) -> None:
+        """Also for a client that no longer waits for it; one that has ended already is no error."""
+        with anyio.move_on_after(2 * GRACE, shield=True), suppress(UnknownSession):
+            await (await self._host.get()).close(session_id)
 
     async def _take(self, opened: Opened, turn: Turn) -> None:
         try:

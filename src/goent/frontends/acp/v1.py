@@ -58,6 +58,7 @@ from goent.agent.ports import Question
 from goent.agent.session import AgentSession
 from goent.frontends.acp.offers import available_commands, config_options
 from goent.frontends.acp.stream import Notice
+from goent.rpc.wire import mended
 
 NOTICE = Raw(b'{"go-ent":{"notice":true}}')
 
@@ -119,7 +120,7 @@ class V1Encoder:
             status=_STATUS.get(event.status, event.status),
             content=None if same_content else _contents(event) or None,
             locations=_locations(event.locations) or None,
-            raw_input=UNSET if same_input else event.input,
+            raw_input=UNSET if same_input else _whole(event.input),
             raw_output=_raw_output(event) if over else UNSET,
         )
 
@@ -138,7 +139,7 @@ def asked(question: Question) -> ToolFields:
         status="pending",
         content=tuple(map(_content, question.shown)) or None,
         locations=_locations(question.locations) or None,
-        raw_input=question.input,
+        raw_input=_whole(question.input),
     )
 
 
@@ -207,6 +208,11 @@ def _fenced(output: str) -> str:
 
 def _locations(locations: Sequence[content.Location]) -> tuple[Location, ...]:
     return tuple(Location(path=place.path, line=place.line) for place in locations)
+
+
+def _whole(raw: Raw) -> Raw:
+    """As a model wrote it, but for half characters: there are clients that drop the whole line."""
+    return Raw(mended(bytes(raw))) if b"\\u" in bytes(raw) else raw
 
 
 def _raw_output(event: ToolCalled) -> Raw | UnsetType:

@@ -77,6 +77,13 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _log_in(wanted: bool) -> None:
+    if wanted:
+        from goent.frontends.cli.login import log_in  # noqa: PLC0415 (only here)
+
+        raise typer.Exit(log_in())
+
+
 @app.callback()
 def _common(
     *,
@@ -85,6 +92,10 @@ def _common(
         typer.Option(
             "--version", callback=_print_version, is_eager=True, help="Print the version."
         ),
+    ] = False,
+    # Some lists of agents start `go-ent --login`, and not `go-ent acp --login`.
+    _login: Annotated[
+        bool, typer.Option("--login", callback=_log_in, is_eager=True, hidden=True)
     ] = False,
 ) -> None:
     """Hand tasks to coding workers on any model, and know what they did.

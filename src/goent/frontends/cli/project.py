@@ -200,9 +200,17 @@ def acp(
         str | None,
         typer.Option(metavar="NAMES", help="Offer and run only these, e.g. Read,Grep,Glob."),
     ] = None,
+    login: Annotated[
+        bool, typer.Option("--login", help="Say which models it can ask, or how to give it a key.")
+    ] = False,
 ) -> int:
     """Serve an editor (any ACP client) on stdin and stdout with go-ent's own agent."""
     from goent import acp_process  # noqa: PLC0415 (only here)
+
+    if login:
+        from goent.frontends.cli.login import log_in  # noqa: PLC0415 (only here)
+
+        return log_in()
 
     if mode not in acp_process.MODES:
         raise Trouble(f"there is no mode {mode!r}; one of {', '.join(acp_process.MODES)}", 2)
