@@ -108,6 +108,13 @@ async def test_reading_and_running_are_not_confined(inside: Path):
         assert await bench.said("Bash", command="git --version | cut -c1-3") == "git"
 
 
+async def test_what_the_agent_has_in_its_environment_is_not_to_be_seen(inside: Path):
+    async with a_bench(inside) as bench:
+        done = await bench.call("Bash", command="cat /proc/$PPID/environ")
+    assert done.exit == 1
+    assert "Permission denied" in done.text
+
+
 async def test_unconfined_is_unconfined(inside: Path):
     async with a_bench(inside) as bench:
         done = await bench.call("Bash", command="echo x > ../outside/new", unconfined=True)
@@ -117,8 +124,8 @@ async def test_unconfined_is_unconfined(inside: Path):
 
 async def test_background_commands_are_confined_too(inside: Path):
     async with a_bench(inside) as bench:
-        done = await bench.call("Bash", command="echo x > ../outside/new", background=True)
-    assert done.exit == 1
+        await bench.call("Bash", command="sleep 2; echo x > ../outside/new", background=True)
+        assert (await bench.over("bg_1")).exit == 1
     assert not (inside.parent / "outside" / "new").exists()
 
 

@@ -10,7 +10,6 @@ from goent.agent.tools.covering import first_words, need_of
     [
         ("ls", "ls"),
         ("ls -la src", "ls"),
-        ("  ls", "ls"),
         ("./run.sh --all", "./run.sh"),
         ("pytest -q tests/a.py", "pytest"),
         ("git status", "git status"),
@@ -67,6 +66,8 @@ def test_a_simple_command_is_covered_by_its_first_words(command: str, first: str
         "find . -name x",
         "rm file",
         "curl example.invalid",
+        "docker run -v /:/host alpine",
+        "coproc ls",
         "eval ls",
         ". ./env.sh",
         "",
@@ -76,6 +77,10 @@ def test_of_what_may_do_more_only_the_very_same_is_covered(command: str):
     need = need_of(command, unconfined=False)
     assert need.always == (command,)
     assert need.exact
+
+
+def test_space_around_a_command_is_not_part_of_it():
+    assert need_of(" ls -l\n", unconfined=False) == need_of("ls -l", unconfined=False)
 
 
 def test_a_yes_to_a_confined_command_is_none_to_an_unconfined_one():

@@ -139,4 +139,15 @@ async def test_the_kernels_own_files_are_outside_and_never_hang(inside: Path):
         assert call.intent.need
         assert "Name:" in (await bench.run(call)).text
         root = await bench.prepare("Read", file_path="/proc/self/root/etc")
-        assert root.intent.need
+        assert root.intent.need == outside(Path("/etc"))
+
+
+async def test_what_processes_keep_to_themselves_is_not_read(inside: Path):
+    (inside / "link").symlink_to("/proc/self/environ")
+    async with a_bench(inside) as bench:
+        for name in ("/proc/self/environ", "/proc/1/environ", "/proc/self/mem", "link"):
+            with pytest.raises(ToolMistake, match="keys may be in it"):
+                await bench.prepare("Read", file_path=name)
+        for path in ("/proc/self", "/sys", "/dev"):
+            with pytest.raises(ToolMistake, match="the kernel's"):
+                await bench.said("Grep", pattern="PATH", path=path)

@@ -39,6 +39,7 @@ async def test_of_a_long_file_a_part_comes_and_how_to_go_on(tmp_path: Path):
     assert first.endswith("  2000\t2000\n(lines 1-2000 of 5000; go on with offset 2001)")
     last = await read(tmp_path, "long", offset=4999)
     assert last == "  4999\t4999\n  5000\t5000\n(lines 4999-5000 of 5000)"
+    assert await read(tmp_path, "long", offset=0, limit=9999) == first
     one = await read(tmp_path, "long", offset=7, limit=1)
     assert one == "     7\t7\n(lines 7-7 of 5000; go on with offset 8)"
 

@@ -1,7 +1,8 @@
 """Grep and Glob, by ripgrep and by our own search: the same answers."""
 
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+import subprocess
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tool_bench import Bench, a_bench, with_ripgrep, without_ripgrep
 
 from goent.agent.ports import ToolMistake
 from goent.agent.tools import searching
+from goent.agent.tools.searching import Found, Search, Searcher
 
 pytestmark = pytest.mark.anyio
 
@@ -144,6 +146,16 @@ async def test_much_is_cut_with_a_notice(project: Path, searches: Searches):
         assert len(most) < 31_000
 
 
+async def test_a_limit_does_not_cut_the_lines_after_a_match(project: Path, searches: Searches):
+    (project / "lines").write_text("\n".join("ababbbab"))
+    async with searches(project) as bench:
+        asked = {"pattern": "a", "path": "lines", "context": 1}
+        first = await bench.said("Grep", **asked, head_limit=2)
+        assert first.startswith("lines\n1:a\n2-b\n3:a\n4-b\n(there is more")
+        whole = await bench.said("Grep", **asked, head_limit=3)
+        assert whole == "lines\n1:a\n2-b\n3:a\n4-b\n--\n6-b\n7:a\n8-b"
+
+
 async def test_what_cannot_be_searched_is_a_mistake(project: Path, searches: Searches):
     async with searches(project) as bench:
         with pytest.raises(ToolMistake, match="a pipe"):
@@ -163,6 +175,72 @@ async def test_an_expression_that_never_ends_is_ended(
         with anyio.fail_after(30):
             told = await bench.said("Grep", pattern="(a+)+$b", path="trap")
     assert told.startswith("(nothing found before the time was up")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "#!/bin/sh\necho 'rg: unrecognized flag --crlf' >&2; exit 2\n",
+        "#!/no/such/interpreter\n",
+        "no program at all",
+    ],
+)
+async def test_a_ripgrep_that_cannot_do_it_is_not_asked_again(project: Path, script: str):
+    (project / "rg").write_text(script)
+    (project / "rg").chmod(0o755)
+    path = f"{project}:{without_ripgrep()['PATH']}"
+    async with a_bench(project, environ={"PATH": path}) as bench:
+        for _ in range(2):
+            assert await bench.said("Grep", pattern="def alpha") == "src/a.py\n3:def alpha():"
+
+
+async def test_folders_that_cannot_be_read_are_no_mistake(project: Path):
+    (project / "rg").write_text("#!/bin/sh\nexit 2\n")  # as ripgrep ends then, if told to be quiet
+    (project / "rg").chmod(0o755)
+    async with a_bench(project, environ={"PATH": f"{project}:{os.environ['PATH']}"}) as bench:
+        assert await bench.said("Grep", pattern="alpha") == "(nothing found)"
+
+
+async def test_a_ripgrep_in_a_relative_folder_is_not_run(project: Path):
+    (project / "rg").write_text("#!/bin/sh\ntouch ran\n")
+    (project / "rg").chmod(0o755)
+    async with a_bench(project, environ={"PATH": f".::{without_ripgrep()['PATH']}"}) as bench:
+        assert "alpha" in await bench.said("Grep", pattern="alpha")
+    assert not (project / "ran").exists()
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Iterator[Path]:
+    """Deeper than Python can go, pytest that tidies up included."""
+    there = tmp_path / "deep"
+    there.mkdir()
+    place = there
+    for _ in range(1200):
+        place /= "d"
+        place.mkdir()
+    (place / "needle.txt").write_text("needle\n")
+    yield there
+    subprocess.run(["rm", "-rf", there], check=True)
+
+
+async def test_folders_below_folders_without_end(deep: Path, searches: Searches):
+    async with searches(deep) as bench:
+        assert "1:needle" in await bench.said("Grep", pattern="needle")
+        assert (await bench.said("Glob", pattern="**/d/*.txt")).endswith("d/needle.txt")
+
+
+async def test_folders_can_be_left_out(project: Path, searches: Searches):
+    found: list[str] = []
+
+    def take(one: Found) -> bool:
+        found.append(one.path)
+        return True
+
+    async with searches(project) as bench:
+        searcher = Searcher(bench.desk)
+        assert await searcher.search(project, Search(mode="list", without=("src",)), take)
+    assert "docs/guide.md" in found
+    assert not [path for path in found if path.startswith("src/")]
 
 
 # Glob

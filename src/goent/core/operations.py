@@ -280,23 +280,11 @@ class Operations:
     # Workers on agents, by the names that they have in ACP
 
     async def _agent_spawn(self, request: AgentSpawnRequest, caller: Caller) -> Spawned:
-        spawn = SpawnRequest(
-            task=request.task,
-            method="agent",
-            model=request.model,
-            allowed_tools=request.allowed_tools,
-            cwd=request.cwd,
-            permissions=request.permissions,
-            wait_s=request.wait_s,
-        )
-        return await self._spawn(spawn, caller)
+        return await self._spawn(request.as_spawn(), caller)
 
     async def _agent_prompt(self, request: AgentPromptRequest, caller: Caller) -> Prompted:
         self._check_agent(request)
-        prompt = PromptRequest(
-            worker_id=request.worker_id, prompt=request.prompt, wait_s=request.wait_s
-        )
-        return await self._prompt(prompt, caller)
+        return await self._prompt(request.as_prompt(), caller)
 
     async def _agent_cancel(self, request: AgentCancelRequest, caller: Caller) -> Cancelled:
         self._check_agent(request)

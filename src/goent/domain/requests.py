@@ -112,6 +112,17 @@ class AgentSpawnRequest(Request, frozen=True, kw_only=True):
     permissions: Annotated[Preset | None, Meta(description="As in worker_spawn.")] = None
     wait_s: Annotated[Seconds, Meta(description="Wait this long for the result.")] = 0.0
 
+    def as_spawn(self) -> SpawnRequest:
+        return SpawnRequest(
+            task=self.task,
+            method="agent",
+            model=self.model,
+            allowed_tools=self.allowed_tools,
+            cwd=self.cwd,
+            permissions=self.permissions,
+            wait_s=self.wait_s,
+        )
+
 
 class WorkerRequest(Request, frozen=True, kw_only=True):
     """A question about one worker."""
@@ -135,6 +146,9 @@ class AgentPromptRequest(WorkerRequest, frozen=True, kw_only=True):
 
     prompt: Annotated[str, Meta(description="What to do next; the worker remembers the rest.")]
     wait_s: Annotated[Seconds, Meta(description="Wait this long for the turn to end.")] = 0.0
+
+    def as_prompt(self) -> PromptRequest:
+        return PromptRequest(worker_id=self.worker_id, prompt=self.prompt, wait_s=self.wait_s)
 
 
 class AgentCancelRequest(WorkerRequest, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ class Background:
     async def run(self, shell: Shell, launch: Launch) -> None:
         try:
             with self.scope:
-                self.ran = await shell.run(launch, self.said, None, _nobody)
+                self.ran = await shell.run(launch, self.said, None)
         except ToolMistake as mistake:
             self.failure = mistake
         finally:
@@ -80,7 +80,3 @@ async def backgrounds(shell: Shell) -> AsyncGenerator[Backgrounds]:
         tasks.cancel_scope.cancel()
     if failure:
         raise failure
-
-
-async def _nobody() -> None:
-    """Nobody watches it."""

@@ -6,7 +6,7 @@ from typing import Annotated
 import anyio
 from msgspec import Meta
 
-from goent.agent.content import Terminal, Words
+from goent.agent.content import Shown, Terminal, Words
 from goent.agent.ports import ClientTerminals, Intent, Outcome, Progress, Report, ToolMistake
 from goent.agent.tools.backgrounds import Background, Backgrounds
 from goent.agent.tools.calls import Arguments, Prepared, ToolOf
@@ -18,7 +18,7 @@ from goent.agent.tools.terminals import in_terminal
 
 TIMEOUT = 120
 LONGEST = 600
-NEWS = 5.0
+NEWS = 5.0  # seconds
 MORE = 0.3  # seconds for what follows the first of something new
 LOOK_S = 1.0  # seconds in which a background command may fail at once, or say its first words
 TITLE = 200
@@ -31,7 +31,6 @@ Commands can write only in the working directory and in temporary folders. If on
 OPEN = """
 This system cannot confine commands (it has no Landlock): they can write wherever the user can. Be careful."""
 DENIED = ("Permission denied", "Read-only file system", "Operation not permitted", "EACCES")
-
 
 Seconds = Annotated[float, Meta(gt=0, le=LONGEST)]
 
@@ -88,7 +87,7 @@ class Bash:
             kind="execute",
             title=_title(asked),
             need=need_of(asked.command, unconfined=asked.unconfined),
-            shown=(Words(text=asked.description),) if asked.description else (),
+            shown=_shown(asked),
         )
 
         async def run(report: Report) -> Outcome:
@@ -180,7 +179,16 @@ def _told_of(name: str, one: Background) -> Outcome:
 def _title(asked: BashArguments) -> str:
     command = printable(asked.command.strip())
     title = command if len(command) <= TITLE else f"{command[:TITLE]}..."
-    return f"{title} (unconfined)" if asked.unconfined else title
+    return f"(unconfined) {title}" if asked.unconfined else title
+
+
+def _shown(asked: BashArguments) -> tuple[Shown, ...]:
+    """Who is asked sees all of the command, also what a title has no room for."""
+    command = asked.command.strip()
+    parts = [asked.description] if asked.description else []
+    if len(command) > TITLE or not command.isprintable():
+        parts.append(f"```sh\n{command}\n```")
+    return tuple(Words(text=part) for part in parts)
 
 
 def _notes(ran: Ran, limit: float) -> list[str]:

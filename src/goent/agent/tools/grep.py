@@ -13,6 +13,7 @@ from goent.agent.tools.selecting import Selected, searchable
 from goent.agent.tools.texts import clean
 
 LIMIT = 200
+MOST = 2000
 SHOWN = 30_000  # characters
 TITLE = 100
 FOLLOWED = 20  # files that an editor is told of
@@ -29,10 +30,12 @@ class GrepArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=
     pattern: Annotated[str, Meta(min_length=1, description="regular expression")]
     path: Annotated[str, Meta(description="file or folder; default: the working directory")] = "."
     glob: Annotated[str, Meta(description="which files, such as *.py or src/**/*.{ts,tsx}")] = ""
-    output_mode: Annotated[OutputMode, Meta(description="what to tell")] = "content"
-    case_insensitive: Annotated[bool, Meta(description="whether a is A")] = False
+    output_mode: Annotated[
+        OutputMode, Meta(description="matching lines, names of files, or lines per file")
+    ] = "content"
+    case_insensitive: Annotated[bool, Meta(description="ignore case")] = False
     context: Annotated[int, Meta(ge=0, le=50, description="lines around each match")] = 0
-    head_limit: Annotated[int, Meta(ge=1, le=2000, description="lines or files at most")] = LIMIT
+    head_limit: Annotated[int, Meta(ge=1, description="matches or files at most")] = LIMIT
 
 
 def grep_tool(places: Places, searcher: Searcher) -> ToolOf[GrepArguments]:
@@ -83,14 +86,16 @@ class _Told:
         self._base = place.known if folder else place.known.parent
         self._asked = asked
         self._lines: list[str] = []
+        self._limit = min(asked.head_limit, MOST)
         self._room = SHOWN
         self._hits = 0
         self._last: Found | None = None
+        self._hit: Found | None = None
         self._locations: list[Location] = []
 
     def take(self, found: Found) -> bool:
         """False if it is not taken any more."""
-        if self._hits >= self._asked.head_limit or self._room <= 0:
+        if self._room <= 0 or (self._hits >= self._limit and not self._belongs(found)):
             return False
         last, self._last = self._last, found
         new = last is None or last.path != found.path
@@ -108,7 +113,15 @@ class _Told:
                 self._add("--")
             self._add(f"{found.number}{':' if found.hit else '-'}{found.text}")
         self._hits += found.hit
+        self._hit = found if found.hit else self._hit
         return True
+
+    def _belongs(self, found: Found) -> bool:
+        """It is of the lines after the last match."""
+        hit = self._hit
+        if found.hit or hit is None or hit.path != found.path:
+            return False
+        return found.number <= hit.number + self._asked.context
 
     def _add(self, line: str) -> None:
         self._lines.append(line)

@@ -80,16 +80,20 @@ class Ignoring:
 
     def __init__(self, folder: str, above: "Ignoring | None") -> None:
         top = os.path.lexists(os.path.join(folder, ".git"))  # noqa: PTH118 (many calls)
-        self._name = os.path.basename(folder)  # noqa: PTH119 (many calls)
-        self._above = None if top else above
-        self._rules = rules_of(folder)
+        self.name = os.path.basename(folder)  # noqa: PTH119 (many calls)
+        self.above = None if top else above
+        self.rules = rules_of(folder)
 
     def passes_over(self, path: str, *, folder: bool) -> bool:
         """Of something below the folder."""
-        verdict = self._rules.verdict(path, folder=folder)
-        if verdict is None and self._above:
-            return self._above.passes_over(f"{self._name}/{path}", folder=folder)
-        return verdict or False
+        here: Ignoring | None = self
+        while here:  # no recursion: folders can be nested deeper than Python can
+            verdict = here.rules.verdict(path, folder=folder)
+            if verdict is not None:
+                return verdict
+            path = f"{here.name}/{path}"
+            here = here.above
+        return False
 
 
 def ignoring_at(folder: str) -> Ignoring:

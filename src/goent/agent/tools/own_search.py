@@ -30,32 +30,45 @@ class Asked(TypedDict):
     context: int
     names: list[str]
     hidden: bool
+    without: list[str]
 
 
 def files_below(folder: str, asked: Asked) -> Iterator[str]:
     """Relative paths, in order, links not followed."""
     names = [matcher(name) for name in asked["names"]]
 
-    def walk(place: str, prefix: str, ignoring: Ignoring) -> Iterator[str]:
-        try:
-            entries = sorted(os.scandir(place), key=lambda entry: os.fsencode(entry.name))
-        except OSError:
-            return
-        for entry in entries:
+    ways = [_entries(folder, "", ignoring_at(folder))]
+    while ways:  # no recursion: folders can be nested deeper than Python can
+        for entry, path, ignoring in ways[-1]:
             name = entry.name
             if name == ".git" or (name.startswith(".") and not asked["hidden"]):
+                continue
+            if path in asked["without"]:
                 continue
             is_folder = entry.is_dir(follow_symlinks=False)
             if ignoring.passes_over(name, folder=is_folder):
                 continue
             if is_folder:
-                yield from walk(entry.path, f"{prefix}{name}/", Ignoring(entry.path, ignoring))
-            elif entry.is_file(follow_symlinks=False) and (
-                not names or any(match(name) for match in names)
-            ):
-                yield prefix + name
+                ways.append(_entries(entry.path, f"{path}/", Ignoring(entry.path, ignoring)))
+                break
+            if not entry.is_file(follow_symlinks=False):
+                continue
+            if not names or any(match(name) for match in names):
+                yield path
+        else:
+            ways.pop()
 
-    return walk(folder, "", ignoring_at(folder))
+
+def _entries(
+    folder: str, prefix: str, ignoring: Ignoring
+) -> Iterator[tuple[os.DirEntry[str], str, Ignoring]]:
+    try:
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: os.fsencode(entry.name))
+    except OSError:
+        return
+    for entry in entries:
+        yield entry, prefix + entry.name, ignoring
 
 
 def lines_of(path: str) -> list[str] | None:

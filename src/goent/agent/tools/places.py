@@ -7,7 +7,7 @@ been put in its way: so a file is opened from `/` downwards, one folder at a tim
 import errno
 import os
 import stat
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from goent.agent.ports import Desk, Need, ToolMistake
 from goent.domain.types import Value
 
 GUARDED = frozenset({".git", ".goent"})  # what is written there is run, or decides what may be run
+TELLTALE = frozenset({"environ", "mem"})
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
@@ -71,6 +72,8 @@ class Places:
             raise ToolMistake(f"{asked[:200]!r} is no path: {error.strerror}") from None
         if endless:
             raise ToolMistake(f"{asked!r} is a link that leads to itself")
+        if path.parts[1:2] == ("proc",) and path.name in TELLTALE:
+            raise ToolMistake(f"{asked!r} is what a process keeps to itself: keys may be in it")
         # Without its `..` a path may lead elsewhere, if a link stands before them.
         known = Path(os.path.normpath(joined))
         if Path(os.path.realpath(known)) != path:
@@ -159,16 +162,15 @@ def status_of(path: Path) -> os.stat_result | None:
         return None
 
 
-_KINDS: Sequence[tuple[int, str]] = (
-    (stat.S_IFDIR, "a folder"),
-    (stat.S_IFIFO, "a pipe"),
-    (stat.S_IFSOCK, "a socket"),
-    (stat.S_IFCHR, "a device"),
-    (stat.S_IFBLK, "a device"),
-    (stat.S_IFLNK, "a link"),
-)
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFLNK: "a link",
+}
 
 
 def kind_of(mode: int) -> str:
-    kinds = dict(_KINDS)
-    return kinds.get(stat.S_IFMT(mode), "a file")
+    return _KINDS.get(stat.S_IFMT(mode), "a file")

@@ -33,8 +33,8 @@ class ReadArguments(Arguments, frozen=True, kw_only=True, forbid_unknown_fields=
     """Of Read."""
 
     file_path: Annotated[str, Meta(description="absolute, or relative to the working directory")]
-    offset: Annotated[int, Meta(ge=1, description="number of the first line")] = 1
-    limit: Annotated[int, Meta(ge=1, le=LINES, description="how many lines")] = LINES
+    offset: Annotated[int, Meta(ge=0, description="number of the first line")] = 1
+    limit: Annotated[int, Meta(ge=1, description="how many lines")] = LINES
 
 
 def read_tool(files: Files) -> ToolOf[ReadArguments]:
@@ -81,7 +81,7 @@ async def _text(files: Files, place: Place, asked: ReadArguments) -> Outcome:
     if not text.text:
         return Outcome(text=f"({place.name} is empty)")
     data = io.BytesIO(text.text.encode(errors="surrogateescape"))
-    found = window(data, asked.offset, asked.limit)
+    found = window(data, max(1, asked.offset), min(LINES, asked.limit))
     return Outcome(text=_told(place, found, odd=text.odd))
 
 
@@ -98,7 +98,9 @@ def _special(place: Place, asked: ReadArguments) -> Outcome | None:
             return None
         with open(os.dup(file), "rb") as stream:  # noqa: PTH123 (a descriptor, no path)
             stream.seek(0)
-            return Outcome(text=_told(place, window(stream, asked.offset, asked.limit)))
+            return Outcome(
+                text=_told(place, window(stream, max(1, asked.offset), min(LINES, asked.limit)))
+            )
 
 
 def _picture(place: Place, kind: str, size: int, file: int, head: bytes) -> Outcome:

@@ -7,15 +7,17 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 import anyio
 import msgspec
 from anyio.abc import ByteReceiveStream
+from msgspec.structs import replace
 
 from goent.agent.ports import Desk, ToolMistake
+from goent.agent.tools.selecting import KERNELS
 from goent.agent.tools.shells import ended, program
 from goent.domain.errors import WorkerCrashed
 from goent.domain.types import Value
@@ -30,6 +32,8 @@ _SOURCE = str(Path(__file__).parents[3])
 _OWN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from goent.agent.tools.own_search import main; main()"
 _RECORD = re.compile(rb"([^\0]*)\0(\d+)(?:([:-])(.*))?", re.DOTALL)
 
+_BAD_EXPRESSION = re.compile("regex|PCRE2|not allowed|parse error", re.IGNORECASE)
+
 Mode = Literal["list", "files", "count", "content"]
 
 
@@ -42,6 +46,7 @@ class Search(Value, frozen=True, kw_only=True):
     context: int = 0
     names: tuple[str, ...] = ()
     hidden: bool = False
+    without: tuple[str, ...] = ()  # entries of the folder itself
 
 
 class Found(Value, frozen=True, kw_only=True):
@@ -69,25 +74,37 @@ class Searcher:
         False if `take` said that it was enough, or the time was up before the end. Raises
         `ToolMistake` for an expression that is none.
         """
+        if folder == Path("/"):
+            search = replace(search, without=KERNELS)
+        reading = _Reading(search.mode, take)
         command = self._command(search, folder, start)
-        reading = _Reading(search.mode)
         try:
-            async with supervised(
-                command, cwd=folder, env=self._env, mark=new_mark(self._owner), grace=_GRACE
-            ) as process:
-                whole, code = False, 0
-                with anyio.move_on_after(TIME):
-                    whole = await _taken(process.stdout, reading, take)
-                    if whole:
-                        code = await ended(process)
-                if not whole:
-                    send(process.pid, signal.SIGKILL)
-                errors = process.stderr
+            whole, errors = await self._run(command, folder, reading)
         except WorkerCrashed as error:
-            raise ToolMistake(str(error)) from None
-        if whole and code not in (0, 1) and not reading.any:
-            raise ToolMistake(f"{search.pattern!r} is no expression to search for: {errors}")
-        return whole
+            whole, errors = True, str(error)
+        if not errors or reading.any:
+            return whole
+        if self._ripgrep and not _BAD_EXPRESSION.search(errors):  # one that cannot do what we ask
+            self._ripgrep = None
+            return await self.search(folder, search, take, start=start)
+        raise ToolMistake(f"{search.pattern!r} is no expression to search for: {errors}")
+
+    async def _run(
+        self, command: Sequence[str], folder: Path, reading: "_Reading"
+    ) -> tuple[bool, str]:
+        """Whether it came to its end, and what it had to complain of if that was a bad one."""
+        whole, code = False, 0
+        async with supervised(
+            command, cwd=folder, env=self._env, mark=new_mark(self._owner), grace=_GRACE
+        ) as process:
+            with anyio.move_on_after(TIME):
+                whole = await reading.taken(process.stdout)
+                if whole:
+                    code = await ended(process)
+            if not whole:
+                send(process.pid, signal.SIGKILL)
+            errors = process.stderr
+        return whole, errors if code not in (0, 1) else ""
 
     def _command(self, search: Search, folder: Path, start: str) -> list[str]:
         if self._ripgrep:
@@ -108,6 +125,7 @@ def _flags(search: Search) -> Iterator[str]:
     yield "--sort=path"  # the same answer each time
     if search.hidden:
         yield from ("--hidden", "--glob=!.git")
+    yield from (f"--glob=!/{name}" for name in search.without)
     # By `--glob` ripgrep would search what is ignored: a type selects, and ignore files still count.
     for name in search.names:
         yield f"--type-add=goent:{name}"
@@ -133,13 +151,24 @@ def _flags(search: Search) -> Iterator[str]:
 class _Reading:
     """Makes findings of bytes."""
 
-    def __init__(self, mode: Mode) -> None:
+    def __init__(self, mode: Mode, take: Callable[[Found], bool]) -> None:
         self._end = b"\0" if mode in ("list", "files") else b"\n"
+        self._take = take
         self._rest = b""
         self._begun = b""
         self.any = False
 
-    def fed(self, data: bytes) -> Iterator[Found]:
+    async def taken(self, pipe: ByteReceiveStream) -> bool:
+        """False if it was enough before the end."""
+        try:
+            while True:
+                for found in self._found(await pipe.receive()):
+                    if not self._take(found):
+                        return False
+        except anyio.EndOfStream:
+            return True
+
+    def _found(self, data: bytes) -> Iterator[Found]:
         *records, rest = (self._rest + data).split(self._end)
         self._rest = rest[-_LONGEST:]
         for record in records:
@@ -166,13 +195,3 @@ def _path(name: bytes) -> str:
 def _cut(text: bytes) -> str:
     line = text.decode(errors="replace")
     return line if len(line) <= LINE else f"{line[:LINE]} [cut]"
-
-
-async def _taken(pipe: ByteReceiveStream, reading: _Reading, take: Callable[[Found], bool]) -> bool:
-    try:
-        while True:
-            for found in reading.fed(await pipe.receive()):
-                if not take(found):
-                    return False
-    except anyio.EndOfStream:
-        return True

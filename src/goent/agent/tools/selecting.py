@@ -6,6 +6,8 @@ from goent.agent.ports import ToolMistake
 from goent.agent.tools.globs import Glob, TooManyWays, alternatives
 from goent.agent.tools.places import Place, Places, kind_of, status_of, trouble
 
+KERNELS = ("proc", "sys", "dev")  # folders of `/` that hold no files of anybody's
+
 
 class Selected:
     """Tells whether a path, relative to the folder that is searched, is meant."""
@@ -30,6 +32,8 @@ class Selected:
 def searchable(places: Places, place: Place) -> bool:
     """Whether it is a folder. Raises `ToolMistake` if it cannot be searched."""
     places.again(place)
+    if len(place.path.parts) > 1 and place.path.parts[1] in KERNELS:
+        raise ToolMistake(f"{place.name!r} is the kernel's: there is nothing to search in")
     with trouble(place, "search"):
         status = status_of(place.path)
     if status is None:

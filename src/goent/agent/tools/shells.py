@@ -22,10 +22,12 @@ GRACE = 1.0  # seconds between one way of asking a command to end and the next
 DRAIN = 0.5  # seconds for the last output, should a child of the command hold the pipe open
 TOLD = 0.2  # seconds between one report and the next
 POLL = 0.05
+FIRST_LOOK = 0.002
 TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 (where commands expect to be able to write)
 QUIET = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_PAGER": "cat",
+    "GIT_EDITOR": "true",  # there is nobody to type a message
     "PAGER": "cat",
     "NO_COLOR": "1",
     "TERM": "dumb",
@@ -114,14 +116,15 @@ class Shell:
         launch: Launch,
         said: Kept,
         limit: float | None,
-        tell: Callable[[], Awaitable[None]],
+        tell: Callable[[], Awaitable[None]] | None = None,
     ) -> Ran:
-        """Run to the end, or to the time limit; `tell` is called while there is something new."""
+        """Run to the end, or to the time limit; `tell` is called when there is something new."""
         code, left = None, False
         async with self.started(launch) as process:
             with anyio.move_on_after(limit):
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(_telling, said, tell)
+                    if tell:
+                        tasks.start_soon(_telling, said, tell)
                     heard = await tasks.start(_reading, process.stdout, said)
                     code = await ended(process)
                     with anyio.move_on_after(DRAIN):
@@ -158,11 +161,11 @@ def _ask_to_end(mark: str, process: Supervised) -> None:
 
 
 async def ended(process: Supervised) -> int:
-    """Its exit code as a shell tells it, soon after there is one: most are over in no time."""
-    pause = POLL / 20
+    """Its exit code as a shell tells it, the sooner the shorter it runs."""
+    pause = FIRST_LOOK
     while (code := process.returncode) is None:
         await anyio.sleep(pause)
-        pause = min(POLL, pause * 1.5)
+        pause = min(TOLD, pause * 1.2)
     return code if code >= 0 else 128 - code
 
 

@@ -11,25 +11,16 @@ import anyio
 
 from goent.acp.asks import Cancelled, PermissionOutcome, PermissionRequest
 from goent.acp.content import ContentBlock, ResourceLink, Text
-from goent.acp.messages import TurnUsage
 from goent.acp.updates import AnyUpdate, UsageUpdate
-from goent.domain.errors import (
-    ModelRefused,
-    NothingSaid,
-    PermissionDenied,
-    WorkerBusy,
-    WorkerCrashed,
-    WorkerError,
-)
+from goent.domain.errors import WorkerBusy, WorkerCrashed, WorkerError
 from goent.domain.events import Noticed, PermissionWithdrawn
 from goent.domain.ports import Emit, Signs, StopReason, WorkerSpec
 from goent.domain.types import Answer, Prompt
-from goent.drivers.acp_turn import AcpTurn
 from goent.drivers.agent.asking import Ground, matters, verdict
-from goent.drivers.agent.models import Opened, choose_model
+from goent.drivers.agent.opening import closes_sessions, keeps_sessions, open_session
 from goent.drivers.agent.process import AgentProcess
 from goent.drivers.agent.spending import Spending
-from goent.drivers.agent.translate import AgentTranslator
+from goent.drivers.agent.turn import AgentTurn
 from goent.drivers.questions import Matter, OpenQuestions, outcome
 from goent.drivers.signs import look
 from goent.drivers.tasks import task_group
@@ -41,16 +32,6 @@ PATIENT_FOR = 0.8  # of the grace that a cancelled turn has; then its process is
 LOST = "the agent that asked has ended"
 
 Start = Callable[["AgentSession"], Awaitable[AgentProcess]]
-
-
-class AgentTurn(AcpTurn):
-    """One turn of an agent."""
-
-    def __init__(self, translator: AgentTranslator) -> None:
-        super().__init__(translator)
-        self.calls = translator
-        self.usage: TurnUsage | None = None
-        self.rejected: Matter | None = None
 
 
 class AgentSession:
@@ -180,7 +161,8 @@ class AgentSession:
         await self._leave()
         process = await self._start(self)
         try:
-            self._id = await self._opened(process)
+            self._keeps = keeps_sessions(process.hello.agent_capabilities)
+            self._id = await open_session(process, self._spec, self._id)
         except WorkerCrashed:
             raise await process.crash(session_lives=bool(self.token)) from None
         except RpcError as error:
@@ -194,9 +176,9 @@ class AgentSession:
     async def close(self) -> None:
         """Leave nothing running. Whether the agent keeps the session is its own affair."""
         process = self._process
-        if process and not process.lost and self._id and self._closes(process):
+        if process and not process.lost and closes_sessions(process.hello.agent_capabilities):
             with anyio.move_on_after(CLOSE_TIMEOUT), suppress(WorkerError, RpcError):
-                await process.connection.close_session(self._id)
+                await process.connection.close_session(self._id or "")
         await self._leave()
 
     async def _leave(self) -> None:
@@ -204,39 +186,10 @@ class AgentSession:
         if process:
             await process.close()
 
-    async def _opened(self, process: AgentProcess) -> str:
-        connection, cwd = process.connection, str(self._spec.cwd)
-        able = process.hello.agent_capabilities
-        resumes = bool(able.session_capabilities and able.session_capabilities.resume)
-        self._keeps = resumes or able.load_session
-        opened: Opened
-        if self._id is None:
-            opened = await connection.new_session(cwd)
-            session = opened.session_id
-        elif not self._keeps:
-            raise WorkerError(
-                f"{process.launch.name} keeps no sessions, so the worker cannot go on: "
-                "spawn another one"
-            )
-        else:
-            open_again = connection.resume_session if resumes else connection.load_session
-            session = self._id
-            try:
-                opened = await open_again(session, cwd)
-            except RpcError as error:
-                told = f"{process.launch.name} has no session {session!r} that it could go on with"
-                raise WorkerError(f"{told}: {error.message}") from error
-        await choose_model(connection, session, opened, self._spec.provider, process.launch)
-        return session
-
-    def _closes(self, process: AgentProcess) -> bool:
-        able = process.hello.agent_capabilities.session_capabilities
-        return bool(able and able.close)
-
     # A turn
 
     async def _take_turn(self, process: AgentProcess, prompt: Prompt, emit: Emit) -> StopReason:
-        turn = self._turn = AgentTurn(AgentTranslator(self._spec.cwd))
+        turn = self._turn = AgentTurn(self._spec.cwd)
         if self._spending:
             self._spending.begin()
         try:
@@ -283,26 +236,4 @@ class AgentSession:
             case WorkerError() as error:
                 raise error
             case None:
-                return self._ended(process.launch.name, turn)
-
-    def _ended(self, agent: str, turn: AgentTurn) -> StopReason:
-        match turn.stop_reason:
-            case "cancelled" if turn.rejected:
-                what = ", ".join(turn.rejected.patterns)
-                permission = turn.rejected.permission
-                raise PermissionDenied(
-                    f"permission {permission!r} was refused for {what!r}: the turn ended"
-                )
-            case "cancelled":
-                return "cancelled"
-            case "refusal":
-                raise ModelRefused(f"the model of {agent} refused to answer")
-            case "max_tokens" | "max_turn_requests":
-                raise WorkerError(
-                    f"{agent} ended its turn early ({turn.stop_reason}): what it did so far is in "
-                    "place; prompt it to go on"
-                )
-            case _ if not turn.spoke:
-                raise NothingSaid(f"{agent} ended its turn without a word and without a tool call")
-            case _:
-                return "end"
+                return turn.verdict(process.launch.name)
