@@ -124,8 +124,8 @@ async def test_unconfined_is_unconfined(inside: Path):
 
 async def test_background_commands_are_confined_too(inside: Path):
     async with a_bench(inside) as bench:
-        done = await bench.call("Bash", command="echo x > ../outside/new", background=True)
-    assert done.exit == 1
+        await bench.call("Bash", command="sleep 2; echo x > ../outside/new", background=True)
+        assert (await bench.over("bg_1")).exit == 1
     assert not (inside.parent / "outside" / "new").exists()
 
 

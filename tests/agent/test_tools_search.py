@@ -1,7 +1,8 @@
 """Grep and Glob, by ripgrep and by our own search: the same answers."""
 
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+import subprocess
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
@@ -208,13 +209,22 @@ async def test_a_ripgrep_in_a_relative_folder_is_not_run(project: Path):
     assert not (project / "ran").exists()
 
 
-async def test_folders_below_folders_without_end(tmp_path: Path, searches: Searches):
-    there = tmp_path
+@pytest.fixture
+def deep(tmp_path: Path) -> Iterator[Path]:
+    """Deeper than Python can go, pytest that tidies up included."""
+    there = tmp_path / "deep"
+    there.mkdir()
+    place = there
     for _ in range(1200):
-        there = there / "d"
-        there.mkdir()
-    (there / "needle.txt").write_text("needle\n")
-    async with searches(tmp_path) as bench:
+        place /= "d"
+        place.mkdir()
+    (place / "needle.txt").write_text("needle\n")
+    yield there
+    subprocess.run(["rm", "-rf", there], check=True)
+
+
+async def test_folders_below_folders_without_end(deep: Path, searches: Searches):
+    async with searches(deep) as bench:
         assert "1:needle" in await bench.said("Grep", pattern="needle")
         assert (await bench.said("Glob", pattern="**/d/*.txt")).endswith("d/needle.txt")
 

@@ -2,9 +2,11 @@
 
 import json
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+import anyio
 
 from goent.agent.ports import Call, ClientFiles, ClientTerminals, Desk, Outcome, Progress, Tool
 from goent.agent.tools.toolbox import open_tools
@@ -32,6 +34,16 @@ class Bench:
 
     async def said(self, tool: str, **arguments: object) -> str:
         return (await self.call(tool, **arguments)).text
+
+    async def over(self, name: str) -> Outcome:
+        """What a background command says, from now to its end."""
+        said = ""
+        with anyio.fail_after(60):
+            while True:
+                done = await self.call("Bash", output_of=name)
+                said += done.text
+                if "has ended" in done.text:
+                    return Outcome(text=said, failed=done.failed, exit=done.exit)
 
     async def _report(self, progress: Progress) -> None:
         self.told.append(progress)
@@ -77,3 +89,9 @@ def without_ripgrep() -> dict[str, str]:
 
 def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+async def until(true: Callable[[], bool]) -> None:
+    with anyio.fail_after(60):
+        while not true():  # noqa: ASYNC110 (files and reports ring no bell)
+            await anyio.sleep(0.02)
