@@ -17,7 +17,7 @@ SDK = str(HERE / "sdk_server.py")
 ROUGH = str(HERE / "rough_server.py")
 # As long as a slow machine may take, where a test waits for what does come.
 PATIENT = Patience(wait_s=60, start_s=60, call_s=60)
-HURRIED = Patience(wait_s=60, start_s=2, call_s=60)
+HURRIED = Patience(wait_s=60, start_s=3, call_s=60)
 
 
 def a_desk(cwd: Path) -> Desk:

@@ -167,7 +167,7 @@ async def test_an_address_where_nobody_answers_rightly_costs_a_warning(tmp_path:
     for warning, why in zip(
         said,
         (
-            "did not answer within 2 s",
+            "did not answer within 3 s",
             "redirect to http://127.0.0.2/there, which is not followed",
             "http://127.0.0.1:1/mcp cannot be reached",
             "is no address",

@@ -18,11 +18,11 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 @pytest.mark.parametrize(
     ("how", "why"),
     [
-        ("hang", "did not answer within 2 s; its last words: thinking"),
+        ("hang", "did not answer within 3 s; its last words: thinking"),
         ("gone", "exit code 3; its last words: no licence found"),
-        ("garbage", "did not answer within 2 s"),
-        ("flood", "did not answer within 2 s"),
-        ("endless", "did not answer within 2 s"),
+        ("garbage", "did not answer within 3 s"),
+        ("flood", "did not answer within 3 s"),
+        ("endless", "did not answer within 3 s"),
         ("nonsense", "its reply to 'initialize' makes no sense"),
         ("refuses", "pay first"),
     ],
