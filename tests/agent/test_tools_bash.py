@@ -10,6 +10,7 @@ from tool_bench import a_bench, until
 
 from goent.agent.content import Words
 from goent.agent.ports import ToolMistake
+from goent.agent.tools import backgrounds
 from goent.proc import marked
 from goent.proc.table import started
 
@@ -242,9 +243,21 @@ async def test_a_background_command_that_fails_at_once_says_so(tmp_path: Path):
     assert done.text.endswith("(bg_1 has ended; exit code 5)")
 
 
-async def test_unknown_and_too_many_background_commands_are_mistakes(tmp_path: Path):
+async def test_unknown_background_commands_are_mistakes(tmp_path: Path):
     async with a_bench(tmp_path) as bench:
         with pytest.raises(ToolMistake, match="none was started"):
             await bench.prepare("Bash", output_of="bg_9")
         with pytest.raises(ToolMistake, match="one of command"):
             await bench.prepare("Bash", command="true", stop="bg_9")
+
+
+async def test_there_is_an_end_to_background_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(backgrounds, "AT_ONCE", 1)
+    async with a_bench(tmp_path) as bench:
+        await bench.said("Bash", command="exec sleep 300", background=True)
+        with pytest.raises(ToolMistake, match="stop one of"):
+            await bench.prepare("Bash", command="exec sleep 300", background=True)
+        await bench.said("Bash", stop="bg_1")
+        await bench.said("Bash", command="exec sleep 300", background=True)
