@@ -9,7 +9,7 @@ import pytest
 from tool_bench import a_bench, until
 
 from goent.agent.content import Words
-from goent.agent.ports import ToolMistake
+from goent.agent.ports import Progress, ToolMistake
 from goent.agent.tools import backgrounds
 from goent.proc import marked
 from goent.proc.table import started
@@ -17,6 +17,10 @@ from goent.proc.table import started
 pytestmark = pytest.mark.anyio
 
 PATIENCE = 60
+
+
+class ClientGone(Exception):
+    pass
 
 
 async def bash(cwd: Path, command: str, **arguments: object) -> str:
@@ -102,6 +106,17 @@ async def test_output_is_told_while_it_comes(tmp_path: Path):
         await until(lambda: bench.told[-1].output == "one\ntwo\nthree\n")
         assert len(bench.told) <= 4
         tasks.cancel_scope.cancel()
+
+
+async def test_a_listener_that_fails_is_heard_and_nothing_is_left(tmp_path: Path):
+    async def report(_: Progress) -> None:
+        raise ClientGone("nobody listens")
+
+    async with a_bench(tmp_path) as bench:
+        call = await bench.prepare("Bash", command="echo one; sleep 300")
+        with pytest.raises(ClientGone, match="nobody listens"):
+            await call.run(report)
+        assert list(marked(bench.desk.owner)) == []
 
 
 async def test_a_flood_is_cut_in_the_middle_and_takes_no_memory(tmp_path: Path):
