@@ -199,9 +199,9 @@ class _Held:
 async def _toolbox(desk: Desk, servers: Sequence[ServerSpec]) -> AsyncGenerator[Toolbox]:
     async with open_tools(desk) as tools:
         if not servers:
-            yield Toolbox(tools=tools)
+            yield Toolbox(tools=lambda: tools)
             return
         from goent.agent.mcp import open_servers  # noqa: PLC0415 (few sessions have any)
 
         async with open_servers(servers, desk) as found:
-            yield Toolbox(tools={**tools, **found.tools}, warnings=found.warnings)
+            yield Toolbox(tools=lambda: {**tools, **found.tools}, warnings=found.warnings)

@@ -43,6 +43,7 @@ class StandInSession(AgentSession):
         self.client = client
         self.given: list[Sequence[Given]] = []
         self.closed = False
+        self.deaf = False
         self._options = Options(mode="ask", model="a/one", models=MODELS)
         self._scope: anyio.CancelScope | None = None
         self._said: list[str] = []
@@ -75,7 +76,7 @@ class StandInSession(AgentSession):
         )
 
     def cancel(self) -> None:
-        if self._scope is not None:
+        if self._scope is not None and not self.deaf:
             self._scope.cancel()
 
     async def set_mode(self, mode: str) -> None:

@@ -185,6 +185,26 @@ async def test_a_prompt_whose_request_is_cancelled_ends_as_a_cancelled_turn(text
         assert (await editor.prompt(session, "say 1"))["stopReason"] == "end_turn"
 
 
+@pytest.mark.parametrize("by", ["session/cancel", "$/cancel_request", "session/close"])
+async def test_a_turn_that_does_not_end_when_cancelled_is_torn_down(
+    monkeypatch: pytest.MonkeyPatch, by: str
+):
+    monkeypatch.setattr("goent.frontends.acp.turn.GRACE", 0.1)
+    async with an_editor() as editor:
+        session = await editor.session()
+        number = await editor.begin("session/prompt", sessionId=session, prompt=words("wait"))
+        await editor.until_update("agent_message_chunk")
+        editor.agent.sessions[session].deaf = True
+        if by == "session/close":
+            await editor.begin("session/close", sessionId=session)
+        elif by == "session/cancel":
+            await editor.tell(by, sessionId=session)
+        else:
+            await editor.tell(by, requestId=number)
+        assert (await editor.reply(number))["result"]["stopReason"] == "cancelled"
+        await lives(editor)
+
+
 async def test_a_session_that_is_closed_in_a_turn_ends_it_first():
     async with an_editor() as editor:
         session = await editor.session()

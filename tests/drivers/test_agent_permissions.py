@@ -79,6 +79,46 @@ def test_a_command_is_bash_whatever_its_kind_is_said_to_be(
     assert matter.always == ("rm -rf .",), "an always for a command is for this very command"
 
 
+GIT = rules_for("ask", (PermissionRule(tool="bash", pattern="git *", action="allow"),))
+NO_RM = rules_for("auto", (PermissionRule(tool="bash", pattern="rm *", action="deny"),))
+
+
+@pytest.mark.parametrize(
+    ("command", "by_git", "by_no_rm"),
+    [
+        ("git status", "allow", "allow"),
+        ("git log --format='%h; %s' | git patch-id", "allow", "allow"),
+        ("git status > /dev/null 2>&1 && git diff", "allow", "allow"),
+        ("git status; rm -rf .", "ask", "deny"),
+        ("git status && rm x", "ask", "deny"),
+        ("git status\nrm x", "ask", "deny"),
+        ("git status & rm x", "ask", "deny"),
+        ("git status | (rm x)", "ask", "deny"),
+        ('git commit -m "$(rm x)"', "ask", "allow"),
+        ("git commit -m `rm x`", "ask", "allow"),
+        ("git diff > ~/.bashrc", "ask", "allow"),
+        ("git diff <(rm x)", "ask", "deny"),
+        ("git commit -m 'it", "ask", "allow"),
+        ("git commit -m 'a;b' -m \"c;d\" -m e\\;f", "allow", "allow"),
+        ("git commit -m 'rm $(x)'", "allow", "allow"),
+    ],
+)
+def test_every_command_of_a_line_is_judged(
+    tmp_path: Path, command: str, by_git: Action, by_no_rm: Action
+) -> None:
+    call = {"kind": "execute", "rawInput": {"command": command}}
+    assert judged(call, GIT, tmp_path) == by_git
+    assert judged(call, NO_RM, tmp_path) == by_no_rm
+
+
+def test_a_command_that_wants_to_leave_its_confinement_is_outside(tmp_path: Path) -> None:
+    call = {"kind": "execute", "rawInput": {"command": "make install", "unconfined": True}}
+    assert judged(call, PRESETS["auto"], tmp_path) == "ask"
+    assert judged(call, rules_for("readonly", ()), tmp_path) == "deny"
+    away, _ = matters(fields(call), Ground(tmp_path))
+    assert (away.permission, away.detail) == ("external_directory", "make install")
+
+
 @pytest.mark.parametrize("path", ["../x", "/etc/x", "link/x", "a/../../x", "~/../../x\0"])
 def test_a_path_that_leads_outside_is_outside(tmp_path: Path, path: str) -> None:
     inside = tmp_path / "inside"
@@ -175,6 +215,18 @@ async def test_what_the_rules_leave_open_is_asked_and_an_always_lasts(tmp_path: 
         async with during(session, f"ask {json.dumps([other])}") as turn:
             pass
         assert turn.heard.text == "[y]" and not turn.heard.questions
+
+
+async def test_an_always_for_a_command_is_for_no_other(tmp_path: Path) -> None:
+    """A star in a command is the shell's, and none of ours."""
+    calls = [{"kind": "execute", "rawInput": {"command": c}} for c in ("rm *.o", "rm x; y.o")]
+    async with Stage(tmp_path).running() as stage, stage.open() as session:
+        async with during(session, f"ask {json.dumps([calls[0], *calls])}") as turn:
+            await session.answer((await turn.heard.question()).id, "allow_always")
+            second = await turn.heard.question(2)
+            assert second.detail == "rm x; y.o"
+            await session.answer(second.id, "reject")
+        assert turn.heard.text == "[y][y][n]"
 
 
 async def test_outside_is_a_question_of_its_own(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Workers on go-ent's own agent: a `go-ent acp` of its own each, through MCP and the daemon."""
 
+import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,22 @@ async def test_tools_that_are_not_allowed_are_not_there(world: World) -> None:
             "agent_spawn_acp", {"task": "x", "allowed_tools": ["Saw"], "model": "moonshot/glm-4"}
         )
         assert "there is no tool 'Saw'" in refusal(refused)
+
+
+async def test_the_command_line_names_the_tools_too(world: World) -> None:
+    asked = ("run", "--method", "agent", "--model", "moonshot/glm-4", "--allowed-tools")
+    ended = await world.go_ent(*asked, "Read,Saw", "look only")
+    assert ended.exit == 2 and "there is no tool 'Saw'" in ended.err
+    ended = await world.go_ent(*asked, "Read, Grep", "--json", "look only")
+    assert (ended.exit, json.loads(ended.out)["text"]) == (0, "I could not.")
+
+
+async def test_a_repository_puts_no_modules_in_the_agents_way(world: World) -> None:
+    planted = world.project / "msgspec.py"
+    planted.write_text("raise SystemExit('planted')\n")
+    async with world.client() as lead:
+        assert (await spawn(lead, "which model"))["state"] == "completed"
+    planted.unlink()
 
 
 async def test_no_key_reaches_the_agent(world: World) -> None:

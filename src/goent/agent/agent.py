@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from goent.agent.memory import Memory
 from goent.agent.models import AUTO, ModelChoice, Models
-from goent.agent.ports import Client, Desk, ServerSpec, Toolbox
+from goent.agent.ports import Client, Desk, ServerSpec, Tool, Toolbox
 from goent.agent.records import Set
 from goent.agent.refusing import AuthRequired, UnknownSession
 from goent.agent.session import AgentSession
@@ -203,12 +203,11 @@ class Agent:
                 place = self._around.at(roots[0])
                 desk = self._desk(client, memory.id, roots, place)
                 toolbox = await held.enter_async_context(self._around.open_tools(desk, servers))
-                tools = {n: t for n, t in toolbox.tools.items() if self._is_allowed(n)}
                 session = AgentSession(
                     memory,
                     place.models,
                     client,
-                    replace(toolbox, tools=tools),
+                    replace(toolbox, tools=lambda: self._allowed(toolbox.tools())),
                     roots=roots,
                     patience=place.patience,
                 )
@@ -231,6 +230,9 @@ class Agent:
                 "run `go-ent init` and fill in .goent/providers.yaml; `go-ent doctor` says what is there"
             )
         return place
+
+    def _allowed(self, tools: Mapping[str, Tool]) -> Mapping[str, Tool]:
+        return {name: tool for name, tool in tools.items() if self._is_allowed(name)}
 
     def _is_allowed(self, tool: str) -> bool:
         return self._around.allowed is None or tool in self._around.allowed

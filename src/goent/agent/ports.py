@@ -201,7 +201,10 @@ class ServerSpec(Value, frozen=True, kw_only=True):
 
 
 class Toolbox(Value, frozen=True, kw_only=True):
-    """The tools of a session, and what its user should know of those that are not there."""
+    """The tools of a session, and what its user should know of those that are not there.
 
-    tools: Mapping[str, Tool]
+    `tools` is asked for each turn: those of a server that starts slowly come later.
+    """
+
+    tools: Callable[[], Mapping[str, Tool]]
     warnings: tuple[str, ...] = ()

@@ -163,8 +163,9 @@ class AgentSession:
 
     def _turn(self, chosen: Chosen) -> Turn:
         self._voice.window = chosen.provider.context_limit or USUAL_WINDOW
+        tools = self._tools()
         calling = Calling(
-            self._tools,
+            tools,
             self._permits,
             tell=self._voice.tell,
             ask=self._voice.ask,
@@ -173,7 +174,7 @@ class AgentSession:
         )
         offered = [
             talk.Tool(name=tool.name, description=tool.description, schema=tool.schema)
-            for tool in self._tools.values()
+            for tool in tools.values()
         ]
         return Turn(
             self._voice,

@@ -31,11 +31,15 @@ _KINDS: dict[Answer, tuple[str, ...]] = {
 
 
 class Matter(Value, frozen=True, kw_only=True):
-    """What a question is about. `always` is what a lasting yes covers: patterns, as in rules."""
+    """What a question is about. `always` is what a lasting yes covers: patterns, as in rules.
+
+    With `exact`, it covers these very words: a `*` in a command is the shell's.
+    """
 
     permission: str
     patterns: tuple[str, ...] = ()
     always: tuple[str, ...] = ()
+    exact: bool = False
     detail: str = ""
 
 
@@ -58,12 +62,13 @@ class OpenQuestions:
     def __init__(self, asked: int) -> None:
         self.turn = 0
         self._granted: list[PermissionRule] = []
+        self._exactly: set[tuple[str, str]] = set()
         self._numbers = count(asked + 1)
         self._open: dict[str, _Pending] = {}
 
     async def ask(self, matter: Matter, ask: Ask) -> Answer | None:
         """The owner's answer, now or for good; None if the turn ended before there was one."""
-        if judge(self._granted, matter.permission, matter.patterns) == "allow":
+        if self._covered(matter):
             return "allow_always"
         name = f"p{next(self._numbers)}"
         pending = self._open[name] = _Pending(matter)
@@ -90,7 +95,15 @@ class OpenQuestions:
             self._open.popitem()[1].settle(None)
         return names
 
+    def _covered(self, matter: Matter) -> bool:
+        if matter.exact:
+            return all((matter.permission, each) in self._exactly for each in matter.patterns)
+        return judge(self._granted, matter.permission, matter.patterns) == "allow"
+
     def _grant(self, matter: Matter) -> None:
+        if matter.exact:
+            self._exactly |= {(matter.permission, each) for each in matter.patterns}
+            return
         self._granted += [
             PermissionRule(tool=matter.permission, pattern=pattern, action="allow")
             for pattern in matter.always or matter.patterns

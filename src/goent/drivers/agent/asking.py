@@ -13,12 +13,15 @@ from urllib.parse import urlsplit
 from goent.acp.content import Diff
 from goent.acp.updates import ToolFields
 from goent.domain.settings import Action, PermissionRule
+from goent.drivers.agent.commands import read_line
 from goent.drivers.agent.subjects import Subject, subject
 from goent.drivers.questions import Matter
 from goent.drivers.rules import judge
 
 EXCERPT = 1500
 OUTSIDE = "external_directory"
+ANYWHERE = "/*"  # what a command asks for that wants to write outside, and does not say where
+ANYTHING = "\0"  # a command that only a rule for all of them covers
 _PERMISSIONS = {
     "execute": "bash",
     "edit": "edit",
@@ -61,6 +64,8 @@ def matters(call: ToolFields, ground: Ground) -> tuple[Matter, ...]:
     permission = _permission(call, about)
     paths = [ground.real(path) for path in about.paths]
     folders = [str(path.parent / "*") for path in paths if not ground.holds(path)]
+    if about.unconfined:
+        folders.append(ANYWHERE)
     found = [_matter(permission, about, call, [ground.shown(path) for path in paths])]
     if folders:
         away = tuple(dict.fromkeys(folders))
@@ -69,7 +74,14 @@ def matters(call: ToolFields, ground: Ground) -> tuple[Matter, ...]:
 
 
 def verdict(matter: Matter, rules: Sequence[PermissionRule]) -> Action:
-    return judge((*_FREE, *rules), matter.permission, matter.patterns)
+    if matter.permission != "bash":
+        return judge((*_FREE, *rules), matter.permission, matter.patterns)
+    lines = [read_line(pattern) for pattern in matter.patterns]
+    commands = [command for line in lines for command in line.commands]
+    found = judge(rules, "bash", commands)
+    if found == "allow" and not all(line.clear for line in lines):
+        return judge(rules, "bash", (*commands, ANYTHING))
+    return found
 
 
 def _permission(call: ToolFields, about: Subject) -> str:
@@ -95,6 +107,7 @@ def _matter(permission: str, about: Subject, call: ToolFields, paths: Sequence[s
         permission=permission,
         patterns=patterns,
         always=tuple(_always(permission, patterns)),
+        exact=permission in ("bash", "tool"),
         detail=_detail(about, call),
     )
 

@@ -22,12 +22,16 @@ EXITS = ("exit", "exit_code", "exitCode")
 
 
 class Subject(Value, frozen=True, kw_only=True):
-    """As far as it is known. `paths` are as the agent wrote them."""
+    """As far as it is known. `paths` are as the agent wrote them.
+
+    `unconfined`: go-ent's own agent wants to run the command without its confinement.
+    """
 
     command: str = ""
     paths: tuple[str, ...] = ()
     url: str = ""
     words: str = ""
+    unconfined: bool = False
 
     @property
     def detail(self) -> str:
@@ -71,6 +75,7 @@ def subject(call: ToolFields) -> Subject:
         paths=tuple(dict.fromkeys(_paths(given, call))),
         url=given.text(URLS),
         words=given.text(WORDS),
+        unconfined=given.get("unconfined") is True,
     )
 
 

@@ -5,6 +5,7 @@ a turn. A client that reads slowly slows the session down; one that stops readin
 the pieces of a message in one, so that a model need not wait for a window to be redrawn.
 """
 
+import logging
 from collections import deque
 from collections.abc import Iterable
 from typing import Protocol
@@ -19,6 +20,8 @@ from goent.rpc import Peer
 
 PATIENCE = 0.05  # seconds without reading, after which a client counts as slow
 MAX_KEPT = 256 * 1024  # characters of text kept for a slow client; then the session waits
+
+_log = logging.getLogger(__name__)
 
 Notice = tuple[str, object]  # a method and its parameters
 
@@ -122,11 +125,17 @@ class Stream:
                 if isinstance(event, _Gathered):
                     event = event.whole()
                     self._size -= len(event.text)
-                self._say(event, session)
+                self._say_or_log(event, session)
                 self._ease()
         finally:
             self._draining = False
             self._ease()
+
+    def _say_or_log(self, event: AnyAgentEvent, session: AgentSession) -> None:
+        try:
+            self._say(event, session)
+        except Exception:  # noqa: BLE001 (whoever told it has gone on: the next one may do)
+            _log.exception("%s of session %r was not told", type(event).__name__, session.id)
 
     def _say(self, event: AnyAgentEvent, session: AgentSession) -> None:
         if type(event) is Said:

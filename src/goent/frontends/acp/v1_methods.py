@@ -84,8 +84,8 @@ class V1:
     async def _new(self, params: Raw) -> NewSession:
         asked = decode_params(params, NewSessionParams)
         opened = await self._sessions.new(_place(asked))
-        self._sessions.introduce(opened, commands(opened.session.id))
         options = opened.session.options
+        self._sessions.introduce(opened, commands(opened.session.id))
         return NewSession(
             session_id=opened.session.id,
             config_options=offers.config_options(options),
@@ -101,8 +101,8 @@ class V1:
     async def _open(self, params: Raw, *, replay: bool) -> OpenedSession:
         asked = decode_params(params, OpenSessionParams)
         opened = await self._sessions.open(asked.session_id, _place(asked), replay=replay)
-        self._sessions.introduce(opened, commands(opened.session.id))
         options = opened.session.options
+        self._sessions.introduce(opened, commands(opened.session.id))
         return OpenedSession(
             config_options=offers.config_options(options), modes=offers.modes(options)
         )
