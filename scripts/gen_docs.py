@@ -17,7 +17,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
 from goent.app import open_app
-from goent.core.operations import Operation
+from goent.core.operation import Operation
 from goent.domain import errors
 from goent.domain.errors import WorkerError
 from goent.domain.events import AnyEvent

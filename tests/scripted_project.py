@@ -16,7 +16,8 @@ from goent.core.classifier import TaskClassifier
 from goent.core.enquiries import Enquiries
 from goent.core.feed import Feed
 from goent.core.lessons import Lessons
-from goent.core.operations import Caller, Operations
+from goent.core.operation import Caller
+from goent.core.operations import Operations
 from goent.core.orchestrator import Orchestrator
 from goent.core.recommending import Recommending
 from goent.core.roster import Roster

@@ -18,7 +18,7 @@ from anyio.abc import SocketAttribute, SocketListener, SocketStream
 
 from goent import __version__
 from goent.app import App, open_app
-from goent.core.operations import Caller
+from goent.core.operation import Caller
 from goent.domain.errors import EnvironmentTrouble, GoentError
 from goent.domain.replies import DaemonInfo
 from goent.frontends.control import ControlRoom, serve_control

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 
 from goent.app import open_app
-from goent.core.operations import Caller
+from goent.core.operation import Caller
 from goent.domain.errors import GoentError
 from goent.frontends.mcp.server import McpFrontend
 from goent.lock import holder, take_lock

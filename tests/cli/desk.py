@@ -25,7 +25,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from scripted_project import OpenProject, Project
 
 from goent import __version__
-from goent.core.operations import Caller
+from goent.core.operation import Caller
 from goent.domain.replies import DaemonInfo
 from goent.domain.settings import Limits
 from goent.frontends.cli.main import run_cli

@@ -14,7 +14,7 @@ import anyio
 from opencode import LIGHT, opencode_binary
 
 from goent.app import App, open_app
-from goent.core.operations import Caller
+from goent.core.operation import Caller
 from goent.domain.events import AnyEvent
 from goent.domain.replies import Result, Spawned, Status
 from goent.domain.types import ENDED, Method, Usage, Value

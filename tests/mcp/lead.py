@@ -14,7 +14,7 @@ from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.client.session import MessageHandlerFnT
 from scripted_project import Project
 
-from goent.core.operations import Caller
+from goent.core.operation import Caller
 from goent.domain.events import PermissionAnswered
 from goent.frontends.mcp.server import McpFrontend
 from goent.frontends.mcp.wire import Incoming, Outgoing, mcp_streams

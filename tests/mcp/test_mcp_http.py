@@ -16,7 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 from scripted_project import OpenProject, Project
 from world import told
 
-from goent.core.operations import Caller
+from goent.core.operation import Caller
 from goent.frontends.mcp import http
 from goent.frontends.mcp.http import HttpAsked, HttpOpened, serve_http
 from goent.frontends.mcp.server import McpFrontend

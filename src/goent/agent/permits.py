@@ -30,7 +30,8 @@ class Permits:
 
     def __init__(self, mode: Mode = "ask") -> None:
         self.mode: Mode = mode
-        self._granted: dict[Permission, set[str]] = {}
+        self._words: set[tuple[Permission, str]] = set()  # granted as they are
+        self._wildcards: set[tuple[Permission, str]] = set()
 
     def set_mode(self, mode: str) -> None:
         for known in MODES:
@@ -47,19 +48,21 @@ class Permits:
             return Verdict(action="deny", reason=PLANNING)
         if self.mode == "accept-edits" and need.permission == "edit":
             return Verdict(action="allow")
-        granted = self._granted.get(need.permission, set[str]())
-        covered = all(_covers(granted, pattern, exact=need.exact) for pattern in need.patterns)
-        return Verdict(action="allow" if covered and need.patterns else "ask")
+        covered = need.patterns and all(self._covers(need, pattern) for pattern in need.patterns)
+        return Verdict(action="allow" if covered else "ask")
 
     def grant(self, need: Need) -> None:
         """An "always", for the rest of the session."""
-        self._granted.setdefault(need.permission, set()).update(need.always or need.patterns)
+        kept = self._words if need.exact else self._wildcards
+        kept.update((need.permission, words) for words in need.always or need.patterns)
 
-
-def _covers(granted: set[str], pattern: str, *, exact: bool) -> bool:
-    if pattern in granted:
-        return True
-    return not exact and any(_compiled(each).fullmatch(pattern) for each in granted)
+    def _covers(self, need: Need, pattern: str) -> bool:
+        if (need.permission, pattern) in self._words | self._wildcards:
+            return True
+        return not need.exact and any(
+            permission == need.permission and _compiled(wildcard).fullmatch(pattern)
+            for permission, wildcard in self._wildcards
+        )
 
 
 @lru_cache(maxsize=512)

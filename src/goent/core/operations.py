@@ -2,18 +2,17 @@
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TypeVar
 
 import anyio
 import msgspec
 from msgspec.structs import replace
 
-from goent.core.enquiries import Enquiries, OnProgress
+from goent.core.enquiries import Enquiries
 from goent.core.mistakes import explained
+from goent.core.operation import Caller, Operation, Q, R
 from goent.core.orchestrator import Orchestrator
 from goent.core.recommending import Recommending, estimate
+from goent.core.swarms.calls import SwarmCalls
 from goent.core.swarms.merging import SwarmMerger
 from goent.core.swarms.swarms import Swarms
 from goent.domain.errors import RequestError
@@ -51,57 +50,15 @@ from goent.domain.requests import (
     PromptRequest,
     ProvidersRequest,
     RecommendRequest,
-    Request,
     RulesRequest,
     SpacesRequest,
     SpawnRequest,
     WaitRequest,
     WorkerRequest,
 )
-from goent.domain.swarms import (
-    SwarmCancelRequest,
-    SwarmList,
-    SwarmMerged,
-    SwarmMergeRequest,
-    SwarmRequest,
-    SwarmResult,
-    SwarmResultRequest,
-    SwarmRetryRequest,
-    SwarmSpawnRequest,
-    SwarmsRequest,
-    SwarmStatus,
-    SwarmWaitRequest,
-)
-from goent.domain.types import ENDED, Value
-
-Q = TypeVar("Q", bound=Request)
-R = TypeVar("R", bound=Value)
+from goent.domain.types import ENDED
 
 API_WAIT_S = 60.0  # one model call: most are over by then
-
-
-async def _silent(_: Status) -> None: ...
-
-
-@dataclass(slots=True, kw_only=True)
-class Caller:
-    """A connection: who is asking, from where, and what it has been given already."""
-
-    name: str
-    cwd: Path
-    cursors: dict[str, int] = field(default_factory=dict[str, int])
-    on_progress: OnProgress = _silent
-    warnings: tuple[str, ...] = ()  # what each of its workers' spawning tells
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
-    """One thing that can be asked. `call` takes the arguments as parsed JSON."""
-
-    name: str
-    request: type[Request]
-    reply: type[Value]
-    call: Callable[[object, Caller], Awaitable[Value]]
 
 
 class Operations:
@@ -118,7 +75,7 @@ class Operations:
     ) -> None:
         self._workers = orchestrator
         self.swarms = swarms
-        self._merger = merger
+        calls = SwarmCalls(swarms, merger)
         self._ask = enquiries
         self._recommending = recommending
         self.under_way = 0
@@ -146,17 +103,7 @@ class Operations:
                     "agent_cancel_acp", AgentCancelRequest, Cancelled, self._agent_cancel
                 ),
                 self._operation("cost_report", CostsRequest, Costs, self._costs),
-                self._operation("swarm_spawn", SwarmSpawnRequest, SwarmStatus, self._swarm_spawn),
-                self._operation("swarm_status", SwarmRequest, SwarmStatus, self._swarm_status),
-                self._operation("swarm_wait", SwarmWaitRequest, SwarmStatus, self._swarm_wait),
-                self._operation(
-                    "swarm_result", SwarmResultRequest, SwarmResult, self._swarm_result
-                ),
-                self._operation("swarm_retry", SwarmRetryRequest, SwarmStatus, self._swarm_retry),
-                self._operation(
-                    "swarm_cancel", SwarmCancelRequest, SwarmStatus, self._swarm_cancel
-                ),
-                self._operation("swarm_merge", SwarmMergeRequest, SwarmMerged, self._swarm_merge),
+                *calls.table(self._operation),
             )
         }
         # What people do at the terminal, and no model needs to know.
@@ -167,7 +114,7 @@ class Operations:
                 self._operation("routes_list", RulesRequest, RuleList, self._rules),
                 self._operation("routes_explain", RecommendRequest, Explained, self._explain),
                 self._operation("routes_learned", LearnedRequest, Learned, self._learned),
-                self._operation("swarm_list", SwarmsRequest, SwarmList, self._swarm_list),
+                calls.listing(self._operation),
                 self._operation("spaces_list", SpacesRequest, SpaceList, self._spaces),
                 self._operation("spaces_clear", ClearRequest, Cleared, self._clear),
             )
@@ -297,36 +244,6 @@ class Operations:
                 f"worker {request.worker_id!r} runs by {method!r}, not on an agent: use "
                 "worker_prompt and worker_cancel"
             )
-
-    # Swarms
-
-    async def _swarm_spawn(self, request: SwarmSpawnRequest, caller: Caller) -> SwarmStatus:
-        swarm = await self.swarms.spawn(request, caller.cwd)
-        wait = SwarmWaitRequest(swarm_id=swarm, timeout_s=request.wait_s)
-        return await self.swarms.wait(wait, caller.on_progress)
-
-    async def _swarm_status(self, request: SwarmRequest, _: Caller) -> SwarmStatus:
-        return self.swarms.status(request.swarm_id)
-
-    async def _swarm_wait(self, request: SwarmWaitRequest, caller: Caller) -> SwarmStatus:
-        return await self.swarms.wait(request, caller.on_progress)
-
-    async def _swarm_result(self, request: SwarmResultRequest, _: Caller) -> SwarmResult:
-        return await self.swarms.result(request)
-
-    async def _swarm_retry(self, request: SwarmRetryRequest, _: Caller) -> SwarmStatus:
-        await self.swarms.retry(request)
-        return self.swarms.status(request.swarm_id)
-
-    async def _swarm_cancel(self, request: SwarmCancelRequest, caller: Caller) -> SwarmStatus:
-        await self.swarms.cancel(request, caller.name)
-        return self.swarms.status(request.swarm_id)
-
-    async def _swarm_merge(self, request: SwarmMergeRequest, _: Caller) -> SwarmMerged:
-        return await self._merger.merge(request)
-
-    async def _swarm_list(self, _: SwarmsRequest, __: Caller) -> SwarmList:
-        return self.swarms.list()
 
     def _operation(
         self, name: str, request: type[Q], reply: type[R], run: Callable[[Q, Caller], Awaitable[R]]

@@ -12,7 +12,8 @@ from anyio.abc import ByteStream
 from msgspec import Raw
 
 from goent.core.feed import Feed
-from goent.core.operations import Caller, Operations
+from goent.core.operation import Caller
+from goent.core.operations import Operations
 from goent.domain.errors import GoentError
 from goent.domain.replies import DaemonInfo, Stopping
 from goent.domain.requests import StopRequest, WatchRequest

@@ -16,7 +16,8 @@ from mcp import types
 from mcp.shared.exceptions import MCPError
 
 from goent.core.enquiries import Enquiries, OnProgress
-from goent.core.operations import Caller, Operation, Operations
+from goent.core.operation import Caller, Operation
+from goent.core.operations import Operations
 from goent.domain.errors import Ending, GoentError
 from goent.domain.replies import Question, Status
 from goent.domain.requests import MAX_WAIT_S

@@ -19,7 +19,7 @@ from anyio.abc import ByteStream
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.types import INVALID_REQUEST
 
-from goent.core.operations import Caller
+from goent.core.operation import Caller
 from goent.frontends.mcp.asking import Context
 from goent.frontends.mcp.server import McpFrontend
 from goent.gateway.guest import GuestServer

@@ -10,7 +10,8 @@ from mcp.shared.exceptions import MCPError
 
 from goent import __version__
 from goent.core.enquiries import Enquiries
-from goent.core.operations import Caller, Operations
+from goent.core.operation import Caller
+from goent.core.operations import Operations
 from goent.domain.errors import GoentError
 from goent.domain.requests import ListRequest
 from goent.domain.swarms import SwarmResultRequest

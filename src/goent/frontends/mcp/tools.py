@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from mcp import types
 
-from goent.core.operations import Operation
+from goent.core.operation import Operation
 
 INSTRUCTIONS = """\
 go-ent runs coding workers on other models (GLM, Kimi, DeepSeek, …) beside you. Hand over work \

@@ -14,7 +14,8 @@ import msgspec
 from msgspec import Raw
 
 from goent.core.enquiries import Enquiries
-from goent.core.operations import Caller, Operation, Operations
+from goent.core.operation import Caller, Operation
+from goent.core.operations import Operations
 from goent.domain.errors import RequestError
 from goent.domain.replies import Prompted, Question, Spawned, Status, Waited
 from goent.domain.requests import MAX_WAIT_S, PromptRequest, SpawnRequest, WaitRequest
