@@ -92,7 +92,7 @@ async def _places(
 ) -> AsyncGenerator[_Places]:
     """A worker of a daemon's has its gate, an editor's agent all else."""
     if gate:
-        yield _Gated(models=GatedModels(gate, connections), environ=environ, token=gate.token)
+        yield _Gated(models=GatedModels(gate, connections), environ=environ, gate=gate)
         return
     folder = state_dir(environ)
     async with (
@@ -115,19 +115,19 @@ class _Gated:
 
     models: GatedModels
     environ: Mapping[str, str]
-    token: str
+    gate: GateSpec
 
     def at(self, cwd: Path) -> Place:
         around = Project(find_project(cwd), self.environ)
         return Place(
             models=self.models,
             environ=around.without_keys(),
-            writable=around.own_agent().writable,
+            writable=tuple(map(Path, self.gate.writable)),
             patience=FOR_EVER,  # the worker's owner has a limit of its own
         )
 
     def secrets(self) -> Collection[str]:
-        return (self.token,)
+        return (self.gate.token,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

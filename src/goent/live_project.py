@@ -6,7 +6,7 @@ from pathlib import Path
 
 from goent.config.reload import Configuration
 from goent.domain.errors import ConfigError
-from goent.domain.settings import Limits, OwnAgent, Settings
+from goent.domain.settings import Limits, Settings
 from goent.launch import fingerprint
 from goent.project import project_key, project_state
 from goent.upstream.health import account
@@ -57,12 +57,6 @@ class Project:
             return self.settings().limits
         except ConfigError:
             return Limits()
-
-    def own_agent(self) -> OwnAgent:
-        try:
-            return self.settings().agent
-        except ConfigError:
-            return OwnAgent()
 
     def learn(self, keys: Mapping[str, str]) -> tuple[str, ...]:
         """A client's hello: a key that is missing is taken, if the configuration names it.

@@ -40,6 +40,7 @@ class GateSpec(Value, frozen=True, kw_only=True):
     url: str
     token: str
     provider: GivenModel
+    writable: tuple[str, ...] = ()
 
 
 def take_gate(environ: MutableMapping[str, str]) -> GateSpec | None:

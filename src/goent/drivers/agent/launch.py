@@ -33,11 +33,15 @@ class GatedProvider(Value, frozen=True, kw_only=True):
 
 
 class GateAddress(Value, frozen=True, kw_only=True):
-    """How go-ent's own agent reaches its model: the value of `GOENT_GATE`, as JSON."""
+    """How go-ent's own agent reaches its model: the value of `GOENT_GATE`, as JSON.
+
+    `writable`: it may work where the project's settings are not to be seen.
+    """
 
     url: str
     token: str
     provider: GatedProvider
+    writable: tuple[str, ...] = ()
 
 
 class Launch(Value, frozen=True, kw_only=True):
@@ -81,7 +85,12 @@ def own_launch(spec: WorkerSpec, around: Surroundings, gate: Gate, token: str) -
         context_limit=provider.context_limit,
         dialect=backend.dialect,
     )
-    address = GateAddress(url=gate.base_url(provider.backend), token=token, provider=told)
+    address = GateAddress(
+        url=gate.base_url(provider.backend),
+        token=token,
+        provider=told,
+        writable=tuple(map(str, settings.agent.writable)),
+    )
     tools = ("--allowed-tools", ",".join(spec.allowed_tools)) if spec.allowed_tools else ()
     return Launch(
         name=OWN_NAME,

@@ -1,0 +1,39 @@
+"""How is the command line of `go-ent acp` read, quickly and as everywhere else?"""
+
+import pytest
+
+from goent.acp_process import MODES, TOOLS, AgentCommand, command_of
+from goent.agent.permits import MODES as PERMITTED
+from goent.domain.types import OWN_TOOLS
+
+
+def test_what_is_repeated_to_start_quickly_is_the_same() -> None:
+    assert tuple(OWN_TOOLS) == TOOLS
+    assert MODES == PERMITTED
+
+
+@pytest.mark.parametrize(
+    ("line", "command"),
+    [
+        ("", AgentCommand()),
+        ("--model haiku", AgentCommand("haiku")),
+        ("--model=other/glm-4 --mode plan", AgentCommand("other/glm-4", "plan")),
+        (
+            "--allowed-tools Read,Grep,mcp__a__b",
+            AgentCommand(allowed_tools=frozenset({"Read", "Grep", "mcp__a__b"})),
+        ),
+    ],
+)
+def test_the_plain_ways_are_read_at_once(line: str, command: AgentCommand) -> None:
+    assert command_of(line.split()) == command
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("--help", "-h", "--model", "--model=", "--mode yolo", "--allowed-tools Fly"),
+        *("--model a --model b", "--what x", "now"),
+    ],
+)
+def test_the_rest_is_left_to_the_command_line_proper(line: str) -> None:
+    assert command_of(line.split()) is None
