@@ -44,6 +44,7 @@ class StandInSession(AgentSession):
         self.given: list[Sequence[Given]] = []
         self.closed = False
         self.deaf = False
+        self.flooded = anyio.Event()
         self._options = Options(mode="ask", model="a/one", models=MODELS)
         self._scope: anyio.CancelScope | None = None
         self._said: list[str] = []
@@ -181,6 +182,11 @@ class StandInSession(AgentSession):
                     await anyio.sleep_forever()
                 except anyio.get_cancelled_exc_class():
                     raise RateLimited("cut off") from None
+            case ["flood"]:
+                for place in range(5000):
+                    await self.tell(self.call("c1", "running", output=f"{place} " * 1000))
+                await self.tell(self.call("c1", "completed", output="over", code=0))
+                self.flooded.set()
             case ["half"]:
                 await self.tell(self.call("\udc80", "pending", output="\ud83d"))
                 await self.say("caf\udce9")

@@ -179,6 +179,18 @@ async def test_a_client_that_stops_reading_gets_the_pieces_in_one():
         assert len(editor.updates("agent_message_chunk")) < 10000
 
 
+async def test_of_a_call_that_floods_a_slow_client_gets_the_latest_word():
+    async with an_editor() as editor:
+        session = await editor.session()
+        number = await editor.begin("session/prompt", sessionId=session, prompt=words("flood"))
+        with anyio.fail_after(60):
+            await editor.agent.sessions[session].flooded.wait()
+        await editor.reply(number)
+        told = editor.updates("tool_call_update")
+        assert len(told) < 1000
+        assert (told[-1]["status"], told[-1]["rawOutput"]["output"]) == ("completed", "over")
+
+
 @pytest.mark.spec("A09")
 async def test_a_question_comes_after_all_that_was_said_before_it():
     async with an_editor() as editor:

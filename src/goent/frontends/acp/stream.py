@@ -14,12 +14,13 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
-from goent.agent.events import AnyAgentEvent, Said
+from goent.agent.events import AnyAgentEvent, Said, ToolCalled
 from goent.agent.session import AgentSession
 from goent.rpc import Peer
 
 PATIENCE = 0.05  # seconds without reading, after which a client counts as slow
 MAX_KEPT = 256 * 1024  # characters of text kept for a slow client; then the session waits
+MAX_EVENTS = 256  # the same for what cannot be put together
 
 _log = logging.getLogger(__name__)
 
@@ -41,13 +42,16 @@ class Encoder(Protocol):
 
 
 class _Gathered(Struct):
-    message: str
-    role: str
+    """Pieces of one message, which become one."""
+
     first: Said
     parts: list[str]
 
+    def takes(self, event: Said) -> bool:
+        return self.first.message == event.message and self.first.role == event.role
+
     def whole(self) -> Said:
-        return Said(message=self.message, role=self.first.role, text="".join(self.parts))
+        return Said(message=self.first.message, role=self.first.role, text="".join(self.parts))
 
 
 class Stream:
@@ -91,26 +95,25 @@ class Stream:
             await self._eased.wait()
 
     async def _keep(self, event: AnyAgentEvent) -> None:
-        last = self._kept[-1] if self._kept else None
-        if not isinstance(event, Said):
-            self._kept.append(event)
-        else:
-            self._size += len(event.text)
-            if isinstance(last, _Gathered) and (last.message, last.role) == (
-                event.message,
-                event.role,
-            ):
-                last.parts.append(event.text)
-            else:
-                self._kept.append(
-                    _Gathered(
-                        message=event.message, role=event.role, first=event, parts=[event.text]
-                    )
-                )
+        self._gather(event, self._kept[-1] if self._kept else None)
         if self._session is not None:
             self._start_draining(self._session)
-            while self._size > MAX_KEPT:
+            while self._size > MAX_KEPT or len(self._kept) > MAX_EVENTS:
                 await self._eased.wait()
+
+    def _gather(self, event: AnyAgentEvent, last: AnyAgentEvent | _Gathered | None) -> None:
+        """Pieces of a message become one, and of a tool call only the latest word is kept."""
+        match event, last:
+            case Said(text=text), _Gathered() if last.takes(event):
+                self._size += len(text)
+                last.parts.append(text)
+            case Said(text=text), _:
+                self._size += len(text)
+                self._kept.append(_Gathered(first=event, parts=[text]))
+            case ToolCalled(), ToolCalled() if last.id == event.id:
+                self._kept[-1] = event
+            case _:
+                self._kept.append(event)
 
     def _start_draining(self, session: AgentSession) -> None:
         if not self._draining:
