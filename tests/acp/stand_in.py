@@ -158,6 +158,10 @@ class StandInSession(AgentSession):
             case ["say", number]:
                 for place in range(int(number)):
                     await self.say(f"{place} ")
+            case ["say", number, "and", "ask"]:
+                for place in range(int(number)):
+                    await self.say(f"{place} ")
+                await self.ask()
             case ["wait"]:
                 await self.say("waiting")
                 await anyio.sleep_forever()
@@ -166,6 +170,17 @@ class StandInSession(AgentSession):
                 await self.say(await self.ask())
             case ["tools"]:
                 await self._tools()
+            case _:
+                await self._fail(words, len(given))
+
+    async def _fail(self, words: list[str], parts: int) -> None:
+        match words:
+            case ["wait", "in", "vain"]:
+                await self.say("waiting")
+                try:
+                    await anyio.sleep_forever()
+                except anyio.get_cancelled_exc_class():
+                    raise RateLimited("cut off") from None
             case ["half"]:
                 await self.tell(self.call("\udc80", "pending", output="\ud83d"))
                 await self.say("caf\udce9")
@@ -175,7 +190,7 @@ class StandInSession(AgentSession):
             case ["bug"]:
                 raise RuntimeError("a bug")
             case _:
-                await self._act_on_the_client(words, len(given))
+                await self._act_on_the_client(words, parts)
 
     async def _act_on_the_client(self, words: list[str], parts: int) -> None:
         match words:

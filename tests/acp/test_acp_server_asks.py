@@ -179,6 +179,22 @@ async def test_a_client_that_stops_reading_gets_the_pieces_in_one():
         assert len(editor.updates("agent_message_chunk")) < 10000
 
 
+@pytest.mark.spec("A09")
+async def test_a_question_comes_after_all_that_was_said_before_it():
+    async with an_editor() as editor:
+        session = await editor.session()
+        ask = {"sessionId": session, "prompt": words("say 40000 and ask")}
+        number = await editor.begin("session/prompt", **ask)
+        standing_in = editor.agent.sessions[session]
+        with anyio.fail_after(30):
+            while standing_in.said < 40000:  # noqa: ASYNC110 (the session goes on, unread)
+                await anyio.sleep(0.01)
+        question = await editor.until("session/request_permission")
+        assert editor.text().endswith(" 39999 ")
+        await editor.answer(question["id"], selected("reject"))
+        await editor.reply(number)
+
+
 async def test_a_session_waits_for_a_client_that_reads_nothing_at_all():
     async with an_editor() as editor:
         session = await editor.session()

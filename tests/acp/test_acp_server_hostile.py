@@ -135,7 +135,8 @@ async def test_a_prompt_during_a_prompt_is_refused_and_the_first_goes_on():
 
 
 @pytest.mark.spec("A08")
-async def test_a_turn_can_be_cancelled_at_every_moment():
+async def test_a_turn_can_be_cancelled_at_every_moment(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("goent.frontends.acp.turn.GRACE", 1000.0)  # each ends by itself
     async with an_editor() as editor:
         session = await editor.session()
         await editor.tell("session/cancel", sessionId=session)  # before any
@@ -152,6 +153,12 @@ async def test_a_turn_can_be_cancelled_at_every_moment():
         await editor.say(cancel, cancel)  # twice
         assert (await editor.reply(number))["result"]["stopReason"] == "cancelled"
         assert "waiting" in editor.text()
+
+        prompt["prompt"] = words("wait in vain")  # what fails because it is cancelled
+        number = await editor.begin("session/prompt", **prompt)
+        await editor.until_update("agent_message_chunk")
+        await editor.say(cancel)
+        assert (await editor.reply(number))["result"]["stopReason"] == "cancelled"
 
         await editor.say(cancel)  # after
         assert (await editor.prompt(session, "say 2"))["stopReason"] == "end_turn"

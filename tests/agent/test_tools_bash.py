@@ -9,13 +9,18 @@ import pytest
 from tool_bench import a_bench, until
 
 from goent.agent.content import Words
-from goent.agent.ports import ToolMistake
+from goent.agent.ports import Progress, ToolMistake
+from goent.agent.tools import backgrounds
 from goent.proc import marked
 from goent.proc.table import started
 
 pytestmark = pytest.mark.anyio
 
 PATIENCE = 60
+
+
+class ClientGone(Exception):
+    pass
 
 
 async def bash(cwd: Path, command: str, **arguments: object) -> str:
@@ -101,6 +106,17 @@ async def test_output_is_told_while_it_comes(tmp_path: Path):
         await until(lambda: bench.told[-1].output == "one\ntwo\nthree\n")
         assert len(bench.told) <= 4
         tasks.cancel_scope.cancel()
+
+
+async def test_a_listener_that_fails_is_heard_and_nothing_is_left(tmp_path: Path):
+    async def report(_: Progress) -> None:
+        raise ClientGone("nobody listens")
+
+    async with a_bench(tmp_path) as bench:
+        call = await bench.prepare("Bash", command="echo one; sleep 300")
+        with pytest.raises(ClientGone, match="nobody listens"):
+            await call.run(report)
+        assert list(marked(bench.desk.owner)) == []
 
 
 async def test_a_flood_is_cut_in_the_middle_and_takes_no_memory(tmp_path: Path):
@@ -242,9 +258,21 @@ async def test_a_background_command_that_fails_at_once_says_so(tmp_path: Path):
     assert done.text.endswith("(bg_1 has ended; exit code 5)")
 
 
-async def test_unknown_and_too_many_background_commands_are_mistakes(tmp_path: Path):
+async def test_unknown_background_commands_are_mistakes(tmp_path: Path):
     async with a_bench(tmp_path) as bench:
         with pytest.raises(ToolMistake, match="none was started"):
             await bench.prepare("Bash", output_of="bg_9")
         with pytest.raises(ToolMistake, match="one of command"):
             await bench.prepare("Bash", command="true", stop="bg_9")
+
+
+async def test_there_is_an_end_to_background_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(backgrounds, "AT_ONCE", 1)
+    async with a_bench(tmp_path) as bench:
+        await bench.said("Bash", command="exec sleep 300", background=True)
+        with pytest.raises(ToolMistake, match="stop one of"):
+            await bench.prepare("Bash", command="exec sleep 300", background=True)
+        await bench.said("Bash", stop="bg_1")
+        await bench.said("Bash", command="exec sleep 300", background=True)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import anyio
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -73,8 +74,8 @@ async def test_several_places_are_a_mistake_with_their_lines_unless_all_are_mean
         ("     2\t    return 1", r"leave out the line numbers"),
         ("def on():", r"nearest to it:\n     1\tdef one"),
         ("completely different", r"nor anything like it"),
-        ("\n\n\n\n\n", "not there"),
-        ("\t\t\t", "not there"),
+        ("\n\n\n\n\n", "nothing but space"),
+        ("\t\t\t", "nothing but space"),
     ],
 )
 async def test_a_miss_says_what_came_near(tmp_path: Path, old: str, hint: str):
@@ -152,6 +153,13 @@ async def test_of_a_long_file_only_the_change_is_shown(tmp_path: Path):
     assert shown.old == "".join(lines[19_997:20_004])
     assert shown.new == "".join([*lines[19_997:20_000], "here\n", *lines[20_001:20_004]])
     assert call.intent.locations[0].line == 20_001
+
+
+async def test_a_miss_in_a_long_file_of_similar_lines_is_told_soon(tmp_path: Path):
+    line = "{" + ", ".join(f'"field_{n}": {n}' for n in range(40)) + "}"
+    (tmp_path / "a").write_text(f"{line}\n" * 12_000)
+    with anyio.fail_after(60), pytest.raises(ToolMistake, match="nearest"):
+        await edit(tmp_path, line.replace("field_3", "field_X"), "x")
 
 
 TEXT = st.text(st.sampled_from("ab \n"), max_size=30)

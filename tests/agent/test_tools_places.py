@@ -20,7 +20,8 @@ def inside(tmp_path: Path) -> Path:
 
 
 def outside(path: Path) -> Need:
-    return Need(permission="outside", patterns=(str(path),), always=(str(path), f"{path}/*"))
+    below = (f"{path}/*",) if len(path.parts) > 2 else ()
+    return Need(permission="outside", patterns=(str(path),), always=(str(path), *below))
 
 
 @pytest.mark.parametrize(
@@ -79,12 +80,15 @@ async def test_a_folder_beside_with_the_same_beginning_is_outside(inside: Path):
         assert call.intent.need == outside(inside.parent / "inside-too" / "x")
 
 
-async def test_a_name_is_no_pattern(inside: Path):
+async def test_a_yes_to_one_path_cannot_become_one_to_all(inside: Path):
+    (inside / "*").write_text("odd\n")
     async with a_bench(inside) as bench:
-        call = await bench.prepare("Read", file_path="/*")
-        assert call.intent.need
-        assert call.intent.need.exact
-        assert call.intent.need.always == ("/*",)
+        with pytest.raises(ToolMistake, match="only plain paths"):
+            await bench.prepare("Read", file_path="/*")
+        assert "odd" in await bench.said("Read", file_path="*")
+        for wide in ("/", "/etc"):
+            call = await bench.prepare("Read", file_path=wide)
+            assert call.intent.need == Need(permission="outside", patterns=(wide,), always=(wide,))
 
 
 async def test_home_is_where_the_session_has_it(inside: Path):

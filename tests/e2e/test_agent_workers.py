@@ -29,6 +29,13 @@ CASES = (
         case(f"slow {name}", say("Half of it.").having(gate=name))
         for name in ("one", "two", "three")
     ),
+    case(
+        "write away", call("Write", file_path="{cwd}/../away.txt", content="x"), say("Not there.")
+    ),
+    case("read away", call("Read", file_path="{cwd}/../home/secret.txt"), say("Not read.")),
+    case(
+        "leave the cage", call("Bash", command="touch ../away.txt", unconfined=True), say("Inside.")
+    ),
     case("look only", call("Bash", command="touch x"), say("I could not.")),
 )
 SCRIPT = Script(
@@ -136,6 +143,23 @@ async def test_what_it_may_not_do_unasked_is_asked_of_its_owner(world: World) ->
         assert (result["state"], result["text"]) == ("completed", "It ran.")
         assert (world.project / "ran.txt").read_text() == "ran\n"
         assert [command["exit"] for command in result["commands"]] == [0]
+
+
+@pytest.mark.parametrize("task", ["write away", "read away", "leave the cage"])
+async def test_outside_is_asked_even_where_all_inside_is_allowed(world: World, task: str) -> None:
+    (world.home / "secret.txt").write_text("s3cret\n")
+    async with world.client() as lead:
+        worker = (await spawn(lead, task, permissions="auto", wait_s=0))["worker_id"]
+        waited = told(await lead.call_tool("worker_wait", {"worker_ids": [worker]}))
+        question = waited["workers"][0]["permission"]
+        assert question["tool"] == "external_directory"
+        answer = {"worker_id": worker, "permission_id": question["id"], "option": "reject"}
+        told(await lead.call_tool("worker_answer", answer))
+        told(await lead.call_tool("worker_wait", {"worker_ids": [worker]}))
+        result = told(await lead.call_tool("worker_result", {"worker_id": worker}))
+        assert result["state"] == "completed", "the model was told, and went on"
+        assert not (world.project.parent / "away.txt").exists()
+        assert "s3cret" not in last_request(world)
 
 
 async def test_what_a_rule_refuses_is_told_to_the_model_which_goes_on(world: World) -> None:

@@ -105,3 +105,32 @@ def test_after_any_bytes_the_next_request_is_served(garbage: list[bytes]):
                 pass
 
     anyio.run(run)
+
+
+async def test_whoever_waits_for_a_slow_reader_is_let_go_when_the_connection_ends(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("goent.rpc.peer.GRACE", 0.05)
+    async with wired(Scripted()) as (peer, far), anyio.create_task_group() as tasks:
+        peer.post("tell", "it runs")
+        await far.hear()
+        while not peer.crowded:
+            peer.post("tell", "x" * 10_000)
+        waited = anyio.Event()
+
+        async def wait() -> None:
+            await peer.room()
+            waited.set()
+
+        tasks.start_soon(wait)
+        await peer.aclose()
+        with anyio.fail_after(20):
+            await waited.wait()
+        peer.post("tell", "nobody hears it")
+        assert not peer.crowded
+
+
+async def test_half_a_character_is_sent_as_a_whole_one():
+    async with wired(Scripted()) as (peer, far):
+        peer.post("tell", {"name": "caf\udce9", "raw": Raw(b'{"a": [1]}')})
+        assert bytes((await far.hear()).params) == b'{"name": "caf\\ufffd", "raw": {"a": [1]}}'

@@ -29,7 +29,10 @@ class Prepared:
         return self._intent
 
     async def run(self, report: Report) -> Outcome:
-        return await self._doing(report)
+        try:
+            return await self._doing(report)
+        except OSError as error:
+            raise ToolMistake(f"the system refuses: {error}") from None
 
 
 class ToolOf(Generic[A]):
@@ -57,7 +60,11 @@ class ToolOf(Generic[A]):
         return self._schema()
 
     async def prepare(self, arguments: bytes) -> Call:
-        return await self._look(self._read(arguments))
+        asked = self._read(arguments)
+        try:
+            return await self._look(asked)
+        except OSError as error:
+            raise ToolMistake(f"the system refuses: {error}") from None
 
     def _read(self, arguments: bytes) -> A:
         try:

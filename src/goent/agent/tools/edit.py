@@ -7,7 +7,7 @@ from msgspec import Meta
 from goent.agent.content import Location
 from goent.agent.ports import Intent, Outcome, Report, ToolMistake
 from goent.agent.tools.calls import Arguments, Prepared, ToolOf
-from goent.agent.tools.files import Files, difference
+from goent.agent.tools.files import Files, difference, in_thread
 from goent.agent.tools.places import Place
 from goent.agent.tools.replacing import NotReplaced, Replaced, replaced
 from goent.agent.tools.texts import Written, clean
@@ -73,8 +73,10 @@ async def _edited(files: Files, place: Place, asked: EditArguments) -> _Edited:
     if before.odd and not asked.new_string.isascii():
         raise ToolMistake(f"{place.name!r} is not UTF-8: Edit can put only ASCII into it")
     try:
-        done = replaced(
-            before.text, asked.old_string, asked.new_string, everywhere=asked.replace_all
+        done = await in_thread(
+            lambda: replaced(
+                before.text, asked.old_string, asked.new_string, everywhere=asked.replace_all
+            )
         )
     except NotReplaced as miss:
         raise ToolMistake(clean(f"{place.name}: {miss}")) from None

@@ -9,7 +9,7 @@ from goent.agent.content import Location
 from goent.agent.ports import Intent, Outcome, Report, ToolMistake
 from goent.agent.tools.calls import Arguments, Prepared, ToolOf
 from goent.agent.tools.files import in_thread
-from goent.agent.tools.places import Places, printable, status_of
+from goent.agent.tools.places import Places, printable
 from goent.agent.tools.searching import Found, Search, Searcher
 from goent.agent.tools.selecting import Selected, searchable
 from goent.agent.tools.texts import clean
@@ -74,8 +74,10 @@ def _apart(asked: GlobArguments) -> tuple[str, str]:
 
 def _newest_first(folder: Path, paths: list[str]) -> list[str]:
     def age(path: str) -> tuple[int, str]:
-        status = status_of(folder / path)
-        return (-status.st_mtime_ns if status else 0, path)
+        try:
+            return -(folder / path).lstat().st_mtime_ns, path
+        except OSError:  # gone, or its name is too long
+            return 0, path
 
     return sorted(paths, key=age)
 

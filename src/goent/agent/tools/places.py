@@ -15,6 +15,7 @@ from goent.agent.ports import Desk, Need, ToolMistake
 from goent.domain.types import Value
 
 GUARDED = frozenset({".git", ".goent"})  # what is written there is run, or decides what may be run
+WIDE = 2  # parts of a path below which too much lies for one yes: `/`, `/home`
 TELLTALE = frozenset({"environ", "mem"})
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -44,10 +45,10 @@ class Place(Value, frozen=True, kw_only=True):
     @property
     def _outside(self) -> Need:
         path = printable(str(self.path))
-        if "*" in path:  # a name, not a pattern
-            return Need(permission="outside", patterns=(path,), always=(path,), exact=True)
-        below = printable(str(self.path / "*"))
-        return Need(permission="outside", patterns=(path,), always=(path, below))
+        always = (path, printable(str(self.path / "*")))
+        if len(self.path.parts) <= WIDE:
+            always = (path,)
+        return Need(permission="outside", patterns=(path,), always=always)
 
 
 class Places:
@@ -79,6 +80,8 @@ class Places:
         if Path(os.path.realpath(known)) != path:
             known = path
         root = next((root for root in self._roots if path.is_relative_to(root)), None)
+        if root is None and "*" in str(path):  # a yes to it would be one to all that it matches
+            raise ToolMistake(f"{asked!r} has a * in it: outside, only plain paths are taken")
         return Place(path=path, known=known, name=self.name(known), root=root)
 
     def again(self, place: Place) -> None:

@@ -6,12 +6,16 @@ keeps the kind of ending that is there.
 
 import re
 from collections.abc import Iterator, Sequence
+from heapq import nlargest
 from itertools import islice
 
 from goent.domain.types import Value
 
 NEAR = 3  # places that are told when the old part is not there
 LOOKED = 20_000  # lines that are looked through for them
+HOPEFUL = 50  # of them are compared closely: that takes its time
+COMPARED = 200  # characters of a line
+LIKE = 0.6  # as `difflib` has it
 TOLD = 10  # lines that are named when the old part is there more than once
 _NUMBERED = re.compile(r" *\d+\t")
 
@@ -92,6 +96,8 @@ def _ambiguous(text: str, spans: Sequence[tuple[int, int]]) -> str:
 def missed(text: str, old: str) -> str:
     """Why the old part is not there, as far as can be seen."""
     wanted = old.split("\n")
+    if not old.strip():
+        return "old_string is nothing but space, and so it is not there: give the lines around it"
     if all(_NUMBERED.match(line) for line in wanted if line):
         return "old_string is not there: leave out the line numbers and tabs that Read puts first"
     lines = list(islice((line.rstrip("\r") for line in text.split("\n")), LOOKED))
@@ -107,11 +113,9 @@ def missed(text: str, old: str) -> str:
 
 def _but_for_spaces(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
     sought = _stripped(wanted)
-    if not sought:
-        return None
     bare = ["".join(line.split()) for line in lines]
-    places = (n for n in range(len(bare)) if bare[n : n + len(sought)] == sought)
-    return next(places, None)
+    begun = (n for n, line in enumerate(bare) if line == sought[0])
+    return next((n for n in begun if bare[n : n + len(sought)] == sought), None)
 
 
 def _stripped(wanted: Sequence[str]) -> list[str]:
@@ -122,15 +126,20 @@ def _near(lines: Sequence[str], wanted: Sequence[str]) -> list[int]:
     """Lines that are like the longest of those that were asked for."""
     from difflib import SequenceMatcher  # noqa: PLC0415 (only for a miss)
 
-    telling = max(wanted, key=len).strip()
+    telling = max(wanted, key=len).strip()[:COMPARED]
     matcher = SequenceMatcher(b=telling, autojunk=False)
-    scored: list[tuple[float, int]] = []
-    for number, line in enumerate(lines):
-        matcher.set_seq1(line.strip()[:500])
-        if matcher.real_quick_ratio() > 0.6 and matcher.quick_ratio() > 0.6:  # noqa: PLR2004 (as difflib)
-            scored.append((matcher.ratio(), number))
-    best = sorted(scored, key=lambda score: (-score[0], score[1]))
-    return [number for ratio, number in best[:NEAR] if ratio > 0.6]  # noqa: PLR2004 (as difflib)
+
+    def quickly(line: str) -> float:
+        matcher.set_seq1(line.strip()[:COMPARED])
+        return min(matcher.real_quick_ratio(), matcher.quick_ratio())
+
+    def exactly(line: str) -> float:
+        matcher.set_seq1(line.strip()[:COMPARED])
+        return matcher.ratio()
+
+    hopeful = nlargest(HOPEFUL, ((quickly(line), -n) for n, line in enumerate(lines)))
+    scored = [(exactly(lines[-n]), n) for quick, n in hopeful if quick > LIKE]
+    return [-n for ratio, n in nlargest(NEAR, scored) if ratio > LIKE]
 
 
 def _numbered(lines: Sequence[str], start: int, end: int) -> str:

@@ -121,16 +121,19 @@ class Shell:
         """Run to the end, or to the time limit; `tell` is called when there is something new."""
         code, left = None, False
         async with self.started(launch) as process:
-            with anyio.move_on_after(limit):
-                async with anyio.create_task_group() as tasks:
-                    if tell:
-                        tasks.start_soon(_telling, said, tell)
-                    heard = await tasks.start(_reading, process.stdout, said)
-                    code = await ended(process)
-                    with anyio.move_on_after(DRAIN):
-                        await heard.wait()
-                    left = bool(list(marked(launch.mark)))
-                    tasks.cancel_scope.cancel()
+            try:
+                with anyio.move_on_after(limit):
+                    async with anyio.create_task_group() as tasks:
+                        if tell:
+                            tasks.start_soon(_telling, said, tell)
+                        heard = await tasks.start(_reading, process.stdout, said)
+                        code = await ended(process)
+                        with anyio.move_on_after(DRAIN):
+                            await heard.wait()
+                        left = bool(list(marked(launch.mark)))
+                        tasks.cancel_scope.cancel()
+            except ExceptionGroup as failed:  # whoever is told has failed
+                raise failed.exceptions[0] from None
         return Ran(exit=code, late=code is None, left=left)
 
 
