@@ -144,6 +144,26 @@ async def test_a_session_that_the_server_forgot_is_begun_anew(tmp_path: Path):
         assert (await use(servers, "mcp__web__t")).text == "there you are"
 
 
+@pytest.mark.parametrize(
+    ("version", "session", "why"),
+    [("2025\r\nx: y", "s1", "version"), ("2025-06-18", "é", "session id")],
+)
+async def test_what_no_header_can_carry_is_not_sent_back(
+    tmp_path: Path, version: str, session: str, why: str
+):
+    async def app(_: Message, receive: Any, send: Any) -> None:
+        asked = await body_of(receive)
+        answer = {"jsonrpc": "2.0", "id": asked.get("id"), "result": {"protocolVersion": version}}
+        await reply(send, 200, answer, mcp_session_id=session)
+
+    async with (
+        served(app) as url,
+        open_servers([at(url)], a_desk(tmp_path), patience=PATIENT) as servers,
+    ):
+        [warning] = servers.warnings
+        assert why in warning and "no header can carry" in warning
+
+
 async def test_an_address_where_nobody_answers_rightly_costs_a_warning(tmp_path: Path):
     async def silent(_: Message, receive: Any, __: Any) -> None:
         while (await receive())["type"] != "http.disconnect":

@@ -46,8 +46,14 @@ def sendable(spec: ServerSpec) -> None:
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
         raise ServerTrouble(f"{place_of(spec.url)!r} is no address: http://… or https://… is one")
     for name, value in spec.headers.items():
-        if not NAME.fullmatch(name) or not (value.isascii() and value.isprintable()):
-            raise ServerTrouble(f"its header {name!r} holds characters that no header can carry")
+        carried(value if NAME.fullmatch(name) else "\n", f"its header {name!r}")
+
+
+def carried(value: str, what: str) -> str:
+    """The value, if a head can carry it; else raises `ServerTrouble`, and does not quote it."""
+    if not (value.isascii() and value.isprintable()):
+        raise ServerTrouble(f"{what} holds characters that no header can carry")
+    return value
 
 
 def place_of(url: str) -> str:

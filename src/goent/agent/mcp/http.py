@@ -13,7 +13,7 @@ import anyio
 import msgspec
 from msgspec import UNSET, Raw
 
-from goent.agent.mcp.heads import Heads, near, place_of, sendable
+from goent.agent.mcp.heads import Heads, carried, near, place_of, sendable
 from goent.agent.mcp.line import MAX_MESSAGE, Callee, ServerTrouble, SessionForgotten
 from goent.agent.mcp.messages import CANCELLED, INITIALIZE
 from goent.agent.ports import ServerSpec
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LAST_WORD_S = 2.0  # for what is said on leaving
 CONNECT_S = 10.0
 QUOTED = 300  # characters of a page that is no answer
-LISTENS = 3  # times that a stream of news is opened anew
+REOPEN_S = 5.0  # before a stream of news that has ended is opened anew
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
@@ -65,13 +65,13 @@ class HttpLine:
                 raise self._no_answer(response, await _whole(response))
 
     async def begin(self, version: str, *, stateless: bool) -> None:
-        self._heads.version = version
+        self._heads.version = carried(version, "its protocol version")
         self._heads.stateless = stateless
 
     async def over(self) -> ServerTrouble:
         """An address is never gone for good: each request tries anew. Meanwhile, hear its news."""
         if self._heads.session:
-            with suppress(ServerTrouble):
+            with suppress(ServerTrouble, BadReply):
                 await self._listen()
         await anyio.sleep_forever()
         raise AssertionError
@@ -86,7 +86,7 @@ class HttpLine:
     async def _ask(self, number: int, body: bytes, method: str, name: str) -> Raw:
         async with self._posted(body, method, name) as response:
             if response.is_success and (session := response.headers.get("mcp-session-id")):
-                self._heads.session = session
+                self._heads.session = carried(session, "its session id")
             kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if response.is_success and kind == EVENTS:
                 return await self._answer_among_events(response, number)
@@ -106,7 +106,7 @@ class HttpLine:
         raise ServerTrouble(f"{place_of(self._url)} hung up before it answered")
 
     async def _listen(self) -> None:
-        for _ in range(LISTENS):
+        while True:
             heads = {**self._heads.of(""), "accept": EVENTS}
             async with self._sent("GET", b"", heads) as response:
                 if not response.is_success:
@@ -115,7 +115,7 @@ class HttpLine:
                     async for message in messages:
                         if message.method is not None:
                             await self._heed(message)
-            await anyio.sleep(1)
+            await anyio.sleep(REOPEN_S)
 
     async def _heed(self, message: Envelope) -> None:
         method = message.method or ""
