@@ -93,7 +93,12 @@ class Shell:
             env[confine.KEEP] = " ".join([*env, MARK])
         if not free:
             env[confine.WRITE] = " ".join(os.fsencode(folder).hex() for folder in self.writable)
-        program = (sys.executable, "-I", "-S", confine.__file__, self._shell, "-c", command)
+        launcher = Path(confine.__file__)
+        readable = str(launcher.with_name("go-ent-command"))
+        if at_client and os.access(readable, os.X_OK):
+            env |= {"GOENT_PYTHON": sys.executable, "GOENT_SHELL": self._shell}
+            return Launch(command=(readable, command), env=env, mark=mark)
+        program = (sys.executable, "-I", "-S", str(launcher), self._shell, "-c", command)
         return Launch(command=program, env=env, mark=mark)
 
     @asynccontextmanager
