@@ -13,15 +13,16 @@ from typing import Protocol
 import anyio
 from anyio import to_thread
 
-from goent.agent.agent import Agent, Place, Surroundings
-from goent.agent.asking import HeldModels, Payer
-from goent.agent.gated import GatedModels, GateSpec, take_gate
+from goent.agent.agent import Agent, Provision, Setup
+from goent.agent.gated import GatedModels, take_gate
+from goent.agent.held import HeldModels, Payer
 from goent.agent.models import AUTO
 from goent.agent.ports import Desk, ServerSpec, Toolbox
 from goent.agent.tools.toolbox import open_tools
 from goent.core.allowance import Allowance
 from goent.core.books import Books
 from goent.core.classifier import TaskClassifier
+from goent.domain.gate import GateAddress
 from goent.live_project import Project
 from goent.llm.prices import PriceList
 from goent.policy.health import Bounds, mended
@@ -58,14 +59,14 @@ async def open_agent(
         background.start_soon(to_thread.run_sync, sweep_dead_owners, MARK_KEY)
         async with (
             Connections.open() as connections,
-            _places(gate, connections, environ, owner) as places,
+            _provisions(gate, connections, environ, owner) as provisions,
             SqliteSessions.open(
-                state_dir(environ) / "sessions.db", secrets=places.secrets
+                state_dir(environ) / "sessions.db", secrets=provisions.secrets
             ) as shelf,
             Agent.running(
                 shelf,
-                Surroundings(
-                    at=places.at,
+                Setup(
+                    at=provisions.at,
                     open_tools=_toolbox,
                     owner=owner,
                     model=model,
@@ -78,18 +79,18 @@ async def open_agent(
         background.cancel_scope.cancel()
 
 
-class _Places(Protocol):
+class _Provisions(Protocol):
     """What holds at a directory, and which keys have been seen so far."""
 
-    def at(self, cwd: Path) -> Place: ...
+    def at(self, cwd: Path) -> Provision: ...
 
     def secrets(self) -> Collection[str]: ...
 
 
 @asynccontextmanager
-async def _places(
-    gate: GateSpec | None, connections: Connections, environ: Mapping[str, str], owner: str
-) -> AsyncGenerator[_Places]:
+async def _provisions(
+    gate: GateAddress | None, connections: Connections, environ: Mapping[str, str], owner: str
+) -> AsyncGenerator[_Provisions]:
     """A worker of a daemon's has its gate, an editor's agent all else."""
     if gate:
         yield _Gated(models=GatedModels(gate, connections), environ=environ, gate=gate)
@@ -115,11 +116,11 @@ class _Gated:
 
     models: GatedModels
     environ: Mapping[str, str]
-    gate: GateSpec
+    gate: GateAddress
 
-    def at(self, cwd: Path) -> Place:
+    def at(self, cwd: Path) -> Provision:
         around = Project(find_project(cwd), self.environ)
-        return Place(
+        return Provision(
             models=self.models,
             environ=around.without_keys(),
             writable=tuple(map(Path, self.gate.writable)),
@@ -143,7 +144,7 @@ class _Held:
         default_factory=dict[Path, tuple[Project, HeldModels]]
     )
 
-    def at(self, cwd: Path) -> Place:
+    def at(self, cwd: Path) -> Provision:
         """Raises `ConfigError` if the project's files have a mistake."""
         project = find_project(cwd)
         if project not in self.known:
@@ -152,7 +153,7 @@ class _Held:
             self.known[project] = (around, self._models(around))
         around, models = self.known[project]
         settings = around.settings()
-        return Place(
+        return Provision(
             models=models,
             environ=around.without_keys(),
             writable=settings.agent.writable,

@@ -37,8 +37,8 @@ class SessionSummary(Value, frozen=True, kw_only=True):
     updated_at: str
 
 
-class Place(Value, frozen=True, kw_only=True):
-    """What holds where a session works. `environ` has no keys in it.
+class Provision(Value, frozen=True, kw_only=True):
+    """What a session has where it works. `environ` has no keys in it.
 
     `patience` is how long a question waits for its answer, in seconds.
     """
@@ -49,13 +49,13 @@ class Place(Value, frozen=True, kw_only=True):
     writable: tuple[Path, ...] = ()
 
 
-class Surroundings(Value, frozen=True, kw_only=True):
+class Setup(Value, frozen=True, kw_only=True):
     """What all sessions have in common: `model` and `mode` are what a new one begins with.
 
     `allowed` are the names of the tools that it may use; None: all.
     """
 
-    at: Callable[[Path], Place]
+    at: Callable[[Path], Provision]
     open_tools: OpenTools
     owner: str
     model: str = AUTO
@@ -75,7 +75,7 @@ class _Open:
 class Agent:
     """All sessions of one process. They end with it, and are kept for the next."""
 
-    def __init__(self, tasks: TaskGroup, shelf: SqliteSessions, around: Surroundings) -> None:
+    def __init__(self, tasks: TaskGroup, shelf: SqliteSessions, around: Setup) -> None:
         self._tasks = tasks
         self._shelf = shelf
         self._around = around
@@ -83,7 +83,7 @@ class Agent:
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, shelf: SqliteSessions, around: Surroundings) -> "AsyncGenerator[Agent]":
+    async def running(cls, shelf: SqliteSessions, around: Setup) -> "AsyncGenerator[Agent]":
         """On leaving, turns are cancelled, and what the sessions have started is ended."""
         async with anyio.create_task_group() as tasks:
             agent = cls(tasks, shelf, around)
@@ -222,7 +222,7 @@ class Agent:
                 self._open.pop(memory.id, None)
         living.closed.set()
 
-    def _usable(self, cwd: Path) -> Place:
+    def _usable(self, cwd: Path) -> Provision:
         place = self._around.at(cwd)
         if not place.models.choices():
             raise AuthRequired(
@@ -237,7 +237,9 @@ class Agent:
     def _is_allowed(self, tool: str) -> bool:
         return self._around.allowed is None or tool in self._around.allowed
 
-    def _desk(self, client: Client, session: str, roots: tuple[Path, ...], place: Place) -> Desk:
+    def _desk(
+        self, client: Client, session: str, roots: tuple[Path, ...], place: Provision
+    ) -> Desk:
         return Desk(
             session=session,
             cwd=roots[0],

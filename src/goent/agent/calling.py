@@ -55,7 +55,7 @@ class Repetition:
         return len(self._last)
 
 
-class _Planned:
+class _Pending:
     """A call between its wish and its end."""
 
     def __init__(self, use: ToolUse, call: Call | None, told: ToolCalled) -> None:
@@ -88,12 +88,12 @@ class Calling:
         self._ask = ask
         self._keep = keep
         self._patience = patience
-        self._open: dict[str, _Planned] = {}
+        self._open: dict[str, _Pending] = {}
 
     async def run(self, uses: Sequence[ToolUse], repetition: Repetition) -> bool:
         """Run them all, in order; their ends are kept. False if the model goes in circles."""
         times = 0
-        beside: list[_Planned] = []
+        beside: list[_Pending] = []
         try:
             for use in uses:
                 times = max(times, repetition.add(use))
@@ -119,7 +119,7 @@ class Calling:
             with suppress(GoesOnElsewhere):
                 await self._end(planned, Outcome(text=CANCELLED, failed=True))
 
-    async def _prepared(self, use: ToolUse, times: int) -> _Planned:
+    async def _prepared(self, use: ToolUse, times: int) -> _Pending:
         told = ToolCalled(
             id=use.id,
             tool=use.name,
@@ -131,7 +131,7 @@ class Calling:
         try:
             call = await self._tool(use, times).prepare(use.arguments.encode())
         except ToolMistake as mistake:
-            planned = _Planned(use, None, told)
+            planned = _Pending(use, None, told)
             planned.outcome = Outcome(text=str(mistake), failed=True)
             return planned
         intent = call.intent
@@ -142,7 +142,7 @@ class Calling:
             shown=intent.shown,
             locations=intent.locations,
         )
-        return _Planned(use, call, told)
+        return _Pending(use, call, told)
 
     def _tool(self, use: ToolUse, times: int) -> Tool:
         tool = self._tools.get(use.name)
@@ -153,7 +153,7 @@ class Calling:
             raise ToolMistake(LOOPING.format(times=times - 1))
         return tool
 
-    async def _run(self, batch: Sequence[_Planned]) -> None:
+    async def _run(self, batch: Sequence[_Pending]) -> None:
         """One alone, or several that disturb nobody."""
         for planned in batch:
             self._open[planned.use.id] = planned
@@ -164,7 +164,7 @@ class Calling:
             for planned in batch:
                 group.start_soon(self._finish, planned)
 
-    async def _refusal(self, planned: _Planned, call: Call) -> str:
+    async def _refusal(self, planned: _Pending, call: Call) -> str:
         """Why the call may not be run; empty if it may."""
         need = call.intent.need
         verdict = self._permits.judge(call.intent)
@@ -177,7 +177,7 @@ class Calling:
             return NO_ANSWER
         return REFUSED if answer == "reject" else ""
 
-    async def _answer(self, planned: _Planned, need: Need) -> Answer | None:
+    async def _answer(self, planned: _Pending, need: Need) -> Answer | None:
         told = planned.told
         question = Question(
             call=told.id,
@@ -196,7 +196,7 @@ class Calling:
         await self._tell(StateChanged(state="running"))
         return answer
 
-    async def _finish(self, planned: _Planned) -> None:
+    async def _finish(self, planned: _Pending) -> None:
         outcome = planned.outcome
         if outcome is None and planned.call:
             planned.told = replace(planned.told, status="running")
@@ -206,14 +206,14 @@ class Calling:
         with anyio.CancelScope(shield=True):  # what was done is known, whatever comes next
             await self._end(planned, outcome)
 
-    async def _end(self, planned: _Planned, outcome: Outcome) -> None:
+    async def _end(self, planned: _Pending, outcome: Outcome) -> None:
         del self._open[planned.use.id]
         ran = Ran(
             call=_ended(planned.told, outcome), text=outcome.text, pictures=_pictures(outcome)
         )
         await self._keep([ran] if outcome.plan is None else [ran, Planned(entries=outcome.plan)])
 
-    async def _outcome(self, planned: _Planned, call: Call) -> Outcome:
+    async def _outcome(self, planned: _Pending, call: Call) -> Outcome:
         async def report(progress: Progress) -> None:
             planned.told = replace(
                 planned.told,

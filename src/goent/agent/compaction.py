@@ -5,12 +5,10 @@ The model itself sums it up, and goes on from its summary; the records stay as t
 
 from msgspec.structs import replace
 
-from goent.llm.estimate import estimate_tokens
 from goent.llm.talk import Image, Message, ModelRequest, Part, Reasoning, Text, ToolResult, ToolUse
 
 FULL = 0.8  # of the window: from here on the next answers and results might not fit
 USUAL_WINDOW = 128_000
-PICTURE = 1_500  # tokens, about
 LONGEST = 2_000  # characters of a tool's result that a summary needs
 LETTERS = 3  # to a token, at the least that is likely
 
@@ -23,25 +21,6 @@ no longer matters. Write nothing but the summary."""
 
 def is_full(used: int, window: int | None) -> bool:
     return used > FULL * (window or USUAL_WINDOW)
-
-
-def estimated(request: ModelRequest) -> int:
-    """Tokens of a request that no provider has counted yet."""
-    tools = sum(estimate_tokens(bytes(t.schema).decode() + t.description) for t in request.tools)
-    words = sum(_tokens(part) for message in request.messages for part in message.parts)
-    return estimate_tokens(request.system) + tools + words
-
-
-def _tokens(part: Part) -> int:
-    match part:
-        case Text(text=text) | Reasoning(text=text):
-            return estimate_tokens(text)
-        case ToolUse():
-            return estimate_tokens(part.arguments) + estimate_tokens(part.name)
-        case ToolResult():
-            return sum(map(_tokens, part.parts))
-        case Image():
-            return PICTURE
 
 
 def summary_request(request: ModelRequest, window: int | None) -> ModelRequest:

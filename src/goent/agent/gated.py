@@ -9,47 +9,29 @@ from pathlib import Path
 
 import msgspec
 
-from goent.agent.asking import order_for, passed_to
+from goent.agent.held import order_for, passed_to
 from goent.agent.models import Chosen, Hear, ModelChoice, Take
 from goent.domain.errors import ConfigError, RequestError, WorkerError
 from goent.domain.events import UsageReported
+from goent.domain.gate import GATE, GateAddress
+from goent.domain.health import Condition
 from goent.domain.ports import CallBegun, CallMade, Hindrance, Moved, Sizing
-from goent.domain.types import Dialect, Provider, Secret, Usage, Value
+from goent.domain.types import Provider, Secret
 from goent.llm.talk import ModelRequest
 from goent.upstream.ask import Upstream
 from goent.upstream.course import Course, Target
 from goent.upstream.forward import Connections
-from goent.upstream.gated import ONCE, AlwaysWell, told_by_gateway
-
-GATE = "GOENT_GATE"
-
-
-class GivenModel(Value, frozen=True, kw_only=True):
-    """The model that the worker was given."""
-
-    name: str
-    backend: str
-    model: str
-    dialect: Dialect
-    context_limit: int | None = None
+from goent.upstream.told import told_by_gateway
+from goent.upstream.tries import Patience
 
 
-class GateSpec(Value, frozen=True, kw_only=True):
-    """What the daemon passes on: `url` stands in for the backend's own address."""
-
-    url: str
-    token: str
-    provider: GivenModel
-    writable: tuple[str, ...] = ()
-
-
-def take_gate(environ: MutableMapping[str, str]) -> GateSpec | None:
+def take_gate(environ: MutableMapping[str, str]) -> GateAddress | None:
     """What the environment says of a gate. It is taken out: what the agent starts must not see it."""
     told = environ.pop(GATE, "")
     if not told:
         return None
     try:
-        return msgspec.json.decode(told, type=GateSpec)
+        return msgspec.json.decode(told, type=GateAddress)
     except msgspec.DecodeError as error:
         raise ConfigError(f"environment: {GATE} is not what a daemon passes on: {error}") from None
 
@@ -57,7 +39,7 @@ def take_gate(environ: MutableMapping[str, str]) -> GateSpec | None:
 class GatedModels:
     """The port `Models`: one model, behind the gate."""
 
-    def __init__(self, gate: GateSpec, connections: Connections) -> None:
+    def __init__(self, gate: GateAddress, connections: Connections) -> None:
         given = gate.provider
         self._provider = Provider(
             name=given.name,
@@ -73,7 +55,9 @@ class GatedModels:
         )
         self._course = Course(targets=(target,))
         self._witness = _Witness()
-        self._upstream = Upstream(connections, self._witness, healths=AlwaysWell(), patience=ONCE)
+        self._upstream = Upstream(
+            connections, self._witness, healths=_AlwaysWell(), patience=Patience(again=0)
+        )
 
     def choices(self) -> tuple[ModelChoice, ...]:
         one = self._provider
@@ -119,7 +103,7 @@ class _Witness:
                 UsageReported(
                     provider=call.backend,
                     model=call.model,
-                    usage=call.usage or Usage(),
+                    usage=call.usage,
                     cost_usd=None,
                     source="gateway",
                 )
@@ -130,3 +114,30 @@ class _Witness:
 
     async def noticed(self, worker: str, text: str) -> None:
         pass
+
+
+class _AlwaysWell:
+    """The port `Healths`: who is well is for the gateway to know."""
+
+    def condition(self, provider: Provider) -> Condition:
+        return Condition()
+
+    def under_way(self, provider: Provider) -> int:
+        return 0
+
+    async def admits(self, provider: Provider, *, force: bool = False) -> bool:
+        return True
+
+    async def served(
+        self, provider: Provider, *, began: float, used_up_for_s: float | None = None
+    ) -> None:
+        pass
+
+    async def failed(self, provider: Provider, error: WorkerError, *, began: float) -> None:
+        pass
+
+    async def released(self, provider: Provider) -> None:
+        pass
+
+    async def forget(self, provider: Provider) -> bool:
+        return False

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from itertools import count
-from typing import Protocol
 
 import anyio
 
@@ -27,13 +26,7 @@ from goent.agent.records import (
 from goent.domain.types import Usage
 from goent.llm.estimate import estimate_tokens
 from goent.llm.talk import Message, Text
-from goent.store.sessions import KeptSession
-
-
-class Shelf(Protocol):
-    """Where sessions are kept."""
-
-    async def append(self, session: KeptSession, before: int, records: Sequence[bytes]) -> None: ...
+from goent.store.sessions import KeptSession, SqliteSessions
 
 
 class Memory:
@@ -41,7 +34,7 @@ class Memory:
 
     def __init__(
         self,
-        shelf: Shelf,
+        shelf: SqliteSessions,
         session: str,
         cwd: str,
         *,

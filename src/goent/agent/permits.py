@@ -1,13 +1,12 @@
 """May a call be run: by the session's mode, by what its user has allowed before, or by asking?"""
 
-import re
-from functools import lru_cache
 from typing import Literal, get_args
 
 from goent.agent.events import Kind
 from goent.agent.ports import Intent, Need, Permission
 from goent.domain.errors import RequestError
 from goent.domain.types import Value
+from goent.policy.wildcards import matches
 
 Mode = Literal["ask", "accept-edits", "plan"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -57,16 +56,10 @@ class Permits:
         kept.update((need.permission, words) for words in need.always or need.patterns)
 
     def _covers(self, need: Need, pattern: str) -> bool:
-        if (need.permission, pattern) in self._words | self._wildcards:
+        words = (need.permission, pattern)
+        if words in self._words or words in self._wildcards:
             return True
         return not need.exact and any(
-            permission == need.permission and _compiled(wildcard).fullmatch(pattern)
+            permission == need.permission and matches(wildcard, pattern)
             for permission, wildcard in self._wildcards
         )
-
-
-@lru_cache(maxsize=512)
-def _compiled(wildcard: str) -> re.Pattern[str]:
-    bare = wildcard.removesuffix(" *")
-    source = re.escape(bare).replace(r"\*", ".*")
-    return re.compile(source + ("( .*)?" if bare != wildcard else ""), re.DOTALL)

@@ -1,9 +1,10 @@
 """What does any worker's process inherit, and what is kept from it?"""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from goent.domain.settings import Settings
+from goent.domain.types import Value
 
 PRIVATE = ("GOENT_", "OPENCODE")  # ours, and what another OpenCode left for its children
 OWN = frozenset({"OPENCODE_API_KEY", "OPENCODE_CONFIG_DIR"})  # the user's: OpenCode's own login
@@ -14,6 +15,14 @@ FOLDERS = {
     "XDG_DATA_HOME": ".local/share",
     "XDG_STATE_HOME": ".local/state",
 }
+
+
+class Surroundings(Value, frozen=True, kw_only=True):
+    """What a driver is given by whoever runs it; settings and environment may change any time."""
+
+    settings: Callable[[], Settings]
+    environ: Callable[[], Mapping[str, str]]
+    state_dir: Path
 
 
 def public_environment(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:

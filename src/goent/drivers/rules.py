@@ -5,11 +5,10 @@ it starts with `task: deny` alone, and rules that are set while it runs have no 
 back on the process's "ask", its questions come to us, and we answer what the rules decide.
 """
 
-import re
 from collections.abc import Sequence
-from functools import lru_cache
 
 from goent.domain.settings import Action, PermissionRule
+from goent.policy.wildcards import matches
 
 
 def judge(rules: Sequence[PermissionRule], permission: str, patterns: Sequence[str]) -> Action:
@@ -25,16 +24,3 @@ def _verdict(rules: Sequence[PermissionRule], permission: str, pattern: str) -> 
         if matches(rule.tool, permission) and matches(rule.pattern, pattern):
             return rule.action
     return "ask"
-
-
-def matches(wildcard: str, text: str) -> bool:
-    """Whether OpenCode's wildcard covers the whole text."""
-    return _compiled(wildcard).fullmatch(text) is not None
-
-
-@lru_cache(maxsize=512)
-def _compiled(wildcard: str) -> re.Pattern[str]:
-    """`*` is any text, `?` one character, and a last ` *` may be missing: `git *` is `git` too."""
-    bare = wildcard.removesuffix(" *")
-    source = re.escape(bare).replace(r"\*", ".*").replace(r"\?", ".")
-    return re.compile(source + ("( .*)?" if bare != wildcard else ""), re.DOTALL)

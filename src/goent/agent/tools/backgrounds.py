@@ -8,7 +8,7 @@ from anyio.abc import TaskGroup
 
 from goent.agent.ports import ToolMistake
 from goent.agent.tools.outputs import Kept
-from goent.agent.tools.shells import POLL, Launch, Ran, Shell
+from goent.agent.tools.shells import POLL, Exit, Launch, Shell
 
 AT_ONCE = 16
 
@@ -19,7 +19,7 @@ class Background:
     def __init__(self, command: str) -> None:
         self.command = command
         self.said = Kept()
-        self.ran: Ran | None = None
+        self.ran: Exit | None = None
         self.failure: ToolMistake | None = None
         self.scope = anyio.CancelScope()
         self.over = anyio.Event()

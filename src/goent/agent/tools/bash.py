@@ -13,7 +13,7 @@ from goent.agent.tools.calls import Arguments, Prepared, ToolOf
 from goent.agent.tools.covering import need_of
 from goent.agent.tools.outputs import KEPT, Kept
 from goent.agent.tools.places import printable
-from goent.agent.tools.shells import Ran, Shell
+from goent.agent.tools.shells import Exit, Shell
 from goent.agent.tools.terminals import in_terminal
 
 TIMEOUT = 120
@@ -191,7 +191,7 @@ def _shown(asked: BashArguments) -> tuple[Shown, ...]:
     return tuple(Words(text=part) for part in parts)
 
 
-def _notes(ran: Ran, limit: float) -> list[str]:
+def _notes(ran: Exit, limit: float) -> list[str]:
     notes: list[str] = []
     if ran.late:
         notes.append(

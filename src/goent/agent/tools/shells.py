@@ -37,7 +37,7 @@ _COLOURFUL = frozenset({"FORCE_COLOR", "CLICOLOR_FORCE", "COLORTERM", "LS_COLORS
 _PLAIN = 'exec 2>&1 </dev/null; exec "$0" -c "$1"'
 
 
-class Ran(Value, frozen=True, kw_only=True):
+class Exit(Value, frozen=True, kw_only=True):
     """`exit` is None if it was `late`, or if nobody knows; `left`: it had left something running."""
 
     exit: int | None
@@ -122,7 +122,7 @@ class Shell:
         said: Kept,
         limit: float | None,
         tell: Callable[[], Awaitable[None]] | None = None,
-    ) -> Ran:
+    ) -> Exit:
         """Run to the end, or to the time limit; `tell` is called when there is something new."""
         code, left = None, False
         async with self.started(launch) as process:
@@ -139,7 +139,7 @@ class Shell:
                         tasks.cancel_scope.cancel()
             except ExceptionGroup as failed:  # whoever is told has failed
                 raise failed.exceptions[0] from None
-        return Ran(exit=code, late=code is None, left=left)
+        return Exit(exit=code, late=code is None, left=left)
 
 
 def program(name: str, path: str) -> str | None:

@@ -8,7 +8,7 @@ import anyio
 from goent.agent.content import Terminal
 from goent.agent.ports import ClientTerminal, ClientTerminals, Progress, Report, ToolMistake
 from goent.agent.tools.outputs import KEPT, readable
-from goent.agent.tools.shells import Launch, Ran, sweep
+from goent.agent.tools.shells import Exit, Launch, sweep
 from goent.proc.marks import marked, marked_environment
 
 CLIENT_S = 10.0  # seconds in which a client answers
@@ -16,7 +16,7 @@ CLIENT_S = 10.0  # seconds in which a client answers
 
 async def in_terminal(
     terminals: ClientTerminals, launch: Launch, cwd: Path, limit: float, report: Report
-) -> tuple[Ran, str, str]:
+) -> tuple[Exit, str, str]:
     """How it ended, what it said, and the terminal's id. It is killed and released in any case."""
     program, *arguments = launch.command
     env = marked_environment(launch.env, launch.mark)
@@ -37,7 +37,7 @@ async def in_terminal(
         with anyio.CancelScope(shield=True):
             left = await _ended(terminal, launch.mark)
     late = waiting.cancelled_caught
-    ran = Ran(exit=None if late else (told if code is None else code), late=late, left=left)
+    ran = Exit(exit=None if late else (told if code is None else code), late=late, left=left)
     return ran, readable(text), terminal.id
 
 

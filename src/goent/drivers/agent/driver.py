@@ -11,9 +11,10 @@ from anyio.abc import TaskGroup
 from goent.domain.errors import RequestError
 from goent.domain.ports import Gate, Session, WorkerSpec
 from goent.domain.settings import Settings
-from goent.drivers.agent.launch import Launch, Surroundings, foreign_launch, is_own, own_launch
+from goent.drivers.agent.launch import Launch, foreign_launch, is_own, own_launch
 from goent.drivers.agent.process import AgentProcess
-from goent.drivers.agent.session import AgentSession
+from goent.drivers.agent.session import DrivenSession
+from goent.drivers.environment import Surroundings
 from goent.drivers.tasks import task_group
 from goent.proc import new_mark
 
@@ -57,10 +58,10 @@ class AgentDriver:
         # The token is this worker's alone, so the session's own name does not matter.
         self._gate.bind(token=token, session=spec.id, worker=spec.id)
 
-        async def start(client: AgentSession) -> AgentProcess:
+        async def start(client: DrivenSession) -> AgentProcess:
             return await self._start(self._launch(spec, token, own=own), client)
 
-        session = AgentSession(
+        session = DrivenSession(
             spec,
             start,
             direct=not own,
@@ -76,7 +77,7 @@ class AgentDriver:
             self._gate.unbind(spec.id)
             self._gate.revoke_token(token)
 
-    async def _start(self, launch: Launch, client: AgentSession) -> AgentProcess:
+    async def _start(self, launch: Launch, client: DrivenSession) -> AgentProcess:
         process = AgentProcess(launch, client, new_mark(self._owner))
         await self._tasks.start(process.run)
         return process

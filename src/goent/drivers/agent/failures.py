@@ -9,7 +9,7 @@ from goent.drivers.acp_failures import AUTH_REQUIRED, by_words
 from goent.drivers.agent.launch import Launch
 from goent.llm import calm
 from goent.rpc import RpcError
-from goent.upstream.gated import of_kind, told_by_gateway
+from goent.upstream.told import of_kind, told_by_gateway
 
 PREFIX = "Internal error: "
 

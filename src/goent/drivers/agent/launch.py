@@ -5,43 +5,21 @@ is, by one variable that it removes at its start; other agents have logins of th
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from goent.domain.errors import ProviderRefused
+from goent.domain.gate import GATE, GateAddress, GatedModel
 from goent.domain.ports import Gate, WorkerSpec
 from goent.domain.settings import Settings
-from goent.domain.types import Dialect, Provider, Value
-from goent.drivers.environment import hermetic_folders, public_environment
+from goent.domain.types import Provider, Value
+from goent.drivers.environment import Surroundings, hermetic_folders, public_environment
 
-GATE = "GOENT_GATE"
 OWN_NAME = "go-ent acp"
 # -P: a worker's directory must not be searched for modules, it is somebody's repository.
 OWN_COMMAND = (sys.executable, "-P", "-m", "goent", "acp")
-
-
-class GatedProvider(Value, frozen=True, kw_only=True):
-    """The model behind the gateway."""
-
-    name: str
-    backend: str
-    model: str
-    context_limit: int | None
-    dialect: Dialect
-
-
-class GateAddress(Value, frozen=True, kw_only=True):
-    """How go-ent's own agent reaches its model: the value of `GOENT_GATE`, as JSON.
-
-    `writable`: it may work where the project's settings are not to be seen.
-    """
-
-    url: str
-    token: str
-    provider: GatedProvider
-    writable: tuple[str, ...] = ()
 
 
 class Launch(Value, frozen=True, kw_only=True):
@@ -53,14 +31,6 @@ class Launch(Value, frozen=True, kw_only=True):
     env: Mapping[str, str]
     own: bool
     start_timeout: float
-
-
-class Surroundings(Value, frozen=True, kw_only=True):
-    """What the driver is given by whoever runs it; settings and environment may change any time."""
-
-    settings: Callable[[], Settings]
-    environ: Callable[[], Mapping[str, str]]
-    state_dir: Path
 
 
 def is_own(provider: Provider, settings: Settings) -> bool:
@@ -78,7 +48,7 @@ def own_launch(spec: WorkerSpec, around: Surroundings, gate: Gate, token: str) -
             f"go-ent's own agent calls models through go-ent, which holds no key for provider "
             f"{provider.name!r}: give it one in .goent/providers.yaml, or use the method 'acp'"
         )
-    told = GatedProvider(
+    told = GatedModel(
         name=provider.name,
         backend=provider.backend,
         model=provider.model,

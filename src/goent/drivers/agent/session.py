@@ -31,10 +31,10 @@ CLOSE_TIMEOUT = 5.0
 PATIENT_FOR = 0.8  # of the grace that a cancelled turn has; then its process is ended
 LOST = "the agent that asked has ended"
 
-Start = Callable[["AgentSession"], Awaitable[AgentProcess]]
+Start = Callable[["DrivenSession"], Awaitable[AgentProcess]]
 
 
-class AgentSession:
+class DrivenSession:
     """The port `Session`, in one process after another; `start` has one ready."""
 
     def __init__(

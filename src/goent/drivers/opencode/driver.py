@@ -18,6 +18,7 @@ import msgspec
 from goent.domain.errors import RequestError, WorkerCrashed
 from goent.domain.ports import Gate, Session, WorkerSpec
 from goent.domain.settings import Settings
+from goent.drivers.environment import Surroundings
 from goent.drivers.opencode.acp_host import AcpHost
 from goent.drivers.opencode.binary import find_opencode
 from goent.drivers.opencode.content import Content, held_backends
@@ -26,7 +27,6 @@ from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.hosted import Hosted
 from goent.drivers.opencode.lasting import LastingSession, Place
 from goent.drivers.opencode.launching import (
-    Surroundings,
     gated_content,
     known_models,
     process_environment,

@@ -26,7 +26,7 @@ from goent.drivers.acp_failures import AUTH_REQUIRED, by_words
 from goent.drivers.opencode.shapes import Reading, SessionFault
 from goent.llm import calm
 from goent.rpc import RpcError
-from goent.upstream.gated import is_gateways, told_by_gateway
+from goent.upstream.told import is_gateways, told_by_gateway
 
 PREFIX = "Internal error: "
 

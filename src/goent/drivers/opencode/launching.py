@@ -3,26 +3,18 @@
 The generated configuration with the gate's token in it, the environment without keys, the program.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from goent.domain.ports import Gate
 from goent.domain.settings import Settings
-from goent.domain.types import Value
+from goent.drivers.environment import Surroundings
 from goent.drivers.opencode.binary import find_ripgrep
 from goent.drivers.opencode.catalogue import Catalogue
 from goent.drivers.opencode.content import WARM_PROVIDER, Content, generate, held_backends
 from goent.drivers.opencode.environment import pretend_installed, with_program, worker_environment
 
 INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md")
-
-
-class Surroundings(Value, frozen=True, kw_only=True):
-    """What a driver is given by whoever runs it; settings and environment may change any time."""
-
-    settings: Callable[[], Settings]
-    environ: Callable[[], Mapping[str, str]]
-    state_dir: Path
 
 
 def gated_content(

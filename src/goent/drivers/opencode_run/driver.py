@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from goent.domain.errors import RequestError
 from goent.domain.ports import Gate, Session, WorkerSpec
 from goent.domain.settings import Settings
+from goent.drivers.environment import Surroundings
 from goent.drivers.opencode.binary import find_opencode
 from goent.drivers.opencode.content import UNTITLED, Agent, Content, held_backends
 from goent.drivers.opencode.launching import (
-    Surroundings,
     gated_content,
     known_models,
     process_environment,

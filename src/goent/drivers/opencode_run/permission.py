@@ -11,7 +11,7 @@ from itertools import combinations
 from goent.domain.errors import RequestError
 from goent.domain.settings import Action, PermissionRule
 from goent.drivers.opencode.content import Permissions
-from goent.drivers.rules import matches
+from goent.policy.wildcards import matches
 
 # OpenCode's configuration accepts no patterns for these, and does not start with them.
 WHOLE = frozenset({"doom_loop", "question", "todowrite", "webfetch", "websearch"})

@@ -27,7 +27,7 @@ from goent.frontends.acp.dialect import DialectAsking, PermissionAnswered
 from goent.frontends.acp.given import directory, given
 from goent.frontends.acp.hello import CAPABILITIES, who
 from goent.frontends.acp.host import AgentHost
-from goent.frontends.acp.sessions import Place, Sessions
+from goent.frontends.acp.sessions import Sessions, Wanted
 from goent.frontends.acp.v1_methods import usage
 from goent.rpc import InvalidParams, MethodNotFound, Peer, RpcError, decode_params
 from goent.rpc.errors import INVALID_PARAMS, INVALID_REQUEST
@@ -121,7 +121,7 @@ class Dialect:
                 return
 
     async def _create(self, asked: CreateParams) -> Created:
-        place = Place(cwd=directory(asked.cwd, "cwd"))
+        place = Wanted(cwd=directory(asked.cwd, "cwd"))
         opened = await self._sessions.new(place, model=asked.model)
         self._sessions.introduce(opened)
         return Created(session_id=opened.session.id)

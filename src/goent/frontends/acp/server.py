@@ -34,10 +34,10 @@ async def serve(
     """
     async with anyio.create_task_group() as tasks:
         host = AgentHost(open_agent, tasks)
-        door = Door(host, tasks, version)
-        peer = door.peer = Peer(receive, send, door)
+        reception = Reception(host, tasks, version)
+        peer = reception.peer = Peer(receive, send, reception)
         if greeted is not None:
-            door.go_on(greeted)
+            reception.go_on(greeted)
         await peer.run()
         host.close()
         tasks.cancel_scope.deadline = anyio.current_time() + FAREWELL
@@ -51,7 +51,7 @@ class Tongue(Protocol):
     async def notification(self, method: str, params: Raw) -> None: ...
 
 
-class Door:
+class Reception:
     """The first request says which version is spoken; from then on that one answers."""
 
     peer: Peer

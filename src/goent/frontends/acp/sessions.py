@@ -32,7 +32,7 @@ class Opened(Struct, kw_only=True):
     closing: bool = False
 
 
-class Place(Value, frozen=True, kw_only=True):
+class Wanted(Value, frozen=True, kw_only=True):
     """Where a session works, and which servers it can use."""
 
     cwd: Path
@@ -53,7 +53,7 @@ class Sessions:
     async def ready(self) -> None:
         await (await self._host.get()).ready()
 
-    async def new(self, place: Place, *, model: str | None = None) -> Opened:
+    async def new(self, place: Wanted, *, model: str | None = None) -> Opened:
         """It is silent until `introduce`."""
         agent = await self._host.get()
         with self._client.expecting():
@@ -64,7 +64,7 @@ class Sessions:
         opened = self._open[session.id] = Opened(session=session, stream=stream)
         return opened
 
-    async def open(self, session_id: str, place: Place, *, replay: bool) -> Opened:
+    async def open(self, session_id: str, place: Wanted, *, replay: bool) -> Opened:
         """One that was kept. What it says comes after `introduce`, its history before."""
         known = self._open.get(session_id)
         if session_id in self._opening or (known is not None and (known.turn or known.closing)):
@@ -137,7 +137,7 @@ class Sessions:
     ) -> tuple[Sequence[SessionSummary], str | None]:
         return await (await self._host.get()).listed(cwd=cwd, cursor=cursor)
 
-    async def _reopen(self, session_id: str, place: Place, *, replay: bool) -> Opened:
+    async def _reopen(self, session_id: str, place: Wanted, *, replay: bool) -> Opened:
         agent = await self._host.get()
         stream = self._client.stream(session_id)
         session = await agent.open(

@@ -33,7 +33,7 @@ from goent.frontends.acp.client import ClientSide
 from goent.frontends.acp.given import directories, directory, given, servers
 from goent.frontends.acp.hello import known_method
 from goent.frontends.acp.host import AgentHost
-from goent.frontends.acp.sessions import Place, Sessions
+from goent.frontends.acp.sessions import Sessions, Wanted
 from goent.frontends.acp.v1 import commands
 from goent.frontends.acp.v1_asking import V1Asking
 from goent.rpc import InvalidParams, MethodNotFound, Peer, decode_params
@@ -177,8 +177,8 @@ def usage(used: Usage) -> TurnUsage:
     )
 
 
-def _place(asked: NewSessionParams | OpenSessionParams) -> Place:
-    return Place(
+def _place(asked: NewSessionParams | OpenSessionParams) -> Wanted:
+    return Wanted(
         cwd=directory(asked.cwd, "cwd"),
         extra=directories(asked.additional_directories),
         servers=servers(asked.mcp_servers),

@@ -1,7 +1,6 @@
-"""How does a worker of ours call models through the gateway of the daemon that it works for?
+"""Which failure is it that the gateway told a worker's program?
 
-The gateway holds the keys, fails over, counts and keeps the budgets; here nothing of that is done
-again: one target, one try, and its refusals read back as what they are.
+The gateway says the kind of the failure in its message, because often nothing else gets through.
 """
 
 import re
@@ -21,12 +20,8 @@ from goent.domain.errors import (
     UnknownModel,
     WorkerError,
 )
-from goent.domain.health import Condition
-from goent.domain.types import Provider
 from goent.llm import calm
-from goent.upstream.tries import Patience
 
-ONCE = Patience(again=0)
 BY_KIND: dict[str, type[WorkerError]] = {
     error.kind: error
     for error in (
@@ -61,30 +56,3 @@ def of_kind(kind: str, text: str) -> WorkerError | None:
     """A failure by the name that go-ent gives its kind."""
     error = BY_KIND.get(kind)
     return error(text) if error else None
-
-
-class AlwaysWell:
-    """The port `Healths`: who is well is for the gateway to know."""
-
-    def condition(self, provider: Provider) -> Condition:
-        return Condition()
-
-    def under_way(self, provider: Provider) -> int:
-        return 0
-
-    async def admits(self, provider: Provider, *, force: bool = False) -> bool:
-        return True
-
-    async def served(
-        self, provider: Provider, *, began: float, used_up_for_s: float | None = None
-    ) -> None:
-        pass
-
-    async def failed(self, provider: Provider, error: WorkerError, *, began: float) -> None:
-        pass
-
-    async def released(self, provider: Provider) -> None:
-        pass
-
-    async def forget(self, provider: Provider) -> bool:
-        return False
