@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from goent import __version__
+from goent.domain.gate import GATE
 from goent.frontends.acp.greeting import Greeting
 from goent.frontends.acp.host import OpenAgent
 from goent.frontends.acp.server import serve
@@ -26,10 +27,15 @@ def serve_client(
     """Returns when the client has hung up, or a signal has come."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="go-ent acp: %(message)s")
 
+    # Taken out once, at the start: nothing that the agent runs may see it.
+    gate = os.environ.pop(GATE, "")
+
     def open_agent() -> "AbstractAsyncContextManager[Agent]":
         from goent.agent_app import open_agent  # noqa: PLC0415 (models and store: for a session)
 
-        return open_agent(os.environ, model=model, mode=mode, allowed_tools=allowed_tools)
+        return open_agent(
+            os.environ, gate=gate, model=model, mode=mode, allowed_tools=allowed_tools
+        )
 
     anyio.run(_serve, greeting, open_agent)
 

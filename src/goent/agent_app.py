@@ -4,7 +4,7 @@ It is entered when the first session is asked for, and not before: a client that
 agent it has started is answered at once.
 """
 
-from collections.abc import AsyncGenerator, Collection, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ import anyio
 from anyio import to_thread
 
 from goent.agent.agent import Agent, Provision, Setup
-from goent.agent.gated import GatedModels, take_gate
+from goent.agent.gated import GatedModels, read_gate
 from goent.agent.held import HeldModels, Payer
 from goent.agent.models import AUTO
 from goent.agent.ports import Desk, ServerSpec, Toolbox
@@ -43,23 +43,25 @@ FOR_EVER = float("inf")
 
 @asynccontextmanager
 async def open_agent(
-    environ: MutableMapping[str, str],
+    environ: Mapping[str, str],
     *,
+    gate: str = "",
     model: str = AUTO,
     mode: str = "ask",
     allowed_tools: frozenset[str] | None = None,
 ) -> AsyncGenerator[Agent]:
     """Sessions are kept for the user; what an agent that was killed had running is ended first.
 
-    `model` and `mode` are what new sessions begin with; `allowed_tools` None: all.
+    `gate` is the value of `GOENT_GATE`, which `environ` must not have any more. `model` and `mode` are
+    what new sessions begin with; `allowed_tools` None: all.
     """
-    gate = take_gate(environ)
+    address = read_gate(gate) if gate else None
     owner = new_owner(MARK_KEY)
     async with anyio.create_task_group() as background:
         background.start_soon(to_thread.run_sync, sweep_dead_owners, MARK_KEY)
         async with (
             Connections.open() as connections,
-            _provisions(gate, connections, environ, owner) as provisions,
+            _provisions(address, connections, environ, owner) as provisions,
             SqliteSessions.open(
                 state_dir(environ) / "sessions.db", secrets=provisions.secrets
             ) as shelf,
@@ -191,6 +193,7 @@ class _Held:
             upstream,
             payer,
             TaskClassifier(),
+            prices=prices,
             settings=around.settings,
             environ=around.environ,
         )

@@ -226,6 +226,17 @@ async def test_without_a_model_the_task_decides_and_the_session_says_so(
     assert any(model in text for text in editor.notices(session.id))
 
 
+async def test_the_task_chooses_only_among_those_that_have_a_key(tmp_path: Path) -> None:
+    editor = Editor()
+    async with a_stage(tmp_path, SCRIPT) as stage:
+        del stage.environ["CLAUDE_KEY"]
+        async with stage.session(editor, model="auto") as session:
+            await say(session, "Fix the typo in the title.")
+        asked = stage.models.calls[-1].request
+    assert asked and asked.model == "glm-4"
+    assert any("for no provider has a haiku" in text for text in editor.notices(session.id))
+
+
 @pytest.mark.spec("A14")
 @pytest.mark.parametrize(
     ("name", "model"),
@@ -257,6 +268,7 @@ async def test_mode_and_model_can_be_changed_and_are_kept(tmp_path: Path) -> Non
 async def test_slash_commands_are_for_the_agent(tmp_path: Path) -> None:
     editor = Editor()
     async with a_stage(tmp_path, SCRIPT) as stage, stage.session(editor) as session:
+        assert (await say(session, "/compact")).text == "There is nothing to sum up yet."
         await say(session, "hello")
         cost = await say(session, "/cost")
         mode = await say(session, "/mode accept-edits")

@@ -7,13 +7,14 @@ import pytest
 from own_stage import KEY, Editor, a_stage, allow, reject, say
 
 from goent.agent.calling import ENOUGH, NO_ANSWER, REFUSED, SAME
-from goent.agent.events import PlanChanged, StateChanged, ToolCalled, UsageChanged
+from goent.agent.events import PlanChanged, Said, StateChanged, ToolCalled, UsageChanged
 from goent.agent.session import TurnEnd
 from goent.agent.tools.confine import abi
+from goent.domain.errors import WorkerError
 from goent.domain.types import Usage
 from goent.testing import Script, anthropic, call, case, fail, openai
 from goent.testing import say as says
-from goent.testing.script import Step, ToolUse
+from goent.testing.script import Fault, Step, ToolUse
 
 pytestmark = pytest.mark.anyio
 
@@ -53,6 +54,18 @@ CASES = (
     ),
     case("no such tool", call("Fly", where="up"), says("I cannot fly.")),
     case("circles", *(call("Read", file_path="notes.txt") for _ in range(12))),
+    case(
+        "round and round and one more",
+        *(call("Read", file_path="notes.txt") for _ in range(SAME)),
+        Step(
+            calls=(
+                ToolUse(tool="Read", input={"file_path": "notes.txt"}),
+                ToolUse(tool="Read", input={"file_path": "other.txt"}),
+            )
+        ),
+        says("Done."),
+    ),
+    case("break off", says("Half a sent").having(chunk=4, fault=Fault(kind="error", after=2))),
     case("slow words", says("One two three four five.").having(pace=0.05, chunk=4)),
     case("slow command", call("Bash", command="sleep 600"), says("never")),
     case("held", says("late").having(gate="held")),
@@ -222,6 +235,27 @@ async def test_a_model_that_goes_in_circles_is_stopped(tmp_path: Path) -> None:
     assert end.stop_reason == "max_turn_requests"
     ends = editor.ends(session.id)
     assert [e.status for e in ends] == ["completed"] * SAME + ["failed"] * (ENOUGH - SAME)
+
+
+async def test_another_call_beside_a_repeated_one_is_made(tmp_path: Path) -> None:
+    editor = Editor()
+    async with a_stage(tmp_path, SCRIPT) as stage, stage.session(editor) as session:
+        for name in ("notes.txt", "other.txt"):
+            (stage.project / name).write_text("one\n")
+        end = await say(session, "round and round and one more")
+    assert end.text == "Done."
+    statuses = [event.status for event in editor.ends(session.id)]
+    assert statuses == ["completed"] * SAME + ["failed", "completed"]
+
+
+@pytest.mark.spec("A12")
+async def test_what_was_said_before_a_provider_failed_is_kept(tmp_path: Path) -> None:
+    editor = Editor()
+    async with a_stage(tmp_path, SCRIPT) as stage, stage.session(editor) as session:
+        with pytest.raises(WorkerError):
+            await say(session, "break off")
+        told = [event.text for event in session.history() if isinstance(event, Said)]
+    assert "".join(told) == editor.text(session.id) != ""
 
 
 @pytest.mark.spec("A08")

@@ -1,8 +1,9 @@
 """`go-ent acp` as an editor starts it: a real process, a real repository, a real task."""
 
+import signal
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,28 @@ async def test_a_client_that_vanishes_leaves_nothing_running(world: World, promp
     await _gone(world)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("busy", [False, True])
+async def test_a_signal_ends_the_agent_and_what_it_has_running(
+    world: World, number: signal.Signals, *, busy: bool
+) -> None:
+    editor = SdkEditor()
+    async with agent(world, editor, "--model", "moonshot/glm-4") as (connection, process):
+        sessions = [
+            await connection.new_session(cwd=str(world.project), mcp_servers=[]) for _ in range(2)
+        ]
+        async with anyio.create_task_group() as group:
+            if busy:
+                group.start_soon(_in_vain, connection, sessions[0].session_id, "Serve for ever.")
+                await _begun(world)
+            kill(process.pid, number)
+            with anyio.fail_after(30):
+                await process.wait()
+            group.cancel_scope.cancel()
+    if busy:
+        await _gone(world)
+
+
 async def test_what_a_killed_agent_had_running_is_ended_by_the_next(world: World) -> None:
     editor = SdkEditor()
     async with agent(world, editor, "--model", "moonshot/glm-4") as (connection, process):
@@ -163,6 +186,12 @@ async def test_what_a_killed_agent_had_running_is_ended_by_the_next(world: World
 
 async def _prompt(connection: Any, session: str, text: str) -> None:
     await connection.prompt(session_id=session, prompt=[acp.text_block(text)])
+
+
+async def _in_vain(connection: Any, session: str, text: str) -> None:
+    """The agent goes away meanwhile."""
+    with suppress(Exception):
+        await _prompt(connection, session, text)
 
 
 async def _begun(world: World) -> None:

@@ -3,7 +3,7 @@
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from goent.agent.ports import Client, Desk, ServerSpec, Tool, Toolbox
 from goent.agent.records import Set
 from goent.agent.refusing import AuthRequired, UnknownSession
 from goent.agent.session import AgentSession
-from goent.domain.errors import RequestError
+from goent.domain.errors import EnvironmentTrouble, RequestError
 from goent.domain.types import Value
 from goent.store.sessions import PAGE, SqliteSessions
 
@@ -91,8 +91,9 @@ class Agent:
                 yield agent
             finally:
                 with anyio.CancelScope(shield=True):
-                    for name in tuple(agent._open):
-                        await agent.close(name)
+                    async with anyio.create_task_group() as closing:
+                        for name in tuple(agent._open):
+                            closing.start_soon(agent._leave, name)
                 tasks.cancel_scope.cancel()
 
     async def ready(self) -> Sequence[ModelChoice]:
@@ -112,7 +113,8 @@ class Agent:
         wanted = model or self._around.model
         chosen = wanted if wanted == AUTO else place.models.find(wanted).provider.name
         memory = Memory(self._shelf, f"agent-{secrets.token_hex(6)}", str(cwd))
-        await memory.keep([Set(mode=self._around.mode, model=chosen)])
+        with suppress(EnvironmentTrouble):  # it is kept, or complained of, with the first prompt
+            await memory.keep([Set(mode=self._around.mode, model=chosen)])
         return await self._opened(client, memory, (cwd, *extra), servers)
 
     async def open(
@@ -167,7 +169,12 @@ class Agent:
         with anyio.move_on_after(CLOSE_S):
             await open_one.session.ended()
         open_one.closing.set()
-        await open_one.closed.wait()
+        with anyio.move_on_after(CLOSE_S):
+            await open_one.closed.wait()
+
+    async def _leave(self, session: str) -> None:
+        with suppress(UnknownSession):  # somebody else has closed it in this moment
+            await self.close(session)
 
     async def delete(self, session: str) -> None:
         """Close it and forget it. An unknown one is no error."""
@@ -198,29 +205,43 @@ class Agent:
         task_status: TaskStatus[AgentSession | Exception],
     ) -> None:
         """What a session has running is entered and left in one task: this."""
-        async with AsyncExitStack() as held:
-            try:
-                place = self._around.at(roots[0])
-                desk = self._desk(client, memory.id, roots, place)
-                toolbox = await held.enter_async_context(self._around.open_tools(desk, servers))
-                session = AgentSession(
-                    memory,
-                    place.models,
-                    client,
-                    replace(toolbox, tools=lambda: self._allowed(toolbox.tools())),
-                    roots=roots,
-                    patience=place.patience,
-                )
-            except Exception as error:  # noqa: BLE001 (whoever asked for the session is told)
-                task_status.started(error)
-                return
-            living = self._open[memory.id] = _Open(session)
-            task_status.started(session)
-            try:
+        living: _Open | None = None
+        try:
+            async with AsyncExitStack() as held:
+                try:
+                    session = await self._begun(held, client, memory, roots, servers)
+                except Exception as error:  # noqa: BLE001 (whoever asked for the session is told)
+                    task_status.started(error)
+                    return
+                living = self._open[memory.id] = _Open(session)
+                task_status.started(session)
                 await living.closing.wait()
-            finally:
-                self._open.pop(memory.id, None)
-        living.closed.set()
+        except Exception:  # the other sessions go on
+            log.exception("session %r did not end as it should", memory.id)
+        finally:
+            self._open.pop(memory.id, None)
+            if living:
+                living.closed.set()
+
+    async def _begun(
+        self,
+        held: AsyncExitStack,
+        client: Client,
+        memory: Memory,
+        roots: tuple[Path, ...],
+        servers: Sequence[ServerSpec],
+    ) -> AgentSession:
+        place = self._around.at(roots[0])
+        desk = self._desk(client, memory.id, roots, place)
+        toolbox = await held.enter_async_context(self._around.open_tools(desk, servers))
+        return AgentSession(
+            memory,
+            place.models,
+            client,
+            replace(toolbox, tools=lambda: self._allowed(toolbox.tools())),
+            roots=roots,
+            patience=place.patience,
+        )
 
     def _usable(self, cwd: Path) -> Provision:
         place = self._around.at(cwd)
@@ -232,10 +253,8 @@ class Agent:
         return place
 
     def _allowed(self, tools: Mapping[str, Tool]) -> Mapping[str, Tool]:
-        return {name: tool for name, tool in tools.items() if self._is_allowed(name)}
-
-    def _is_allowed(self, tool: str) -> bool:
-        return self._around.allowed is None or tool in self._around.allowed
+        allowed = self._around.allowed
+        return {name: t for name, t in tools.items() if allowed is None or name in allowed}
 
     def _desk(
         self, client: Client, session: str, roots: tuple[Path, ...], place: Provision

@@ -96,12 +96,13 @@ class Calling:
         beside: list[_Pending] = []
         try:
             for use in uses:
-                times = max(times, repetition.add(use))
-                planned = await self._prepared(use, times)
+                made = repetition.add(use)
+                times = max(times, made)
+                planned = await self._prepared(use, made)
                 if planned.alone and beside:
                     await self._run(beside)
                     beside = []
-                    planned = await self._prepared(use, times)  # what was read may let it be done
+                    planned = await self._prepared(use, made)  # what was read may let it be done
                 if planned.alone:
                     await self._run([planned])
                 else:
@@ -160,9 +161,12 @@ class Calling:
             await self._tell(planned.told)
             if planned.call and (refusal := await self._refusal(planned, planned.call)):
                 planned.outcome = Outcome(text=refusal, failed=True)
-        async with anyio.create_task_group() as group:
-            for planned in batch:
-                group.start_soon(self._finish, planned)
+        try:
+            async with anyio.create_task_group() as group:
+                for planned in batch:
+                    group.start_soon(self._finish, planned)
+        except* GoesOnElsewhere as elsewhere:
+            raise elsewhere.exceptions[0] from None
 
     async def _refusal(self, planned: _Pending, call: Call) -> str:
         """Why the call may not be run; empty if it may."""

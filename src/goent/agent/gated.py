@@ -4,7 +4,6 @@ All it has is an address of the daemon's gateway, a token that is good there alo
 the model that it was given. Keys, failover, budgets and the ledger are on the other side.
 """
 
-from collections.abc import MutableMapping
 from pathlib import Path
 
 import msgspec
@@ -25,11 +24,8 @@ from goent.upstream.told import told_by_gateway
 from goent.upstream.tries import Patience
 
 
-def take_gate(environ: MutableMapping[str, str]) -> GateAddress | None:
-    """What the environment says of a gate. It is taken out: what the agent starts must not see it."""
-    told = environ.pop(GATE, "")
-    if not told:
-        return None
+def read_gate(told: str) -> GateAddress:
+    """What a daemon says of its gate."""
     try:
         return msgspec.json.decode(told, type=GateAddress)
     except msgspec.DecodeError as error:

@@ -1,7 +1,10 @@
 """How does the agent ask models that go-ent holds the keys for?"""
 
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from goent.agent.models import Chosen, Hear, ModelChoice, Take
 from goent.agent.refusing import AuthRequired
@@ -14,10 +17,10 @@ from goent.domain.events import (
     UsageReported,
     WorkerSpawned,
 )
-from goent.domain.ports import Classifier
+from goent.domain.ports import Classifier, Prices
 from goent.domain.settings import Settings
 from goent.domain.tasks import TaskText
-from goent.domain.types import Provider
+from goent.domain.types import Price, Provider
 from goent.llm.codec import codec
 from goent.llm.talk import ModelRequest
 from goent.policy.pins import fallbacks_of
@@ -81,12 +84,14 @@ class HeldModels:
         payer: Payer,
         classifier: Classifier,
         *,
+        prices: Prices,
         settings: Callable[[], Settings],
         environ: Callable[[], Mapping[str, str]],
     ) -> None:
         self._upstream = upstream
         self._payer = payer
         self._classifier = classifier
+        self._prices = prices
         self._settings = settings
         self._environ = environ
 
@@ -98,8 +103,7 @@ class HeldModels:
                 description=provider.opencode_model,
                 group=provider.backend,
             )
-            for provider in without_agents(self._settings()).providers
-            if not self._refusal(provider)
+            for provider in self._with_a_key().providers
         )
 
     def find(self, name: str) -> Chosen:
@@ -109,9 +113,28 @@ class HeldModels:
         return self._usable(provider, "asked for", moves=settings.failover_pinned)
 
     async def choose(self, task: str, cwd: Path) -> Chosen:
+        """Of those that can be asked; if there is none, the one that would be says what is missing."""
         found = await self._classifier.classify(TaskText(text=task), cwd)
-        provider, reason = provider_of(tier(found), self._settings())
+        settings = self._with_a_key()
+        if not settings.providers:
+            settings = self._settings()
+        provider, reason = provider_of(
+            tier(found), settings, await self._prices_for(tier(found), settings)
+        )
         return self._usable(provider, f"{tier_reason(found)} ({reason})", moves=True)
+
+    def _with_a_key(self) -> Settings:
+        own = without_agents(self._settings())
+        usable = tuple(p for p in own.providers if not self._refusal(p))
+        return replace(own, providers=usable)
+
+    async def _prices_for(self, word: str, settings: Settings) -> Mapping[str, Price]:
+        """Only where nobody has such a model does the cheapest matter; the list takes time to load."""
+        if any(word == p.name or word in p.model.lower() for p in settings.providers):
+            return {}
+        now = time.time()
+        found = {p.name: await self._prices.price(p, now) for p in settings.providers}
+        return {name: price for name, price in found.items() if price is not None}
 
     async def stream(
         self, session: str, chosen: Chosen, request: ModelRequest, take: Take, hear: Hear

@@ -206,19 +206,24 @@ class AgentSession:
     # Slash commands
 
     async def _obey(self, call: CommandCall) -> None:
+        self._said = await self._done(call)
+        message = f"{self._memory.new_message()}/{call.name}"
+        await self._voice.tell(Said(message=message, role="agent", text=self._said))
+
+    async def _done(self, call: CommandCall) -> str:
         match call.name:
+            case "compact" if not self._memory.can_shrink:
+                return "There is nothing to sum up yet."
             case "compact":
                 await self._turn(await self._chosen()).compact()
-                return
+                return "Summed up."
             case "mode" if call.rest:
                 await self.set_mode(call.rest)
             case "model" if call.rest:
                 await self.set_model(call.rest)
             case _:
                 pass
-        self._said = self._reply(call)
-        message = f"{self._memory.new_message()}/{call.name}"
-        await self._voice.tell(Said(message=message, role="agent", text=self._said))
+        return self._reply(call)
 
     def _reply(self, call: CommandCall) -> str:
         match call.name:

@@ -13,7 +13,7 @@ from goent.agent.events import AnyAgentEvent, Said, StopReason
 from goent.agent.models import Chosen, Heard, Models
 from goent.agent.records import Answered, Compacted, Piece, Spent, Told, pieces_of
 from goent.agent.voice import Voice
-from goent.domain.errors import ContextOverflow, GoesOnElsewhere, NothingSaid
+from goent.domain.errors import ContextOverflow, GoesOnElsewhere, NothingSaid, WorkerError
 from goent.domain.events import BudgetWarned, FailedOver, Noticed, UsageReported
 from goent.llm.gather import Gathered, Gathering
 from goent.llm.talk import Chunk, ModelRequest, Part, ReasoningPiece, TextPiece, Tool, ToolUse
@@ -75,7 +75,7 @@ class Turn:
     # The model
 
     async def _answer(self) -> Gathered:
-        """What the model says next; what it had said when the turn was cancelled is kept too."""
+        """What the model says next; what it had said when it broke off is kept too."""
         try:
             return await self._streamed(self._request())
         except ContextOverflow:
@@ -88,7 +88,7 @@ class Turn:
             await self._models.stream(
                 self._memory.id, self._chosen, request, hearing.take, self._hear
             )
-        except anyio.get_cancelled_exc_class():
+        except (WorkerError, anyio.get_cancelled_exc_class()):
             said = [piece for piece in pieces_of(hearing.gathered.parts) if piece.kind == "text"]
             with anyio.CancelScope(shield=True), suppress(GoesOnElsewhere):
                 await self._remember(hearing, said)

@@ -1,5 +1,6 @@
 """Which commands of the session run in the background?"""
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -12,12 +13,13 @@ from goent.agent.tools.shells import POLL, Exit, Launch, Shell
 
 AT_ONCE = 16
 
+log = logging.getLogger(__name__)
+
 
 class Background:
     """One command, until it ends, is stopped, or the session ends."""
 
-    def __init__(self, command: str) -> None:
-        self.command = command
+    def __init__(self) -> None:
         self.said = Kept()
         self.ran: Exit | None = None
         self.failure: ToolMistake | None = None
@@ -30,6 +32,9 @@ class Background:
                 self.ran = await shell.run(launch, self.said, None)
         except ToolMistake as mistake:
             self.failure = mistake
+        except Exception as error:
+            log.exception("a background command failed")
+            self.failure = ToolMistake(f"the command failed: {error}")
         finally:
             self.over.set()
 
@@ -53,10 +58,10 @@ class Backgrounds:
         if len(running) >= AT_ONCE:
             raise ToolMistake(f"{AT_ONCE} commands run in the background: stop one of {running}")
 
-    def start(self, command: str, launch: Launch) -> str:
+    def start(self, launch: Launch) -> str:
         self.room()
         name = f"bg_{len(self._all) + 1}"
-        self._all[name] = Background(command)
+        self._all[name] = Background()
         self._tasks.start_soon(self._all[name].run, self._shell, launch)
         return name
 

@@ -103,7 +103,7 @@ class Bash:
             at_client=self._terminals is not None and not asked.background,
         )
         if asked.background:
-            name = self._running.start(asked.command, launch)
+            name = self._running.start(launch)
             started = self._running.get(name)
             with anyio.move_on_after(LOOK_S):
                 await started.over.wait()

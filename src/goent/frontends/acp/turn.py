@@ -1,5 +1,6 @@
 """How does a turn begin, and how does it end whatever happens to whoever asked for it?"""
 
+import logging
 from collections.abc import Sequence
 
 import anyio
@@ -9,6 +10,8 @@ from goent.agent.session import AgentSession, TurnEnd
 from goent.domain.errors import GoentError
 from goent.domain.types import Usage
 from goent.frontends.acp.stream import Stream
+
+_log = logging.getLogger(__name__)
 
 GRACE = 10.0  # seconds for a cancelled turn to end by itself
 
@@ -54,7 +57,9 @@ class Turn:
         """How it ended; what went wrong because it was cancelled is no error."""
         if isinstance(self._outcome, TurnEnd):
             return self._outcome
-        if self._cancelled and isinstance(self._outcome, GoentError):
+        if self._cancelled:
+            if not isinstance(self._outcome, GoentError):
+                _log.error("a cancelled turn failed", exc_info=self._outcome)
             return CANCELLED
         raise self._outcome
 
