@@ -111,6 +111,64 @@ def test_every_command_of_a_line_is_judged(
     assert judged(call, NO_RM, tmp_path) == by_no_rm
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("git status &2>/dev/null touch pwned", "git status &>/dev/null touch pwned"),
+        *("git status & >/dev/null touch x", "git status |& touch x", "git status &2>&1 touch x"),
+        *("git log >&1x", "git log >&1$x", 'git log >&1"x"', "git log 2>&1\\x", "git log >&1-"),
+        *("git log >/dev/null.txt", "git log >/dev/null\\\nx", 'git log >/dev/null"x"'),
+        *("git log >>x", "git log >|x", "git log &>x", "git log <>x", "git log >& x"),
+        "git status # don't\ntouch pwned # won't",
+        "git status \\\n# don't\ntouch pwned # won't",
+        "git status;# don't\ntouch pwned # won't",
+        "git status | git log 2>&1 # don't\ntouch pwned # won't",
+        "git commit -F - <<EOF\nit's $(touch pwned)'\nEOF",
+        *("git log <<<x", "git log >(touch pwned)", "git log <(touch pwned)"),
+        *('git log "$\\\n(touch pwned)"', "git log $\\\n(touch pwned)", "git log $\\\n'a\\'; x '"),
+        *(
+            "git log $'a\\'; touch pwned; \\''",
+            'git log $"a"',
+            'git log "${x@P}"',
+            'git log "$[x]"',
+        ),
+        *("git log ${x@P}", "git log $[x]", "git {log,status}", "{ git log; touch x; }"),
+        *("git log\rtouch pwned", "git log '\x03\rtouch pwned'", 'git log "$\0(touch x)"'),
+        *("git() { touch x; }; git log", "git(){ git|git& };git", "function git { touch x; }"),
+        *("GIT_PAGER=x git log", "time git log; touch x", "exec git log", "coproc git log"),
+        *("! git log", "if git log; then touch x; fi", "case x in git) touch x;; esac"),
+        *("git log &! touch x", "git log;& touch x", "git log ;; touch x", "eval git log"),
+        *("git log \\", "git log '", 'git log "a', "\u2003git log", "alias git=touch; git x"),
+    ],
+)
+def test_what_a_shell_may_read_otherwise_is_asked(tmp_path: Path, command: str) -> None:
+    call = {"kind": "execute", "rawInput": {"command": command}}
+    assert judged(call, GIT, tmp_path) == "ask"
+    assert judged(call, PRESETS["auto"], tmp_path) == "allow", "a rule for all commands covers it"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("git status 2>&1", "git log 2>/dev/null | git patch-id", "git log >&2; git status"),
+        *("git log &>/dev/null", "git log &> /dev/null && git diff", "git log >/dev/null 2>&1"),
+        *("git show HEAD:a#b", "git commit -m '# a'", 'git commit -m "closes #7"', "git log \\#"),
+        *("git log \\\n  --oneline", 'git commit -m "\\$(x)"', 'git add "$file" $other'),
+        *("(git log)", "git log &", "git commit -m 'one\ntwo; three'"),
+    ],
+)
+def test_a_line_that_runs_nothing_else_needs_no_question(tmp_path: Path, command: str) -> None:
+    call = {"kind": "execute", "rawInput": {"command": command}}
+    assert judged(call, GIT, tmp_path) == "allow"
+
+
+def test_the_arguments_of_a_command_are_a_part_of_it(tmp_path: Path) -> None:
+    call = {"kind": "execute", "rawInput": {"command": "git", "args": ["log", ";", "rm", "x"]}}
+    (matter,) = matters(fields(call), Ground(tmp_path))
+    assert matter.patterns == ("git log ; rm x",)
+    assert judged(call, GIT, tmp_path) == "ask"
+
+
 def test_a_command_that_wants_to_leave_its_confinement_is_outside(tmp_path: Path) -> None:
     call = {"kind": "execute", "rawInput": {"command": "make install", "unconfined": True}}
     assert judged(call, PRESETS["auto"], tmp_path) == "ask"

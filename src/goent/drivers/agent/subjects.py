@@ -14,6 +14,7 @@ from goent.acp.updates import ToolFields
 from goent.domain.types import Value
 
 COMMANDS = ("command", "cmd")
+ARGUMENTS = ("args", "arguments")
 PATHS = ("file_path", "filePath", "filepath", "path", "abs_path", "notebook_path")
 PLACES = ("cwd", "workdir", "directory")
 URLS = ("url", "uri")
@@ -70,8 +71,9 @@ def _words(value: object) -> str:
 def subject(call: ToolFields) -> Subject:
     """By its input, its locations and its diffs."""
     given = Given.read(call.raw_input)
+    command = given.text(COMMANDS)
     return Subject(
-        command=given.text(COMMANDS),
+        command=" ".join(filter(None, (command, given.text(ARGUMENTS)))) if command else "",
         paths=tuple(dict.fromkeys(_paths(given, call))),
         url=given.text(URLS),
         words=given.text(WORDS),
