@@ -14,7 +14,7 @@ _OPTIONS = ("--model", "--mode", "--allowed-tools")
 
 
 class AgentCommand(NamedTuple):
-    """What the command line says. `allowed_tools` None: all."""
+    """What the command line says. `allowed_tools` None: all; empty: none."""
 
     model: str = "auto"
     mode: str = "ask"
@@ -29,8 +29,11 @@ def command_of(arguments: Sequence[str]) -> AgentCommand | None:
         name, given, value = word.partition("=")
         if name not in _OPTIONS or name in told:
             return None
-        told[name] = value if given else next(words, "")
-    if not all(told.values()) or told.get("--mode", "ask") not in MODES:
+        value = value if given else next(words, None)
+        if value is None or (not value and name != "--allowed-tools"):
+            return None
+        told[name] = value
+    if told.get("--mode", "ask") not in MODES:
         return None
     tools = told.get("--allowed-tools")
     allowed = None if tools is None else tool_names(tools)

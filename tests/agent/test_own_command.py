@@ -22,6 +22,8 @@ def test_what_is_repeated_to_start_quickly_is_the_same() -> None:
             "--allowed-tools Read,Grep,mcp__a__b",
             AgentCommand(allowed_tools=frozenset({"Read", "Grep", "mcp__a__b"})),
         ),
+        ("--allowed-tools=", AgentCommand(allowed_tools=frozenset())),
+        ("--allowed-tools= --mode plan", AgentCommand("auto", "plan", frozenset())),
     ],
 )
 def test_the_plain_ways_are_read_at_once(line: str, command: AgentCommand) -> None:
@@ -32,6 +34,7 @@ def test_the_plain_ways_are_read_at_once(line: str, command: AgentCommand) -> No
     "line",
     [
         *("--help", "-h", "--model", "--model=", "--mode yolo", "--allowed-tools Fly"),
+        *("--allowed-tools", "--mode=", "--allowed-tools= --model"),
         *("--model a --model b", "--what x", "now"),
     ],
 )

@@ -150,6 +150,13 @@ def test_every_key_of_the_request_can_be_written():
     )
 
 
+def test_no_tools_is_not_the_same_as_all_of_them():
+    read = read_tasks("tasks: [{id: a, prompt: x, allowed_tools: []}]", "tasks.yaml")
+    assert read.tasks[0].allowed_tools == ()
+    read = read_tasks("tasks: [{id: a, prompt: x}]", "tasks.yaml")
+    assert read.tasks[0].allowed_tools is None
+
+
 def test_no_key_of_the_request_is_forgotten():
     known = {"wait_s"}  # the command waits by itself
     asked = [*SwarmSpawnRequest.__struct_fields__, *SwarmTask.__struct_fields__]

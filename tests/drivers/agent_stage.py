@@ -25,6 +25,11 @@ from goent.upstream.forward import Connections
 ACTOR = Path(__file__).with_name("agent_actor.py")
 OWNER = "agents"
 
+# What it asks for.
+EDIT = {"kind": "edit", "title": "Edit a.txt", "rawInput": {"file_path": "a.txt"}}
+BASH = {"kind": "execute", "title": "make", "rawInput": {"command": "make"}}
+AWAY = {"kind": "edit", "title": "Edit", "locations": [{"path": "/etc/motd"}]}
+
 
 def nowhere(worker: str, backend: str, model: str) -> Course:
     raise AssertionError((worker, backend, model))
@@ -97,6 +102,12 @@ class Stage:
 
     def at_work(self) -> set[int]:
         return set(marked(self.owner))
+
+    async def until_at_work(self, processes: int) -> None:
+        """A process shows its mark only when it is through its exec, and is gone when reaped."""
+        with anyio.fail_after(20):
+            while len(self.at_work()) != processes:  # noqa: ASYNC110 (it announces nothing to us)
+                await anyio.sleep(0.02)
 
 
 async def ask(session: Session, text: str, heard: Heard | None = None) -> Heard:

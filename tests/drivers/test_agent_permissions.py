@@ -3,162 +3,18 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
-from agent_stage import Stage, ask, during
-from msgspec import UNSET, Raw
+from agent_stage import AWAY, BASH, EDIT, Stage, ask, during
 
 from goent.acp.asks import Cancelled, PermissionOption, PermissionRequest, Selected
-from goent.acp.content import Diff
-from goent.acp.updates import Location, ToolFields
+from goent.acp.updates import ToolFields
 from goent.domain.errors import PermissionDenied, RequestError
-from goent.domain.settings import Action, PermissionRule
-from goent.domain.types import Answer, Preset
-from goent.drivers.agent.asking import Ground, matters, verdict
+from goent.domain.settings import PermissionRule
+from goent.domain.types import Answer
 from goent.drivers.questions import outcome
-from goent.policy.permissions import PRESETS, rules_for
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
-
-EDIT = {"kind": "edit", "title": "Edit a.txt", "rawInput": {"file_path": "a.txt"}}
-BASH = {"kind": "execute", "title": "make", "rawInput": {"command": "make"}}
-FETCH = {"kind": "fetch", "title": "x", "rawInput": {"url": "https://example.org/a"}}
-READ = {"kind": "read", "title": "Read a.txt", "rawInput": {"path": "a.txt"}}
-AWAY = {"kind": "edit", "title": "Edit", "locations": [{"path": "/etc/motd"}]}
-PEEK = {"kind": "read", "title": "Read", "locations": [{"path": "/etc/passwd"}]}
-OTHER = {"kind": "other", "title": "deploy"}
-
-
-def fields(call: dict[str, Any]) -> ToolFields:
-    given = call.get("rawInput")
-    return ToolFields(
-        tool_call_id="c",
-        kind=call.get("kind"),
-        title=call.get("title"),
-        locations=tuple(Location(path=each["path"]) for each in call.get("locations", ())),
-        raw_input=UNSET if given is None else Raw(json.dumps(given).encode()),
-    )
-
-
-def judged(call: dict[str, Any], rules: tuple[PermissionRule, ...], cwd: Path) -> Action:
-    """As the session does: everything has to be allowed."""
-    verdicts = [verdict(matter, rules) for matter in matters(fields(call), Ground(cwd))]
-    if "deny" in verdicts:
-        return "deny"
-    return "ask" if "ask" in verdicts else "allow"
-
-
-@pytest.mark.parametrize(
-    ("preset", "verdicts"),
-    [
-        ("readonly", {"edit": "deny", "bash": "deny", "fetch": "ask", "away": "deny"}),
-        ("ask", {"edit": "ask", "bash": "ask", "fetch": "ask", "away": "ask"}),
-        ("edit", {"edit": "allow", "bash": "ask", "fetch": "ask", "away": "ask"}),
-        ("auto", {"edit": "allow", "bash": "allow", "fetch": "allow", "away": "ask"}),
-    ],
-)
-def test_the_presets_mean_for_agents_what_they_mean_for_all(
-    tmp_path: Path, preset: Preset, verdicts: dict[str, Action]
-) -> None:
-    rules = rules_for(preset, ())
-    calls = {"edit": EDIT, "bash": BASH, "fetch": FETCH, "away": AWAY}
-    assert {name: judged(call, rules, tmp_path) for name, call in calls.items()} == verdicts
-    assert judged(READ, rules, tmp_path) == "allow", "looking inside is free"
-    assert judged(PEEK, rules, tmp_path) == "ask"
-    assert judged(OTHER, rules, tmp_path) == "ask", "nobody can tell what it does"
-
-
-@pytest.mark.parametrize("kind", ["read", "think", "edit", "other", None])
-def test_a_command_is_bash_whatever_its_kind_is_said_to_be(
-    tmp_path: Path, kind: str | None
-) -> None:
-    call = {"kind": kind, "rawInput": {"command": ["rm", "-rf", "."]}}
-    (matter,) = matters(fields(call), Ground(tmp_path))
-    assert (matter.permission, matter.patterns) == ("bash", ("rm -rf .",))
-    assert matter.always == ("rm -rf .",), "an always for a command is for this very command"
-
-
-GIT = rules_for("ask", (PermissionRule(tool="bash", pattern="git *", action="allow"),))
-NO_RM = rules_for("auto", (PermissionRule(tool="bash", pattern="rm *", action="deny"),))
-
-
-@pytest.mark.parametrize(
-    ("command", "by_git", "by_no_rm"),
-    [
-        ("git status", "allow", "allow"),
-        ("git log --format='%h; %s' | git patch-id", "allow", "allow"),
-        ("git status > /dev/null 2>&1 && git diff", "allow", "allow"),
-        ("git status; rm -rf .", "ask", "deny"),
-        ("git status && rm x", "ask", "deny"),
-        ("git status\nrm x", "ask", "deny"),
-        ("git status & rm x", "ask", "deny"),
-        ("git status | (rm x)", "ask", "deny"),
-        ('git commit -m "$(rm x)"', "ask", "allow"),
-        ("git commit -m `rm x`", "ask", "allow"),
-        ("git diff > ~/.bashrc", "ask", "allow"),
-        ("git diff <(rm x)", "ask", "deny"),
-        ("git commit -m 'it", "ask", "allow"),
-        ("git commit -m 'a;b' -m \"c;d\" -m e\\;f", "allow", "allow"),
-        ("git commit -m 'rm $(x)'", "allow", "allow"),
-    ],
-)
-def test_every_command_of_a_line_is_judged(
-    tmp_path: Path, command: str, by_git: Action, by_no_rm: Action
-) -> None:
-    call = {"kind": "execute", "rawInput": {"command": command}}
-    assert judged(call, GIT, tmp_path) == by_git
-    assert judged(call, NO_RM, tmp_path) == by_no_rm
-
-
-def test_a_command_that_wants_to_leave_its_confinement_is_outside(tmp_path: Path) -> None:
-    call = {"kind": "execute", "rawInput": {"command": "make install", "unconfined": True}}
-    assert judged(call, PRESETS["auto"], tmp_path) == "ask"
-    assert judged(call, rules_for("readonly", ()), tmp_path) == "deny"
-    away, _ = matters(fields(call), Ground(tmp_path))
-    assert (away.permission, away.detail) == ("external_directory", "make install")
-
-
-@pytest.mark.parametrize("path", ["../x", "/etc/x", "link/x", "a/../../x", "~/../../x\0"])
-def test_a_path_that_leads_outside_is_outside(tmp_path: Path, path: str) -> None:
-    inside = tmp_path / "inside"
-    inside.mkdir()
-    (inside / "link").symlink_to(tmp_path)
-    call = {"kind": "edit", "rawInput": {"file_path": path}}
-    away, edit = matters(fields(call), Ground(inside))
-    assert (away.permission, edit.permission) == ("external_directory", "edit")
-    assert judged(call, PRESETS["auto"], inside) == "ask"
-
-
-def test_a_command_elsewhere_and_a_diff_elsewhere_are_outside(tmp_path: Path) -> None:
-    call = {"kind": "execute", "rawInput": {"command": "ls", "cwd": "/"}}
-    assert judged(call, PRESETS["auto"], tmp_path) == "ask"
-    diff = ToolFields(
-        tool_call_id="c", kind="edit", content=(Diff(path="/etc/motd", new_text="hi\n"),)
-    )
-    away, _ = matters(diff, Ground(tmp_path))
-    assert away.patterns == ("/etc/*",) and away.detail == "/etc/motd\n+hi"
-
-
-def test_edits_are_named_from_the_top_of_the_checkout(tmp_path: Path) -> None:
-    (tmp_path / ".git").mkdir()
-    below = tmp_path / "sub"
-    below.mkdir()
-    rules = rules_for("edit", (), "sub")
-    assert judged(EDIT, rules, below) == "allow"
-    assert judged({"kind": "edit", "rawInput": {"path": "../b.txt"}}, rules, below) == "ask"
-    docs = PermissionRule(tool="edit", pattern="sub/docs/*", action="deny")
-    held = rules_for("edit", (docs,), "sub")
-    assert judged({"kind": "edit", "rawInput": {"path": "docs/x.md"}}, held, below) == "deny"
-
-
-@pytest.mark.parametrize(
-    "raw", ["null", "5", '"make"', "[1]", "{}", '{"command": 5}', '{"path": {}}']
-)
-def test_input_of_any_shape_is_taken(tmp_path: Path, raw: str) -> None:
-    call = ToolFields(tool_call_id="c", kind="execute", title="make", raw_input=Raw(raw.encode()))
-    (matter,) = matters(call, Ground(tmp_path))
-    assert (matter.permission, matter.patterns) == ("bash", ("make",))
 
 
 @pytest.mark.parametrize(

@@ -98,9 +98,7 @@ async def test_an_agent_that_ends_between_two_turns_is_started_again(tmp_path: P
         await ask(session, "say one")
         (agent,) = stage.at_work()
         os.kill(agent, 9)
-        with anyio.fail_after(20):
-            while stage.at_work():  # noqa: ASYNC110 (a process announces nothing to strangers)
-                await anyio.sleep(0.02)
+        await stage.until_at_work(0)
         assert (await ask(session, "history")).text == "say one | history"
 
 
@@ -163,8 +161,8 @@ async def test_what_an_agent_started_ends_with_it(tmp_path: Path) -> None:
     async with Stage(tmp_path).running() as stage:
         async with stage.open() as session:
             await ask(session, "bash sleep 300")
-            assert len(stage.at_work()) >= 2
-        assert not stage.at_work()
+            await stage.until_at_work(2)
+        await stage.until_at_work(0)
 
 
 # Models

@@ -170,12 +170,14 @@ async def test_what_a_rule_refuses_is_told_to_the_model_which_goes_on(world: Wor
 
 
 @pytest.mark.spec("A16")
-async def test_tools_that_are_not_allowed_are_not_there(world: World) -> None:
+@pytest.mark.parametrize("tools", [["Read", "Grep"], []])
+async def test_tools_that_are_not_allowed_are_not_there(world: World, tools: list[str]) -> None:
     async with world.client() as lead:
-        tools = ["Read", "Grep"]
         spawned = await spawn(lead, "look only", allowed_tools=tools, permissions="auto")
         assert spawned["result"]["text"] == "I could not."
         assert not (world.project / "x").exists()
+        sent = world.models.calls[-1].request
+        assert sent and sorted(sent.tools) == sorted(tools)
         refused = await lead.call_tool(
             "agent_spawn_acp", {"task": "x", "allowed_tools": ["Saw"], "model": "moonshot/glm-4"}
         )
@@ -186,8 +188,10 @@ async def test_the_command_line_names_the_tools_too(world: World) -> None:
     asked = ("run", "--method", "agent", "--model", "moonshot/glm-4", "--allowed-tools")
     ended = await world.go_ent(*asked, "Read,Saw", "look only")
     assert ended.exit == 2 and "there is no tool 'Saw'" in ended.err
-    ended = await world.go_ent(*asked, "Read, Grep", "--json", "look only")
-    assert (ended.exit, json.loads(ended.out)["text"]) == (0, "I could not.")
+    for tools in ("Read, Grep", ""):
+        ended = await world.go_ent(*asked, tools, "--json", "look only")
+        assert (ended.exit, json.loads(ended.out)["text"]) == (0, "I could not.")
+        assert not (world.project / "x").exists()
 
 
 async def test_a_repository_puts_no_modules_in_the_agents_way(world: World) -> None:

@@ -21,7 +21,8 @@ from goent.domain.errors import ProtocolError, WorkerCrashed, WorkerError
 from goent.domain.events import DriverEvent
 from goent.domain.types import Provider
 from goent.drivers.acp_connection import AgentConnection
-from goent.drivers.agent.asking import Ground, matters
+from goent.drivers.agent.asking import matters
+from goent.drivers.agent.places import Ground
 from goent.drivers.agent.spending import Spending
 from goent.drivers.agent.translate import AgentTranslator
 from goent.drivers.opencode.acp_host import AcpHost

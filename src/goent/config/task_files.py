@@ -87,7 +87,7 @@ def _task(fields: Fields) -> _Task:
         budget_usd=_above_zero(fields, "budget_usd"),
         timeout_s=_above_zero(fields, "timeout_s"),
         allow_fallback=_maybe(fields, "allow_fallback"),
-        allowed_tools=fields.texts("allowed_tools"),
+        allowed_tools=fields.texts("allowed_tools") if fields.has("allowed_tools") else None,
         race=fields.texts("race"),
         staged=fields.flag("staged", default=False),
     )

@@ -132,13 +132,14 @@ def _check_agent(
     """What go-ent's own agent needs, and what it alone can do."""
     provider = route.provider
     own = route.method == "agent" and provider.backend not in settings.agents
-    if request.allowed_tools and not own:
+    if request.allowed_tools is not None and not own:
         how = f"provider {provider.name!r}" if route.method == "agent" else f"{route.method!r}"
         raise RequestError(
             f"allowed_tools are for go-ent's own agent, and the worker would run by {how}: pass "
             "method 'agent' and a model that go-ent calls itself, or leave allowed_tools out"
         )
-    unknown = [t for t in request.allowed_tools if t not in OWN_TOOLS and not t.startswith("mcp__")]
+    named = request.allowed_tools or ()
+    unknown = [name for name in named if name not in OWN_TOOLS and not name.startswith("mcp__")]
     if unknown:
         raise RequestError(
             f"there is no tool {shortened(unknown[0])!r}: allowed_tools may name "

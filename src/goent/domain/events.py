@@ -145,7 +145,7 @@ class WorkerSpawned(Event, frozen=True, kw_only=True):
     workspace: Workspace | None = None
     task_id: str = ""
     edits_asked: bool = False
-    allowed_tools: tuple[str, ...] = ()
+    allowed_tools: tuple[str, ...] | None = None
 
 
 class TurnStarted(Event, frozen=True, kw_only=True):

@@ -34,7 +34,7 @@ class WorkerSpec(Value, frozen=True, kw_only=True):
     `fallbacks` may serve its model calls if the provider cannot. `resume` is the `token` of an
     earlier session of the worker's, whose memory it shall have.
     `asked` questions have been put in its name before: their ids are taken. `allowed_tools` are
-    all that go-ent's own agent may use; none named: all.
+    all that go-ent's own agent may use; None: all.
     """
 
     id: str
@@ -46,7 +46,7 @@ class WorkerSpec(Value, frozen=True, kw_only=True):
     fallbacks: tuple[Provider, ...] = ()
     resume: str | None = None
     asked: int = 0
-    allowed_tools: tuple[str, ...] = ()
+    allowed_tools: tuple[str, ...] | None = None
 
 
 class Signs(Value, frozen=True, kw_only=True):

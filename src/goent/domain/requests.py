@@ -76,9 +76,12 @@ class SpawnRequest(Request, frozen=True, kw_only=True):
         bool | None, Meta(description="Let a pinned task move to another provider if it fails.")
     ] = None
     allowed_tools: Annotated[
-        tuple[str, ...],
-        Meta(description="For go-ent's own agent (method agent): the only tools it may use."),
-    ] = ()
+        tuple[str, ...] | None,
+        Meta(
+            description="For go-ent's own agent (method agent): the only tools it may use; "
+            "[]: none. Default: all."
+        ),
+    ] = None
     wait_s: Annotated[
         Seconds | None,
         Meta(
@@ -100,12 +103,12 @@ class AgentSpawnRequest(Request, frozen=True, kw_only=True):
         ),
     ] = None
     allowed_tools: Annotated[
-        tuple[str, ...],
+        tuple[str, ...] | None,
         Meta(
             description="The only tools it may use, of Read, Write, Edit, Bash, Grep, Glob, "
-            "TodoWrite. Default: all."
+            "TodoWrite; []: none. Default: all."
         ),
-    ] = ()
+    ] = None
     cwd: Annotated[
         str | None, Meta(description="Directory to work in; default: where the client was started.")
     ] = None

@@ -42,7 +42,7 @@ class SwarmTask(Request, frozen=True, kw_only=True):
     budget_usd: Positive | None = None
     timeout_s: Positive | None = None
     allow_fallback: bool | None = None
-    allowed_tools: tuple[str, ...] = ()
+    allowed_tools: tuple[str, ...] | None = None
     race: Annotated[
         tuple[str, ...],
         Meta(description="Providers that all get this task; the first verified one wins."),

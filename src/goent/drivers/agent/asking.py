@@ -2,10 +2,10 @@
 
 An agent tells the kind of a tool and what it is given, not the permission. A command is judged as
 `bash` whatever its kind is said to be, a path outside the worker's directory is judged as
-`external_directory` as well, and what nobody can tell the meaning of is asked.
+`external_directory` as well, and so is one that nobody could read; what nobody can tell the meaning
+of is asked.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,13 +14,14 @@ from goent.acp.content import Diff
 from goent.acp.updates import ToolFields
 from goent.domain.settings import Action, PermissionRule
 from goent.drivers.agent.commands import read_line
-from goent.drivers.agent.subjects import Subject, subject
+from goent.drivers.agent.places import Ground
+from goent.drivers.agent.subjects import ABOUT_FILES, Subject, subject
 from goent.drivers.questions import Matter
 from goent.drivers.rules import judge
 
 EXCERPT = 1500
 OUTSIDE = "external_directory"
-ANYWHERE = "/*"  # what a command asks for that wants to write outside, and does not say where
+ANYWHERE = "/*"  # what leaves the directory, or may, and does not say where to
 ANYTHING = "\0"  # a command that only a rule for all of them covers
 _PERMISSIONS = {
     "execute": "bash",
@@ -36,40 +37,19 @@ _PERMISSIONS = {
 _FREE = tuple(PermissionRule(tool=tool, action="allow") for tool in ("read", "grep", "think"))
 
 
-class Ground:
-    """A worker's directory, and the checkout that edits are named from, as OpenCode does."""
-
-    def __init__(self, cwd: Path) -> None:
-        self._cwd = Path(os.path.realpath(cwd))
-        folders = (self._cwd, *self._cwd.parents)
-        self._top = next((each for each in folders if (each / ".git").exists()), self._cwd)
-
-    def real(self, path: str) -> Path:
-        """Where a path leads, links followed; one that cannot be followed leads nowhere inside."""
-        try:
-            return Path(os.path.realpath(self._cwd / path))
-        except (OSError, ValueError):
-            return Path("/", path.replace("\0", ""))
-
-    def holds(self, path: Path) -> bool:
-        return path.is_relative_to(self._cwd)
-
-    def shown(self, path: Path) -> str:
-        return os.path.relpath(path, self._top)
-
-
 def matters(call: ToolFields, ground: Ground) -> tuple[Matter, ...]:
     """All that has to be allowed for the call; most often one."""
     about = subject(call)
     permission = _permission(call, about)
-    paths = [ground.real(path) for path in about.paths]
-    folders = [str(path.parent / "*") for path in paths if not ground.holds(path)]
-    if about.unconfined:
-        folders.append(ANYWHERE)
-    found = [_matter(permission, about, call, [ground.shown(path) for path in paths])]
-    if folders:
-        away = tuple(dict.fromkeys(folders))
-        found.insert(0, Matter(permission=OUTSIDE, patterns=away, detail=_detail(about, call)))
+    places = {path: ground.real(path) for path in about.paths}
+    away = [_folder(place) for place in places.values() if not (place and ground.holds(place))]
+    if about.unconfined or _untold(call, about, len(set(places.values()))):
+        away.append(ANYWHERE)
+    names = [ground.shown(place) if place else path for path, place in places.items()]
+    found = [_matter(permission, about, call, names)]
+    if away:
+        folders = tuple(dict.fromkeys(away))
+        found.insert(0, Matter(permission=OUTSIDE, patterns=folders, detail=_detail(about, call)))
     return tuple(found)
 
 
@@ -82,6 +62,17 @@ def verdict(matter: Matter, rules: Sequence[PermissionRule]) -> Action:
     if found == "allow" and not all(line.clear for line in lines):
         return judge(rules, "bash", (*commands, ANYTHING))
     return found
+
+
+def _untold(call: ToolFields, about: Subject, places: int) -> bool:
+    """Whether it is about files, and does not tell which, or tells one end of a move."""
+    if about.command or call.kind not in ABOUT_FILES:
+        return False
+    return places < (2 if call.kind == "move" else 1)
+
+
+def _folder(place: Path | None) -> str:
+    return str(place.parent / "*") if place else ANYWHERE
 
 
 def _permission(call: ToolFields, about: Subject) -> str:

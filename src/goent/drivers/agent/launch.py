@@ -61,7 +61,8 @@ def own_launch(spec: WorkerSpec, around: Surroundings, gate: Gate, token: str) -
         provider=told,
         writable=tuple(map(str, settings.agent.writable)),
     )
-    tools = ("--allowed-tools", ",".join(spec.allowed_tools)) if spec.allowed_tools else ()
+    named = spec.allowed_tools
+    tools = () if named is None else (f"--allowed-tools={','.join(named)}",)
     return Launch(
         name=OWN_NAME,
         command=(*OWN_COMMAND, "--model", provider.opencode_model, *tools),

@@ -12,17 +12,27 @@ from msgspec import Raw, UnsetType
 from goent.acp.content import Diff
 from goent.acp.updates import ToolFields
 from goent.domain.types import Value
+from goent.drivers.agent.places import is_file_address
 
 COMMANDS = ("command", "cmd")
+ARGUMENTS = ("args", "arguments")
 PATHS = ("file_path", "filePath", "filepath", "path", "abs_path", "notebook_path")
 PLACES = ("cwd", "workdir", "directory")
 URLS = ("url", "uri")
+# Other words may mean a path only where the tool is known to be about files.
+MORE_PATHS = (
+    *("target_file", "targetFile", "target_path", "targetPath", "absolute_path", "absolutePath"),
+    *("relative_path", "relativePath", "file", "filename", "fileName", "file_name", "old_path"),
+    *("oldPath", "new_path", "newPath", "source_path", "destination_path", "paths", "files"),
+)
+ENDS = ("source", "src", "from", "destination", "dest", "dst", "to", "target")
+ABOUT_FILES = frozenset({"read", "edit", "delete", "move"})
 WORDS = ("pattern", "query", "description", "prompt")
 EXITS = ("exit", "exit_code", "exitCode")
 
 
 class Subject(Value, frozen=True, kw_only=True):
-    """As far as it is known. `paths` are as the agent wrote them.
+    """As far as it is known. `paths` are as the agent wrote them, addresses of files too.
 
     `unconfined`: go-ent's own agent wants to run the command without its confinement.
     """
@@ -53,6 +63,12 @@ class Given(dict[str, object]):
         found = (_words(self[name]) for name in names if name in self)
         return next(filter(None, found), "")
 
+    def texts(self, names: Sequence[str]) -> Iterator[str]:
+        """All of these that are text, or lists of it."""
+        for name in names:
+            value = self.get(name)
+            yield from filter(None, [value] if isinstance(value, str) else _list(value))
+
     def number(self, names: Sequence[str]) -> int | None:
         found = (self.get(name) for name in names)
         return next((value for value in found if type(value) is int), None)
@@ -61,17 +77,22 @@ class Given(dict[str, object]):
 def _words(value: object) -> str:
     if isinstance(value, str):
         return value
+    return " ".join(_list(value))
+
+
+def _list(value: object) -> list[str]:
     try:
-        return " ".join(msgspec.convert(value, list[str]))
+        return msgspec.convert(value, list[str])
     except msgspec.ValidationError:
-        return ""
+        return []
 
 
 def subject(call: ToolFields) -> Subject:
     """By its input, its locations and its diffs."""
     given = Given.read(call.raw_input)
+    command = given.text(COMMANDS)
     return Subject(
-        command=given.text(COMMANDS),
+        command=" ".join(filter(None, (command, given.text(ARGUMENTS)))) if command else "",
         paths=tuple(dict.fromkeys(_paths(given, call))),
         url=given.text(URLS),
         words=given.text(WORDS),
@@ -80,8 +101,12 @@ def subject(call: ToolFields) -> Subject:
 
 
 def _paths(given: Given, call: ToolFields) -> Iterator[str]:
-    for names in (PATHS, PLACES):
-        if path := given.text(names):
-            yield path
+    yield from given.texts((*PATHS, *PLACES))
+    if call.kind in ABOUT_FILES:
+        yield from given.texts((*MORE_PATHS, *URLS))
+    else:
+        yield from filter(is_file_address, given.texts(URLS))
+    if call.kind == "move":
+        yield from given.texts(ENDS)
     yield from (location.path for location in call.locations or () if location.path)
     yield from (part.path for part in call.content or () if isinstance(part, Diff))

@@ -198,7 +198,9 @@ def acp(
     mode: Annotated[str, typer.Option(help="ask, accept-edits or plan.")] = "ask",
     allowed_tools: Annotated[
         str | None,
-        typer.Option(metavar="NAMES", help="Offer and run only these, e.g. Read,Grep,Glob."),
+        typer.Option(
+            metavar="NAMES", help="Offer and run only these, e.g. Read,Grep,Glob; '': none."
+        ),
     ] = None,
     login: Annotated[
         bool, typer.Option("--login", help="Say which models it can ask, or how to give it a key.")

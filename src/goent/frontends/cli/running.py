@@ -117,7 +117,7 @@ def run(  # noqa: PLR0913 (each is an option)
         str | None,
         typer.Option(
             metavar="NAMES",
-            help="With --method agent: the only tools it may use, as in Read,Grep.",
+            help="With --method agent: the only tools it may use, as in Read,Grep; '': none.",
             rich_help_panel=BOUNDS,
         ),
     ] = None,
@@ -149,7 +149,7 @@ def run(  # noqa: PLR0913 (each is an option)
         timeout_s=timeout,
         verify=tuple(verify or ()),
         allow_fallback=allow_fallback,
-        allowed_tools=tuple(filter(None, (allowed_tools or "").replace(" ", "").split(","))),
+        allowed_tools=_names(allowed_tools),
         wait_s=0.0,
     )
     with daemon() as through:
@@ -202,6 +202,13 @@ def _text(given: str) -> str:
     if sys.stdin.isatty():
         complain("reading from the terminal; Ctrl-D ends it")
     return sys.stdin.read()
+
+
+def _names(given: str | None) -> tuple[str, ...] | None:
+    """Names with commas between them; empty text is none of them, nothing at all is no choice."""
+    if given is None:
+        return None
+    return tuple(name for part in given.split(",") if (name := part.strip()))
 
 
 def _see_through(through: Daemon, worker: str, turn: int, title: str, *, json: bool) -> int:

@@ -1,0 +1,308 @@
+"""What is an agent's permission question about, and what do the rules say of it?"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_stage import AWAY, BASH, EDIT
+from msgspec import UNSET, Raw
+
+from goent.acp.content import Diff
+from goent.acp.updates import Location, ToolFields
+from goent.domain.settings import Action, PermissionRule
+from goent.domain.types import Preset
+from goent.drivers.agent.asking import matters, verdict
+from goent.drivers.agent.places import Ground
+from goent.policy.permissions import PRESETS, rules_for
+
+FETCH = {"kind": "fetch", "title": "x", "rawInput": {"url": "https://example.org/a"}}
+READ = {"kind": "read", "title": "Read a.txt", "rawInput": {"path": "a.txt"}}
+PEEK = {"kind": "read", "title": "Read", "locations": [{"path": "/etc/passwd"}]}
+OTHER = {"kind": "other", "title": "deploy"}
+
+
+def fields(call: dict[str, Any]) -> ToolFields:
+    given = call.get("rawInput")
+    return ToolFields(
+        tool_call_id="c",
+        kind=call.get("kind"),
+        title=call.get("title"),
+        locations=tuple(Location(path=each["path"]) for each in call.get("locations", ())),
+        raw_input=UNSET if given is None else Raw(json.dumps(given).encode()),
+    )
+
+
+def judged(call: dict[str, Any], rules: tuple[PermissionRule, ...], cwd: Path) -> Action:
+    """As the session does: everything has to be allowed."""
+    verdicts = [verdict(matter, rules) for matter in matters(fields(call), Ground(cwd))]
+    if "deny" in verdicts:
+        return "deny"
+    return "ask" if "ask" in verdicts else "allow"
+
+
+@pytest.mark.parametrize(
+    ("preset", "verdicts"),
+    [
+        ("readonly", {"edit": "deny", "bash": "deny", "fetch": "ask", "away": "deny"}),
+        ("ask", {"edit": "ask", "bash": "ask", "fetch": "ask", "away": "ask"}),
+        ("edit", {"edit": "allow", "bash": "ask", "fetch": "ask", "away": "ask"}),
+        ("auto", {"edit": "allow", "bash": "allow", "fetch": "allow", "away": "ask"}),
+    ],
+)
+def test_the_presets_mean_for_agents_what_they_mean_for_all(
+    tmp_path: Path, preset: Preset, verdicts: dict[str, Action]
+) -> None:
+    rules = rules_for(preset, ())
+    calls = {"edit": EDIT, "bash": BASH, "fetch": FETCH, "away": AWAY}
+    assert {name: judged(call, rules, tmp_path) for name, call in calls.items()} == verdicts
+    assert judged(READ, rules, tmp_path) == "allow", "looking inside is free"
+    assert judged(PEEK, rules, tmp_path) == "ask"
+    assert judged(OTHER, rules, tmp_path) == "ask", "nobody can tell what it does"
+
+
+@pytest.mark.parametrize("kind", ["read", "think", "edit", "other", None])
+def test_a_command_is_bash_whatever_its_kind_is_said_to_be(
+    tmp_path: Path, kind: str | None
+) -> None:
+    call = {"kind": kind, "rawInput": {"command": ["rm", "-rf", "."]}}
+    (matter,) = matters(fields(call), Ground(tmp_path))
+    assert (matter.permission, matter.patterns) == ("bash", ("rm -rf .",))
+    assert matter.always == ("rm -rf .",), "an always for a command is for this very command"
+
+
+GIT = rules_for("ask", (PermissionRule(tool="bash", pattern="git *", action="allow"),))
+NO_RM = rules_for("auto", (PermissionRule(tool="bash", pattern="rm *", action="deny"),))
+
+
+@pytest.mark.parametrize(
+    ("command", "by_git", "by_no_rm"),
+    [
+        ("git status", "allow", "allow"),
+        ("git log --format='%h; %s' | git patch-id", "allow", "allow"),
+        ("git status > /dev/null 2>&1 && git diff", "allow", "allow"),
+        ("git status; rm -rf .", "ask", "deny"),
+        ("git status && rm x", "ask", "deny"),
+        ("git status\nrm x", "ask", "deny"),
+        ("git status & rm x", "ask", "deny"),
+        ("git status | (rm x)", "ask", "deny"),
+        ('git commit -m "$(rm x)"', "ask", "allow"),
+        ("git commit -m `rm x`", "ask", "allow"),
+        ("git diff > ~/.bashrc", "ask", "allow"),
+        ("git diff <(rm x)", "ask", "deny"),
+        ("git commit -m 'it", "ask", "allow"),
+        ("git commit -m 'a;b' -m \"c;d\" -m e\\;f", "allow", "allow"),
+        ("git commit -m 'rm $(x)'", "allow", "allow"),
+    ],
+)
+def test_every_command_of_a_line_is_judged(
+    tmp_path: Path, command: str, by_git: Action, by_no_rm: Action
+) -> None:
+    call = {"kind": "execute", "rawInput": {"command": command}}
+    assert judged(call, GIT, tmp_path) == by_git
+    assert judged(call, NO_RM, tmp_path) == by_no_rm
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("git status &2>/dev/null touch pwned", "git status &>/dev/null touch pwned"),
+        *("git status & >/dev/null touch x", "git status |& touch x", "git status &2>&1 touch x"),
+        *("git log >&1x", "git log >&1$x", 'git log >&1"x"', "git log 2>&1\\x", "git log >&1-"),
+        *("git log >/dev/null.txt", "git log >/dev/null\\\nx", 'git log >/dev/null"x"'),
+        *("git log >>x", "git log >|x", "git log &>x", "git log <>x", "git log >& x"),
+        "git status # don't\ntouch pwned # won't",
+        "git status \\\n# don't\ntouch pwned # won't",
+        "git status;# don't\ntouch pwned # won't",
+        "git status | git log 2>&1 # don't\ntouch pwned # won't",
+        "git commit -F - <<EOF\nit's $(touch pwned)'\nEOF",
+        *("git log <<<x", "git log >(touch pwned)", "git log <(touch pwned)"),
+        *('git log "$\\\n(touch pwned)"', "git log $\\\n(touch pwned)", "git log $\\\n'a\\'; x '"),
+        *(
+            "git log $'a\\'; touch pwned; \\''",
+            'git log $"a"',
+            'git log "${x@P}"',
+            'git log "$[x]"',
+        ),
+        *("git log ${x@P}", "git log $[x]", "git {log,status}", "{ git log; touch x; }"),
+        *("git log\rtouch pwned", "git log '\x03\rtouch pwned'", 'git log "$\0(touch x)"'),
+        *("git() { touch x; }; git log", "git(){ git|git& };git", "function git { touch x; }"),
+        *("GIT_PAGER=x git log", "time git log; touch x", "exec git log", "coproc git log"),
+        *("! git log", "if git log; then touch x; fi", "case x in git) touch x;; esac"),
+        *("git log &! touch x", "git log;& touch x", "git log ;; touch x", "eval git log"),
+        *("git log \\", "git log '", 'git log "a', "\u2003git log", "alias git=touch; git x"),
+    ],
+)
+def test_what_a_shell_may_read_otherwise_is_asked(tmp_path: Path, command: str) -> None:
+    call = {"kind": "execute", "rawInput": {"command": command}}
+    assert judged(call, GIT, tmp_path) == "ask"
+    assert judged(call, PRESETS["auto"], tmp_path) == "allow", "a rule for all commands covers it"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("git status 2>&1", "git log 2>/dev/null | git patch-id", "git log >&2; git status"),
+        *("git log &>/dev/null", "git log &> /dev/null && git diff", "git log >/dev/null 2>&1"),
+        *("git show HEAD:a#b", "git commit -m '# a'", 'git commit -m "closes #7"', "git log \\#"),
+        *("git log \\\n  --oneline", 'git commit -m "\\$(x)"', 'git add "$file" $other'),
+        *("(git log)", "git log &", "git commit -m 'one\ntwo; three'"),
+    ],
+)
+def test_a_line_that_runs_nothing_else_needs_no_question(tmp_path: Path, command: str) -> None:
+    call = {"kind": "execute", "rawInput": {"command": command}}
+    assert judged(call, GIT, tmp_path) == "allow"
+
+
+def test_the_arguments_of_a_command_are_a_part_of_it(tmp_path: Path) -> None:
+    call = {"kind": "execute", "rawInput": {"command": "git", "args": ["log", ";", "rm", "x"]}}
+    (matter,) = matters(fields(call), Ground(tmp_path))
+    assert matter.patterns == ("git log ; rm x",)
+    assert judged(call, GIT, tmp_path) == "ask"
+
+
+def test_a_command_that_wants_to_leave_its_confinement_is_outside(tmp_path: Path) -> None:
+    call = {"kind": "execute", "rawInput": {"command": "make install", "unconfined": True}}
+    assert judged(call, PRESETS["auto"], tmp_path) == "ask"
+    assert judged(call, rules_for("readonly", ()), tmp_path) == "deny"
+    away, _ = matters(fields(call), Ground(tmp_path))
+    assert (away.permission, away.detail) == ("external_directory", "make install")
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/x", "link/x", "a/../../x", "~/../../x\0"])
+def test_a_path_that_leads_outside_is_outside(tmp_path: Path, path: str) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (inside / "link").symlink_to(tmp_path)
+    call = {"kind": "edit", "rawInput": {"file_path": path}}
+    away, edit = matters(fields(call), Ground(inside))
+    assert (away.permission, edit.permission) == ("external_directory", "edit")
+    assert judged(call, PRESETS["auto"], inside) == "ask"
+
+
+UNTOLD: list[dict[str, object]] = [
+    {},
+    {"path": ""},
+    {"path": 5},
+    {"where": "/etc/motd"},
+    {"input": {"path": "/etc/motd"}},
+]
+
+
+@pytest.mark.parametrize("given", UNTOLD)
+@pytest.mark.parametrize("kind", ["read", "edit", "delete", "move"])
+def test_a_path_that_nobody_could_read_counts_as_outside(
+    tmp_path: Path, kind: str, given: dict[str, object]
+) -> None:
+    call = {"kind": kind, "title": "x", "rawInput": given}
+    away, _ = matters(fields(call), Ground(tmp_path))
+    assert (away.permission, away.patterns) == ("external_directory", ("/*",))
+    assert judged(call, PRESETS["auto"], tmp_path) == "ask"
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"source": "a", "destination": "b"}, "allow"),
+        ({"old_path": "a", "new_path": "b/c"}, "allow"),
+        ({"from": "a", "to": "/etc/b"}, "ask"),
+        ({"from": "/etc/b", "to": "a"}, "ask"),
+        ({"path": "a", "target": "../b"}, "ask"),
+        ({"src": "a", "dst": "~/b"}, "ask"),
+        ({"files": ["a", "b", "/etc/c"]}, "ask"),
+        ({"path": "a"}, "ask"),
+        ({"path": "a", "source": "./a"}, "ask"),
+    ],
+)
+def test_a_move_is_inside_if_both_of_its_ends_are(
+    tmp_path: Path, given: dict[str, object], found: Action
+) -> None:
+    assert judged({"kind": "move", "rawInput": given}, PRESETS["auto"], tmp_path) == found
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("file_path", "filePath", "target_file", "targetFile", "absolute_path", "absolutePath"),
+        *("file", "filename", "uri", "url", "paths", "target_path"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("a.txt", "allow"),
+        ("INSIDE/a%20b.txt", "allow"),
+        ("file://INSIDE/a%20b.txt", "allow"),
+        ("file://localhost/INSIDE/a", "allow"),
+        ("~/x", "ask"),
+        ("~root/x", "ask"),
+        ("file:///etc/motd", "ask"),
+        ("FILE:/etc/motd", "ask"),
+        ("file://INSIDE/%2e%2e/x", "ask"),
+        ("file://INSIDE/a?/../../x", "ask"),
+        ("file://host/INSIDE/a", "ask"),
+        ("ssh://host/x", "ask"),
+        ("vscode-remote://x/a", "ask"),
+    ],
+)
+def test_a_path_is_understood_however_an_agent_names_and_writes_it(
+    tmp_path: Path, name: str, path: str, found: Action
+) -> None:
+    call = {"kind": "edit", "rawInput": {name: path.replace("INSIDE", str(tmp_path))}}
+    assert judged(call, PRESETS["auto"], tmp_path) == found
+
+
+def test_an_address_that_is_a_file_is_outside_whatever_fetches_it(tmp_path: Path) -> None:
+    call = {"kind": "fetch", "rawInput": {"url": "file:///etc/motd"}}
+    assert judged(call, PRESETS["auto"], tmp_path) == "ask"
+    call = {"kind": "fetch", "rawInput": {"url": "https://example.org"}}
+    assert judged(call, PRESETS["auto"], tmp_path) == "allow"
+
+
+OWN: list[dict[str, object]] = [
+    {"kind": "read", "rawInput": {"file_path": "a.txt"}},
+    {"kind": "edit", "locations": [{"path": "a.txt"}]},
+    {"kind": "search", "rawInput": {"pattern": "/etc", "path": "src"}},
+    {"kind": "search", "rawInput": {"pattern": "x"}},
+    {"kind": "think", "rawInput": {"todos": []}},
+    {"kind": "execute", "rawInput": {"command": "make"}},
+    {"kind": "fetch", "rawInput": {"uri": "https://example.org"}},
+]
+
+
+@pytest.mark.parametrize("call", OWN)
+def test_what_is_told_and_inside_is_no_question_of_outside(
+    tmp_path: Path, call: dict[str, object]
+) -> None:
+    assert len(matters(fields(call), Ground(tmp_path))) == 1
+
+
+def test_a_command_elsewhere_and_a_diff_elsewhere_are_outside(tmp_path: Path) -> None:
+    call = {"kind": "execute", "rawInput": {"command": "ls", "cwd": "/"}}
+    assert judged(call, PRESETS["auto"], tmp_path) == "ask"
+    diff = ToolFields(
+        tool_call_id="c", kind="edit", content=(Diff(path="/etc/motd", new_text="hi\n"),)
+    )
+    away, _ = matters(diff, Ground(tmp_path))
+    assert away.patterns == ("/etc/*",) and away.detail == "/etc/motd\n+hi"
+
+
+def test_edits_are_named_from_the_top_of_the_checkout(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    below = tmp_path / "sub"
+    below.mkdir()
+    rules = rules_for("edit", (), "sub")
+    assert judged(EDIT, rules, below) == "allow"
+    assert judged({"kind": "edit", "rawInput": {"path": "../b.txt"}}, rules, below) == "ask"
+    docs = PermissionRule(tool="edit", pattern="sub/docs/*", action="deny")
+    held = rules_for("edit", (docs,), "sub")
+    assert judged({"kind": "edit", "rawInput": {"path": "docs/x.md"}}, held, below) == "deny"
+
+
+@pytest.mark.parametrize(
+    "raw", ["null", "5", '"make"', "[1]", "{}", '{"command": 5}', '{"path": {}}']
+)
+def test_input_of_any_shape_is_taken(tmp_path: Path, raw: str) -> None:
+    call = ToolFields(tool_call_id="c", kind="execute", title="make", raw_input=Raw(raw.encode()))
+    (matter,) = matters(call, Ground(tmp_path))
+    assert (matter.permission, matter.patterns) == ("bash", ("make",))
