@@ -3,11 +3,10 @@
 from collections.abc import AsyncGenerator
 from typing import Any
 
-import anyio
 import pytest
-from mcp import Client
-from real_git import Repository, a_repository
-from world import World, a_world, told
+from real_git import a_repository
+from swarm_lead import SwarmLead
+from world import a_world
 
 from goent.domain.types import Usage
 from goent.testing import Script, call, case, openai, say
@@ -67,33 +66,18 @@ TASKS: list[dict[str, Any]] = [
 ]
 
 
-class Stage:
-    def __init__(self, world: World, repository: Repository, lead: Client) -> None:
-        self.world, self.repository, self.lead = world, repository, lead
-
-    async def ask(self, tool: str, **arguments: object) -> dict[str, Any]:
-        return told(await self.lead.call_tool(tool, arguments))
-
-    async def until_over(self, swarm: str) -> dict[str, Any]:
-        with anyio.fail_after(200):
-            while True:
-                status = await self.ask("swarm_wait", swarm_id=swarm, timeout_s=60)
-                if status["state"] != "running":
-                    return status
-
-
 @pytest.fixture(scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[SwarmLead]:
     folder = tmp_path_factory.mktemp("agents")
     async with a_world(folder, SCRIPT, config=CONFIG) as world:
         (world.project / ".goent" / "providers.yaml").write_text(PRICES)
         repository = a_repository(world.project, files={"app.py": APP})
         async with world.client() as lead:
-            yield Stage(world, repository, lead)
+            yield SwarmLead(world, repository, lead)
 
 
 @pytest.fixture(scope="module")
-async def finished(stage: Stage) -> dict[str, Any]:
+async def finished(stage: SwarmLead) -> dict[str, Any]:
     """The swarm after its first round, and everything that was told of it."""
     before = stage.repository.state()
     spawned = await stage.ask("swarm_spawn", swarm="agents", tasks=TASKS, concurrency=4)
@@ -111,7 +95,7 @@ def line(told: dict[str, Any], task: str) -> dict[str, Any]:
 
 @pytest.mark.spec("A22")
 async def test_each_agent_has_its_task_and_all_results_come_together(
-    stage: Stage, finished: dict[str, Any]
+    stage: SwarmLead, finished: dict[str, Any]
 ) -> None:
     result = finished["result"]
     states = {line["id"]: line["state"] for line in result["tasks"]}
@@ -137,7 +121,7 @@ async def test_conflicts_between_agents_are_found(finished: dict[str, Any]) -> N
 
 @pytest.mark.spec("A21")
 async def test_each_agents_cost_is_counted_and_summed(
-    stage: Stage, finished: dict[str, Any]
+    stage: SwarmLead, finished: dict[str, Any]
 ) -> None:
     result = finished["result"]
     costs = {line["id"]: line["cost_usd"] for line in result["tasks"]}
@@ -153,7 +137,7 @@ async def test_each_agents_cost_is_counted_and_summed(
 
 @pytest.mark.spec("A24")
 async def test_a_failure_keeps_its_work_and_is_retried(
-    stage: Stage, finished: dict[str, Any]
+    stage: SwarmLead, finished: dict[str, Any]
 ) -> None:
     failed = line(finished["result"], "count")
     assert (failed["evidence"], failed["failure"]["kind"]) == ("refuted", "verify_failed")
@@ -167,7 +151,7 @@ async def test_a_failure_keeps_its_work_and_is_retried(
 
 
 @pytest.mark.spec("A22")
-async def test_the_work_of_agents_is_merged(stage: Stage, finished: dict[str, Any]) -> None:
+async def test_the_work_of_agents_is_merged(stage: SwarmLead, finished: dict[str, Any]) -> None:
     merged = await stage.ask("swarm_merge", swarm_id=finished["id"], verify=[])
     assert len(merged["merged"]) == 3
     (left,) = merged["left"]

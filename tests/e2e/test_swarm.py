@@ -4,12 +4,11 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import msgspec
 import pytest
-from mcp import Client
-from real_git import Repository, a_repository
-from world import World, a_world, refusal, told
+from real_git import a_repository
+from swarm_lead import SwarmLead
+from world import a_world, refusal
 
 from goent.domain.types import Usage
 from goent.llm.estimate import estimate_tokens
@@ -79,31 +78,16 @@ TASKS: list[dict[str, Any]] = [
 ]
 
 
-class Stage:
-    def __init__(self, world: World, repository: Repository, lead: Client) -> None:
-        self.world, self.repository, self.lead = world, repository, lead
-
-    async def ask(self, tool: str, **arguments: object) -> dict[str, Any]:
-        return told(await self.lead.call_tool(tool, arguments))
-
-    async def until_over(self, swarm: str) -> dict[str, Any]:
-        with anyio.fail_after(200):
-            while True:
-                status = await self.ask("swarm_wait", swarm_id=swarm, timeout_s=60)
-                if status["state"] != "running":
-                    return status
-
-
 @pytest.fixture(scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[SwarmLead]:
     folder = tmp_path_factory.mktemp("swarm")
     async with a_world(folder, SCRIPT) as world, world.client() as lead:
         repository = a_repository(world.project, files={"app.py": APP})
-        yield Stage(world, repository, lead)
+        yield SwarmLead(world, repository, lead)
 
 
 @pytest.fixture(scope="module")
-async def finished(stage: Stage) -> dict[str, Any]:
+async def finished(stage: SwarmLead) -> dict[str, Any]:
     """The swarm after its first round, and everything that was told of it."""
     before = stage.repository.state()
     spawned = await stage.ask("swarm_spawn", swarm="tidy", tasks=TASKS, concurrency=6)
@@ -119,7 +103,7 @@ def line(told: dict[str, Any], task: str) -> dict[str, Any]:
 
 @pytest.mark.spec("P29", "P30")
 async def test_tasks_run_at_once_on_different_providers(
-    stage: Stage, finished: dict[str, Any]
+    stage: SwarmLead, finished: dict[str, Any]
 ) -> None:
     result = finished["result"]
     states = {line["id"]: line["state"] for line in result["tasks"]}
@@ -141,7 +125,7 @@ async def test_tasks_run_at_once_on_different_providers(
 
 
 @pytest.mark.spec("P29")
-async def test_the_users_checkout_is_as_it_was(stage: Stage, finished: dict[str, Any]) -> None:
+async def test_the_users_checkout_is_as_it_was(stage: SwarmLead, finished: dict[str, Any]) -> None:
     assert stage.repository.state() == finished["before"]
 
 
@@ -163,7 +147,7 @@ async def test_the_summary_fits_into_a_models_context(finished: dict[str, Any]) 
 
 @pytest.mark.spec("P34")
 async def test_the_totals_are_what_the_providers_counted(
-    stage: Stage, finished: dict[str, Any]
+    stage: SwarmLead, finished: dict[str, Any]
 ) -> None:
     totals = finished["result"]["totals"]
     for name in ("moonshot", "deepseek", "claude"):
@@ -177,7 +161,7 @@ async def test_the_totals_are_what_the_providers_counted(
 
 @pytest.mark.spec("P32")
 async def test_a_failure_is_told_and_retried_elsewhere_by_one_call(
-    stage: Stage, finished: dict[str, Any]
+    stage: SwarmLead, finished: dict[str, Any]
 ) -> None:
     failed = line(finished["result"], "count")
     assert (failed["evidence"], failed["failure"]["kind"]) == ("refuted", "verify_failed")
@@ -192,7 +176,7 @@ async def test_a_failure_is_told_and_retried_elsewhere_by_one_call(
 
 @pytest.mark.spec("P31")
 async def test_what_goes_together_is_merged_and_checked_on_a_branch_of_its_own(
-    stage: Stage, finished: dict[str, Any]
+    stage: SwarmLead, finished: dict[str, Any]
 ) -> None:
     merged = await stage.ask("swarm_merge", swarm_id=finished["id"])
     assert len(merged["merged"]) == 5
@@ -231,7 +215,7 @@ async def test_what_goes_together_is_merged_and_checked_on_a_branch_of_its_own(
     ids=["a circle", "an id twice", "an unknown provider", "too many", "an unknown task", "none"],
 )
 async def test_a_list_that_cannot_be_done_is_refused_whole(
-    stage: Stage, tasks: list[dict[str, object]], told: str
+    stage: SwarmLead, tasks: list[dict[str, object]], told: str
 ) -> None:
     result = await stage.lead.call_tool("swarm_spawn", {"tasks": tasks})
     assert result.is_error
