@@ -151,7 +151,7 @@ async def test_acpx_cancels_a_turn_and_the_session_goes_on(world: World) -> None
         await world.models.at_gate("long", timeout=100)
         assert (await acpx(world, "cancel", "-s", "long")).exit == 0
     assert stop_reason(turns[0]) == "cancelled"
-    await nobody_is_left(world)  # who comes while the old agent still ends is told that it goes on
+    await nobody_is_left(world)  # acpx refuses a prompt while what it keeps is shutting down
     after = await acpx(world, "--format", "quiet", "prompt", "-s", "long", "Say hello.")
     assert after.out.strip() == "Hello there."
 
