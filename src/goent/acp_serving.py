@@ -31,7 +31,7 @@ def serve_client(
     gate = os.environ.pop(GATE, "")
 
     def open_agent() -> "AbstractAsyncContextManager[Agent]":
-        from goent.agent_app import open_agent  # noqa: PLC0415 (models and store: for a session)
+        from goent.composition.agent_app import open_agent  # noqa: PLC0415 (models and store: for a session)
 
         return open_agent(
             os.environ, gate=gate, model=model, mode=mode, allowed_tools=allowed_tools

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
-from anyio.abc import SocketAttribute, SocketListener, SocketStream
 
 from goent import __version__
-from goent.app import App, open_app
+from goent.composition.app import App, open_app
 from goent.core.operation import Caller
 from goent.domain.errors import EnvironmentTrouble, GoentError
 from goent.domain.replies import DaemonInfo
@@ -27,6 +26,7 @@ from goent.launch import PROTOCOL, START_S, no_room
 from goent.lock import holder, take_lock
 from goent.logs import Discreet, bound_log, log_to_stderr
 from goent.project import log_path, project_key, runtime_dir
+from goent.rpc.local import LocalListener, LocalStream
 
 if TYPE_CHECKING:
     from goent.frontends.mcp.server import McpFrontend
@@ -65,7 +65,7 @@ class Daemon:
         self._inode = 0
         self.stopping = anyio.Event()
 
-    async def serve(self, listener: SocketListener, signals: AsyncIterator[signal.Signals]) -> None:
+    async def serve(self, listener: LocalListener, signals: AsyncIterator[signal.Signals]) -> None:
         self._inode = self._path.stat().st_ino
         async with anyio.create_task_group() as group:
             group.start_soon(listener.serve, self._client)
@@ -87,7 +87,7 @@ class Daemon:
                 await anyio.sleep(LAST_WORD_S / 5)
         await anyio.sleep(LAST_WORD_S)
 
-    async def _client(self, stream: SocketStream) -> None:
+    async def _client(self, stream: LocalStream) -> None:
         self._clients += 1
         try:
             async with stream:
@@ -100,9 +100,8 @@ class Daemon:
             self._clients -= 1
             self._quiet_since = time.monotonic()
 
-    async def _converse(self, stream: SocketStream) -> None:
-        raw = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 (anyio's, not Django's)
-        if not is_same_user(raw):
+    async def _converse(self, stream: LocalStream) -> None:
+        if not is_same_user(stream.socket):
             log.warning("refused a connection of another user")
             return
         if self.stopping.is_set():
@@ -133,13 +132,13 @@ class Daemon:
         assert self._mcp, "just made"
         return self._mcp
 
-    async def _door(self, stream: SocketStream, rest: bytes, caller: Caller) -> None:
+    async def _door(self, stream: LocalStream, rest: bytes, caller: Caller) -> None:
         frontend = await self._mcp_frontend()
         from goent.frontends.mcp.http import serve_http  # noqa: PLC0415 (see _mcp_frontend)
 
         await serve_http(stream, rest, frontend, caller)
 
-    async def _command(self, stream: SocketStream, rest: bytes, caller: Caller) -> None:
+    async def _command(self, stream: LocalStream, rest: bytes, caller: Caller) -> None:
         room = ControlRoom(
             operations=self._app.operations, feed=self._app.feed, info=self.info, stop=self._stop
         )
@@ -172,7 +171,8 @@ class Daemon:
         )
 
     def _busy(self) -> bool:
-        return any(life.busy for life in self._app.orchestrator.living.values())
+        busy = any(life.busy for life in self._app.orchestrator.living.values())
+        return busy or self._app.evaluations.under_way
 
     def _stop(self, *, if_idle: bool, handover: bool) -> bool:
         if if_idle and self._busy():
@@ -185,7 +185,8 @@ class Daemon:
     async def _watch_idleness(self) -> None:
         while True:
             limit = self._idle_limit()
-            if self._clients or self._app.orchestrator.living:
+            at_work = self._app.orchestrator.living or self._app.evaluations.under_way
+            if self._clients or at_work:
                 self._quiet_since = time.monotonic()
             if time.monotonic() - self._quiet_since > limit:
                 log.info("idle for %.0f s: ending", limit)
@@ -223,7 +224,7 @@ async def _run(project: Path, folder: Path, told: int, discreet: Discreet) -> No
         async with open_app(project, dict(os.environ)) as app:
             discreet.secrets = app.project.secrets
             daemon = Daemon(app, path)
-            async with await anyio.create_unix_listener(path, mode=0o600, backlog=64) as listener:
+            with LocalListener(path) as listener:
                 _tell(told, "ok")
                 log.info("go-ent %s serves %r", __version__, str(project))
                 try:

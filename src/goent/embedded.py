@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anyio
 
-from goent.app import open_app
+from goent.composition.app import open_app
 from goent.core.operation import Caller
 from goent.domain.errors import GoentError
 from goent.frontends.mcp.server import McpFrontend

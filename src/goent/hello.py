@@ -6,7 +6,7 @@ import struct
 
 import anyio
 import msgspec
-from anyio.abc import SocketStream
+from anyio.abc import ByteStream
 
 from goent.launch import PROTOCOL
 
@@ -24,7 +24,7 @@ class ClientHello(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
 
 
-async def read_hello(stream: SocketStream) -> tuple[ClientHello, bytes]:
+async def read_hello(stream: ByteStream) -> tuple[ClientHello, bytes]:
     received = b""
     while b"\n" not in received:
         if len(received) > HELLO_LIMIT:

@@ -15,7 +15,6 @@ PROTOCOL_VERSION = 1
 
 INITIALIZE = "initialize"
 AUTHENTICATE = "authenticate"
-LOGOUT = "logout"
 SESSION_NEW = "session/new"
 SESSION_LOAD = "session/load"
 SESSION_RESUME = "session/resume"

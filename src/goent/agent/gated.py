@@ -10,11 +10,11 @@ import msgspec
 
 from goent.agent.held import order_for, passed_to
 from goent.agent.models import Chosen, Hear, ModelChoice, Take
+from goent.domain.calls import CallBegun, CallMade, Hindrance, Moved, Sizing
 from goent.domain.errors import ConfigError, RequestError, WorkerError
 from goent.domain.events import UsageReported
 from goent.domain.gate import GATE, GateAddress
 from goent.domain.health import Condition
-from goent.domain.ports import CallBegun, CallMade, Hindrance, Moved, Sizing
 from goent.domain.types import Provider, Secret
 from goent.llm.talk import ModelRequest
 from goent.upstream.ask import Upstream

@@ -17,9 +17,9 @@ from goent.domain.events import (
     UsageReported,
     WorkerSpawned,
 )
-from goent.domain.ports import Classifier, Prices
+from goent.domain.ledger import Prices
 from goent.domain.settings import Settings
-from goent.domain.tasks import TaskText
+from goent.domain.tasks import Classifier, TaskText
 from goent.domain.types import Price, Provider
 from goent.llm.codec import codec
 from goent.llm.talk import ModelRequest

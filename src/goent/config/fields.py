@@ -68,6 +68,10 @@ class Fields:
     def has(self, key: str) -> bool:
         return self._node(key) is not None
 
+    def node(self, key: str) -> Node | None:
+        """What stands there, whatever it is."""
+        return self._node(key)
+
     def shape(self, key: str) -> Literal["value", "list", "table"] | None:
         node = self._node(key)
         if node is None or isinstance(node, Scalar):
@@ -139,7 +143,7 @@ class Fields:
         if scalar.kind != "bool":
             self.mistake(key, f"expected true or false, not {describe(scalar)}")
             return default
-        return scalar.text == "true"
+        return scalar.is_true
 
     @overload
     def choice(self, key: str, options: tuple[Choice, ...], default: Choice) -> Choice: ...

@@ -51,7 +51,7 @@ class GeneralFile(Value, frozen=True, kw_only=True):
 def read_general(fields: Fields) -> GeneralFile:
     opencode, config_path = fields.section("opencode", _opencode)
     agents = fields.tables("agents", _agent)
-    return GeneralFile(
+    general = GeneralFile(
         default_provider=fields.mention("default_provider"),
         permissions=fields.section("permissions", _permissions),
         isolation=fields.choice("isolation", ISOLATIONS, "auto"),
@@ -66,6 +66,8 @@ def read_general(fields: Fields) -> GeneralFile:
         config_path=config_path,
         learning=fields.flag("learning", default=True),
     )
+    fields.section("evals", lambda f: f.texts("guideline_patterns"))  # taken by evals/files
+    return general
 
 
 def _permissions(fields: Fields) -> PermissionSettings:

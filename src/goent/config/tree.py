@@ -11,6 +11,7 @@ from goent.domain.types import Value
 QUOTED: Final = 60  # characters of a value that a message repeats
 LISTED: Final = 12  # names that a message offers
 RULES: Final = "routing.yaml"
+TRUE: Final = frozenset({"true", "yes", "on"})
 
 
 class Place(Value, frozen=True, kw_only=True):
@@ -37,11 +38,16 @@ class Place(Value, frozen=True, kw_only=True):
 
 
 class Scalar(Value, frozen=True, kw_only=True):
-    """A single value, as written: numbers keep every digit."""
+    """A single value, as written: numbers keep every digit, and `Yes` stays `Yes`."""
 
     place: Place
     kind: Literal["text", "number", "bool", "null"]
     text: str
+
+    @property
+    def is_true(self) -> bool:
+        """What it says where a flag is read."""
+        return self.text.lower() in TRUE
 
 
 class Items(Value, frozen=True, kw_only=True):
@@ -93,6 +99,10 @@ class Problems:
     def __init__(self) -> None:
         self._found: dict[str, Place] = {}
         self.unreadable = False
+
+    @property
+    def count(self) -> int:
+        return len(self._found)
 
     def note(self, place: Place, message: str) -> None:
         self._found.setdefault(f"{place}: {message}", place)

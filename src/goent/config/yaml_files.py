@@ -10,13 +10,11 @@ from typing import Final, Protocol
 
 import yaml
 
-from goent.config.tree import Items, Node, Place, Problems, Scalar, Table
+from goent.config.tree import TRUE, Items, Node, Place, Problems, Scalar, Table
 
 NUMBER: Final = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][-+]?\d{1,3})?")
 NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
-TRUTHS: Final = {"true": "true", "yes": "true", "on": "true"} | dict.fromkeys(
-    ("false", "no", "off"), "false"
-)
+TRUTHS: Final = TRUE | {"false", "no", "off"}
 MOST_LEVELS: Final = 30
 
 
@@ -38,17 +36,22 @@ class _Malformed(Exception):
 
 def parse_yaml(text: str, root: Place, problems: Problems) -> Table:
     """The file as a tree; an empty one, and a problem, where it cannot be read."""
-    try:
-        tree = _Builder(text, problems).document(root)
-    except _Malformed as error:
-        where = Place(file=root.file, line=error.line, layer=root.layer)
-        problems.note_unreadable(where, str(error))
-        return Table(place=root)
+    tree = parse_document(text, root, problems)
     if isinstance(tree, Table):
         return tree
     if tree and not (isinstance(tree, Scalar) and tree.kind == "null"):
         problems.note_unreadable(root, "expected settings, one `key: value` a line")
     return Table(place=root)
+
+
+def parse_document(text: str, root: Place, problems: Problems) -> Node | None:
+    """Whatever the file holds; None where that is nothing, or, with a problem, cannot be read."""
+    try:
+        return _Builder(text, problems).document(root)
+    except _Malformed as error:
+        where = Place(file=root.file, line=error.line, layer=root.layer)
+        problems.note_unreadable(where, str(error))
+        return None
 
 
 class _Builder:
@@ -146,7 +149,7 @@ def _scalar(event: yaml.ScalarEvent, place: Place) -> Scalar:
     if plain and text in NULLS:
         return Scalar(place=place, kind="null", text=text)
     if plain and text.lower() in TRUTHS:
-        return Scalar(place=place, kind="bool", text=TRUTHS[text.lower()])
+        return Scalar(place=place, kind="bool", text=text)
     # YAML 1.1 takes `1e-5` for text and `1:30` for a number; people mean the opposite.
     number = plain and NUMBER.fullmatch(text) is not None
     return Scalar(place=place, kind="number" if number else "text", text=text)

@@ -11,9 +11,10 @@ from decimal import Decimal
 
 from goent.core.payers import Payers
 from goent.domain.budgets import Admission, Hold, Limit, Spender, Standing
+from goent.domain.calls import Sizing
 from goent.domain.errors import BudgetExceeded, BudgetSpent
 from goent.domain.events import WorkerSpawned
-from goent.domain.ports import Ledger, Prices, Sizing
+from goent.domain.ledger import Ledger, Prices
 from goent.domain.settings import Settings
 from goent.domain.types import Method, Provider, Route, Usage
 from goent.policy.budgets import (

@@ -12,19 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from goent.core.allowance import Allowance
 from goent.core.payers import Payers, Serving
 from goent.domain.budgets import Admission, Hold
+from goent.domain.calls import CallBegun, CallMade, Hindrance, Moved, Sizing
 from goent.domain.errors import BudgetSpent, EnvironmentTrouble, GoentError
 from goent.domain.events import BudgetWarned, FailedOver, Noticed, UsageReported
-from goent.domain.ports import (
-    CallBegun,
-    CallMade,
-    Hindrance,
-    Ledger,
-    LedgerEntry,
-    Moved,
-    Prices,
-    Sizing,
-    WorkerSpec,
-)
+from goent.domain.ledger import Ledger, LedgerEntry, Prices
+from goent.domain.ports import WorkerSpec
 from goent.domain.settings import Settings
 from goent.domain.types import Provider, Usage
 

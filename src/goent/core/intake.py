@@ -85,6 +85,7 @@ def accept(
     route = routed.decision.route
     if not (route.method == "serve" and settings.opencode.serve_url):  # that one has its own keys
         _check_key(route.provider, settings, environ)
+    _check_api(request, route)
     _check_agent(request, route, settings, environ)
     isolation = _isolation(request, settings)
     preset = preset_for(request.permissions, settings.permissions, isolation)
@@ -111,6 +112,7 @@ def accept(
         group_budget_usd=within.group_budget_usd,
         task_id=within.task_id,
         allowed_tools=request.allowed_tools,
+        temperature=request.temperature,
         edits_asked=route.method != "api"
         and preset != "readonly"
         and edits_asked(request.task, routed.task),
@@ -123,6 +125,15 @@ def _check_key(provider: Provider, settings: Settings, environ: Mapping[str, str
         raise NoRoute(
             f"no key for provider {provider.name!r}: set {backend.key_env} where go-ent or its "
             f"client is started, or log in with `opencode auth login`"
+        )
+
+
+def _check_api(request: SpawnRequest, route: Route) -> None:
+    """Agents choose for themselves how they ask their model."""
+    if request.temperature is not None and route.method != "api":
+        raise RequestError(
+            f"temperature is for a model that is called directly, and the worker would run by "
+            f"{route.method!r}: pass method 'api', or leave temperature out"
         )
 
 

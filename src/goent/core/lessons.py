@@ -6,8 +6,7 @@ from goent.core.feed import Feed
 from goent.core.result import FIRST, evidence
 from goent.core.views import WorkerView
 from goent.domain.errors import EnvironmentTrouble
-from goent.domain.forecasts import Sample
-from goent.domain.ports import History
+from goent.domain.forecasts import History, Sample, place_of
 from goent.domain.types import ENDED
 
 
@@ -48,4 +47,5 @@ def lesson(view: WorkerView) -> Sample | None:
         state=view.state,
         evidence=None if view.moved_to else evidence(view),
         failure=view.failure.kind if view.failure and not view.moved_to else None,
+        place=place_of(view.id, view.started_at),
     )

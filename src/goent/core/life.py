@@ -12,7 +12,8 @@ from contextlib import AsyncExitStack
 import anyio
 
 from goent.core.failing import as_failure
-from goent.core.turn import Shared, Terms, Turn
+from goent.core.terms import Shared, Terms
+from goent.core.turn import Turn
 from goent.domain.errors import GoentError, RequestError, WorkerBusy, WorkerError, WorkerIsClosed
 from goent.domain.events import WorkerClosed
 from goent.domain.ports import Driver, Session, WorkerSpec

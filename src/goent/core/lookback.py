@@ -76,6 +76,7 @@ def _lines(
             enough=outlook.enough,
             cost_usd=usd(quantile(costs, MEDIAN)) if costs else None,
             seconds=quantile(sorted(s.seconds for s in own), MEDIAN),
+            graded=outlook.graded,
         )
 
 

@@ -8,28 +8,33 @@ import msgspec
 from msgspec.structs import replace
 
 from goent.core.enquiries import Enquiries
+from goent.core.evaluating import EvalCalls
 from goent.core.mistakes import explained
 from goent.core.operation import Caller, Operation, Q, R
 from goent.core.orchestrator import Orchestrator
+from goent.core.providers import Providers
 from goent.core.recommending import Recommending, estimate
 from goent.core.swarms.calls import SwarmCalls
 from goent.core.swarms.merging import SwarmMerger
 from goent.core.swarms.swarms import Swarms
 from goent.domain.errors import RequestError
+from goent.domain.evaluations import Evaluations
 from goent.domain.learned import Learned, LearnedRequest
+from goent.domain.provider_replies import (
+    Costs,
+    Explained,
+    Forgotten,
+    ProviderList,
+    Recommended,
+    RuleList,
+)
 from goent.domain.replies import (
     Answered,
     Cancelled,
     Cleared,
-    Costs,
-    Explained,
-    Forgotten,
     Output,
     Prompted,
-    ProviderList,
-    Recommended,
     Result,
-    RuleList,
     SpaceList,
     Spawned,
     Status,
@@ -64,19 +69,22 @@ API_WAIT_S = 60.0  # one model call: most are over by then
 class Operations:
     """The table, bound to one project's orchestrator."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (whoever answers something)
         self,
         orchestrator: Orchestrator,
         enquiries: Enquiries,
+        providers: Providers,
         recommending: Recommending,
         *,
         swarms: Swarms,
         merger: SwarmMerger,
+        evaluations: Evaluations,
     ) -> None:
         self._workers = orchestrator
         self.swarms = swarms
         calls = SwarmCalls(swarms, merger)
         self._ask = enquiries
+        self._providers = providers
         self._recommending = recommending
         self.under_way = 0
         self.table: Mapping[str, Operation] = {
@@ -91,7 +99,9 @@ class Operations:
                 self._operation("worker_answer", AnswerRequest, Answered, self._answer),
                 self._operation("worker_cancel", CancelRequest, Cancelled, self._cancel),
                 self._operation("worker_list", ListRequest, WorkerList, self._list),
-                self._operation("provider_list", ProvidersRequest, ProviderList, self._providers),
+                self._operation(
+                    "provider_list", ProvidersRequest, ProviderList, self._list_providers
+                ),
                 self._operation(
                     "provider_recommend", RecommendRequest, Recommended, self._recommend
                 ),
@@ -104,6 +114,7 @@ class Operations:
                 ),
                 self._operation("cost_report", CostsRequest, Costs, self._costs),
                 *calls.table(self._operation),
+                *EvalCalls(evaluations).table(self._operation),
             )
         }
         # What people do at the terminal, and no model needs to know.
@@ -196,8 +207,8 @@ class Operations:
     async def _list(self, request: ListRequest, _: Caller) -> WorkerList:
         return self._ask.list(request)
 
-    async def _providers(self, request: ProvidersRequest, _: Caller) -> ProviderList:
-        found = await self._ask.providers(request)
+    async def _list_providers(self, request: ProvidersRequest, _: Caller) -> ProviderList:
+        found = await self._providers.list(request)
         return replace(found, warnings=self._recommending.notices)
 
     async def _recommend(self, request: RecommendRequest, caller: Caller) -> Recommended:
@@ -219,10 +230,10 @@ class Operations:
         return await self._workers.places.cleared(request)
 
     async def _forget(self, request: ForgetRequest, _: Caller) -> Forgotten:
-        return await self._ask.forget(request)
+        return await self._providers.forget(request)
 
     async def _costs(self, request: CostsRequest, _: Caller) -> Costs:
-        return await self._ask.costs(request)
+        return await self._providers.costs(request)
 
     # Workers on agents, by the names that they have in ACP
 

@@ -5,7 +5,7 @@ or where an event is kept. What only looks is in `enquiries`.
 """
 
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from goent.core.allowance import Allowance
 from goent.core.books import Books
 from goent.core.feed import Feed
+from goent.core.inheriting import end_turn, next_spec
 from goent.core.intake import ALONE, Within, accept, asked_for, below_checkout, existing_files
 from goent.core.lessons import Lessons
 from goent.core.life import Life
@@ -23,8 +24,7 @@ from goent.core.places import Places, inside
 from goent.core.rescue import Rescuer
 from goent.core.roster import Roster
 from goent.core.router import Router
-from goent.core.turn import Shared, Terms
-from goent.core.views import WorkerView
+from goent.core.terms import Shared, Terms
 from goent.domain.errors import (
     BudgetExceeded,
     Ending,
@@ -33,9 +33,10 @@ from goent.domain.errors import (
     RequestError,
     WorkerIsClosed,
 )
-from goent.domain.events import TurnEnded, TurnStarted, UsageReported, WorkerClosed, WorkerSpawned
+from goent.domain.events import WorkerClosed, WorkerSpawned
 from goent.domain.forecasts import Forecast
-from goent.domain.ports import Driver, Healths, Meter, Verifier, WorkerSpec
+from goent.domain.health import Healths
+from goent.domain.ports import Driver, Meter, Verifier, WorkerSpec
 from goent.domain.requests import (
     MAX_WAIT_S,
     AnswerRequest,
@@ -44,23 +45,11 @@ from goent.domain.requests import (
     SpawnRequest,
 )
 from goent.domain.settings import Settings
-from goent.domain.types import ENDED, Failure, Method, Pin, Prompt, Route
+from goent.domain.types import ENDED, Method, Prompt, Route
 from goent.domain.workspaces import Workspaces
 from goent.policy.permissions import rules_for
-from goent.policy.pins import choose
 
 ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # no 0, 1, i, l, o: ids are read and typed by people
-DIED = Failure(
-    kind="daemon_died",
-    message="go-ent ended in the middle of the turn; what was done so far is in place",
-    retryable=True,
-)
-GOES_ON = ". The next prompt goes on in the same session"
-DIED_EARLY = Failure(
-    kind="daemon_died",
-    message="go-ent ended before the worker had begun: nothing was done. Spawn it again",
-    retryable=True,
-)
 PARTING = 15.0  # seconds that the workers have to end when go-ent does
 
 
@@ -154,52 +143,16 @@ class Orchestrator:
             if not view.open:
                 continue
             if view.state not in ENDED:
-                await self._end_turn(view, lost.get(view.id, ()))
+                await end_turn(view, lost.get(view.id, ()), self._feed, self.places)
             try:
-                self._revive(view)
+                settings = self._settings()
+                spec = next_spec(view, settings, self._drivers.keys())
+                self._start(spec, view.spawned, settings, turns_before=view.turn)
             except GoentError as error:
                 reason = f"its go-ent ended, and it cannot go on: {error}"
                 await self._feed.append(view.id, WorkerClosed(reason=reason))
         with suppress(EnvironmentTrouble):  # a full disk: it is written as soon as it can be
             await self._feed.commit()
-
-    async def _end_turn(self, view: WorkerView, lost: Sequence[UsageReported]) -> None:
-        """The turn that its go-ent died in, or before which it died."""
-        failure = replace(DIED, message=DIED.message + GOES_ON) if view.token else DIED
-        if not view.turn:
-            failure = DIED_EARLY
-            await self._feed.append(view.id, TurnStarted(turn=1, prompt=view.spawned.task))
-        for call in lost:
-            await self._feed.append(view.id, call)
-        if view.turn and (workspace := view.spawned.workspace):
-            prompt = view.spawned.task
-            for event in await self.places.keep_what_is_there(workspace, prompt, view.id):
-                await self._feed.append(view.id, event)
-        ended = TurnEnded(turn=view.turn or 1, state="failed", failure=failure)
-        await self._feed.append(view.id, ended)
-
-    def _revive(self, view: WorkerView) -> None:
-        """Wait for its next prompt; only then is its session opened again."""
-        settings, spawned = self._settings(), view.spawned
-        if not view.token:
-            raise WorkerIsClosed("it has no session to go on with")
-        pin = Pin(provider=spawned.backend, model=spawned.model, method=spawned.method)
-        route = choose(pin, settings, tuple(self._drivers))
-        spec = WorkerSpec(
-            id=view.id,
-            cwd=Path(spawned.cwd),
-            provider=route.provider,
-            method=route.method,
-            rules=rules_for(
-                spawned.permissions, settings.permissions.rules, below_checkout(Path(spawned.cwd))
-            ),
-            dedicated=spawned.isolation == "dedicated",
-            fallbacks=tuple(p for p in settings.providers if p.name in spawned.fallbacks),
-            resume=view.token,
-            asked=view.asked,
-            allowed_tools=spawned.allowed_tools,
-        )
-        self._start(spec, spawned, settings, turns_before=view.turn)
 
     @property
     def living(self) -> Mapping[str, Life]:
@@ -245,6 +198,7 @@ class Orchestrator:
             dedicated=spawned.isolation == "dedicated",
             fallbacks=route.fallbacks,
             allowed_tools=spawned.allowed_tools,
+            temperature=spawned.temperature,
         )
         await self._feed.append(worker, spawned)
         try:

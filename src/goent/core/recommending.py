@@ -13,9 +13,8 @@ from goent.core.views import usd
 from goent.domain.errors import RequestError
 from goent.domain.forecasts import Forecast
 from goent.domain.learned import Learned
-from goent.domain.replies import (
+from goent.domain.provider_replies import (
     CandidateView,
-    Estimate,
     Explained,
     Option,
     Recommended,
@@ -24,6 +23,7 @@ from goent.domain.replies import (
     StepView,
     TaskView,
 )
+from goent.domain.replies import Estimate
 from goent.domain.requests import RecommendRequest
 from goent.domain.settings import Settings
 from goent.domain.tasks import Classification

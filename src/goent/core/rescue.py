@@ -17,7 +17,8 @@ from goent.core.result import changed_files, commands_run, last_message
 from goent.core.views import shorten
 from goent.domain.errors import AuthRefused, ProviderUnavailable, WorkerError
 from goent.domain.events import Envelope, ToolCall
-from goent.domain.ports import Healths, WorkerSpec
+from goent.domain.health import Healths
+from goent.domain.ports import WorkerSpec
 from goent.domain.settings import Settings
 from goent.domain.types import Prompt, Provider, Value
 

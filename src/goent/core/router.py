@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from goent.core.lookback import Known
 from goent.domain.budgets import Standing
-from goent.domain.forecasts import Forecast, Sample
+from goent.domain.forecasts import Forecast, History, Sample
 from goent.domain.health import Condition
-from goent.domain.ports import Classifier, History, Prices
+from goent.domain.ledger import Prices
 from goent.domain.settings import Settings
-from goent.domain.tasks import Classification, TaskText
+from goent.domain.tasks import Classification, Classifier, TaskText
 from goent.domain.types import Method, Pin, Price, Provider, Value
 from goent.policy.decisions import Decision
 from goent.policy.facts import Facts

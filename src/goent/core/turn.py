@@ -6,18 +6,16 @@ A session that does not stop within the grace is left behind, and the worker clo
 
 import math
 import time
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Literal
 
 import anyio
 from anyio.abc import TaskGroup
 
 from goent.core.failing import failure_of
-from goent.core.feed import Feed
-from goent.core.places import Places
-from goent.core.rescue import Move, Rescuer, Stuck
+from goent.core.questions import Questions
+from goent.core.rescue import Move, Stuck
+from goent.core.terms import Shared, Terms
 from goent.domain.errors import (
     BudgetSpent,
     EnvironmentTrouble,
@@ -42,44 +40,13 @@ from goent.domain.events import (
     UsageReported,
     Verified,
 )
-from goent.domain.ports import Meter, Session, Verifier, WorkerSpec
-from goent.domain.settings import Limits
-from goent.domain.types import Answer, Failure, Prompt, Value
-from goent.domain.workspaces import Workspace
+from goent.domain.ports import Session, WorkerSpec
+from goent.domain.types import Answer, Failure, Prompt
 
 Outcome = Literal["completed", "cancelled"]
 Stopper = Literal["cancel", "timeout", "stall", "budget"]
 
 LIFELESS = 2  # looks in a row that find nothing at work before a silent turn is ended
-
-
-class Terms(Value, frozen=True, kw_only=True):
-    """Under which bounds a worker lives."""
-
-    verify: tuple[str, ...] = ()
-    timeout_s: float | None = None
-    permission_timeout_s: float = 300.0
-    limits: Limits = Limits()
-    workspace: Workspace | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
-    """What all workers of a project have in common.
-
-    `spent` is told what a driver metered, and says why the turn has to end, if it has to; `over`
-    is told when a worker's task has been worked on, and `ended` that its turn is in the journal.
-    """
-
-    feed: Feed
-    meter: Meter
-    verifier: Verifier
-    slots: anyio.CapacityLimiter
-    spent: Callable[[WorkerSpec, UsageReported], Awaitable[str]]
-    over: Callable[[str], Awaitable[None]]
-    rescuer: Rescuer
-    places: Places
-    ended: Callable[[str], None]
 
 
 class Turn:
@@ -97,8 +64,7 @@ class Turn:
         self._shared = shared
         self._session: Session | None = None
         self._has_slot = False
-        self._questions: dict[str, PermissionAsked] = {}
-        self._withdrawn: dict[str, str] = {}
+        self._questions = Questions(spec.id)
         self._started = False
         self._prompting = False
         self._prompted = anyio.Event()
@@ -122,25 +88,12 @@ class Turn:
 
     async def answer(self, permission: str, option: Answer, by: str) -> None:
         """The first answer wins; a later one is told that there is no such question."""
-        question = self._questions.get(permission)
-        if reason := self._withdrawn.get(permission):
-            raise RequestError(
-                f"question {permission!r} of worker {self._spec.id!r} was withdrawn: {reason}; "
-                "if it still needs the permission, it asks anew"
-            )
-        if question is None or self._session is None:
-            open_ones = ", ".join(self._questions) or "none"
-            raise RequestError(
-                f"worker {self._spec.id!r} has no open question {permission!r} (open: {open_ones})"
-            )
-        offered = [choice.id for choice in question.options]
-        if option not in offered:
-            raise RequestError(f"question {permission!r} offers {', '.join(offered)}")
-        del self._questions[permission]
+        question = self._questions.take(permission, option)
+        assert self._session, "only a session asks"
         try:
             await self._session.answer(permission, option)
         except RequestError:
-            self._questions[permission] = question  # the driver is about to withdraw it
+            self._questions.add(question)  # the driver is about to withdraw it
             raise
         await self._append(PermissionAnswered(id=permission, option=option, by=by))
 
@@ -197,8 +150,7 @@ class Turn:
     async def _go_on(self, move: Move, error: WorkerError) -> None:
         before, to = self._spec.provider.name, move.spec.provider.name
         await self._start()
-        for question in tuple(self._questions):
-            del self._questions[question]
+        for question in self._questions.drop_all():
             await self._append(PermissionWithdrawn(id=question, reason="its session has failed"))
         if to != before:
             self._moves += 1
@@ -281,12 +233,11 @@ class Turn:
         self._heard_at = anyio.current_time()
         self._heard = self._heard or not isinstance(event, Noticed)
         if isinstance(event, PermissionAsked):
-            self._questions[event.id] = event
+            self._questions.add(event)
             self._beside.start_soon(self._refuse_in_time, event.id)
-        elif isinstance(event, PermissionWithdrawn):
-            if self._questions.pop(event.id, None) is None:
-                return  # its answer was faster
-            self._withdrawn[event.id] = event.reason
+        withdrawn = isinstance(event, PermissionWithdrawn)
+        if withdrawn and not self._questions.withdraw(event.id, event.reason):
+            return  # its answer was faster
         await self._append(event)
         spent = isinstance(event, UsageReported)
         if spent and (reason := await self._shared.spent(self._spec, event)):

@@ -58,13 +58,17 @@ class Thought(Event, frozen=True, kw_only=True):
 
 
 class ToolCall(Event, frozen=True, kw_only=True):
-    """A tool call, told again whenever it changes; `id` stays the same."""
+    """A tool call, told again whenever it changes; `id` stays the same.
+
+    `input` is the JSON value that the tool was given. It is told once, when it is known.
+    """
 
     id: str
     tool: str
     status: Literal["pending", "running", "completed", "failed"]
     title: str = ""
     detail: str = ""
+    input: object = None
     output: str = ""
     changes: tuple[FileChange, ...] = ()
     command: Command | None = None
@@ -146,6 +150,7 @@ class WorkerSpawned(Event, frozen=True, kw_only=True):
     task_id: str = ""
     edits_asked: bool = False
     allowed_tools: tuple[str, ...] | None = None
+    temperature: float | None = None
 
 
 class TurnStarted(Event, frozen=True, kw_only=True):

@@ -1,8 +1,10 @@
 """Is it of use to ask a provider now?"""
 
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from typing import Literal, NamedTuple, Protocol
 
-from goent.domain.types import Value
+from goent.domain.errors import WorkerError
+from goent.domain.types import Provider, Value
 
 HealthState = Literal["unknown", "healthy", "failing", "limited", "down", "refused", "no_credit"]
 
@@ -12,12 +14,14 @@ class Condition(Value, frozen=True, kw_only=True):
 
     `failing` ones failed once or twice and may still be asked. `limited`, `down`, `refused` (the
     key) and `no_credit` ones are not asked before `until` (seconds since 1970); then one call tries
-    it. `told` says that the provider itself named the time.
+    it. `told` says that the provider itself named the time, `tried` that such a call is under way:
+    it may be back at any moment.
     """
 
     state: HealthState = "unknown"
     until: float | None = None
     told: bool = False
+    tried: bool = False
     reason: str = ""
 
     def is_out(self, now: float) -> bool:
@@ -49,3 +53,51 @@ class HealthRecord(Value, frozen=True, kw_only=True):
     told: bool = False
     trial_until: float | None = None
     reason: str = ""
+
+
+class HealthRecords(Protocol):
+    """What is kept of the health of providers, for all go-ents of a user."""
+
+    def known(self, key: HealthKey) -> HealthRecord:
+        """As last seen: at once, from memory."""
+        ...
+
+    async def change(
+        self, key: HealthKey, step: Callable[[HealthRecord], HealthRecord | None]
+    ) -> HealthRecord | None:
+        """Take the step from what is kept now, with nobody in between; None leaves it."""
+        ...
+
+    async def forget(self, backend: str, model: str) -> bool:
+        """Whether there was something to forget."""
+        ...
+
+
+class Healths(Protocol):
+    """Who can be asked. A call that was admitted ends in exactly one of the three ways."""
+
+    def condition(self, provider: Provider) -> Condition: ...
+
+    def under_way(self, provider: Provider) -> int:
+        """Calls of this go-ent."""
+        ...
+
+    async def admits(self, provider: Provider, *, force: bool = False) -> bool:
+        """Whether a call may go out now; `force` where there is nobody else to ask."""
+        ...
+
+    async def served(
+        self, provider: Provider, *, began: float, used_up_for_s: float | None = None
+    ) -> None:
+        """It answered a call that began then; `used_up_for_s` if that was the last for so long."""
+        ...
+
+    async def failed(self, provider: Provider, error: WorkerError, *, began: float) -> None: ...
+
+    async def released(self, provider: Provider) -> None:
+        """The call was given up, and tells nothing."""
+        ...
+
+    async def forget(self, provider: Provider) -> bool:
+        """Ask it as if nothing had been; whether there was something."""
+        ...

@@ -13,7 +13,8 @@ class LearnedLine(Value, frozen=True, kw_only=True):
     """A provider at a class of tasks: its outcomes, and how likely the next one is good.
 
     `failed`: it did not get through, or did nothing. `enough`: so many of the type that they may
-    change an order. `cost_usd` and `seconds` are of half of its outcomes there.
+    change an order. `cost_usd` and `seconds` are of half of its outcomes there. `graded` of the verified
+    and refuted ones were judged by evaluations.
     """
 
     type: TaskType
@@ -29,6 +30,7 @@ class LearnedLine(Value, frozen=True, kw_only=True):
     enough: bool
     cost_usd: float | None
     seconds: float | None
+    graded: int = 0
 
 
 class Instead(Value, frozen=True, kw_only=True):

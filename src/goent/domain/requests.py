@@ -32,7 +32,7 @@ class SpawnRequest(Request, frozen=True, kw_only=True):
         Meta(description="Pin a provider by its name in provider_list, or a backend id."),
     ] = None
     model: Annotated[
-        str | None, Meta(description="Pin a model, e.g. 'glm-4' or 'moonshot/glm-4'.")
+        str | None, Meta(description="Pin a model, e.g. 'glm-5.3' or 'zai/glm-5.3'.")
     ] = None
     method: Annotated[Method | None, Meta(description="Pin how the worker runs.")] = None
     cwd: Annotated[
@@ -81,6 +81,10 @@ class SpawnRequest(Request, frozen=True, kw_only=True):
             description="For go-ent's own agent (method agent): the only tools it may use; "
             "[]: none. Default: all."
         ),
+    ] = None
+    temperature: Annotated[
+        Annotated[float, Meta(ge=0, le=2)] | None,
+        Meta(description="For method api: how much chance the model allows, 0 to 2."),
     ] = None
     wait_s: Annotated[
         Seconds | None,

@@ -1,6 +1,7 @@
 """What kind of task is it, and how big? The values that routing, costs and advice rest on."""
 
-from typing import Final, Literal, get_args
+from pathlib import Path
+from typing import Final, Literal, Protocol, get_args
 
 from goent.domain.types import Value
 
@@ -59,3 +60,11 @@ class Classification(Value, frozen=True, kw_only=True):
     context_tokens: int
     features: tuple[Feature, ...] = ()
     named: int = 0
+
+
+class Classifier(Protocol):
+    """Who says what a task is."""
+
+    async def classify(self, task: TaskText, cwd: Path) -> Classification:
+        """By its words, and by what it asks to be read, counted on disk within a time limit."""
+        ...

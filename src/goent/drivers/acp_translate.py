@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+from msgspec import Raw, UnsetType
 from msgspec.structs import replace
 
 from goent.acp import updates
@@ -17,9 +19,12 @@ from goent.domain.events import DriverEvent, PlanUpdated, TextDelta, Thought, To
 from goent.domain.types import FileChange, PlanEntry
 
 OUTPUT_KEPT = 4000
+INPUT_KEPT = 16_000  # bytes of what a tool was given; of more, long texts are cut
+TEXT_KEPT = 1000
 INTERRUPTED = "its process ended before the call did; it may or may not have taken effect"
 Status = Literal["pending", "running", "completed", "failed"]
 ToolUpdate = updates.ToolCall | updates.ToolCallUpdate
+_TABLE = dict[str, object]
 _STATUS: dict[str, Status] = {
     "pending": "pending",
     "in_progress": "running",
@@ -77,13 +82,37 @@ class Translator(ABC):
         if call == known:
             return []
         self._calls[call.id] = call
-        return [call, *more]
+        told_before = known is not None and known.input == call.input
+        return [replace(call, input=None) if told_before else call, *more]
 
     def _change(self, name: str, added: int | None, removed: int | None) -> FileChange:
         path = self._cwd / name
         inside = path.is_relative_to(self._cwd)
         shown = path.relative_to(self._cwd) if inside else path
         return FileChange(path=str(shown), added=added, removed=removed)
+
+
+def kept_input(raw: Raw | UnsetType | None) -> object:
+    """What a tool was given, as far as it is kept; None where nothing is told."""
+    try:
+        given: object = msgspec.json.decode(raw or b"null")
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if raw and len(raw) > INPUT_KEPT:
+        given = _cut(given)
+        if len(msgspec.json.encode(given)) > INPUT_KEPT:
+            return None
+    return given if given != {} else None
+
+
+def _cut(given: object) -> object:
+    if isinstance(given, str) and len(given) > TEXT_KEPT:
+        return f"{given[:TEXT_KEPT]}… ({len(given) - TEXT_KEPT} characters more)"
+    if isinstance(given, dict):
+        return {key: _cut(value) for key, value in msgspec.convert(given, _TABLE).items()}
+    if isinstance(given, list):
+        return [_cut(value) for value in msgspec.convert(given, list[object])]
+    return given
 
 
 def plan_entry(text: str, status: str) -> PlanEntry:

@@ -1,17 +1,20 @@
 """What is known of the turn under way, and in which order do its events leave?"""
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import anyio
 
+from goent.acp.messages import PromptResult, TurnUsage
 from goent.acp.updates import AnyUpdate
-from goent.domain.errors import WorkerError
+from goent.domain.errors import WorkerCrashed, WorkerError
 from goent.domain.events import DriverEvent, TextDelta, ToolCall
 from goent.domain.ports import Emit
 from goent.drivers.acp_translate import Translator
 from goent.rpc import RpcError
 
 BUFFER = 1024
+LATE = 0.3  # seconds for an update or an error that comes after the reply
 
 
 class AcpTurn:
@@ -21,6 +24,7 @@ class AcpTurn:
         self.cancelled = False
         self.spoke = False
         self.stop_reason = ""
+        self.usage: TurnUsage | None = None
         self.error: WorkerError | RpcError | None = None
         self.asking = anyio.CancelScope()
         self.answered = anyio.Event()
@@ -32,6 +36,19 @@ class AcpTurn:
     def running_tool(self) -> str:
         """What the worker's tool is doing, if one is at work."""
         return self._translator.running
+
+    async def take(self, prompt: Callable[[], Awaitable[PromptResult]]) -> None:
+        """Have it taken; a failure is kept in `error`, for what it means is said elsewhere."""
+        try:
+            with self.asking:
+                result = await prompt()
+                self.stop_reason, self.usage = result.stop_reason, result.usage
+                if not self.spoke and not self.cancelled:
+                    await self._last_words()
+        except (WorkerError, RpcError) as error:
+            self.error = error
+            if isinstance(error, WorkerCrashed):
+                await self.interrupt()
 
     async def put(self, event: DriverEvent) -> None:
         """Waits if the owner is slow; what comes after the end is dropped."""
@@ -60,7 +77,7 @@ class AcpTurn:
         self._send.close()
         self.answered.set()
 
-    async def last_words(self, patience: float) -> None:
+    async def _last_words(self) -> None:
         """An update may come after the reply to its prompt; wait if there was none at all."""
-        with anyio.move_on_after(patience):
+        with anyio.move_on_after(LATE):
             await self._something.wait()

@@ -20,7 +20,7 @@ from goent.domain.errors import EnvironmentTrouble
 from goent.domain.types import Value
 from goent.git.command import Git
 from goent.git.worktrees import remove_tree
-from goent.proc.table import started
+from goent.proc.table import lives, started
 
 PRIVATE: Final = 0o700
 TRIAL: Final = "trial"
@@ -130,7 +130,7 @@ def _in_memory() -> Path | None:
 
 def _has_maker(folder: Path) -> bool:
     parts = folder.name.split("-")
-    return len(parts) > 3 and parts[1].isdigit() and str(started(int(parts[1]))) == parts[2]  # noqa: PLR2004 (kind, process, its start, something random)
+    return len(parts) > 3 and parts[1].isdigit() and lives(int(parts[1]), parts[2])  # noqa: PLR2004 (kind, process, its start, something random)
 
 
 def _listed(path: Path) -> str:

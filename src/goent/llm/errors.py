@@ -61,10 +61,6 @@ def error_words(body: bytes) -> ErrorWords:
     )
 
 
-def error_text(body: bytes) -> str:
-    return error_words(body).message
-
-
 def _told(body: bytes) -> _Told:
     with suppress(*_UNREADABLE):
         return _decode(body)

@@ -37,10 +37,14 @@ OWN_FAULTS: Final = frozenset(
 
 
 class Outcome(Value, frozen=True, kw_only=True):
-    """Did the worker get through, and did its claim hold? None: nobody checked."""
+    """Did the worker get through, and did its claim hold? None: nobody checked.
+
+    `graded`: by an evaluation.
+    """
 
     done: bool
     held: bool | None = None
+    graded: bool = False
 
     @property
     def good(self) -> bool:
@@ -51,7 +55,7 @@ class Outlook(Value, frozen=True, kw_only=True):
     """How likely a provider does a task of a class: five in six times above `low`, and below `high`.
 
     Of `seen` outcomes of the class `good` were neither failed nor refuted. `weight` counts those of
-    the type, older ones less.
+    the type, older ones less; `graded` were judged by evaluations.
     """
 
     chance: float
@@ -60,6 +64,7 @@ class Outlook(Value, frozen=True, kw_only=True):
     seen: int
     good: int
     weight: float
+    graded: int = 0
 
     @property
     def enough(self) -> bool:
@@ -70,13 +75,13 @@ def outcome(sample: Sample) -> Outcome | None:
     """None where it tells nothing of the worker: cancelled, out of money, or others are at fault."""
     match sample.state, sample.evidence:
         case "completed", "verified":
-            return Outcome(done=True, held=True)
+            return Outcome(done=True, held=True, graded=sample.graded)
         case "completed", "claimed":
             return Outcome(done=True)
         case "completed", "refuted":  # it did nothing, which is looked for without being asked
             return Outcome(done=False)
         case "failed", "refuted":
-            return Outcome(done=True, held=False)
+            return Outcome(done=True, held=False, graded=sample.graded)
         case "failed", _ if sample.failure in OWN_FAULTS:
             return Outcome(done=False)
         case _:
@@ -229,6 +234,7 @@ class Experience:
             seen=len(seen),
             good=sum(each.good for each in seen),
             weight=self._weights[model, kind[0]] * self._scale,
+            graded=sum(each.graded for each in seen),
         )
 
 

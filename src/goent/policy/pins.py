@@ -1,10 +1,16 @@
 """Which provider does a pin mean, and is it to be had?"""
 
 from collections.abc import Sequence
+from typing import Final
 
 from goent.domain.errors import NoRoute
 from goent.domain.settings import Settings
 from goent.domain.types import Method, Pin, Provider, Route
+
+NONE: Final = (
+    "no provider is configured: run `go-ent init` and edit .goent/providers.yaml, set a "
+    "key such as ANTHROPIC_API_KEY, or log in with `opencode auth login`"
+)
 
 
 def choose(
@@ -81,7 +87,7 @@ def _by_backend(name: str, model: str | None, settings: Settings) -> Provider:
 
 
 def _split(pin: Pin, settings: Settings) -> tuple[str | None, str | None]:
-    """`model: moonshot/glm-4` names its backend, unless the model's own name has a slash."""
+    """`model: zai/glm-5.3` names its backend, unless the model's own name has a slash."""
     if pin.model and "/" in pin.model:
         head, _, tail = pin.model.partition("/")
         known = head in settings.backends or head in settings.agents
@@ -96,10 +102,7 @@ def _default(settings: Settings) -> Provider:
     if found:
         return found
     if not settings.providers:
-        raise NoRoute(
-            "no provider is configured: run `go-ent init` and edit .goent/providers.yaml, set a "
-            "key such as ANTHROPIC_API_KEY, or log in with `opencode auth login`"
-        )
+        raise NoRoute(NONE)
     raise NoRoute(
         "no provider was named and none is the default: pass `provider` "
         f"({_names(settings)}) or set default_provider in .goent/config.yaml"
@@ -109,7 +112,7 @@ def _default(settings: Settings) -> Provider:
 def _by_model(model: str, settings: Settings) -> Provider:
     fitting = [p for p in settings.providers if model in (p.model, p.name)]
     if not fitting:
-        raise NoRoute(f"no provider offers model {model!r}; there are: {_names(settings)}")
+        raise NoRoute(f"no provider offers model {model!r}; {_there(settings)}")
     if len({p.backend for p in fitting}) > 1:
         names = ", ".join(p.name for p in fitting)
         raise NoRoute(f"model {model!r} is offered by {names}: pass `provider` as well")
@@ -129,8 +132,12 @@ def _only_model(backend: str, settings: Settings) -> Provider:
 
 
 def _unknown_provider(name: str, settings: Settings) -> str:
-    return f"unknown provider {name!r}; there are: {_names(settings)}"
+    return f"unknown provider {name!r}; {_there(settings)}"
+
+
+def _there(settings: Settings) -> str:
+    return f"there are: {_names(settings)}" if settings.providers else NONE
 
 
 def _names(settings: Settings) -> str:
-    return ", ".join(p.name for p in settings.providers) or "none"
+    return ", ".join(p.name for p in settings.providers)

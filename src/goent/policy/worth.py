@@ -95,6 +95,8 @@ class Worth:
     def _figures(self, name: str) -> str:
         outlook = self._facts.outlooks[name]
         said = f"{name} {outlook.good} of {outlook.seen} good"
+        if outlook.graded:
+            said += f", {outlook.graded} of them in evaluations"
         if name not in self.expenses:
             return f"{said}, too few of the type"
         chance = f"chance {outlook.low:.0%} to {outlook.high:.0%}"

@@ -10,7 +10,7 @@ the outer one down finds the inner ones too.
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from itertools import count
 
@@ -43,9 +43,12 @@ def marked_environment(env: Mapping[str, str], mark: str) -> dict[str, str]:
     return {**env, MARK: f"{inherited} {mark}" if inherited else mark}
 
 
-def marked(prefix: str) -> Iterator[int]:
-    """Living processes that carry the mark, or any mark of that owner. Never ourselves."""
-    for pid, marks in _marks():
+def marked(prefix: str, *, but: Collection[int] = ()) -> Iterator[int]:
+    """Living processes that carry the mark, or any mark of that owner. Never ourselves.
+
+    `but`: who was there (`table.present`) before there was anybody with that mark.
+    """
+    for pid, marks in _marks(but):
         if any(mark == prefix or mark.startswith(f"{prefix}/") for mark in marks):
             yield pid
 
@@ -74,6 +77,12 @@ def send(pid: int, ask: signal.Signals) -> None:
         os.kill(pid, ask)
 
 
+def send_group(leader: int, ask: signal.Signals) -> None:
+    """Signal all of a group that we made; of one that is gone there is nobody."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, ask)
+
+
 def _orphans(key: str | None) -> Iterator[int]:
     for pid, marks in _marks():
         owners = [mark.rpartition("/")[0] for mark in marks]
@@ -82,15 +91,15 @@ def _orphans(key: str | None) -> Iterator[int]:
 
 
 def _is_dead(owner: str, key: str | None) -> bool:
-    project, pid, started = ("", *owner.rsplit(".", 2))[-3:]
+    project, pid, started = ("", "", *owner.rsplit(".", 2))[-3:]  # anybody may set the variable
     if not pid.isdecimal() or (key is not None and project != key):
         return False
-    return table.started(int(pid)) != started
+    return not table.lives(int(pid), started)
 
 
-def _marks() -> Iterator[tuple[int, list[str]]]:
+def _marks(but: Collection[int] = ()) -> Iterator[tuple[int, list[str]]]:
     needle = f"{MARK}="
-    for pid, environ in table.environments(needle):
+    for pid, environ in table.environments(needle, but=but):
         value = next((entry for entry in environ if entry.startswith(needle)), "")
         if value and pid != os.getpid():
             yield pid, value.removeprefix(needle).split(" ")

@@ -1,16 +1,25 @@
 """How does a short command run, and what did it say?"""
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import os
+import subprocess
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import BinaryIO
 
 import anyio
-from anyio.abc import ByteReceiveStream, ByteSendStream
 
+from goent.domain.errors import WorkerCrashed
 from goent.domain.types import Value
-from goent.proc.marks import new_mark, new_owner
-from goent.proc.supervised import supervised
+from goent.proc import table
+from goent.proc.marks import marked_environment, new_mark, new_owner
+from goent.proc.supervised import STDERR_KEPT
+from goent.proc.tail import Tail
+from goent.proc.trees import bring_down, exit_of
 
+COMMAND = "command"  # whose marks these processes carry
+PIPE = 32 * 1024  # bytes that surely fit into a pipe that nobody reads
 MAX_OUTPUT = 1024 * 1024
 DRAIN = 0.5  # seconds for the last output, should a child of the command hold the pipe open
 
@@ -33,30 +42,80 @@ async def run(
     max_output: int = MAX_OUTPUT,
 ) -> Completed:
     """Run to the end or to the time limit; what the command left running ends with it."""
-    said = bytearray()
     code: int | None = None
-    mark = new_mark(new_owner("command"))
-    async with supervised(command, cwd=cwd, env=env, mark=mark, grace=DRAIN) as process:
-        with anyio.move_on_after(timeout):
-            async with anyio.create_task_group() as pipes:
-                pipes.start_soon(_feed, process.stdin, stdin)
-                pipes.start_soon(_read, process.stdout, said, max_output)
-                code = await process.wait()
-                pipes.cancel_scope.deadline = anyio.current_time() + DRAIN
-        errors = process.stderr
-    return Completed(exit=code, output=said[-max_output:].decode(errors="replace"), errors=errors)
+    with Tail(max_output) as output, Tail(STDERR_KEPT) as errors:
+        child = _start(command, cwd, env, stdin, output, errors)
+        try:
+            with anyio.move_on_after(timeout):
+                code = await exit_of(child)
+                with anyio.move_on_after(DRAIN):
+                    await output.ended.wait()
+                    await errors.ended.wait()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await bring_down(child, DRAIN)
+    return Completed(exit=code, output=output.text, errors=errors.text.strip())
 
 
-async def _feed(pipe: ByteSendStream, data: bytes) -> None:
-    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-        if data:
-            await pipe.send(data)
-        await pipe.aclose()
+class _Command:
+    """The port `Child`: asked now and then whether it has ended, so it needs no task and no thread."""
+
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", mark: str, before: Collection[int]
+    ) -> None:
+        self.pid = process.pid
+        self.mark = mark
+        self.before = before
+        self._process = process
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.poll()
 
 
-async def _read(pipe: ByteReceiveStream, said: bytearray, kept: int) -> None:
-    with suppress(anyio.EndOfStream, anyio.ClosedResourceError):
-        while True:
-            said += await pipe.receive()
-            if len(said) > 2 * kept:
-                del said[:-kept]
+def _start(
+    command: Sequence[str],
+    cwd: Path,
+    env: Mapping[str, str],
+    stdin: bytes,
+    output: Tail,
+    errors: Tail,
+) -> _Command:
+    mark = new_mark(new_owner(COMMAND))
+    before = table.present()
+    try:
+        with _input(stdin) as told:
+            process = subprocess.Popen(
+                command,
+                cwd=cwd,
+                env=marked_environment(env, mark),
+                stdin=told,
+                stdout=output.writer,
+                stderr=errors.writer,
+                start_new_session=True,
+            )
+    except (OSError, ValueError) as error:  # ValueError: a NUL among the words
+        raise WorkerCrashed(f"cannot start {command[0]!r} in {str(cwd)!r}: {error}") from error
+    finally:
+        output.close_writer()
+        errors.close_writer()
+    return _Command(process, mark, before)
+
+
+@contextmanager
+def _input(data: bytes) -> Generator[BinaryIO | int]:
+    """Whole before the command begins: nobody has to feed it, and one that does not read it troubles nobody."""
+    if not data:
+        yield subprocess.DEVNULL
+        return
+    if len(data) <= PIPE:
+        reader, writer = os.pipe()
+        os.write(writer, data)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as pipe:
+            yield pipe
+        return
+    with TemporaryFile() as file:
+        file.write(data)
+        file.seek(0)
+        yield file

@@ -1,25 +1,23 @@
 """How does a child process end, whatever happens to us?
 
-A worker is a tree: `opencode` starts shells in sessions of their own, shells start servers. So
-whoever still carries the child's mark when the context closes is brought down, session leader
-or not: end of input, then SIGTERM, then SIGKILL, every wait bounded and shielded from cancellation.
+When the context closes it is told by the end of its input; whoever still carries its mark then is
+brought down, see `trees`. Every wait is bounded and shielded from cancellation.
 """
 
-import asyncio
-import os
-import signal
 import subprocess
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Self
 
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from anyio.lowlevel import checkpoint
 
 from goent.domain.errors import WorkerCrashed
-from goent.proc.marks import POLL, marked, marked_environment, send
+from goent.proc import table
+from goent.proc.marks import marked_environment
+from goent.proc.tail import Tail
+from goent.proc.trees import bring_down, exit_of
 
 GRACE = 2.0  # seconds between one way of asking and the next
 DRAIN = 0.5  # for the last output, should somebody hold the pipe open whom no mark finds
@@ -29,7 +27,7 @@ STDERR_KEPT = 16 * 1024
 class Supervised:
     """A running child. It exists only inside `supervised`."""
 
-    def __init__(self, process: Process, mark: str, stderr: "Tail") -> None:
+    def __init__(self, process: Process, mark: str, stderr: Tail, before: Collection[int]) -> None:
         assert process.stdin and process.stdout
         self.stdin: ByteSendStream = process.stdin
         self.output = Output(process.stdout)
@@ -37,6 +35,7 @@ class Supervised:
         self.mark = mark
         self._process = process
         self._stderr = stderr
+        self.before = before
 
     @property
     def stdout(self) -> ByteReceiveStream:
@@ -49,15 +48,13 @@ class Supervised:
     @property
     def stderr(self) -> str:
         """The last words on standard error, so far."""
-        return self._stderr.text
+        return self._stderr.text.strip()
 
     async def wait(self) -> int:
         """The exit code, once there is one."""
         # asyncio's own wait() returns only when every pipe is closed, and a grandchild can hold
         # one open; the return code itself is set at once.
-        while (code := self.returncode) is None:  # noqa: ASYNC110 (it announces nothing else)
-            await anyio.sleep(POLL)
-        return code
+        return await exit_of(self)
 
 
 @asynccontextmanager
@@ -71,8 +68,9 @@ async def supervised(
 ) -> AsyncGenerator[Supervised]:
     """Leaving the context leaves no process behind, however it is left."""
     with Tail(STDERR_KEPT) as stderr:
+        before = table.present()
         process = await _start(command, cwd, marked_environment(env, mark), stderr)
-        child = Supervised(process, mark, stderr)
+        child = Supervised(process, mark, stderr, before)
         try:
             yield child
         finally:
@@ -82,12 +80,11 @@ async def supervised(
 
 
 async def _start(
-    command: Sequence[str], cwd: Path, env: Mapping[str, str], stderr: "Tail"
+    command: Sequence[str], cwd: Path, env: Mapping[str, str], stderr: Tail
 ) -> Process:
     process: Process | None = None
     try:
         with anyio.CancelScope(shield=True):  # a child half started would be nobody's
-            await stderr.listen()
             process = await anyio.open_process(
                 command,
                 cwd=cwd,
@@ -110,26 +107,7 @@ async def _bring_down(child: Supervised, grace: float) -> None:
         await child.stdin.aclose()
     with anyio.move_on_after(grace):
         await child.wait()  # only the child heard the end of its input
-    for ask in (signal.SIGTERM, signal.SIGKILL):
-        with anyio.move_on_after(grace):
-            await _until_gone(child, ask)
-            return
-
-
-async def _until_gone(child: Supervised, ask: signal.Signals) -> None:
-    told: set[int] = set()
-    while living := _living(child):
-        for pid in living - told:
-            send(pid, ask)
-        # SIGKILL is repeated: who forked in the last moment left a child that was not told.
-        told = set() if ask is signal.SIGKILL else living
-        await anyio.sleep(POLL)
-
-
-def _living(child: Supervised) -> set[int]:
-    own = {child.pid} if child.returncode is None else set[int]()
-    # A process in the middle of exec has no environment to read: look twice before believing.
-    return own | set(marked(child.mark)) or set(marked(child.mark))
+    await bring_down(child, grace)
 
 
 class Output(ByteReceiveStream):
@@ -154,42 +132,3 @@ class Output(ByteReceiveStream):
             while True:
                 await self._stream.receive()
         await self._stream.aclose()
-
-
-class Tail(asyncio.Protocol):
-    """Reads a pipe to its end, without a task of its own, and keeps the last of it."""
-
-    def __init__(self, kept: int) -> None:
-        self._kept = kept
-        self._bytes = bytearray()
-        self._transport: asyncio.BaseTransport | None = None
-        self._reader, self.writer = os.pipe()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close_writer()
-        if self._transport:
-            self._transport.close()
-        else:
-            os.close(self._reader)
-
-    async def listen(self) -> None:
-        loop = asyncio.get_running_loop()
-        pipe = os.fdopen(self._reader, "rb", buffering=0)
-        self._transport, _ = await loop.connect_read_pipe(lambda: self, pipe)
-
-    def close_writer(self) -> None:
-        if self.writer >= 0:
-            os.close(self.writer)
-            self.writer = -1
-
-    def data_received(self, data: bytes) -> None:
-        self._bytes += data
-        if len(self._bytes) > 2 * self._kept:
-            del self._bytes[: -self._kept]
-
-    @property
-    def text(self) -> str:
-        return self._bytes[-self._kept :].decode(errors="replace").strip()

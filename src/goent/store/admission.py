@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from goent.domain.budgets import Admission, Hold, Limit, Spender, Standing
-from goent.domain.ports import LedgerEntry
+from goent.domain.ledger import LedgerEntry
 from goent.domain.types import RateLimits
 
 MINUTE = 60.0

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from goent.domain.errors import EnvironmentTrouble
-from goent.domain.forecasts import Sample
+from goent.domain.forecasts import Judged, Sample
 from goent.store.sqlite import Schema
 from goent.store.thread import Store, open_store
 
@@ -32,6 +32,11 @@ SCHEMA: Final = Schema(
         (
             "ALTER TABLE tasks ADD COLUMN evidence TEXT",
             "ALTER TABLE tasks ADD COLUMN failure TEXT",
+        ),
+        (
+            "ALTER TABLE tasks ADD COLUMN place TEXT",
+            "ALTER TABLE tasks ADD COLUMN graded INTEGER NOT NULL DEFAULT 0",
+            "CREATE UNIQUE INDEX tasks_place ON tasks (place)",
         ),
     ),
     probe="SELECT * FROM tasks ORDER BY id DESC LIMIT 1",
@@ -62,6 +67,18 @@ class SqliteHistory:
         except EnvironmentTrouble as trouble:
             log.warning("what a task took is not kept for forecasts: %s", trouble)
 
+    async def judge(self, sample: Sample) -> None:
+        try:
+            await self._store.writer.run(partial(_judge, sample=sample))
+        except EnvironmentTrouble as trouble:
+            log.warning("what an evaluation showed is not kept for routing: %s", trouble)
+
+    async def correct(self, judged: Judged) -> None:
+        try:
+            await self._store.writer.run(partial(_correct, judged=judged))
+        except EnvironmentTrouble as trouble:
+            log.warning("what an evaluation showed is not corrected for routing: %s", trouble)
+
     async def recent(self) -> Sequence[Sample]:
         try:
             self._last, self._recent = await self._store.reader.run(
@@ -75,29 +92,51 @@ class SqliteHistory:
 def _add(sql: sqlite3.Connection, *, sample: Sample) -> None:
     usage = sample.usage
     cost = None if sample.cost_usd is None else str(sample.cost_usd)
-    row = sql.execute(
-        "INSERT INTO tasks (at, provider, backend, model, method, type, complexity, size, cost_usd,"
-        " input, output, cache_read, cache_write, reasoning, seconds, state, evidence, failure)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    sql.execute(
+        # One that was graded meanwhile stays as it was graded.
+        "INSERT OR IGNORE INTO tasks (at, provider, backend, model, method, type, complexity, size, cost_usd,"
+        " input, output, cache_read, cache_write, reasoning, seconds, state, evidence, failure, place,"
+        " graded) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             *(sample.at, sample.provider, sample.backend, sample.model, sample.method),
             *(sample.type, sample.complexity, sample.size, cost),
             *(usage.input, usage.output, usage.cache_read, usage.cache_write, usage.reasoning),
             *(sample.seconds, sample.state, sample.evidence, sample.failure),
+            *(sample.place or None, sample.graded),
         ),
     )
-    sql.execute("DELETE FROM tasks WHERE id <= ?", ((row.lastrowid or 0) - KEPT,))
+    sql.execute(
+        "DELETE FROM tasks WHERE id <= (SELECT id FROM tasks ORDER BY id DESC LIMIT 1 OFFSET ?)",
+        (KEPT,),
+    )
+
+
+def _judge(sql: sqlite3.Connection, *, sample: Sample) -> None:
+    """What the worker took is known better by whoever ran it: only the judgement is exchanged."""
+    _add(sql, sample=sample)
+    _correct(sql, judged=sample)
+
+
+def _correct(sql: sqlite3.Connection, *, judged: Judged | Sample) -> None:
+    """It keeps its number, for that is its place in time."""
+    verdict = (judged.state, judged.evidence, judged.failure)
+    sql.execute(
+        "UPDATE tasks SET state = ?, evidence = ?, failure = ?, graded = 1"
+        " WHERE place = ? AND (state, evidence, failure, graded) IS NOT (?, ?, ?, 1)",
+        (*verdict, judged.place, *verdict),
+    )
 
 
 def _read(
     sql: sqlite3.Connection, *, last: int, before: Sequence[Sample]
 ) -> tuple[int, Sequence[Sample]]:
-    (newest,) = sql.execute("SELECT coalesce(max(id), 0) FROM tasks").fetchone()
+    # Another number whenever another connection has changed the file; this one only reads.
+    (newest,) = sql.execute("PRAGMA data_version").fetchone()
     if newest == last:
         return last, before
     rows = sql.execute(
         "SELECT at, provider, backend, model, method, type, complexity, size, cost_usd, seconds,"
-        " state, evidence, failure, input, output, cache_read, cache_write, reasoning"
+        " state, evidence, failure, place, graded, input, output, cache_read, cache_write, reasoning"
         " FROM tasks ORDER BY id DESC LIMIT ?",
         (RECENT,),
     )
@@ -121,7 +160,9 @@ def _sample(row: Sequence[object]) -> Sample:
             "state": row[10],
             "evidence": row[11],
             "failure": row[12],
-            "usage": dict(zip(counts, row[13:], strict=True)),
+            "place": row[13] or "",
+            "graded": bool(row[14]),
+            "usage": dict(zip(counts, row[15:], strict=True)),
         },
         Sample,
     )

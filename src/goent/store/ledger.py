@@ -13,7 +13,7 @@ import anyio
 
 from goent.domain.budgets import Admission, Hold, Limit, Spender, Standing
 from goent.domain.errors import EnvironmentTrouble
-from goent.domain.ports import CostRow, LedgerEntry
+from goent.domain.ledger import CostRow, LedgerEntry
 from goent.domain.types import Usage
 from goent.store import admission
 from goent.store.sqlite import Schema

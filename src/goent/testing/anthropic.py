@@ -55,6 +55,7 @@ class _Request(Struct):
     messages: tuple[_Message, ...]
     system: str | tuple[_Block, ...] = ""
     tools: tuple[_Tool, ...] = ()
+    temperature: float | None = None
     stream: bool = False
 
 
@@ -81,6 +82,7 @@ class Anthropic:
             messages=tuple(part for message in request.messages for part in _parts(message)),
             tools=tuple(tool.name for tool in request.tools),
             max_tokens=request.max_tokens,
+            temperature=request.temperature,
             stream=request.stream,
         )
 

@@ -33,6 +33,7 @@ class Conversation(Value, frozen=True, kw_only=True):
     system: str = ""
     tools: tuple[str, ...] = ()
     max_tokens: int | None = None
+    temperature: float | None = None
     stream: bool = False
     stream_usage: bool = False
 

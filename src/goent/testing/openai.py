@@ -55,6 +55,7 @@ class _Request(Struct):
     messages: tuple[_Message, ...]
     tools: tuple[_Tool, ...] = ()
     max_tokens: int | None = None
+    temperature: float | None = None
     stream: bool = False
     stream_options: _StreamOptions | None = None
 
@@ -84,6 +85,7 @@ class OpenAI:
             messages=tuple(_message(m) for m in request.messages if m.role not in systems),
             tools=tuple(tool.function.name for tool in request.tools),
             max_tokens=request.max_tokens,
+            temperature=request.temperature,
             stream=request.stream,
             stream_usage=bool(request.stream_options and request.stream_options.include_usage),
         )

@@ -10,7 +10,6 @@ from goent import __version__
 
 HANDSHAKE_VERSION = "2025-11-25"
 STATELESS_VERSION = "2026-07-28"
-UNSUPPORTED_VERSION = -32022
 
 INITIALIZE = "initialize"
 INITIALIZED = "notifications/initialized"

@@ -1,8 +1,7 @@
 """How do workers run on ACP agents, each in a process of its own?"""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Self
 
 import anyio
@@ -10,7 +9,6 @@ from anyio.abc import TaskGroup
 
 from goent.domain.errors import RequestError
 from goent.domain.ports import Gate, Session, WorkerSpec
-from goent.domain.settings import Settings
 from goent.drivers.agent.launch import Launch, foreign_launch, is_own, own_launch
 from goent.drivers.agent.process import AgentProcess
 from goent.drivers.agent.session import DrivenSession
@@ -30,17 +28,8 @@ class AgentDriver:
 
     @classmethod
     @asynccontextmanager
-    async def running(
-        cls,
-        *,
-        settings: Callable[[], Settings],
-        gate: Gate,
-        environ: Callable[[], Mapping[str, str]],
-        state_dir: Path,
-        owner: str,
-    ) -> AsyncGenerator[Self]:
+    async def running(cls, around: Surroundings, gate: Gate, *, owner: str) -> AsyncGenerator[Self]:
         """On leaving, every agent is ended, and what it started."""
-        around = Surroundings(settings=settings, environ=environ, state_dir=state_dir)
         async with task_group() as tasks:
             try:
                 yield cls(tasks, gate, around, owner)

@@ -19,7 +19,7 @@ from goent.drivers.agent.launch import Launch
 from goent.drivers.tasks import task_group
 from goent.proc import Supervised, supervised
 from goent.proc.marks import send
-from goent.proc.table import started
+from goent.proc.table import lives
 from goent.rpc import RpcError
 
 LAST_WORDS = 2.0  # seconds for the exit code, once the line is dead
@@ -62,7 +62,7 @@ class AgentProcess:
         """Whether nobody there will answer any more."""
         if self.gone.is_set() or self._given_up:
             return True
-        return started(self.child.pid) is None  # it has died, and nobody has heard of it yet
+        return not lives(self.child.pid)  # it has died, and nobody has heard of it yet
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Started when it has shaken hands; raises a `WorkerError` if it does not get there."""

@@ -27,7 +27,6 @@ from goent.drivers.signs import look
 from goent.drivers.tasks import task_group
 from goent.rpc import RpcError
 
-LATE = 0.3  # seconds for an update that comes after the reply
 CLOSE_TIMEOUT = 5.0
 PATIENT_FOR = 0.8  # of the grace that a cancelled turn has; then its process is ended
 LOST = "the agent that asked has ended"
@@ -207,15 +206,8 @@ class DrivenSession:
 
     async def _take(self, process: AgentProcess, turn: AgentTurn, prompt: Prompt) -> None:
         try:
-            with turn.asking:
-                result = await process.connection.prompt(self._id or "", self._blocks(prompt))
-                turn.stop_reason, turn.usage = result.stop_reason, result.usage
-                if not turn.spoke and not turn.cancelled:
-                    await turn.last_words(LATE)
-        except (WorkerError, RpcError) as error:
-            turn.error = error
-            if isinstance(error, WorkerCrashed):
-                await turn.interrupt()
+            await turn.take(lambda: process.connection.prompt(self._id or "", self._blocks(prompt)))
+            if isinstance(turn.error, WorkerCrashed):
                 for name in self._questions.withdraw():
                     await turn.put(PermissionWithdrawn(id=name, reason=LOST))
         finally:

@@ -12,7 +12,13 @@ from goent.acp.content import Diff, ToolContent, plain_text
 from goent.acp.updates import ToolFields
 from goent.domain.events import DriverEvent, ToolCall
 from goent.domain.types import Command, FileChange
-from goent.drivers.acp_translate import OUTPUT_KEPT, Status, ToolUpdate, Translator
+from goent.drivers.acp_translate import (
+    OUTPUT_KEPT,
+    Status,
+    ToolUpdate,
+    Translator,
+    kept_input,
+)
 from goent.drivers.agent.subjects import EXITS, Given, Subject, subject
 
 MOST_CALLS = 10_000  # a turn that tells of more is told of no further ones
@@ -57,6 +63,7 @@ class AgentTranslator(Translator):
             status=status,
             title=(whole.title or "").replace(f"{self._cwd}/", ""),
             detail=about.detail,
+            input=kept_input(whole.raw_input),
             output=_text(whole)[-OUTPUT_KEPT:] if ended else "",
             changes=self._changes(whole, about) if status == "completed" else (),
             command=Command(command=about.command, exit=output.number(EXITS))

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from goent.acp.messages import TurnUsage
 from goent.domain.errors import ModelRefused, NothingSaid, PermissionDenied, WorkerError
 from goent.domain.ports import StopReason
 from goent.drivers.acp_turn import AcpTurn
@@ -16,7 +15,6 @@ class AgentTurn(AcpTurn):
     def __init__(self, cwd: Path) -> None:
         self.calls = AgentTranslator(cwd)
         super().__init__(self.calls)
-        self.usage: TurnUsage | None = None
         self.rejected: Matter | None = None
 
     def verdict(self, agent: str) -> StopReason:

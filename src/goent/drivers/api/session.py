@@ -56,7 +56,10 @@ class ApiSession:
     def _order(self, course: Course, asked: Message) -> Order:
         target = course.targets[0]
         request = ModelRequest(
-            model=target.provider.model, system=SYSTEM, messages=(*self._messages, asked)
+            model=target.provider.model,
+            system=SYSTEM,
+            messages=(*self._messages, asked),
+            temperature=self._spec.temperature,
         )
         theirs = codec(target.dialect)
         return Order(

@@ -7,7 +7,7 @@ back is in `shapes`, what the server tells unasked in `events`.
 """
 
 import mimetypes
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
@@ -17,7 +17,7 @@ from urllib.parse import quote
 import anyio
 import httpx2
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from goent.domain.errors import ProtocolError
 from goent.domain.settings import PermissionRule
@@ -25,7 +25,8 @@ from goent.drivers.opencode.shapes import Activity, Health, Message, Question, S
 
 PATIENCE = 10.0
 USER = "opencode"
-Reply = Literal["once", "reject"]  # "always" would hold for other workers in the directory too
+# "always" holds for every session of the process in that directory, other workers' too.
+Reply = Literal["once", "always", "reject"]
 
 T = TypeVar("T")
 
@@ -36,6 +37,22 @@ class ServerUnreachable(ProtocolError):
 
 class NotFound(ProtocolError):
     """There is no such session, message or question."""
+
+
+class Words(Struct, frozen=True, kw_only=True):
+    """What a session is told for one turn. `model` is `provider/model`; without one, the server chooses.
+
+    `before` are texts ahead of the prompt's own; `agent`, `system` and `variant` are the server's own
+    where they are not said.
+    """
+
+    text: str
+    model: str = ""
+    before: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+    agent: str = ""
+    system: str = ""
+    variant: str = ""
 
 
 class Client:
@@ -65,11 +82,18 @@ class Client:
         return False
 
     async def create(
-        self, directory: str, *, title: str, rules: Sequence[PermissionRule]
+        self,
+        directory: str,
+        *,
+        title: str,
+        rules: Sequence[PermissionRule],
+        patience: float = PATIENCE,
     ) -> SessionInfo:
         """A new session. With a title OpenCode spends no model call on finding one."""
         body = {"title": title, "permission": _permission(rules)}
-        reply = await self._call("POST", "/session", body=body, directory=directory)
+        reply = await self._call(
+            "POST", "/session", body=body, directory=directory, patience=patience
+        )
         return _read(reply, SessionInfo)
 
     async def set_up(self, session: str, *, title: str, rules: Sequence[PermissionRule]) -> None:
@@ -84,10 +108,13 @@ class Client:
         reply = await self._call("GET", _path("session", session, "children"))
         return _read(reply, list[SessionInfo])
 
-    async def messages(self, session: str, *, limit: int | None = None) -> list[Message]:
+    async def messages(
+        self, session: str, *, limit: int | None = None, patience: float = PATIENCE
+    ) -> list[Message]:
         """Oldest first; with a limit, the newest that many."""
         path = _path("session", session, "message")
-        reply = await self._call("GET", path if limit is None else f"{path}?limit={limit}")
+        path = path if limit is None else f"{path}?limit={limit}"
+        reply = await self._call("GET", path, patience=patience)
         return _read(reply, list[Message])
 
     async def last_prompt(self, session: str) -> Message | None:
@@ -98,18 +125,14 @@ class Client:
         path = _path("session", session, "message", messages[-1].info.parent)
         return _read(await self._call("GET", path), Message)
 
-    async def prompt(
-        self, session: str, *, model: str, text: str, files: Sequence[Path] = ()
-    ) -> None:
-        """Begin a turn; its end is an event. `model` is `provider/model`."""
-        body = _prompt(model, text, files)
+    async def prompt(self, session: str, words: Words) -> None:
+        """Begin a turn; its end is an event."""
+        body = _prompt(words)
         await self._call("POST", _path("session", session, "prompt_async"), body=body)
 
-    async def ask(
-        self, session: str, *, model: str, text: str, files: Sequence[Path] = (), patience: float
-    ) -> Message:
+    async def ask(self, session: str, words: Words, *, patience: float) -> Message:
         """Take a whole turn, and return the last message of it; its error is in there."""
-        body = _prompt(model, text, files)
+        body = _prompt(words)
         path = _path("session", session, "message")
         return _read(await self._call("POST", path, body=body, patience=patience), Message)
 
@@ -138,6 +161,11 @@ class Client:
         """Let it forget what it holds for a directory, turns that go on there included."""
         await self._call("POST", "/instance/dispose", directory=directory)
 
+    def check_open(self, what: str) -> None:
+        """Raises `ServerUnreachable` once whoever opened the client has left: its server is gone."""
+        if self.http.is_closed:
+            raise ServerUnreachable(f"OpenCode's server, {what}: it is gone")
+
     async def _call(
         self,
         method: str,
@@ -147,7 +175,8 @@ class Client:
         directory: str = "",
         patience: float = PATIENCE,
     ) -> Raw:
-        headers = {"x-opencode-directory": quote(directory)} if directory else {}
+        self.check_open(f"{method} {path}")
+        headers = in_directory(directory)
         content = None if body is None else msgspec.json.encode(body)
         if content is not None:
             headers["content-type"] = "application/json"
@@ -166,6 +195,11 @@ class Client:
         return Raw(reply.content)
 
 
+def in_directory(directory: str) -> dict[str, str]:
+    """The header that says which directory a call is about."""
+    return {"x-opencode-directory": quote(directory)} if directory else {}
+
+
 def _path(*steps: str) -> str:
     return "".join(f"/{quote(step, safe='')}" for step in steps)
 
@@ -176,16 +210,21 @@ def _permission(rules: Sequence[PermissionRule]) -> list[dict[str, str]]:
     ]
 
 
-def _prompt(model: str, text: str, files: Sequence[Path]) -> dict[str, object]:
-    backend, _, name = model.partition("/")
+def _prompt(words: Words) -> Mapping[str, object]:
+    texts = [{"type": "text", "text": each} for each in (*words.before, words.text)]
     attached = [
         {"type": "file", "mime": _mime(path), "filename": path.name, "url": path.as_uri()}
-        for path in files
+        for path in words.files
     ]
-    return {
-        "model": {"providerID": backend, "modelID": name},
-        "parts": [{"type": "text", "text": text}, *attached],
+    backend, _, name = words.model.partition("/")
+    wanted = {
+        "model": {"providerID": backend, "modelID": name} if words.model else None,
+        "agent": words.agent,
+        "system": words.system,
+        "variant": words.variant,
     }
+    said = {key: value for key, value in wanted.items() if value}
+    return {**said, "parts": [*texts, *attached]}
 
 
 def _mime(path: Path) -> str:

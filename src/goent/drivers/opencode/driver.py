@@ -50,16 +50,13 @@ class OpenCodeDriver:
     @asynccontextmanager
     async def running(
         cls,
-        *,
-        settings: Callable[[], Settings],
+        around: Surroundings,
         gate: Gate,
-        environ: Callable[[], Mapping[str, str]],
-        state_dir: Path,
+        *,
         owner: str,
         care: Callable[[], Care] = Care,
     ) -> AsyncGenerator[Self]:
         """On leaving, every process of the driver is ended, and what it started."""
-        around = Surroundings(settings=settings, environ=environ, state_dir=state_dir)
         async with task_group() as tasks:
             pool = Pool(tasks, gate, owner, cls.run, care)
             tasks.start_soon(pool.keep_reserve)

@@ -29,7 +29,10 @@ PLUGIN = "@opencode-ai/plugin"  # what OpenCode installs for itself
 
 
 class Launch(Value, frozen=True, kw_only=True):
-    """How one OpenCode process is started; the port is chosen at the last moment."""
+    """How one OpenCode process is started; a port of 0 is chosen at the last moment.
+
+    `hostname`, `port` and `arguments` are for `opencode serve`.
+    """
 
     program: Path
     cwd: Path
@@ -40,6 +43,9 @@ class Launch(Value, frozen=True, kw_only=True):
     start_timeout: float
     standby: Standby = "auto"
     catalogue: Catalogue | None = None
+    hostname: str = "127.0.0.1"
+    port: int = 0
+    arguments: tuple[str, ...] = ()
 
     @property
     def database(self) -> Path:

@@ -6,13 +6,14 @@ Without ACP the stream also carries all that a model says and does.
 """
 
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 
 import httpx2
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from goent.domain.errors import ProtocolError
-from goent.drivers.opencode.client import Client
+from goent.drivers.opencode.client import Client, in_directory
 from goent.drivers.opencode.shapes import (
     Activity,
     MessageInfo,
@@ -131,22 +132,41 @@ class _Event(Reading, frozen=True, kw_only=True):
 
 
 async def listen(client: Client, kinds: Kinds) -> AsyncGenerator[Told]:
-    """The events until the stream breaks; raises `ProtocolError` if it cannot be had."""
+    """The events of all directories until the stream breaks; raises `ProtocolError` if it cannot be had."""
+    async with aclosing(_stream(client, "/global/event")) as lines:
+        async for line in lines:
+            if told := _read(line, _Event, kinds):
+                yield told
+
+
+async def listen_in(
+    client: Client, directory: str, kinds: Kinds
+) -> AsyncGenerator[tuple[str, Told | None]]:
+    """The same of one directory: each event as it came, and as one of the kinds if it is."""
+    async with aclosing(_stream(client, "/event", directory)) as lines:
+        async for line in lines:
+            yield line, _read(line, _Payload, kinds)
+
+
+async def _stream(client: Client, path: str, directory: str = "") -> AsyncGenerator[str]:
     timeout = httpx2.Timeout(10.0, read=SILENCE)
+    headers = in_directory(directory)
+    client.check_open(f"GET {path}")
     try:
-        async with client.http.stream("GET", "/global/event", timeout=timeout) as reply:
+        async with client.http.stream("GET", path, headers=headers, timeout=timeout) as reply:
             reply.raise_for_status()
             async for line in reply.aiter_lines():
-                if line.startswith("data:") and (told := _read(line[5:], kinds)):
-                    yield told
+                if line.startswith("data:"):
+                    yield line[5:].strip()
     except httpx2.HTTPError as error:
         trouble = str(error) or type(error).__name__
         raise ProtocolError(f"OpenCode's event stream: {trouble}") from error
 
 
-def _read(data: str, kinds: Kinds) -> Told | None:
+def _read(data: str, shape: type[_Event | _Payload], kinds: Kinds) -> Told | None:
     try:
-        payload = msgspec.json.decode(data, type=_Event).payload
+        told = msgspec.json.decode(data, type=shape)
+        payload = told.payload if isinstance(told, _Event) else told
         kind = kinds.get(payload.type)
         if kind is None or payload.properties is UNSET:
             return None

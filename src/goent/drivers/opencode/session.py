@@ -25,6 +25,7 @@ from goent.domain.errors import (
 from goent.domain.events import PermissionWithdrawn
 from goent.domain.ports import StopReason, WorkerSpec
 from goent.domain.types import Prompt
+from goent.drivers.acp_turn import LATE
 from goent.drivers.opencode.content import WARM
 from goent.drivers.opencode.conversation import Conversation
 from goent.drivers.opencode.events import SessionError, SessionStatus, Told
@@ -35,7 +36,6 @@ from goent.drivers.opencode.turn import Turn
 from goent.drivers.questions import outcome
 from goent.rpc import RpcError
 
-LATE = 0.3  # seconds for an update or an error that comes after the reply
 CLOSE_TIMEOUT = 5.0
 MOST_NAMES = 20
 LOST = "the OpenCode process that asked has ended"
@@ -153,15 +153,8 @@ class OpenCodeSession(Conversation):
 
     async def _take(self, turn: Turn, prompt: Prompt) -> None:
         try:
-            with turn.asking:
-                result = await self._process.connection.prompt(self.id, self._blocks(prompt))
-                turn.stop_reason = result.stop_reason
-                if not turn.spoke and not turn.cancelled:
-                    await turn.last_words(LATE)
-        except (WorkerError, RpcError) as error:
-            turn.error = error
-            if isinstance(error, WorkerCrashed):
-                await turn.interrupt()
+            await turn.take(lambda: self._process.connection.prompt(self.id, self._blocks(prompt)))
+            if isinstance(turn.error, WorkerCrashed):
                 for name in self.questions.withdraw():
                     await turn.put(PermissionWithdrawn(id=name, reason=LOST))
         finally:

@@ -16,6 +16,7 @@ from goent.drivers.acp_translate import (
     Status,
     ToolUpdate,
     Translator,
+    kept_input,
     plan_entry,
 )
 
@@ -99,6 +100,7 @@ class OpenCodeTranslator(Translator):
             status=status,
             title=self._shown(fields.title) or (known.title if known else ""),
             detail=asked.detail or (known.detail if known else ""),
+            input=self._given(tool, fields) or (known.input if known else None),
             # A running command tells all of its output again and again: the end will do.
             output=_text(fields, output)[-OUTPUT_KEPT:] if ended else "",
             changes=self._changes(tool, asked, output) if status == "completed" else (),
@@ -117,6 +119,14 @@ class OpenCodeTranslator(Translator):
         if asked != ToolInput():
             self._inputs[fields.tool_call_id] = asked
         return self._inputs.get(fields.tool_call_id, asked)
+
+    def _given(self, tool: str, fields: updates.ToolFields) -> object:
+        """Over ACP, OpenCode adds the directory to what the model gave to a shell command."""
+        given = kept_input(fields.raw_input)
+        if tool != "bash" or not isinstance(given, dict):
+            return given
+        table = msgspec.convert(given, dict[str, object])
+        return {k: v for k, v in table.items() if (k, v) != ("cwd", str(self._cwd))}
 
     def _changes(self, tool: str, asked: ToolInput, output: ToolOutput) -> tuple[FileChange, ...]:
         told = output.metadata

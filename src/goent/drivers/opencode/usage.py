@@ -57,7 +57,11 @@ class Spending:
         return self._provider.price.cost(used) if self._provider.price else None
 
     async def _total(self) -> tuple[Usage, Decimal]:
-        own = await self._client.session(self._session)
-        sessions = [own, *await self._client.children(self._session)]
+        sessions = [await self._client.session(self._session)]
+        known = {self._session}
+        for each in sessions:  # while it grows: a subagent may have its own
+            children = await self._client.children(each.id)
+            sessions += [child for child in children if child.id not in known]
+            known.update(child.id for child in children)
         usage = sum((each.usage for each in sessions), Usage())
         return usage, sum((each.cost_usd for each in sessions), Decimal(0))

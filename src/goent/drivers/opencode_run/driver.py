@@ -5,15 +5,13 @@ and a gate token of the worker's own, and nothing of it stays warm.
 """
 
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from msgspec.structs import replace
 
 from goent.domain.errors import RequestError
 from goent.domain.ports import Gate, Session, WorkerSpec
-from goent.domain.settings import Settings
 from goent.drivers.environment import Surroundings
 from goent.drivers.opencode.binary import find_opencode
 from goent.drivers.opencode.content import UNTITLED, Agent, Content, held_backends
@@ -31,16 +29,8 @@ from goent.proc import new_mark
 class OpenCodeRunDriver:
     """The port `Driver`, by `opencode run`."""
 
-    def __init__(
-        self,
-        *,
-        settings: Callable[[], Settings],
-        gate: Gate,
-        environ: Callable[[], Mapping[str, str]],
-        state_dir: Path,
-        owner: str,
-    ) -> None:
-        self._around = Surroundings(settings=settings, environ=environ, state_dir=state_dir)
+    def __init__(self, around: Surroundings, gate: Gate, *, owner: str) -> None:
+        self._around = around
         self._gate = gate
         self._owner = owner
 

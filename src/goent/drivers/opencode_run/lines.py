@@ -110,11 +110,12 @@ class Transcript:
 
     def _tool(self, part: ToolPart) -> Sequence[DriverEvent]:
         state = _read(part.state, ToolState)
-        begun = updates.ToolCall(tool_call_id=part.call, title=part.tool, raw_input=state.input)
+        begun = updates.ToolCall(tool_call_id=part.call, title=part.tool)
         ended = updates.ToolCallUpdate(
             tool_call_id=part.call,
             title=state.title or None,
             status="completed" if state.status == "completed" else "failed",
+            raw_input=state.input,
             raw_output=part.state,
         )
         self._translator.translate(begun)

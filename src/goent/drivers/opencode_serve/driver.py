@@ -5,13 +5,12 @@ process is another one, and it is spoken to over HTTP alone. With `opencode.serv
 process of ours: workers are sessions on the server at that address.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
 
 from goent.domain.errors import RequestError
 from goent.domain.ports import Gate, Session, WorkerSpec
-from goent.domain.settings import Settings
+from goent.drivers.environment import Surroundings
 from goent.drivers.opencode.driver import OpenCodeDriver
 from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.hosted import Hosted
@@ -30,43 +29,29 @@ class OurServers(OpenCodeDriver):
 class OpenCodeServeDriver:
     """The port `Driver`, by a server of ours or the one that the settings name."""
 
-    def __init__(
-        self,
-        ours: OurServers,
-        settings: Callable[[], Settings],
-        environ: Callable[[], Mapping[str, str]],
-    ) -> None:
+    def __init__(self, ours: OurServers, around: Surroundings) -> None:
         self._ours = ours
-        self._settings = settings
-        self._environ = environ
+        self._around = around
 
     @classmethod
     @asynccontextmanager
     async def running(
-        cls,
-        *,
-        settings: Callable[[], Settings],
-        gate: Gate,
-        environ: Callable[[], Mapping[str, str]],
-        state_dir: Path,
-        owner: str,
+        cls, around: Surroundings, gate: Gate, *, owner: str
     ) -> "AsyncGenerator[OpenCodeServeDriver]":
         """On leaving, every server that it has started is ended, and no other."""
-        async with OurServers.running(
-            settings=settings, gate=gate, environ=environ, state_dir=state_dir, owner=owner
-        ) as ours:
-            yield cls(ours, settings, environ)
+        async with OurServers.running(around, gate, owner=owner) as ours:
+            yield cls(ours, around)
 
     @asynccontextmanager
     async def open(self, spec: WorkerSpec) -> AsyncGenerator[Session]:
         """A session for one worker, closed on leaving."""
-        where = self._settings().opencode
+        where = self._around.settings().opencode
         if where.serve_url is None:
             async with self._ours.open(spec) as session:
                 yield session
             return
         if not spec.cwd.is_dir():
             raise RequestError(f"the directory {str(spec.cwd)!r} does not exist")
-        password = self._environ().get(where.serve_password_env or "", "")
+        password = self._around.environ().get(where.serve_password_env or "", "")
         async with session_at(where.serve_url, password, spec) as session:
             yield session

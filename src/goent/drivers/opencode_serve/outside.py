@@ -21,6 +21,9 @@ from goent.drivers.tasks import task_group
 
 LOOK = 1.0
 PATIENCE = 30.0  # seconds without its event stream before it counts as gone
+IF_REFUSED = (
+    "name the variable that holds it in opencode.serve_password_env, and set it where go-ent runs"
+)
 REMEDY = (
     "start it (`opencode serve --port N`), or take opencode.serve_url out of .goent/config.yaml, "
     "and go-ent runs a server of its own"
@@ -57,7 +60,7 @@ async def session_at(url: str, password: str, spec: WorkerSpec) -> AsyncGenerato
     """A worker's session on the server; raises `OpenCodeMissing` if nobody is there."""
     async with Client.at(url, password) as client, task_group() as tasks:
         server = Outside(url, client, tasks)
-        await _reach(server)
+        await reach(client, f"opencode.serve_url {url!r}", if_refused=IF_REFUSED, remedy=REMEDY)
         await tasks.start(server.switchboard.run)
         tasks.start_soon(server.watch)
         session = await ServeSession.start(server, spec, direct=True)
@@ -69,16 +72,13 @@ async def session_at(url: str, password: str, spec: WorkerSpec) -> AsyncGenerato
             tasks.cancel_scope.cancel()
 
 
-async def _reach(server: Outside) -> None:
-    where = f"opencode.serve_url {server.url!r}"
+async def reach(client: Client, where: str, *, if_refused: str, remedy: str) -> None:
+    """Raises `OpenCodeMissing` if no healthy server is `where`, with what can be done about it."""
     try:
-        health = await server.client.health()
+        health = await client.health()
     except ProtocolError as error:
         if f": {HTTPStatus.UNAUTHORIZED.value} " in f"{error} ":
-            raise OpenCodeMissing(
-                f"{where} refuses the password: name the variable that holds it in "
-                "opencode.serve_password_env, and set it where go-ent runs"
-            ) from error
-        raise OpenCodeMissing(f"{where} does not answer ({error}): {REMEDY}") from error
+            raise OpenCodeMissing(f"{where} refuses the password: {if_refused}") from error
+        raise OpenCodeMissing(f"{where} does not answer ({error}): {remedy}") from error
     if not health.healthy:
-        raise OpenCodeMissing(f"{where} is no OpenCode server, or not a healthy one: {REMEDY}")
+        raise OpenCodeMissing(f"{where} is no OpenCode server, or not a healthy one: {remedy}")

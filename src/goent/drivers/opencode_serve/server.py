@@ -10,7 +10,7 @@ from anyio.abc import TaskGroup
 
 from goent.domain.errors import ProtocolError, WorkerCrashed, WorkerError
 from goent.domain.ports import Gate, WorkerSpec
-from goent.drivers.opencode.client import Client
+from goent.drivers.opencode.client import Client, Words
 from goent.drivers.opencode.content import WARM
 from goent.drivers.opencode.conversation import Conversation
 from goent.drivers.opencode.environment import Launch
@@ -20,8 +20,11 @@ from goent.drivers.opencode.switchboard import Switchboard
 from goent.drivers.opencode_serve.session import ServeSession
 from goent.drivers.tasks import task_group
 from goent.proc import Supervised, supervised
+from goent.proc.guard import guarded
 
 ASK_AGAIN = 0.1
+# OpenCode never answers what reaches it in the moment in which it begins to listen.
+FIRST_ANSWER = 0.5
 BOOT_TIMEOUT = 60.0
 
 
@@ -38,13 +41,18 @@ class ServeProcess(Hosted):
     @classmethod
     @asynccontextmanager
     async def running(cls, launch: Launch, mark: str) -> "AsyncGenerator[ServeProcess]":
-        """Ready for sessions on entry; raises `WorkerCrashed` if it does not get there."""
-        port = free_port()
-        command = [str(launch.program), "serve", "--hostname=127.0.0.1", f"--port={port}"]
+        """Ready for sessions on entry; raises `WorkerCrashed` if it does not get there.
+
+        It does not outlive us, even if we are killed.
+        """
+        port = launch.port or free_port()
+        where = (f"--hostname={launch.hostname}", f"--port={port}")
+        command = [str(launch.program), "serve", *where, *launch.arguments]
         env = await to_thread.run_sync(launch.variables)
         async with (
+            guarded(mark),
             supervised(command, cwd=launch.cwd, env=env, mark=mark) as child,
-            Client.at(f"http://127.0.0.1:{port}", launch.password) as client,
+            Client.at(_address(launch.hostname, port), launch.password) as client,
             task_group() as tasks,
         ):
             process = cls(child, client, tasks, launch)
@@ -73,28 +81,42 @@ class ServeProcess(Hosted):
         session = (await self.client.create(str(cwd), title="warm", rules=())).id
         gate.bind(token=self.token, session=session, worker=None)
         try:
-            await self.client.ask(session, model=WARM, text="ok", patience=BOOT_TIMEOUT)
+            await self.client.ask(session, Words(model=WARM, text="ok"), patience=BOOT_TIMEOUT)
         finally:
             gate.unbind(session)
             with anyio.CancelScope(shield=True), suppress(WorkerError):
                 await self.client.delete(session)
+
+    async def _listen(self) -> None:
+        """Have the events of all sessions, before there is one."""
+        await self._tasks.start(self.switchboard.run)
 
     async def _wait(self) -> None:
         await self._child.wait()
         self.gone.set()
 
     async def _be_ready(self, patience: float) -> None:
+        wait = FIRST_ANSWER
         with anyio.move_on_after(patience):
             while not self.gone.is_set():
                 # Its own password is needed for the answer: another server there does not pass.
-                with suppress(ProtocolError):
-                    await self.client.health()
-                    await self._tasks.start(self.switchboard.run)
-                    return
+                asked = anyio.current_time()
+                if await self.client.is_healthy(wait):
+                    with suppress(ProtocolError):
+                        await self._listen()
+                        return
+                elif anyio.current_time() - asked >= wait:
+                    wait *= 2
                 await anyio.sleep(ASK_AGAIN)
             raise await self.crash()
         message = f"{NAME} (pid {self.pid}) was not ready within {patience:g} s"
         raise WorkerCrashed(message, stderr=self._child.stderr)
+
+
+def _address(hostname: str, port: int) -> str:
+    """Where a server that listens there is reached; one that listens everywhere is here too."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(hostname, hostname)  # noqa: S104 (asked for by a setting)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 async def _drain(child: Supervised) -> None:

@@ -19,7 +19,7 @@ from goent.domain.errors import ModelRefused, ProtocolError, WorkerCrashed, Work
 from goent.domain.events import PermissionWithdrawn
 from goent.domain.ports import Signs, StopReason, WorkerSpec
 from goent.domain.types import Prompt
-from goent.drivers.opencode.client import Client, NotFound
+from goent.drivers.opencode.client import Client, NotFound, Words
 from goent.drivers.opencode.conversation import Conversation
 from goent.drivers.opencode.events import (
     Connected,
@@ -200,12 +200,12 @@ class ServeSession(Conversation):
         try:
             newest = await self._newest()
             self._before = newest.info.id if newest else ""
-            await self._client.prompt(
-                self.id,
+            words = Words(
                 model=self._spec.provider.opencode_model,
                 text=prompt.text,
-                files=self._attached(prompt),
+                files=tuple(self._attached(prompt)),
             )
+            await self._client.prompt(self.id, words)
         except ProtocolError:
             if not await self._server.is_ending():
                 raise

@@ -11,8 +11,17 @@ def show_learned(found: Learned) -> None:
     print(f"{told}; {_tasks(found.left_out)} tell nothing of a worker")
     if found.classes:
         print()
-        heads = ("TASKS", "PROVIDER", "VERIFIED", "REFUTED", "CLAIMED", "FAILED", "CHANCE", "COST")
-        show_table((*heads, "TIME"), map(_row, found.classes))
+        heads = (
+            "TASKS",
+            "PROVIDER",
+            "VERIFIED",
+            "REFUTED",
+            "CLAIMED",
+            "FAILED",
+            "IN EVALS",
+            "CHANCE",
+        )
+        show_table((*heads, "COST", "TIME"), map(_row, found.classes))
         print()
         _show_lookback(found.lookback)
     for note in found.notes:
@@ -24,7 +33,7 @@ def _row(line: LearnedLine) -> tuple[str, ...]:
     return (
         f"{line.type}, {line.complexity}",
         line.provider,
-        *map(str, (line.verified, line.refuted, line.claimed, line.failed)),
+        *map(str, (line.verified, line.refuted, line.claimed, line.failed, line.graded)),
         chance if line.enough else f"{chance}, too few",
         money(line.cost_usd),
         duration(line.seconds) if line.seconds is not None else "-",

@@ -7,7 +7,7 @@ import anyio
 
 from goent.agent.models import ModelChoice
 from goent.agent.refusing import AuthRequired
-from goent.agent_app import open_agent
+from goent.composition.agent_app import open_agent
 from goent.frontends.cli.client import Trouble
 
 

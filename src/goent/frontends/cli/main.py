@@ -15,6 +15,7 @@ from goent import __version__
 from goent.domain.errors import GoentError
 from goent.frontends.cli import classifying, project, providers, routes, running, spaces, workers
 from goent.frontends.cli.client import Trouble
+from goent.frontends.cli.evals import evals
 from goent.frontends.cli.screen import clean, complain
 from goent.frontends.cli.swarm import swarm
 from goent.launch import NoDaemon
@@ -62,6 +63,7 @@ for panel, command in (
 ):
     app.command(rich_help_panel=panel)(command)
 app.add_typer(swarm, name="swarm", rich_help_panel=WORK)
+app.add_typer(evals, name="eval", rich_help_panel=WORK)
 models = typer.Typer(invoke_without_command=True, callback=providers.providers)
 models.command("reset")(providers.reset)
 app.add_typer(models, name="providers", rich_help_panel=LOOK)

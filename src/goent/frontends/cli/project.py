@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from goent.domain.replies import Costs, DaemonInfo, Stopping
+from goent.domain.provider_replies import Costs
+from goent.domain.replies import DaemonInfo, Stopping
 from goent.domain.requests import CostsRequest
 from goent.domain.types import Value
 from goent.frontends.cli.client import Trouble, daemon

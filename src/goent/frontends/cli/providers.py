@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from goent.domain.replies import Forgotten, ProviderList, ProviderView
+from goent.domain.provider_replies import Forgotten, ProviderList, ProviderView
 from goent.domain.requests import ForgetRequest, ProvidersRequest
 from goent.frontends.cli.client import daemon
 from goent.frontends.cli.options import Json

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from goent.domain.replies import CandidateView, Explained
+from goent.domain.provider_replies import CandidateView, Explained
 from goent.domain.requests import RecommendRequest
 from goent.domain.types import Method, Value
 from goent.frontends.cli.client import Daemon, Trouble

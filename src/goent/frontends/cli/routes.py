@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from goent.domain.learned import Learned, LearnedRequest
-from goent.domain.replies import Explained, Recommended, RuleList
+from goent.domain.provider_replies import Explained, Recommended, RuleList
 from goent.domain.requests import RecommendRequest, RulesRequest
 from goent.frontends.cli.client import Trouble, daemon
 from goent.frontends.cli.options import Json

@@ -48,7 +48,7 @@ def run(  # noqa: PLR0913 (each is an option)
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="Insist on a model: glm-4, moonshot/glm-4.", rich_help_panel=WHERE),
+        typer.Option(help="Insist on a model: glm-5.3, zai/glm-5.3.", rich_help_panel=WHERE),
     ] = None,
     method: Annotated[
         Method | None, typer.Option(help="Insist on how it runs.", rich_help_panel=WHERE)

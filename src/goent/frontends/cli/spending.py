@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from goent.domain.budgets import Scope
-from goent.domain.replies import BudgetLine, CostLine, Costs
+from goent.domain.provider_replies import BudgetLine, CostLine, Costs
 from goent.frontends.cli.screen import clean, make_console
 from goent.frontends.cli.show import print_drawn
 from goent.frontends.cli.words import calls, count, money

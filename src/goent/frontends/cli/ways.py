@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from goent.domain.replies import Estimate, Explained, Recommended, RuleList, TaskView
+from goent.domain.provider_replies import Explained, Recommended, RuleList, TaskView
+from goent.domain.replies import Estimate
 from goent.frontends.cli.screen import clean
 from goent.frontends.cli.show import show_table
 from goent.frontends.cli.words import duration, money

@@ -66,6 +66,12 @@ DESCRIPTIONS = {
     "turns.",
     "agent_cancel_acp": "Stop the turn of a worker on an agent and return what it had done. It "
     "stays open for another prompt.",
+    "eval_run": "Test providers, models or prompts with a suite of cases: run it in the background and "
+    "return its run_id at once. Targets are in .goent/targets.yaml. Then eval_status; what it costs is real "
+    "money unless the targets are mock, replay or cli.",
+    "eval_status": "How an evaluation stands: trials done, passed, failed, errors, cost, the latest "
+    "failures. wait_s waits for its end; cancel ends it.",
+    "eval_compare": "Is one evaluation better than another, beyond what chance explains? Case by case.",
     "cost_report": "Tokens and money spent, by provider, model, worker or day.",
 }
 READ_ONLY = {
@@ -79,9 +85,10 @@ READ_ONLY = {
     "swarm_status",
     "swarm_wait",
     "swarm_result",
+    "eval_compare",
     "cost_report",
 }
-DESTRUCTIVE = {"worker_cancel", "swarm_cancel", "agent_cancel_acp"}
+DESTRUCTIVE = {"worker_cancel", "swarm_cancel", "agent_cancel_acp", "eval_status"}
 OPEN_WORLD = {
     "worker_spawn",
     "worker_prompt",
@@ -89,6 +96,7 @@ OPEN_WORLD = {
     "swarm_retry",
     "agent_spawn_acp",
     "agent_prompt_acp",
+    "eval_run",
 }
 
 

@@ -19,7 +19,8 @@ from goent.domain.events import (
     PermissionWithdrawn,
     WorkerSpawned,
 )
-from goent.domain.replies import Answered, Costs, Result, Spawned
+from goent.domain.provider_replies import Costs
+from goent.domain.replies import Answered, Result, Spawned
 from goent.domain.requests import AnswerRequest, CostsRequest, SpawnRequest, WorkerRequest
 from goent.domain.types import ENDED, Answer, Value
 from goent.frontends.cli.client import Daemon, Trouble, daemon
@@ -35,19 +36,19 @@ from goent.frontends.cli.spending import show_costs
 TASKS = (
     SpawnRequest(
         task="Write roman.py, which turns numbers into roman numerals.",
-        provider="moonshot/glm-4",
+        provider="zai/glm-4.7",
         permissions="auto",
         verify=("test $(python3 roman.py 1994) = MCMXCIV",),
     ),
     SpawnRequest(
         task="Write tests in test_slug.py that test slug.py, and run them.",
-        provider="moonshot/kimi-k2",
+        provider="moonshotai/kimi-k2.6",
         permissions="edit",
         verify=("python3 -m unittest -q test_slug",),
     ),
     SpawnRequest(
         task="Describe slug.py in a README with an example, and note it in the changelog.",
-        provider="deepseek/deepseek-coder",
+        provider="deepseek/deepseek-flash",
         permissions="edit",
         verify=("grep -q '## Usage' README.md",),
     ),

@@ -28,29 +28,29 @@ def slug(title: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 '''
 CONFIG = """\
-default_provider: moonshot/glm-4
+default_provider: zai/glm-4.7
 profile: hermetic
 daemon: {idle_exit_s: 60}
 """
 PROVIDERS = """\
 providers:
-  moonshot/glm-4:
-    provider: moonshot
-    model: glm-4
+  zai/glm-4.7:
+    provider: zai
+    model: glm-4.7
     base_url: {moonshot}
     api_key_env: DEMO_MOONSHOT_KEY
     context_limit: 128000
     price: {{input: 0.60, output: 2.20, cache_read: 0.11}}
-  moonshot/kimi-k2:
-    provider: moonshot
-    model: kimi-k2
+  moonshotai/kimi-k2.6:
+    provider: moonshotai
+    model: kimi-k2.6
     base_url: {moonshot}
     api_key_env: DEMO_MOONSHOT_KEY
     context_limit: 262144
     price: {{input: 0.95, output: 4.00, cache_read: 0.16}}
-  deepseek/deepseek-coder:
+  deepseek/deepseek-flash:
     provider: deepseek
-    model: deepseek-coder
+    model: deepseek-flash
     base_url: {deepseek}
     api_key_env: DEMO_DEEPSEEK_KEY
     context_limit: 128000

@@ -21,14 +21,14 @@ from goent.frontends.cli.swarm.words import read_task_file
 TASKS = """\
 swarm: tidy-up
 tasks:
-  - {id: accents, provider: moonshot/kimi-k2, prompt: "Let slug keep accents."}
-  - {id: separator, provider: moonshot/glm-4, prompt: "Give slug a separator as a parameter."}
-  - {id: cli, provider: deepseek/deepseek-coder, prompt: "Write cli.py, a command line for slug.",
+  - {id: accents, provider: moonshotai/kimi-k2.6, prompt: "Let slug keep accents."}
+  - {id: separator, provider: zai/glm-4.7, prompt: "Give slug a separator as a parameter."}
+  - {id: cli, provider: deepseek/deepseek-flash, prompt: "Write cli.py, a command line for slug.",
      verify: [test $(python3 cli.py Hello World) = hello-world]}
-  - {id: licence, provider: moonshot/kimi-k2, prompt: "Add the MIT licence.",
+  - {id: licence, provider: moonshotai/kimi-k2.6, prompt: "Add the MIT licence.",
      verify: [grep -q MIT LICENSE]}
 """
-FAILS, ELSEWHERE = "licence", "deepseek/deepseek-coder"
+FAILS, ELSEWHERE = "licence", "deepseek/deepseek-flash"
 COLLIDING = {"accents", "separator"}
 
 

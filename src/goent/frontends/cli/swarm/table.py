@@ -203,7 +203,7 @@ def colour(task: TaskLine) -> str:
 
 
 def provider(task: TaskLine, *, roomy: bool) -> str:
-    """Where the room is short, `moonshot/glm-4` is `glm-4`."""
+    """Where the room is short, `zai/glm-5.3` is `glm-5.3`."""
     name = task.provider or ""
     return name if roomy else name.rpartition("/")[2]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from goent.config.reload import Configuration
 from goent.domain.errors import ConfigError
 from goent.domain.settings import Limits, Settings
+from goent.drivers.environment import Surroundings
 from goent.launch import fingerprint
 from goent.project import project_key, project_state
 from goent.upstream.health import account
@@ -23,6 +24,11 @@ class Project:
         self._warned: set[str] = set()
         self._configuration = Configuration(project)
         self.state = project_state(project_key(project), environ)
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """What whoever starts processes is given of it."""
+        return Surroundings(settings=self.settings, environ=self.environ, state_dir=self.state)
 
     def environ(self) -> Mapping[str, str]:
         return self._own

@@ -19,23 +19,14 @@ from goent.agent.held import HeldModels, Payer
 from goent.agent.models import AUTO
 from goent.agent.ports import Desk, ServerSpec, Toolbox
 from goent.agent.tools.toolbox import open_tools
-from goent.core.allowance import Allowance
-from goent.core.books import Books
+from goent.composition.live_project import Project
+from goent.composition.model_calls import UserRecords, model_calls, open_records
 from goent.core.classifier import TaskClassifier
 from goent.domain.gate import GateAddress
-from goent.live_project import Project
-from goent.llm.prices import PriceList
-from goent.policy.health import Bounds, mended
-from goent.proc.marks import lives, new_owner, sweep_dead_owners
+from goent.proc.marks import new_owner, sweep_dead_owners
 from goent.project import find_project, state_dir
-from goent.store.calibration import SqliteCalibrations
-from goent.store.health import SqliteHealths
-from goent.store.ledger import SqliteLedger
 from goent.store.sessions import SqliteSessions
-from goent.upstream.ask import Upstream
 from goent.upstream.forward import Connections
-from goent.upstream.gauge import Gauge
-from goent.upstream.health import Breakers
 
 MARK_KEY = "agent"
 FOR_EVER = float("inf")
@@ -97,19 +88,8 @@ async def _provisions(
     if gate:
         yield _Gated(models=GatedModels(gate, connections), environ=environ, gate=gate)
         return
-    folder = state_dir(environ)
-    async with (
-        SqliteLedger.open(folder / "ledger.db", owner=owner, alive=lives) as ledger,
-        SqliteHealths.open(folder / "health.db", mend=mended) as healths,
-        SqliteCalibrations.open(folder / "calibration.db") as calibrations,
-    ):
-        yield _Held(
-            connections=connections,
-            ledger=ledger,
-            healths=healths,
-            gauge=Gauge(calibrations),
-            environ=environ,
-        )
+    async with open_records(environ, owner) as records:
+        yield _Held(connections=connections, records=records, environ=environ)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,9 +118,7 @@ class _Held:
     """The user's ledger and providers, for each project that a session begins in."""
 
     connections: Connections
-    ledger: SqliteLedger
-    healths: SqliteHealths
-    gauge: Gauge
+    records: UserRecords
     environ: Mapping[str, str]
     known: dict[Path, tuple[Project, HeldModels]] = field(
         default_factory=dict[Path, tuple[Project, HeldModels]]
@@ -167,33 +145,12 @@ class _Held:
 
     def _models(self, around: Project) -> HeldModels:
         payer = Payer(around.settings)
-        prices = PriceList(lambda: around.settings().backends)
-        allowance = Allowance(
-            settings=around.settings,
-            environ=around.environ,
-            feed=payer,
-            ledger=self.ledger,
-            prices=prices,
-        )
-        books = Books(
-            settings=around.settings,
-            feed=payer,
-            ledger=self.ledger,
-            prices=prices,
-            roster=payer,
-            allowance=allowance,
-        )
-        breakers = Breakers(
-            self.healths,
-            account=around.account,
-            bounds=lambda: Bounds.of(around.settings().health),
-        )
-        upstream = Upstream(self.connections, books, gauge=self.gauge, healths=breakers)
+        calls = model_calls(around, self.connections, self.records, feed=payer, roster=payer)
         return HeldModels(
-            upstream,
+            calls.upstream,
             payer,
             TaskClassifier(),
-            prices=prices,
+            prices=calls.prices,
             settings=around.settings,
             environ=around.environ,
         )
