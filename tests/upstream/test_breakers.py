@@ -52,6 +52,7 @@ class Ring:
     settings: Settings
     environ: dict[str, str]
     probe: Probe
+    witness: Witness
 
     def course(self, *fallbacks: Provider) -> Course:
         return plan_course(GLM, fallbacks, self.settings.backends, self.environ)
@@ -99,12 +100,13 @@ async def ring() -> AsyncGenerator[Ring]:
             clock=clock,
         )
         patience = Patience(again=0)
-        upstream = Upstream(connections, Witness(), healths=healths, patience=patience, clock=clock)
+        witness = Witness()
+        upstream = Upstream(connections, witness, healths=healths, patience=patience, clock=clock)
         probe = Probe(
             connections, healths, settings=lambda: settings, environ=lambda: environ, clock=clock
         )
         glm.script, spare.script = GOOD, GOOD
-        yield Ring(glm, spare, upstream, healths, clock, settings, environ, probe)
+        yield Ring(glm, spare, upstream, healths, clock, settings, environ, probe, witness)
 
 
 @pytest.mark.spec("P36")
@@ -140,6 +142,28 @@ async def test_one_call_tries_it_out_while_the_others_go_elsewhere(ring: Ring) -
     assert len(ring.glm.seen) == 1
     assert ring.healths.under_way(GLM) == 0
     assert await ring.ask(SPARE) == "back", "it is closed again"
+
+
+async def test_a_call_with_nobody_else_to_ask_waits_for_what_the_trial_finds(ring: Ring) -> None:
+    await ring.break_down()
+    ring.clock.now += 61
+    ring.glm.script = slow = Script(openai_pieces("back"), waits=0)
+    answers: list[str] = []
+
+    async def ask() -> None:
+        answers.append(await ring.ask())
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(ask)
+        with anyio.fail_after(20):
+            await slow.reached.wait()
+        group.start_soon(ask)
+        with anyio.fail_after(20):
+            while not ring.witness.notices:  # noqa: ASYNC110 (a list tells nobody)
+                await anyio.sleep(0.02)
+        assert len(ring.glm.seen) == 1, "there is one trial at a time"
+        slow.go_on.set()
+    assert answers == ["back", "back"]
 
 
 async def test_a_trial_whose_asker_leaves_is_free_for_the_next(ring: Ring) -> None:

@@ -6,7 +6,7 @@ from goent.domain.errors import AuthRefused, OutOfCredit, ProviderDown, RateLimi
 from goent.domain.types import Provider, Secret
 from goent.upstream.course import Course, Target
 from goent.upstream.health import Breakers
-from goent.upstream.tries import LONGEST_WAIT_S, Patience, Tries
+from goent.upstream.tries import LONGEST_TRIAL_S, LONGEST_WAIT_S, Patience, Tries
 
 pytestmark = pytest.mark.anyio
 
@@ -115,6 +115,21 @@ async def test_a_long_rate_limit_is_told_and_not_waited_for(asking: Asking) -> N
     await asking.fails(A, RateLimited("later", retry_after_s=LONGEST_WAIT_S + 5))
     assert tries.following() is None
     assert asking.tries(ALONE).following() is None, "nor is it asked by the next call"
+
+
+async def test_one_that_another_call_tries_out_is_waited_for_within_bounds(asking: Asking) -> None:
+    for _ in range(3):
+        await asking.fails(A, ProviderDown("503"))
+    asking.clock.now += 6
+    assert await asking.healths.admits(A.provider), "the trial"
+    assert asking.first() == B, "whoever has another one does not wait"
+    tries = asking.tries(ALONE, Patience(again=0))
+    waits: list[float] = []
+    while following := tries.following():
+        assert following.quiet == bool(waits), "it is told once"
+        waits.append(following.wait_s)
+        asking.clock.now += following.wait_s
+    assert LONGEST_TRIAL_S <= sum(waits) < LONGEST_TRIAL_S + 2
 
 
 @pytest.mark.parametrize("error", [AuthRefused("who?"), OutOfCredit("empty")])

@@ -53,8 +53,14 @@ def condition(record: HealthRecord, now: float) -> Condition:
         return Condition(state=record.state)
     if _is_over(record, now):
         return Condition(state="healthy")
-    until = max(record.until or 0.0, record.trial_until or 0.0)
-    return Condition(state=record.state, until=until, told=record.told, reason=record.reason)
+    trial = record.trial_until or 0.0
+    return Condition(
+        state=record.state,
+        until=max(record.until or 0.0, trial),
+        told=record.told,
+        tried=trial > now,
+        reason=record.reason,
+    )
 
 
 def is_open(record: HealthRecord) -> bool:

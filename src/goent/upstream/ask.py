@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 
 import anyio
 
+from goent.domain.calls import CallWitness, Moved
 from goent.domain.errors import AtLimit, BudgetSpent, ProviderUnavailable, WorkerError
-from goent.domain.health import Condition
-from goent.domain.ports import CallWitness, Healths, Moved
+from goent.domain.health import Condition, Healths
 from goent.llm.codec import codec
 from goent.upstream.adapt import call_for
 from goent.upstream.attempt import Attempt
@@ -127,11 +127,13 @@ class Upstream:
             await report.make(CUT_OFF)
 
     async def _wait(self, order: Order, following: Try, failures: Failures) -> None:
-        if following.wait_s:
+        if not following.wait_s:
+            return
+        if not following.quiet:
             reason = failures.get(following.target.name)
             text = f"{following.target.name} is asked again in {following.wait_s:.0f} s"
             await self._witness.noticed(order.worker, f"{text} ({reason})" if reason else text)
-            await anyio.sleep(following.wait_s)
+        await anyio.sleep(following.wait_s)
 
     async def _move(self, order: Order, course: Course, target: Target, failures: Failures) -> None:
         """Tell the witness when another one serves the worker than before."""

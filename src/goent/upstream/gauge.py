@@ -9,7 +9,7 @@ import msgspec
 from anyio import to_thread
 from msgspec import Struct
 
-from goent.domain.ports import Calibrations, CallSize
+from goent.domain.calls import Calibrations, CallSize
 from goent.domain.types import Usage
 from goent.llm.estimate import estimate_tokens
 from goent.upstream.course import Order, Target

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from goent.domain.errors import WorkerError
-from goent.domain.health import Condition, HealthKey, HealthRecord
-from goent.domain.ports import HealthRecords
+from goent.domain.health import Condition, HealthKey, HealthRecord, HealthRecords
 from goent.domain.settings import Backend
 from goent.domain.types import Provider
 from goent.policy import health

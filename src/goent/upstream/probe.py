@@ -18,8 +18,7 @@ from goent.domain.errors import (
     ProviderUnavailable,
     WorkerError,
 )
-from goent.domain.health import HealthState
-from goent.domain.ports import Healths
+from goent.domain.health import Healths, HealthState
 from goent.domain.settings import Settings
 from goent.domain.types import Provider
 from goent.llm.codec import codec

@@ -10,8 +10,8 @@ import secrets
 
 import anyio
 
+from goent.domain.calls import CallBegun, CallMade, CallSize, CallWitness, Hindrance
 from goent.domain.errors import AtLimit, WorkerError
-from goent.domain.ports import CallBegun, CallMade, CallSize, CallWitness, Hindrance
 from goent.upstream.attempt import Attempt
 from goent.upstream.course import Order
 from goent.upstream.gauge import Gauge

@@ -11,8 +11,7 @@ from goent.domain.errors import (
     RateLimited,
     WorkerError,
 )
-from goent.domain.health import Condition, HealthState
-from goent.domain.ports import Healths
+from goent.domain.health import Condition, Healths, HealthState
 from goent.upstream.course import Course
 
 _WORDS: Mapping[HealthState, str] = {

@@ -1,19 +1,20 @@
 """Who is asked next when a provider fails, and after which wait?
 
 Every target that can be asked is asked once; one whose breaker is open is left alone. When all have
-failed, the one that is back soonest is asked again, a few times. All of it is bounded.
+failed, the one that is back soonest is asked again, a few times. One that another call is trying
+out is waited for: what that call finds holds for all. All of it is bounded.
 """
 
 import random
 import time
 from collections.abc import Callable
 
-from goent.domain.health import Condition
-from goent.domain.ports import Healths
+from goent.domain.health import Condition, Healths
 from goent.domain.types import Value
 from goent.upstream.course import Course, Target
 
 LONGEST_WAIT_S = 30.0  # a worker that would have to wait longer is told so instead
+LONGEST_TRIAL_S = 60.0  # for which it waits for what another call finds
 GROWTH = 3.0
 
 
@@ -25,11 +26,15 @@ class Patience(Value, frozen=True, kw_only=True):
 
 
 class Try(Value, frozen=True, kw_only=True):
-    """Whom to ask, and after how many seconds; `force`: although it refused the account lately."""
+    """Whom to ask, and after how many seconds; `force`: although it refused the account lately.
+
+    `quiet`: it waits on, as was told before.
+    """
 
     target: Target
     wait_s: float = 0.0
     force: bool = False
+    quiet: bool = False
 
 
 class Tries:
@@ -50,6 +55,7 @@ class Tries:
         self._all = course.targets
         self._forced = [t for t in course.targets if self._wants_mending(t)]
         self._again = 0
+        self._stood_by_s = 0.0
 
     @property
     def others(self) -> bool:
@@ -70,6 +76,10 @@ class Tries:
         guess = self._patience.first_wait_s * GROWTH**self._again * jitter
         waits = [(self._wait(target, guess), target) for target in self._all]
         wait, soonest = min(waits, key=lambda pair: pair[0])
+        if self._condition(soonest).tried and self._stood_by_s < LONGEST_TRIAL_S:
+            quiet = self._stood_by_s > 0
+            self._stood_by_s += wait
+            return Try(target=soonest, wait_s=wait, quiet=quiet)
         if self._again >= self._patience.again or wait > LONGEST_WAIT_S:
             return None
         self._again += 1
@@ -79,6 +89,8 @@ class Tries:
         condition = self._condition(target)
         if condition.until is None or not condition.is_out(self._clock()):
             return guess
+        if condition.tried:
+            return self._patience.first_wait_s
         left = condition.until - self._clock()
         return left + guess / 10 if condition.told else max(left, guess)
 
