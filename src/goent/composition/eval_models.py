@@ -1,0 +1,114 @@
+"""How are the model calls of evaluations made and paid for?
+
+With a gateway of its own inside the evaluating process: the keys stay here, and the user's ledger and budgets
+count. An attempt is asked about with the model that it names and with no other: what a fallback answered would
+say nothing about it.
+"""
+
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import anyio
+
+from goent.agent.held import Payer
+from goent.agent.models import Heard
+from goent.composition.live_project import Project
+from goent.composition.model_calls import ModelCalls, model_calls, open_records
+from goent.domain.events import UsageReported
+from goent.domain.ports import WorkerSpec
+from goent.domain.types import Provider, Route
+from goent.evals.targets.opencode.accounts import Bill
+from goent.evals.targets.opencode.servers import Servers
+from goent.gateway.server import Gateway
+from goent.proc.marks import new_owner, sweep_dead_owners
+from goent.upstream.course import Course, plan_course
+from goent.upstream.forward import Connections
+
+MARK_KEY = "eval"
+
+
+@asynccontextmanager
+async def open_opencode(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[Servers]:
+    """The servers for all OpenCode targets of a run; what a killed run left is ended first.
+
+    What is raised inside comes out as itself, and not in groups.
+    """
+    around = Project(project, environ)
+    around.check()
+    owner = new_owner(MARK_KEY)
+    await anyio.to_thread.run_sync(sweep_dead_owners, MARK_KEY)
+    try:
+        async with (
+            open_models(around, owner) as models,
+            Servers.running(
+                around.surroundings, models, owner=owner, secrets=around.secrets
+            ) as servers,
+        ):
+            yield servers
+    except BaseExceptionGroup as group:
+        error = _only(group)
+        raise error from error.__cause__
+
+
+def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one error in groups of one, however deep."""
+    match group.exceptions:
+        case (BaseExceptionGroup() as inner,):
+            return _only(inner)
+        case (error,):
+            return error
+        case _:
+            return group
+
+
+@asynccontextmanager
+async def open_models(around: Project, owner: str) -> "AsyncGenerator[EvalModels]":
+    """A gateway for the attempts of one run, with the user's ledger behind it."""
+    async with (
+        open_records(around.environ(), owner) as records,
+        Connections.open() as connections,
+    ):
+        payer = Payer(around.settings)
+        calls = model_calls(around, connections, records, feed=payer, roster=payer)
+
+        def course(worker: str, backend: str, model: str) -> Course:
+            named = payer.provider(worker, backend, model)
+            return plan_course(named, (), around.settings().backends, around.environ())
+
+        async with Gateway.open(calls.upstream, course) as gateway:
+            yield EvalModels(gateway, payer, calls)
+
+
+class EvalModels:
+    """The port `Accounts`: the gateway, the ledger and the budgets of the user."""
+
+    def __init__(self, gate: Gateway, payer: Payer, calls: ModelCalls) -> None:
+        self.gate = gate
+        self._payer = payer
+        self._calls = calls
+
+    @contextmanager
+    def charging(self, payer: str) -> Generator[Bill]:
+        bill = Bill()
+
+        async def hear(event: Heard) -> None:
+            if isinstance(event, UsageReported):
+                bill.add(event)
+
+        self._payer.listen(payer, hear)
+        try:
+            yield bill
+        finally:
+            self._payer.forget(payer)
+
+    async def settled(self, payer: str) -> None:
+        await self.gate.settle(payer)
+
+    async def allow_direct(self, payer: str, provider: Provider) -> None:
+        route = Route(provider=provider, method="serve", reason="asked for")
+        await self._calls.allowance.allow(payer, route, self._payer.spawned(payer), {})
+
+    async def report_direct(self, payer: str, provider: Provider, report: UsageReported) -> None:
+        spec = WorkerSpec(id=payer, cwd=Path(), provider=provider, method="serve", rules=())
+        await self._calls.books.spent(spec, report)

@@ -1,0 +1,209 @@
+"""Who runs the evaluations that were asked of the daemon, and what became of each?
+
+Most daemons are never asked: what reads suites and rows is loaded when one is.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio
+from anyio.abc import TaskGroup
+from anyio.to_thread import run_sync
+
+from goent.domain.errors import Ending, GoentError, RequestError
+from goent.domain.evaluations import (
+    EvalCompared,
+    EvalCompareRequest,
+    EvalRunRequest,
+    EvalStatus,
+    EvalStatusRequest,
+)
+from goent.evals.beside.notes import RESUME, Attended, note
+from goent.evals.beside.places import Places
+from goent.proc import Supervised, supervised
+from goent.proc.marks import new_mark
+
+if TYPE_CHECKING:
+    from goent.evals.beside.command import Order
+
+log = logging.getLogger(__name__)
+
+AT_ONCE: Final = 4
+PARTING_S: Final = 10.0  # for a run to end what it has begun
+SAID: Final = 600  # characters of what a run that failed said last
+MISTAKEN: Final = 2
+
+
+class _Run:
+    def __init__(self, folder: Path, total: int) -> None:
+        self.folder = folder
+        self.total = total
+        self.cancelled = False
+        self.going_on = anyio.CancelScope()
+        self.over = anyio.Event()
+
+
+class EvalRuns:
+    """The port `Evaluations`: a supervised `go-ent eval run` for each, which ends with us."""
+
+    def __init__(
+        self, project: Path, *, environ: Callable[[], Mapping[str, str]], owner: str
+    ) -> None:
+        self._places = Places(project)
+        self._environ = environ
+        self._owner = owner
+        self._runs: dict[Path, _Run] = {}
+        self._group: TaskGroup | None = None
+        self._beginning = anyio.Lock()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Runs live inside this context; leaving it ends them, and they can be gone on with."""
+        async with anyio.create_task_group() as group:
+            self._group = group
+            try:
+                yield
+            finally:
+                self._group = None
+                group.cancel_scope.cancel()
+
+    @property
+    def project(self) -> Path:
+        return self._places.project
+
+    @property
+    def under_way(self) -> bool:
+        return bool(self._runs)
+
+    async def run(self, request: EvalRunRequest, base: Path) -> EvalStatus:
+        """Every mistake in the files is told at once; what then runs is on its own."""
+        async with self._beginning:
+            folder = await self._begin(request, base)
+        return await self._told(folder)
+
+    async def _begin(self, request: EvalRunRequest, base: Path) -> Path:
+        """One at a time: whoever comes second sees what the first has begun."""
+        order = await run_sync(_ordered, request, base, self._places)
+        if order.before in self._runs:
+            raise RequestError(
+                f"the run {request.resume!r} still goes on: wait for it, or cancel it"
+            )
+        if len(self._runs) >= AT_ONCE:
+            raise RequestError(f"{AT_ONCE} evaluations run already: wait for one, or cancel one")
+        total = await run_sync(order.trials, self._environ(), self.project)
+        folder = await run_sync(self._folder, order, request, base)
+        await run_sync(note, folder, Attended(total=total))
+        if self._group is None:
+            raise Ending("this go-ent is ending, and nothing was begun: ask again")
+        run = self._runs[folder] = _Run(folder, total)
+        self._group.start_soon(self._attend, run, order.command(request, folder))
+        return folder
+
+    async def status(self, request: EvalStatusRequest, base: Path) -> EvalStatus:
+        folder = await run_sync(self._places.found, request.run_id, base)
+        run = self._runs.get(folder)
+        if run and request.cancel:
+            run.cancelled = True
+            run.going_on.cancel()
+        if run and (request.wait_s or request.cancel):
+            limit = 2 * PARTING_S if request.cancel else request.wait_s
+            with anyio.move_on_after(limit):
+                await run.over.wait()
+        told = await self._told(folder)
+        if request.cancel and run is None and told.state == "running":
+            raise RequestError(
+                f"the run {told.run_id!r} is not ours to cancel: it was begun at a terminal; end it there"
+            )
+        return told
+
+    async def compare(self, request: EvalCompareRequest, base: Path) -> EvalCompared:
+        before, after = [
+            await run_sync(self._places.found, name, base)
+            for name in (request.before, request.after)
+        ]
+        return await run_sync(_compared, before, after, request.targets)
+
+    async def _told(self, folder: Path) -> EvalStatus:
+        name = self._places.name(folder)
+        return await run_sync(_standing, folder, name, folder in self._runs)
+
+    def _folder(self, order: "Order", request: EvalRunRequest, base: Path) -> Path:
+        if order.before:
+            return order.before
+        if request.out is None:
+            return self._places.new()
+        folder = self._places.inside(request.out, base, "out")
+        if folder in self._runs or (folder.exists() and any(folder.iterdir())):
+            raise RequestError(
+                f"out {request.out!r} is not empty: go on with the run there by resume, or name another"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    async def _attend(self, run: _Run, command: Sequence[str]) -> None:
+        try:
+            await self._see_through(run, command)
+        except (GoentError, OSError) as error:
+            log.warning("the evaluation in %r: %s", str(run.folder), error)
+        finally:
+            if self._runs.get(run.folder) is run:
+                del self._runs[run.folder]
+            run.over.set()
+
+    async def _see_through(self, run: _Run, command: Sequence[str]) -> None:
+        environ = {**self._environ(), "PYTHONUNBUFFERED": "1"}
+        async with supervised(
+            command,
+            cwd=self._places.project,
+            env=environ,
+            mark=new_mark(self._owner),
+            grace=PARTING_S,
+        ) as child:
+            with run.going_on:
+                await _until_silent(child)
+                await child.wait()
+        ended = _ended(run, child, self._places.name(run.folder))
+        await run_sync(note, run.folder, ended)
+
+
+async def _until_silent(child: Supervised) -> None:
+    """What it prints is in its folder, too."""
+    try:
+        while True:
+            await child.stdout.receive()
+    except (anyio.EndOfStream, anyio.BrokenResourceError):
+        pass
+
+
+def _ended(run: _Run, child: Supervised, name: str) -> Attended:
+    code = child.returncode
+    if run.cancelled:
+        message = f"cancelled; {RESUME.format(name=name)}"
+        return Attended(total=run.total, state="cancelled", exit_code=code, message=message)
+    if code in (0, 1, 3):
+        return Attended(total=run.total, state="finished", exit_code=code)
+    said = child.stderr[-SAID:].strip()
+    how = f"`go-ent eval run` ended with {code}" + (f": {said}" if said else "")
+    remedy = "" if code == MISTAKEN else f"; {RESUME.format(name=name)}"
+    return Attended(total=run.total, state="failed", exit_code=code, message=how + remedy)
+
+
+def _ordered(request: EvalRunRequest, base: Path, places: Places) -> "Order":
+    from goent.evals.beside.command import ordered  # noqa: PLC0415 (only if it is asked for)
+
+    return ordered(request, base, places)
+
+
+def _standing(folder: Path, name: str, under_way: bool) -> EvalStatus:  # noqa: FBT001 (for a thread)
+    from goent.evals.beside.standing import standing  # noqa: PLC0415 (the same)
+
+    return standing(folder, name, under_way=under_way)
+
+
+def _compared(before: Path, after: Path, targets: tuple[str, str] | None) -> EvalCompared:
+    from goent.evals.beside.comparing import compared  # noqa: PLC0415 (the same)
+
+    return compared(before, after, targets=targets)

@@ -1,0 +1,279 @@
+"""Which suites do the files hold? Every mistake of all of them is told at once."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from goent.config.fields import Fields, read_table
+from goent.config.tree import Items, Node, Place, Problems, Table, describe
+from goent.domain.types import Value
+from goent.evals.files.cases import (
+    Execution,
+    Shared,
+    read_case,
+    read_execution,
+    read_metadata,
+    read_targets,
+    unsupported,
+)
+from goent.evals.files.graders import LISTS, read_graders
+from goent.evals.files.messages import read_files, read_input
+from goent.evals.files.needs import check_needs
+from goent.evals.files.texts import Source
+from goent.evals.files.trees import heard
+from goent.evals.files.workspaces import workspace_table
+from goent.evals.suites import Case, Form, Suite, Trials
+
+MOST_WORKERS: Final = 50
+MOST_TRIALS: Final = 1000
+ENDINGS: Final = (".eval.yaml", ".eval.yml")
+NO_SUITE: Final = "holds no suite: no *.eval.yaml; name a *.jsonl of cases itself"
+
+
+class _Run(Value, frozen=True, kw_only=True):
+    """What only a suite says about being run."""
+
+    execution: Execution
+    workers: int | None = None
+    budget_usd: float | None = None
+    trials: Trials = Trials()
+
+
+def load_suites(
+    paths: Sequence[Path], environ: Mapping[str, str], *, compat: bool = False
+) -> tuple[Suite, ...]:
+    """The suites of files, and of all such files in folders.
+
+    Raises one `ConfigError` with every mistake. With `compat`, a case in which no grader has a say is
+    none: AgentV takes it, and its score is 0.
+    """
+    source = Source(environ, Problems())
+    found = read_suites(paths, source, compat=compat)
+    source.problems.check()
+    return found
+
+
+def read_suites(
+    paths: Sequence[Path], source: Source, *, compat: bool = False
+) -> tuple[Suite, ...]:
+    """The same; what is wrong is noted, and what could be read is returned."""
+    found = [
+        suite
+        for path in _files(paths, source.problems)
+        if (suite := _load(path, source, compat=compat))
+    ]
+    _check_names(found, source.problems)
+    return tuple(found)
+
+
+def _files(paths: Sequence[Path], problems: Problems) -> tuple[Path, ...]:
+    found: dict[Path, Path] = {}
+    for path in paths:
+        inside = _inside(path) if path.is_dir() else (path,)
+        if not inside:
+            problems.note(Place(file=str(path)), NO_SUITE)
+        for one in inside:
+            data = _data_of(one)
+            found.setdefault(data.absolute(), data)
+    return tuple(found.values())
+
+
+def _inside(folder: Path) -> tuple[Path, ...]:
+    inside = (path for path in sorted(folder.rglob("*")) if not _is_hidden(path, folder))
+    return tuple(path for path in inside if path.name.endswith(ENDINGS) and path.is_file())
+
+
+def _is_hidden(path: Path, folder: Path) -> bool:
+    parts = path.relative_to(folder).parts
+    return any(part.startswith(".") or part == "node_modules" for part in parts)
+
+
+def _data_of(path: Path) -> Path:
+    """A sidecar stands for its data set."""
+    for ending in ENDINGS:
+        if path.name.endswith(ending):
+            data = path.with_name(path.name.removesuffix(ending) + ".jsonl")
+            if data.is_file() and _is_sidecar(path):
+                return data
+    return path
+
+
+def _is_sidecar(path: Path) -> bool:
+    """With tests of its own it is a suite. What cannot be read is told by who reads it."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except (OSError, ValueError):
+        return path.is_file()
+    return not any(line.startswith(("tests:", "evalcases:")) for line in lines)
+
+
+def _load(path: Path, source: Source, *, compat: bool) -> Suite | None:
+    if path.suffix == ".jsonl":
+        beside = (path.with_name(path.stem + ending) for ending in ENDINGS)
+        side = next(filter(_is_sidecar, beside), None)
+        table = source.table(side) if side else Table(place=Place(file=str(path)))
+        tests = tuple(source.lines(path))
+    else:
+        table, tests = source.table(path), None
+    if table is None:
+        return None
+    return read_table(
+        table, lambda fields: _suite(fields, path, tests, source, compat=compat), source.problems
+    )
+
+
+def _suite(
+    fields: Fields, path: Path, tests: tuple[Table, ...] | None, source: Source, *, compat: bool
+) -> Suite:
+    form: Form = "seed" if fields.has("evalcases") else "v4"
+    name = fields.text("name", "") or fields.text("suite", "") or _stem(path)
+    run = fields.section("execution", _run)
+    key = fields.one_of(*LISTS)
+    graders = (
+        *read_graders(fields.node(key) if key else None, source),
+        *read_graders(run.execution.graders, source),
+    )
+    shared = Shared(
+        suite=name,
+        folder=path.parent,
+        form=form,
+        input=read_input(fields.node("input"), source),
+        files=read_files(fields, "input_files", source),
+        graders=graders,
+        targets=run.execution.targets or read_targets(fields),
+        workspace=workspace_table(fields.node("workspace"), source),
+        metadata=_described(fields),
+        compat=compat,
+    )
+    tables = _tests(fields, form, source) if tests is None else tests
+    read = (read_case(table, shared, source) for table in tables)
+    cases = tuple(case for case in read if case)
+    _check_ids(cases, source.problems)
+    check_needs(cases, source.needs, source.problems)
+    threshold = run.execution.threshold
+    return Suite(
+        name=name,
+        path=path,
+        form=form,
+        cases=cases,
+        description=fields.text("description", ""),
+        workers=run.workers,
+        threshold=0.8 if threshold is None else threshold,
+        budget_usd=run.budget_usd,
+        trials=run.trials,
+    )
+
+
+def _described(fields: Fields) -> dict[str, object]:
+    """What a suite tells of itself. It is of no consequence, except for its cases' metadata."""
+    for key in ("category", "version", "author", "license"):
+        fields.text(key, None)
+    fields.node("requires")
+    unsupported(fields, "preprocessors")
+    return read_metadata(fields)
+
+
+def _run(fields: Fields) -> _Run:
+    workers = fields.integer("workers", None, least=1)
+    if workers is not None and workers > MOST_WORKERS:
+        fields.mistake("workers", f"must be at most {MOST_WORKERS}, not {workers}")
+    return _Run(
+        execution=read_execution(fields),
+        workers=workers,
+        budget_usd=fields.amount("budget_usd", None),
+        trials=_counted(fields, "trials")
+        if fields.shape("trials") == "value"
+        else fields.section("trials", _trials),
+    )
+
+
+def _counted(fields: Fields, key: str) -> Trials:
+    """Only how many."""
+    count = fields.integer(key, 1, least=1)
+    if count > MOST_TRIALS:
+        fields.mistake(key, f"must be at most {MOST_TRIALS}, not {count}")
+    return Trials(count=count)
+
+
+def _trials(fields: Fields) -> Trials:
+    return Trials(
+        count=_counted(fields, "count").count,
+        strategy=fields.choice("strategy", ("pass_at_k", "mean", "confidence_interval"), "mean"),
+        cost_limit_usd=fields.amount("cost_limit_usd", None),
+    )
+
+
+def _tests(fields: Fields, form: Form, source: Source) -> Iterable[Table]:
+    if form == "seed":
+        if fields.has("tests"):
+            fields.mistake("tests", "'evalcases' says the same; keep one of them")
+        node = fields.node("evalcases")
+    else:
+        node = fields.node("tests")
+    key = "evalcases" if form == "seed" else "tests"
+    if node is None:
+        fields.mistake(key, "is missing; list the cases: tests: [{id: …, input: …}]")
+        return ()
+    mention = None if isinstance(node, Items | Table) else fields.mention(key)
+    if mention:
+        tables = _from_files(Path(mention.place.file).parent / mention.name, mention.place, source)
+    else:
+        tables = _rows(node, source)
+    if not tables and not isinstance(node, Table):
+        fields.mistake(key, "has no case; write at least one {id: …, input: …}")
+    return tables
+
+
+def _rows(node: Node, source: Source) -> tuple[Table, ...]:
+    if not isinstance(node, Items):
+        source.problems.note(node.place, f"expected a list of cases, not {describe(node)}")
+        return ()
+    for item in node.items:
+        if not isinstance(item, Table):
+            source.problems.note(item.place, f"expected a case, not {describe(item)}")
+    return tuple(item for item in node.items if isinstance(item, Table))
+
+
+def _from_files(path: Path, asked: Place, source: Source) -> tuple[Table, ...]:
+    """Cases in a file of their own, or each in its folder."""
+    try:
+        folders = sorted(path.glob("*/case.yaml")) if path.is_dir() else None
+    except (OSError, ValueError):
+        folders = None
+    if folders is not None:
+        read = (source.table(case) for case in folders)
+        return tuple(table for table in read if table)
+    if path.suffix == ".jsonl":
+        return tuple(source.lines(path, asked))
+    node = source.document(path, asked)
+    if isinstance(node, Table):
+        node = node.entries.get("tests", node)
+    return _rows(node, source) if node else ()
+
+
+def _stem(path: Path) -> str:
+    for ending in (*ENDINGS, ".yaml", ".yml", ".jsonl"):
+        if path.name.endswith(ending) and path.name != ending:
+            return path.name.removesuffix(ending)
+    return path.name
+
+
+def _check_ids(cases: Sequence[Case], problems: Problems) -> None:
+    known: dict[str, Case] = {}
+    for case in cases:
+        first = known.setdefault(case.id, case)
+        if first is not case:
+            where = f"{first.place.file}:{first.place.line}"
+            problems.note(
+                heard(case.place), f"{case.id!r} is the id of another case too, at {where}"
+            )
+
+
+def _check_names(suites: Sequence[Suite], problems: Problems) -> None:
+    """Results are told apart by the names of suites and the ids of cases."""
+    known: dict[str, Suite] = {}
+    for suite in suites:
+        first = known.setdefault(suite.name, suite)
+        if first is not suite:
+            message = f"{str(first.path)!r} is called {suite.name!r} as well; give one another name"
+            problems.note(Place(file=str(suite.path), key="name"), message)

@@ -1,0 +1,163 @@
+"""Who judges, and how is he asked? A judge is a target: whoever can be given a case can give an opinion.
+
+So a command, a fixture or a recording judges as well as a model does. He works in an empty folder, away
+from what he judges: all that he knows is in the question.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import anyio
+
+from goent.domain.errors import GoentError
+from goent.domain.types import Value
+from goent.evals.graders.values import NO_KEYS, is_object
+from goent.evals.ports import Attempt, Nobody, TargetError, Witness
+from goent.evals.suites import Case, GraderSpec, Retry, Said
+from goent.evals.traces import TokenUsage, Trace
+
+JUDGED = frozenset({"llm-grader", "rubrics"})
+TIMEOUT_S = 300.0
+AGAIN = Retry(max_retries=2)
+
+
+class Question(Value, frozen=True, kw_only=True):
+    """`who`: the name of a target, `provider/model`, or None for whoever judges in this run."""
+
+    who: str | None
+    system: str
+    prompt: str
+    case_id: str
+
+
+class Judgement(Value, frozen=True, kw_only=True):
+    """What the judge said, word for word, and what it took. What is not known is None."""
+
+    by: str
+    text: str
+    usage: TokenUsage | None = None
+    cost_usd: float | None = None
+
+
+class JudgeFailed(GoentError):
+    """The judge could not be asked, or gave no answer; `spent` is what that took, if he was reached."""
+
+    def __init__(self, text: str, *, spent: Judgement | None = None) -> None:
+        super().__init__(text)
+        self.spent = spent
+
+
+Judge = Callable[[Question], Awaitable[Judgement]]
+"""Raises a `GoentError` if there is no answer."""
+
+Invoke = Callable[[str, Attempt, Witness], Awaitable[Trace]]
+"""Gives an attempt to the target of that name, when it is its turn, and for no longer than the attempt says.
+
+Raises `TargetError`."""
+
+
+def judge_by_targets(
+    invoke: Invoke,
+    *,
+    default: str | None,
+    timeout_s: float = TIMEOUT_S,
+    retry: Retry = AGAIN,
+    scratch: Path | None = None,
+) -> Judge:
+    """`default` judges where a grader names nobody. What may pass is tried again. Judges work in `scratch`."""
+
+    async def judge(question: Question) -> Judgement:
+        who = question.who or default
+        if who is None:
+            raise JudgeFailed(
+                "nobody is there to judge; name a target or a model on the grader, "
+                "`grader_target` on the target, or --judge"
+            )
+        try:
+            with TemporaryDirectory(prefix="goent-judge-", dir=scratch) as folder:
+                attempt = Attempt(
+                    case=_case(question),
+                    target=who,
+                    cwd=Path(folder),
+                    timeout_s=timeout_s,
+                )
+                trace = await _patiently(invoke, attempt, retry)
+        except OSError as error:
+            raise JudgeFailed(f"judge {who!r} has no room to work in: {error}") from error
+        return _judgement(who, trace)
+
+    return judge
+
+
+def who_judges(cases: Iterable[Case]) -> frozenset[str]:
+    """All whom graders name themselves: targets, and models as `provider/model`."""
+    found: set[str] = set()
+    specs = [spec for case in cases for spec in case.every_grader]
+    while specs:
+        spec = specs.pop()
+        specs += spec.members
+        if name := named_judge(spec):
+            found.add(name)
+    return frozenset(found)
+
+
+def needs_a_judge(case: Case) -> bool:
+    """Whether one of its graders asks a judge and does not name him."""
+    specs = list(case.every_grader)
+    while specs:
+        spec = specs.pop()
+        specs += spec.members
+        how = spec.settings.get("aggregator")
+        kind = how.get("type") if is_object(how) else spec.type
+        if kind in JUDGED and not named_judge(spec):
+            return True
+    return False
+
+
+def named_judge(spec: GraderSpec) -> str | None:
+    """Whom this grader wants; a model is nearer to it than a target."""
+    aggregator = spec.settings.get("aggregator")
+    places = (spec.settings, aggregator if is_object(aggregator) else NO_KEYS)
+    names = (place.get(key) for place in places for key in ("model", "target"))
+    return next((name for name in names if isinstance(name, str) and name), None)
+
+
+async def _patiently(invoke: Invoke, attempt: Attempt, retry: Retry) -> Trace:
+    wait = retry.initial_delay_s
+    for left in reversed(range(retry.max_retries + 1)):
+        spent = Judgement(by=attempt.target, text="")  # nobody knows how much
+        try:
+            trace = await invoke(attempt.target, attempt, Nobody())
+            spent = _judgement(attempt.target, trace)
+            return _sound(attempt, trace)
+        except TargetError as error:
+            if not error.retryable or not left:
+                why = f"judge {attempt.target!r} could not be asked ({error.kind}): {error}"
+                raise JudgeFailed(why, spent=spent) from error
+        await anyio.sleep(min(wait, retry.max_delay_s))
+        wait *= retry.factor
+    raise AssertionError("the last try returns or raises")
+
+
+def _sound(attempt: Attempt, trace: Trace) -> Trace:
+    if trace.failure:
+        failure = trace.failure
+        raise TargetError(failure.kind, failure.message, retryable=failure.retryable)
+    if not trace.answer.strip():
+        spent = _judgement(attempt.target, trace)
+        raise JudgeFailed(f"judge {attempt.target!r} ended without a word", spent=spent)
+    return trace
+
+
+def _judgement(who: str, trace: Trace) -> Judgement:
+    return Judgement(by=who, text=trace.answer, usage=trace.usage, cost_usd=trace.cost_usd)
+
+
+def _case(question: Question) -> Case:
+    return Case(
+        id=question.case_id,
+        suite="judging",
+        form="v4",
+        input=(Said(role="system", text=question.system), Said(role="user", text=question.prompt)),
+    )

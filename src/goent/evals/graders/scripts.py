@@ -1,0 +1,273 @@
+"""What does a program say of an attempt? It reads JSON about it, and prints its opinion."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Final
+
+import msgspec
+
+from goent.domain.errors import WorkerCrashed
+from goent.domain.types import Value
+from goent.evals.graders.findings import Asked, Finding, Look, Misfit, broken, share
+from goent.evals.graders.questions import bounded
+from goent.evals.graders.settings import Composition, read
+from goent.evals.grades import Assertion
+from goent.proc.run import MAX_OUTPUT, Completed, run
+
+LONGEST: Final = 50_000  # characters of an answer that is told on standard input
+SHOWN: Final = 2_000  # of what a script said
+WORKSPACE: Final = ("GOENT_WORKSPACE_PATH", "AGENTV_WORKSPACE_PATH")
+
+
+class Script(Value, frozen=True, kw_only=True):
+    """A relative `cwd` is seen from the suite's folder, which is where it runs otherwise."""
+
+    command: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    cwd: str = "."
+    timeout_seconds: float = 60.0
+    config: object = None
+
+
+class _Opinion(Value, frozen=True, kw_only=True):
+    score: float | None = None
+    assertions: tuple[Assertion, ...] = ()
+    hits: tuple[str, ...] = ()
+    misses: tuple[str, ...] = ()
+    details: object = None
+
+
+def check_script(look: Look) -> None:
+    """Raises `Misfit`: also for a program of which a path is given, and that is not there."""
+    script = read(look.spec, Script)
+    folder, name = _folder(script, look), script.command[0]
+    if "/" in name and not os.path.isfile(folder / name):  # noqa: PTH113 (a Path raises for what is too long)
+        raise Misfit(
+            f"Grader {look.spec.name!r}: there is no file {name!r} in {str(folder)!r}; "
+            "correct the path, or `cwd`."
+        )
+
+
+def code_grader(environ: Mapping[str, str], scratch: Path | None = None) -> Asked:
+    """Scripts get this environment, and where the attempt worked; a long answer in a folder in `scratch`."""
+
+    async def look_at(look: Look) -> Finding:
+        script = read(look.spec, Script)
+        try:
+            with TemporaryDirectory(prefix="goent-grader-", dir=scratch) as folder:
+                told = msgspec.json.encode(payload(look, script.config, Path(folder)))
+                done = await _run(script, look, told, environ)
+        except OSError as error:
+            return broken(f"{script.command[0]!r} cannot be told about the attempt: {error}")
+        return done if isinstance(done, Finding) else opinion(done, compat=look.compat)
+
+    return look_at
+
+
+def code_aggregator(environ: Mapping[str, str]) -> Asked:
+    """Makes one opinion of those of a composite's members, told by their names."""
+
+    async def look_at(look: Look) -> Finding:
+        how = read(look.spec, Composition).aggregator
+        if not how.command:
+            raise Misfit(f"Grader {look.spec.name!r}: its aggregator has no `command`.")
+        script = Script(command=how.command, cwd=how.cwd, timeout_seconds=how.timeout_seconds)
+        results = {grade.name: grade for grade in look.members}
+        done = await _run(script, look, msgspec.json.encode({"results": results}), environ)
+        return done if isinstance(done, Finding) else opinion(done, compat=look.compat)
+
+    return look_at
+
+
+async def _run(
+    script: Script, look: Look, told: bytes, environ: Mapping[str, str]
+) -> Completed | Finding:
+    """A script that cannot say anything is broken, and harms nobody else.
+
+    One that cannot even be started has not looked at the attempt: there is no score.
+    """
+    try:
+        done = await run(
+            script.command,
+            cwd=_folder(script, look),
+            env=_environment(look, environ),
+            timeout=script.timeout_seconds,
+            stdin=told,
+        )
+    except WorkerCrashed as error:
+        found = broken(str(error))
+        return found if look.compat else msgspec.structs.replace(found, error=str(error))
+    if done.exit is None:
+        return broken(f"{script.command[0]!r} ran for more than {script.timeout_seconds:g} s.")
+    return done
+
+
+def _folder(script: Script, look: Look) -> Path:
+    return Path(look.case.place.file).parent.absolute() / script.cwd
+
+
+def payload(look: Look, config: object, folder: Path) -> Mapping[str, object]:
+    """What a grader is told, under the names of both dialects that fit.
+
+    A long answer is not in it, but in a file of `folder`, as `output_path`.
+    """
+    case, trace = look.case, look.trace
+    said = [{"role": one.role, "content": one.text} for one in case.input]
+    usage = trace.usage
+    told: dict[str, object] = {
+        "criteria": case.criteria,
+        "expected_output": case.expected,
+        **_output(trace.answer, folder),
+        "messages": trace.messages,
+        "input": said,
+        "input_files": [str(path) for one in case.input for path in one.files],
+        "metadata": case.metadata,
+        "trace_summary": _summary(look),
+        "token_usage": usage,
+        "cost_usd": trace.cost_usd,
+        "duration_ms": trace.duration_ms,
+        "start_time": trace.start_time,
+        "end_time": trace.end_time,
+        "file_changes": trace.file_changes,
+        "workspace_path": trace.workspace_path,
+        "config": config,
+    }
+    if case.form == "seed":
+        told |= {
+            "question": case.input[-1].text if case.input else "",
+            "expected_outcome": case.criteria,
+            "expected_messages": case.expected,
+            "reference_answer": case.expected[-1].content if case.expected else "",
+            "candidate_answer": trace.answer,
+            "output_messages": trace.messages,
+            "input_messages": said,
+            "guideline_files": [str(path) for path in case.guidelines],
+        }
+    return told
+
+
+def opinion(done: Completed, *, compat: bool) -> Finding:
+    """JSON with a score, or with assertions to take it from; else the exit status decides."""
+    said = done.output.strip()
+    if len(done.output.encode()) >= MAX_OUTPUT:
+        return broken(f"It printed more than {MAX_OUTPUT} bytes; {_short(said)}")
+    if not compat:
+        return _strict(done, said)
+    parsed = _parsed(said)
+    if done.exit != 0 and (isinstance(parsed, _Opinion) or done.errors or not said):
+        return _crashed(done, said)
+    if isinstance(parsed, _Opinion):
+        return _scored(parsed, compat=True)
+    return _plain(float(done.exit == 0), said)
+
+
+def _strict(done: Completed, said: str) -> Finding:
+    """Only text is judged by the exit status: whoever crashed, or speaks JSON, did not mean that."""
+    verdict = _verdict_in(said)
+    if done.exit != 0 and (done.exit is None or done.exit < 0 or done.errors or not said):
+        return _crashed(done, said)
+    if verdict is None:
+        return _plain(float(done.exit == 0), said)
+    if done.exit != 0:
+        return _crashed(done, said)
+    score = _bare(verdict)
+    if score is not None:
+        return _plain(score, said) if 0 <= score <= 1 else _beyond(score)
+    parsed = _parsed(verdict)
+    if isinstance(parsed, _Opinion):
+        return _scored(parsed, compat=False)
+    return broken(f"Its JSON is no opinion ({parsed}): {_short(said)}")
+
+
+def _verdict_in(said: str) -> str | None:
+    """What is JSON or wants to be: all of it, or from the last line on that opens an object."""
+    if said.startswith("{") or _is_json(said):
+        return said
+    start = said.rfind("\n{")
+    if start >= 0:
+        return said[start + 1 :]
+    return said if any(line.lstrip().startswith("{") for line in said.splitlines()) else None
+
+
+def _crashed(done: Completed, said: str) -> Finding:
+    return broken(f"It ended with {done.exit}: {_short(done.errors or said)}")
+
+
+def _plain(score: float, said: str) -> Finding:
+    return Finding(score=score, assertions=(Assertion(text=_short(said), passed=score > 0),))
+
+
+def _scored(parsed: _Opinion, *, compat: bool) -> Finding:
+    """AgentV cuts a score to 0 and 1; here 85 is taken for a mistake, not for the best."""
+    hits = tuple(Assertion(text=text, passed=True) for text in parsed.hits)
+    misses = tuple(Assertion(text=text, passed=False) for text in parsed.misses)
+    every = (*parsed.assertions, *hits, *misses)
+    score = parsed.score
+    if score is None:
+        if not every and not compat:
+            return broken("It says nothing: neither `score` nor `assertions`.")
+        score = share(every) if every else 0.0
+    if not compat and not 0 <= score <= 1:
+        return _beyond(score)
+    return Finding(score=score, assertions=every, details=parsed.details)
+
+
+def _beyond(score: float) -> Finding:
+    return broken(f"It says {score:g}, and a score is from 0 to 1.")
+
+
+def _short(text: str) -> str:
+    return bounded(text, SHOWN)
+
+
+def _parsed(said: str) -> _Opinion | str:
+    """Or why it is none."""
+    try:
+        return msgspec.json.decode(said, type=_Opinion)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return str(error)
+
+
+def _is_json(said: str) -> bool:
+    """NaN is not, but whoever prints it means a number."""
+    try:
+        json.loads(said)
+    except RecursionError:
+        return True
+    except ValueError:
+        return False
+    return True
+
+
+def _bare(said: str) -> float | None:
+    """A number, or a yes or no."""
+    try:
+        return float(msgspec.json.decode(said, type=float | bool))
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+
+
+def _summary(look: Look) -> Mapping[str, object]:
+    calls = [call for _, call in look.trace.all_calls]
+    names = [call.tool for call in calls]
+    return {
+        "event_count": len(calls),
+        "tool_calls": {name: names.count(name) for name in dict.fromkeys(names)},
+        "error_count": sum(call.status in ("error", "timeout") for call in calls),
+        "llm_call_count": look.trace.llm_calls,
+    }
+
+
+def _output(answer: str, folder: Path) -> Mapping[str, object]:
+    if len(answer) <= LONGEST:
+        return {"output": answer}
+    path = folder / "output.txt"
+    path.write_text(answer, encoding="utf-8")
+    return {"output": None, "output_path": str(path)}
+
+
+def _environment(look: Look, environ: Mapping[str, str]) -> Mapping[str, str]:
+    place = look.trace.workspace_path
+    return {**environ, **(dict.fromkeys(WORKSPACE, place) if place else {})}

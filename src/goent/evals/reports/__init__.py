@@ -1,0 +1,1 @@
+"""What did a run show? Its rows, what can be concluded from them, and how that is told."""

@@ -1,0 +1,96 @@
+"""Why did a trial not pass? What its row, its grades and its trace tell about it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from goent.domain.types import Value
+from goent.evals.grades import Assertion, Grade, Graded
+from goent.evals.reports.rows import Row
+from goent.evals.traces import Trace
+
+GRADES = "grades.json"
+LARGEST = 32_000_000  # bytes; what is more is not read for a report
+T = TypeVar("T")
+
+
+class Evidence(Value, frozen=True, kw_only=True):
+    """What is there beside the row. `missing` says what is not, and why."""
+
+    trace: Trace | None = None
+    graded: Graded | None = None
+    missing: tuple[str, ...] = ()
+
+
+def evidence_of(row: Row, out: Path, graded_from: Path | None = None) -> Evidence:
+    """Never raises: a report is written from what there is.
+
+    Only what is in the run's folder is read, and in the one whose traces it has graded, if it has.
+    """
+    if not row.trace_path:
+        return Evidence(missing=("no trace was kept",))
+    missing: list[str] = []
+    allowed = (out,) if graded_from is None else (out, graded_from)
+    trace = _read(allowed, row.trace_path, Trace, missing)
+    beside = row.grades_path or str(Path(row.trace_path).with_name(GRADES))
+    graded = _read(allowed, beside, Graded, missing if row.scored else [])
+    return Evidence(trace=trace, graded=graded, missing=tuple(missing))
+
+
+def reason_of(row: Row, out: Path) -> str:
+    """In one line: the error, or the first thing that each discontented grader has found."""
+    if row.passed:
+        return ""
+    return reason_in(row, evidence_of(row, out) if row.scored else Evidence())
+
+
+def reason_in(row: Row, evidence: Evidence) -> str:
+    """The same, from what was read already."""
+    found = "; ".join(_first_failures(evidence.graded)) if evidence.graded and row.scored else ""
+    return found or in_short(row)
+
+
+def in_short(row: Row) -> str:
+    """From the row alone: which graders were not content, and with which score."""
+    if not row.scored or row.held_back_by:
+        return row.error or "the attempt failed"
+    failed = [score for score in row.scores if score.verdict in {"fail", "borderline"}]
+    return ", ".join(f"{score.name} {score.score:.2f}" for score in failed)
+
+
+def _first_failures(graded: Graded) -> list[str]:
+    found: list[str] = []
+    for grade in graded.grades:
+        if grade.verdict in {"fail", "borderline"}:
+            first = _first_failed(grade)
+            found.append(
+                f"{grade.name}: {first.text}" if first else f"{grade.name} {grade.score:.2f}"
+            )
+    return found
+
+
+def _first_failed(grade: Grade) -> Assertion | None:
+    for assertion in grade.assertions:
+        if not assertion.passed:
+            return assertion
+    return next((first for member in grade.members if (first := _first_failed(member))), None)
+
+
+def _read(allowed: Sequence[Path], name: str, kind: type[T], missing: list[str]) -> T | None:
+    """`name` is from the first of the folders."""
+    path = allowed[0] / name
+    try:
+        if not any(path.resolve().is_relative_to(folder.resolve()) for folder in allowed):
+            missing.append(f"{name!r} is not in the run's folder")
+            return None
+        if path.stat().st_size > LARGEST:
+            missing.append(f"{path.name} is larger than {LARGEST // 1_000_000} MB")
+            return None
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except OSError as error:
+        missing.append(f"{path.name}: {error.strerror}")
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:  # ValueError: no path at all
+        missing.append(f"{path.name}: {error}")
+    return None

@@ -1,0 +1,1 @@
+"""A run: which attempts are made, how each goes, what is kept of it."""

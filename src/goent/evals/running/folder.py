@@ -1,0 +1,248 @@
+"""What is kept of a run, and where? `OUT/run.json`, `OUT/index.jsonl`, and a folder for each trial.
+
+A trial's folder holds its `trace.json` and `grades.json`. While an attempt goes on, `trace.jsonl` has a
+line for whatever it told, so that a kill leaves what there was. A row is written when all else of
+its trial is there: a trial without a row is one that has to be made again.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import anyio
+import msgspec
+from anyio import to_thread
+from msgspec.structs import replace
+
+from goent.domain.errors import ConfigError, GoentError, RequestError
+from goent.domain.types import Value
+from goent.evals.grades import Graded
+from goent.evals.reports.rows import CaseKey, Row, RowFile, Rows, latest, read_rows
+from goent.evals.running.plan import Wanted
+from goent.evals.traces import Trace
+from goent.lock import take_lock
+from goent.store.redact import Redactor
+
+INDEX: Final = "index.jsonl"
+MANIFEST: Final = "run.json"
+TRACE: Final = "trace.json"
+GRADES: Final = "grades.json"
+STREAM: Final = "trace.jsonl"
+LOCK: Final = ".lock"
+
+Secrets = Callable[[], Collection[str]]
+
+
+class NotKept(GoentError):
+    """The folder cannot be written: going on would spend money on what nobody will see."""
+
+    exit_code = 3
+
+
+class Manifest(Value, frozen=True, kw_only=True):
+    """What a run was asked for, so that it can be gone on with and graded again.
+
+    `files` are what it is made of, each with a digest. `ended` is None while it goes on, and after a kill;
+    `stopped` says why trials were left out, `graded_from` whose traces were graded; `gone` are trials in
+    the index that are none of the run's any more, for the suites have changed.
+    """
+
+    suites: tuple[str, ...]
+    targets_file: str | None = None
+    wanted: Wanted
+    began: str
+    files: Mapping[str, str] = {}
+    ended: str | None = None
+    exit_code: int | None = None
+    stopped: str = ""
+    graded_from: str | None = None
+    gone: tuple[tuple[CaseKey, int], ...] = ()
+
+
+class _Kept(NamedTuple):
+    graded: Graded
+    row: Row
+    trace: Trace | None
+
+
+class Folder:
+    """The folder of one run, held by one process."""
+
+    def __init__(self, path: Path, secrets: Secrets = tuple) -> None:
+        self.path = path
+        self._redactor = Redactor(secrets)
+        self._redactor.refresh()
+        self._index = INDEX
+        self._rows: RowFile | None = None
+        self._waiting: list[_Kept] = []
+        self._turn = anyio.Lock()
+        self._broken: NotKept | None = None
+
+    @classmethod
+    @contextmanager
+    def held(cls, path: Path, secrets: Secrets = tuple) -> Generator["Folder"]:
+        """`secrets` are never written. Raises `RequestError` if another process is at it, `ConfigError` if it cannot be made."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700, exist_ok=True)
+            lock = take_lock(path, LOCK)
+        except OSError as error:
+            raise _no_folder(path, error.strerror or str(error)) from error
+        if lock is None:
+            raise RequestError(
+                f"{str(path)!r}: another `go-ent eval` is writing there; wait for it, or name another --out"
+            )
+        folder = cls(path, secrets)
+        try:
+            yield folder
+        finally:
+            if folder._rows is not None:
+                folder._rows.close()
+            os.close(lock)
+
+    def check(self) -> None:
+        """Raises `ConfigError` if it cannot be made where it is to be; nothing is made for it."""
+        there = next(path for path in (self.path, *self.path.absolute().parents) if path.exists())
+        if not there.is_dir():
+            raise _no_folder(self.path, os.strerror(errno.ENOTDIR))
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise _no_folder(self.path, os.strerror(errno.EACCES))
+
+    @property
+    def is_used(self) -> bool:
+        return (self.path / INDEX).exists() or (self.path / MANIFEST).exists()
+
+    def encoded(self, value: Value) -> bytes:
+        """As JSON, and without the keys that are held."""
+        return self._redactor.redact(msgspec.json.encode(value))
+
+    def clean(self, text: str) -> str:
+        """What a target said, without keys. Names of cases and files are the user's own, and stay."""
+        return self._redactor.redact(text.encode()).decode(errors="replace")
+
+    def rows(self) -> Rows:
+        index = self.path / INDEX
+        return read_rows(index) if index.exists() else Rows()
+
+    def begin_index(self) -> int:
+        """Rows go to an index of their own, until `end_index` puts it in the place of the one that is there.
+
+        Returns the number of the last one that was put aside, or 0.
+        """
+        self._index = f"{INDEX}.new"
+        try:
+            (self.path / self._index).unlink(missing_ok=True)
+        except OSError as error:
+            raise _not_kept(self.path, error) from error
+        numbers = (path.name.split(".")[1] for path in self.path.glob("index.*.jsonl"))
+        return max((int(number) for number in numbers if number.isdecimal()), default=0)
+
+    def end_index(self, number: int) -> None:
+        """The one before is kept as `index.<number>.jsonl`."""
+        fresh, index = self.path / self._index, self.path / INDEX
+        try:
+            if index.exists():
+                os.link(index, self.path / f"index.{number}.jsonl")
+            fresh.replace(index)
+        except OSError as error:
+            raise _not_kept(self.path, error) from error
+        self._index = INDEX
+
+    def note(self, manifest: Manifest) -> None:
+        """At once, or not at all."""
+        fresh = self.path / f"{MANIFEST}.new"
+        try:
+            fresh.write_bytes(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+            fresh.replace(self.path / MANIFEST)
+        except OSError as error:
+            raise _not_kept(self.path, error) from error
+
+    async def keep(self, graded: Graded, row: Row, *, trace: Trace | None = None) -> None:
+        """All of it is on disk when this returns, also if it is cancelled: it was paid for.
+
+        Those who come together are written together. Raises `NotKept`.
+        """
+        kept = _Kept(graded, row, trace)
+        self._waiting.append(kept)
+        with anyio.CancelScope(shield=True):
+            async with self._turn:
+                if any(one is kept for one in self._waiting):  # else it was written along
+                    together, self._waiting = self._waiting, []
+                    if self._broken is None:
+                        await to_thread.run_sync(self._write, together)
+                if self._broken is not None:
+                    raise self._broken
+
+    def put_aside(self, folder: str, attempt: int, trace: Trace) -> None:
+        """An attempt that is made again."""
+        into = self.path / folder
+        try:
+            into.mkdir(parents=True, exist_ok=True)
+            (into / f"attempt-{attempt}.json").write_bytes(self.encoded(trace))
+            with suppress(FileNotFoundError):
+                (into / STREAM).unlink()
+        except OSError as error:
+            raise _not_kept(self.path, error) from error
+
+    def _write(self, together: Sequence["_Kept"]) -> None:
+        try:
+            for kept in together:
+                grades = self.path / kept.row.grades_path
+                grades.parent.mkdir(parents=True, exist_ok=True)
+                grades.write_bytes(self.encoded(kept.graded))
+                if kept.trace is not None:
+                    trace = self.path / kept.row.trace_path
+                    trace.write_bytes(self.encoded(kept.trace))
+                    with suppress(FileNotFoundError):
+                        trace.with_name(STREAM).unlink()
+            if self._rows is None:
+                self._rows = RowFile(self.path / self._index)
+            self._rows.append([kept.row for kept in together])
+        except OSError as error:
+            self._broken = _not_kept(self.path, error)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Of a run's folder. Raises `RequestError`."""
+    file = path / MANIFEST
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Manifest)
+    except OSError as error:
+        raise RequestError(
+            f"{str(path)!r} is no folder of a run: {error.strerror}: {MANIFEST}; "
+            "name the folder that a run has written"
+        ) from error
+    except msgspec.DecodeError as error:
+        raise RequestError(f"{str(file)!r} cannot be read: {error}") from error
+
+
+def counting(read: Rows, path: Path) -> Rows:
+    """Of what was read in a run's folder, the last row of each trial that is still the run's."""
+    rows = latest(read.rows)
+    try:
+        gone = frozenset(read_manifest(path).gone)
+    except RequestError:  # rows of somebody else, or only they were kept
+        gone = frozenset[tuple[CaseKey, int]]()
+    left = tuple(row for row in rows if (row.key, row.trial) not in gone)
+    return replace(read, rows=left, gone=len(rows) - len(left))
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _no_folder(path: Path, why: str) -> ConfigError:
+    return ConfigError(
+        f"{str(path)!r} is no folder that a run could be kept in: {why}; name another --out"
+    )
+
+
+def _not_kept(path: Path, error: OSError) -> NotKept:
+    return NotKept(
+        f"the run cannot be kept in {str(path)!r}: {error.strerror or error}; "
+        "make room or name another --out, then go on with --resume"
+    )

@@ -1,0 +1,80 @@
+"""Is what a command needs there? It is asked before the first attempt, once it is until the end of the run."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import anyio
+from msgspec import Meta
+
+from goent.domain.errors import WorkerCrashed
+from goent.domain.types import Value
+from goent.evals.ports import TargetError
+from goent.proc import run
+
+
+class HealthCheck(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An address that must answer with success, or a command that must."""
+
+    type: Literal["http", "command"] | None = None
+    url: str = ""
+    command: str | tuple[str, ...] = ""
+    cwd: str | None = None
+    timeout_seconds: Annotated[float, Meta(gt=0)] = 30.0
+
+
+class Health:
+    """Of one target. What was well once is not asked again; what was not, is."""
+
+    def __init__(self, check: HealthCheck | None, environ: Mapping[str, str], here: Path) -> None:
+        self._check = check
+        self._environ = environ
+        self._here = here
+        self._asking = anyio.Lock()
+        self._well = check is None
+
+    async def ensure(self) -> None:
+        """Raises a `TargetError` of the kind `unhealthy`."""
+        if self._well or self._check is None:
+            return
+        async with self._asking:
+            if not self._well:
+                trouble = await self._trouble(self._check)
+                if trouble:
+                    raise TargetError("unhealthy", trouble, retryable=True)
+                self._well = True
+
+    async def _trouble(self, check: HealthCheck) -> str:
+        troubles = [
+            await _unanswered(check) if check.url else "",
+            await self._failed(check) if check.command else "",
+        ]
+        return "; ".join(filter(None, troubles))
+
+    async def _failed(self, check: HealthCheck) -> str:
+        words = check.command
+        command = ("/bin/sh", "-c", words) if isinstance(words, str) else words
+        try:
+            done = await run(
+                command,
+                cwd=self._here / (check.cwd or "."),
+                env=self._environ,
+                timeout=check.timeout_seconds,
+            )
+        except WorkerCrashed as error:
+            return f"healthcheck: {error}"
+        if done.exit is None:
+            return f"healthcheck {words!r} did not end within {check.timeout_seconds:g} s"
+        said = (done.errors or done.output)[-300:].strip()
+        return f"healthcheck {words!r} ended with {done.exit}: {said}" if done.exit else ""
+
+
+async def _unanswered(check: HealthCheck) -> str:
+    import httpx2  # noqa: PLC0415 (few targets have an address)
+
+    try:
+        async with httpx2.AsyncClient(timeout=check.timeout_seconds, trust_env=False) as client:
+            answer = await client.get(check.url, follow_redirects=True)
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        return f"healthcheck {check.url!r} did not answer: {error or type(error).__name__}"
+    return "" if answer.is_success else f"healthcheck {check.url!r} said {answer.status_code}"

@@ -1,0 +1,152 @@
+"""Which server serves an attempt? One for each set of server settings, for as long as the run lasts.
+
+The pool is the drivers': it starts a server when one is needed, looks whether it answers, replaces one
+that died or has grown too large, and ends them all. A server stands some ten directories at work at
+once; more are given a second one.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+import anyio
+from anyio.abc import TaskGroup
+
+from goent.domain.errors import WorkerCrashed
+from goent.drivers.environment import Surroundings
+from goent.drivers.opencode.client import USER, Client
+from goent.drivers.opencode.hosted import Hosted
+from goent.drivers.opencode.pool import Pool
+from goent.drivers.opencode.slot import COLD_STARTS
+from goent.drivers.opencode_serve.outside import reach
+from goent.drivers.opencode_serve.server import ServeProcess
+from goent.drivers.tasks import task_group
+from goent.evals.targets.opencode.accounts import Accounts
+from goent.evals.targets.opencode.launches import Terms
+from goent.evals.targets.opencode.settings import OpenCodeSettings
+
+PASSWORD, USERNAME = "OPENCODE_SERVER_PASSWORD", "OPENCODE_SERVER_USERNAME"
+IF_REFUSED = f"set {PASSWORD} in the target's `env`"
+REMEDY = (
+    "start it (`opencode serve --port N`), or leave `base_url` out, and go-ent runs one of its own"
+)
+
+
+class QuietServer(ServeProcess):
+    """A server whose sessions are listened to one by one, each in its own directory."""
+
+    async def _listen(self) -> None:
+        return
+
+
+class Server(Protocol):
+    """A running server, as an attempt sees it."""
+
+    @property
+    def client(self) -> Client: ...
+
+    @property
+    def gone(self) -> anyio.Event: ...
+
+    @property
+    def token(self) -> str: ...
+
+    async def is_ending(self) -> bool: ...
+
+    async def crash(self) -> WorkerCrashed: ...
+
+
+class Outside:
+    """One that somebody else runs: it is never stopped, and no call of it passes our gate."""
+
+    token = ""
+
+    def __init__(self, url: str, client: Client) -> None:
+        self.client = client
+        self.gone = anyio.Event()
+        self._url = url
+
+    async def is_ending(self) -> bool:
+        return False
+
+    async def crash(self) -> WorkerCrashed:
+        return WorkerCrashed(f"the OpenCode server at {self._url!r} answers no more: {REMEDY}")
+
+
+class Use:
+    """A server for the time of one attempt; directories are made ready `booting` at a time."""
+
+    def __init__(self, server: Server, booting: anyio.CapacityLimiter) -> None:
+        self.server = server
+        self.booting = booting
+
+
+class Servers:
+    """All servers of a run. They exist only inside `running`."""
+
+    def __init__(
+        self,
+        tasks: TaskGroup,
+        around: Surroundings,
+        accounts: Accounts,
+        *,
+        owner: str,
+        secrets: Callable[[], Collection[str]],
+    ) -> None:
+        self.around = around
+        self.accounts = accounts
+        self.secrets = secrets
+        self._tasks = tasks
+        self._owner = owner
+        self._pools: dict[str, Pool] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def running(
+        cls,
+        around: Surroundings,
+        accounts: Accounts,
+        *,
+        owner: str,
+        secrets: Callable[[], Collection[str]] = tuple,
+    ) -> "AsyncGenerator[Servers]":
+        """On leaving, however it is left, every server that was started is gone, and what it started."""
+        async with task_group() as tasks:
+            try:
+                yield cls(tasks, around, accounts, owner=owner, secrets=secrets)
+            finally:
+                tasks.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def use(self, terms: Terms, cwd: Path) -> AsyncGenerator[Use]:
+        """Raises `WorkerError` or `EnvironmentTrouble` if there is none and none can be had."""
+        if terms.told.base_url is not None:
+            async with self._outside(terms.told, terms.told.base_url) as outside:
+                yield Use(outside, anyio.CapacityLimiter(COLD_STARTS))
+            return
+        gate = self.accounts.gate
+        fingerprint = terms.fingerprint(self.around, gate)
+        if fingerprint not in self._pools:
+            # One each: a pool ends what is idle and not its newest.
+            self._pools[fingerprint] = Pool(self._tasks, gate, self._owner, QuietServer.running)
+        async with self._pools[fingerprint].use(
+            cwd,
+            fingerprint,
+            lambda: terms.launch(self.around, gate),
+            dedicated=not terms.told.shared_server,
+        ) as slot:
+            yield Use(_serving(await slot.process()), slot.booting)
+
+    @asynccontextmanager
+    async def _outside(self, told: OpenCodeSettings, url: str) -> AsyncGenerator[Outside]:
+        env = {**self.around.environ(), **told.env}
+        user, password = env.get(USERNAME) or USER, env.get(PASSWORD, "")
+        async with Client.at(url, password, user=user) as client:
+            await reach(client, f"base_url {url!r}", if_refused=IF_REFUSED, remedy=REMEDY)
+            yield Outside(url, client)
+
+
+def _serving(process: Hosted) -> ServeProcess:
+    assert isinstance(process, ServeProcess)
+    return process

@@ -1,0 +1,138 @@
+"""What can be set about OpenCode as a target, and what is wrong with what was set?
+
+The one list of its settings: the reader of targets files takes it from here.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from typing import Annotated, Final, Literal, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from goent.domain.errors import ConfigError
+from goent.domain.settings import Action
+from goent.domain.types import Value
+from goent.evals.suites import Policy, TargetSpec
+from goent.evals.targets.settings import misfit
+
+Seconds = Annotated[float, Meta(gt=0)]
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Permissions = Action | Mapping[str, Action | Mapping[str, Action]]
+
+EDITING: Final = (
+    "edit",
+    "write",
+    "patch",
+    "multiedit",
+    "apply_patch",
+)  # one permission to OpenCode
+# What a server that somebody else runs has decided already.
+_OF_OUR_SERVER: Final = (
+    *("executable", "binary", "args", "hostname", "port", "startup_timeout_seconds"),
+    *("config", "mcp", "profile", "shared_server"),
+)
+
+
+# What of OpenCode's own configuration is looked at here; the rest is OpenCode's to judge.
+_READ_HERE: Final = {"provider": Mapping[str, object], "enabled_providers": tuple[str, ...]}
+
+
+class OpenCodeSettings(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which OpenCode is asked, how, and what it may do. The defaults are in docs/evals.md."""
+
+    executable: str | None = None
+    binary: str | None = None  # another name for it
+    args: tuple[str, ...] = ()
+    base_url: str | None = None
+    hostname: str = "127.0.0.1"
+    port: Port = 0
+    startup_timeout_seconds: Seconds = 60.0
+    timeout_seconds: Seconds | None = None
+    model: str = ""
+    variant: str = ""
+    agent: str = ""
+    system_prompt: str = ""
+    tools: Mapping[str, bool] = {}
+    permission_policy: Policy = "reject"
+    permission: Permissions | None = None
+    mcp: Mapping[str, object] = {}
+    config: Mapping[str, object] = {}
+    profile: Literal["hermetic", "user"] = "hermetic"
+    env: Mapping[str, str] = {}
+    cwd: str = ""
+    shared_server: bool = True
+    stream_logs: bool = True
+    stream_log_dir: str | None = None
+
+    @property
+    def program(self) -> str | None:
+        return self.executable or self.binary
+
+    @property
+    def is_ours_alone(self) -> bool:
+        """No configuration has a say but go-ent's and the target's own."""
+        return self.base_url is None and self.profile == "hermetic"
+
+
+KNOWN: Final = OpenCodeSettings.__struct_fields__
+
+
+def read_settings(spec: TargetSpec) -> OpenCodeSettings:
+    """Raises a `ConfigError` with every mistake: file, line, target, and path of the key."""
+    if found := [f"{path}: {message}" for path, message in mistakes(spec.settings)]:
+        line = "" if spec.place.line is None else f":{spec.place.line}"
+        where = f"{spec.place.file}{line}: target {spec.name!r} (opencode)"
+        raise ConfigError("\n".join(f"{where}: {each}" for each in found))
+    return msgspec.convert(dict(spec.settings), OpenCodeSettings, strict=False)
+
+
+def mistakes(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """What is wrong, by the path of its key; nothing if all is well."""
+    known = get_type_hints(OpenCodeSettings, include_extras=True)
+    ill = set[str]()
+    for key, value in settings.items():
+        if key not in known:
+            yield key, f"is no setting of an OpenCode target; known: {', '.join(known)}"
+            continue
+        for path, message in _misfits(key, value, known[key]):
+            ill.add(key)
+            yield path, message
+    sound = {key: value for key, value in settings.items() if key in known and key not in ill}
+    yield from _contradictions(msgspec.convert(sound, OpenCodeSettings, strict=False), settings)
+
+
+def _misfits(key: str, value: object, kind: object) -> Iterator[tuple[str, str]]:
+    """Of a table each entry by itself, so that the path leads to it."""
+    entries = {"tools": bool, "env": str, "permission": Action | Mapping[str, Action]}
+    if key in entries and isinstance(value, Mapping):
+        table = msgspec.convert(value, dict[str, object], strict=False)
+        for name, entry in table.items():
+            yield from misfit(f"{key}.{name}", entry, entries[key])
+    else:
+        yield from misfit(key, value, kind)
+
+
+def _contradictions(
+    told: OpenCodeSettings, given: Mapping[str, object]
+) -> Iterator[tuple[str, str]]:
+    if told.executable and told.binary:
+        yield "binary", "says the same as `executable`; keep one of them"
+    if told.base_url is not None:
+        if not told.base_url.startswith(("http://", "https://")):
+            yield (
+                "base_url",
+                f"expected an address such as http://127.0.0.1:4096, not {told.base_url!r}",
+            )
+        for key in _OF_OUR_SERVER:
+            if key in given:
+                yield key, "has no effect on the server at `base_url`, which somebody else runs"
+    for key, kind in _READ_HERE.items():
+        if key in told.config:
+            yield from misfit(f"config.{key}", told.config[key], kind)
+    folder = PurePath(told.cwd)
+    if folder.is_absolute() or ".." in folder.parts:
+        yield "cwd", f"must be a folder inside the attempt's own directory, not {told.cwd!r}"
+    switched = {on for name, on in told.tools.items() if name in EDITING}
+    if len(switched) > 1:
+        yield "tools", "edit, write and patch are one to OpenCode: switch them on or off together"

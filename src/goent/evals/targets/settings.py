@@ -1,0 +1,70 @@
+"""What do a target's own settings say, or what is wrong with them?"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from goent.domain.errors import ConfigError
+from goent.domain.types import Value
+from goent.evals.suites import FOLDERS, TargetSpec
+
+T = TypeVar("T", bound=Value)
+
+
+def settings_of(spec: TargetSpec, kind: type[T]) -> T:
+    """Raises a `ConfigError` that names the file, the target and the key."""
+    try:
+        # A number or a switch may come from the environment, and is text then.
+        return msgspec.convert(dict(spec.settings), kind, strict=False)
+    except msgspec.ValidationError as error:
+        where = (
+            spec.place.file if spec.place.line is None else f"{spec.place.file}:{spec.place.line}"
+        )
+        raise ConfigError(f"{where}: target {spec.name!r} ({spec.kind}): {error}") from None
+
+
+def names_of(kind: type[Value]) -> tuple[str, ...]:
+    """What can be set."""
+    return kind.__struct_fields__
+
+
+def misfits(settings: Mapping[str, object], kind: type[Value]) -> Iterator[tuple[str, str]]:
+    """What is wrong with known settings: the path of each key, and why. All at once, unlike `settings_of`."""
+    known = get_type_hints(kind, include_extras=True)
+    for field in msgspec.structs.fields(kind):
+        if field.required and field.name not in settings:
+            yield field.name, "is missing"
+    for key in settings.keys() & known.keys():
+        yield from misfit(key, settings[key], known[key])
+
+
+def misfit(path: str, value: object, kind: object) -> Iterator[tuple[str, str]]:
+    """Why a value is none of this kind, if it is not; the path leads as deep as is known."""
+    try:
+        msgspec.convert(value, kind, strict=not isinstance(value, str))  # from the environment
+    except msgspec.ValidationError as error:
+        words, _, deeper = str(error).partition(" - at `$")
+        told = f"{words[:1].lower()}{words[1:]}"
+        if deeper:
+            yield f"{path}{deeper.removesuffix('`').replace('[...]', '')}", told
+        elif options := _choices(kind):
+            yield path, f"unknown {path} {value!r}; one of {', '.join(options)}"
+        else:
+            yield path, f"{told} ({value!r})"
+
+
+def _choices(kind: object) -> tuple[str, ...]:
+    if get_origin(kind) is Literal:
+        return tuple(map(str, get_args(kind)))
+    if get_origin(kind) in (Union, UnionType):
+        return tuple(option for part in get_args(kind) for option in _choices(part))
+    return ()
+
+
+def home_of(spec: TargetSpec) -> Path:
+    """Where relative paths of a target begin: the folder that holds `.goent`, or else its file."""
+    folder = Path(spec.place.file).absolute().parent
+    return folder.parent if folder.name in FOLDERS else folder

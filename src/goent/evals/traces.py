@@ -1,0 +1,214 @@
+"""What did an agent do in one attempt at a case? The trace: all that graders look at."""
+
+from collections.abc import Iterable
+from typing import Final, Literal
+
+from msgspec.structs import replace
+
+from goent.domain.types import Method, Value
+
+_EMPTY: Final[tuple[object, ...]] = ("", None, [], {})
+_OWN, _LOST = -1, -2  # instead of a call's place: the agent itself, and a call that is not there
+
+CallStatus = Literal["ok", "error", "timeout", "cancelled", "unknown"]
+
+
+class TracedCall(Value, frozen=True, kw_only=True):
+    """One tool call. Times are ISO 8601; `input` and `output` are JSON values as they were told."""
+
+    tool: str
+    id: str = ""
+    input: object = None
+    output: object = None
+    status: CallStatus = "unknown"
+    start_time: str | None = None
+    end_time: str | None = None
+    duration_ms: float | None = None
+
+
+class TracedMessage(Value, frozen=True, kw_only=True):
+    """One message; `content` is text, or a JSON value where a fixture says so.
+
+    `parent` is the id of the tool call whose subagent says it; the agent's own have none.
+    """
+
+    role: str
+    content: object = ""
+    tool_calls: tuple[TracedCall, ...] = ()
+    start_time: str | None = None
+    end_time: str | None = None
+    parent: str | None = None
+
+
+class TokenUsage(Value, frozen=True, kw_only=True):
+    """As suites count it: `input` excludes what was `cached`, `output` includes `reasoning`."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    reasoning: int = 0
+
+
+class PermissionDecision(Value, frozen=True, kw_only=True):
+    """A permission that was asked during the attempt, and what became of it. `call` is the tool call's id."""
+
+    permission: str
+    patterns: tuple[str, ...] = ()
+    decision: Literal["reject", "once", "always"]
+    by: str = "policy"
+    at: str = ""
+    call: str = ""
+
+
+class TargetFailure(Value, frozen=True, kw_only=True, omit_defaults=True):
+    """Why the attempt itself failed: nothing that a grader could have an opinion on."""
+
+    kind: str
+    message: str
+    retryable: bool = False
+
+
+class WorkedBy(Value, frozen=True, kw_only=True, omit_defaults=True):
+    """Who made the attempt, where that is one provider. `worker` is its place in the user's history, if it has one."""
+
+    provider: str
+    backend: str
+    model: str
+    method: Method
+    worker: str = ""
+
+
+class TracedTurn(Value, frozen=True, kw_only=True, omit_defaults=True):
+    """One turn of a conversation: the places of its first message, and of the first one of its answer."""
+
+    begins: int
+    answers: int
+    usage: TokenUsage | None = None
+    cost_usd: float | None = None
+    duration_ms: float | None = None
+    llm_calls: int | None = None
+    start_time: str | None = None
+    end_time: str | None = None
+
+
+class Trace(Value, frozen=True, kw_only=True):
+    """One attempt. What is not known is None: unknown is not 0.
+
+    `file_changes` is a unified diff of the workspace; `partial`: it was cut off, and this is what there was.
+    With `turns` it is a conversation, and `messages` are also what was said to the agent.
+    """
+
+    messages: tuple[TracedMessage, ...] = ()
+    usage: TokenUsage | None = None
+    cost_usd: float | None = None
+    duration_ms: float | None = None
+    llm_calls: int | None = None
+    start_time: str | None = None
+    end_time: str | None = None
+    log_path: str | None = None
+    workspace_path: str | None = None
+    file_changes: str = ""
+    permissions: tuple[PermissionDecision, ...] = ()
+    failure: TargetFailure | None = None
+    partial: bool = False
+    by: WorkedBy | None = None
+    turns: tuple[TracedTurn, ...] = ()
+
+    def turn(self, number: int) -> "Trace":
+        """What the agent did in one turn of a conversation, counted from 0."""
+        here = self.turns[number]
+        end = self.turns[number + 1].begins if number + 1 < len(self.turns) else len(self.messages)
+        return replace(
+            self,
+            messages=self.messages[here.answers : end],
+            usage=here.usage,
+            cost_usd=here.cost_usd,
+            duration_ms=here.duration_ms,
+            llm_calls=here.llm_calls,
+            start_time=here.start_time,
+            end_time=here.end_time,
+            turns=(),
+        )
+
+    @property
+    def calls(self) -> tuple[TracedCall, ...]:
+        """The agent's own tool calls, in order."""
+        own = (message for message in self.messages if message.parent is None)
+        return tuple(call for message in own for call in message.tool_calls)
+
+    @property
+    def all_calls(self) -> tuple[tuple[int, TracedCall], ...]:
+        """Those of subagents too, each right after the call that made it; with how deep it is, from 0.
+
+        Ids may come again: a subagent's message is of the last call of that id before it.
+        """
+        calls: list[TracedCall] = []
+        made: dict[int, list[int]] = {}  # places of calls, by that of the call that made them
+        latest: dict[str, int] = {}
+        for message in self.messages:
+            maker = _OWN if message.parent is None else latest.get(message.parent, _LOST)
+            for call in message.tool_calls:
+                made.setdefault(maker, []).append(len(calls))
+                latest[call.id] = len(calls)
+                calls.append(call)
+        found: list[tuple[int, TracedCall]] = []
+        waiting = [(1, place) for place in reversed(made.get(_LOST, ()))]
+        waiting += [(0, place) for place in reversed(made.get(_OWN, ()))]
+        while waiting:
+            depth, place = waiting.pop()
+            found.append((depth, calls[place]))
+            waiting += [(depth + 1, inner) for inner in reversed(made.get(place, ()))]
+        return tuple(found)
+
+    @property
+    def hides_subagents(self) -> bool:
+        """Somebody was called to work, and nothing is told of it."""
+        told = {message.parent for message in self.messages}
+        every = (call for message in self.messages for call in message.tool_calls)
+        return any(call.tool.casefold() == "task" and call.id not in told for call in every)
+
+    def without_subagents(self) -> "Trace":
+        """A model call for each message of its own; of tokens and money it is not known whose they were."""
+        own = tuple(each for each in self.messages if each.parent is None)
+        if len(own) == len(self.messages):
+            return self
+        return replace(self, messages=own, llm_calls=sum(one.role == "assistant" for one in own))
+
+    @property
+    def answer(self) -> str:
+        """The content of the agent's last message that has any; JSON if it is no text.
+
+        Of a conversation it is all that was said, by whom.
+        """
+        if self.turns:
+            own = (one for one in self.messages if one.parent is None)
+            said = (
+                f"{one.role}: {_as_text(one.content)}" for one in own if one.content not in _EMPTY
+            )
+            return "\n\n".join(said)
+        for message in reversed(self.messages):
+            said = message.role == "assistant" and message.parent is None
+            if said and message.content not in _EMPTY:
+                return _as_text(message.content)
+        return ""
+
+
+def add_up(usages: Iterable[TokenUsage | None]) -> TokenUsage | None:
+    """All of them; None if nobody told any."""
+    told = [usage for usage in usages if usage is not None]
+    if not told:
+        return None
+    return TokenUsage(
+        input=sum(usage.input for usage in told),
+        output=sum(usage.output for usage in told),
+        cached=sum(usage.cached for usage in told),
+        reasoning=sum(usage.reasoning for usage in told),
+    )
+
+
+def _as_text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    import msgspec  # noqa: PLC0415 (rare)
+
+    return msgspec.json.encode(content).decode()

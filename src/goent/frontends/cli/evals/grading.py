@@ -1,0 +1,72 @@
+"""`go-ent eval grade`: what do other graders say of what was done? Nothing is run again."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from msgspec.structs import replace
+
+from goent.domain.errors import ConfigError
+from goent.frontends.cli.evals.conducting import conduct
+from goent.frontends.cli.evals.folders import Out, folder_of
+from goent.frontends.cli.evals.options import Compat, Judge, Threshold
+from goent.frontends.cli.options import Json
+from goent.project import find_project
+
+
+def grade(  # noqa: PLR0913 (the options of a command)
+    run: Out,
+    *,
+    suites: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--suite", metavar="FILE", help="Instead of the suites that were run; repeatable."
+        ),
+    ] = None,
+    graders: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Graders for all cases, instead of their own: assertions: […], or the bare list.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Leave the run as it is, and write there."),
+    ] = None,
+    threshold: Threshold = None,
+    judge: Judge = None,
+    compat: Compat = None,
+    json: Json = False,
+) -> int:
+    """Score a stored run again, with its suites' graders as they are now, or with others.
+
+    The index before is kept beside the new one. Exits as `run` does.
+    """
+    from goent.composition.live_project import Project  # noqa: PLC0415 (the same)
+    from goent.evals.files import load_graders  # noqa: PLC0415 (other commands need none of it)
+    from goent.evals.running.folder import Folder, read_manifest  # noqa: PLC0415 (the same)
+    from goent.evals.running.preparing import graded_by, prepare  # noqa: PLC0415 (the same)
+
+    source = folder_of(run).absolute()
+    told = read_manifest(source)
+    wanted = replace(
+        told.wanted,
+        threshold=told.wanted.threshold if threshold is None else threshold,
+        judge=judge or told.wanted.judge,
+        compat=told.wanted.compat or compat is not None,
+    )
+    prepared = prepare(
+        suites or [Path(path) for path in told.suites],
+        os.environ,
+        wanted,
+        targets_file=Path(told.targets_file) if told.targets_file else None,
+    )
+    if graders:
+        prepared = graded_by(prepared, load_graders(graders, os.environ))
+    project = Project(find_project(Path.cwd()), dict(os.environ))
+    with Folder.held((out or source).absolute(), project.secrets) as folder:
+        if out and folder.is_used and folder.path != source:
+            raise ConfigError(f"{str(out)!r} holds a run already: name another --out")
+        return conduct(lambda app: app.grade(prepared, source, folder), project, folder, json=json)

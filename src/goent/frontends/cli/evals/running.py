@@ -1,0 +1,177 @@
+"""`go-ent eval run`: how do these targets do on these suites?"""
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+from msgspec.structs import replace
+
+from goent.domain.errors import ConfigError
+from goent.frontends.cli.evals.attended import end_with_input
+from goent.frontends.cli.evals.conducting import Steps, conduct
+from goent.frontends.cli.evals.foretelling import foretell
+from goent.frontends.cli.evals.options import (
+    Compat,
+    Ids,
+    Judge,
+    Suites,
+    Tags,
+    TargetNames,
+    TargetsFile,
+    Threshold,
+    WithoutTags,
+)
+from goent.frontends.cli.options import Json
+from goent.project import find_project
+
+if TYPE_CHECKING:
+    from goent.evals.running.evaluate import Bounds
+    from goent.evals.running.folder import Folder
+    from goent.evals.running.outcome import Outcome
+    from goent.evals.running.preparing import Prepared
+
+RUNS: Final = ".goent/evals"
+INTERRUPTED: Final = 128
+IN_VAIN: Final = ("refused", "unknown_model")  # kinds of failures that stay until something changes
+
+
+def run(  # noqa: PLR0913 (the options of a command)
+    suites: Suites,
+    *,
+    target: TargetNames = None,
+    targets: TargetsFile = None,
+    ids: Ids = None,
+    tags: Tags = None,
+    exclude_tags: WithoutTags = None,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", "-j", min=1, max=50, help="Attempts at once, for each target."),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="How often each case is tried.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="DIR", help=f"Where it is kept; default: a new folder in {RUNS}."
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    retry: Annotated[
+        Literal["errors", "failed"] | None,
+        typer.Option(help="Go on, and make again what could not be judged, or what did not pass."),
+    ] = None,
+    threshold: Threshold = None,
+    budget_usd: Annotated[
+        float | None,
+        typer.Option(min=0, help="Begin no trial that is likely to cost more than is left."),
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for an attempt.")] = 600.0,
+    keep_workspaces: Annotated[
+        Literal["always", "failure", "never"],
+        typer.Option(help="Which workspaces stay, to look at."),
+    ] = "failure",
+    judge: Judge = None,
+    compat: Compat = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what would be run, and start nothing.")
+    ] = False,
+    attended: Annotated[
+        bool, typer.Option("--attended", hidden=True, help="End when standard input does.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Give each case to each target, grade what it did, and keep all of it.
+
+    Exits 0 if all pass, 1 if one does not, 2 if a file is wrong, 3 if one could not be judged.
+    """
+    from goent.composition.live_project import Project  # noqa: PLC0415 (the same)
+    from goent.evals.running.evaluate import Bounds  # noqa: PLC0415 (other commands need none of it)
+    from goent.evals.running.folder import Folder  # noqa: PLC0415 (the same)
+    from goent.evals.running.foreseen import foresee  # noqa: PLC0415 (the same)
+    from goent.evals.running.places import new_folder  # noqa: PLC0415 (the same)
+    from goent.evals.running.plan import Wanted  # noqa: PLC0415 (the same)
+    from goent.evals.running.preparing import taken_up  # noqa: PLC0415 (the same)
+    from goent.evals.running.ready import ready  # noqa: PLC0415 (the same)
+
+    if attended:
+        end_with_input()
+    wanted = Wanted(
+        targets=tuple(target or ()),
+        ids=tuple(ids or ()),
+        tags=tuple(tags or ()),
+        without_tags=tuple(exclude_tags or ()),
+        trials=trials,
+        threshold=threshold,
+        judge=judge or "",
+        compat=compat is not None,
+    )
+    home = find_project(Path.cwd())
+    prepared = ready(suites, os.environ, wanted, project=home, targets_file=targets)
+    again = retry or ("none" if resume else None)
+    if again and out is None:
+        raise ConfigError("--resume and --retry go on with a run: name its folder by --out")
+    bounds = Bounds(workers=workers, budget_usd=budget_usd, timeout_s=timeout, keep=keep_workspaces)
+    if dry_run:
+        if out is not None:
+            folder = Folder(out)
+            folder.check()
+            prepared = taken_up(prepared, folder, again)
+        foretell(foresee(prepared, bounds, out), json=json)
+        return 0
+    project = Project(home, dict(os.environ))
+    with Folder.held(out or new_folder(project.folder), project.secrets) as folder:
+        prepared = taken_up(prepared, folder, again)
+        return conduct(
+            lambda app: app.run(prepared, folder, bounds),
+            project,
+            folder,
+            json=json,
+            next_steps=lambda ended: _next_steps(ended, prepared, folder, bounds),
+        )
+
+
+def _next_steps(
+    ended: "Outcome | int", prepared: "Prepared", folder: "Folder", bounds: "Bounds"
+) -> Steps:
+    from goent.evals.running.preparing import asked  # noqa: PLC0415 (other commands need none of it)
+
+    out = folder.path
+    again = shlex.join(["go-ent", "eval", "run", *asked(prepared.manifest), "--out", str(out)])
+    if isinstance(ended, int) or ended.unrun:
+        what_for = "go on with it"
+        if not isinstance(ended, int) and ended.stopped:
+            if bounds.budget_usd:
+                bounds = replace(bounds, budget_usd=2 * bounds.budget_usd)
+                what_for += ", for twice as much"
+            else:
+                what_for += ", when there is more to spend"
+        return ((f"{again}{_limits(bounds)} --resume", what_for),)
+    if ended.errors:
+        what_for = "make the attempts with errors again"
+        if _all_in_vain(folder):
+            what_for = f"when that is mended, {what_for}"
+        return ((f"{again}{_limits(bounds)} --retry errors", what_for),)
+    return ((f"go-ent eval report {shlex.quote(str(out))} --html report.html", "look at it"),)
+
+
+def _all_in_vain(folder: "Folder") -> bool:
+    """Nothing that failed would pass by itself: somebody has to mend something first."""
+    from goent.evals.running.folder import counting  # noqa: PLC0415 (other commands need none of it)
+
+    rows = counting(folder.rows(), folder.path).rows
+    errors = [row.error or "" for row in rows if row.execution_status == "execution_error"]
+    return all(error.partition(":")[0] in IN_VAIN for error in errors)
+
+
+def _limits(bounds: "Bounds") -> str:
+    """What the run may take, as it was asked for."""
+    told = (
+        ("--workers", bounds.workers, None),
+        ("--budget-usd", bounds.budget_usd, None),
+        ("--timeout", bounds.timeout_s, 600.0),
+        ("--keep-workspaces", bounds.keep, "failure"),
+    )
+    return "".join(f" {option} {value}" for option, value, usual in told if value != usual)

@@ -1,0 +1,107 @@
+"""How did each target do, in a table that fits the terminal?"""
+
+from collections.abc import Sequence
+
+from goent.evals.reports.summary import Estimate, Spent, TargetSummary
+from goent.evals.reports.words import took
+from goent.frontends.cli.screen import clean, make_console
+from goent.frontends.cli.show import print_drawn
+from goent.frontends.cli.words import money
+
+GAP = 2
+LONGEST_NAME = 20  # of a target; a longer one is broken before a column is left out
+DROPPED = ("FLIPS", "PASS^K", "MEDIAN", "ERRORS", "COST")
+"""What is left out where there is no room, the first of them first; `--json` has all of it."""
+Columns = dict[str, list[str]]
+
+
+def show_targets(summaries: Sequence[TargetSummary]) -> None:
+    """A line for each; on a narrow terminal intervals stand below their values, then columns are left out."""
+    from rich.table import Table  # noqa: PLC0415 (rich is loaded only where something is drawn)
+
+    if not summaries:
+        return
+    console = make_console()
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
+    columns = fitting(summaries, console.width)
+    for head in columns:
+        if head == "TARGET":
+            table.add_column(head, overflow="fold")
+        else:
+            table.add_column(head, justify="right", no_wrap=True)
+    for cells in zip(*columns.values(), strict=True):
+        table.add_row(*cells)
+    print_drawn(console, table)
+
+
+def fitting(summaries: Sequence[TargetSummary], width: int) -> Columns:
+    """The columns that there is room for."""
+    columns = _columns(summaries, narrow=False)
+    if _width(columns) <= width:
+        return columns
+    columns = _columns(summaries, narrow=True)
+    for head in DROPPED:
+        if _width(columns) <= width:
+            break
+        columns.pop(head, None)
+    return columns
+
+
+def _columns(summaries: Sequence[TargetSummary], *, narrow: bool) -> Columns:
+    """Trials are counted, except those that were skipped; rates and means are over cases, so that each counts the same."""
+    between = "\n" if narrow else " "
+    repeated = any(summary.repeats for summary in summaries)
+    columns: Columns = {
+        "TARGET": [clean(each.target) for each in summaries],
+        "TRIALS PASSED" if repeated else "PASSED": [
+            f"{each.passed}/{each.trials - len(each.skipped)}" for each in summaries
+        ],
+        "RATE BY CASE" if repeated else "RATE": [
+            _estimate(each.pass_rate, ".0%", between) for each in summaries
+        ],
+        "MEAN SCORE": [_estimate(each.mean, ".2f", between) for each in summaries],
+        "ERRORS": [str(len(each.errors) or "-") for each in summaries],
+        "COST": [
+            spent_words(each.spent).replace("least ", f"least{between}") for each in summaries
+        ],
+        "MEDIAN": [took(each.durations and each.durations.median_ms) for each in summaries],
+    }
+    if repeated:
+        columns["PASS^K"] = [
+            f"{each.repeats.pass_hat_k:.0%} (k={each.repeats.k})" if each.repeats else "-"
+            for each in summaries
+        ]
+        columns["FLIPS"] = [
+            f"{each.repeats.flip_rate:.0%}" if each.repeats else "-" for each in summaries
+        ]
+    return columns
+
+
+def _width(columns: Columns) -> int:
+    from rich.cells import cell_len  # noqa: PLC0415 (the same)
+
+    widths = {
+        head: max(cell_len(line) for cell in (head, *cells) for line in cell.split("\n"))
+        for head, cells in columns.items()
+    }
+    widths["TARGET"] = min(widths["TARGET"], LONGEST_NAME)
+    return sum(widths.values()) + GAP * len(widths)
+
+
+def _estimate(estimate: Estimate | None, form: str, between: str) -> str:
+    if estimate is None:
+        return "-"
+    value = format(estimate.value, form)
+    if estimate.interval is None:
+        return value
+    low, high = (format(end, form) for end in (estimate.interval.low, estimate.interval.high))
+    return f"{value}{between}({low} to {high})"
+
+
+def spent_words(spent: Spent) -> str:
+    """A total only where every part is known."""
+    if spent.total_usd is not None:
+        return money(spent.total_usd)
+    if not spent.known_usd:
+        return "unknown"
+    return f"at least {money(spent.known_usd)}"
