@@ -22,8 +22,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 LONG = ("faults", "drivers", "e2e", "cli", "fuzz", "testing")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
+    """For fixtures of any scope."""
     return "asyncio"
 
 

@@ -19,12 +19,20 @@ from goent.core.lessons import Lessons
 from goent.core.operation import Caller
 from goent.core.operations import Operations
 from goent.core.orchestrator import Orchestrator
+from goent.core.providers import Providers
 from goent.core.recommending import Recommending
 from goent.core.roster import Roster
 from goent.core.router import Router
 from goent.core.swarms.joining import Joiner
 from goent.core.swarms.merging import SwarmMerger
 from goent.core.swarms.swarms import Swarms
+from goent.domain.evaluations import (
+    EvalCompared,
+    EvalCompareRequest,
+    EvalRunRequest,
+    EvalStatus,
+    EvalStatusRequest,
+)
 from goent.domain.events import AnyEvent, TurnEnded, TurnStarted, WorkerClosed, WorkerSpawned
 from goent.domain.replies import Result, Spawned, Waited
 from goent.domain.settings import Backend, Budget, Limits, PermissionSettings, Settings
@@ -56,6 +64,19 @@ class NoMeter:
 
     async def settle(self, worker: str) -> None:
         pass
+
+
+class NoEvaluations:
+    """Nobody runs any here."""
+
+    async def run(self, request: EvalRunRequest, base: Path) -> EvalStatus:
+        raise AssertionError("no evaluation is begun here")
+
+    async def status(self, request: EvalStatusRequest, base: Path) -> EvalStatus:
+        raise AssertionError("no evaluation is begun here")
+
+    async def compare(self, request: EvalCompareRequest, base: Path) -> EvalCompared:
+        raise AssertionError("no evaluation is begun here")
 
 
 @dataclass
@@ -181,7 +202,8 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 lessons=Lessons(feed, history),
                 workspaces=workspaces,
             )
-            enquiries = Enquiries(
+            enquiries = Enquiries(feed)
+            asked_about = Providers(
                 settings=lambda: settings,
                 environ=lambda: environ,
                 feed=feed,
@@ -211,9 +233,11 @@ def project_opener(tmp_path: Path) -> OpenProject:
                     operations=Operations(
                         orchestrator,
                         enquiries,
+                        asked_about,
                         Recommending(router, lambda: settings),
                         swarms=swarms,
                         merger=SwarmMerger(feed=feed, orchestrator=orchestrator, joiner=joiner),
+                        evaluations=NoEvaluations(),
                     ),
                     caller=Caller(name="test", cwd=folder),
                     healths=healths,

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gen_docs import PAGE, ROOT, rewritten
+from goent.evals.files import validate
 from goent.frontends.mcp.tools import DESCRIPTIONS
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -14,6 +15,12 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 def test_the_generated_parts_are_up_to_date() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert rewritten(page) == page, "run `.venv/bin/python scripts/gen_docs.py`"
+
+
+def test_what_is_hidden_in_the_help_is_not_in_the_page() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert "`--dry-run`" in page
+    assert "--attended" not in page
 
 
 def test_the_readme_names_every_tool_and_command() -> None:
@@ -33,6 +40,34 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert found.exists(), f"{page.name} links to {target!r}"
         if heading:
             assert heading in _anchors(found), f"{page.name} links to {target!r}"
+
+
+BLOCKS = re.findall(
+    r"^```yaml\n(.+?)^```", (ROOT / "docs/evals.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+)
+SUITES = [block for block in BLOCKS if re.search(r"^(tests|evalcases):", block, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_suite_of_the_page_on_evaluations_is_valid(suite: str, tmp_path: Path) -> None:
+    """With what each of them says lies beside it."""
+    (tmp_path / "sample").mkdir()
+    (tmp_path / ".goent" / "templates").mkdir(parents=True)
+    (tmp_path / ".goent/templates/polite.yaml").write_text(
+        "assertions: [{type: contains, value: please}]"
+    )
+    names = ("coder", "glm", "kimi", "strict")
+    targets = ", ".join(f"{{name: {name}, provider: mock, response: ok}}" for name in names)
+    (tmp_path / ".goent/targets.yaml").write_text(f"targets: [{targets}]")
+    (tmp_path / "page.eval.yaml").write_text(suite, encoding="utf-8")
+
+    checked = validate([tmp_path / "page.eval.yaml"], {})
+
+    assert checked.cases and not checked.mistakes
+
+
+def test_the_page_on_evaluations_has_suites() -> None:
+    assert len(SUITES) >= 5
 
 
 def _anchors(page: Path) -> set[str]:

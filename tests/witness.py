@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from goent.domain.ports import CallBegun, CallMade, Hindrance, Moved, Sizing
+from goent.domain.calls import CallBegun, CallMade, Hindrance, Moved, Sizing
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""A client on the bare wire: it says what it likes, and remembers every line it hears, in order."""
+"""An editor on the bare wire, and go-ent's server with a stand-in for the agent."""
 
 import os
 from collections.abc import AsyncGenerator
@@ -6,54 +6,23 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
-import msgspec
-from anyio.streams.buffered import BufferedByteReceiveStream
+from acp_lines import Line, Wire
 from stand_in import StandInAgent
 
 from goent.frontends.acp.server import serve
 from goent.rpc.stdio import FdReceiveStream, FdSendStream
 
-Line = dict[str, Any]
-
 HELLO: Line = {"protocolVersion": 1, "clientCapabilities": {}}
 
 
-class Editor:
+class Editor(Wire):
     def __init__(self, receive: FdReceiveStream, send: FdSendStream, agent: StandInAgent) -> None:
+        super().__init__(receive, send)
         self.agent = agent
-        self.heard: list[Line] = []
         self._receive = receive
-        self._send = send
-        self._lines = BufferedByteReceiveStream(receive)
-        self._numbers = iter(range(1, 1_000_000))
-
-    async def say(self, *lines: bytes | Line) -> None:
-        raw = [line if isinstance(line, bytes) else msgspec.json.encode(line) for line in lines]
-        await self._send.send(b"".join(line + b"\n" for line in raw))
-
-    async def hear(self) -> Line:
-        with anyio.fail_after(30):
-            line = await self._lines.receive_until(b"\n", 1 << 26)
-        message = msgspec.json.decode(line, type=Line)
-        self.heard.append(message)
-        return message
-
-    async def begin(self, method: str, **params: Any) -> int:
-        number = next(self._numbers)
-        await self.say({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
-        return number
-
-    async def tell(self, method: str, **params: Any) -> None:
-        await self.say({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def answer(self, number: Any, result: Any) -> None:
         await self.say({"jsonrpc": "2.0", "id": number, "result": result})
-
-    async def until(self, method: str) -> Line:
-        """The next line that asks or tells this."""
-        while (line := await self.hear()).get("method") != method:
-            pass
-        return line
 
     async def until_update(self, kind: str) -> Line:
         while True:
@@ -61,24 +30,8 @@ class Editor:
             if update["sessionUpdate"] == kind:
                 return update
 
-    async def reply(self, number: int | str | None) -> Line:
-        while (line := await self.hear()).get("id") != number or "method" in line:
-            pass
-        return line
-
-    async def ask(self, method: str, **params: Any) -> Line:
-        """The whole reply; what was heard before it is in `heard`."""
-        return await self.reply(await self.begin(method, **params))
-
-    async def result(self, method: str, **params: Any) -> Line:
-        reply = await self.ask(method, **params)
-        assert "result" in reply, reply
-        return reply["result"]
-
     async def code(self, method: str, **params: Any) -> int:
-        reply = await self.ask(method, **params)
-        assert "error" in reply, reply
-        return reply["error"]["code"]
+        return (await self.error(method, **params))["code"]
 
     async def session(self, cwd: str = "/", **more: Any) -> str:
         session: str = (await self.result("session/new", cwd=cwd, mcpServers=[], **more))[

@@ -4,7 +4,8 @@ from typing import Any
 
 import anyio
 import pytest
-from editor import Editor, Line, an_editor, words
+from acp_lines import Line
+from editor import Editor, an_editor, words
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 

@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from editor import Editor, Line, an_editor, words
+from acp_lines import Line
+from editor import Editor, an_editor, words
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 

@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 from acp import schema
-from editor import Editor, Line, an_editor, words
+from acp_lines import Line
+from editor import Editor, an_editor, words
 from pydantic import BaseModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]

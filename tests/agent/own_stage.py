@@ -15,7 +15,7 @@ from goent.agent.content import Words
 from goent.agent.events import AnyAgentEvent, Noticed, Said, ToolCalled
 from goent.agent.ports import Question
 from goent.agent.session import AgentSession, TurnEnd
-from goent.agent_app import open_agent
+from goent.composition.agent_app import open_agent
 from goent.domain.types import Answer
 from goent.testing import Script, ScriptedModels
 

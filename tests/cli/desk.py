@@ -6,7 +6,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -20,7 +20,6 @@ from typing import Protocol
 import anyio
 import msgspec
 import pytest
-from anyio.abc import SocketStream
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from scripted_project import OpenProject, Project
 
@@ -32,6 +31,7 @@ from goent.frontends.cli.main import run_cli
 from goent.frontends.control import ControlRoom, serve_control
 from goent.launch import PROTOCOL
 from goent.project import project_key, runtime_dir
+from goent.rpc.local import LocalListener, LocalStream
 from goent.testing.driver import ScriptedDriver, Turns
 
 PATIENCE = 60.0
@@ -112,7 +112,7 @@ async def _served(opened: AbstractAsyncContextManager[Project]) -> AsyncGenerato
             http=None,
         )
 
-        async def converse(stream: SocketStream) -> None:
+        async def converse(stream: LocalStream) -> None:
             hello = {"goent": PROTOCOL, "version": __version__, "pid": info.pid}
             async with stream:
                 await stream.send(msgspec.json.encode(hello) + b"\n")
@@ -128,13 +128,11 @@ async def _served(opened: AbstractAsyncContextManager[Project]) -> AsyncGenerato
                 caller = Caller(name="cli", cwd=project.folder)
                 await serve_control(stream, said.partition(b"\n")[2], room, caller)
 
-        async with (
-            await anyio.create_unix_listener(path) as listener,
-            anyio.create_task_group() as group,
-        ):
-            group.start_soon(listener.serve, converse)
-            yield project
-            group.cancel_scope.cancel()
+        with LocalListener(path) as listener:
+            async with anyio.create_task_group() as group:
+                group.start_soon(listener.serve, converse)
+                yield project
+                group.cancel_scope.cancel()
 
 
 def _stop_if_forced(*, if_idle: bool, handover: bool) -> bool:  # noqa: ARG001 (the port's)
@@ -144,11 +142,17 @@ def _stop_if_forced(*, if_idle: bool, handover: bool) -> bool:  # noqa: ARG001 (
 class Person:
     """Somebody at a terminal: types keys and reads what stands there."""
 
-    def __init__(self, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        cwd: Path,
+        env: Mapping[str, str] | None = None,
+        program: Sequence[str] = ("-m", "goent"),
+    ) -> None:
         self._ours, theirs = pty.openpty()
         full = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40", **(env or {})}
         self._process = subprocess.Popen(
-            [sys.executable, "-c", AT_TERMINAL, sys.executable, "-m", "goent", *arguments],
+            [sys.executable, "-c", AT_TERMINAL, sys.executable, *program, *arguments],
             cwd=cwd,
             env=full,
             stdin=theirs,

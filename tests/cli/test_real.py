@@ -40,11 +40,6 @@ SCRIPT = Script(
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[World]:
     async with a_world(tmp_path_factory.mktemp("cli"), SCRIPT) as world:
         yield world

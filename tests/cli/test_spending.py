@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from desk import Desk, OpenDesk, Person
 
-from goent.domain.ports import CallMade
-from goent.domain.replies import BudgetLine, CostLine, Costs
+from goent.domain.calls import CallMade
+from goent.domain.provider_replies import BudgetLine, CostLine, Costs
 from goent.domain.types import Usage
 from goent.frontends.cli.spending import show_costs
 from goent.testing.driver import say

@@ -14,7 +14,7 @@ CONFIG = [
         "zzz: 1",
         (
             "1: zzz: unknown setting; one of opencode, agents, default_provider, permissions, "
-            "isolation, budget, failover, limits, agent, daemon, learning"
+            "isolation, budget, failover, limits, agent, daemon, learning, evals"
         ),
     ),
     (
@@ -61,7 +61,7 @@ CONFIG = [
     ("opencode: {command: ''}", "1: opencode.command: must not be empty"),
     (
         "opencode: {command: yes}",
-        "1: opencode.command: expected text, not true; quotes make it one",
+        "1: opencode.command: expected text, not yes; quotes make it one",
     ),
     ("profile: guest", "1: profile: unknown profile 'guest'; one of user, hermetic"),
     (

@@ -7,10 +7,11 @@ from decimal import Decimal
 import pytest
 from scripted_project import CODER, GLM, OpenProject, Project
 
+from goent.domain.calls import CallBegun, CallMade, CallSize, Hindrance
 from goent.domain.errors import BudgetExceeded, BudgetSpent
 from goent.domain.events import AnyEvent, BudgetWarned, UsageReported
-from goent.domain.ports import CallBegun, CallMade, CallSize, Hindrance
-from goent.domain.replies import BudgetLine, Costs, Result, Spawned
+from goent.domain.provider_replies import BudgetLine, Costs
+from goent.domain.replies import Result, Spawned
 from goent.domain.settings import Budget
 from goent.domain.types import Price, Provider, Usage
 from goent.policy.budgets import day_of

@@ -18,6 +18,8 @@ pytestmark = pytest.mark.anyio
         ({"task": "x", "files": ["gone.py"]}, "gone.py"),
         ({"task": "x", "provider": "nope"}, "unknown provider 'nope'; there are: glm"),
         ({"task": "x", "method": "api"}, "method 'api' is not available"),
+        ({"task": "x", "temperature": 0}, "temperature is for a model that is called directly"),
+        ({"task": "x", "temperature": 9}, "temperature"),
         ({"task": "x", "isolation": "worktree"}, "is in no git repository"),
         ({"task": "x", "colour": "red"}, "there is no argument 'colour'"),
         ({"task": "x", "cwd": "a\0b"}, "cannot be used"),

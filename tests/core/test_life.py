@@ -22,7 +22,8 @@ from goent.domain.events import (
     UsageReported,
     WorkerClosed,
 )
-from goent.domain.replies import Cancelled, Costs, Output, Prompted, Spawned, Status
+from goent.domain.provider_replies import Costs
+from goent.domain.replies import Cancelled, Output, Prompted, Spawned, Status
 from goent.domain.settings import Limits
 from goent.domain.types import PlanEntry, Prompt, Usage
 from goent.testing.driver import Move, Pause, ScriptedDriver, question, say

@@ -15,7 +15,7 @@ from goent.domain.errors import NothingSaid, ProviderDown, RateLimited
 from goent.domain.events import TextDelta, ToolCall
 from goent.domain.forecasts import Sample
 from goent.domain.learned import Instead, Learned
-from goent.domain.replies import Explained, Recommended
+from goent.domain.provider_replies import Explained, Recommended
 from goent.domain.settings import Settings
 from goent.domain.types import Evidence, Price, Provider, Usage
 from goent.policy.forecast import Past

@@ -8,7 +8,8 @@ from scripted_project import OpenProject, Project
 
 from goent.domain.errors import RequestError
 from goent.domain.events import TextDelta, ToolCall, UsageReported, WorkerSpawned
-from goent.domain.replies import Explained, Recommended, RuleList, Spawned
+from goent.domain.provider_replies import Explained, Recommended, RuleList
+from goent.domain.replies import Spawned
 from goent.domain.settings import Budget
 from goent.domain.types import Usage
 from goent.testing.driver import ScriptedDriver

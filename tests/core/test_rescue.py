@@ -27,7 +27,8 @@ from goent.domain.events import (
     TurnStarted,
 )
 from goent.domain.ports import Emit, StopReason, WorkerSpec
-from goent.domain.replies import ProviderList, Result, Spawned
+from goent.domain.provider_replies import ProviderList
+from goent.domain.replies import Result, Spawned
 from goent.domain.types import Command, FileChange, Prompt, Provider
 from goent.testing.driver import Move, Pause, ScriptedDriver, ScriptedSession, question, say
 

@@ -4,9 +4,10 @@ import anyio
 import pytest
 from scripted_project import OpenProject, Project, assert_grammar
 
+from goent.domain.calls import CallBegun, CallSize
 from goent.domain.events import TextDelta, TurnEnded, TurnStarted, WorkerClosed, WorkerSpawned
-from goent.domain.ports import CallBegun, CallSize
-from goent.domain.replies import Costs, Prompted, Result, Status, Waited
+from goent.domain.provider_replies import Costs
+from goent.domain.replies import Prompted, Result, Status, Waited
 from goent.testing.driver import ScriptedDriver, question, say
 
 pytestmark = pytest.mark.anyio

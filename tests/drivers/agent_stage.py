@@ -15,6 +15,7 @@ from goent.domain.ports import Session, StopReason, WorkerSpec
 from goent.domain.settings import Agent, Limits, PermissionRule, Settings
 from goent.domain.types import Preset, Prompt, Provider
 from goent.drivers.agent import AgentDriver
+from goent.drivers.environment import Surroundings
 from goent.gateway.server import Gateway
 from goent.policy.permissions import rules_for
 from goent.proc import marked, new_owner
@@ -69,10 +70,12 @@ class Stage:
             Connections.open() as connections,
             Gateway.open(Upstream(connections, Witness()), nowhere) as gate,
             AgentDriver.running(
-                settings=lambda: self.settings,
-                gate=gate,
-                environ=lambda: self.environ,
-                state_dir=self.folder,
+                Surroundings(
+                    settings=lambda: self.settings,
+                    environ=lambda: self.environ,
+                    state_dir=self.folder,
+                ),
+                gate,
                 owner=self.owner,
             ) as self._driver,
         ):

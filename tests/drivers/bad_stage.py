@@ -10,7 +10,7 @@ from contract_stage import KEY, World
 from fake_provider import FakeProvider, Script
 from opencode import LIGHT, opencode_binary
 
-from goent.app import open_app
+from goent.composition.app import open_app
 from goent.drivers.opencode.environment import pretend_installed
 from goent.testing import Script as Lines
 from goent.testing import ScriptedModels, case, openai, say

@@ -10,11 +10,6 @@ from goent.upstream import tries
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
     """One OpenCode process for all tests of a file: a start takes seconds."""
     async with stage(SCRIPT, tmp_path_factory.mktemp("opencode")) as built:

@@ -11,6 +11,7 @@ import msgspec
 from opencode import LIGHT, opencode_binary
 from witness import Witness
 
+from goent.domain.calls import CallMade
 from goent.domain.errors import GoentError
 from goent.domain.events import (
     DriverEvent,
@@ -22,9 +23,10 @@ from goent.domain.events import (
     ToolCall,
     UsageReported,
 )
-from goent.domain.ports import CallMade, WorkerSpec
+from goent.domain.ports import WorkerSpec
 from goent.domain.settings import Backend, OpenCodeSettings, PermissionRule, Settings
 from goent.domain.types import Provider
+from goent.drivers.environment import Surroundings
 from goent.drivers.opencode import OpenCodeDriver
 from goent.drivers.vitals import Care
 from goent.gateway.server import Gateway
@@ -81,10 +83,12 @@ class Stage:
         async with (
             self.gateway() as gate,
             OpenCodeDriver.running(
-                settings=lambda: self.settings,
-                gate=gate,
-                environ=lambda: self.environ,
-                state_dir=self.folder / "state",
+                Surroundings(
+                    settings=lambda: self.settings,
+                    environ=lambda: self.environ,
+                    state_dir=self.folder / "state",
+                ),
+                gate,
                 owner=new_owner("drivers"),
                 care=lambda: self.care,
             ) as driver,

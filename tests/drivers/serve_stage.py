@@ -10,7 +10,7 @@ import anyio
 from opencode import LIGHT, opencode_binary
 from opencode_stage import Stage, opencode_settings, settings
 
-from goent.drivers.environment import FOLDERS
+from goent.drivers.environment import FOLDERS, Surroundings
 from goent.drivers.opencode.client import Client
 from goent.drivers.opencode.environment import HERMETIC, QUIET
 from goent.drivers.opencode.hosted import free_port
@@ -31,10 +31,12 @@ class ServeStage(Stage):
         async with (
             self.gateway() as gate,
             OpenCodeServeDriver.running(
-                settings=lambda: self.settings,
-                gate=gate,
-                environ=lambda: self.environ,
-                state_dir=self.folder / "state",
+                Surroundings(
+                    settings=lambda: self.settings,
+                    environ=lambda: self.environ,
+                    state_dir=self.folder / "state",
+                ),
+                gate,
                 owner=new_owner("drivers"),
             ) as self.serving,
         ):

@@ -9,8 +9,8 @@ from bad_stage import BadWorld, bad_world
 from contract_stage import KEY
 from fake_provider import Script, openai_pieces
 
+from goent.core.operation import Caller
 from goent.domain.replies import Result
-from goent.domain.requests import ForgetRequest
 from goent.domain.types import Usage, Value
 from goent.upstream.tries import Patience
 
@@ -123,7 +123,8 @@ async def test_through_opencode_it_is_the_same_and_takes_no_call_more(
     """OpenCode itself asks a provider again that ends without a reason, and does not end."""
     names = ("wrongkey", "page", "halfline", "nobody", "quoting")
     before = {name: len(world.asked(name)) for name in names if name in world.providers}
-    await world.app.enquiries.forget(ForgetRequest())  # as if nobody had asked them yet
+    forget = world.app.operations.for_people["provider_reset"]
+    await forget.call({}, Caller(name="test", cwd=world.app.project.folder))  # as if never asked
     workers = {name: await world.spawn("acp", "say something", provider=name) for name in names}
     for name, worker in workers.items():
         result, by_api = await world.ended(worker), ended[name]

@@ -32,6 +32,7 @@ from goent.domain.events import DriverEvent, TextDelta, Thought, ToolCall, Usage
 from goent.domain.ports import WorkerSpec
 from goent.domain.settings import Action, OpenCodeSettings, PermissionRule, Settings
 from goent.domain.types import Command, FileChange, Preset, Prompt, Provider, Usage
+from goent.drivers.environment import Surroundings
 from goent.drivers.opencode.first_start import first_start
 from goent.drivers.opencode_run import OpenCodeRunDriver
 from goent.drivers.opencode_run.lines import Transcript
@@ -80,10 +81,8 @@ async def by_script(
     owner = new_owner("scripts")
     async with a_gate() as gate:
         driver = OpenCodeRunDriver(
-            settings=lambda: settings,
-            gate=gate,
-            environ=lambda: environ,
-            state_dir=folder,
+            Surroundings(settings=lambda: settings, environ=lambda: environ, state_dir=folder),
+            gate,
             owner=owner,
         )
         spec = WorkerSpec(id="w1", cwd=folder, provider=GLM, method="cli", rules=())
@@ -272,10 +271,8 @@ async def test_a_configuration_that_is_gone_is_our_error(tmp_path: Path) -> None
 
     async with a_gate() as gate:
         driver = OpenCodeRunDriver(
-            settings=lambda: settings,
-            gate=gate,
-            environ=dict[str, str],
-            state_dir=tmp_path,
+            Surroundings(settings=lambda: settings, environ=dict[str, str], state_dir=tmp_path),
+            gate,
             owner=new_owner("scripts"),
         )
         spec = WorkerSpec(id="w1", cwd=tmp_path, provider=GLM, method="cli", rules=())

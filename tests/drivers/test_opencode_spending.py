@@ -22,7 +22,9 @@ class Told(Client):
         return SessionInfo(id=session, cost=self._cost, tokens=Tokens(input=1000))
 
     async def children(self, session: str) -> list[SessionInfo]:
-        return []
+        """A subagent, which has one of its own."""
+        made = {"parent": ["child"], "child": ["grandchild"]}
+        return [await self.session(each) for each in made.get(session, ())]
 
 
 @pytest.mark.parametrize(
@@ -42,3 +44,10 @@ async def test_nothing_is_free_unless_a_file_says_so(
     report = await Spending(Told(told), provider, "s").report()
     assert report
     assert (report.usage, report.cost_usd) == (Usage(input=1000), expected)
+
+
+async def test_what_a_subagents_subagent_took_is_counted():
+    provider = Provider(name="plan", backend="zai-coding-plan", model="glm-5.3")
+    report = await Spending(Told(0.25), provider, "parent").report()
+    assert report
+    assert (report.usage, report.cost_usd) == (Usage(input=3000), Decimal("0.75"))

@@ -7,83 +7,34 @@ from typing import Any
 
 import acp
 import anyio
-import msgspec
 from acp.schema import AllowedOutcome, DeniedOutcome, RequestPermissionResponse
+from acp_lines import Wire
 from anyio.abc import Process
-from anyio.streams.buffered import BufferedByteReceiveStream
 from world import World
 
 COMMAND = (sys.executable, "-m", "goent", "acp")
 
-Line = dict[str, Any]
 
-
-class Wire:
-    """A client that says what it likes, and remembers every line it hears."""
-
+class ProcessWire(Wire):
     def __init__(self, process: Process) -> None:
         assert process.stdin and process.stdout
+        super().__init__(process.stdout, process.stdin)
         self.process = process
-        self.heard: list[Line] = []
-        self._stdin = process.stdin
-        self._lines = BufferedByteReceiveStream(process.stdout)
-        self._count = 0
-
-    async def say(self, *lines: bytes | Line) -> None:
-        raw = [line if isinstance(line, bytes) else msgspec.json.encode(line) for line in lines]
-        await self._stdin.send(b"".join(line + b"\n" for line in raw))
-
-    async def hear(self) -> Line:
-        with anyio.fail_after(60):
-            line = await self._lines.receive_until(b"\n", 1 << 26)
-        self.heard.append(msgspec.json.decode(line, type=Line))
-        return self.heard[-1]
-
-    async def until(self, method: str) -> Line:
-        while (line := await self.hear()).get("method") != method:
-            pass
-        return line
-
-    async def begin(self, method: str, **params: Any) -> int:
-        self._count += 1
-        await self.say({"jsonrpc": "2.0", "id": self._count, "method": method, "params": params})
-        return self._count
-
-    async def tell(self, method: str, **params: Any) -> None:
-        await self.say({"jsonrpc": "2.0", "method": method, "params": params})
-
-    async def reply(self, number: int | str | None) -> Line:
-        while (line := await self.hear()).get("id") != number or "method" in line:
-            pass
-        return line
-
-    async def ask(self, method: str, **params: Any) -> Line:
-        return await self.reply(await self.begin(method, **params))
-
-    async def result(self, method: str, **params: Any) -> Line:
-        reply = await self.ask(method, **params)
-        assert "result" in reply, reply
-        return reply["result"]
-
-    async def error(self, method: str, **params: Any) -> Line:
-        reply = await self.ask(method, **params)
-        assert "error" in reply, reply
-        return reply["error"]
 
     async def hang_up(self) -> int:
-        await self._stdin.aclose()
+        await self._send.aclose()
         with anyio.fail_after(60):
             return await self.process.wait()
 
 
 @asynccontextmanager
-async def a_wire(world: World, *options: str) -> AsyncGenerator[Wire]:
+async def a_wire(world: World, *options: str) -> AsyncGenerator[ProcessWire]:
     """On leaving, the client hangs up, and the agent must end well by itself."""
     command = (*COMMAND, *options)
     async with await anyio.open_process(
         command, cwd=world.project, env=world.env, stderr=None
     ) as process:
-        wire = Wire(process)
+        wire = ProcessWire(process)
         yield wire
         assert await wire.hang_up() == 0
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from acp_process import Line, Wire, a_wire
+from acp_lines import Line, Wire
+from acp_process import a_wire
 from world import World, a_world
 
 from goent.testing import Fault, Script, call, case, openai, say

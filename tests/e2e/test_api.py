@@ -46,7 +46,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Worl
 async def test_one_call_answers_and_a_further_prompt_remembers(
     world: World, provider: str, model: str
 ) -> None:
-    asked = {"task": "sum it up", "method": "api", "provider": provider}
+    asked = {"task": "sum it up", "method": "api", "provider": provider, "temperature": 0.25}
     async with world.client() as lead:
         spawned = told(await lead.call_tool("worker_spawn", asked))
         result = spawned["result"]
@@ -59,6 +59,7 @@ async def test_one_call_answers_and_a_further_prompt_remembers(
     assert (again["turn"], again["result"]["text"]) == (2, "Short.")
     last = world.models.calls[-1].request
     assert last
+    assert last.temperature == 0.25
     roles = [message.role for message in last.messages]
     assert roles == ["user", "assistant", "user"], "the conversation is sent along"
     assert world.processes() == [], "no OpenCode was started"

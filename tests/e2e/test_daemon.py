@@ -129,6 +129,20 @@ async def test_a_killed_daemon_is_replaced_and_leaves_nothing_behind(world: Worl
     assert isinstance(events[-1], WorkerClosed) and isinstance(events[-2], TurnEnded)
 
 
+@pytest.mark.spec("P02")
+async def test_a_server_does_not_outlive_a_killed_daemon(world: World) -> None:
+    async with world.client() as lead:
+        await lead.call_tool("worker_spawn", {"task": "hold", "method": "serve"})
+        await world.models.called(len(world.models.calls) + 1, timeout=60)
+        info = await world.daemon()
+        assert info
+    assert world.processes()
+    kill(info.pid)
+    with anyio.fail_after(30):
+        while world.processes():  # noqa: ASYNC110 (nobody who could sweep has been started)
+            await anyio.sleep(0.05)
+
+
 async def test_an_idle_daemon_ends_by_itself(tmp_path: Path) -> None:
     config = "opencode: {profile: hermetic, warm: false}\ndaemon: {idle_exit_s: 1}\n"
     async with a_world(tmp_path, SCRIPT, config=config) as world:

@@ -60,7 +60,7 @@ async def neighbour(world: World) -> AsyncGenerator[World]:
 
 async def result_of(world: World, **asked: object) -> dict[str, Any]:
     async with world.client() as lead:
-        asked = {"task": "say something", "wait_s": 60, **asked}
+        asked = {"task": "say something", "method": "api", "wait_s": 60, **asked}
         spawned = told(await lead.call_tool("worker_spawn", asked))
         result = told(await lead.call_tool("worker_result", {"worker_id": spawned["worker_id"]}))
     return {**result, "warnings": spawned["warnings"]}

@@ -4,7 +4,9 @@ import json
 import signal
 import subprocess
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -124,8 +126,11 @@ async def test_only_deaths_in_quick_succession_are_too_many(
             await shim.ask(number, "tools/list", MODERN)
             assert (await shim.answer())["id"] == number
             await end(await pid_of_daemon(world))
-        await shim.ask(3, "tools/list", MODERN)
-        answer = await shim.answer()
+        answer: dict[str, Any] = {"id": 3}
+        # It may have given up before it reads that.
+        with suppress(anyio.IncompleteRead, anyio.BrokenResourceError):
+            await shim.ask(3, "tools/list", MODERN)
+            answer = await shim.answer()
         assert answer["id"] == 3 and ("result" in answer) == survives, answer
         assert await shim.done() == (0 if survives else 3)
 

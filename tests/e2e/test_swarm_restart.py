@@ -55,12 +55,10 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Worl
 
 
 async def struck(world: World, calls: int) -> None:
-    """Kill the daemon as soon as the models were asked so often since now."""
+    """Kill the daemon as soon as the models were asked so often in all."""
     before = await world.daemon()
     assert before
-    begun = len(world.models.calls)
-    if calls:
-        await world.models.called(begun + calls, timeout=90)
+    await world.models.called(calls, timeout=90)
     kill(before.pid)
 
 
@@ -69,10 +67,11 @@ async def struck(world: World, calls: int) -> None:
 async def test_a_swarm_whose_daemon_is_killed_ends_the_same(world: World, calls: int) -> None:
     file = world.project / ".goent" / "tasks.yaml"
     file.write_text(json.dumps({**TASKS, "swarm": f"killed-{calls}"}))
+    begun = len(world.models.calls)
     started = await world.go_ent("swarm", str(file), "--detach", "--json")
     assert started.exit == 0, started
     swarm = json.loads(started.out)["swarm_id"]
-    await struck(world, calls)
+    await struck(world, begun + calls)
     with anyio.fail_after(150):
         ended = await world.go_ent("swarm", "wait", swarm, "--json", seconds=150)
     status = json.loads(ended.out)

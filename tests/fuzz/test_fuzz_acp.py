@@ -10,7 +10,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 from mutation import mutated, rounds
 
@@ -30,6 +29,7 @@ from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.translate import OpenCodeTranslator
 from goent.proc import marked, new_owner
 from goent.rpc import RpcError
+from goent.rpc.local import LocalStream
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -78,7 +78,7 @@ class Owner:
 
 
 class Agent:
-    def __init__(self, stream: SocketStream) -> None:
+    def __init__(self, stream: LocalStream) -> None:
         self.stream = stream
         self._lines = BufferedByteReceiveStream(stream)
 
@@ -109,8 +109,8 @@ async def an_agent() -> AsyncGenerator[tuple[AgentConnection, Agent, Owner]]:
     ours, theirs = socket.socketpair()
     owner = Owner()
     async with (
-        await SocketStream.from_socket(ours) as near,
-        await SocketStream.from_socket(theirs) as far,
+        LocalStream(ours) as near,
+        LocalStream(theirs) as far,
         anyio.create_task_group() as tasks,
     ):
         connection = AgentConnection(near, near, owner, name="Mad")

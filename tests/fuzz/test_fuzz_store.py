@@ -24,7 +24,7 @@ from goent.domain.events import (
     UsageReported,
     WorkerClosed,
 )
-from goent.domain.ports import LedgerEntry
+from goent.domain.ledger import LedgerEntry
 from goent.domain.types import Usage
 from goent.store.journal import SqliteJournal
 from goent.store.ledger import SqliteLedger

@@ -8,7 +8,7 @@ import httpx2
 from fake_provider import FakeProvider
 from witness import Witness
 
-from goent.domain.ports import CallMade
+from goent.domain.calls import CallMade
 from goent.domain.settings import Backend
 from goent.domain.types import Provider
 from goent.gateway.server import Gateway

@@ -6,7 +6,7 @@ from fake_provider import Script, anthropic_pieces, openai_pieces
 from gateway_world import World, open_world
 from witness import Witness
 
-from goent.domain.ports import CallBegun, CallMade, Hindrance, Sizing
+from goent.domain.calls import CallBegun, CallMade, Hindrance, Sizing
 from goent.domain.settings import Backend
 
 pytestmark = pytest.mark.anyio

@@ -7,8 +7,8 @@ from fake_provider import Script, anthropic_pieces, openai_pieces
 from gateway_world import SPARE, World, open_world, told
 from witness import Witness
 
+from goent.domain.calls import CallBegun, CallSize, Hindrance, Sizing
 from goent.domain.errors import BudgetSpent
-from goent.domain.ports import CallBegun, CallSize, Hindrance, Sizing
 
 pytestmark = pytest.mark.anyio
 

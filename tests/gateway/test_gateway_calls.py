@@ -1,6 +1,7 @@
 """What passes through the gateway, and what is said about it."""
 
 import logging
+import math
 import time
 
 import anyio
@@ -10,7 +11,7 @@ from fake_provider import Script, anthropic_pieces, openai_pieces
 from gateway_world import KEY, World, open_world, told
 from witness import Witness
 
-from goent.domain.ports import CallMade
+from goent.domain.calls import CallMade
 from goent.domain.types import Usage
 from goent.gateway import outlet
 from goent.gateway.server import Gateway
@@ -125,14 +126,16 @@ async def test_the_connection_to_the_provider_is_used_again(world: World):
 async def test_a_short_answer_is_not_delayed(world: World):
     world.provider.script = Script(openai_pieces())
     direct = f"{world.provider.base_url}/chat/completions"
-    took: dict[str, list[float]] = {direct: [], world.url(): []}
-    for _ in range(10):
-        for url, times in took.items():
+    quickest = {direct: math.inf, world.url(): math.inf}
+    # The kernel's delayed acknowledgement would take 0.04, every time; a busy machine, now and then.
+    for _ in range(200):
+        for url, best in quickest.items():
             began = time.perf_counter()
             await world.client.post(url, content=BODY, headers=world.headers())
-            times.append(time.perf_counter() - began)
-    # The kernel's delayed acknowledgement would take 0.04, every time.
-    assert min(took[world.url()]) < min(took[direct]) + 0.035
+            quickest[url] = min(best, time.perf_counter() - began)
+        if quickest[world.url()] < quickest[direct] + 0.035:
+            return
+    pytest.fail(f"every answer was delayed: {quickest}")
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 529])
@@ -254,7 +257,8 @@ async def test_comments_keep_a_long_wait_alive(world: World, monkeypatch: pytest
         assert (await anext(pieces)).startswith(b": ")
         script.go_on.set()
         rest = b"".join([piece async for piece in pieces])
-    assert rest.endswith(b"".join(script.pieces))
+    events = [event for event in rest.split(b"\n\n") if not event.startswith(b": ")]
+    assert b"\n\n".join(events) == b"".join(script.pieces)
 
 
 async def test_a_key_that_no_header_can_carry_is_not_quoted(world: World):

@@ -144,7 +144,7 @@ async def test_many_at_once_may_be_the_first():
 
 async def test_the_list_is_not_loaded_before_it_is_needed(tmp_path: Path):
     program = (
-        "import sys, goent.app, goent.frontends.cli.main, goent.daemon, goent.frontends.mcp.server;"
+        "import sys, goent.composition.app, goent.frontends.cli.main, goent.daemon, goent.frontends.mcp.server;"
         "sys.exit('genai_prices' in sys.modules)"
     )
     done = await run([sys.executable, "-c", program], cwd=tmp_path, env={}, timeout=60)

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import anyio
 import msgspec
-from anyio.abc import SocketStream
 from mcp import Client, types
 from mcp.client.context import ClientRequestContext
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
@@ -18,6 +17,7 @@ from goent.core.operation import Caller
 from goent.domain.events import PermissionAnswered
 from goent.frontends.mcp.server import McpFrontend
 from goent.frontends.mcp.wire import Incoming, Outgoing, mcp_streams
+from goent.rpc.local import LocalStream
 
 
 class Person:
@@ -51,7 +51,7 @@ class Person:
 
 
 @asynccontextmanager
-async def _wire(near: SocketStream) -> AsyncGenerator[tuple[Incoming, Outgoing]]:
+async def _wire(near: LocalStream) -> AsyncGenerator[tuple[Incoming, Outgoing]]:
     async with mcp_streams(near, near) as streams:
         yield streams
         await near.aclose()
@@ -68,8 +68,8 @@ async def a_lead(
     frontend = McpFrontend(project.operations, project.enquiries)
     ours, theirs = socket.socketpair()
     async with (
-        await SocketStream.from_socket(ours) as near,
-        await SocketStream.from_socket(theirs) as far,
+        LocalStream(ours) as near,
+        LocalStream(theirs) as far,
         anyio.create_task_group() as group,
     ):
         caller = Caller(name="mcp", cwd=project.folder)

@@ -8,7 +8,6 @@ import anyio
 import httpx2
 import msgspec
 import pytest
-from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 from lead import Person, TaskClient, answers, start_task, task_until
 from mcp import Client
@@ -20,6 +19,7 @@ from goent.core.operation import Caller
 from goent.frontends.mcp import http
 from goent.frontends.mcp.http import HttpAsked, HttpOpened, serve_http
 from goent.frontends.mcp.server import McpFrontend
+from goent.rpc.local import LocalStream
 from goent.testing.driver import Pause, ScriptedDriver, question, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -32,11 +32,11 @@ async def a_door(project: Project, port: int = 0) -> AsyncGenerator[HttpOpened]:
     ours, theirs = socket.socketpair()
     frontend = McpFrontend(project.operations, project.enquiries)
     async with (
-        await SocketStream.from_socket(theirs) as far,
+        LocalStream(theirs) as far,
         anyio.create_task_group() as group,
     ):
         group.start_soon(serve_http, far, b"", frontend, Caller(name="mcp", cwd=project.folder))
-        async with await SocketStream.from_socket(ours) as near:
+        async with LocalStream(ours) as near:
             await near.send(msgspec.json.encode(HttpAsked(port=port)) + b"\n")
             line = await BufferedByteReceiveStream(near).receive_until(b"\n", 4096)
             yield msgspec.json.decode(line, type=HttpOpened)

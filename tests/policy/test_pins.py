@@ -69,9 +69,10 @@ def test_a_model_that_two_backends_offer_wants_a_provider() -> None:
         choose(Pin(model="glm-4"), settings(GLM, twin), ["acp"])
 
 
-def test_without_any_provider_the_remedy_is_named() -> None:
-    with pytest.raises(NoRoute, match="go-ent init"):
-        choose(Pin(), settings(), ["acp"])
+@pytest.mark.parametrize("pin", [Pin(), Pin(provider="kimi"), Pin(model="kimi-k2")])
+def test_without_any_provider_the_remedy_is_named(pin: Pin) -> None:
+    with pytest.raises(NoRoute, match="no provider is configured: run `go-ent init`"):
+        choose(pin, settings(), ["acp"])
 
 
 def test_without_a_default_the_choices_are_named() -> None:

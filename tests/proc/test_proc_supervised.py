@@ -164,6 +164,12 @@ async def test_what_a_killed_go_ent_left_behind_is_swept_by_the_next(
         assert living(owner) == 0
 
 
+async def test_a_mark_that_names_nobody_is_left_alone(tmp_path: Path) -> None:
+    """Whoever sets that variable by hand keeps no go-ent from sweeping."""
+    async with supervised(["cat"], cwd=tmp_path, env=ENV, mark="somebody") as it:
+        assert it.pid not in sweep_dead_owners(f"sweep-{os.getpid()}")
+
+
 async def test_the_owner_of_an_inner_go_ent_finds_its_processes(tmp_path: Path, mark: str) -> None:
     command = [sys.executable, "-c", OWNER, "inner", TREE]
     async with supervised(command, cwd=tmp_path, env=ENV, mark=mark, grace=0.3) as it:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from goent.domain.budgets import Admission, Hold, Limit, Spender
-from goent.domain.ports import LedgerEntry
+from goent.domain.ledger import LedgerEntry
 from goent.domain.types import RateLimits, Usage
 from goent.store.ledger import SCHEMA, SqliteLedger
 from goent.store.sqlite import Schema, connect

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from goent.domain.forecasts import Sample
+from goent.domain.forecasts import Judged, Sample
 from goent.domain.types import Usage
-from goent.store.history import SCHEMA, SqliteHistory
+from goent.store.history import KEPT, SCHEMA, SqliteHistory
 from goent.store.sqlite import Schema, connect
 
 pytestmark = pytest.mark.anyio
@@ -62,6 +62,41 @@ async def test_a_file_of_an_older_version_is_read_and_written_on_by_both(tmp_pat
     assert middle == SAMPLE
     assert newest == oldest and (oldest.state, oldest.at) == ("failed", 2.5)
     assert (oldest.evidence, oldest.failure) == (None, None)
+
+
+async def test_a_verdict_that_changes_is_read_and_keeps_its_place_in_time(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    older, newer = (replace(SAMPLE, place=place, graded=True) for place in ("older", "newer"))
+    refuted = replace(older, state="failed", evidence="refuted", failure=None)
+    async with SqliteHistory.open(path) as one, SqliteHistory.open(path) as other:
+        await one.judge(older)
+        await one.judge(newer)
+        assert await other.recent() == (newer, older)
+        await one.judge(refuted)
+        assert await other.recent() == (newer, refuted)
+        again = Judged(place="older", state="completed", evidence="verified", failure=older.failure)
+        await one.correct(again)
+        assert await other.recent() == (newer, older)
+        await one.correct(replace(again, place="nobody's"))
+        assert await other.recent() == (newer, older)
+
+
+async def test_verdicts_that_change_often_push_no_task_out(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    judged = replace(SAMPLE, place="often", graded=True)
+    async with SqliteHistory.open(path) as history:
+        await history.judge(judged)
+        with sqlite3.connect(path) as sql:
+            sql.execute(
+                f"INSERT INTO tasks ({OLD}) WITH RECURSIVE n(i) AS (VALUES (2) UNION ALL"
+                f" SELECT i + 1 FROM n WHERE i < {KEPT}) SELECT {OLD} FROM n, tasks WHERE id = 1"
+            )
+        for evidence in ("refuted", "verified") * 5:
+            await history.judge(replace(judged, evidence=evidence))
+        await history.add(SAMPLE)
+        counted = sql.execute("SELECT count(*), min(id) FROM tasks").fetchone()
+        sql.close()
+    assert counted == (KEPT, 2), "the oldest alone is gone"
 
 
 async def test_a_row_of_a_kind_that_is_not_known_is_left_out(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from goent.domain.ports import CostRow, Ledger, LedgerEntry
+from goent.domain.ledger import CostRow, Ledger, LedgerEntry
 from goent.domain.types import Usage
 from goent.store.ledger import SCHEMA, SqliteLedger
 from goent.store.sqlite import Schema, connect
@@ -17,7 +17,7 @@ WRITER = """
 import sys, anyio
 from decimal import Decimal
 from pathlib import Path
-from goent.domain.ports import LedgerEntry
+from goent.domain.ledger import LedgerEntry
 from goent.domain.types import Usage
 from goent.store.ledger import SqliteLedger
 

@@ -18,7 +18,7 @@ from samples import SPAWNED
 from goent.core.feed import Feed
 from goent.domain.errors import EnvironmentTrouble
 from goent.domain.events import TextDelta, WorkerClosed
-from goent.domain.ports import LedgerEntry
+from goent.domain.ledger import LedgerEntry
 from goent.domain.types import Usage
 from goent.store import sqlite
 from goent.store.journal import SqliteJournal

@@ -46,8 +46,8 @@ async def test_a_project_that_is_killed_takes_its_reserves_along_but_not_what_it
     tmp_path: Path,
 ):
     project = str(tmp_path / "project-0")
-    async with two_projects() as (models, spenders):
-        for number, spender in enumerate(spenders):
+    async with two_projects() as (models, (killed, other)):
+        for number, spender, calls in ((1, other, 1), (0, killed, 12)):
             await spender.tell(
                 Round(
                     source=models.base_url("scripted"),
@@ -58,9 +58,9 @@ async def test_a_project_that_is_killed_takes_its_reserves_along_but_not_what_it
                     seed=7,
                 )
             )
-        await models.called(12, timeout=60)
-        spenders[0].process.kill()
-        survived = await spenders[1].heard()
+            await models.called(calls, timeout=60)
+        killed.process.kill()
+        survived = await other.heard()
         assert survived, "it went on, and was told when to stop"
         async with SqliteLedger.open(tmp_path / "ledger.db") as ledger:
             await ledger.lost(project)

@@ -12,7 +12,7 @@ from goent.core.allowance import Allowance
 from goent.core.books import Books
 from goent.core.feed import Feed
 from goent.core.roster import Roster
-from goent.domain.ports import CallBegun, CallMade, Hindrance, Sizing
+from goent.domain.calls import CallBegun, CallMade, Hindrance, Sizing
 from goent.domain.settings import Backend, Settings
 from goent.domain.types import Provider, RateLimits, Secret
 from goent.llm.prices import PriceList

@@ -1,0 +1,93 @@
+"""What somebody reads when an evaluation is over."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from goent.evals.reports.markdown import summary_markdown
+from goent.evals.reports.rows import Row
+from goent.evals.reports.summary import summarise
+from goent.frontends.cli.evals.progress import Lines
+from goent.frontends.cli.evals.summary import print_summary_json, show_summary
+from goent.frontends.cli.evals.table import fitting
+
+LOST = Row(
+    test_id="c", suite="s", target="coder", score=0, execution_status="execution_error",
+    error="timeout: gone", trials=3,
+)  # fmt: skip
+GOOD = Row(test_id="c", suite="s", target="coder", score=1, execution_status="ok", trials=3)
+
+
+def trials(row: Row, *numbers: int) -> list[Row]:
+    return [msgspec.structs.replace(row, trial=number) for number in numbers]
+
+
+def test_columns_are_left_out_where_there_is_no_room_and_no_cell_is_cut():
+    rows = [
+        msgspec.structs.replace(row, test_id=f"c{number}", cost_usd=0.5 if number else None)
+        for number in range(5)
+        for row in trials(GOOD, 1, 2, 3)
+    ]
+    wide = fitting(summarise(rows), 200)
+    assert list(wide)[-2:] == ["PASS^K", "FLIPS"]
+    assert wide["TRIALS PASSED"] == ["15/15"] and wide["RATE BY CASE"] == ["100% (57% to 100%)"]
+    narrow = fitting(summarise(rows), 80)
+    assert narrow["RATE BY CASE"] == ["100%\n(57% to 100%)"]
+    assert "COST" in narrow and "FLIPS" not in narrow
+    assert list(fitting(summarise(rows), 10))[:2] == ["TARGET", "TRIALS PASSED"]
+
+
+def test_what_was_skipped_counts_for_no_rate():
+    skipped = msgspec.structs.replace(GOOD, test_id="d", score=0, execution_status="skipped")
+    columns = fitting(summarise([GOOD, skipped]), 200)
+    assert (columns["PASSED"], columns["RATE"][0][:4]) == (["1/1"], "100%")
+
+
+def test_what_failed_alike_is_told_once(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    rows = trials(LOST, 1, 2, 3)
+    show_summary(rows, tmp_path)
+    said = capsys.readouterr().out
+    assert (
+        "! s / c · coder \N{MULTIPLICATION SIGN}3 error" in said
+        and said.count("timeout: gone") == 1
+    )
+    assert "<code>timeout&#58; gone</code> \N{MULTIPLICATION SIGN}3 |" in summary_markdown(
+        summarise(rows)
+    )
+
+
+def test_trials_that_were_not_made_are_told_with_the_reason(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    why = "the budget of $1.00 is spent"
+    show_summary(trials(GOOD, 1), tmp_path, left_out=2, stopped=why, exit_code=3)
+    said = capsys.readouterr().out
+    assert "! stopped: the budget of $1.00 is spent; 2 of 3 trials were not made\n" in said
+    assert "! not all trials were made: 1 of 1 case" in said
+    print_summary_json(trials(GOOD, 1), tmp_path, left_out=2, stopped=why, exit_code=3)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["unrun"], told["stopped"], told["result"]) == (2, why, "errors")
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "title"), [(0, "✓ passed"), (1, "✗ failed"), (130, "! not finished")]
+)
+def test_the_verdict_is_that_of_the_exit_code(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, exit_code: int, title: str
+):
+    show_summary([*trials(LOST, 1), *trials(GOOD, 2)], tmp_path, exit_code=exit_code)
+    assert f"\n{title}: 1 of 2 trials passed" in capsys.readouterr().out
+
+
+def test_whoever_answered_in_place_of_a_target_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    rows = trials(msgspec.structs.replace(GOOD, answered_by="spare"), 1, 2)
+    show_summary(rows, tmp_path)
+    assert "2 trials were answered by spare in place of coder" in capsys.readouterr().out
+    Lines().ended(rows[0])
+    assert "✓ s / c · coder by spare trial 1/3 1.00" in capsys.readouterr().err
+    words = "2 trials were answered by <code>spare</code> in place of <code>coder</code>."
+    assert words in summary_markdown(summarise(rows))

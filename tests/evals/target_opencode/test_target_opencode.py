@@ -1,0 +1,378 @@
+"""Attempts on the real `opencode serve`: what is asked, what is told, what is left, and what it took."""
+
+import json
+import re
+from decimal import Decimal
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from eval_opencode import KEY, Evaluation, Heard, an_attempt, servers, spec
+
+from goent.domain.types import Usage
+from goent.evals.graders.grading import grade
+from goent.evals.ports import TargetError
+from goent.evals.suites import GraderSpec, Said
+from goent.evals.targets.opencode.logs import FOLDER, SWITCH
+from goent.evals.targets.opencode.target import OpenCodeTarget
+from goent.evals.traces import TokenUsage
+from goent.project import state_dir
+from goent.store.ledger import SqliteLedger
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+
+# USD per million tokens in the script's configuration: 1 in, 2 out, 0.1 from the cache.
+HELLO = 100e-6 + 20 * 2e-6
+WORK = 3 * HELLO + 80e-6 + 9 * 2e-6 + 20 * 0.1e-6
+
+
+@pytest.mark.spec("E03")
+@pytest.mark.spec("E04")
+@pytest.mark.spec("E12")
+async def test_the_trace_has_every_message_and_every_call_in_order(
+    shared: Evaluation, cwd: Path
+) -> None:
+    heard = Heard()
+    trace = await shared.attempt(cwd, "work a little", heard, permission_policy="once")
+    assert [message.content for message in trace.messages] == ["I begin. ", "", "", "All done."]
+    assert trace.answer == "All done."
+    write, read, bash = trace.calls
+    assert [call.tool for call in trace.calls] == ["write", "read", "bash"]
+    assert [call.status for call in trace.calls] == ["ok", "error", "ok"]
+    assert write.input == {"filePath": str(cwd / "made.txt"), "content": "one\n"}
+    assert "missing.txt" in msgspec.convert(read.output, dict[str, str])["error"]
+    assert bash.output == "out\n"
+    assert len({call.id for call in trace.calls}) == 3
+    assert bash.start_time
+    assert bash.end_time
+    assert bash.duration_ms is not None
+    assert (cwd / "made.txt").read_text() == "one\n"
+    assert not trace.partial
+    assert list(heard.messages.values()) == list(trace.messages), "told, and the same in the end"
+
+
+@pytest.mark.spec("E05")
+async def test_a_trajectory_is_graded_on_it(shared: Evaluation, cwd: Path) -> None:
+    attempt = an_attempt(
+        cwd,
+        "work a little",
+        graders=(
+            GraderSpec(
+                type="tool-trajectory",
+                name="t",
+                settings={
+                    "mode": "exact",
+                    "args_match": "ignore",
+                    "expected": [
+                        {"tool": "write", "status": "ok"},
+                        {"tool": "read", "status": "error"},
+                        {"tool": "bash", "max_duration_ms": 60_000},
+                    ],
+                },
+            ),
+        ),
+    )
+    trace = await shared.target(permission_policy="always").invoke(attempt, Heard())
+    graded = grade(attempt.case, trace, threshold=0.8, compat=False)
+    assert (graded.score, graded.status) == (1.0, "ok"), graded
+
+
+@pytest.mark.spec("E06")
+@pytest.mark.spec("E07")
+@pytest.mark.spec("E13")
+async def test_the_stream_is_logged_line_by_line_and_only_while_the_attempt_lasts(
+    shared: Evaluation, cwd: Path
+) -> None:
+    heard = Heard()
+    trace = await shared.attempt(cwd, "say hello", heard)
+    (chosen,) = heard.logs
+    path = Path(chosen.file_path)
+    assert trace.log_path == chosen.file_path
+    assert (chosen.target_name, chosen.eval_case_id, chosen.attempt) == ("coder", "greets", 0)
+    assert path.parent == shared.project / FOLDER
+    assert path.name.endswith(".jsonl")
+    assert (path.parents[1] / ".gitignore").read_text() == "*\n"
+    assert "_coder_greets_" in path.name
+    text = path.read_text()
+    header, *events = map(json.loads, text.splitlines())
+    assert (header["type"], header["target"], header["eval"]) == ("goent.header", "coder", "greets")
+    types = [event["type"] for event in events]
+    assert types[0] == "server.connected"
+    assert {"message.updated", "message.part.updated", "session.status"} <= set(types)
+    assert KEY not in text
+    before = servers()
+    again = Heard()
+    await shared.attempt(cwd, "say hello", again)
+    assert path.read_text() == text, "its subscription ended with it"
+    assert Path(again.logs[0].file_path) != path
+    assert servers() == before, "the server lives on"
+
+
+@pytest.mark.spec("E08")
+async def test_logs_are_switched_off_by_setting_or_environment_and_never_in_the_way(
+    shared: Evaluation, cwd: Path
+) -> None:
+    heard = Heard()
+    trace = await shared.attempt(cwd, "say hello", heard, stream_logs=False)
+    assert (heard.logs, trace.log_path) == ([], None)
+    with pytest.MonkeyPatch.context() as changed:
+        environ = msgspec.convert(shared.servers.around.environ(), dict[str, str])
+        changed.setitem(environ, SWITCH, "off")
+        around = msgspec.structs.replace(shared.servers.around, environ=lambda: environ)
+        changed.setattr(shared.servers, "around", around)
+        await shared.attempt(cwd, "say hello", heard)
+    assert heard.logs == []
+    (shared.project / "a-file").write_text("")
+    trace = await shared.attempt(cwd, "say hello", heard, stream_log_dir="a-file/logs")
+    assert trace.answer == "Hello from glm-4."
+    assert heard.logs == []
+    assert "no stream log" in heard.warnings[0]
+
+
+@pytest.mark.spec("E02")
+@pytest.mark.spec("E09")
+@pytest.mark.spec("E11")
+async def test_attempts_share_a_server_and_nothing_else(shared: Evaluation, tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("a", "b", "c")]
+    targets = [
+        shared.target(permission_policy="once"),
+        shared.target(permission={"edit": "allow", "bash": "allow"}),
+        shared.target(permission_policy="always", timeout_seconds=50),
+    ]
+    async with anyio.create_task_group() as tasks:
+        for folder, target in zip(folders, targets, strict=True):
+            folder.mkdir()
+            tasks.start_soon(target.invoke, an_attempt(folder, "work a little"), Heard())
+    for folder in folders:
+        assert [path.name for path in folder.iterdir()] == ["made.txt"]
+    assert len(servers()) == 1
+    asked = [call.request for call in shared.models.calls if call.request]
+    by_session = {call.session: call.request.cwd for call in shared.models.calls if call.request}
+    assert {str(folder) for folder in folders} <= {request.cwd for request in asked}
+    assert [*by_session.values()].count(str(folders[0])) == 1, "one session, for one directory"
+
+
+@pytest.mark.spec("E15")
+@pytest.mark.spec("E16")
+async def test_the_model_gets_system_texts_and_links(
+    shared: Evaluation, cwd: Path, tmp_path: Path
+) -> None:
+    note = tmp_path / "note.md"
+    note.write_text("remember the milk\n")
+    attempt = an_attempt(
+        cwd,
+        Said(role="system", text="You are terse."),
+        Said(role="assistant", text="Earlier."),
+        Said(role="user", text="echo the prompt", files=(note,)),
+        guidelines=(tmp_path / "style.instructions.md",),
+    )
+    trace = await shared.target(system_prompt="You test.").invoke(attempt, Heard())
+    request = shared.models.calls[-1].request
+    assert request
+    assert "You test.\n\nYou are terse." in request.system
+    for words in (note.as_uri(), "[assistant]\nEarlier.", "style.instructions.md"):
+        assert words in trace.answer
+    assert "remember the milk" not in trace.answer
+
+
+@pytest.mark.spec("E16")
+async def test_a_linked_file_may_be_read_and_its_neighbours_may_not(
+    shared: Evaluation, cwd: Path
+) -> None:
+    outside = shared.project.parent
+    note = outside / "note.md"
+    note.write_text("remember the milk\n")
+    (outside / "answers.md").write_text("42\n")
+    heard = Heard()
+    attempt = an_attempt(cwd, Said(role="user", text="read note.md", files=(note,)))
+    trace = await shared.target().invoke(attempt, heard)
+    assert "remember the milk" in str(trace.calls[0].output)
+    assert [(d.permission, d.by) for d in trace.permissions] == [("external_directory", "link")]
+    with pytest.raises(TargetError, match=f"external_directory.*{re.escape(str(outside))}"):
+        await shared.attempt(cwd, "read answers.md")
+
+
+@pytest.mark.spec("E16")
+@pytest.mark.spec("E17")
+async def test_a_linked_file_may_not_be_written(shared: Evaluation, cwd: Path) -> None:
+    note = shared.project.parent / "note.md"
+    note.write_text("remember the milk\n")
+    attempt = an_attempt(cwd, Said(role="user", text="rewrite note.md", files=(note,)))
+    with pytest.raises(TargetError, match="permission 'external_directory' was refused"):
+        await shared.target(permission={"edit": "allow"}).invoke(attempt, Heard())
+    assert note.read_text() == "remember the milk\n"
+
+
+@pytest.mark.spec("E17")
+async def test_a_permission_that_is_refused_fails_the_attempt_and_is_named(
+    shared: Evaluation, cwd: Path
+) -> None:
+    heard = Heard()
+    with pytest.raises(TargetError, match="permission 'bash' was refused for 'echo out'") as caught:
+        await shared.attempt(cwd, "run a command", heard)
+    assert (caught.value.kind, caught.value.retryable) == ("permission_denied", False)
+    (decision,) = heard.decisions
+    assert (decision.permission, decision.patterns) == ("bash", ("echo out",))
+    assert (decision.decision, decision.by) == ("reject", "policy")
+    assert heard.messages[0].tool_calls[0].status == "error"
+    assert heard.usage
+    trace = await shared.attempt(cwd, "run a command", permission_policy="once")
+    assert trace.answer == "Ran."
+    assert [d.decision for d in trace.permissions] == ["once"]
+    trace = await shared.attempt(cwd, "run a command", permission_policy="always")
+    assert [d.decision for d in trace.permissions] == ["always"]
+
+
+@pytest.mark.spec("E17")
+async def test_a_subagent_is_held_to_the_same_policy(shared: Evaluation, cwd: Path) -> None:
+    heard = Heard()
+    with pytest.raises(TargetError, match="permission 'edit' was refused"):
+        await shared.attempt(cwd, "delegate writing", heard)
+    assert not (cwd / "made.txt").exists()
+    asking, refused = heard.messages[0].tool_calls[0], heard.messages[1]
+    assert (refused.parent, refused.tool_calls[0].tool) == (asking.id, "write")
+    assert heard.decisions[0].call == refused.tool_calls[0].id
+    heard = Heard()
+    trace = await shared.attempt(cwd, "delegate writing", heard, permission_policy="once")
+    assert trace.answer == "Delegated."
+    assert (cwd / "made.txt").read_text() == "one\n"
+    (task,) = trace.calls
+    called = [(depth, call.tool, call.status) for depth, call in trace.all_calls]
+    assert called == [
+        (0, "task", "ok"), (1, "write", "ok"), (1, "read", "error"), (1, "bash", "ok"),
+    ]  # fmt: skip
+    said = [(message.parent, message.content) for message in trace.messages]
+    assert said == [
+        (None, ""), (task.id, "I begin. "), (task.id, ""), (task.id, ""), (task.id, "All done."),
+        (None, "Delegated."),
+    ]  # fmt: skip
+    assert tuple(heard.messages[place] for place in sorted(heard.messages)) == trace.messages
+    assert trace.llm_calls == 6, "those of the subagent count"
+
+
+@pytest.mark.spec("E19")
+async def test_a_tool_that_is_off_is_not_offered(shared: Evaluation, cwd: Path) -> None:
+    await shared.attempt(cwd, "say hello")
+    request = shared.models.calls[-1].request
+    assert request
+    assert {"read", "glob", "grep", "edit", "write", "bash", "task"} <= set(request.tools)
+    assert not {"webfetch", "websearch", "question"} & set(request.tools)
+    await shared.attempt(cwd, "say hello", tools={"bash": False, "write": False, "webfetch": True})
+    request = shared.models.calls[-1].request
+    assert request
+    assert not {"bash", "write", "edit"} & set(request.tools)
+    assert "webfetch" in request.tools
+    await shared.attempt(cwd, "say hello", tools={"*": False, "read": True})
+    request = shared.models.calls[-1].request
+    assert request
+    assert set(request.tools) == {"read"}
+
+
+async def booked(built: Evaluation) -> dict[str, tuple[Usage, Decimal]]:
+    """What the user's ledger has, by model; what a call that was cut off cost is not in it."""
+    path = state_dir(built.environ) / "ledger.db"
+    async with SqliteLedger.open(path, owner="nobody") as ledger:
+        return {row.key: (row.usage, row.known_usd) for row in await ledger.report(by="model")}
+
+
+async def test_calls_through_the_gateway_are_counted_for_their_attempt_alone(
+    shared: Evaluation, cwd: Path
+) -> None:
+    heard = Heard()
+    before = (await booked(shared)).get("glm-4", (Usage(), Decimal()))
+    trace = await shared.attempt(cwd, "work a little", heard, permission_policy="once")
+    assert trace.llm_calls == 4
+    assert trace.usage == TokenUsage(input=380, output=69, cached=20)
+    assert trace.cost_usd == pytest.approx(WORK)
+    assert (heard.usage, heard.cost_usd) == (trace.usage, trace.cost_usd)
+    again = await shared.attempt(cwd, "say hello")
+    assert again.usage == TokenUsage(input=100, output=20)
+    assert again.cost_usd == pytest.approx(HELLO)
+    usage, cost = (await booked(shared))["glm-4"]
+    assert usage.total - before[0].total == 380 + 69 + 20 + 120
+    assert float(cost - before[1]) == pytest.approx(WORK + HELLO)
+
+
+@pytest.mark.spec("E09")
+@pytest.mark.spec("E18")
+async def test_other_settings_are_another_server_and_somebody_elses_is_never_stopped(
+    shared: Evaluation, cwd: Path
+) -> None:
+    await shared.attempt(cwd, "say hello")
+    before = servers()
+    own = shared.target(model="own/small", config=shared.direct, permission_policy="once")
+    trace = await own.invoke(an_attempt(cwd, "work a little"), Heard())
+    assert trace.usage == TokenUsage(input=380, output=69, cached=20)
+    assert trace.llm_calls == 4
+    assert trace.cost_usd == pytest.approx(380e-6 + 69 * 2e-6)
+    (other,) = servers() - before
+    usage, _ = (await booked(shared))["small"]
+    assert usage.total == 469
+    said = Path(f"/proc/{other}/cmdline").read_text().split("\0")
+    (port,) = (word.removeprefix("--port=") for word in said if word.startswith("--port="))
+    entries = Path(f"/proc/{other}/environ").read_text().split("\0")
+    (password,) = (
+        e.partition("=")[2] for e in entries if e.startswith("OPENCODE_SERVER_PASSWORD=")
+    )
+    somebodys: dict[str, object] = {
+        "base_url": f"http://127.0.0.1:{port}",
+        "model": "own/small",
+        "permission_policy": "once",
+    }
+    with pytest.raises(TargetError, match="refuses the password: set OPENCODE_SERVER_PASSWORD"):
+        await OpenCodeTarget(spec(**somebodys), shared.servers).invoke(
+            an_attempt(cwd, "say hello"), Heard()
+        )
+    somebodys["env"] = {"OPENCODE_SERVER_PASSWORD": password}
+    there = OpenCodeTarget(spec(**somebodys), shared.servers)
+    heard = Heard()
+    trace = await there.invoke(an_attempt(cwd, "work a little"), heard)
+    assert trace.answer == "All done."
+    assert [decision.permission for decision in trace.permissions] == ["edit", "bash"]
+    assert trace.usage == TokenUsage(input=380, output=69, cached=20)
+    assert servers() == before | {other}
+
+
+async def test_a_hard_budget_stops_an_attempt(shared: Evaluation, cwd: Path) -> None:
+    await shared.attempt(cwd, "say hello")
+    made = len(shared.models.calls)
+    config = shared.project / ".goent" / "config.yaml"
+    usual = config.read_text()
+    config.write_text(f"{usual}budget: {{per_project: 0.000001, hard: true}}\n")
+    try:
+        with pytest.raises(TargetError, match=r"budget.*per_project") as caught:
+            await shared.attempt(cwd, "say hello")
+        assert (caught.value.kind, caught.value.retryable) == ("budget_exceeded", False)
+        with pytest.raises(TargetError, match="holds no key for it") as caught:
+            await shared.attempt(cwd, "say hello", model="own/small", config=shared.direct)
+        assert caught.value.kind == "budget_exceeded"
+        assert len(shared.models.calls) == made
+    finally:
+        config.write_text(usual)
+
+
+@pytest.mark.spec("E11")
+async def test_a_conversation_is_one_session_with_what_each_turn_did_and_took(
+    shared: Evaluation, cwd: Path
+) -> None:
+    made = len(shared.models.calls)
+    whole = an_attempt(cwd, Said(role="system", text="You are terse."))
+    heard = [Heard(), Heard()]
+    async with shared.target(permission_policy="once").conversing(whole) as talk:
+        first = await talk.invoke(an_attempt(cwd, *whole.case.input, "work a little"), heard[0])
+        second = await talk.invoke(an_attempt(cwd, "say hello"), heard[1])
+    calls = shared.models.calls[made:]
+    assert len({call.session for call in calls}) == 1
+    last = calls[-1].request
+    assert last
+    assert "You are terse." in last.system, "in every turn"
+    assert [call.tool for call in first.calls] == ["write", "read", "bash"]
+    assert (second.answer, second.calls) == ("Hello from glm-4.", ())
+    assert (first.cost_usd, second.cost_usd) == (pytest.approx(WORK), pytest.approx(HELLO))
+    assert [one.permission for one in first.permissions] == ["edit", "bash"]
+    assert second.permissions == ()
+    assert list(heard[1].messages.values()) == list(second.messages)
+    assert len(heard[0].logs) == 1
+    assert heard[1].logs == []
+    assert first.log_path == second.log_path

@@ -1,0 +1,327 @@
+"""Evaluations beside the work: asked of the daemon, run by a process of their own."""
+
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from world import COLD, World, a_cold_world, kill, refusal, told
+
+from goent.domain.errors import ConfigError, RequestError
+from goent.domain.evaluations import (
+    EvalCompareRequest,
+    EvalRunRequest,
+    EvalStatus,
+    EvalStatusRequest,
+)
+from goent.evals.beside.runs import AT_ONCE, EvalRuns
+from goent.evals.beside.standing import standing
+from goent.evals.grades import Verdict
+from goent.evals.reports.rows import Row, RowFile, Score, read_rows
+from goent.evals.running.folder import Folder
+from goent.proc import marked, new_owner
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+
+TARGETS = """\
+targets:
+  - {name: good, provider: mock, response: yes it is}
+  - {name: bad, provider: mock, response: never}
+  - {name: slow, provider: cli, workers: 1, command: "test {EVAL_ID} != c2 || test -e go || sleep 600; echo yes > {OUTPUT_FILE}"}
+"""
+SUITE = """\
+execution: {target: good}
+tests:
+  - {id: c1, input: is it, tags: [first], assertions: [{type: contains, value: "yes"}]}
+  - {id: c2, input: is it, assertions: [{type: contains, value: "yes"}]}
+  - {id: c3, input: is it, tags: [first, last], assertions: [{type: contains, value: it is}]}
+"""
+
+
+def furnish(project: Path) -> None:
+    (project / ".goent").mkdir(exist_ok=True, parents=True)
+    targets = TARGETS.replace("-e go", f"-e {project / 'go'}")
+    (project / ".goent" / "targets.yaml").write_text(targets)
+    (project / "demo.eval.yaml").write_text(SUITE)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    made = tmp_path / "project"
+    furnish(made)
+    return made
+
+
+@asynccontextmanager
+async def runs_of(project: Path) -> AsyncGenerator[EvalRuns]:
+    owner = new_owner(f"evals-{project.name}")
+    environ = {"PATH": os.environ["PATH"], "HOME": str(project.parent)}
+    runs = EvalRuns(project, environ=lambda: environ, owner=owner)
+    async with runs.running():
+        yield runs
+    assert list(marked(owner)) == []
+
+
+async def run(runs: EvalRuns, project: Path, **more: object) -> EvalStatus:
+    asked = {"suites": ("demo.eval.yaml",), **more}
+    return await runs.run(EvalRunRequest(**asked), project)  # pyright: ignore[reportArgumentType] (as told)
+
+
+async def status(runs: EvalRuns, name: str, **more: object) -> EvalStatus:
+    asked = EvalStatusRequest(run_id=name, **more)  # pyright: ignore[reportArgumentType] (as told)
+    return await runs.status(asked, runs.project)
+
+
+async def done(runs: EvalRuns, name: str, trials: int) -> None:
+    with anyio.fail_after(60):
+        while (await status(runs, name)).done < trials:  # noqa: ASYNC110 (it is read from files)
+            await anyio.sleep(0.05)
+
+
+async def test_a_run_is_begun_at_once_and_told_of_until_its_end(project: Path):
+    async with runs_of(project) as runs:
+        begun = await run(runs, project, target=("bad",))
+        assert (begun.state, begun.done, begun.total) == ("running", 0, 3)
+        assert Path(begun.out) == project / ".goent" / "evals" / begun.run_id
+        ended = await status(runs, begun.run_id, wait_s=60)
+        assert (ended.state, ended.exit_code) == ("finished", 1)
+        assert (ended.done, ended.passed, ended.failed, ended.errors) == (3, 0, 3, 0)
+        assert ended.cost_usd is None
+        assert [(t.test_id, t.status) for t in ended.troubles] == [
+            (case, "quality_failure") for case in ("c1", "c2", "c3")
+        ]
+        assert "contains" in ended.troubles[0].why
+        assert (project / ".goent" / "evals" / ".gitignore").read_text() == "*\n"
+
+
+async def test_cases_are_chosen_by_their_tags(project: Path):
+    async with runs_of(project) as runs:
+        begun = await run(runs, project, tags=("first",), exclude_tags=("last",))
+        ended = await status(runs, begun.run_id, wait_s=60)
+        with pytest.raises(RequestError, match="leave tags out"):
+            await run(runs, project, suites=(), resume=begun.run_id, tags=("first",))
+    assert (ended.done, ended.total, ended.exit_code) == (1, 1, 0)
+
+
+async def test_a_cancelled_run_keeps_what_it_has_and_can_be_gone_on_with(project: Path):
+    async with runs_of(project) as runs:
+        begun = await run(runs, project, target=("slow",))
+        await done(runs, begun.run_id, 1)
+        ended = await status(runs, begun.run_id, cancel=True)
+        assert (ended.state, ended.done, ended.total) == ("cancelled", 1, 3)
+        assert f"resume {begun.run_id!r}" in ended.message
+        (project / "go").touch()
+        again = await runs.run(EvalRunRequest(resume=begun.run_id), project)
+        assert (again.run_id, again.state) == (begun.run_id, "running")
+        ended = await status(runs, begun.run_id, wait_s=60)
+        assert (ended.state, ended.exit_code) == ("finished", 1)
+        rows = read_rows(Path(ended.out) / "index.jsonl").rows
+        assert sorted(row.test_id for row in rows) == ["c1", "c2", "c3"]
+
+
+async def test_a_run_ends_with_whoever_began_it_and_says_that_it_was_cut_off(project: Path):
+    async with runs_of(project) as runs:
+        begun = await run(runs, project, target=("slow",))
+        await done(runs, begun.run_id, 1)
+    async with runs_of(project) as runs:
+        found = await status(runs, begun.run_id)
+        assert (found.state, found.exit_code, found.done) == ("failed", None, 1)
+        assert "cut off" in found.message
+        assert f"resume {begun.run_id!r}" in found.message
+
+
+def test_a_grader_that_was_skipped_is_no_trouble(tmp_path: Path):
+    verdicts: tuple[Verdict, ...] = ("pass", "fail", "skip", "borderline")
+    scores = tuple(Score(name=one, type="regex", score=0.5, verdict=one) for one in verdicts)
+    row = Row(test_id="c", target="t", score=0.5, execution_status="quality_failure", scores=scores)
+    index = RowFile(tmp_path / "index.jsonl")
+    index.append([row])
+    index.close()
+    (trouble,) = standing(tmp_path, "x", under_way=False).troubles
+    assert trouble.why == "fail: 0.5, borderline: 0.5"
+
+
+async def test_a_cancel_is_forgotten_when_the_run_is_gone_on_with_at_a_terminal(project: Path):
+    async with runs_of(project) as runs:
+        begun = await run(runs, project, target=("slow",))
+        await done(runs, begun.run_id, 1)
+        assert (await status(runs, begun.run_id, cancel=True)).state == "cancelled"
+        with Folder.held(Path(begun.out)):
+            assert (await status(runs, begun.run_id)).state == "running"
+        assert (await status(runs, begun.run_id)).state == "cancelled"
+        (project / "go").touch()
+        suite, options = str(project / "demo.eval.yaml"), ("--target", "slow", "--resume")
+        command = (sys.executable, "-m", "goent", "eval", "run", suite, "--out", begun.out)
+        await anyio.run_process([*command, *options], cwd=project, check=False)
+        ended = await status(runs, begun.run_id)
+        assert (ended.state, ended.done, ended.exit_code) == ("finished", 3, 1)
+
+
+async def at_once(runs: EvalRuns, *requests: EvalRunRequest) -> tuple[list[EvalStatus], list[str]]:
+    """Those that were begun, and why the others were not."""
+    begun, refused = list[EvalStatus](), list[str]()
+
+    async def ask(request: EvalRunRequest) -> None:
+        try:
+            begun.append(await runs.run(request, runs.project))
+        except RequestError as error:
+            refused.append(str(error))
+
+    async with anyio.create_task_group() as group:
+        for request in requests:
+            group.start_soon(ask, request)
+    return begun, refused
+
+
+async def test_those_who_ask_at_once_keep_to_the_limit(project: Path):
+    request = EvalRunRequest(suites=("demo.eval.yaml",), target=("slow",))
+    async with runs_of(project) as runs:
+        begun, refused = await at_once(runs, *[request] * (AT_ONCE + 2))
+        assert len({one.run_id for one in begun}) == len(begun) == AT_ONCE
+        assert [f"{AT_ONCE} evaluations run already" in why for why in refused] == [True, True]
+
+
+async def test_a_run_is_gone_on_with_by_one_of_those_who_ask_at_once(project: Path):
+    async with runs_of(project) as runs:
+        first = await run(runs, project, target=("slow",))
+        await done(runs, first.run_id, 1)
+        await status(runs, first.run_id, cancel=True)
+        (project / "go").touch()
+        begun, refused = await at_once(runs, *[EvalRunRequest(resume=first.run_id)] * 3)
+        assert [one.run_id for one in begun] == [first.run_id]
+        assert ["still goes on" in why for why in refused] == [True, True]
+        assert (await status(runs, first.run_id, wait_s=60)).state == "finished"
+
+
+async def test_a_run_that_cannot_be_noted_is_not_begun(project: Path):
+    async with runs_of(project) as runs:
+        first = await run(runs, project)
+        ended = await status(runs, first.run_id, wait_s=60)
+        noted = Path(ended.out) / "attended.json"
+        noted.unlink()
+        noted.mkdir()
+        with pytest.raises(ConfigError, match=r"attended\.json' cannot be written: Is a dir"):
+            await runs.run(EvalRunRequest(resume=first.run_id), project)
+        assert not runs.under_way
+        assert [path.name for path in Path(ended.out).glob("*.new")] == []
+
+
+async def test_mistakes_in_the_files_are_told_before_anything_is_begun(project: Path):
+    (project / "demo.eval.yaml").write_text("tests: [{id: c1, inputt: x}]\n")
+    async with runs_of(project) as runs:
+        with pytest.raises(ConfigError, match=r"demo\.eval\.yaml:1.*inputt"):
+            await run(runs, project)
+    assert not (project / ".goent" / "evals").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"suites": ("../other.eval.yaml",)}, "outside of the project"),
+        ({"suites": ("link.eval.yaml",)}, "outside of the project"),
+        ({"suites": ("none.eval.yaml",)}, "does not exist"),
+        ({"suites": ()}, "no suite is named"),
+        ({"out": "/tmp/elsewhere"}, "outside of the project"),
+        ({"out": "."}, "not empty"),
+        ({"targets_file": "/etc/passwd"}, "outside of the project"),
+        ({"retry": "errors"}, "pass resume"),
+        ({"suites": (), "resume": "nothing"}, "there is no run 'nothing'"),
+        ({"suites": (), "resume": ".."}, "outside of the project"),
+        ({"resume": "x"}, "leave suites out"),
+    ],
+)
+async def test_what_cannot_be_run_is_refused(project: Path, asked: dict[str, object], said: str):
+    (project.parent / "other.eval.yaml").write_text(SUITE)
+    (project / "link.eval.yaml").symlink_to(project.parent / "other.eval.yaml")
+    async with runs_of(project) as runs:
+        with pytest.raises(RequestError, match=said):
+            await run(runs, project, **asked)
+
+
+async def test_a_link_among_the_runs_does_not_lead_out_of_the_project(project: Path):
+    outside = project.parent / "outside"
+    outside.mkdir()
+    (project / ".goent" / "evals").mkdir()
+    (project / ".goent" / "evals" / "link").symlink_to(outside)
+    async with runs_of(project) as runs:
+        with pytest.raises(RequestError, match="outside of the project"):
+            await status(runs, "link")
+
+
+async def test_two_runs_are_compared(project: Path):
+    async with runs_of(project) as runs:
+        names: list[str] = []
+        for target in ("bad", "good"):
+            begun = await run(runs, project, target=(target,), out=f"out/{target}")
+            assert begun.run_id == f"out/{target}"
+            names.append(begun.run_id)
+            await status(runs, begun.run_id, wait_s=60)
+        asked = EvalCompareRequest(before=names[0], after=names[1])
+        found = await runs.compare(asked, project)
+        assert (found.cases, found.wins, found.gained, found.delta) == (3, 3, 3, 1.0)
+        assert found.conclusion == "no difference"
+        assert "fewer than 6" in found.words
+        assert {change.test_id for change in found.changed} == {"c1", "c2", "c3"}
+        asked = EvalCompareRequest(before=names[0], after=names[1], targets=("x", "y"))
+        with pytest.raises(RequestError, match="Nothing to compare"):
+            await runs.compare(asked, project)
+
+
+@pytest.fixture
+async def world(tmp_path: Path):
+    async with a_cold_world(tmp_path, COLD) as made:
+        furnish(made.project)
+        yield made
+
+
+async def test_claude_code_runs_and_compares_evaluations(world: World):
+    async with world.client() as lead:
+        begun = told(await lead.call_tool("eval_run", {"suites": ["demo.eval.yaml"]}))
+        assert begun["state"] == "running"
+        asked = {"run_id": begun["run_id"], "wait_s": 60}
+        ended = told(await lead.call_tool("eval_status", asked))
+        assert (ended["state"], ended["passed"], ended["exit_code"]) == ("finished", 3, 0)
+        asked = {"before": begun["run_id"], "after": begun["run_id"]}
+        found = told(await lead.call_tool("eval_compare", asked))
+        assert (found["conclusion"], found["ties"]) == ("no difference", 3)
+        refused = await lead.call_tool("eval_run", {"suites": ["demo.eval.yaml"], "target": ["x"]})
+        assert "'x'" in refusal(refused)
+
+
+async def test_a_killed_daemon_leaves_no_evaluation_and_the_next_one_can_go_on(world: World):
+    async with world.client() as lead:
+        asked = {"suites": ["demo.eval.yaml"], "target": ["slow"]}
+        begun = told(await lead.call_tool("eval_run", asked))
+        index = Path(begun["out"]) / "index.jsonl"
+        with anyio.fail_after(60):
+            while not index.exists():  # noqa: ASYNC110 (a file announces nothing)
+                await anyio.sleep(0.05)
+        daemon = await world.daemon()
+        assert daemon
+        kill(daemon.pid)
+        with anyio.fail_after(30):
+            while world.processes():  # noqa: ASYNC110 (a process announces nothing to strangers)
+                await anyio.sleep(0.05)
+    async with world.client() as lead:
+        found = told(await lead.call_tool("eval_status", {"run_id": begun["run_id"]}))
+        assert found["state"] == "failed"
+        assert "cut off" in found["message"]
+        (world.project / "go").touch()
+        told(await lead.call_tool("eval_run", {"resume": begun["run_id"]}))
+        asked = {"run_id": begun["run_id"], "wait_s": 60}
+        ended = told(await lead.call_tool("eval_status", asked))
+        assert (ended["state"], ended["done"]) == ("finished", 3)
+
+
+async def test_a_daemon_loads_nothing_of_evaluations_before_it_is_asked():
+    code = (
+        "import sys, goent.composition.app; print([m for m in sys.modules if 'goent.evals' in m])"
+    )
+    # In a process of its own: here, much of it is loaded.
+    loaded = (await anyio.run_process([sys.executable, "-c", code])).stdout.decode()
+    assert "goent.evals.beside.runs" in loaded
+    assert "goent.evals.files" not in loaded
+    assert "goent.evals.reports" not in loaded

@@ -1,0 +1,119 @@
+"""Settings and answers that look as if something was checked."""
+
+import os
+
+import pytest
+
+from goent.evals.graders.grading import grade, grade_asking, mistakes
+from goent.evals.graders.scripts import code_grader
+from goent.evals.suites import Case, GraderSpec, Said
+from goent.evals.traces import Trace, TracedCall, TracedMessage
+
+
+def case(spec: GraderSpec, expected: object = None) -> Case:
+    said = (Said(role="user", text="do it"),)
+    wanted = (TracedMessage(role="assistant", content=expected),) if expected else ()
+    return Case(id="c", suite="s", form="v4", input=said, graders=(spec,), expected=wanted)
+
+
+def score(whole: Case, *calls: TracedCall, answer: str = "", compat: bool = False) -> float:
+    done = Trace(messages=(TracedMessage(role="assistant", content=answer, tool_calls=calls),))
+    return grade(whole, done, threshold=0.8, compat=compat).score
+
+
+def spec(kind: str, **settings: object) -> GraderSpec:
+    return GraderSpec(type=kind, name="g", settings=settings)
+
+
+def test_counts_and_expected_calls_are_both_looked_at():
+    both = spec("tool-trajectory", mode="any_order", minimums={"a": 1}, expected=[{"tool": "b"}])
+    assert score(case(both), TracedCall(tool="a")) == 0.5
+    assert score(case(both), TracedCall(tool="a"), TracedCall(tool="b")) == 1
+    assert score(case(both), TracedCall(tool="a"), compat=True) == 1
+
+
+@pytest.mark.parametrize("mode", ["any_order", "superset"])
+def test_of_two_calls_that_fit_the_one_in_time_is_taken(mode: str):
+    items = [{"tool": "a", "max_duration_ms": 100}]
+    calls = [TracedCall(tool="a", duration_ms=ms) for ms in (None, 500, 50)]
+    assert score(case(spec("tool-trajectory", mode=mode, expected=items)), *calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("grader", "word"),
+    [
+        (spec("tool-trajectory", mode="in_order", minimums={"a": 1}), "any_order"),
+        (spec("tool-trajectory", mode="any_order", minimums={"a": 0}), "1 or more"),
+        (
+            spec(
+                "tool-trajectory",
+                mode="in_order",
+                expected=[{"tool": "a", "args": {"command": "x"}, "args_match": ["comand"]}],
+            ),
+            "'comand'",
+        ),
+        (spec("contains", value=""), "in every answer"),
+        (spec("icontains", value=""), "in every answer"),
+        (spec("starts-with", value=""), "in every answer"),
+        (spec("contains-all", value=[]), "in every answer"),
+        (spec("contains-any", value=["a", ""]), "in every answer"),
+        (
+            GraderSpec(
+                type="composite",
+                name="g",
+                settings={"aggregator": {"weights": {"m": -1.0}}},
+                members=(spec("contains", value="x"),),
+            ),
+            "['m'] must be 0 or more",
+        ),
+    ],
+)
+def test_what_would_check_nothing_is_a_mistake_of_the_suite(grader: GraderSpec, word: str):
+    (found,) = mistakes(case(grader))
+    assert word in found.text
+
+
+@pytest.mark.parametrize("compat", [True, False])
+@pytest.mark.parametrize("answer", ["NaN", "[Infinity]", '{"a": -Infinity}'])
+def test_what_javascript_would_not_read_is_no_json(answer: str, compat: bool):
+    assert score(case(spec("is-json")), answer=answer, compat=compat) == 0
+
+
+FIELDS = spec("field-accuracy", fields=[{"path": "a"}])
+NEAR = spec("field-accuracy", fields=[{"path": "a", "match": "numeric_tolerance"}])
+
+
+@pytest.mark.parametrize(
+    ("grader", "answer", "worth"),
+    [
+        (FIELDS, 'such as {x}: {"a": 100}', 1),
+        (FIELDS, 'not {"a": 100} but {"a": 7}', 0),
+        (FIELDS, 'so {"a": 100}, I say {"a": 100}', 1),
+        (FIELDS, 'so {"a": 100, "b": NaN}', 0),
+        (NEAR, '{"a": "1_0_0"}', 0),
+        (NEAR, '{"a": " 1e2 "}', 1),
+    ],
+)
+def test_the_fields_of_one_object_are_compared(grader: GraderSpec, answer: str, worth: float):
+    assert score(case(grader, {"a": 100}), answer=answer) == worth
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("command", "worth"),
+    [
+        (["true"], 1.0),  # it ends before it reads: the pipe breaks
+        (["sh", "-c", "exit 3"], 0.0),
+        (["sleep", "30"], 0.0),
+    ],
+)
+async def test_a_script_cannot_harm_the_run(command: list[str], worth: float):
+    said = TracedMessage(role="assistant", content="x" * 1_000_000)
+    found = await grade_asking(
+        case(spec("code-grader", command=command, timeout_seconds=1.0)),
+        Trace(messages=(said,)),
+        threshold=0.8,
+        compat=False,
+        askers={"code-grader": code_grader(os.environ)},
+    )
+    assert found.score == worth

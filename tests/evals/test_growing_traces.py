@@ -1,0 +1,126 @@
+"""What an OpenCode and its subagents say is on disk while they say it: in its order, and once."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from eval_stage import attempt_at
+from run_stage import Watched
+
+from goent.drivers.opencode.events import MessageTold, PartTold
+from goent.drivers.opencode.shapes import Message, MessageInfo, MessageTime, Part
+from goent.evals.running.folder import STREAM, Folder
+from goent.evals.running.recording import Recording, Told
+from goent.evals.targets.opencode.growing import Growing
+from goent.evals.traces import TargetFailure, TracedMessage
+
+OUTPUT = "x" * 10_000
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Iterator[Recording]:
+    made = Recording(attempt_at("say", tmp_path), Folder(tmp_path), "one", Watched())
+    yield made
+    made.close()
+
+
+def read_back(stream: Path) -> list[TracedMessage]:
+    """As somebody reads it after a kill."""
+    order: list[int] = []
+    said: dict[int, TracedMessage] = {}
+    for line in stream.read_bytes().splitlines():
+        told = msgspec.json.decode(line, type=Told)
+        if told.number is None or told.message is None:
+            continue
+        if told.number not in said:
+            order.append(told.number)
+        if told.before is not None:
+            order.remove(told.number)
+            order.insert(order.index(told.before), told.number)
+        said[told.number] = told.message
+    return [said[number] for number in order]
+
+
+def info(name: str, session: str, at: float = 0) -> MessageInfo:
+    return MessageInfo(id=name, role="assistant", session=session, time=MessageTime(created=at))
+
+
+def text(message: str, words: str) -> Part:
+    return Part(id=f"p-{message}", type="text", session="", message=message, text=words)
+
+
+def call(message: str, name: str, tool: str, state: object) -> Part:
+    encoded = msgspec.Raw(msgspec.json.encode(state))
+    return Part(
+        id=name, type="tool", session="", message=message, tool=tool, call=name, state=encoded
+    )
+
+
+def contents(recording: Recording, tmp_path: Path) -> list[object]:
+    """The same from memory and from disk."""
+    kept = recording.cut(TargetFailure(kind="timeout", message="")).messages
+    assert read_back(tmp_path / "one" / STREAM) == list(kept)
+    return [message.content for message in kept]
+
+
+def test_a_message_that_the_stream_missed_is_told_at_its_own_place(
+    recording: Recording, tmp_path: Path
+) -> None:
+    growing = Growing("own", recording)
+    for name in ("b", "d"):
+        growing.hear(MessageTold(info=info(name, "own")))
+        growing.hear(PartTold(part=text(name, name)))
+    growing.tell()
+    growing.learn(
+        "own", [Message(info=info(name, "own"), parts=(text(name, name),)) for name in "abc"]
+    )
+    growing.tell()
+    assert contents(recording, tmp_path) == ["a", "b", "c", "d"]
+
+
+def test_subagents_at_work_at_once_are_told_in_order_and_each_message_once(
+    recording: Recording, tmp_path: Path
+) -> None:
+    growing = Growing("own", recording)
+    growing.hear(MessageTold(info=info("own-0", "own")))
+    growing.hear(PartTold(part=text("own-0", "begin")))
+    for child in ("s0", "s1", "s2"):
+        state = {"metadata": {"sessionId": child}, "time": {"start": 1}}
+        growing.hear(PartTold(part=call("own-0", child, "task", state)))
+    growing.tell()
+    for at in range(20):
+        for child in ("s0", "s1", "s2"):
+            name = f"{child}-{at}"
+            growing.hear(MessageTold(info=info(name, child, at + 2)))
+            growing.hear(PartTold(part=text(name, name)))
+            done = {"status": "completed", "output": OUTPUT}
+            growing.hear(PartTold(part=call(name, f"c-{name}", "read", done)))
+            growing.tell()
+    every = [f"{child}-{at}" for child in ("s0", "s1", "s2") for at in range(20)]
+    assert contents(recording, tmp_path) == ["begin", *every]
+    written = (tmp_path / "one" / STREAM).stat().st_size
+    assert written < 1.1 * len(every) * len(OUTPUT)
+
+
+def test_a_message_that_turns_out_to_be_of_a_later_call_is_moved(
+    recording: Recording, tmp_path: Path
+) -> None:
+    growing = Growing("own", recording)
+
+    def delegate(message: str, name: str, at: float) -> None:
+        growing.hear(MessageTold(info=info(message, "own")))
+        growing.hear(PartTold(part=text(message, message)))
+        state = {"metadata": {"sessionId": "child"}, "time": {"start": at}}
+        growing.hear(PartTold(part=call(message, name, "task", state)))
+
+    delegate("a", "first", 1)
+    for name, at in (("x", 2), ("y", 4)):
+        growing.hear(MessageTold(info=info(name, "child", at)))
+        growing.hear(PartTold(part=text(name, name)))
+    growing.tell()
+    assert contents(recording, tmp_path) == ["a", "x", "y"]
+    delegate("b", "again", 3)
+    growing.tell()
+    assert contents(recording, tmp_path) == ["a", "x", "b", "y"]
+    assert read_back(tmp_path / "one" / STREAM)[-1].parent == "again"

@@ -1,0 +1,309 @@
+"""Suites of others become ours, load without a mistake, and say what was left behind."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from goent.domain.errors import ConfigError
+from goent.evals.files import load_suites, load_targets, validate
+from goent.evals.importing import Imported, Kind, imported, write
+from goent.evals.suites import Suite
+from goent.frontends.cli.evals.importing import import_
+
+GOLDEN = Path(__file__).parent / "compat" / "suite.eval.yaml"
+
+
+def brought(kind: Kind, path: Path, out: Path) -> tuple[Imported, Suite]:
+    """Imported, written, and loaded again."""
+    told = imported(kind, [path], out)
+    suites = [name for name in told.files if not name.startswith(".goent")]
+    write(told, out)
+    (suite,) = load_suites([out / suites[0]], {}, compat=True)
+    if ".goent/targets.yaml" in told.files:
+        load_targets(out, {})
+    return told, suite
+
+
+def graders(suite: Suite) -> list[object]:
+    return [
+        (case.id, g.type, g.name, g.settings, g.weight, g.required, g.negate, len(g.members))
+        for case in suite.cases
+        for g in case.graders
+    ]
+
+
+def test_the_golden_suite_comes_over_whole(tmp_path: Path) -> None:
+    told, suite = brought("agentv", GOLDEN, tmp_path)
+    assert told.notes == ()
+    (before,) = load_suites([GOLDEN], {}, compat=True)
+    assert graders(suite) == graders(before)
+    assert [case.expected for case in suite.cases] == [case.expected for case in before.cases]
+    assert [case.targets for case in suite.cases] == [case.targets for case in before.cases]
+
+
+SEED = """
+description: old
+target: default
+evalcases:
+  - id: fix
+    expected_outcome: "it works: ${{ NAME }}"
+    input_messages:
+      - {role: system, content: You fix}
+      - role: user
+        content: [{type: text, value: Fix it}, {type: file, value: ./notes.md}]
+    expected_messages: [{role: assistant, content: done}]
+    rubrics: [short]
+    execution:
+      evaluators:
+        - {name: t, type: tool_trajectory, mode: in_order, expected: [{tool: a, args: {x: 1}}]}
+        - {name: c, type: code_judge, script: "python check.py", cwd: scripts}
+        - {name: n, type: new_kind_of_thing}
+  - {id: half, expected_outcome: no input}
+  - {id: lonely, expected_outcome: x, input_messages: [{role: user, content: y}], evaluators: [{type: odd}]}
+"""
+TARGETS = """
+targets:
+  - {name: default, provider: cli, commandTemplate: "run {PROMPT} > {OUTPUT_FILE}", judge_target: judge, verboze: 1}
+  - {name: judge, provider: azure, deployment: d}
+  - {name: model, provider: anthropic, model: m, api_key: "${{ KEY }}", fallback_targets: [judge, default]}
+  - {name: other, use_target: default}
+  - {name: m, provider: mock, response: hi, retry_status_codes: [500]}
+"""
+
+
+def test_a_suite_of_the_first_dialect_and_its_targets(tmp_path: Path) -> None:
+    project, out = tmp_path / "project", tmp_path / "out"
+    for path, text in (
+        ("evals/old.yaml", SEED),
+        (".agentv/targets.yaml", TARGETS),
+        ("evals/notes.md", "n"),
+    ):
+        (project / path).parent.mkdir(parents=True, exist_ok=True)
+        (project / path).write_text(text)
+    told, suite = brought("agentv", project / "evals" / "old.yaml", out)
+    (case,) = suite.cases
+    assert (suite.form, case.id, case.targets) == ("v4", "fix", ("default",))
+    assert case.input[-1].files == ((project / "evals" / "notes.md").resolve(),)
+    assert [grader.type for grader in case.graders] == ["rubrics", "tool-trajectory", "code-grader"]
+    assert case.graders[1].settings["args_match"] == "superset"
+    assert case.graders[2].settings["cwd"] == "../project/evals/scripts"
+    assert "${{ NAME }}" in told.files["old.eval.yaml"]
+    targets = load_targets(out, {})
+    assert sorted(targets) == ["default", "m", "model", "other"]
+    assert told.files[".goent/targets.yaml"].count("- name: ") == len(targets)
+    assert targets["default"].settings == {"command": "run {PROMPT} > {OUTPUT_FILE}"}
+    assert targets["model"].settings == {
+        "subprovider": "anthropic",
+        "method": "api",
+        "model": "m",
+    }
+    assert targets["model"].fallbacks == ("default",)
+    assert validate([out / "old.eval.yaml"], {}).mistakes == ()
+    for expected in (
+        "old.yaml, case 'fix': not carried over: a grader of the type 'new-kind-of-thing'",
+        "old.yaml, case 'half': not carried over: the whole case: it has no id, no input",
+        "old.yaml, case 'lonely': not carried over: the whole case: none of its graders is known",
+        "target 'judge': not carried over: the whole target, of provider 'azure'",
+        "target 'default': not carried over: grader_target 'judge', which is not there",
+        "target 'default': not carried over: verboze",
+        "target 'model': not carried over: api_key; go-ent has keys",
+        "target 'm': not carried over: retry_status_codes",
+    ):
+        assert any(expected in note for note in (*told.notes, *told.lost)), (expected, told)
+
+
+def test_what_the_fourth_dialect_has_and_go_ent_has_not_is_named(tmp_path: Path) -> None:
+    (tmp_path / "cases.jsonl").write_text(
+        '{"id": "a", "input": "x", "criteria": "c", "depends_on": ["b"]}\n'
+        '{"id": "b", "mode": "conversation", "input": "x", "window_size": 2, "turns": [{"input": "y", '
+        '"assertions": [{"type": "contains", "value": "y"}, {"type": "other-kind"}]}]}\n'
+    )
+    (tmp_path / "new.eval.yaml").write_text(
+        """
+name: new
+preprocessors: [x]
+execution: {cache: true, targets: [{name: t, use_target: u}], threshold: 0.5}
+workspace: {isolation: shared, template: ., docker: {image: x}, hooks: {before_each: {command: ls}}}
+tests: cases.jsonl
+"""
+    )
+    out = tmp_path / "out"
+    told, suite = brought("agentv", tmp_path / "new.eval.yaml", out)
+    first, talk = suite.cases
+    assert (first.needs, talk.conversation and talk.conversation.window) == (("b",), 2)
+    assert [grader.name for grader in talk.every_grader] == ["contains-y"]
+    assert (suite.threshold, suite.cases[0].targets) == (0.5, ("t",))
+    workspace = suite.cases[0].workspace
+    assert workspace and workspace.template == tmp_path.resolve() and workspace.before_each
+    left = {
+        note.partition("not carried over: ")[2].partition(":")[0]
+        for note in (*told.notes, *told.lost)
+    }
+    assert left == {
+        "preprocessors",
+        "execution.cache",
+        "execution.targets.use_target",
+        "workspace.isolation",
+        "workspace.docker",
+        "a grader of the type 'other-kind'",
+    }
+
+
+PROMPTFOO = """
+description: Greetings
+prompts:
+  - "Greet {{who}} in {{tongue}}"
+  - file://prompt.txt
+  - {raw: "Say hi to {{who | upper}}", label: loud}
+providers:
+  - echo
+  - "exec: python answer.py"
+  - {id: "openai:chat:gpt-x", label: The Model, config: {temperature: 0}}
+  - {"anthropic:messages:claude-x": {config: {}}}
+  - {id: opencode:sdk, config: {provider_id: p, model: m, working_dir: w}}
+  - file://provider.py
+defaultTest:
+  assert: [{type: latency, threshold: 5000}]
+tests:
+  - description: Hello, Ann!
+    vars: {who: Ann, tongue: [German, French]}
+    assert:
+      - {type: icontains, value: ann, metric: named}
+      - {type: not-contains, value: Bob, weight: 2}
+      - {type: javascript, value: "output.length > 3"}
+      - {type: llm-rubric, value: is polite, threshold: 0.7, provider: x}
+      - {type: is-json, value: {type: object}}
+      - {type: contains-any, value: "a, b"}
+      - {type: equals, value: {a: 1}}
+      - {type: cost, threshold: 0.01}
+      - {type: "trajectory:tool-sequence", value: {steps: [read, {name: edit}]}}
+  - vars: {who: Bob, tongue: Dutch}
+    threshold: 0.5
+    assert: [{type: assert-set, threshold: 0.5, assert: [{type: regex, value: "^a"}, {type: contains, value: b}]}]
+  - {description: Only a program, assert: [{type: python, value: x}]}
+evaluateOptions: {repeat: 3, maxConcurrency: 2, cache: true}
+"""
+
+
+def test_a_configuration_of_promptfoo(tmp_path: Path) -> None:
+    path = tmp_path / "promptfooconfig.yaml"
+    path.write_text(PROMPTFOO)
+    (tmp_path / "prompt.txt").write_text("Dear {{who}},\n")
+    told, suite = brought("promptfoo", path, tmp_path)
+    assert (suite.name, suite.trials.count, suite.workers) == ("promptfoo", 3, 2)
+    assert len(suite.cases) == 3 * (2 + 1) + 3, (
+        "for each prompt two tongues and Bob, and the one with latency alone"
+    )
+    first = suite.cases[0]
+    assert (first.id, first.input[0].text) == ("hello-ann", "Greet Ann in German")
+    assert suite.cases[1].input[0].text == "Greet Ann in French"
+    assert [(g.type, g.required, g.negate) for g in first.graders] == [
+        ("icontains", True, False),
+        ("contains", True, True),
+        ("llm-grader", True, False),
+        ("is-json", True, False),
+        ("contains-any", True, False),
+        ("equals", True, False),
+        ("cost", True, False),
+        ("tool-trajectory", True, False),
+        ("latency", True, False),
+    ]
+    assert (first.graders[0].name, first.graders[1].weight) == ("named", 2)
+    assert first.graders[4].settings["value"] == ["a", "b"]
+    loose = next(case for case in suite.cases if case.threshold == 0.5)
+    assert [(g.type, g.required) for g in loose.graders] == [
+        ("composite", False),
+        ("latency", False),
+    ]
+    targets = load_targets(tmp_path, {})
+    assert {name: target.kind for name, target in targets.items()} == {
+        "echo": "cli",
+        "exec-python-answer-py": "cli",
+        "the-model": "goent",
+        "anthropic-messages-claude-x": "goent",
+        "opencode-sdk": "opencode",
+    }
+    assert targets["the-model"].settings["model"] == "gpt-x"
+    assert targets["opencode-sdk"].settings == {"model": "p/m"}
+    assert validate([tmp_path / "promptfoo.eval.yaml"], {}).mistakes == ()
+    for expected in (
+        "an assertion of the type 'javascript'",
+        "an assertion of the type 'python'",
+        "the schema of is-json",
+        "provider of an assertion of the type 'llm-rubric'",
+        "more than {{name}} in the prompt 'Say hi to",
+        "provider 'file://provider.py': not carried over: the whole provider",
+        "provider 'openai:chat:gpt-x': not carried over: config.temperature",
+        "evaluateOptions.cache",
+    ):
+        assert any(expected in note for note in (*told.notes, *told.lost)), (expected, told)
+
+
+def test_a_data_set_becomes_a_suite_and_a_data_set_again(tmp_path: Path) -> None:
+    (tmp_path / "d.jsonl").write_text('{"id": "ä", "input": "1e5", "criteria": "c"}\n')
+    (tmp_path / "d.eval.yaml").write_text("name: it\nexecution: {target: t}\n")
+    out = tmp_path / "out"
+    _, suite = brought("yaml", tmp_path / "d.jsonl", out)
+    assert (suite.name, suite.cases[0].id, suite.cases[0].input[0].text) == ("it", "ä", "1e5")
+    back = imported("jsonl", [out / "d.eval.yaml"], tmp_path / "back")
+    assert json.loads(back.files["d.jsonl"]) == {"id": "ä", "input": "1e5", "criteria": "c"}
+    write(back, tmp_path / "back")
+    (again,) = load_suites([tmp_path / "back" / "d.jsonl"], {})
+    assert (again.name, again.cases[0].targets) == ("it", ("t",))
+
+
+def test_nothing_is_overwritten_unless_it_is_wanted(tmp_path: Path) -> None:
+    path = tmp_path / "a.eval.yaml"
+    path.write_text("tests: [{id: a, input: x, criteria: c}]")
+    told = imported("agentv", [path], tmp_path)
+    with pytest.raises(ConfigError, match=r"a\.eval\.yaml: there already; --force overwrites"):
+        write(told, tmp_path)
+    assert path.read_text().startswith("tests: [")
+    write(told, tmp_path, force=True)
+    assert path.read_text().startswith("tests:\n- id: a")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "text", "words"),
+    [
+        ("agentv", "a.yaml", "x: 1", "neither tests nor evalcases"),
+        ("agentv", "a.yaml", "tests: [", "a.yaml:2: no valid YAML"),
+        ("promptfoo", "a.yaml", "tests: []", "has no prompts"),
+        ("promptfoo", "a.yaml", "prompts: [hi]", "none of its tests"),
+        ("yaml", "a.yaml", "tests: []", "name a .jsonl file"),
+        ("jsonl", "a.yaml", "tests: x.jsonl", "has no list of `tests`"),
+        ("yaml", "a.jsonl", "{", "a.jsonl:1: no valid JSON"),
+    ],
+)
+def test_what_is_nothing_of_the_kind_is_refused(
+    tmp_path: Path, kind: Kind, name: str, text: str, words: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        imported(kind, [tmp_path / name], tmp_path)
+
+
+def test_the_command_writes_and_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "promptfooconfig.yaml"
+    path.write_text(
+        "prompts: [hi]\nproviders: [echo]\ntests: [{assert: [{type: contains, value: h}]}]\nx: 1"
+    )
+    assert import_("promptfoo", [path], out=tmp_path / "out") == 0
+    said = capsys.readouterr()
+    assert "not carried over: x" in said.err
+    assert said.out.splitlines() == [
+        str(tmp_path / "out" / "promptfoo.eval.yaml"),
+        str(tmp_path / "out" / ".goent" / "targets.yaml"),
+    ]
+    path.write_text(
+        path.read_text().replace("value: h}", "value: h}, {type: javascript, value: x}")
+    )
+    assert import_("promptfoo", [path], out=tmp_path / "out", force=True) == 2
+    said = capsys.readouterr().err
+    assert "to be mended: promptfooconfig.yaml, test 1: not carried over: an assertion of" in said
+    assert "next:" not in said
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("tests: [{id: a, input: x, assertions: [{type: latency}]}]")
+    assert import_("agentv", [broken], out=tmp_path / "other", json=True) == 2
+    assert "tests[0].assertions[0]" in json.loads(capsys.readouterr().out)["mistakes"][0]

@@ -1,0 +1,105 @@
+"""Whatever a file of others says, it comes over as it was, or is refused."""
+
+import json
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from goent.config.tree import Place, Problems
+from goent.config.yaml_files import parse_document
+from goent.domain.errors import ConfigError
+from goent.evals.files import load_suites
+from goent.evals.files.trees import plain
+from goent.evals.importing import Kind, imported, write
+from goent.evals.importing.documents import as_yaml
+
+leaves = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text(max_size=20)
+trees = st.recursive(
+    leaves | st.sampled_from(["1e5", "yes", "~", "null", "0x1", "2025-01-01", "a: b", "# x", "<<"]),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.text(max_size=8), trees, max_size=4))
+def test_what_is_written_is_what_is_read(value: dict[str, object]) -> None:
+    problems = Problems()
+    node = parse_document(as_yaml(value), Place(file="x"), problems)
+    problems.check()
+    assert (plain(node) or {}) == value
+
+
+words = st.sampled_from(
+    (
+        *("id", "input", "tests", "evalcases", "assertions", "type", "contains", "value"),
+        *("execution", "targets", "name", "provider", "cli", "workspace", "hooks", "vars"),
+        *("prompts", "assert", "providers", "equals", "defaultTest", "role", "content"),
+        *("rubrics", "composite", "threshold"),
+    )
+)
+anything = st.recursive(
+    leaves | words,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(words, inner, max_size=5),
+    max_leaves=25,
+)
+
+
+said = st.text(min_size=1, max_size=60).filter(lambda text: text.strip() and "{{" not in text)
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(st.tuples(said, said, said), min_size=1, max_size=4), st.booleans())
+def test_whatever_is_said_comes_over_as_it_was(
+    tmp_path: Path, cases: list[tuple[str, str, str]], seed: bool
+) -> None:
+    grader = {"type": "contains_any", "required": True}
+    tests = [
+        {
+            "id": f"case-{number}",
+            ("expected_outcome" if seed else "criteria"): criteria,
+            ("input_messages" if seed else "input"): [{"role": "user", "content": asked}],
+            ("evaluators" if seed else "assertions"): [{**grader, "value": [value, "x"]}],
+        }
+        for number, (asked, criteria, value) in enumerate(cases)
+    ]
+    path = tmp_path / "said.yaml"
+    path.write_text(as_yaml({"evalcases" if seed else "tests": tests}), encoding="utf-8")
+    told = imported("agentv", [path], tmp_path)
+    write(told, tmp_path, force=True)
+    (suite,) = load_suites([tmp_path / "said.eval.yaml"], {})
+    told_apart = [(asked, criteria.strip(), value) for asked, criteria, value in cases]
+    assert told_apart == [
+        (case.input[0].text, case.criteria, case.graders[0].settings["value"][0])  # pyright: ignore[reportIndexIssue] (a list, as written)
+        for case in suite.cases
+    ]
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.dictionaries(words, anything, max_size=4), anything)
+def test_any_values_are_imported_or_refused(
+    tmp_path: Path, value: dict[str, object], more: object
+) -> None:
+    path = tmp_path / "any.yaml"
+    for key in ("tests", "evalcases", "targets"):
+        path.write_text(json.dumps({**value, key: more}))
+        refused_or_yaml("agentv", path)
+    path.write_text(json.dumps({"prompts": ["x"], "tests": more, **value}))
+    refused_or_yaml("promptfoo", path)
+
+
+def refused_or_yaml(kind: Kind, path: Path) -> None:
+    try:
+        told = imported(kind, [path], path.parent)
+    except ConfigError:
+        return
+    for text in told.files.values():
+        problems = Problems()
+        parse_document(text, Place(file="x"), problems)
+        problems.check()

@@ -1,0 +1,185 @@
+"""Targets without an agent: a command, a fixed answer, a recording."""
+
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import pytest
+from anyio.abc import SocketStream
+from hypothesis import given
+from hypothesis import strategies as st
+
+from goent.domain.errors import ConfigError
+from goent.evals.ports import Attempt, Nobody, TargetError
+from goent.evals.suites import Case, Place, Said, TargetSpec
+from goent.evals.targets.answers import read_answer
+from goent.evals.targets.cli import CliTarget
+from goent.evals.targets.mock import MockTarget
+from goent.evals.targets.replay import ReplayTarget
+from goent.evals.traces import TokenUsage
+from goent.proc import table
+
+pytestmark = pytest.mark.anyio
+
+ENVIRON = {"PATH": "/usr/bin:/bin"}
+NASTY = 'it\'s; touch pwned $(touch pwned) {OUTPUT_FILE} "q" `id`\nline'
+
+
+def a_case(text: str = "do it", *, name: str = "one", files: tuple[Path, ...] = ()) -> Case:
+    said = Said(role="user", text=text, files=files)
+    return Case(id=name, suite="s", form="v4", input=(said,))
+
+
+def cli(command: str, **settings: object) -> CliTarget:
+    spec = TargetSpec(name="t", kind="cli", settings={"command": command, **settings})
+    return CliTarget(spec, ENVIRON)
+
+
+def attempt(cwd: Path, case: Case | None = None, **more: float) -> Attempt:
+    return Attempt(case=case or a_case(), target="t", cwd=cwd, **more)  # pyright: ignore[reportArgumentType] (numbers by name)
+
+
+async def test_a_command_is_told_the_case_and_answers_in_a_file(tmp_path: Path) -> None:
+    target = cli(
+        "cat {PROMPT_FILE} > {OUTPUT_FILE}; printf %s {EVAL_ID}-{ATTEMPT} >> {OUTPUT_FILE}"
+    )
+    trace = await target.invoke(attempt(tmp_path, a_case("hello ", name="x y")), Nobody())
+    assert trace.answer == "hello x y-0"
+    assert trace.duration_ms is not None and trace.usage is None
+
+
+async def test_what_a_case_says_is_never_run(tmp_path: Path) -> None:
+    link = tmp_path / "a b'c.txt"
+    target = cli("printf %s {PROMPT} > {OUTPUT_FILE}; printf %s {FILES} >> {OUTPUT_FILE}")
+    trace = await target.invoke(attempt(tmp_path, a_case(NASTY, files=(link,))), Nobody())
+    assert trace.answer == NASTY + str(link)
+    assert not (tmp_path / "pwned").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        ("echo broken >&2; exit 3", "command_failed"),
+        ("echo said", "no_answer"),
+        ("sleep 60", "timeout"),
+    ],
+)
+async def test_a_command_that_fails_says_how(tmp_path: Path, command: str, kind: str) -> None:
+    with pytest.raises(TargetError) as failed:
+        await cli(command).invoke(attempt(tmp_path, timeout_s=1.0), Nobody())
+    assert failed.value.kind == kind
+
+
+async def test_a_command_that_is_cut_off_takes_its_children_along(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    target = cli("sleep 600 & echo $! > new; mv new pid; wait", cwd=str(tmp_path))
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(target.invoke, attempt(tmp_path), Nobody())
+            while not pid.exists():  # noqa: ASYNC110 (a file announces nothing)
+                await anyio.sleep(0.05)
+            tasks.cancel_scope.cancel()
+        while table.started(int(pid.read_text())):  # noqa: ASYNC110 (a process announces nothing)
+            await anyio.sleep(0.05)
+
+
+async def test_a_command_has_its_own_environment(tmp_path: Path) -> None:
+    target = cli("printf %s $MODE > {OUTPUT_FILE}", env={"MODE": "fast"})
+    assert (await target.invoke(attempt(tmp_path), Nobody())).answer == "fast"
+
+
+async def test_a_command_whose_needs_are_not_met_is_not_run(tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    check = {"command": f"echo x >> {asked}; test -e {tmp_path}/ready || {{ echo down; exit 7; }}"}
+    target = cli(f"touch {tmp_path}/ran; echo hi > {{OUTPUT_FILE}}", healthcheck=check)
+    with pytest.raises(TargetError, match="ended with 7: down") as failed:
+        await target.invoke(attempt(tmp_path), Nobody())
+    assert (failed.value.kind, failed.value.retryable) == ("unhealthy", True)
+    assert not (tmp_path / "ran").exists()
+    (tmp_path / "ready").touch()
+    for _ in range(2):
+        assert (await target.invoke(attempt(tmp_path), Nobody())).answer == "hi"
+    assert asked.read_text() == "x\n" * 2, "well once is well"
+
+
+async def test_a_server_that_a_command_needs_must_answer(tmp_path: Path) -> None:
+    async def answer(stream: SocketStream) -> None:
+        async with stream:
+            asked = await stream.receive()
+            status = b"200 OK" if asked.startswith(b"GET /ok") else b"503 Busy"
+            await stream.send(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\n\r\n")
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.serve, answer)
+            for path, words in (("ok", ""), ("no", "said 503")):
+                check = {"url": f"http://127.0.0.1:{port}/{path}"}
+                target = cli("echo hi > {OUTPUT_FILE}", healthcheck=check)
+                if words:
+                    with pytest.raises(TargetError, match=words):
+                        await target.invoke(attempt(tmp_path), Nobody())
+                else:
+                    assert (await target.invoke(attempt(tmp_path), Nobody())).answer == "hi"
+            tasks.cancel_scope.cancel()
+    gone = cli("echo hi > {OUTPUT_FILE}", healthcheck={"url": f"http://127.0.0.1:{port}/"})
+    with pytest.raises(TargetError, match="did not answer"):
+        await gone.invoke(attempt(tmp_path), Nobody())
+
+
+async def test_a_fixed_answer_may_come_after_other_messages(tmp_path: Path) -> None:
+    said = [{"role": "assistant", "tool_calls": [{"tool": "bash", "status": "ok"}]}]
+    told = {"response": "done", "trace": said, "delay_min_ms": 0, "delay_max_ms": "1"}
+    spec = TargetSpec(name="m", kind="mock", settings=told)
+    trace = await MockTarget(spec).invoke(attempt(tmp_path), Nobody())
+    assert (trace.answer, [call.tool for call in trace.calls]) == ("done", ["bash"])
+
+
+async def test_a_fixed_answer_may_have_a_trace(tmp_path: Path) -> None:
+    said = {"output": [{"role": "assistant", "content": "hi", "tool_calls": [{"tool": "read"}]}]}
+    spec = TargetSpec(name="m", kind="mock", settings={"response": said})
+    trace = await MockTarget(spec).invoke(attempt(tmp_path), Nobody())
+    assert (trace.answer, [call.tool for call in trace.calls]) == ("hi", ["read"])
+
+
+async def test_a_recording_is_told_again(tmp_path: Path) -> None:
+    (tmp_path / "f.jsonl").write_text(
+        '{"test_id": "one", "source_target": "a", "text": "first"}\n'
+        '{"test_id": "one", "source_target": "b", "text": "other"}\n'
+    )
+    place = Place(file=str(tmp_path / "targets.yaml"), line=3)
+    told = {"fixtures": "f.jsonl", "source_target": "b"}
+    spec = TargetSpec(name="r", kind="replay", settings=told, place=place)
+    target = ReplayTarget(spec)
+    for number in (0, 1):  # a fallback is never asked first
+        told_again = await target.invoke(attempt(tmp_path, number=number), Nobody())
+        assert told_again.answer == "other"
+    with pytest.raises(TargetError, match="no recording of 'two'"):
+        await target.invoke(attempt(tmp_path, a_case(name="two")), Nobody())
+
+
+def test_a_wrong_setting_is_named_with_its_place() -> None:
+    place = Place(file="targets.yaml", line=7)
+    spec = TargetSpec(name="t", kind="mock", settings={"respnse": "x"}, place=place)
+    with pytest.raises(ConfigError, match=r"targets.yaml:7: target 't' \(mock\): .*respnse"):
+        MockTarget(spec)
+
+
+def test_an_answer_tells_what_it_took() -> None:
+    said = b'{"text": "a", "token_usage": {"input": 3, "output": 4, "cached": 5}, "cost_usd": 0.5}'
+    trace = read_answer(said, duration_ms=9)
+    assert trace.usage == TokenUsage(input=3, output=4, cached=5)
+    assert (trace.cost_usd, trace.duration_ms) == (0.5, 9)
+
+
+def test_what_a_recorded_subagent_said_and_did_stays_its_own() -> None:
+    said = b"""{"output": [{"content": "mine", "tool_calls": [{"tool": "task", "id": "c1"}]},
+        {"content": "its", "tool_calls": [{"tool": "bash"}], "parent": "c1"}]}"""
+    trace = read_answer(said)
+    assert trace.answer == "mine"
+    assert [(depth, call.tool) for depth, call in trace.all_calls] == [(0, "task"), (1, "bash")]
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_an_answer(said: bytes) -> None:
+    assert len(read_answer(said).messages) == 1 or said.strip().startswith(b"{")
