@@ -22,6 +22,9 @@ from bench import (
     conflicts,
     crashes,
     deltas,
+    eval_cli,
+    eval_mock,
+    eval_opencode,
     gateway,
     handshake,
     idle,
@@ -58,6 +61,9 @@ MEASURES: Mapping[str, Callable[[Place], Awaitable[list[Row]]]] = {
     "agent": agent.idle,
     "turn": agent.turns,
     "deltas": deltas.run,
+    "eval-cli": eval_cli.run,
+    "eval-mock": eval_mock.run,
+    "eval-opencode": eval_opencode.run,
 }
 
 

@@ -1,6 +1,8 @@
 """What did an order cost? It is run below a counter of its own, see `bench.tree`."""
 
+import statistics
 import sys
+from collections.abc import Sequence
 
 import anyio
 import msgspec
@@ -16,3 +18,13 @@ async def counted(order: Order) -> Bill:
     if bill.failed:
         raise Failed(f"{len(bill.failed)} commands failed: {bill.failed[0]}")
     return bill
+
+
+def median(bills: Sequence[Bill]) -> Bill:
+    """Of each figure by itself."""
+    return Bill(
+        wall=statistics.median(bill.wall for bill in bills),
+        cpu=statistics.median(bill.cpu for bill in bills),
+        memory=int(statistics.median(bill.memory for bill in bills)),
+        processes=max(bill.processes for bill in bills),
+    )

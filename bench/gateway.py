@@ -17,7 +17,7 @@ import msgspec
 from anyio.streams.buffered import BufferedByteReceiveStream
 from bench import peer_proxy
 from bench.cost import Cost, Failed, cpu_ever, resident, whole_run
-from bench.peer_proxy import NotInstalled
+from bench.installing import NotInstalled
 from bench.place import Place
 from bench.stream_client import Door, Heard, Order, Pace
 from bench.table import Row

@@ -1,16 +1,14 @@
 """How do we come by a LiteLLM proxy to stand beside? In a virtual environment of its own.
 
-It is made once, in `.bench` of the checkout: LiteLLM wants other versions of what we are tested
-with, and is no dependency of anybody's here.
+LiteLLM wants other versions of what we are tested with.
 """
 
 import os
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -18,46 +16,20 @@ import anyio
 import msgspec
 from anyio.abc import Process
 from bench.cost import Failed
+from bench.installing import INSTALLED, install
 from bench.stream_client import Door, Pace
 
 VERSION = "1.106.2"
-HOME = Path(__file__).resolve().parent.parent / ".bench" / f"litellm-{VERSION}"
-READY = HOME / "ready"
+HOME = INSTALLED / f"litellm-{VERSION}"
 START_S = 120.0
-INSTALL_S = 900.0
-
-
-class NotInstalled(Exception):
-    """The message is pip's."""
 
 
 async def installed() -> None:
-    """Raises `NotInstalled`, so that a measure without its peer can say so."""
-    await anyio.to_thread.run_sync(_install)
-
-
-def _install() -> None:
-    if READY.exists():
-        return
-    shutil.rmtree(HOME, ignore_errors=True)
-    sys.stderr.write(f"(installing LiteLLM {VERSION} into {HOME.parent.name}/, once) ")
-    sys.stderr.flush()
-    _done([sys.executable, "-I", "-m", "venv", str(HOME)])
+    """Raises `NotInstalled`."""
+    venv = [sys.executable, "-I", "-m", "venv", str(HOME)]
     pip = [_program("python"), "-I", "-m", "pip", "install", "--quiet", "--no-input", "--compile"]
-    _done([*pip, f"litellm[proxy]=={VERSION}"])
-    READY.touch()
-
-
-def _done(command: Sequence[str]) -> None:
-    try:
-        subprocess.run(
-            command, check=True, timeout=INSTALL_S, stdin=subprocess.DEVNULL, capture_output=True
-        )
-    except subprocess.CalledProcessError as error:
-        lines: list[str] = error.stderr.decode(errors="replace").strip().splitlines()
-        raise NotInstalled(lines[-1] if lines else str(error)) from error
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise NotInstalled(str(error)) from error
+    commands = (venv, [*pip, f"litellm[proxy]=={VERSION}"])
+    await anyio.to_thread.run_sync(install, f"LiteLLM {VERSION}", HOME, commands)
 
 
 def _program(name: str) -> str:

@@ -33,6 +33,7 @@ ONE_STEP = "Say hello."
 TWO_STEPS = ("Write a note.", "Write a memo.", "Write a letter.")  # each with a gate of that name
 THREE_STEPS = "Write slowly."
 SWARM_STEPS = "Write in a folder of your own."
+EVAL_STEPS = "Write at once."
 OUR_TOOLS, PEER_TOOLS = "Read, edit and run.", "Look, change and try."  # in either one's words
 WORK, SLOW = "Work hard.", "Think long."
 MODEL_S = 3.0  # what the slow model takes for each answer
@@ -69,6 +70,11 @@ SCRIPT = Script(
                         say("Written."),
                     )
                 ),
+            ),
+            case(
+                EVAL_STEPS,
+                call("write", filePath="{cwd}/notes/{n}.txt", content="a note\n"),
+                say("Written."),
             ),
             case(
                 WORK,

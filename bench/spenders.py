@@ -20,8 +20,8 @@ from goent.core.allowance import Allowance
 from goent.core.books import Books
 from goent.core.feed import Feed
 from goent.core.roster import Roster
+from goent.domain.calls import CallBegun, CallMade, Hindrance, Sizing
 from goent.domain.errors import BudgetSpent
-from goent.domain.ports import CallBegun, CallMade, Hindrance, Sizing
 from goent.domain.settings import Backend, Budget, Settings
 from goent.domain.types import Price, Provider, Secret, Usage
 from goent.llm.prices import PriceList
