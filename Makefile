@@ -13,8 +13,8 @@ WORKERS = $(CURDIR)/node_modules/.bin
 # The tests and the benchmark measure one OpenCode, whatever else is installed.
 PINNED = PATH="$(WORKERS):$$PATH" GOENT_OPENCODE="$(WORKERS)/opencode"
 # A file's tests stay together, for they share an OpenCode process; tests/conftest.py says which file
-# comes first. Three on two cores, for most wait now and then: for a process, or a model.
-PYTEST_ARGS = -q -n 3 --dist=loadfile --no-loadscope-reorder
+# comes first. Four on two cores, for most wait now and then: for a process, or a model.
+PYTEST_ARGS = -q -n 4 --dist=loadfile --no-loadscope-reorder
 
 # Stories of tests/faults: a range, a list or one.
 SEEDS ?= 0-39

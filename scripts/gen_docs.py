@@ -16,7 +16,7 @@ from msgspec import Struct, convert, inspect
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
-from goent.app import open_app
+from goent.composition.app import open_app
 from goent.core.operation import Operation
 from goent.domain import errors
 from goent.domain.errors import WorkerError
@@ -117,7 +117,9 @@ def _commands() -> Iterator[str]:
     for name, command in _flat(group):
         arguments = [p for p in command.params if isinstance(p, TyperArgument)]
         named = " ".join([f"go-ent {name}", *(p.metavar or p.name or "" for p in arguments)])
-        options = [_option(p) for p in command.params if isinstance(p, TyperOption)]
+        options = [
+            _option(p) for p in command.params if isinstance(p, TyperOption) and not p.hidden
+        ]
         about = (command.help or "").splitlines()[0]
         yield f"| {_code(named)} | {_cell(about)} | {' '.join(options)} |"
 
