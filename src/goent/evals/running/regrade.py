@@ -21,7 +21,8 @@ from goent.evals.reports.rows import Row, latest, read_rows
 from goent.evals.reports.words import left_out
 from goent.evals.running.conduct import FAILED, judged
 from goent.evals.running.conversing import Grading, grade_trial
-from goent.evals.running.folder import GRADES, INDEX, Folder, Manifest, now, read_manifest
+from goent.evals.running.earlier import GRADES
+from goent.evals.running.folder import INDEX, Folder, Manifest, now, read_manifest
 from goent.evals.running.materials import digests
 from goent.evals.running.outcome import Outcome, outcome
 from goent.evals.running.plan import Trial
