@@ -3,10 +3,8 @@
 0 done · 1 the work failed · 2 settings or usage · 3 go-ent or its environment · 130 interrupted
 """
 
-import os
 import signal
 import sys
-from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -16,7 +14,7 @@ from goent.domain.errors import GoentError
 from goent.frontends.cli import classifying, project, providers, routes, running, spaces, workers
 from goent.frontends.cli.client import Trouble
 from goent.frontends.cli.evals import evals
-from goent.frontends.cli.screen import clean, complain
+from goent.frontends.cli.screen import Unwritten, clean, complain, give_up, open_streams
 from goent.frontends.cli.swarm import swarm
 from goent.launch import NoDaemon
 from goent.project import UnsafeFolder
@@ -108,9 +106,7 @@ def _common(
 
 def run_cli(arguments: list[str]) -> int:
     """Run one command; what goes wrong in an expected way is said in one line on stderr."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a ✓ that a locale lacks is no reason to fail
+    open_streams()
     try:
         code: object = app(arguments or ["--help"], prog_name="go-ent", standalone_mode=False)
         sys.stdout.flush()
@@ -122,6 +118,9 @@ def run_cli(arguments: list[str]) -> int:
         return _complain("interrupted", INTERRUPTED)
     except BrokenPipeError:
         return _unread()
+    except Unwritten as error:
+        give_up(sys.stdout)
+        return _complain(f"stdout cannot be written: {error.strerror}", ENVIRONMENT)
     except SystemExit as left:
         if isinstance(left.__context__, BrokenPipeError):  # typer would make a failure of it
             return _unread()
@@ -149,7 +148,7 @@ def _exit_code(error: Exception) -> int:
 
 def _unread() -> int:
     """Nobody reads any more; the interpreter's own flush at exit must not say so."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    give_up(sys.stdout)
     return UNREAD
 
 

@@ -4,13 +4,16 @@ A terminal has a foot that tells how things stand and is drawn again and again b
 Anything else gets the same lines and nothing that would spoil a file.
 """
 
+import os
 import re
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from io import BufferedWriter, FileIO, TextIOWrapper
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
     from rich.console import Console, RenderableType
     from rich.live import Live
     from rich.text import Text
@@ -33,7 +36,69 @@ def say(text: str = "") -> None:
 
 def complain(message: str) -> None:
     """On stderr, so that stdout stays what was asked for."""
-    print(f"go-ent: {message}", file=sys.stderr, flush=True)
+    say_aside(f"go-ent: {message}")
+
+
+def say_aside(line: str) -> None:
+    """On stderr. If nobody takes it, what is done goes on, and ends with its own exit code."""
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except OSError:
+        give_up(sys.stderr)
+
+
+class Unwritten(OSError):
+    """Stdout takes nothing: its disk is full, or it was closed before we began."""
+
+
+class _Stdout(FileIO):
+    """Tells its own failures from those of other files. That nobody reads any more is none."""
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise Unwritten(error.errno, error.strerror) from error
+
+
+def open_streams() -> None:
+    """Each of the three is there, takes any letter, and stdout is known by its errors."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # else the next file that is opened would be taken for it
+            setattr(sys, name, _instead(name))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a ✓ that a locale lacks is no reason to fail
+    if type(sys.stdout) is TextIOWrapper:
+        sys.stdout = _known_by_its_errors(sys.stdout)
+
+
+def _instead(name: str) -> TextIO:
+    """Of a stream that was closed. What can only be read takes no output, which is told when there is some."""
+    flags = os.O_WRONLY if name == "stderr" else os.O_RDONLY
+    descriptor = os.open(os.devnull, flags)
+    return os.fdopen(descriptor, "r" if name == "stdin" else "w", closefd=False)
+
+
+def _known_by_its_errors(stream: TextIOWrapper) -> TextIOWrapper:
+    raw = _Stdout(stream.fileno(), "w", closefd=False)
+    return TextIOWrapper(
+        raw if stream.write_through else BufferedWriter(raw),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def give_up(stream: TextIO) -> None:
+    """What waits to be written there is thrown away, so that no later flush fails too."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+    stream.flush()
 
 
 class Screen:

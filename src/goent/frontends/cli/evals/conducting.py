@@ -1,6 +1,7 @@
 """How does something that takes long go on the command line? It is watched, can be interrupted, and is told in the end."""
 
 import os
+import shlex
 import signal
 import sys
 import traceback
@@ -8,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from goent.domain.errors import GoentError
+from goent.frontends.cli.screen import Unwritten, complain, give_up
 
 if TYPE_CHECKING:
     from goent.composition.eval_app import EvalApp
@@ -49,17 +51,26 @@ def conduct(
     code = INTERRUPTED + ended if isinstance(ended, int) else ended.exit_code
     stopped = "" if isinstance(ended, int) else ended.stopped
     left_out = 0 if isinstance(ended, int) else ended.left_out
-    if json:
-        print_summary_json(rows, folder.path, left_out=left_out, stopped=stopped, exit_code=code)
-    else:
-        show_summary(
-            rows,
-            folder.path,
-            next_steps=next_steps(ended),
-            left_out=left_out,
-            stopped=stopped,
-            exit_code=code,
-        )
+    try:
+        if json:
+            print_summary_json(
+                rows, folder.path, left_out=left_out, stopped=stopped, exit_code=code
+            )
+        else:
+            show_summary(
+                rows,
+                folder.path,
+                next_steps=next_steps(ended),
+                left_out=left_out,
+                stopped=stopped,
+                exit_code=code,
+            )
+        sys.stdout.flush()
+    except Unwritten as error:
+        give_up(sys.stdout)
+        told = f"`go-ent eval report {shlex.quote(str(folder.path))}` tells it"
+        complain(f"the summary cannot be written to stdout: {error.strerror}; {told}")
+        return code or EXECUTION
     return code
 
 

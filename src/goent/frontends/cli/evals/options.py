@@ -1,9 +1,18 @@
 """Which suites, which of their cases, by whom, and who judges? The options that several commands have."""
 
+import math
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+
+
+def finite(value: float | None) -> float | None:
+    """A number that can be compared: `nan` is below no limit, and `inf` is none."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value!r} is no number to go by; give a finite one.")
+    return value
+
 
 Suites = Annotated[
     list[Path],
@@ -40,7 +49,12 @@ WithoutTags = Annotated[
 ]
 Threshold = Annotated[
     float | None,
-    typer.Option(min=0, max=1, help="The score that passes; default: the suite's, or 0.8."),
+    typer.Option(
+        min=0,
+        max=1,
+        callback=finite,
+        help="The score that passes; default: the case's or the suite's, or 0.8.",
+    ),
 ]
 Judge = Annotated[
     str | None,

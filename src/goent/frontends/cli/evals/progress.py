@@ -4,7 +4,6 @@ A terminal has a board on stderr that is drawn a few times a second, however fas
 else gets a line for each case that ended, and no cursor is moved. stdout is for what comes at the end.
 """
 
-import os
 import sys
 import time
 from collections.abc import Generator
@@ -21,7 +20,7 @@ from goent.evals.traces import TargetFailure
 from goent.frontends.cli.evals.drawing import again_line, draw
 from goent.frontends.cli.evals.summary import case_words, shortened, sign
 from goent.frontends.cli.evals.tally import Again, Tally
-from goent.frontends.cli.screen import clean
+from goent.frontends.cli.screen import clean, say_aside
 from goent.frontends.cli.words import money
 
 if TYPE_CHECKING:
@@ -59,10 +58,7 @@ class Silent:
         self._print(f"go-ent: {clean(text)}", "yellow")
 
     def _print(self, line: str, style: str = "") -> None:
-        try:
-            print(line, file=sys.stderr, flush=True)
-        except OSError:  # nobody reads it any more: the run goes on, and ends with its own code
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+        say_aside(line)
 
     def _show_log(self, chosen: LogChosen) -> None:
         """Each once, and as soon as it is chosen: somebody may want to follow it."""

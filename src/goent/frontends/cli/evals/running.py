@@ -22,6 +22,7 @@ from goent.frontends.cli.evals.options import (
     TargetsFile,
     Threshold,
     WithoutTags,
+    finite,
 )
 from goent.frontends.cli.options import Json
 from goent.project import find_project
@@ -66,9 +67,15 @@ def run(  # noqa: PLR0913 (the options of a command)
     threshold: Threshold = None,
     budget_usd: Annotated[
         float | None,
-        typer.Option(min=0, help="Begin no trial that is likely to cost more than is left."),
+        typer.Option(
+            min=0,
+            callback=finite,
+            help="Begin no trial that is likely to cost more than is left.",
+        ),
     ] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for an attempt.")] = 600.0,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, callback=finite, help="Seconds for an attempt.")
+    ] = 600.0,
     keep_workspaces: Annotated[
         Literal["always", "failure", "never"],
         typer.Option(help="Which workspaces stay, to look at."),
