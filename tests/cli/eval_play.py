@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from goent.evals.ports import Attempt, LogChosen
-from goent.evals.reports.rows import Row, Score
+from goent.evals.reports.rows import Row, Rows, Score
 from goent.evals.running.watching import Planned
 from goent.evals.suites import Case
 from goent.evals.traces import TargetFailure
@@ -68,7 +68,9 @@ def play(out: Path, cases: int, seconds: float) -> None:
         for number in range(cases - 3, cases):
             rows.append(row(number, TARGETS[number % 2]))
             watcher.ended(rows[-1])
-    show_summary(rows, out, next_steps=[("go-ent eval run demo.yaml --resume", "the rest")])
+    show_summary(
+        Rows(rows=tuple(rows)), out, next_steps=[("go-ent eval run demo.yaml --resume", "the rest")]
+    )
 
 
 if __name__ == "__main__":

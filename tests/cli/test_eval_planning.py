@@ -136,11 +136,11 @@ def test_what_would_be_run_is_told_and_nothing_is_started(desk: Desk, folder: Pa
 
 def test_people_see_a_plan_with_its_judges(desk: Desk):
     ended = desk.go_ent(
-        "run", "judged.eval.yaml", "--dry-run", "--target", "other", "--judge", "p/m"
+        "run", "judged.eval.yaml", "--dry-run", "--target", "other", "--judge", "zai/m"
     )
     assert (ended.code, ended.err) == (0, "")
-    assert "llm-grader  p/m" in ended.out
-    assert "p/m (goent)" in ended.out
+    assert "llm-grader  zai/m" in ended.out
+    assert "zai/m (goent)" in ended.out
     assert "1 trial of 1 case: nothing was started" in ended.out
 
 
@@ -162,6 +162,10 @@ def test_of_a_run_that_is_there_only_the_rest_would_be_made(desk: Desk, folder: 
         ((), "judged.eval.yaml:2: execution.target: there is no target 'nobody'"),
         (("--target", "other"), "case 'one' needs a judge; name one by --judge"),
         (("--target", "other", "--judge", "nobody"), "no judge is called 'nobody'"),
+        (
+            ("--target", "other", "--judge", "foo/bar"),
+            "judge 'foo/bar': no provider is called 'foo'",
+        ),
         (("--target", "other", "--judge", "far"), "target 'far': go-ent cannot ask 'azure'"),
         (("--target", "tape", "--judge", "other"), "gone.jsonl: cannot be read"),
         (("--target", "other", "--judge", "other", "--targets", "none.yaml"), "none.yaml"),
@@ -226,7 +230,7 @@ def test_a_run_that_was_stopped_is_gone_on_with_by_a_command_that_can_be_pasted(
     stopped = desk.go_ent(*run, "--trials", "1", "--out", "out", "--budget-usd", "1.5")
     assert stopped.code == 3
     line = stopped.out.splitlines()[-1]
-    assert line.endswith(" --budget-usd 3.0 --resume  # go on with it, for twice as much")
+    assert line.endswith(" --budget-usd 3 --resume  # go on with it, for up to $3 in all")
     assert desk.go_ent(*shlex.split(line, comments=True)[2:]).code == 0
 
 

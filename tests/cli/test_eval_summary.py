@@ -7,17 +7,35 @@ import msgspec
 import pytest
 
 from goent.evals.reports.markdown import summary_markdown
-from goent.evals.reports.rows import Row
+from goent.evals.reports.rows import Row, Rows
 from goent.evals.reports.summary import summarise
+from goent.evals.running.folder import counting
 from goent.frontends.cli.evals.progress import Lines
 from goent.frontends.cli.evals.summary import print_summary_json, show_summary
 from goent.frontends.cli.evals.table import fitting
+from goent.frontends.cli.evals.wording import shortened
 
 LOST = Row(
     test_id="c", suite="s", target="coder", score=0, execution_status="execution_error",
     error="timeout: gone", trials=3,
 )  # fmt: skip
 GOOD = Row(test_id="c", suite="s", target="coder", score=1, execution_status="ok", trials=3)
+
+
+def read(*rows: Row) -> Rows:
+    return Rows(rows=rows)
+
+
+def noted(out: Path, **said: object) -> Path:
+    """A run's folder that says of itself what is told here."""
+    manifest: dict[str, object] = {
+        "suites": ["s.eval.yaml"],
+        "wanted": {},
+        "began": "2026-11-16T10:00:00Z",
+        **said,
+    }
+    (out / "run.json").write_text(json.dumps(manifest))
+    return out
 
 
 def trials(row: Row, *numbers: int) -> list[Row]:
@@ -36,7 +54,53 @@ def test_columns_are_left_out_where_there_is_no_room_and_no_cell_is_cut():
     narrow = fitting(summarise(rows), 80)
     assert narrow["RATE BY CASE"] == ["100%\n(57% to 100%)"]
     assert "COST" in narrow and "FLIPS" not in narrow
-    assert list(fitting(summarise(rows), 10))[:2] == ["TARGET", "TRIALS PASSED"]
+    least = fitting(summarise(rows), 10)
+    assert list(least) == ["TARGET", "TRIALS PASSED", "RATE BY CASE", "ERRORS"]
+
+
+def test_a_long_name_is_cut_in_the_middle_before_a_column_is_left_out():
+    names = [f"opencode-deepseek-v4-pro-without-web-{number}" for number in (1, 2)]
+    rows = [msgspec.structs.replace(GOOD, target=name, trials=1) for name in names]
+    narrow = fitting(summarise(rows), 76)
+    assert "MEDIAN" in narrow
+    first, second = narrow["TARGET"]
+    assert first.startswith("opencode-") and first.endswith("-1") and first != second
+    assert 12 <= len(first) <= 20
+    assert list(fitting(summarise(rows), 50))[-1] == "ERRORS"
+
+
+def test_what_could_not_be_judged_is_in_no_rate_and_in_no_count():
+    rows = [GOOD, msgspec.structs.replace(LOST, test_id="d", trials=1)]
+    bad = msgspec.structs.replace(GOOD, test_id="e", score=0, execution_status="quality_failure")
+    columns = fitting(summarise([*rows, bad]), 200)
+    assert (columns["PASSED"], columns["RATE"][0][:3], columns["ERRORS"]) == (["1/2"], "50%", ["1"])
+
+
+def test_a_run_that_was_cut_off_says_how_much_of_it_there_is(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    out = noted(tmp_path, planned=30)
+    show_summary(read(*trials(GOOD, 1, 2)), out)
+    assert "! not finished: 2 of 30 trials: 2 passed (1 case, 1 target)" in capsys.readouterr().out
+    print_summary_json(read(*trials(GOOD, 1, 2)), out)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["planned"], told["unrun"], told["result"]) == (30, 28, "unfinished")
+
+
+def test_dice_that_were_thrown_again_are_told(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    failed = msgspec.structs.replace(GOOD, score=0, execution_status="quality_failure")
+    index = read(*trials(failed, 1, 2), *trials(LOST, 3), *trials(GOOD, 1, 3))
+    counted = counting(index, noted(tmp_path, planned=3, ended="2026-11-16T10:01:00Z"))
+    show_summary(counted, tmp_path)
+    assert "! 1 trial was made again after a failure: rates are better" in capsys.readouterr().out
+    print_summary_json(counted, tmp_path)
+    assert json.loads(capsys.readouterr().out)["remade"] == 1
+
+
+def test_of_a_long_reason_both_ends_are_told():
+    told = shortened(f"judge 'x' could not be asked: {'a' * 400} no such model")
+    assert len(told) == 160
+    assert told.startswith("judge 'x' could not be asked: ") and told.endswith("no such model")
 
 
 def test_what_was_skipped_counts_for_no_rate():
@@ -47,7 +111,7 @@ def test_what_was_skipped_counts_for_no_rate():
 
 def test_what_failed_alike_is_told_once(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     rows = trials(LOST, 1, 2, 3)
-    show_summary(rows, tmp_path)
+    show_summary(read(*rows), tmp_path)
     said = capsys.readouterr().out
     assert (
         "! s / c · coder \N{MULTIPLICATION SIGN}3 error" in said
@@ -62,11 +126,12 @@ def test_trials_that_were_not_made_are_told_with_the_reason(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
     why = "the budget of $1.00 is spent"
-    show_summary(trials(GOOD, 1), tmp_path, left_out=2, stopped=why, exit_code=3)
+    out = noted(tmp_path, planned=3, stopped=why)
+    show_summary(read(*trials(GOOD, 1)), out, exit_code=3)
     said = capsys.readouterr().out
     assert "! stopped: the budget of $1.00 is spent; 2 of 3 trials were not made\n" in said
     assert "! not all trials were made: 1 of 1 case" in said
-    print_summary_json(trials(GOOD, 1), tmp_path, left_out=2, stopped=why, exit_code=3)
+    print_summary_json(read(*trials(GOOD, 1)), out, exit_code=3)
     told = json.loads(capsys.readouterr().out)
     assert (told["unrun"], told["stopped"], told["result"]) == (2, why, "errors")
 
@@ -77,7 +142,7 @@ def test_trials_that_were_not_made_are_told_with_the_reason(
 def test_the_verdict_is_that_of_the_exit_code(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, exit_code: int, title: str
 ):
-    show_summary([*trials(LOST, 1), *trials(GOOD, 2)], tmp_path, exit_code=exit_code)
+    show_summary(read(*trials(LOST, 1), *trials(GOOD, 2)), tmp_path, exit_code=exit_code)
     assert f"\n{title}: 1 of 2 trials passed" in capsys.readouterr().out
 
 
@@ -85,7 +150,7 @@ def test_whoever_answered_in_place_of_a_target_is_named(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
     rows = trials(msgspec.structs.replace(GOOD, answered_by="spare"), 1, 2)
-    show_summary(rows, tmp_path)
+    show_summary(read(*rows), tmp_path)
     assert "2 trials were answered by spare in place of coder" in capsys.readouterr().out
     Lines().ended(rows[0])
     assert "✓ s / c · coder by spare trial 1/3 1.00" in capsys.readouterr().err

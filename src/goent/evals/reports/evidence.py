@@ -52,6 +52,25 @@ def reason_in(row: Row, evidence: Evidence) -> str:
     return found or in_short(row)
 
 
+class _Where(Value, frozen=True, kw_only=True):
+    workspace_path: str | None = None
+
+
+def kept_workspace(row: Row, out: Path, graded_from: Path | None = None) -> Path | None:
+    """Where the attempt worked, if that was a directory of its own, and what it left is still there."""
+    if not row.trace_path:
+        return None
+    allowed = (out,) if graded_from is None else (out, graded_from)
+    told = _read(allowed, row.trace_path, _Where, [])
+    if told is None or not told.workspace_path:
+        return None
+    there = Path(told.workspace_path)
+    try:
+        return there if any(there.iterdir()) else None
+    except (OSError, ValueError):
+        return None
+
+
 def _grades_of(row: Row) -> str:
     return row.grades_path or str(Path(row.trace_path).with_name(GRADES))
 

@@ -86,6 +86,11 @@ class Row(Value, frozen=True, kw_only=True):
         return self.execution_status in ("ok", "quality_failure")
 
     @property
+    def ungraded(self) -> bool:
+        """The attempt is there, and graders have looked at it, but one of them could not: an attempt that failed has no scores."""
+        return self.execution_status == "execution_error" and bool(self.scores)
+
+    @property
     def skipped(self) -> bool:
         return self.execution_status == "skipped"
 
@@ -93,13 +98,15 @@ class Row(Value, frozen=True, kw_only=True):
 class Rows(Value, frozen=True, kw_only=True):
     """A file of them. `damaged` are the numbers of lines that are no rows; `cut`: the last one is not whole.
 
-    `gone` of them were left out, for they are of trials that the run no longer has.
+    `gone` of them were left out, for they are of trials that the run no longer has; `remade` are those
+    trials that had failed, and were made again.
     """
 
     rows: tuple[Row, ...] = ()
     damaged: tuple[int, ...] = ()
     cut: bool = False
     gone: int = 0
+    remade: frozenset[tuple[CaseKey, int]] = frozenset()
 
 
 _decode = msgspec.json.Decoder(Row).decode
@@ -178,6 +185,19 @@ def latest(rows: Iterable[Row]) -> tuple[Row, ...]:
     for row in rows:
         newest[row.key, row.trial] = row
     return tuple(newest.values())
+
+
+def remade(rows: Iterable[Row]) -> frozenset[tuple[CaseKey, int]]:
+    """The trials that had failed before their last row was written. What could not be judged says nothing, and is none."""
+    failed: set[tuple[CaseKey, int]] = set()
+    again: set[tuple[CaseKey, int]] = set()
+    for row in rows:
+        which = (row.key, row.trial)
+        if which in failed:
+            again.add(which)
+        if row.execution_status == "quality_failure" and not row.held_back_by:
+            failed.add(which)
+    return frozenset(again)
 
 
 def by_case(rows: Iterable[Row]) -> dict[CaseKey, tuple[Row, ...]]:

@@ -47,7 +47,8 @@ class Means:
 async def evaluate(prepared: Prepared, folder: Folder, means: Means, bounds: Bounds) -> Outcome:
     """Raises `NotKept`; cancelled, it keeps what has ended."""
     earlier = prepared.trials if folder.is_used else ()
-    folder.note(replace(prepared.manifest, ended=None, exit_code=None, stopped=""))
+    manifest = replace(prepared.manifest, planned=len(prepared.trials), spared=())
+    folder.note(replace(manifest, ended=None, exit_code=None, stopped=""))
     for warning in prepared.warnings:
         means.watcher.warned(warning)
     at_once = widths(prepared.specs, prepared.trials, workers=bounds.workers)
@@ -90,12 +91,17 @@ async def evaluate(prepared: Prepared, folder: Folder, means: Means, bounds: Bou
     await run.make(prepared.to_make, {name: at_once[name] for name in targets})
     rows = counting(folder.rows(), folder.path).rows
     came_to = outcome(prepared.trials, rows, stopped=run.stopped, enough=run.enough)
+    there = {(row.key, row.trial) for row in rows}
+    spared = (trial for trial in prepared.trials if trial.key in run.enough)
     folder.note(
         replace(
-            prepared.manifest,
+            manifest,
             ended=now(),
             exit_code=came_to.exit_code,
             stopped=came_to.stopped,
+            spared=tuple(
+                one for trial in spared if (one := (trial.key, trial.number)) not in there
+            ),
         )
     )
     return came_to

@@ -7,8 +7,8 @@ its trial is there: a trial without a row is one that has to be made again.
 
 import errno
 import os
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from goent.domain.errors import ConfigError, GoentError, RequestError
 from goent.domain.types import Value
 from goent.evals.grades import Graded
+from goent.evals.reports.extent import Extent
 from goent.evals.reports.rows import (
     CaseKey,
     Row,
@@ -29,6 +30,7 @@ from goent.evals.reports.rows import (
     latest,
     line_of,
     read_rows,
+    remade,
     to_json,
 )
 from goent.evals.running.earlier import STREAM, TRACE, set_aside
@@ -55,7 +57,8 @@ class Manifest(Value, frozen=True, kw_only=True):
 
     `files` are what it is made of, each with a digest. `ended` is None while it goes on, and after a kill;
     `stopped` says why trials were left out, `graded_from` whose traces were graded; `gone` are trials in
-    the index that are none of the run's any more, for the suites have changed.
+    the index that are none of the run's any more, for the suites have changed. Of `planned` trials, `spared`
+    are not made, for their cases have cost enough; `remade` had failed before, in an index that was put aside.
     """
 
     suites: tuple[str, ...]
@@ -68,6 +71,9 @@ class Manifest(Value, frozen=True, kw_only=True):
     stopped: str = ""
     graded_from: str | None = None
     gone: tuple[tuple[CaseKey, int], ...] = ()
+    planned: int | None = None
+    spared: tuple[tuple[CaseKey, int], ...] = ()
+    remade: tuple[tuple[CaseKey, int], ...] = ()
 
 
 class _Kept(NamedTuple):
@@ -160,6 +166,20 @@ class Folder:
             raise _not_kept(self.path, error) from error
         self._index = INDEX
 
+    def drop_index(self, grades: Iterable[str]) -> None:
+        """It is not to be, nor are the grades that were written for it: those from before count."""
+        with suppress(OSError):  # what is left over counts for nothing
+            (self.path / self._index).unlink(missing_ok=True)
+        for name in grades:
+            file = self.path / name
+            with suppress(OSError):
+                file.unlink()
+                for folder in file.parents:
+                    if folder == self.path:
+                        break
+                    folder.rmdir()  # only if nothing else is in it
+        self._index = INDEX
+
     def note(self, manifest: Manifest) -> None:
         """At once, or not at all."""
         fresh = self.path / f"{MANIFEST}.new"
@@ -238,12 +258,26 @@ def read_manifest(path: Path) -> Manifest:
 def counting(read: Rows, path: Path) -> Rows:
     """Of what was read in a run's folder, the last row of each trial that is still the run's."""
     rows = latest(read.rows)
-    try:
-        gone = frozenset(read_manifest(path).gone)
-    except RequestError:  # rows of somebody else, or only they were kept
-        gone = frozenset[tuple[CaseKey, int]]()
+    again = remade(read.rows)
+    gone = frozenset[tuple[CaseKey, int]]()
+    with suppress(RequestError):  # rows of somebody else, or only they were kept
+        manifest = read_manifest(path)
+        gone = frozenset(manifest.gone)
+        again |= frozenset(manifest.remade)
     left = tuple(row for row in rows if (row.key, row.trial) not in gone)
-    return replace(read, rows=left, gone=len(rows) - len(left))
+    still = again & {(row.key, row.trial) for row in left}
+    return replace(read, rows=left, gone=len(rows) - len(left), remade=still)
+
+
+def extent(read: Rows, path: Path) -> Extent:
+    """How much of the run is there, by its rows that count, and by what it said of itself."""
+    made = Extent(made=len(read.rows), remade=len(read.remade))
+    try:
+        manifest = read_manifest(path)
+    except RequestError:
+        return made
+    spared = len(manifest.spared)
+    return replace(made, planned=manifest.planned, spared=spared, stopped=manifest.stopped)
 
 
 def now() -> str:

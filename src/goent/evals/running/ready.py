@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from goent.config.known import SHORT_NAMES, known_backend
 from goent.config.load import load_settings
 from goent.domain.errors import ConfigError
 from goent.evals.files.targets import KINDS
@@ -35,7 +36,9 @@ def ready(
     mistakes: list[str] = []
     needed = in_use(prepared.trials, prepared.specs)
     with _noted(mistakes):
-        needed |= judges_of(prepared)
+        judges = judges_of(prepared)
+        needed |= judges
+        check_judges(judges, prepared.specs, project, environ)
     for spec in needed.values():
         with _noted(mistakes):
             _check(spec)
@@ -45,6 +48,39 @@ def ready(
     if mistakes:
         raise ConfigError("\n".join(mistakes))
     return prepared
+
+
+def check_judges(
+    judges: Mapping[str, TargetSpec],
+    targets: Mapping[str, TargetSpec],
+    project: Path,
+    environ: Mapping[str, str],
+) -> None:
+    """Those who are no targets are models of providers that there could be. Raises `ConfigError`.
+
+    A daemon may have keys that we have not: only a name that nobody knows is refused.
+    """
+    models = [name for name in judges if name not in targets]
+    if not models:
+        return
+    settings = load_settings(project, environ)
+    names = {provider.name for provider in settings.providers}
+    known = names | settings.backends.keys() | settings.agents.keys()
+    strange = {
+        name: provider
+        for name in models
+        if (provider := name.partition("/")[0]) not in known
+        and provider not in SHORT_NAMES
+        and not known_backend(provider)
+    }
+    there = f"there are: {', '.join(sorted(names))}" if names else "see `go-ent providers`"
+    if strange:
+        raise ConfigError(
+            "\n".join(
+                f"judge {name!r}: no provider is called {provider!r}; {there}"
+                for name, provider in strange.items()
+            )
+        )
 
 
 @contextmanager

@@ -33,8 +33,12 @@ def conduct(
     *,
     json: bool,
     next_steps: Callable[["Outcome | int"], Steps] = lambda _: (),
+    if_interrupted: str = "",
 ) -> int:
-    """Do it, tell what the folder holds then, and return the exit code."""
+    """Do it, tell what the folder holds then, and return the exit code.
+
+    `if_interrupted` is said instead, where an interruption leaves nothing new to be told.
+    """
     import anyio  # noqa: PLC0415 (other commands need none of it)
 
     from goent.evals.running.folder import counting  # noqa: PLC0415 (the same)
@@ -47,24 +51,16 @@ def conduct(
     except Exception:  # noqa: BLE001 (a defect of ours says nothing of quality, which 1 would mean)
         traceback.print_exc()
         return EXECUTION
-    rows = counting(folder.rows(), folder.path).rows
     code = INTERRUPTED + ended if isinstance(ended, int) else ended.exit_code
-    stopped = "" if isinstance(ended, int) else ended.stopped
-    left_out = 0 if isinstance(ended, int) else ended.left_out
+    if isinstance(ended, int) and if_interrupted:
+        complain(f"interrupted: {if_interrupted}")
+        return code
+    rows = counting(folder.rows(), folder.path)
     try:
         if json:
-            print_summary_json(
-                rows, folder.path, left_out=left_out, stopped=stopped, exit_code=code
-            )
+            print_summary_json(rows, folder.path, exit_code=code)
         else:
-            show_summary(
-                rows,
-                folder.path,
-                next_steps=next_steps(ended),
-                left_out=left_out,
-                stopped=stopped,
-                exit_code=code,
-            )
+            show_summary(rows, folder.path, next_steps=next_steps(ended), exit_code=code)
         sys.stdout.flush()
     except Unwritten as error:
         give_up(sys.stdout)

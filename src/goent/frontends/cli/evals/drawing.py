@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from goent.evals.reports.rows import Row
-from goent.frontends.cli.evals.summary import case_words, shortened, sign
 from goent.frontends.cli.evals.tally import Again, Running, Standing
+from goent.frontends.cli.evals.wording import case_words, shortened, sign
 from goent.frontends.cli.screen import clean
 from goent.frontends.cli.words import duration, money
 

@@ -69,4 +69,10 @@ def grade(  # noqa: PLR0913 (the options of a command)
     with Folder.held((out or source).absolute(), project.secrets) as folder:
         if out and folder.is_used and folder.path != source:
             raise ConfigError(f"{str(out)!r} holds a run already: name another --out")
-        return conduct(lambda app: app.grade(prepared, source, folder), project, folder, json=json)
+        return conduct(
+            lambda app: app.grade(prepared, source, folder),
+            project,
+            folder,
+            json=json,
+            if_interrupted="the new grades are thrown away, and those from before still count",
+        )

@@ -18,8 +18,8 @@ from goent.evals.reports.words import took
 from goent.evals.running.watching import Planned, Watcher
 from goent.evals.traces import TargetFailure
 from goent.frontends.cli.evals.drawing import again_line, draw
-from goent.frontends.cli.evals.summary import case_words, shortened, sign
 from goent.frontends.cli.evals.tally import Again, Tally
+from goent.frontends.cli.evals.wording import case_words, shortened, sign
 from goent.frontends.cli.screen import clean, say_aside
 from goent.frontends.cli.words import money
 

@@ -49,7 +49,8 @@ def report(
 
     out = out or newest_run()
     folder = folder_of(out)
-    rows = rows_of(out).rows
+    read = rows_of(out)
+    rows = read.rows
     if [html, junit, markdown].count(STDOUT) + json > 1:
         raise RequestError("stdout takes one report: write the others to files")
     if baseline and not (html or markdown):
@@ -64,9 +65,9 @@ def report(
     if markdown:
         _write(markdown, _markdown(rows, baseline).encode())
     if json:
-        print_summary_json(rows, folder)
+        print_summary_json(read, folder)
     elif not (html or junit or markdown):
-        show_summary(rows, folder)
+        show_summary(read, folder)
     return 0
 
 

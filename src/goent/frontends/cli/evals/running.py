@@ -1,16 +1,15 @@
 """`go-ent eval run`: how do these targets do on these suites?"""
 
 import os
-import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
 import typer
-from msgspec.structs import replace
 
 from goent.domain.errors import ConfigError
+from goent.frontends.cli.evals.advising import next_steps
 from goent.frontends.cli.evals.attended import end_with_input
-from goent.frontends.cli.evals.conducting import Steps, conduct
+from goent.frontends.cli.evals.conducting import conduct
 from goent.frontends.cli.evals.foretelling import foretell
 from goent.frontends.cli.evals.options import (
     Compat,
@@ -27,15 +26,7 @@ from goent.frontends.cli.evals.options import (
 from goent.frontends.cli.options import Json
 from goent.project import find_project
 
-if TYPE_CHECKING:
-    from goent.evals.running.evaluate import Bounds
-    from goent.evals.running.folder import Folder
-    from goent.evals.running.outcome import Outcome
-    from goent.evals.running.preparing import Prepared
-
 RUNS: Final = ".goent/evals"
-INTERRUPTED: Final = 128
-IN_VAIN: Final = ("refused", "unknown_model")  # kinds of failures that stay until something changes
 
 
 def run(  # noqa: PLR0913 (the options of a command)
@@ -136,49 +127,5 @@ def run(  # noqa: PLR0913 (the options of a command)
             project,
             folder,
             json=json,
-            next_steps=lambda ended: _next_steps(ended, prepared, folder, bounds),
+            next_steps=lambda ended: next_steps(ended, prepared, folder, bounds),
         )
-
-
-def _next_steps(
-    ended: "Outcome | int", prepared: "Prepared", folder: "Folder", bounds: "Bounds"
-) -> Steps:
-    from goent.evals.running.preparing import asked  # noqa: PLC0415 (other commands need none of it)
-
-    out = folder.path
-    again = shlex.join(["go-ent", "eval", "run", *asked(prepared.manifest), "--out", str(out)])
-    if isinstance(ended, int) or ended.unrun:
-        what_for = "go on with it"
-        if not isinstance(ended, int) and ended.stopped:
-            if bounds.budget_usd:
-                bounds = replace(bounds, budget_usd=2 * bounds.budget_usd)
-                what_for += ", for twice as much"
-            else:
-                what_for += ", when there is more to spend"
-        return ((f"{again}{_limits(bounds)} --resume", what_for),)
-    if ended.errors:
-        what_for = "make the attempts with errors again"
-        if _all_in_vain(folder):
-            what_for = f"when that is mended, {what_for}"
-        return ((f"{again}{_limits(bounds)} --retry errors", what_for),)
-    return ((f"go-ent eval report {shlex.quote(str(out))} --html report.html", "look at it"),)
-
-
-def _all_in_vain(folder: "Folder") -> bool:
-    """Nothing that failed would pass by itself: somebody has to mend something first."""
-    from goent.evals.running.folder import counting  # noqa: PLC0415 (other commands need none of it)
-
-    rows = counting(folder.rows(), folder.path).rows
-    errors = [row.error or "" for row in rows if row.execution_status == "execution_error"]
-    return all(error.partition(":")[0] in IN_VAIN for error in errors)
-
-
-def _limits(bounds: "Bounds") -> str:
-    """What the run may take, as it was asked for."""
-    told = (
-        ("--workers", bounds.workers, None),
-        ("--budget-usd", bounds.budget_usd, None),
-        ("--timeout", bounds.timeout_s, 600.0),
-        ("--keep-workspaces", bounds.keep, "failure"),
-    )
-    return "".join(f" {option} {value}" for option, value, usual in told if value != usual)

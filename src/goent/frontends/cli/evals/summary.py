@@ -1,21 +1,24 @@
 """How does a run look when it is over: how good, how sure, how dear, and what failed why?"""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from goent.domain.types import Value
-from goent.evals.reports.evidence import reason_of
-from goent.evals.reports.rows import CaseKey, Row, latest
+from goent.evals.reports.evidence import kept_workspace, reason_of
+from goent.evals.reports.extent import Extent
+from goent.evals.reports.rows import CaseKey, Row, Rows, latest
 from goent.evals.reports.summary import TargetSummary, summarise
 from goent.evals.reports.totals import Result, Totals, total
-from goent.evals.reports.words import answered, numbered, times
+from goent.evals.reports.words import answered, numbered
+from goent.evals.running.folder import extent
 from goent.frontends.cli.evals.folders import manifest_of
 from goent.frontends.cli.evals.table import show_targets, spent_words
-from goent.frontends.cli.screen import clean, print_text
+from goent.frontends.cli.evals.wording import case_words, shortened, sign
+from goent.frontends.cli.screen import print_text
 from goent.frontends.cli.show import print_json
 
 MOST = 20
-LONGEST = 160
 SIGNALLED = 128  # exit codes above it are those of an interrupted run
 _TITLES: dict[Result, tuple[str, str]] = {
     "passed": ("✓ passed", "bold green"),
@@ -28,59 +31,62 @@ _STOPPED = "! not all trials were made"
 
 
 class RunSummary(Value, frozen=True, kw_only=True):
-    """What a run has shown, for programs. `unrun` counts the trials that were planned and not made."""
+    """What a run has shown, for programs.
+
+    Of `planned` trials (null: a run of before that was kept) `unrun` are still to be made, and `spared` will not
+    be, for their cases have cost enough; `remade` had failed, and were made again.
+    """
 
     out: str
     result: Result
     totals: Totals
     targets: tuple[TargetSummary, ...]
+    planned: int | None = None
     unrun: int = 0
+    spared: int = 0
+    remade: int = 0
     stopped: str = ""
 
 
-def print_summary_json(
-    rows: Sequence[Row],
-    out: Path,
-    *,
-    left_out: int = 0,
-    stopped: str = "",
-    exit_code: int | None = None,
-) -> None:
+def print_summary_json(read: Rows, out: Path, *, exit_code: int | None = None) -> None:
+    there = extent(read, out)
     print_json(
         RunSummary(
             out=str(out),
-            result=result_of(rows, out, exit_code),
-            totals=total(rows),
-            targets=summarise(rows),
-            unrun=left_out,
-            stopped=stopped or _stopped(out),
+            result=result_of(read.rows, out, exit_code),
+            totals=total(read.rows),
+            targets=summarise(read.rows),
+            planned=there.planned,
+            unrun=there.unrun,
+            spared=there.spared,
+            remade=there.remade,
+            stopped=there.stopped,
         )
     )
 
 
 def show_summary(
-    rows: Sequence[Row],
+    read: Rows,
     out: Path,
     *,
     next_steps: Sequence[tuple[str, str]] = (),
-    left_out: int = 0,
-    stopped: str = "",
     exit_code: int | None = None,
 ) -> None:
     """What failed and why, a line for each target, the result, and what can be done now.
 
     `exit_code` is what the run came to just now; without it, what the folder says.
     """
-    last = latest(rows)
+    last = latest(read.rows)
     summaries = summarise(last)
-    why = stopped or _stopped(out)
+    there = extent(read, out)
     _show_undone(last, out)
     show_targets(summaries)
     for summary in summaries:
         for name, count in summary.answered_by.items():
             print_text(answered(count, name, summary.target), "yellow")
-    _show_stopped(why, left_out, len(last))
-    _show_title(total(last), result_of(last, out, exit_code), stopped=bool(why or left_out))
+    for note in there.notes:
+        print_text(f"! {note}", "yellow")
+    _show_title(total(last), result_of(last, out, exit_code), there)
     if next_steps:
         print_text("\nnext:")
         for command, what_for in next_steps:
@@ -98,26 +104,9 @@ def result_of(rows: Sequence[Row], out: Path, exit_code: int | None = None) -> R
     return totals.result(finished=manifest.ended is not None, exit_code=manifest.exit_code)
 
 
-def _stopped(out: Path) -> str:
-    manifest = manifest_of(out)
-    return manifest.stopped if manifest else ""
-
-
-def _show_stopped(why: str, left_out: int, made: int) -> None:
-    parts = (
-        f"stopped: {why}" if why else "",
-        f"{left_out:,} of {numbered(made + left_out, 'trial')} "
-        f"{'was' if left_out == 1 else 'were'} not made"
-        if left_out
-        else "",
-    )
-    if told := "; ".join(filter(None, parts)):
-        print_text(f"! {told}", "yellow")
-
-
-def _show_title(totals: Totals, result: Result, *, stopped: bool) -> None:
+def _show_title(totals: Totals, result: Result, there: Extent) -> None:
     title, style = _TITLES[result]
-    if result == "errors" and stopped and not totals.errors:
+    if result == "errors" and there.unrun and not totals.errors:
         title = _STOPPED
     counts = (
         (totals.failed, "failed"),
@@ -126,8 +115,12 @@ def _show_title(totals: Totals, result: Result, *, stopped: bool) -> None:
     )
     rest = "".join(f", {count:,} {what}" for count, what in counts if count)
     many = totals.trials > totals.cases
-    passed = f"{totals.passed:,} of {numbered(totals.trials, 'trial' if many else 'case')}"
+    unit = "trial" if many else "case"
+    passed = f"{totals.passed:,} of {numbered(totals.trials, unit)}"
     passed += " passed" if rest else ""
+    if result == "unfinished" and there.planned:
+        done = f"{there.made:,} of {numbered(there.planned, 'trial')}"
+        passed = f"{done}: {totals.passed:,} passed"
     of = (
         f" ({numbered(totals.cases, 'case')}, {numbered(totals.targets, 'target')})" if many else ""
     )
@@ -138,6 +131,8 @@ def _show_title(totals: Totals, result: Result, *, stopped: bool) -> None:
 
 def _show_undone(rows: Sequence[Row], out: Path) -> None:
     """Errors first: they say nothing of the answers. What failed alike is told once."""
+    manifest = manifest_of(out)
+    graded_from = Path(manifest.graded_from) if manifest and manifest.graded_from else None
     places = {row.key: place for place, row in reversed(list(enumerate(rows)))}
     undone = [row for row in rows if not row.passed]
     undone.sort(key=lambda row: (row.scored, places[row.key]))
@@ -153,27 +148,15 @@ def _show_undone(rows: Sequence[Row], out: Path) -> None:
         print_text(f"{sign(row)} {case_words(row, alike=len(same))}", style)
         print_text(f"    {shortened(reason)}")
         if row.trace_path:
-            print_text(f"    {out / row.trace_path}", "dim")
+            print_text(f"    {os.path.normpath(out / row.trace_path)}", "dim")
+        if workspace := kept_workspace(row, out, graded_from):
+            print_text(f"    workspace: {_from_home(workspace)}", "dim")
     if undone:
         print_text("")
     if more := len(undone) - sum(map(len, alike.values())):
         print_text(f"… and {more:,} more; `go-ent eval report {out} --html FILE` has all")
 
 
-def sign(row: Row) -> str:
-    return "✓" if row.passed else "✗" if row.scored else "-" if row.skipped else "!"
-
-
-def case_words(row: Row, *, alike: int = 1) -> str:
-    """Which case, of which target and answered by whom, and which trial if there are several, or how many alike."""
-    case = f"{row.suite} / {row.test_id}" if row.suite else row.test_id
-    by = f" by {row.answered_by}" if row.answered_by else ""
-    trial = f" trial {row.trial}/{row.trials}" if row.trials > 1 else ""
-    score = f" {row.score:.2f}" if row.scored else " skipped" if row.skipped else " error"
-    return f"{case} · {row.target}{by}{times(alike) or trial}{score}"
-
-
-def shortened(text: str, limit: int = LONGEST) -> str:
-    """On one line, and not too long a one."""
-    line = " ".join(clean(text.replace("\n", " ")).split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+def _from_home(path: Path) -> str:
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
