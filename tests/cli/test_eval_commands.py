@@ -96,7 +96,11 @@ def test_every_mistake_is_told_and_nothing_is_run(folder: Path):
     assert (ended.code, ended.out) == (2, "")
     assert "bad.eval.yaml:2" in ended.err and "bad.eval.yaml:3" in ended.err
     assert "tests[0].asertions" in ended.err and "tests[1].tagret" in ended.err
-    assert ended.err.endswith(" mistakes\n") and "nothing was run" not in ended.err
+    first, *mistakes = ended.err.splitlines()
+    assert first == f"go-ent: {len(mistakes)} mistakes"
+    assert all(
+        mistake.startswith(("bad.eval.yaml:2: ", "bad.eval.yaml:3: ")) for mistake in mistakes
+    )
 
 
 def test_mistakes_are_there_for_programs_too(capsys: pytest.CaptureFixture[str], folder: Path):
@@ -176,6 +180,7 @@ def test_two_targets_are_compared_in_one_run_or_across_two(
         (("report", "a", "--baseline", "b"), "`go-ent eval compare b a`"),
         (("report", "gone"), "name the folder that a run has written"),
         (("report", "a", "--junit", "a/index.jsonl/x.xml"), "name another file"),
+        (("report", "a", "--html", "nowhere/x.html"), "there is no folder 'nowhere'; make it"),
         (("report", "a", "--junit", "-", "--json"), "stdout takes one report"),
     ],
 )
@@ -212,15 +217,15 @@ def test_a_real_run_is_reported_in_every_form(folder: Path):
     (target,) = told["targets"]
     assert (told["result"], target["passed"], target["trials"]) == ("failed", 2, 4)
     ended = go_ent(
-        "report", "out", "--html", "new/page.html", "--junit", "junit.xml", "--markdown", "-",
+        "report", "out", "--html", "page.html", "--junit", "junit.xml", "--markdown", "-",
         "--baseline", "out",
     )  # fmt: skip
     assert ended.code == 0
     assert ended.out.startswith("## Evaluation") and "## Comparison" in ended.out
-    assert "written: new/page.html" in ended.err and "written: junit.xml" in ended.err
+    assert "written: page.html" in ended.err and "written: junit.xml" in ended.err
     root = ET.parse(folder / "junit.xml").getroot()
     assert (root.get("tests"), root.get("failures")) == ("4", "2")
-    page = (folder / "new" / "page.html").read_text()
+    page = (folder / "page.html").read_text()
     for words in ("✗ failed", "say y", "it says y", "contains-y", "2 of 4 trials", "Against"):
         assert words in page
 
@@ -268,7 +273,7 @@ def test_damaged_lines_are_told_and_the_others_count(
     index.write_bytes(b"rubbish\n" + index.read_bytes())
     ended = in_here(capsys, "report", "out")
     assert "✓ passed: 1 of 1 case" in ended.out
-    assert "no rows in lines 1; they do not count" in ended.err
+    assert "no row in line 1; it does not count" in ended.err
 
 
 def test_the_command_line_stays_fast():

@@ -79,6 +79,20 @@ def test_rate_and_time_left_are_those_of_the_last_seconds():
     assert tally.look().rate == pytest.approx(10 / 70)
 
 
+def test_the_slowest_target_tells_when_all_is_done():
+    clock = Clock()
+    tally = Tally(clock)
+    plan = Planned(total=20, kept=0, targets=("t", "u"), out=Path(), to_make={"t": 10, "u": 10})
+    tally.planned(plan)
+    tally.look()
+    for number in range(9):
+        tally.ended(ended(number))
+    tally.ended(ended(9, "u"))
+    clock.now += 10
+    now = tally.look()
+    assert (now.rate, now.left_s) == (1.0, 90.0)
+
+
 def test_what_is_under_way_is_known_until_it_ended_whoever_ended_it():
     tally, _ = a_tally()
     first, second = eval_play.attempt(1, "t"), eval_play.attempt(2, "u")

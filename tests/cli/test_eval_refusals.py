@@ -42,3 +42,35 @@ def test_what_is_no_number_is_refused_by_its_name(
     assert (ended.code, ended.out) == (2, "")
     assert f"'{name}': {value} is " in ended.err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_variable_that_is_empty_names_no_folder(go_ent: GoEnt, tmp_path: Path):
+    before = sorted(tmp_path.iterdir())
+    for command in ("run", "grade"):
+        ended = go_ent(command, "s.eval.yaml", "--out", "")
+        assert (ended.code, ended.out) == (2, "")
+        assert "'--out' / '-o': '' is no folder" in ended.err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("options", [(), ("--resume",), ("--dry-run",)])
+def test_a_folder_with_other_files_is_not_written_to(
+    go_ent: GoEnt, tmp_path: Path, options: tuple[str, ...]
+):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "trace.json").write_text("mine")
+    ended = go_ent("run", "s.eval.yaml", "--out", ".", *options)
+    assert ended.code == 2
+    assert "'.' holds other files, such as 'a': name another --out" in ended.err
+    assert (tmp_path / "a" / "trace.json").read_text() == "mine"
+    assert not (tmp_path / ".lock").exists()
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / ".gitkeep").touch()
+    assert go_ent("run", "s.eval.yaml", "--out", "new").code == 0
+
+
+def test_grades_are_not_written_among_other_files(go_ent: GoEnt):
+    assert go_ent("run", "s.eval.yaml", "--out", "out").code == 0
+    ended = go_ent("grade", "out", "--out", ".goent")
+    assert ended.code == 2
+    assert "holds other files, such as 'targets.yaml': name another --out" in ended.err

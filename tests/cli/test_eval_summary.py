@@ -64,7 +64,7 @@ def test_a_long_name_is_cut_in_the_middle_before_a_column_is_left_out():
     narrow = fitting(summarise(rows), 76)
     assert "MEDIAN" in narrow
     first, second = narrow["TARGET"]
-    assert first.startswith("opencode-") and first.endswith("-1") and first != second
+    assert first.startswith("opencod") and first.endswith("-1") and first != second
     assert 12 <= len(first) <= 20
     assert list(fitting(summarise(rows), 50))[-1] == "ERRORS"
 

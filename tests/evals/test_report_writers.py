@@ -149,7 +149,7 @@ def test_junit_counts_and_tells_failures_apart_from_errors():
         "1.000",
     )
     assert [child.tag for child in passed] == []
-    assert failed[0].tag == "failure" and failed[0].get("message") == "score 0.4"
+    assert failed[0].tag == "failure" and failed[0].get("message") == "score 0.4: right 0.00"
     assert failed[0].text is not None and "fail: right (equals) 0" in failed[0].text
     assert broken[0].tag == "error" and broken[0].get("message") == "no route"
     assert broken.get("time") is None

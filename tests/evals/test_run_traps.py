@@ -269,6 +269,7 @@ async def test_a_row_that_was_written_with_others_waits_for_nobody_else(tmp_path
     for pipe in pipes.values():
         pipe.parent.mkdir(parents=True)
         os.mkfifo(pipe)
+    (tmp_path / "out" / "run.json").touch()
 
     async def keep(name: str) -> None:
         await folder.keep(PASSED, a_row(name))

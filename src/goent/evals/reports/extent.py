@@ -25,10 +25,12 @@ class Extent(Value, frozen=True, kw_only=True):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the numbers has to know, a sentence each."""
-        told = (self._left_out(), self._spared(), self._remade())
+        told = (self.left_out, self._spared(), self._remade())
         return tuple(note for note in told if note)
 
-    def _left_out(self) -> str:
+    @property
+    def left_out(self) -> str:
+        """That trials are missing, and why."""
         why = f"stopped: {self.stopped}" if self.stopped else ""
         if not self.unrun:
             return why

@@ -10,14 +10,16 @@ from goent.evals.reports.summary import Estimate, Spent, TargetSummary
 from goent.evals.reports.words import answered, times, took
 
 LONGEST = 120
+LONGEST_NOTE = 400
 MOST = 10
 # Letters, digits, "-" and "." mean nothing by themselves; "_" means nothing inside a word.
 _MEANING = re.compile(r"(?<=[A-Za-z0-9])_(?=[A-Za-z0-9])|([!-,/:-@\[-`{-~])")
 
 
-def summary_markdown(summaries: Sequence[TargetSummary]) -> str:
-    """A table of the targets, what repeated trials tell, and the weakest cases."""
+def summary_markdown(summaries: Sequence[TargetSummary], notes: Sequence[str] = ()) -> str:
+    """A table of the targets, what repeated trials tell, and the weakest cases. `notes` are told first."""
     lines = ["## Evaluation", ""]
+    lines += [line for note in notes for line in (f"**Note:** {code(note, LONGEST_NOTE)}", "")]
     if not summaries:
         return "\n".join([*lines, "No case was run.", ""])
     header = ("target", "cases", "passed", "mean score", "errors", "cost", "median time")
@@ -68,11 +70,11 @@ def comparison_markdown(compared: Comparison) -> str:
     return "\n".join(lines)
 
 
-def code(text: str) -> str:
+def code(text: str, limit: int = LONGEST) -> str:
     """Somebody else's words, as code: on one line, and nothing in them is Markdown or HTML."""
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    if len(line) > LONGEST:
-        line = line[: LONGEST - 1] + "…"
+    if len(line) > limit:
+        line = line[: limit - 1] + "…"
     return f"<code>{_MEANING.sub(_reference, line)}</code>"
 
 

@@ -1,5 +1,6 @@
 """A run from its first trial to its outcome, with whatever was made before."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -59,6 +60,7 @@ async def evaluate(prepared: Prepared, folder: Folder, means: Means, bounds: Bou
             kept=len(prepared.trials) - len(prepared.to_make),
             targets=targets,
             out=folder.path,
+            to_make=Counter(trial.target for trial in prepared.to_make),
         )
     )
     purse = Purse(

@@ -34,7 +34,7 @@ from goent.evals.reports.rows import (
     to_json,
 )
 from goent.evals.running.earlier import STREAM, TRACE, set_aside
-from goent.evals.running.plan import Wanted
+from goent.evals.running.plan import RESERVED, Wanted
 from goent.evals.traces import Trace
 from goent.lock import take_lock
 from goent.store.redact import Redactor
@@ -100,6 +100,7 @@ class Folder:
     @contextmanager
     def held(cls, path: Path, secrets: Secrets = tuple) -> Generator["Folder"]:
         """`secrets` are never written. Raises `RequestError` if another process is at it, `ConfigError` if it cannot be made."""
+        cls(path).check_own()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.mkdir(mode=0o700, exist_ok=True)
@@ -125,6 +126,18 @@ class Folder:
             raise _no_folder(self.path, os.strerror(errno.ENOTDIR))
         if not os.access(there, os.W_OK | os.X_OK):
             raise _no_folder(self.path, os.strerror(errno.EACCES))
+        self.check_own()
+
+    def check_own(self) -> None:
+        """Raises `ConfigError` if files are there that no run has written: a case may be called as one of them."""
+        if self.is_used or not self.path.is_dir():
+            return
+        with suppress(OSError):  # told by whoever writes there
+            others = [each.name for each in self.path.iterdir() if not _is_ours(each.name)]
+            if others:
+                raise ConfigError(
+                    f"{str(self.path)!r} holds other files, such as {min(others)!r}: name another --out"
+                )
 
     @property
     def is_used(self) -> bool:
@@ -282,6 +295,11 @@ def extent(read: Rows, path: Path) -> Extent:
 
 def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _is_ours(name: str) -> bool:
+    """Or hidden: nobody's work."""
+    return name.startswith((".", *RESERVED))
 
 
 def _no_folder(path: Path, why: str) -> ConfigError:

@@ -1,5 +1,6 @@
 """Who is told how a run goes, while it goes?"""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -10,12 +11,16 @@ from goent.evals.traces import TargetFailure
 
 
 class Planned(Value, frozen=True, kw_only=True):
-    """What a run is about to do. `total` counts the trials; `kept` of them are there from before."""
+    """What a run is about to do. `total` counts the trials; `kept` of them are there from before.
+
+    `to_make`: how many of the others are each target's.
+    """
 
     total: int
     kept: int
     targets: tuple[str, ...]
     out: Path
+    to_make: Mapping[str, int] = {}
 
 
 class Watcher(Protocol):

@@ -10,11 +10,18 @@ from typing import Annotated
 import typer
 
 from goent import __version__
-from goent.domain.errors import GoentError
+from goent.domain.errors import ConfigError, GoentError
 from goent.frontends.cli import classifying, project, providers, routes, running, spaces, workers
 from goent.frontends.cli.client import Trouble
 from goent.frontends.cli.evals import evals
-from goent.frontends.cli.screen import Unwritten, clean, complain, give_up, open_streams
+from goent.frontends.cli.screen import (
+    Unwritten,
+    clean,
+    complain,
+    complain_of,
+    give_up,
+    open_streams,
+)
 from goent.frontends.cli.swarm import swarm
 from goent.launch import NoDaemon
 from goent.project import UnsafeFolder
@@ -112,6 +119,9 @@ def run_cli(arguments: list[str]) -> int:
         sys.stdout.flush()
     except typer.TyperException as error:
         return _complain(_hinted(error.format_message(), arguments), USAGE)
+    except ConfigError as error:
+        complain_of(clean(str(error)).splitlines() or [""])
+        return error.exit_code
     except EXPECTED as error:
         return _complain(str(error), _exit_code(error))
     except (KeyboardInterrupt, typer.Abort):

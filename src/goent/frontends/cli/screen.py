@@ -7,7 +7,7 @@ Anything else gets the same lines and nothing that would spoil a file.
 import os
 import re
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import TYPE_CHECKING, TextIO
@@ -22,12 +22,33 @@ TAB = "    "
 # C0 and C1 but the line feed, and what turns the direction of writing around.
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
+_IN_WORDS = {
+    "✓": "ok",
+    "✗": "FAIL",
+    "↻": "again",
+    "…": "...",
+    "·": "-",
+    "\N{MULTIPLICATION SIGN}": "x",
+    "█": "#",
+    "▒": "=",
+    "░": ".",
+}
+
 
 def clean(text: str) -> str:
     """Without control characters: a worker's words must not steer the terminal."""
     if text.isprintable():
         return text
     return _CONTROL.sub("", text.replace("\t", TAB))
+
+
+def sayable(text: str, stream: TextIO) -> str:
+    """Where a locale lacks our signs, words stand for those that would all be the same question mark."""
+    try:
+        text.encode(stream.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return "".join(_IN_WORDS.get(letter, letter) for letter in text)
+    return text
 
 
 def say(text: str = "") -> None:
@@ -39,10 +60,20 @@ def complain(message: str) -> None:
     say_aside(f"go-ent: {message}")
 
 
+def complain_of(mistakes: Sequence[str]) -> None:
+    """Several begin a line each, so that whoever looks for `file:line:` finds them."""
+    if len(mistakes) == 1:
+        complain(mistakes[0])
+        return
+    complain(f"{len(mistakes)} mistakes")
+    for mistake in mistakes:
+        say_aside(mistake)
+
+
 def say_aside(line: str) -> None:
     """On stderr. If nobody takes it, what is done goes on, and ends with its own exit code."""
     try:
-        print(line, file=sys.stderr, flush=True)
+        print(sayable(line, sys.stderr), file=sys.stderr, flush=True)
     except OSError:
         give_up(sys.stderr)
 
@@ -217,5 +248,5 @@ def print_text(text: "str | Text", style: str = "") -> None:
     """Words for a person, in colour where there is any; a long line is the terminal's to break."""
     from rich.text import Text  # noqa: PLC0415 (the same)
 
-    drawn = Text(clean(text), style=style) if isinstance(text, str) else text
+    drawn = Text(sayable(clean(text), sys.stdout), style=style) if isinstance(text, str) else text
     make_console().print(drawn, soft_wrap=True)

@@ -33,7 +33,7 @@ class Report(Value, frozen=True, kw_only=True):
     """What is shown beside the rows. `out` is the run's folder; `asked` has inputs by suite and id.
 
     `graded_from` is the folder whose traces it has graded, if they are not its own.
-    `result` is what the run came to by its suites' strategy; None: what the trials say.
+    `notes` are what a reader of the numbers has to know. `result` is what the run came to by its suites' strategy; None: what the trials say.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Report(Value, frozen=True, kw_only=True):
     graded_from: Path | None = None
     began: str = ""
     result: Result | None = None
+    notes: tuple[str, ...] = ()
     asked: Mapping[tuple[str, str], Asked] = {}
     baseline: Baseline | None = None
 
@@ -53,7 +54,11 @@ def html_report(rows: Sequence[Row], report: Report) -> str:
     summaries = summarise(last)
     totals = total(last)
     result = report.result or totals.result()
-    parts = [heading(report.name, report.began, totals, result), figures(totals, summaries)]
+    parts = [
+        heading(report.name, report.began, totals, result),
+        *(tag("p", f"! {note}", class_="note") for note in report.notes),
+        figures(totals, summaries),
+    ]
     if summaries:
         parts.append(targets(summaries))
     if report.baseline is not None:

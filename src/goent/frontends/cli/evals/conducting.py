@@ -4,8 +4,10 @@ import os
 import shlex
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
 
 from goent.domain.errors import GoentError
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 INTERRUPTED: Final = 128
 EXECUTION: Final = 3
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-SHOW_CURSOR: Final = b"\x1b[?25h"
+KILLING_S: Final = 2.0
 
 Steps = Sequence[tuple[str, str]]
 """Commands that could come next, and what for."""
@@ -77,13 +79,19 @@ async def _watched(
     from goent.frontends.cli.conversing import conversing  # noqa: PLC0415 (the same)
     from goent.frontends.cli.evals.progress import open_progress  # noqa: PLC0415 (the same)
 
-    with open_progress(silent=silent) as watcher:
+    with ExitStack() as shown:
+        watcher = shown.enter_context(open_progress(silent=silent))
         app = EvalApp(project=project, meet=lambda: conversing(project.folder), watcher=watcher)
-        return await _unless_interrupted(lambda: work(app))
+        return await _unless_interrupted(lambda: work(app), shown)
 
 
-async def _unless_interrupted(work: Callable[[], Awaitable["Outcome"]]) -> "Outcome | int":
-    """What it comes to, or the signal that ended it: then all that it had running is ended first."""
+async def _unless_interrupted(
+    work: Callable[[], Awaitable["Outcome"]], shown: ExitStack
+) -> "Outcome | int":
+    """What it comes to, or the signal that ended it: then all that it had running is ended first.
+
+    A second signal waits for nothing.
+    """
     import anyio  # noqa: PLC0415 (other commands need none of it)
 
     came: list[int] = []
@@ -95,9 +103,10 @@ async def _unless_interrupted(work: Callable[[], Awaitable["Outcome"]]) -> "Outc
             wanted = [one for one in ENDING if signal.getsignal(one) is not signal.SIG_IGN]  # nohup
             with anyio.open_signal_receiver(*wanted) as heard:
                 async for number in heard:
-                    if came:  # asked twice: whoever starts next sweeps what is left
-                        if sys.stderr.isatty():
-                            os.write(sys.stderr.fileno(), SHOW_CURSOR)
+                    if came:
+                        with suppress(OSError):
+                            shown.close()
+                        _kill_all()
                         os._exit(INTERRUPTED + number)
                     came.append(number)
                     working.cancel()
@@ -112,3 +121,19 @@ async def _unless_interrupted(work: Callable[[], Awaitable["Outcome"]]) -> "Outc
     if wrong:
         raise wrong[0]
     return done[0] if done else came[0]
+
+
+def _kill_all() -> None:
+    """Whatever we have started, and what that has started: nobody is asked, and nobody is left."""
+    from goent.composition.eval_models import MARK_KEY  # noqa: PLC0415 (other commands need none of it)
+    from goent.proc.marks import POLL, marked, new_owner, send  # noqa: PLC0415 (the same)
+    from goent.proc.run import COMMAND  # noqa: PLC0415 (the same)
+
+    owners = [new_owner(key) for key in (COMMAND, MARK_KEY)]
+    deadline = time.monotonic() + KILLING_S
+    while living := [pid for owner in owners for pid in marked(owner)]:
+        for pid in living:
+            send(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:  # whoever starts next sweeps what is left
+            return
+        time.sleep(POLL)

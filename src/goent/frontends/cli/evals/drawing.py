@@ -1,12 +1,14 @@
 """How does a run look while it runs? From where it stands to something that can be drawn."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from goent.evals.reports.rows import Row
+from goent.evals.reports.words import numbered
 from goent.frontends.cli.evals.tally import Again, Running, Standing
 from goent.frontends.cli.evals.wording import case_words, shortened, sign
-from goent.frontends.cli.screen import clean
+from goent.frontends.cli.screen import clean, sayable
 from goent.frontends.cli.words import duration, money
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ def draw(now: Standing, width: int, reason: Reason) -> "RenderableType":
 def _text(*parts: tuple[str, str]) -> "Text":
     from rich.text import Text  # noqa: PLC0415 (the same)
 
-    return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
+    spelt = ((sayable(words, sys.stderr), look) for words, look in parts)
+    return Text.assemble(*spelt, no_wrap=True, overflow="ellipsis")
 
 
 def _bar_line(now: Standing, width: int) -> "Text":
@@ -74,7 +77,7 @@ def _counts(now: Standing) -> "Text":
     parts = [
         (f"✓ {now.passed:,} passed", "green"),
         (f"✗ {now.failed:,} failed", "red" if now.failed else "dim"),
-        (f"! {now.errors:,} errors", "yellow" if now.errors else "dim"),
+        (f"! {numbered(now.errors, 'error')}", "yellow" if now.errors else "dim"),
     ]
     if now.skipped:
         parts.append((f"- {now.skipped:,} skipped", "dim"))

@@ -71,7 +71,9 @@ def rows_of(out: Path) -> "Rows":
     if found.damaged:
         numbers = ", ".join(map(str, found.damaged[:10]))
         more = f" and {len(found.damaged) - 10} more" if len(found.damaged) > 10 else ""  # noqa: PLR2004 (as above)
-        complain(f"{folder_of(out) / INDEX}: no rows in lines {numbers}{more}; they do not count")
+        where, verb = ("line", "it does") if len(found.damaged) == 1 else ("lines", "they do")
+        index = folder_of(out) / INDEX
+        complain(f"{index}: no row in {where} {numbers}{more}; {verb} not count")
     if found.gone:
         complain(left_out(found.gone))
     return found

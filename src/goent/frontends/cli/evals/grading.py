@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from goent.domain.errors import ConfigError
 from goent.frontends.cli.evals.conducting import conduct
 from goent.frontends.cli.evals.folders import Out, folder_of
-from goent.frontends.cli.evals.options import Compat, Judge, Threshold
+from goent.frontends.cli.evals.options import Compat, Judge, finite, folder_named
 from goent.frontends.cli.options import Json
 from goent.project import find_project
 
@@ -33,21 +33,37 @@ def grade(  # noqa: PLR0913 (the options of a command)
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="DIR", help="Leave the run as it is, and write there."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            parser=folder_named,
+            help="Leave the run as it is, and write there.",
+        ),
     ] = None,
-    threshold: Threshold = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            callback=finite,
+            help="The score that passes; default: what the run was asked for, or its suites say.",
+        ),
+    ] = None,
     judge: Judge = None,
     compat: Compat = None,
     json: Json = False,
 ) -> int:
     """Score a stored run again, with its suites' graders as they are now, or with others.
 
-    The index before is kept beside the new one. Exits as `run` does.
+    The index before is kept beside the new one, and run.json has the threshold and the judge. Exits as `run` does.
     """
     from goent.composition.live_project import Project  # noqa: PLC0415 (the same)
     from goent.evals.files import load_graders  # noqa: PLC0415 (other commands need none of it)
     from goent.evals.running.folder import Folder, read_manifest  # noqa: PLC0415 (the same)
+    from goent.evals.running.judges import judges_of  # noqa: PLC0415 (the same)
     from goent.evals.running.preparing import graded_by, prepare  # noqa: PLC0415 (the same)
+    from goent.evals.running.ready import check_judges  # noqa: PLC0415 (the same)
 
     source = folder_of(run).absolute()
     told = read_manifest(source)
@@ -66,6 +82,7 @@ def grade(  # noqa: PLR0913 (the options of a command)
     if graders:
         prepared = graded_by(prepared, load_graders(graders, os.environ))
     project = Project(find_project(Path.cwd()), dict(os.environ))
+    check_judges(judges_of(prepared), prepared.specs, project.folder, os.environ)
     with Folder.held((out or source).absolute(), project.secrets) as folder:
         if out and folder.is_used and folder.path != source:
             raise ConfigError(f"{str(out)!r} holds a run already: name another --out")

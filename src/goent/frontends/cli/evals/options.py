@@ -14,6 +14,13 @@ def finite(value: float | None) -> float | None:
     return value
 
 
+def folder_named(path: str) -> Path:
+    """An empty variable in somebody's script means no folder, and least of all the one where it runs."""
+    if not path:
+        raise typer.BadParameter("'' is no folder; name one, or leave the option out.")
+    return Path(path)
+
+
 Suites = Annotated[
     list[Path],
     typer.Argument(

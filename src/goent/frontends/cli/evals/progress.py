@@ -31,7 +31,7 @@ LOGS = "OpenCode logs:"
 
 
 class Silent:
-    """For `--json`: only what must be known is said."""
+    """For `--json` without a terminal: only what must be known is said."""
 
     def __init__(self) -> None:
         self._tally = Tally(time.monotonic)
@@ -124,19 +124,19 @@ class Board(Silent):
 
 @contextmanager
 def open_progress(*, silent: bool = False) -> Generator[Watcher]:
-    """Whoever shows a run fits where stderr goes; the board is gone when this is left."""
-    if silent:
-        yield Silent()
-        return
+    """Whoever shows a run fits where stderr goes; the board is gone when this is left.
+
+    `silent`: without a terminal nothing is said that nobody has to know.
+    """
     if not sys.stderr.isatty():
-        yield Lines()
+        yield Silent() if silent else Lines()
         return
     from rich.console import Console  # noqa: PLC0415 (rich is loaded only where something is drawn)
     from rich.live import Live  # noqa: PLC0415 (the same)
 
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     if console.is_dumb_terminal:
-        yield Lines()
+        yield Silent() if silent else Lines()
         return
     board = Board(console)
     with Live(
@@ -159,7 +159,7 @@ def ended_line(row: Row) -> str:
     """How a trial ended, in one line."""
     spent = (
         "" if row.duration_ms is None else took(row.duration_ms),
-        "" if row.cost_usd is None else money(row.cost_usd),
+        "" if row.cost_usd is None or row.held_back_by else money(row.cost_usd),
         f"attempt {row.attempt + 1}" if row.attempt else "",
     )
     told = ", ".join(part for part in spent if part)

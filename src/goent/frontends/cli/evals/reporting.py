@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +15,7 @@ from goent.frontends.cli.screen import complain
 
 if TYPE_CHECKING:
     from goent.evals.reports.html import Asked
-    from goent.evals.reports.rows import Row
+    from goent.evals.reports.rows import Rows
     from goent.evals.running.folder import Manifest
 
 STDOUT = Path("-")
@@ -50,7 +50,6 @@ def report(
     out = out or newest_run()
     folder = folder_of(out)
     read = rows_of(out)
-    rows = read.rows
     if [html, junit, markdown].count(STDOUT) + json > 1:
         raise RequestError("stdout takes one report: write the others to files")
     if baseline and not (html or markdown):
@@ -59,11 +58,11 @@ def report(
             f"`go-ent eval compare {folder_of(baseline)} {folder}`"
         )
     if html:
-        _write(html, _page(rows, folder, baseline).encode())
+        _write(html, _page(read, folder, baseline).encode())
     if junit:
-        _write(junit, _junit(rows, folder))
+        _write(junit, _junit(read, folder))
     if markdown:
-        _write(markdown, _markdown(rows, baseline).encode())
+        _write(markdown, _markdown(read, folder, baseline).encode())
     if json:
         print_summary_json(read, folder)
     elif not (html or junit or markdown):
@@ -71,30 +70,42 @@ def report(
     return 0
 
 
-def _junit(rows: "Sequence[Row]", folder: Path) -> bytes:
+def _junit(read: "Rows", folder: Path) -> bytes:
+    from goent.evals.reports.evidence import reason_of  # noqa: PLC0415 (only here)
     from goent.evals.reports.junit import junit  # noqa: PLC0415 (only here)
+    from goent.evals.running.folder import extent  # noqa: PLC0415 (only here)
 
-    return junit(rows, name=folder.resolve().name)
+    there = extent(read, folder)
+    return junit(
+        read.rows,
+        name=folder.resolve().name,
+        reason=lambda row: reason_of(row, folder),
+        unrun=there.left_out if there.unrun else "",
+    )
 
 
-def _markdown(rows: "Sequence[Row]", baseline: Path | None) -> str:
+def _markdown(read: "Rows", folder: Path, baseline: Path | None) -> str:
     from goent.evals.reports.comparing import compare  # noqa: PLC0415 (only here)
     from goent.evals.reports.markdown import (  # noqa: PLC0415 (only here)
         comparison_markdown,
         summary_markdown,
     )
     from goent.evals.reports.summary import summarise  # noqa: PLC0415 (only here)
+    from goent.evals.running.folder import extent  # noqa: PLC0415 (only here)
 
-    told = summary_markdown(summarise(rows))
+    told = summary_markdown(summarise(read.rows), extent(read, folder).notes)
     if baseline is None:
         return told
-    return f"{told}\n{comparison_markdown(compare(rows_of(baseline).rows, rows))}"
+    return f"{told}\n{comparison_markdown(compare(rows_of(baseline).rows, read.rows))}"
 
 
-def _page(rows: "Sequence[Row]", folder: Path, baseline: Path | None) -> str:
+def _page(read: "Rows", folder: Path, baseline: Path | None) -> str:
     from goent.evals.reports.comparing import compare  # noqa: PLC0415 (only here)
     from goent.evals.reports.html import Baseline, Report, html_report  # noqa: PLC0415 (only here)
+    from goent.evals.running.folder import extent  # noqa: PLC0415 (only here)
     from goent.frontends.cli.evals.summary import result_of  # noqa: PLC0415 (only here)
+
+    rows = read.rows
 
     before = None
     if baseline is not None:
@@ -109,6 +120,7 @@ def _page(rows: "Sequence[Row]", folder: Path, baseline: Path | None) -> str:
             out=folder,
             graded_from=Path(manifest.graded_from) if manifest and manifest.graded_from else None,
             result=result_of(rows, folder),
+            notes=extent(read, folder).notes,
             began=manifest.began.replace("T", " ")[:16] if manifest else "",
             asked=_asked(manifest) if manifest else {},
             baseline=before,
@@ -145,8 +157,12 @@ def _write(path: Path, content: bytes) -> None:
         sys.stdout.buffer.write(content)
         sys.stdout.flush()
         return
+    if not path.parent.exists():
+        raise RequestError(
+            f"the report cannot be written to {str(path)!r}: there is no folder {str(path.parent)!r}; "
+            "make it, or name another file"
+        )
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     except OSError as error:
         raise RequestError(

@@ -22,6 +22,7 @@ from goent.frontends.cli.evals.options import (
     Threshold,
     WithoutTags,
     finite,
+    folder_named,
 )
 from goent.frontends.cli.options import Json
 from goent.project import find_project
@@ -47,7 +48,11 @@ def run(  # noqa: PLR0913 (the options of a command)
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="DIR", help=f"Where it is kept; default: a new folder in {RUNS}."
+            "--out",
+            "-o",
+            metavar="DIR",
+            parser=folder_named,
+            help=f"Where it is kept; default: a new folder in {RUNS}.",
         ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,

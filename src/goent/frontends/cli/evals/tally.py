@@ -1,7 +1,7 @@
 """How does a run stand? Counted as it is told; nothing is drawn and nobody is asked."""
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -69,7 +69,8 @@ class Tally:
         self._unknown_costs = 0
         self._judges_usd = 0.0
         self._last: deque[Row | Again] = deque(maxlen=LAST)
-        self._looks: deque[tuple[float, int]] = deque()
+        self._by_target: Counter[str] = Counter()
+        self._looks: deque[tuple[float, Counter[str]]] = deque()
 
     @property
     def done(self) -> int:
@@ -102,6 +103,7 @@ class Tally:
             self._failed += row.execution_status == "quality_failure"
             self._errors += row.execution_status == "execution_error"
             self._skipped += row.skipped
+            self._by_target[row.target] += 1
             if row.cost_usd is None:
                 self._unknown_costs += 1
             else:
@@ -114,8 +116,8 @@ class Tally:
         with self._lock:
             now = self._clock()
             ended = self._ended
-            rate = self._rate(now, ended)
-            left = self.total - self.done
+            self._look_back(now)
+            rate = self._rate(now, None)
             return Standing(
                 total=self.total,
                 done=self.done,
@@ -130,7 +132,7 @@ class Tally:
                 judges_usd=self._judges_usd,
                 elapsed_s=now - self._begun,
                 rate=rate,
-                left_s=left / rate if rate else None,
+                left_s=self._left_s(now, rate),
                 targets=self._plan.targets if self._plan else (),
                 running=tuple(self._running),
                 last=tuple(self._last),
@@ -149,15 +151,31 @@ class Tally:
         if other:
             del self._running[other]
 
-    def _rate(self, now: float, ended: int) -> float | None:
-        """Trials a second, lately; over all of the time if lately none has ended."""
-        self._looks.append((now, ended))
+    def _look_back(self, now: float) -> None:
+        self._looks.append((now, self._by_target.copy()))
         while len(self._looks) > 2 and self._looks[1][0] <= now - WINDOW_S:  # noqa: PLR2004 (both ends)
             self._looks.popleft()
-        then, before = self._looks[0]
+
+    def _rate(self, now: float, target: str | None) -> float | None:
+        """Trials a second, of one target or of all, lately; over all of the time if lately none has ended."""
+        then, counts = self._looks[0]
+        before, ended = (
+            each.total() if target is None else each[target] for each in (counts, self._by_target)
+        )
         if ended > before and now > then:
             return (ended - before) / (now - then)
         return ended / (now - self._begun) if ended and now > self._begun else None
+
+    def _left_s(self, now: float, rate: float | None) -> float | None:
+        """Until the last target is done: each goes at a pace of its own, and none takes another's trials."""
+        if not rate:
+            return None
+        times = [(self.total - self.done) / rate]
+        to_make = self._plan.to_make.items() if self._plan else ()
+        for target, count in to_make:
+            if own := self._rate(now, target):
+                times.append((count - self._by_target[target]) / own)
+        return max(times)
 
 
 def _of(attempt: Attempt) -> Running:

@@ -18,7 +18,7 @@ from goent.frontends.cli.evals.options import (
     WithoutTags,
 )
 from goent.frontends.cli.options import Json
-from goent.frontends.cli.screen import clean, complain
+from goent.frontends.cli.screen import clean, complain, complain_of
 from goent.frontends.cli.show import print_json, show_table
 
 if TYPE_CHECKING:
@@ -114,9 +114,7 @@ def _show(told: Validated) -> None:
     for warning in told.warnings:
         complain(clean(warning))
     if told.problems:
-        complain(clean("\n".join(told.problems)))
-        count = len(told.problems)
-        complain(f"{count} mistake{'s' * (count > 1)}")
+        complain_of([clean(problem) for problem in told.problems])
         return
     rows = (
         (
