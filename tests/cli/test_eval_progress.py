@@ -27,6 +27,7 @@ tests:
   - {id: good, input: say x, assertions: [{type: contains, value: x}]}
   - {id: bad, input: say y, assertions: [{type: contains, value: y}]}
 """
+SHELL = "import os, sys; os.execv('/bin/sh', ['sh', *sys.argv[1:]])"
 MOVES = re.compile(r"\x1b\[\??[\d;]*[ABCDEFGHJKhl]")
 
 
@@ -142,6 +143,7 @@ def test_the_board_fits_however_narrow_the_terminal_is(width: int):
     assert all(len(line) <= width for line in lines)
     assert "\x1b" not in "".join(lines)
     assert "28/40" in lines[0]
+    assert len(lines[-1]) <= width - 2  # else the ^C of a terminal would begin a line of its own
     if width >= 80:
         assert lines[1].startswith("✓ 19 passed   ✗ 4 failed   ! 2 errors   3 from before")
         assert lines[2].split() == ["t", "3", "running", "case-25,", "case-27,", "case-29"]
@@ -204,6 +206,22 @@ def test_the_summary_can_be_read_on_a_narrow_terminal_and_its_commands_copied(tm
     assert "…" not in "".join(cells) and all(len(line) <= 80 for line in (head, *cells))
     assert cells[0].split()[:3] == ["coder", "12/14", "86%"]
     assert "  go-ent eval run demo.yaml --resume  # the rest" in seen
+
+
+def test_an_interrupted_board_is_cleared_and_numbers_alone_go_to_stdout(tmp_path: Path):
+    (tmp_path / ".goent").mkdir()
+    (tmp_path / ".goent" / "targets.yaml").write_text(
+        "targets: [{name: slow, provider: mock, response: x, delay_ms: 60000}]\n"
+    )
+    (tmp_path / "demo.eval.yaml").write_text(SUITE)
+    line = f"exec {sys.executable} -m goent eval run demo.eval.yaml --json --out out > told.json"
+    person = Person("-c", line, cwd=tmp_path, program=("-c", SHELL))
+    person.sees("2 running")
+    person.types("\x03")
+    assert person.leaves() == 130
+    assert person.seen.count("\x1b[?25l") == person.seen.count("\x1b[?25h") == 1
+    told = msgspec.json.decode((tmp_path / "told.json").read_bytes())
+    assert (told["planned"], told["unrun"], told["result"]) == (2, 2, "empty")
 
 
 def test_ten_thousand_cases_are_not_drawn_one_by_one(tmp_path: Path):

@@ -19,6 +19,7 @@ BAR = 32
 LEAST_BAR = 8
 MOST_TARGETS = 6
 NAMES = 4
+LEAST_NAME = 30
 ROUNDED = 10
 Reason = Callable[[Row], str]
 
@@ -30,7 +31,9 @@ def draw(now: Standing, width: int, reason: Reason) -> "RenderableType":
     if not now.total:
         return _text((f"preparing · {duration(now.elapsed_s)}", "bold"))
     lines = [_bar_line(now, width), _counts(now), *_targets(now)]
-    lines += [_failure(one, reason) for one in now.last]
+    lines += [_failure(one, reason, width) for one in now.last]
+    # A terminal puts "^C" behind the last line: if that began another one, the first would not be cleared.
+    lines[-1].truncate(max(1, width - len("^C")), overflow="ellipsis")
     return Group(*lines)
 
 
@@ -132,11 +135,13 @@ def _named(one: Running) -> str:
     return shortened(one.test_id, 40) + trial
 
 
-def _failure(one: Row | Again, reason: Reason) -> "Text":
+def _failure(one: Row | Again, reason: Reason, width: int) -> "Text":
+    """Names may take half of the line: the reason is what somebody looks for."""
     if isinstance(one, Again):
         return _text((again_line(one), "yellow"))
     style = "red" if one.scored else "yellow"
-    return _text((f"{sign(one)} {clean(case_words(one))}", style), (f"  {reason(one)}", "dim"))
+    case = shortened(case_words(one), max(LEAST_NAME, width // 2))
+    return _text((f"{sign(one)} {case}", style), (f"  {reason(one)}", "dim"))
 
 
 def again_line(one: Again) -> str:
