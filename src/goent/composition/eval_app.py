@@ -180,7 +180,7 @@ class _Kinds:
             case "cli":
                 from goent.evals.targets.cli import CliTarget  # noqa: PLC0415 (only if it is used)
 
-                return CliTarget(spec, self._app.project.environ(), scratch=self._scratch)
+                return CliTarget(spec, self._app.project.without_keys(), scratch=self._scratch)
             case "mock":
                 from goent.evals.targets.mock import MockTarget  # noqa: PLC0415 (the same)
 

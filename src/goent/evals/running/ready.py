@@ -14,9 +14,8 @@ from goent.evals.running.preparing import Prepared, prepare
 from goent.evals.suites import TargetSpec
 from goent.evals.targets.replay import ReplayTarget
 
-BY_SETTINGS: Final = (
-    "opencode",
-)  # they are asked through our gateway, as the project's settings say
+# The project's settings say how the one is asked, and which variables are keys that the other must not see.
+BY_SETTINGS: Final = ("opencode", "cli")
 
 
 def ready(
