@@ -1,15 +1,18 @@
-"""What a worker says is told while it grows: now and then, and all of it however it ends."""
+"""What a worker says is told while it grows: now and then, and all of it however it ends. Its daemon is scripted."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
 
 import anyio
 import pytest
-from eval_stage import AttemptWitness
+from eval_stage import AttemptWitness, attempt_at
 
 from goent.domain.events import AnyEvent, Envelope, TextDelta, ToolCall, TurnEnded, TurnStarted
 from goent.domain.types import Value
+from goent.evals.suites import TargetSpec
 from goent.evals.targets.goent.daemon import DaemonRefused, R
+from goent.evals.targets.goent.target import GoentTarget
 from goent.evals.targets.goent.working import Working
 from goent.evals.traces import TracedMessage
 
@@ -86,6 +89,17 @@ async def test_what_was_said_before_a_silence_is_told_in_it() -> None:
         await witness.heard.wait()
         assert witness.messages[0].content == SAID
         group.cancel_scope.cancel()
+
+
+async def test_a_time_out_of_something_else_is_not_the_workers(tmp_path: Path) -> None:
+    class Unreachable(Telling):
+        async def ask(self, operation: str, request: Value, reply: type[R]) -> R:
+            raise TimeoutError("the connection timed out")
+
+    daemon = Unreachable([])
+    worker = GoentTarget(TargetSpec(name="w", kind="goent"), lambda: nullcontext(daemon))
+    with pytest.raises(TimeoutError, match="the connection"):
+        await worker.invoke(attempt_at("x", tmp_path), AttemptWitness())
 
 
 async def test_nothing_is_lost_of_a_worker_that_is_cut_off() -> None:

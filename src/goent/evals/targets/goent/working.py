@@ -109,16 +109,14 @@ class Working:
         return self.telling.ended is not None and self.telling.ended.state == "completed"
 
     async def spawn(self, request: SpawnRequest) -> str:
-        try:
-            # Shielded: one that begins without our hearing its id would work on for nobody.
-            with anyio.fail_after(SPAWNING_S, shield=True):
-                spawned = await self._daemon.ask("worker_spawn", request, Spawned)
-        except TimeoutError:
-            message = f"the daemon did not take the task within {SPAWNING_S:g} s"
-            raise TargetError("daemon_silent", message, retryable=True) from None
-        for warning in spawned.warnings:
-            self._witness.warn(warning)
-        return spawned.worker_id
+        # Shielded: one that begins without our hearing its id would work on for nobody.
+        with anyio.move_on_after(SPAWNING_S, shield=True):
+            spawned = await self._daemon.ask("worker_spawn", request, Spawned)
+            for warning in spawned.warnings:
+                self._witness.warn(warning)
+            return spawned.worker_id
+        message = f"the daemon did not take the task within {SPAWNING_S:g} s"
+        raise TargetError("daemon_silent", message, retryable=True)
 
     async def _listen(self, worker: str, events: AsyncIterator[Envelope], turn: int) -> None:
         begun = turn == 1
