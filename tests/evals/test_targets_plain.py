@@ -1,5 +1,6 @@
 """Targets without an agent: a command, a fixed answer, a recording."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -125,6 +126,35 @@ async def test_a_server_that_a_command_needs_must_answer(tmp_path: Path) -> None
     gone = cli("echo hi > {OUTPUT_FILE}", healthcheck={"url": f"http://127.0.0.1:{port}/"})
     with pytest.raises(TargetError, match="did not answer"):
         await gone.invoke(attempt(tmp_path), Nobody())
+
+
+@pytest.mark.parametrize(
+    ("head", "well"), [(b"HTTP/1.1 200 OK\r\n\r\n", True), (b"HTTP/1.1 200 OK\r\nX: ", False)]
+)
+async def test_a_server_that_never_ends_its_answer_holds_nobody_up(
+    tmp_path: Path, head: bytes, well: bool
+) -> None:
+    async def trickle(stream: SocketStream) -> None:
+        async with stream:
+            await stream.send(head)
+            with suppress(anyio.BrokenResourceError):
+                while True:
+                    await stream.send(b"2")
+                    await anyio.sleep(0.05)
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        check = {"url": f"http://127.0.0.1:{port}/", "timeout_seconds": 0.5}
+        target = cli("echo hi > {OUTPUT_FILE}", healthcheck=check)
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(listener.serve, trickle)
+                if well:
+                    assert (await target.invoke(attempt(tmp_path), Nobody())).answer == "hi"
+                else:
+                    with pytest.raises(TargetError, match=r"did not answer within 0\.5 s"):
+                        await target.invoke(attempt(tmp_path), Nobody())
+                tasks.cancel_scope.cancel()
 
 
 async def test_a_fixed_answer_may_come_after_other_messages(tmp_path: Path) -> None:
