@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import tracemalloc
+from itertools import accumulate
 from pathlib import Path
 
 import anyio
@@ -13,6 +14,7 @@ from eval_desk import GO_ENT, EvalDesk, ended
 from msgspec.structs import replace
 from run_stage import Scripted, Stage, case, says, suite
 
+from goent.evals.graders.asked import SCRIPTS_AT_ONCE
 from goent.evals.grades import Graded
 from goent.evals.ports import Attempt, TargetError, Witness
 from goent.evals.reports.rows import Row, latest
@@ -138,6 +140,21 @@ def test_where_nobody_can_say_what_a_key_is_no_command_is_run(desk: EvalDesk) ->
 
     assert said.code == 2
     assert "config.yaml:1" in said.err
+
+
+def test_no_more_scripts_grade_at_once_than_a_machine_stands(desk: EvalDesk) -> None:
+    desk.targets(one=HELLO)
+    script = "echo begun >> log; sleep 0.5; echo over >> log; echo 1"
+    grader = {"type": "code-grader", "command": ["sh", "-c", script]}
+    suite = desk.suite(["a", "b", "c", "d"], assertions=[grader] * (SCRIPTS_AT_ONCE // 2))
+
+    said = desk.go_ent("run", suite, "--out", desk.out)
+
+    assert said.code == 0, said.err
+    log = (desk.folder / "log").read_text().split()
+    steps = accumulate(1 if word == "begun" else -1 for word in log)
+    assert len(log) == 4 * SCRIPTS_AT_ONCE
+    assert max(steps) <= SCRIPTS_AT_ONCE
 
 
 def test_a_reader_who_goes_away_does_not_end_the_run(desk: EvalDesk) -> None:

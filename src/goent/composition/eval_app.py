@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 
 from goent.composition.live_project import Project
 from goent.domain.errors import EnvironmentTrouble
 from goent.domain.forecasts import History, Judged
-from goent.evals.graders.asked import askers
+from goent.evals.graders.asked import SCRIPTS_AT_ONCE, askers
 from goent.evals.graders.grading import grade_asking
 from goent.evals.graders.judging import judge_by_targets
 from goent.evals.grades import Graded
@@ -147,6 +147,7 @@ class EvalApp:
     def _grading(self, prepared: Prepared, targets: Opened, scratch: Path) -> Grading:
         wanted = prepared.manifest.wanted
         environ = self.project.without_keys()
+        turn = CapacityLimiter(SCRIPTS_AT_ONCE)
 
         async def grading(trial: Trial, trace: Trace) -> Graded:
             judge = judge_by_targets(
@@ -157,7 +158,7 @@ class EvalApp:
                 trace,
                 threshold=trial.threshold,
                 compat=wanted.compat,
-                askers=askers(environ, judge, scratch),
+                askers=askers(environ, judge, scratch, turn=turn),
             )
 
         return grading
