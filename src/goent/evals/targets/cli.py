@@ -102,9 +102,9 @@ class CliTarget:
     async def invoke(self, attempt: Attempt, witness: Witness) -> Trace:
         await self._health.ensure()
         with TemporaryDirectory(prefix="goent-eval-", dir=self._scratch) as folder:
-            return await self._run(attempt, Path(folder))
+            return await self._run(attempt, Path(folder), witness)
 
-    async def _run(self, attempt: Attempt, folder: Path) -> Trace:
+    async def _run(self, attempt: Attempt, folder: Path, witness: Witness) -> Trace:
         asked, answer = folder / "prompt.txt", folder / "answer"
         if "{PROMPT_FILE}" in self._command:
             asked.write_text(question(attempt.case), encoding="utf-8")
@@ -127,7 +127,11 @@ class CliTarget:
                 "no_answer",
                 f"the command wrote nothing to {{OUTPUT_FILE}}; it said: {done.output[-TAIL:]}",
             )
-        return read_answer(_content(answer), duration_ms=took)
+        return read_answer(
+            _content(answer),
+            duration_ms=took,
+            warn=lambda why: witness.warn(f"{attempt.case.id!r} by {attempt.target!r}: {why}"),
+        )
 
     def _cwd(self, attempt: Attempt) -> Path:
         """A command is at home where the suite is, unless the case has a workspace for it."""
