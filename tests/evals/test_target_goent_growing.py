@@ -1,8 +1,11 @@
 """What a worker says is told while it grows: now and then, and all of it however it ends. Its daemon is scripted."""
 
+import shutil
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -12,6 +15,7 @@ from goent.domain.events import AnyEvent, Envelope, TextDelta, ToolCall, TurnEnd
 from goent.domain.types import Value
 from goent.evals.suites import TargetSpec
 from goent.evals.targets.goent.daemon import DaemonRefused, R
+from goent.evals.targets.goent.racing import copies
 from goent.evals.targets.goent.target import GoentTarget
 from goent.evals.targets.goent.working import Working
 from goent.evals.traces import TracedMessage
@@ -100,6 +104,29 @@ async def test_a_time_out_of_something_else_is_not_the_workers(tmp_path: Path) -
     worker = GoentTarget(TargetSpec(name="w", kind="goent"), lambda: nullcontext(daemon))
     with pytest.raises(TimeoutError, match="the connection"):
         await worker.invoke(attempt_at("x", tmp_path), AttemptWitness())
+
+
+async def test_the_copies_of_a_race_are_removed_while_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really, removing = shutil.rmtree, list[int]()
+
+    def rmtree(*arguments: Any, **options: Any) -> None:
+        removing.append(threading.get_ident())
+        really(*arguments, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "a.txt").touch()
+    (tmp_path / "scratch").mkdir()
+    async with (
+        anyio.create_task_group() as group,
+        copies(tmp_path / "work", 2, tmp_path / "scratch") as made,
+    ):
+        assert [(copy / "a.txt").exists() for copy in made] == [True, True]
+        group.cancel_scope.cancel()
+    assert list((tmp_path / "scratch").iterdir()) == []
+    assert removing and threading.get_ident() not in removing
 
 
 async def test_nothing_is_lost_of_a_worker_that_is_cut_off() -> None:
