@@ -35,7 +35,8 @@ from goent.evals.suites import TargetSpec
 from goent.evals.targets.goent.daemon import OpenDaemon
 from goent.evals.traces import Trace
 from goent.evals.workspaces import open_scratch, open_workspaces, scratch_root, workspaces_root
-from goent.proc.marks import sweep_dead_owners
+from goent.proc.guard import all_guarded
+from goent.proc.marks import new_owner, sweep_dead_owners
 from goent.proc.run import COMMAND
 from goent.project import state_dir
 
@@ -62,6 +63,7 @@ class EvalApp:
         idle = [spec.name for spec in specs.values() if spec.kind in IDLE]
         at_once = widths(specs, prepared.trials, workers=bounds.workers)
         async with (
+            all_guarded(new_owner(COMMAND)),
             open_scratch(scratch_root(self.project.environ())) as scratch,
             self._opened(specs, scratch, at_once) as targets,
             open_workspaces(
@@ -86,6 +88,7 @@ class EvalApp:
     async def grade(self, prepared: Prepared, source: Path, folder: Folder) -> Outcome:
         """The run at `source`, with the graders of `prepared`; see `regrade`."""
         async with (
+            all_guarded(new_owner(COMMAND)),
             open_scratch(scratch_root(self.project.environ())) as scratch,
             self._opened(judges_of(prepared), scratch) as targets,
         ):
