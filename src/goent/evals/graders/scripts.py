@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Final
@@ -19,6 +20,10 @@ from goent.proc.run import MAX_OUTPUT, Completed, run
 
 LONGEST: Final = 50_000  # characters of an answer that is told on standard input
 SHOWN: Final = 2_000  # of what a script said
+REMOVED: Final = (
+    "The directory of the attempt, which it looks at, was removed: "
+    "run the case again, with --keep-workspaces always."
+)
 WORKSPACE: Final = ("GOENT_WORKSPACE_PATH", "AGENTV_WORKSPACE_PATH")
 
 
@@ -55,6 +60,8 @@ def code_grader(environ: Mapping[str, str], scratch: Path | None = None) -> Aske
 
     async def look_at(look: Look) -> Finding:
         script = read(look.spec, Script)
+        if look.trace.workspace_removed and _looks_there(script, look):
+            return msgspec.structs.replace(broken(REMOVED), error=f"{look.spec.name}: {REMOVED}")
         try:
             with TemporaryDirectory(prefix="goent-grader-", dir=scratch) as folder:
                 told = msgspec.json.encode(payload(look, script.config, Path(folder)))
@@ -64,6 +71,17 @@ def code_grader(environ: Mapping[str, str], scratch: Path | None = None) -> Aske
         return done if isinstance(done, Finding) else opinion(done, compat=look.compat)
 
     return look_at
+
+
+def _looks_there(script: Script, look: Look) -> bool:
+    """Whether it asks for the attempt's directory, by a name that it has to spell."""
+    for word in script.command:
+        text = word.encode()
+        with suppress(OSError, ValueError):  # most words are no files
+            text += (_folder(script, look) / word).read_bytes()
+        if b"workspace_path" in text.lower():
+            return True
+    return False
 
 
 def code_aggregator(environ: Mapping[str, str]) -> Asked:
@@ -164,8 +182,13 @@ def opinion(done: Completed, *, compat: bool) -> Finding:
 
 
 def _strict(done: Completed, said: str) -> Finding:
-    """Only text is judged by the exit status: whoever crashed, or speaks JSON, did not mean that."""
+    """Only text is judged by the exit status: whoever crashed, or speaks JSON, did not mean that.
+
+    A silent 1 is a no, as of `grep -q`.
+    """
     verdict = _verdict_in(said)
+    if done.exit == 1 and not said and not done.errors:
+        return _plain(0.0, "It ended with 1.")
     if done.exit != 0 and (done.exit is None or done.exit < 0 or done.errors or not said):
         return _crashed(done, said)
     if verdict is None:
