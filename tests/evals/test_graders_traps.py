@@ -5,7 +5,10 @@ import os
 import pytest
 
 from goent.evals.graders.grading import grade, grade_asking, mistakes
-from goent.evals.graders.scripts import code_grader
+from goent.evals.graders.judges import Judged
+from goent.evals.graders.rubrics import Entry
+from goent.evals.graders.scripts import Script, code_grader
+from goent.evals.graders.settings import ExpectedCall, Field, Settable
 from goent.evals.suites import Case, GraderSpec, Said
 from goent.evals.traces import Trace, TracedCall, TracedMessage
 
@@ -71,6 +74,16 @@ def test_of_two_calls_that_fit_the_one_in_time_is_taken(mode: str):
 def test_what_would_check_nothing_is_a_mistake_of_the_suite(grader: GraderSpec, word: str):
     (found,) = mistakes(case(grader))
     assert word in found.text
+
+
+def every_form(form: type[Settable]) -> set[type[Settable]]:
+    return {form}.union(*map(every_form, form.__subclasses__()))
+
+
+def test_no_form_of_settings_takes_what_it_does_not_know():
+    forms = every_form(Settable)
+    assert {ExpectedCall, Field, Entry, Script, Judged} < forms
+    assert all(form.__struct_config__.forbid_unknown_fields for form in forms)
 
 
 @pytest.mark.parametrize("compat", [True, False])

@@ -9,14 +9,13 @@ import anyio
 import msgspec
 
 from goent.domain.errors import GoentError
-from goent.domain.types import Value
 from goent.evals.graders.evidence import made_by_the_agent
 from goent.evals.graders.findings import Asked, Finding, Look, Misfit, broken, failed
 from goent.evals.graders.judging import Judge, JudgeFailed, Judgement, Question, named_judge
 from goent.evals.graders.questions import Wording, asked_again, prompt_of, system_of
 from goent.evals.graders.replies import Unfit, read_reply
 from goent.evals.graders.rubrics import Entries, items_of
-from goent.evals.graders.settings import Composition, read
+from goent.evals.graders.settings import Composition, Settable, read
 from goent.evals.grades import Judging
 from goent.evals.suites import Case, GraderSpec
 from goent.evals.traces import TokenUsage
@@ -26,7 +25,7 @@ LARGEST_PROMPT = 1024 * 1024
 _FILES = (".md", ".txt", ".prompt")
 
 
-class Judged(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Judged(Settable, frozen=True, kw_only=True):
     """`criteria` as a text stand for those of the case; as a list they are `rubrics`."""
 
     prompt: str = ""

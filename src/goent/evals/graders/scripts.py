@@ -13,7 +13,7 @@ from goent.domain.errors import WorkerCrashed
 from goent.domain.types import Value
 from goent.evals.graders.findings import Asked, Finding, Look, Misfit, broken, share
 from goent.evals.graders.questions import bounded
-from goent.evals.graders.settings import Composition, read
+from goent.evals.graders.settings import Composition, Settable, read
 from goent.evals.grades import Assertion
 from goent.proc.run import MAX_OUTPUT, Completed, run
 
@@ -22,7 +22,7 @@ SHOWN: Final = 2_000  # of what a script said
 WORKSPACE: Final = ("GOENT_WORKSPACE_PATH", "AGENTV_WORKSPACE_PATH")
 
 
-class Script(Value, frozen=True, kw_only=True):
+class Script(Settable, frozen=True, kw_only=True):
     """A relative `cwd` is seen from the suite's folder, which is where it runs otherwise."""
 
     command: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
