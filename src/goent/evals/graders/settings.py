@@ -35,7 +35,7 @@ class ExpectedCall(Settable, frozen=True, kw_only=True):
 
 
 class Trajectory(Settable, frozen=True, kw_only=True):
-    """Of `tool-trajectory`. From `status` on, the settings are go-ent's own.
+    """Of `tool-trajectory`. From `status` on, the settings are go-ent's own; it is that of all calls which are looked for.
 
     With `subagents`, what these called is in the sequence too; `forbidden`, `max` and `followed_by` look at it always.
     """
