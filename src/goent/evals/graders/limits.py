@@ -59,7 +59,7 @@ def execution_metrics(look: Look) -> Finding:
     calls = len(trace.all_calls) if trace.messages else None
     every = (
         _Limit(what="tool calls", value=calls, most=limits.max_tool_calls, caveat=unseen(look)),
-        _Limit(what="model calls", value=_llm_calls(trace), most=limits.max_llm_calls),
+        _Limit(what="model calls", value=llm_calls(trace), most=limits.max_llm_calls),
         _Limit(what="tokens", value=tokens, most=limits.max_tokens),
         _Limit(what="USD", value=trace.cost_usd, most=limits.max_cost_usd),
         _Limit(what="ms", value=trace.duration_ms, most=limits.max_duration_ms),
@@ -107,7 +107,8 @@ def _checked(limit: _Limit) -> Assertion:
     return passed(text) if limit.value <= most else failed(text)
 
 
-def _llm_calls(trace: Trace) -> int | None:
+def llm_calls(trace: Trace) -> int | None:
+    """As the target counts them; else, as AgentV does, a message of the agent is one."""
     if trace.llm_calls is not None:
         return trace.llm_calls
     return sum(message.role == "assistant" for message in trace.messages) or None

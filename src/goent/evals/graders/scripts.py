@@ -14,10 +14,10 @@ from goent.domain.types import Value
 from goent.evals.graders.findings import Asked, Finding, Look, Misfit, broken, share
 from goent.evals.graders.questions import bounded
 from goent.evals.graders.settings import Composition, Settable, read
+from goent.evals.graders.telling import payload
 from goent.evals.grades import Assertion
 from goent.proc.run import MAX_OUTPUT, Completed, run
 
-LONGEST: Final = 50_000  # characters of an answer that is told on standard input
 SHOWN: Final = 2_000  # of what a script said
 WORKSPACE: Final = ("GOENT_WORKSPACE_PATH", "AGENTV_WORKSPACE_PATH")
 
@@ -106,46 +106,6 @@ async def _run(
 
 def _folder(script: Script, look: Look) -> Path:
     return Path(look.case.place.file).parent.absolute() / script.cwd
-
-
-def payload(look: Look, config: object, folder: Path) -> Mapping[str, object]:
-    """What a grader is told, under the names of both dialects that fit.
-
-    A long answer is not in it, but in a file of `folder`, as `output_path`.
-    """
-    case, trace = look.case, look.trace
-    said = [{"role": one.role, "content": one.text} for one in case.input]
-    usage = trace.usage
-    told: dict[str, object] = {
-        "criteria": case.criteria,
-        "expected_output": case.expected,
-        **_output(trace.answer, folder),
-        "messages": trace.messages,
-        "input": said,
-        "input_files": [str(path) for one in case.input for path in one.files],
-        "metadata": case.metadata,
-        "trace_summary": _summary(look),
-        "token_usage": usage,
-        "cost_usd": trace.cost_usd,
-        "duration_ms": trace.duration_ms,
-        "start_time": trace.start_time,
-        "end_time": trace.end_time,
-        "file_changes": trace.file_changes,
-        "workspace_path": trace.workspace_path,
-        "config": config,
-    }
-    if case.form == "seed":
-        told |= {
-            "question": case.input[-1].text if case.input else "",
-            "expected_outcome": case.criteria,
-            "expected_messages": case.expected,
-            "reference_answer": case.expected[-1].content if case.expected else "",
-            "candidate_answer": trace.answer,
-            "output_messages": trace.messages,
-            "input_messages": said,
-            "guideline_files": [str(path) for path in case.guidelines],
-        }
-    return told
 
 
 def opinion(done: Completed, *, compat: bool) -> Finding:
@@ -247,25 +207,6 @@ def _bare(said: str) -> float | None:
         return float(msgspec.json.decode(said, type=float | bool))
     except (msgspec.DecodeError, UnicodeError):
         return None
-
-
-def _summary(look: Look) -> Mapping[str, object]:
-    calls = [call for _, call in look.trace.all_calls]
-    names = [call.tool for call in calls]
-    return {
-        "event_count": len(calls),
-        "tool_calls": {name: names.count(name) for name in dict.fromkeys(names)},
-        "error_count": sum(call.status in ("error", "timeout") for call in calls),
-        "llm_call_count": look.trace.llm_calls,
-    }
-
-
-def _output(answer: str, folder: Path) -> Mapping[str, object]:
-    if len(answer) <= LONGEST:
-        return {"output": answer}
-    path = folder / "output.txt"
-    path.write_text(answer, encoding="utf-8")
-    return {"output": None, "output_path": str(path)}
 
 
 def _environment(look: Look, environ: Mapping[str, str]) -> Mapping[str, str]:
