@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from goent.evals.graders.findings import Look
-from goent.evals.graders.questions import bounded
+from goent.evals.graders.questions import AGENT, bounded
 from goent.evals.graders.values import is_array, is_object
 
 MOST_STARTS = 5_000  # places of one text at which an object is looked for
@@ -14,11 +14,12 @@ DEEPEST = 20  # objects in texts in objects
 
 
 def made_by_the_agent(look: Look) -> tuple[object, ...]:
-    """All that a judge is shown of it."""
+    """All that a judge is shown of it: in a conversation also what it said before this turn."""
     trace = look.trace
+    earlier = [said.text for said in look.case.input if said.role == AGENT]
     calls = [part for _, call in trace.all_calls for part in (call.input, call.output)]
     members: object = msgspec.to_builtins(look.members)
-    return (trace.answer, trace.file_changes, *calls, members)
+    return (trace.answer, trace.file_changes, *earlier, *calls, members)
 
 
 def objects_in(value: object, depth: int = 0) -> Iterator[Mapping[str, object]]:
