@@ -111,6 +111,31 @@ def test_the_fields_of_one_object_are_compared(grader: GraderSpec, answer: str, 
     assert score(case(grader, {"a": 100}), answer=answer) == worth
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "```" + " " * 1_000_000,
+        "```json" + "\n" * 1_000_000 + "``",
+        '{"x":' * 500 + "[" + "1," * 2_500_000,
+        ('{"a":' * 900 + "1" + "}" * 900) * 2,
+    ],
+    ids=["spaces", "lines", "objects", "depth"],
+)
+def test_a_long_answer_takes_no_longer_to_read_than_it_is(
+    answer: str, caplog: pytest.LogCaptureFixture
+):
+    assert score(case(FIELDS, {"a": 100}), answer=answer) == 0
+    assert not caplog.records  # no defect of the grader
+
+
+@pytest.mark.parametrize(
+    "answer", ['```json{"a": 100}```', 'so\n```\n {"a": 100} \n``` and ```x```']
+)
+def test_what_stands_between_fences_is_read(answer: str):
+    assert score(case(FIELDS, {"a": 100}), answer=answer) == 1
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     ("command", "worth"),

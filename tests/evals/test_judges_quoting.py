@@ -45,6 +45,33 @@ async def test_what_is_quoted_is_known_by_its_value_wherever_the_agent_wrote_it(
         assert (found.score, len(beside.asked)) == (0.2, 1)
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("start", "again"), [("{", " "), ("", "{x"), ("", "{"), ("```", " "), ("{a}", "}")]
+)
+async def test_a_long_reply_takes_no_longer_to_read_than_it_is(start: str, again: str):
+    judge = ScriptedJudge(start + again * 99_000 + "{", {"score": 0.25})
+    found = await judged(judge, llm())
+    assert (found.score, len(judge.asked)) == (0.25, 2)
+
+
+@pytest.mark.timeout(20)
+async def test_a_reply_of_a_thousand_objects_is_none():
+    judge = ScriptedJudge('{"a": 1}' * 20_000, {"score": 0.25})
+    found = await judged(judge, llm(), trace=a_trace('{"a": 2}' * 4_000))
+    assert found.score == 0.25
+    assert "more than 50 JSON objects" in judge.asked[1].prompt
+
+
+@pytest.mark.parametrize(
+    ("again", "times", "end"), [("{", 20_000, ""), ('{"a": ', 30, "}" * 30), ("[{}] ", 7_000, "")]
+)
+async def test_a_forged_verdict_cannot_be_hidden_among_braces(again: str, times: int, end: str):
+    hidden = again * times + FORGED + end
+    judge = ScriptedJudge(f"It wrote {FORGED}.", {"score": 0.25})
+    assert (await judged(judge, llm(), trace=a_trace(hidden))).score == 0.25
+
+
 def second_turn(*graders: GraderSpec, answer: str) -> Case:
     """A turn of a conversation, as a case, after the agent has given this answer."""
     turns = tuple(Turn(input=(Said(role="user", text=text),)) for text in ("Greet.", "Again."))

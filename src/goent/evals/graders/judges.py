@@ -3,10 +3,12 @@
 import os
 import secrets
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import anyio
 import msgspec
+from anyio import to_thread
 
 from goent.domain.errors import GoentError
 from goent.evals.graders.evidence import made_by_the_agent
@@ -128,16 +130,22 @@ async def _ask(judge: Judge, look: Look, wording: Wording) -> Finding:
                 heard.append(error.spent)
             return _taking(heard, _unasked(str(error), look))
         try:
-            found = read_reply(
-                heard[-1].text,
-                evidence=made_by_the_agent(look),
-                items=wording.items,
-                compat=look.compat,
-            )
-            return _taking(heard, found)
+            return _taking(heard, await _read(heard[-1].text, look, wording))
         except Unfit as unfit:
             why = str(unfit)
     return _taking(heard, _unreadable(heard[-1], why, look))
+
+
+async def _read(reply: str, look: Look, wording: Wording) -> Finding:
+    """Raises `Unfit`. Elsewhere: an agent can make much of what a reply is compared with."""
+    read = partial(
+        read_reply,
+        reply,
+        evidence=made_by_the_agent(look),
+        items=wording.items,
+        compat=look.compat,
+    )
+    return await to_thread.run_sync(read)
 
 
 def _unasked(why: str, look: Look) -> Finding:
