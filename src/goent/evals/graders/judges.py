@@ -13,14 +13,20 @@ from anyio import to_thread
 from goent.domain.errors import GoentError
 from goent.evals.graders.evidence import made_by_the_agent
 from goent.evals.graders.findings import Asked, Finding, Look, Misfit, broken, failed
-from goent.evals.graders.judging import Judge, JudgeFailed, Judgement, Question, named_judge
+from goent.evals.graders.judging import (
+    Judge,
+    JudgeFailed,
+    Judgement,
+    Question,
+    in_all,
+    named_judge,
+)
 from goent.evals.graders.questions import Wording, asked_again, prompt_of, system_of
 from goent.evals.graders.replies import Unfit, read_reply
 from goent.evals.graders.rubrics import Entries, items_of
 from goent.evals.graders.settings import Composition, Settable, read
 from goent.evals.grades import Judging
 from goent.evals.suites import Case, GraderSpec
-from goent.evals.traces import TokenUsage
 
 TIMES = 2
 LARGEST_PROMPT = 1024 * 1024
@@ -163,24 +169,6 @@ def _unreadable(last: Judgement, why: str, look: Look) -> Finding:
 def _taking(heard: Sequence[Judgement], found: Finding) -> Finding:
     if not heard:
         return found
-    costs = [one.cost_usd for one in heard]
-    known = [cost for cost in costs if cost is not None]
-    judging = Judging(
-        by=heard[-1].by,
-        times=len(heard),
-        usage=_total([one.usage for one in heard]),
-        cost_usd=sum(known) if len(known) == len(costs) else None,
-    )
+    took = in_all(heard)
+    judging = Judging(by=took.by, times=len(heard), usage=took.usage, cost_usd=took.cost_usd)
     return msgspec.structs.replace(found, judging=judging)
-
-
-def _total(usages: Sequence[TokenUsage | None]) -> TokenUsage | None:
-    known = [usage for usage in usages if usage is not None]
-    if len(known) < len(usages):
-        return None
-    return TokenUsage(
-        input=sum(usage.input for usage in known),
-        output=sum(usage.output for usage in known),
-        cached=sum(usage.cached for usage in known),
-        reasoning=sum(usage.reasoning for usage in known),
-    )

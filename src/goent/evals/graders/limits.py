@@ -65,12 +65,8 @@ def execution_metrics(look: Look) -> Finding:
         _Limit(what="ms", value=trace.duration_ms, most=limits.max_duration_ms),
     )
     wanted = limits.target_exploration_ratio
-    if wanted is None:
-        set_ones = _some(look, every)
-        explored = ()
-    else:
-        set_ones = [limit for limit in every if limit.most is not None]
-        explored = (_explored(look, wanted, limits.exploration_tolerance),)
+    set_ones = _some(look, every, alone=wanted is None)
+    explored = () if wanted is None else (_explored(look, wanted, limits.exploration_tolerance),)
     checks = (*map(_checked, set_ones), *explored)
     unknown = _unknown(set_ones) or bool(explored and not trace.all_calls)
     return Finding(score=share(checks), assertions=checks, broken=unknown)
@@ -90,10 +86,10 @@ def _all(usage: TokenUsage) -> int:
     return usage.input + usage.output + usage.cached
 
 
-def _some(look: Look, limits: Sequence[_Limit]) -> Sequence[_Limit]:
-    """Those that are set."""
+def _some(look: Look, limits: Sequence[_Limit], *, alone: bool = True) -> Sequence[_Limit]:
+    """Those that are set; `alone`: nothing else is looked at."""
     found = [limit for limit in limits if limit.most is not None]
-    if not found and not look.compat:
+    if not found and alone and not look.compat:
         raise Misfit(f"Grader {look.spec.name!r} ({look.spec.type}) has no limit to check.")
     return found
 
