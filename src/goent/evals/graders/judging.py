@@ -4,7 +4,7 @@ So a command, a fixture or a recording judges as well as a model does. He works 
 from what he judges: all that he knows is in the question.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -93,27 +93,27 @@ def judge_by_targets(
 
 def who_judges(cases: Iterable[Case]) -> frozenset[str]:
     """All whom graders name themselves: targets, and models as `provider/model`."""
-    found: set[str] = set()
-    specs = [spec for case in cases for spec in case.every_grader]
-    while specs:
-        spec = specs.pop()
-        specs += spec.members
-        if name := named_judge(spec):
-            found.add(name)
-    return frozenset(found)
+    names = (named_judge(spec) for case in cases for spec in _with_members(case.every_grader))
+    return frozenset(name for name in names if name)
 
 
 def needs_a_judge(case: Case) -> bool:
     """Whether one of its graders asks a judge and does not name him."""
-    specs = list(case.every_grader)
-    while specs:
-        spec = specs.pop()
-        specs += spec.members
-        how = spec.settings.get("aggregator")
-        kind = how.get("type") if is_object(how) else spec.type
-        if kind in JUDGED and not named_judge(spec):
-            return True
-    return False
+    return any(
+        _who_looks(spec) in JUDGED and not named_judge(spec)
+        for spec in _with_members(case.every_grader)
+    )
+
+
+def _with_members(specs: Iterable[GraderSpec]) -> Iterator[GraderSpec]:
+    for spec in specs:
+        yield spec
+        yield from _with_members(spec.members)
+
+
+def _who_looks(spec: GraderSpec) -> object:
+    how = spec.settings.get("aggregator")
+    return how.get("type") if is_object(how) else spec.type
 
 
 def named_judge(spec: GraderSpec) -> str | None:

@@ -11,7 +11,7 @@ import msgspec
 
 from goent.domain.types import Value
 from goent.evals.graders.findings import Look
-from goent.evals.graders.rubrics import BEST, Item, as_json
+from goent.evals.graders.rubrics import BEST, Item
 from goent.evals.suites import Case
 from goent.evals.traces import TracedCall
 
@@ -121,7 +121,7 @@ def _values(look: Look, wording: Wording, word: str) -> Mapping[str, str]:
         "expected_output": bounded(reference if isinstance(reference, str) else _json(reference)),
         "criteria": wording.criteria,
         "metadata_json": _json(case.metadata),
-        "rubrics_json": as_json(wording.items),
+        "rubrics_json": _json(wording.items),
         "file_changes": trace.file_changes,
         "tool_calls": "\n".join(_call(depth, call) for depth, call in trace.all_calls),
         "results": _json(look.members) if look.members else "",

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from goent.domain.types import Value
 from goent.evals.graders.findings import Finding, Misfit
 from goent.evals.graders.settings import Settable
@@ -127,7 +125,3 @@ def _assertion(item: Item, mark: Mark) -> Assertion:
         passed=reaches(mark.share, enough),
         evidence=mark.reason,
     )
-
-
-def as_json(items: Sequence[Item]) -> str:
-    return msgspec.json.encode(items).decode()

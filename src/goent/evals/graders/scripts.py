@@ -58,10 +58,9 @@ def code_grader(environ: Mapping[str, str], scratch: Path | None = None) -> Aske
         try:
             with TemporaryDirectory(prefix="goent-grader-", dir=scratch) as folder:
                 told = msgspec.json.encode(payload(look, script.config, Path(folder)))
-                done = await _run(script, look, told, environ)
+                return await _asked(script, look, told, environ)
         except OSError as error:
             return broken(f"{script.command[0]!r} cannot be told about the attempt: {error}")
-        return done if isinstance(done, Finding) else opinion(done, compat=look.compat)
 
     return look_at
 
@@ -75,15 +74,12 @@ def code_aggregator(environ: Mapping[str, str]) -> Asked:
             raise Misfit(f"Grader {look.spec.name!r}: its aggregator has no `command`.")
         script = Script(command=how.command, cwd=how.cwd, timeout_seconds=how.timeout_seconds)
         results = {grade.name: grade for grade in look.members}
-        done = await _run(script, look, msgspec.json.encode({"results": results}), environ)
-        return done if isinstance(done, Finding) else opinion(done, compat=look.compat)
+        return await _asked(script, look, msgspec.json.encode({"results": results}), environ)
 
     return look_at
 
 
-async def _run(
-    script: Script, look: Look, told: bytes, environ: Mapping[str, str]
-) -> Completed | Finding:
+async def _asked(script: Script, look: Look, told: bytes, environ: Mapping[str, str]) -> Finding:
     """A script that cannot say anything is broken, and harms nobody else.
 
     One that cannot even be started has not looked at the attempt: there is no score.
@@ -101,7 +97,7 @@ async def _run(
         return found if look.compat else msgspec.structs.replace(found, error=str(error))
     if done.exit is None:
         return broken(f"{script.command[0]!r} ran for more than {script.timeout_seconds:g} s.")
-    return done
+    return opinion(done, compat=look.compat)
 
 
 def _folder(script: Script, look: Look) -> Path:
