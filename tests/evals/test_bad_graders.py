@@ -363,9 +363,10 @@ def test_what_no_attempt_could_pass_is_a_mistake_with_its_line(tmp_path: Path):
         load_suites([tmp_path], {})
     lines = str(caught.value).splitlines()
     words = ["regular", "flags", "regular", "tool", "'age'", "good", "gone.md", "weight", "outcom"]
+    deeper = {3: ".expected[0].tol", 8: ".criteria[0].outcom", 9: ".assertions[0]"}
     assert len(lines) == len(words) + 1
     for number, (line, word) in enumerate(zip(lines, [*words, "regular"], strict=True)):
-        inner = ".assertions[0]" if number == len(words) else ""
+        inner = deeper.get(number, "")
         assert f"bad.eval.yaml:{6 + number}: tests[0].assertions[{number}]{inner}: " in line
         assert word in line
 
