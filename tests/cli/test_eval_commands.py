@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from desk import Ended
 
-from goent.evals.reports.rows import Row, RowFile
+from goent.evals.reports.rows import Row, RowFile, line_of
 from goent.frontends.cli.main import run_cli
 
 SUITE = """\
@@ -58,19 +58,21 @@ def kept(out: Path, scores: Mapping[str, Sequence[float | None]], target: str = 
     file = RowFile(out / "index.jsonl")
     file.append(
         [
-            Row(
-                test_id=case,
-                suite="s",
-                target=target,
-                score=score or 0,
-                execution_status="execution_error"
-                if score is None
-                else ("ok" if score >= 0.8 else "quality_failure"),
-                error="timeout: gone" if score is None else None,
-                trial=trial,
-                trials=len(each),
-                cost_usd=0.01,
-                duration_ms=100,
+            line_of(
+                Row(
+                    test_id=case,
+                    suite="s",
+                    target=target,
+                    score=score or 0,
+                    execution_status="execution_error"
+                    if score is None
+                    else ("ok" if score >= 0.8 else "quality_failure"),
+                    error="timeout: gone" if score is None else None,
+                    trial=trial,
+                    trials=len(each),
+                    cost_usd=0.01,
+                    duration_ms=100,
+                )
             )
             for case, each in scores.items()
             for trial, score in enumerate(each, start=1)

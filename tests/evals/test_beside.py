@@ -20,7 +20,7 @@ from goent.domain.evaluations import (
 from goent.evals.beside.runs import AT_ONCE, EvalRuns
 from goent.evals.beside.standing import standing
 from goent.evals.grades import Verdict
-from goent.evals.reports.rows import Row, RowFile, Score, read_rows
+from goent.evals.reports.rows import Row, RowFile, Score, line_of, read_rows
 from goent.evals.running.folder import Folder
 from goent.proc import marked, new_owner
 
@@ -138,7 +138,7 @@ def test_a_grader_that_was_skipped_is_no_trouble(tmp_path: Path):
     scores = tuple(Score(name=one, type="regex", score=0.5, verdict=one) for one in verdicts)
     row = Row(test_id="c", target="t", score=0.5, execution_status="quality_failure", scores=scores)
     index = RowFile(tmp_path / "index.jsonl")
-    index.append([row])
+    index.append([line_of(row)])
     index.close()
     (trouble,) = standing(tmp_path, "x", under_way=False).troubles
     assert trouble.why == "fail: 0.5, borderline: 0.5"

@@ -10,7 +10,8 @@ from run_stage import Watched
 
 from goent.drivers.opencode.events import MessageTold, PartTold
 from goent.drivers.opencode.shapes import Message, MessageInfo, MessageTime, Part
-from goent.evals.running.folder import STREAM, Folder
+from goent.evals.running.earlier import STREAM
+from goent.evals.running.folder import Folder
 from goent.evals.running.recording import Recording, Told
 from goent.evals.targets.opencode.growing import Growing
 from goent.evals.traces import TargetFailure, TracedMessage

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from goent.domain.errors import RequestError
-from goent.evals.reports.rows import Row, RowFile, Score, by_case, latest, read_rows
+from goent.evals.reports.rows import Row, RowFile, Score, by_case, latest, line_of, read_rows
 from goent.evals.traces import TokenUsage
 
 FIXED = {
@@ -31,7 +31,7 @@ SECOND = Row(test_id="b", target="glm", score=1.0, execution_status="ok")
 def append_row(path: Path, row: Row) -> None:
     file = RowFile(path)
     try:
-        file.append([row])
+        file.append([line_of(row)])
     finally:
         file.close()
 

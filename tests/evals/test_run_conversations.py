@@ -318,7 +318,7 @@ def test_a_killed_conversation_is_begun_again_and_can_be_graded_again(tmp_path: 
     assert "My name is Ann." in told, "what there was is kept"
     assert resumed.code == 0, resumed.err
     assert desk.calls == {"talk/turn-1": 2, "talk/turn-2": 2}
-    assert (desk.out / "talk" / "cut-1.jsonl").read_text() == told
+    assert (desk.out / "talk" / "earlier-1" / "trace.jsonl").read_text() == told
     assert desk.left_running() == []
 
     changed = json.loads(json.dumps(TURNS).replace('"Ann"', '"Bob"', 1))

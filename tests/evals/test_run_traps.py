@@ -334,7 +334,7 @@ async def test_a_row_that_was_written_with_others_waits_for_nobody_else(tmp_path
     """Grades go into pipes here, so that a write goes on when somebody reads it."""
     names = ("first", "with", "along", "last", "later")
     ended = {name: anyio.Event() for name in names}
-    pipes = {name: tmp_path / "out" / name / "grades.json" for name in names if name != "along"}
+    pipes = {name: tmp_path / "out" / name / "grades.json.new" for name in names if name != "along"}
     for pipe in pipes.values():
         pipe.parent.mkdir(parents=True)
         os.mkfifo(pipe)

@@ -71,7 +71,9 @@ def test_a_hook_that_fails_costs_its_own_case_and_sees_no_key(desk: EvalDesk) ->
     assert (rows["b"].error or "").startswith("setup_failed: before_each")
     assert "PATH=" in (desk.folder / "seen").read_text()
     assert "sk-of-the-user" not in (desk.folder / "seen").read_text()
-    assert spaces(desk) == []
+    (kept,) = spaces(desk)
+    assert f"see {str(kept)!r}" in (rows["b"].error or ""), "what it failed on can be looked at"
+    assert trace(desk, "a").workspace_path is None, "its directory was removed"
 
 
 def test_what_a_killed_run_left_goes_with_the_next_one(desk: EvalDesk) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from goent.evals.grades import Assertion, Grade, Graded
-from goent.evals.reports.rows import Row, RowFile, Score
+from goent.evals.reports.rows import Row, RowFile, Score, line_of
 from goent.evals.traces import (
     PermissionDecision,
     TargetFailure,
@@ -55,7 +55,7 @@ def write_run(out: Path, *, trials: int = 3, seed: int = 1, shift: float = 0.0) 
         for target in TARGETS
     ]
     file = RowFile(out / "index.jsonl")
-    file.append(rows)
+    file.append(map(line_of, rows))
     file.close()
     return rows
 

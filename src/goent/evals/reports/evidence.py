@@ -34,8 +34,7 @@ def evidence_of(row: Row, out: Path, graded_from: Path | None = None) -> Evidenc
     missing: list[str] = []
     allowed = (out,) if graded_from is None else (out, graded_from)
     trace = _read(allowed, row.trace_path, Trace, missing)
-    beside = row.grades_path or str(Path(row.trace_path).with_name(GRADES))
-    graded = _read(allowed, beside, Graded, missing if row.scored else [])
+    graded = _read(allowed, _grades_of(row), Graded, missing if row.scored else [])
     return Evidence(trace=trace, graded=graded, missing=tuple(missing))
 
 
@@ -43,13 +42,18 @@ def reason_of(row: Row, out: Path) -> str:
     """In one line: the error, or the first thing that each discontented grader has found."""
     if row.passed:
         return ""
-    return reason_in(row, evidence_of(row, out) if row.scored else Evidence())
+    graded = _read((out,), _grades_of(row), Graded, []) if row.scored and row.trace_path else None
+    return reason_in(row, Evidence(graded=graded))
 
 
 def reason_in(row: Row, evidence: Evidence) -> str:
     """The same, from what was read already."""
     found = "; ".join(_first_failures(evidence.graded)) if evidence.graded and row.scored else ""
     return found or in_short(row)
+
+
+def _grades_of(row: Row) -> str:
+    return row.grades_path or str(Path(row.trace_path).with_name(GRADES))
 
 
 def in_short(row: Row) -> str:

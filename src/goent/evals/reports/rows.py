@@ -1,8 +1,9 @@
 """What is a row of `index.jsonl`, and how is it kept so that a kill costs at most the last one?"""
 
+import json
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -128,6 +129,23 @@ def read_rows(path: Path) -> Rows:
     return Rows(rows=tuple(rows), damaged=tuple(damaged[:-1] if cut else damaged), cut=cut)
 
 
+def line_of(row: Row) -> bytes:
+    """As a file of rows has it. Raises `ValueError` for a number that is none."""
+    numbers = (row.score, *row.costs, row.duration_ms, *(score.score for score in row.scores))
+    if not all(number is None or (math.isfinite(number) and number >= 0) for number in numbers):
+        raise ValueError(f"a row of {row.test_id!r} holds a number that is none: {numbers!r}")
+    return to_json(row) + b"\n"
+
+
+def to_json(value: Value) -> bytes:
+    """Also of a text with a path, or a variable, that is in another encoding than UTF-8."""
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        told = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, allow_nan=False)
+        return told.encode(errors="replace")
+
+
 class RowFile:
     """A file that rows are added to. A cut last line is mended first."""
 
@@ -138,15 +156,13 @@ class RowFile:
         if is_new:
             _sync_folder(path.parent)
 
-    def append(self, rows: Sequence[Row]) -> None:
+    def append(self, lines: Iterable[bytes]) -> None:
         """They are on disk when this returns; if it raises, none of them is there."""
-        for row in rows:
-            _check_numbers(row)
         size = os.fstat(self._descriptor).st_size
-        lines = memoryview(b"".join(_encode(row) + b"\n" for row in rows))
+        left = memoryview(b"".join(lines))
         try:
-            while lines:
-                lines = lines[os.write(self._descriptor, lines) :]
+            while left:
+                left = left[os.write(self._descriptor, left) :]
             os.fsync(self._descriptor)
         except OSError:
             os.ftruncate(self._descriptor, size)
@@ -170,12 +186,6 @@ def by_case(rows: Iterable[Row]) -> dict[CaseKey, tuple[Row, ...]]:
     for row in latest(rows):
         cases.setdefault(row.key, []).append(row)
     return {key: tuple(trials) for key, trials in cases.items()}
-
-
-def _check_numbers(row: Row) -> None:
-    numbers = (row.score, *row.costs, row.duration_ms, *(score.score for score in row.scores))
-    if not all(number is None or (math.isfinite(number) and number >= 0) for number in numbers):
-        raise ValueError(f"a row of {row.test_id!r} holds a number that is none: {numbers!r}")
 
 
 def _row(line: bytes) -> Row | None:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import anyio
 from msgspec.structs import replace
@@ -17,7 +17,8 @@ from goent.evals.outcomes import Learn, nobody_learns
 from goent.evals.ports import Attempt, Space, Spaces, TargetError
 from goent.evals.reports.rows import Row, Score
 from goent.evals.running.conversing import Conversing, Grading, grade_trial
-from goent.evals.running.folder import GRADES, TRACE, Folder
+from goent.evals.running.earlier import GRADES, TRACE
+from goent.evals.running.folder import Folder
 from goent.evals.running.opened import Opened
 from goent.evals.running.plan import Trial
 from goent.evals.running.recording import Recording
@@ -33,8 +34,7 @@ Make = Callable[[Attempt, Recording], Awaitable[Trace]]
 FAILED: Final = Graded(score=0.0, status="execution_error")
 
 
-@dataclass(frozen=True, slots=True)
-class _Ended:
+class _Ended(NamedTuple):
     """An attempt, and who made it."""
 
     by: TargetSpec
@@ -58,6 +58,7 @@ class Conduct:
 
     async def trial(self, trial: Trial) -> Row:
         """Made, graded and on disk."""
+        self.folder.begin(trial.folder)
         made: list[_Ended] = []
         first = self.specs[trial.target]
         for spec in (first, *(self.specs[name] for name in first.fallbacks)):
@@ -122,9 +123,10 @@ class Conduct:
                 case, target=spec.name, trial=trial.number, number=number
             ) as space:
                 attempt = replace(attempt, cwd=space.path)
-                return await self._in_space(trial, spec, attempt, space)
+                ended = await self._in_space(trial, spec, attempt, space)
         except TargetError as error:  # no directory to work in
             return _Ended(spec, attempt, Trace(failure=self._failure(error), cost_usd=0.0))
+        return ended._replace(trace=ended.trace.as_it_is_now())
 
     async def _in_space(
         self, trial: Trial, spec: TargetSpec, attempt: Attempt, space: Space

@@ -9,6 +9,7 @@ from goent.evals.outcomes import Learn, nobody_learns
 from goent.evals.ports import Spaces
 from goent.evals.running.conduct import TIMEOUT_S, Conduct
 from goent.evals.running.conversing import Grading
+from goent.evals.running.earlier import cut_off_usd
 from goent.evals.running.folder import Folder, counting, now
 from goent.evals.running.needs import Needs
 from goent.evals.running.opened import Opened, widths
@@ -45,6 +46,7 @@ class Means:
 
 async def evaluate(prepared: Prepared, folder: Folder, means: Means, bounds: Bounds) -> Outcome:
     """Raises `NotKept`; cancelled, it keeps what has ended."""
+    earlier = prepared.trials if folder.is_used else ()
     folder.note(replace(prepared.manifest, ended=None, exit_code=None, stopped=""))
     for warning in prepared.warnings:
         means.watcher.warned(warning)
@@ -69,6 +71,8 @@ async def evaluate(prepared: Prepared, folder: Folder, means: Means, bounds: Bou
     )
     paid = (row for row in folder.rows().rows if not row.held_back_by)
     purse.pay(tuple(paid))  # also those that are made again were paid for
+    for trial in earlier:
+        purse.lose(trial.key, cut_off_usd(folder.path / trial.folder))
     run = Run(
         Conduct(
             targets=means.targets,

@@ -8,7 +8,7 @@ its trial is there: a trial without a row is one that has to be made again.
 import errno
 import os
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,7 +21,17 @@ from msgspec.structs import replace
 from goent.domain.errors import ConfigError, GoentError, RequestError
 from goent.domain.types import Value
 from goent.evals.grades import Graded
-from goent.evals.reports.rows import CaseKey, Row, RowFile, Rows, latest, read_rows
+from goent.evals.reports.rows import (
+    CaseKey,
+    Row,
+    RowFile,
+    Rows,
+    latest,
+    line_of,
+    read_rows,
+    to_json,
+)
+from goent.evals.running.earlier import STREAM, TRACE, set_aside
 from goent.evals.running.plan import Wanted
 from goent.evals.traces import Trace
 from goent.lock import take_lock
@@ -29,9 +39,6 @@ from goent.store.redact import Redactor
 
 INDEX: Final = "index.jsonl"
 MANIFEST: Final = "run.json"
-TRACE: Final = "trace.json"
-GRADES: Final = "grades.json"
-STREAM: Final = "trace.jsonl"
 LOCK: Final = ".lock"
 
 Secrets = Callable[[], Collection[str]]
@@ -64,9 +71,10 @@ class Manifest(Value, frozen=True, kw_only=True):
 
 
 class _Kept(NamedTuple):
-    graded: Graded
-    row: Row
-    trace: Trace | None
+    """Files with what is in them, and then the line that makes them count."""
+
+    files: Mapping[Path, bytes]
+    line: bytes
 
 
 class Folder:
@@ -118,7 +126,7 @@ class Folder:
 
     def encoded(self, value: Value) -> bytes:
         """As JSON, and without the keys that are held."""
-        return self._redactor.redact(msgspec.json.encode(value))
+        return self._redactor.redact(to_json(value))
 
     def clean(self, text: str) -> str:
         """What a target said, without keys. Names of cases and files are the user's own, and stay."""
@@ -156,7 +164,7 @@ class Folder:
         """At once, or not at all."""
         fresh = self.path / f"{MANIFEST}.new"
         try:
-            fresh.write_bytes(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+            fresh.write_bytes(msgspec.json.format(to_json(manifest)) + b"\n")
             fresh.replace(self.path / MANIFEST)
         except OSError as error:
             raise _not_kept(self.path, error) from error
@@ -166,7 +174,10 @@ class Folder:
 
         Those who come together are written together. Raises `NotKept`.
         """
-        kept = _Kept(graded, row, trace)
+        files = {self.path / row.grades_path: self.encoded(graded)}
+        if trace is not None:
+            files[self.path / row.trace_path] = self.encoded(trace)
+        kept = _Kept(files, line_of(row))
         self._waiting.append(kept)
         with anyio.CancelScope(shield=True):
             async with self._turn:
@@ -177,31 +188,35 @@ class Folder:
                 if self._broken is not None:
                     raise self._broken
 
+    def begin(self, folder: str) -> None:
+        """A trial is made there, maybe again. Raises `NotKept`."""
+        try:
+            set_aside(self.path / folder)
+        except OSError as error:
+            raise _not_kept(self.path, error) from error
+
     def put_aside(self, folder: str, attempt: int, trace: Trace) -> None:
-        """An attempt that is made again."""
+        """An attempt of a trial that is tried again."""
         into = self.path / folder
         try:
             into.mkdir(parents=True, exist_ok=True)
             (into / f"attempt-{attempt}.json").write_bytes(self.encoded(trace))
-            with suppress(FileNotFoundError):
-                (into / STREAM).unlink()
+            (into / STREAM).unlink(missing_ok=True)
         except OSError as error:
             raise _not_kept(self.path, error) from error
 
-    def _write(self, together: Sequence["_Kept"]) -> None:
+    def _write(self, together: Sequence[_Kept]) -> None:
         try:
-            for kept in together:
-                grades = self.path / kept.row.grades_path
-                grades.parent.mkdir(parents=True, exist_ok=True)
-                grades.write_bytes(self.encoded(kept.graded))
-                if kept.trace is not None:
-                    trace = self.path / kept.row.trace_path
-                    trace.write_bytes(self.encoded(kept.trace))
-                    with suppress(FileNotFoundError):
-                        trace.with_name(STREAM).unlink()
+            for path, told in (file for kept in together for file in kept.files.items()):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                fresh = path.with_name(f"{path.name}.new")
+                fresh.write_bytes(told)
+                fresh.replace(path)  # what is set aside is the same file by another name
+                if path.name == TRACE:
+                    path.with_name(STREAM).unlink(missing_ok=True)
             if self._rows is None:
                 self._rows = RowFile(self.path / self._index)
-            self._rows.append([kept.row for kept in together])
+            self._rows.append([kept.line for kept in together])
         except OSError as error:
             self._broken = _not_kept(self.path, error)
 

@@ -26,13 +26,18 @@ def materials(
     return tuple(dict.fromkeys(path.resolve() for path in found))
 
 
+def spelt(path: Path) -> str:
+    """As JSON can have it: a name may be in another encoding than UTF-8."""
+    return os.fsencode(path).decode(errors="replace")
+
+
 def digests(paths: Iterable[Path], run: Path) -> Mapping[str, str]:
     """What files and folders hold now, in a few letters each; of what cannot be read there are none.
 
     What a run leaves in its own folder, and others in theirs, is no part of it; nor is what git does.
     """
     own = run.resolve()
-    return {str(path): _digest(path, own) for path in paths}
+    return {spelt(path): _digest(path, own) for path in paths}
 
 
 def _of_case(case: Case) -> Iterator[Path]:

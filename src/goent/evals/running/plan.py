@@ -22,7 +22,7 @@ MOST_TRIALS: Final = 1000
 NAMED: Final = 20  # of many names
 _SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
-RESERVED: Final = ("index.", "run.json")  # how our own files begin
+RESERVED: Final = ("index.", "run.json", "attended.json")  # how our own files begin
 
 
 class Wanted(Value, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class Wanted(Value, frozen=True, kw_only=True):
 
     def takes(self, case: Case) -> bool:
         return (
-            (not self.ids or any(fnmatchcase(case.id, pattern) for pattern in self.ids))
+            (not self.ids or any(pattern_fits(pattern, case.id) for pattern in self.ids))
             and set(self.tags) <= set(case.tags)
             and not set(self.without_tags) & set(case.tags)
         )
@@ -67,6 +67,11 @@ class Trial(Value, frozen=True, kw_only=True):
     @property
     def key(self) -> CaseKey:
         return CaseKey(self.case.suite, self.case.id, self.target)
+
+
+def pattern_fits(pattern: str, name: str) -> bool:
+    """As the shell has it; a name with brackets in it fits itself."""
+    return name == pattern or fnmatchcase(name, pattern)
 
 
 def plan(

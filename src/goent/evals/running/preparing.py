@@ -13,7 +13,7 @@ from goent.evals.files import validate
 from goent.evals.reports.rows import Row, latest
 from goent.evals.reports.words import left_out
 from goent.evals.running.folder import Folder, Manifest, now, read_manifest
-from goent.evals.running.materials import digests, materials
+from goent.evals.running.materials import digests, materials, spelt
 from goent.evals.running.plan import NAMED, Trial, Wanted, in_use, plan
 from goent.evals.suites import Case, GraderSpec, Suite, TargetSpec
 
@@ -57,8 +57,8 @@ def prepare(
         raise ConfigError("\n".join(read.mistakes))
     trials = plan(read.suites, read.targets, wanted)
     manifest = Manifest(
-        suites=tuple(str(path.resolve()) for path in paths),
-        targets_file=str(targets_file.resolve()) if targets_file else None,
+        suites=tuple(spelt(path.resolve()) for path in paths),
+        targets_file=spelt(targets_file.resolve()) if targets_file else None,
         wanted=wanted,
         began=now(),
     )
@@ -124,8 +124,8 @@ def resumed(prepared: Prepared, folder: Folder, again: Again) -> Prepared:
         )
     read = folder.rows()
     rows = latest(read.rows)
-    made = {(row.key, row.trial) for row in rows if not _is_again(row, again)}
     planned = {(trial.key, trial.number) for trial in prepared.trials}
+    made = {(row.key, row.trial) for row in rows if not _is_again(row, again)} & planned
     gone = tuple(one for row in rows if (one := (row.key, row.trial)) not in planned)
     warnings = [
         *prepared.warnings,
@@ -137,7 +137,7 @@ def resumed(prepared: Prepared, folder: Folder, again: Again) -> Prepared:
         prepared,
         manifest=replace(before, files=prepared.manifest.files, gone=gone),
         to_make=tuple(trial for trial in prepared.trials if (trial.key, trial.number) not in made),
-        rows=tuple(row for row in rows if not _is_again(row, again)),
+        rows=tuple(row for row in rows if (row.key, row.trial) in made),
         warnings=tuple(warnings),
     )
 

@@ -78,6 +78,11 @@ class Purse:
         self._news.set()
         self._news = anyio.Event()
 
+    def lose(self, key: CaseKey, usd: float) -> None:
+        """What an attempt has cost that came to nothing."""
+        for holder in self._holders(key):
+            self._spent[holder] += usd
+
     def _limits_of(self, key: CaseKey) -> Iterator[tuple[Holder, float]]:
         for holder in self._holders(key):
             if (limit := self._limits.get(holder)) is not None:

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from goent.domain.types import Value
 from goent.evals.ports import Attempt, LogChosen
-from goent.evals.running.folder import STREAM, Folder, now
+from goent.evals.running.earlier import STREAM
+from goent.evals.running.folder import Folder, now
 from goent.evals.running.watching import Watcher
 from goent.evals.traces import (
     PermissionDecision,
@@ -128,12 +129,7 @@ class Recording:
             self._watcher.warned(f"{self._folder / STREAM}: not written on: {error.strerror}")
 
     def _opened(self) -> BinaryIO:
-        """What an attempt that was cut off has left is put aside, not overwritten."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        stream = self._folder / STREAM
-        if stream.exists():
-            number = sum(1 for _ in self._folder.glob("cut-*.jsonl")) + 1
-            stream.rename(self._folder / f"cut-{number}.jsonl")
-        file = stream.open("ab", buffering=0)
+        file = (self._folder / STREAM).open("ab", buffering=0)
         file.write(self._run.encoded(Told(at=now(), attempt=self._attempt.number)) + b"\n")
         return file

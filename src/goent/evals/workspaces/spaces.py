@@ -110,16 +110,26 @@ class Workspaces:
             space = Space(await self._rooms.new(case.id), self._git, self._warn)
         ended = False
         try:
-            with _setting_up(case):
-                space.path.mkdir()
-                if case.workspace:
-                    name = f"{case.suite}/{case.id}, {target}, trial {trial}, attempt {number}"
-                    await self._set_up(case, case.workspace, space, name)
+            try:
+                with _setting_up(case):
+                    space.path.mkdir()
+                    if case.workspace:
+                        name = f"{case.suite}/{case.id}, {target}, trial {trial}, attempt {number}"
+                        await self._set_up(case, case.workspace, space, name)
+            except TargetError as error:
+                ended = space.begun
+                raise self._showing(error, space) from error
             yield space
             ended = True
         finally:
             with anyio.CancelScope(shield=True):
                 await self._leave(case, space, ended=ended)
+
+    def _showing(self, error: TargetError, space: Space) -> TargetError:
+        """With the place where it can be looked at; a copy that found no room makes some."""
+        if self._keep == "never" or not space.begun:
+            return error
+        return TargetError(error.kind, f"{error}; see {str(space.path)!r}")
 
     async def close(self, *, hurry: bool) -> None:
         """What comes after all, then only what is to be kept is left."""

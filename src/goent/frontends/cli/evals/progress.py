@@ -45,7 +45,7 @@ class Silent:
         self._tally.began(attempt)
 
     def log(self, chosen: LogChosen) -> None:
-        pass
+        self._show_log(chosen)
 
     def failed(
         self, attempt: Attempt, failure: TargetFailure, *, again_in_s: float, by: str
@@ -83,9 +83,6 @@ class Lines(Silent):
         super().planned(plan)
         self._print(clean(plan_words(plan)))
 
-    def log(self, chosen: LogChosen) -> None:
-        self._show_log(chosen)
-
     def failed(
         self, attempt: Attempt, failure: TargetFailure, *, again_in_s: float, by: str
     ) -> None:
@@ -110,9 +107,6 @@ class Board(Silent):
         super().planned(plan)
         self._out = plan.out
         self._print(clean(plan_words(plan)), "dim")
-
-    def log(self, chosen: LogChosen) -> None:
-        self._show_log(chosen)
 
     def drawn(self) -> "RenderableType":
         now = self._tally.look()

@@ -1,0 +1,125 @@
+"""What an earlier making of a trial has left is kept, and paid for, when the trial is made again."""
+
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from eval_desk import EvalDesk
+from run_stage import Scripted, Stage, case, says, suite
+
+from goent.evals.ports import Attempt, TargetError, Witness
+from goent.evals.running.evaluate import Bounds
+from goent.evals.running.plan import Wanted
+from goent.evals.suites import Trials
+from goent.evals.traces import Trace, TracedMessage
+
+pytestmark = pytest.mark.anyio
+
+
+async def cut_off(out: Path, *, cost_usd: float | None = None) -> bytes:
+    """A run that ends in the middle of its attempt; what that had told."""
+    begun = anyio.Event()
+
+    async def tells(_attempt: Attempt, witness: Witness) -> Trace:
+        witness.message(0, TracedMessage(role="assistant", content="so far"))
+        witness.spent(None, cost_usd)
+        begun.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async with anyio.create_task_group() as group:
+        stage = Stage(out, {"one": Scripted(tells)})
+        group.start_soon(stage.run, [suite(case("a"), case("b"))])
+        with anyio.fail_after(20):
+            await begun.wait()
+        group.cancel_scope.cancel()
+    return (out / "a" / "trace.jsonl").read_bytes()
+
+
+async def test_what_was_cut_off_is_kept_although_the_next_attempt_never_begins(
+    tmp_path: Path,
+) -> None:
+    told = await cut_off(tmp_path / "out")
+
+    async def refuses(_attempt: Attempt, _witness: Witness) -> Trace:
+        raise TargetError("no_model", "nobody to ask")
+
+    await Stage(tmp_path / "out", {"one": Scripted(refuses)}).run([suite(case("a"), case("b"))])
+
+    assert b"so far" in told
+    assert (tmp_path / "out" / "a" / "earlier-1" / "trace.jsonl").read_bytes() == told
+
+
+async def test_what_was_cut_off_counts_for_the_budget(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    await cut_off(out, cost_usd=0.4)
+
+    async def yes(_attempt: Attempt, _witness: Witness) -> Trace:
+        return says("yes", cost_usd=0.1)
+
+    stage, bounds = Stage(out, {"one": Scripted(yes)}), Bounds(budget_usd=1.0, workers=1)
+    first = await stage.run([suite(case("a"), case("b"))], bounds=bounds)
+    # Both were under way when it ended: 0.8 is spent already, and is so when it was set aside.
+    second = await stage.run([suite(case("a"), case("b"), case("c"))], bounds=bounds)
+
+    assert (first.passed, first.stopped) == (2, "")
+    assert "budget of 1 USD is used up" in second.stopped
+    assert [row.test_id for row in stage.watched.rows] == ["a", "b"]
+
+
+async def test_trials_that_the_suite_has_no_more_release_nobody(tmp_path: Path) -> None:
+    async def yes(_attempt: Attempt, _witness: Witness) -> Trace:
+        return says("yes")
+
+    stage = Stage(tmp_path / "out", {"one": Scripted(yes)})
+    await stage.run([suite(case("a"), trials=Trials(count=3))])
+    index = tmp_path / "out" / "index.jsonl"
+    index.write_bytes(index.read_bytes().splitlines(keepends=True)[2])
+    asked: list[str] = []
+
+    async def noted(attempt: Attempt, _witness: Witness) -> Trace:
+        asked.append(attempt.case.id)
+        return says("yes")
+
+    after = msgspec.structs.replace(case("b"), needs=("a",))
+    again = Stage(tmp_path / "out", {"one": Scripted(noted)})
+    await again.run([suite(case("a"), after, trials=Trials(count=1))], bounds=Bounds(workers=2))
+    assert asked == ["a", "b"]
+
+
+def test_retrying_keeps_the_trace_and_the_grades_from_before(tmp_path: Path) -> None:
+    desk = EvalDesk(tmp_path)
+    desk.targets(one="cat answer > {OUTPUT_FILE}")
+    (desk.folder / "answer").write_text("bye")
+    run = ("run", desk.suite(["a"]), "--out", desk.out)
+    assert desk.go_ent(*run).code == 1
+    before = {name: (desk.out / "a" / name).read_bytes() for name in ("trace.json", "grades.json")}
+
+    (desk.folder / "answer").write_text("hello")
+    said = desk.go_ent(*run, "--resume", "--retry", "failed")
+
+    assert said.code == 0, said.err
+    for name, content in before.items():
+        assert (desk.out / "a" / "earlier-1" / name).read_bytes() == content
+        assert (desk.out / "a" / name).read_bytes() != content
+    assert [row.score for row in desk.rows()] == [0, 1]
+
+
+def test_a_folder_whose_name_is_no_utf_8_costs_no_row(tmp_path: Path) -> None:
+    odd = tmp_path / "caf\udce9"
+    odd.mkdir()
+    desk = EvalDesk(odd)
+    desk.targets(one="cat nothing > {OUTPUT_FILE}")
+
+    said = desk.go_ent("run", desk.suite(["a", "b"]), "--out", desk.out)
+
+    assert said.code == 3, said.err
+    assert sorted(row.test_id for row in desk.rows()) == ["a", "b"]
+
+
+def test_a_pattern_fits_a_case_of_that_very_name() -> None:
+    wanted = Wanted(ids=("case[1]",))
+    assert wanted.takes(case("case[1]"))
+    assert wanted.takes(case("case1"))
+    assert not wanted.takes(case("case2"))
