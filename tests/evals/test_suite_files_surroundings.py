@@ -63,6 +63,12 @@ def test_a_line_of_an_env_file(line: str, value: str) -> None:
     assert parse_variables(f"{line}\nOTHER=x\n")["OTHER"] == "x"
 
 
+@pytest.mark.timeout(20)
+def test_a_long_line_takes_no_longer_to_read_than_it_is():
+    spaces = " " * 500_000
+    assert parse_variables(f"A=x{spaces}y{spaces}\nB=1") == {"A": f"x{spaces}y", "B": "1"}
+
+
 @given(st.text(max_size=300))
 def test_any_env_file_can_be_read(text: str) -> None:
     assert all(name.isidentifier() for name in parse_variables(text))

@@ -56,11 +56,11 @@ def read_case(table: Table, shared: Shared, source: Source) -> Case | None:
     before = source.problems.count
     case = read_table(filled, lambda fields: _case(fields, shared, source), source.problems)
     if case and not shared.compat and any(map(counts, case.every_grader)):
-        _try_graders(case, source, sound=source.problems.count == before)
+        try_graders(case, source, sound=source.problems.count == before)
     return case
 
 
-def _try_graders(case: Case, source: Source, *, sound: bool) -> None:
+def try_graders(case: Case, source: Source, *, sound: bool) -> None:
     """What no attempt could pass is told now. Whatever was refused already is not tried."""
     tried = tuple(_not_refused(case.every_grader, source))
     for mistake in mistakes(msgspec.structs.replace(case, graders=tried)):

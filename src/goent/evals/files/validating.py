@@ -62,7 +62,10 @@ def validate(
         _join(targets, known, problems)
         for case in (case for suite in inside for case in suite.cases if chosen(case)):
             mentions = () if asked else source.targets.get((case.suite, case.place), ())
-            wanted = (*((one.place, one.name) for one in mentions), *_judges(case.every_grader))
+            wanted = (
+                *((one.place, one.name) for one in mentions),
+                *judges_named(case.every_grader),
+            )
             for place, name in wanted:
                 if name not in known:
                     problems.note(place, unknown_target(name, known))
@@ -133,12 +136,13 @@ def _lines(problems: Problems) -> tuple[str, ...]:
     return ()
 
 
-def _judges(graders: Sequence[GraderSpec]) -> Iterator[tuple[Place, str]]:
+def judges_named(graders: Sequence[GraderSpec]) -> Iterator[tuple[Place, str]]:
+    """Targets that are to judge, and where that is written."""
     for grader in graders:
         name = grader.settings.get("target")
         if isinstance(name, str) and grader.type in ("llm-grader", "rubrics"):
             yield heard(grader.place).below("target"), name
-        yield from _judges(grader.members)
+        yield from judges_named(grader.members)
 
 
 def unknown_target(name: str, known: Mapping[str, TargetSpec]) -> str:

@@ -70,11 +70,18 @@ class Health:
 
 
 async def _unanswered(check: HealthCheck) -> str:
+    """By its status alone: what else it says may be long, or never end."""
     import httpx2  # noqa: PLC0415 (few targets have an address)
 
-    try:
-        async with httpx2.AsyncClient(timeout=check.timeout_seconds, trust_env=False) as client:
-            answer = await client.get(check.url, follow_redirects=True)
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        return f"healthcheck {check.url!r} did not answer: {error or type(error).__name__}"
-    return "" if answer.is_success else f"healthcheck {check.url!r} said {answer.status_code}"
+    limit = check.timeout_seconds
+    with anyio.move_on_after(limit):  # a client's own limit is for each piece
+        try:
+            async with (
+                httpx2.AsyncClient(timeout=limit, trust_env=False) as client,
+                client.stream("GET", check.url, follow_redirects=True) as answer,
+            ):
+                said = f"healthcheck {check.url!r} said {answer.status_code}"
+                return "" if answer.is_success else said
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            return f"healthcheck {check.url!r} did not answer: {error or type(error).__name__}"
+    return f"healthcheck {check.url!r} did not answer within {limit:g} s"

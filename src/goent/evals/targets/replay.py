@@ -40,6 +40,8 @@ class ReplayTarget:
         self._path = home_of(spec) / told.fixtures
         self._recorded: dict[tuple[str, int | None], bytes] = {}
         for number, line in enumerate(self._lines(), 1):
+            if not line.strip():
+                continue
             try:
                 recording = msgspec.json.decode(line, type=_Recording)
             except msgspec.DecodeError as error:
@@ -56,10 +58,12 @@ class ReplayTarget:
                 "no_recording",
                 f"{self._path} has no recording of {attempt.case.id!r}, attempt {attempt.number}",
             )
-        return read_answer(line)
+        return read_answer(
+            line, warn=lambda why: witness.warn(f"{self._path}: {attempt.case.id!r}: {why}")
+        )
 
     def _lines(self) -> list[bytes]:
         try:
-            return [line for line in self._path.read_bytes().splitlines() if line.strip()]
+            return self._path.read_bytes().splitlines()
         except OSError as error:
             raise ConfigError(f"{self._path}: cannot be read: {error.strerror}") from None

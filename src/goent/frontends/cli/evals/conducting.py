@@ -4,7 +4,6 @@ import os
 import shlex
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 INTERRUPTED: Final = 128
 EXECUTION: Final = 3
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-KILLING_S: Final = 2.0
 
 Steps = Sequence[tuple[str, str]]
 """Commands that could come next, and what for."""
@@ -103,10 +101,9 @@ async def _unless_interrupted(
             wanted = [one for one in ENDING if signal.getsignal(one) is not signal.SIG_IGN]  # nohup
             with anyio.open_signal_receiver(*wanted) as heard:
                 async for number in heard:
-                    if came:
+                    if came:  # asked twice: its guard ends what is left
                         with suppress(OSError):
                             shown.close()
-                        _kill_all()
                         os._exit(INTERRUPTED + number)
                     came.append(number)
                     working.cancel()
@@ -121,19 +118,3 @@ async def _unless_interrupted(
     if wrong:
         raise wrong[0]
     return done[0] if done else came[0]
-
-
-def _kill_all() -> None:
-    """Whatever we have started, and what that has started: nobody is asked, and nobody is left."""
-    from goent.composition.eval_models import MARK_KEY  # noqa: PLC0415 (other commands need none of it)
-    from goent.proc.marks import POLL, marked, new_owner, send  # noqa: PLC0415 (the same)
-    from goent.proc.run import COMMAND  # noqa: PLC0415 (the same)
-
-    owners = [new_owner(key) for key in (COMMAND, MARK_KEY)]
-    deadline = time.monotonic() + KILLING_S
-    while living := [pid for owner in owners for pid in marked(owner)]:
-        for pid in living:
-            send(pid, signal.SIGKILL)
-        if time.monotonic() > deadline:  # whoever starts next sweeps what is left
-            return
-        time.sleep(POLL)

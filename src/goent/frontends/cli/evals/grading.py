@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from msgspec.structs import replace
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from goent.domain.errors import ConfigError
 from goent.frontends.cli.evals.conducting import conduct
 from goent.frontends.cli.evals.folders import Out, folder_of
-from goent.frontends.cli.evals.options import Compat, Judge, finite, folder_named
+from goent.frontends.cli.evals.options import Judge, finite, folder_named
 from goent.frontends.cli.options import Json
 from goent.project import find_project
 
@@ -51,7 +51,10 @@ def grade(  # noqa: PLR0913 (the options of a command)
         ),
     ] = None,
     judge: Judge = None,
-    compat: Compat = None,
+    compat: Annotated[
+        Literal["agentv", "none"] | None,
+        typer.Option(help="Judge exactly as AgentV 4 does, or not; default: as the run was."),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Score a stored run again, with its suites' graders as they are now, or with others.
@@ -64,6 +67,7 @@ def grade(  # noqa: PLR0913 (the options of a command)
     from goent.evals.running.judges import judges_of  # noqa: PLC0415 (the same)
     from goent.evals.running.preparing import graded_by, prepare  # noqa: PLC0415 (the same)
     from goent.evals.running.ready import check_judges  # noqa: PLC0415 (the same)
+    from goent.evals.targets.settings import secrets_of  # noqa: PLC0415 (the same)
 
     source = folder_of(run).absolute()
     told = read_manifest(source)
@@ -71,7 +75,7 @@ def grade(  # noqa: PLR0913 (the options of a command)
         told.wanted,
         threshold=told.wanted.threshold if threshold is None else threshold,
         judge=judge or told.wanted.judge,
-        compat=told.wanted.compat or compat is not None,
+        compat=told.wanted.compat if compat is None else compat == "agentv",
     )
     prepared = prepare(
         suites or [Path(path) for path in told.suites],
@@ -80,10 +84,21 @@ def grade(  # noqa: PLR0913 (the options of a command)
         targets_file=Path(told.targets_file) if told.targets_file else None,
     )
     if graders:
-        prepared = graded_by(prepared, load_graders(graders, os.environ))
+        cases = {(trial.case.suite, trial.case.id): trial.case for trial in prepared.trials}
+        read = load_graders(
+            graders,
+            os.environ,
+            cases=cases.values(),
+            targets=prepared.specs,
+            compat=wanted.compat,
+        )
+        prepared = graded_by(prepared, read)
     project = Project(find_project(Path.cwd()), dict(os.environ))
+    # Who is not there is told before anything is written.
     check_judges(judges_of(prepared), prepared.specs, project.folder, os.environ)
-    with Folder.held((out or source).absolute(), project.secrets) as folder:
+    own = secrets_of(prepared.specs.values())
+    place = (out or source).absolute()
+    with Folder.held(place, lambda: (*project.secrets(), *own)) as folder:
         if out and folder.is_used and folder.path != source:
             raise ConfigError(f"{str(out)!r} holds a run already: name another --out")
         return conduct(
