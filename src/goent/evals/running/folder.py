@@ -21,7 +21,6 @@ from msgspec.structs import replace
 from goent.domain.errors import ConfigError, GoentError, RequestError
 from goent.domain.types import Value
 from goent.evals.grades import Graded
-from goent.evals.reports.extent import Extent
 from goent.evals.reports.rows import (
     CaseKey,
     Row,
@@ -280,17 +279,6 @@ def counting(read: Rows, path: Path) -> Rows:
     left = tuple(row for row in rows if (row.key, row.trial) not in gone)
     still = again & {(row.key, row.trial) for row in left}
     return replace(read, rows=left, gone=len(rows) - len(left), remade=still)
-
-
-def extent(read: Rows, path: Path) -> Extent:
-    """How much of the run is there, by its rows that count, and by what it said of itself."""
-    made = Extent(made=len(read.rows), remade=len(read.remade))
-    try:
-        manifest = read_manifest(path)
-    except RequestError:
-        return made
-    spared = len(manifest.spared)
-    return replace(made, planned=manifest.planned, spared=spared, stopped=manifest.stopped)
 
 
 def now() -> str:

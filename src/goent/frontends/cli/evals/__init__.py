@@ -14,7 +14,8 @@ folders     which run is meant?
 conducting  a run or a grading: watched, interrupted, told in the end
 attended    a run that a daemon started ends with it
 progress    what a person sees while it runs: tally counts, drawing draws
-summary     how it looks when it is over
+summary     how it looks when it is over: table has the targets, wording the lines
+advising    what can be done then
 """
 
 from goent.frontends.cli.evals.group import evals

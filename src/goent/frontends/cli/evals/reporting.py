@@ -73,7 +73,7 @@ def report(
 def _junit(read: "Rows", folder: Path) -> bytes:
     from goent.evals.reports.evidence import reason_of  # noqa: PLC0415 (only here)
     from goent.evals.reports.junit import junit  # noqa: PLC0415 (only here)
-    from goent.evals.running.folder import extent  # noqa: PLC0415 (only here)
+    from goent.evals.running.extents import extent  # noqa: PLC0415 (only here)
 
     there = extent(read, folder)
     return junit(
@@ -91,7 +91,7 @@ def _markdown(read: "Rows", folder: Path, baseline: Path | None) -> str:
         summary_markdown,
     )
     from goent.evals.reports.summary import summarise  # noqa: PLC0415 (only here)
-    from goent.evals.running.folder import extent  # noqa: PLC0415 (only here)
+    from goent.evals.running.extents import extent  # noqa: PLC0415 (only here)
 
     told = summary_markdown(summarise(read.rows), extent(read, folder).notes)
     if baseline is None:
@@ -102,7 +102,7 @@ def _markdown(read: "Rows", folder: Path, baseline: Path | None) -> str:
 def _page(read: "Rows", folder: Path, baseline: Path | None) -> str:
     from goent.evals.reports.comparing import compare  # noqa: PLC0415 (only here)
     from goent.evals.reports.html import Baseline, Report, html_report  # noqa: PLC0415 (only here)
-    from goent.evals.running.folder import extent  # noqa: PLC0415 (only here)
+    from goent.evals.running.extents import extent  # noqa: PLC0415 (only here)
     from goent.frontends.cli.evals.summary import result_of  # noqa: PLC0415 (only here)
 
     rows = read.rows

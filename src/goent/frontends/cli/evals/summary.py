@@ -11,7 +11,7 @@ from goent.evals.reports.rows import CaseKey, Row, Rows, latest
 from goent.evals.reports.summary import TargetSummary, summarise
 from goent.evals.reports.totals import Result, Totals, total
 from goent.evals.reports.words import answered, numbered
-from goent.evals.running.folder import extent
+from goent.evals.running.extents import extent
 from goent.frontends.cli.evals.folders import manifest_of
 from goent.frontends.cli.evals.table import show_targets, spent_words
 from goent.frontends.cli.evals.wording import case_words, shortened, sign
