@@ -106,6 +106,18 @@ async def test_a_command_whose_needs_are_not_met_is_not_run(tmp_path: Path) -> N
     assert asked.read_text() == "x\n" * 2, "well once is well"
 
 
+async def test_what_is_not_there_is_not_asked_for_before_every_case(tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    target = cli("echo hi > {OUTPUT_FILE}", healthcheck={"command": f"echo x >> {asked}; exit 7"})
+    again: list[bool] = []
+    for _ in range(6):
+        with pytest.raises(TargetError, match="ended with 7") as failed:
+            await target.invoke(attempt(tmp_path), Nobody())
+        again.append(failed.value.retryable)
+    assert again == [True, True, False, False, False, False]
+    assert asked.read_text() == "x\n" * 3
+
+
 async def test_a_server_that_a_command_needs_must_answer(tmp_path: Path) -> None:
     async def answer(stream: SocketStream) -> None:
         async with stream:
