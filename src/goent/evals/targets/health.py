@@ -12,7 +12,6 @@ from goent.domain.types import Value
 from goent.evals.ports import TargetError
 from goent.proc import run
 
-
 OFTEN = 3  # for what is not there by then, nobody should wait before each case
 
 
