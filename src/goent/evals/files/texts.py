@@ -16,6 +16,12 @@ LARGEST: Final = 64 * 1024 * 1024  # bytes of a file
 _VARIABLE: Final = re.compile(r"\$\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 
 
+def odd_byte(error: UnicodeDecodeError) -> str:
+    """Where a file stops being text."""
+    line = error.object.count(b"\n", 0, error.start) + 1
+    return f"byte 0x{error.object[error.start]:02x} on line {line}"
+
+
 class Source:
     """Reads files for one loading: which environment holds, and where mistakes go."""
 
@@ -44,8 +50,8 @@ class Source:
             if path.stat().st_size <= LARGEST:
                 return path.read_text(encoding="utf-8-sig")
             why = f"it is larger than {LARGEST} bytes"
-        except UnicodeError:
-            why = "it is no text in UTF-8"
+        except UnicodeDecodeError as error:
+            why = f"it is no text in UTF-8 ({odd_byte(error)})"
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
         if asked:

@@ -111,14 +111,18 @@ def _hook(fields: Fields) -> Hook | None:
     key = fields.one_of("command", "script")
     node = fields.node(key) if key else None
     words = fields.texts(key) if key else ()
-    if not words:
-        fields.mistake(key or "command", "is missing; say what to run")
-        return None
-    command = ("sh", "-c", words[0]) if isinstance(node, Scalar) else words
+    if key is None:
+        fields.mistake("command", "is missing; say what to run")
+    elif isinstance(node, Items) and not node.items:
+        fields.mistake(key, "says nothing to run")
+    command = ("sh", "-c", *words) if isinstance(node, Scalar) else words
     cwd = fields.mention("cwd")
+    timeout_s = _timeout(fields)
+    if not words:
+        return None
     return Hook(
         command=command,
-        timeout_s=_timeout(fields),
+        timeout_s=timeout_s,
         cwd=_from(cwd.place, cwd.name).absolute() if cwd else None,
     )
 
@@ -127,9 +131,8 @@ def _timeout(fields: Fields) -> float:
     key = fields.one_of("timeout_ms", "timeout_seconds", "timeout_s")
     if key is None:
         return 120.0
-    value = fields.amount(key, 0.0)
-    if value == 0:
-        fields.mistake(key, "must be more than 0")
+    value = fields.amount(key, None, above=True)
+    if value is None:
         return 120.0
     return value / 1000 if key == "timeout_ms" else value
 
