@@ -176,6 +176,9 @@ def _target(fields: Fields) -> _Entry:
     judge = fields.mention(key) if key else None
     fallbacks = fields.mentions("fallback_targets")
     mentions = (*fallbacks, *((judge,) if judge else ()))
+    for one in fallbacks:
+        if one.name == name:
+            fields.problems.note(one.place, "is the target itself; name another, or none")
     if alias:
         return _Entry(
             name=name,

@@ -1,9 +1,9 @@
 """What does a file of an evaluation hold? A tree, with the environment's values in it."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from goent.config.fields import Mention, read_table
 from goent.config.tree import Node, Place, Problems, Scalar, Table
@@ -12,6 +12,7 @@ from goent.evals.files.surroundings import Guidelines, upward, variables
 from goent.evals.files.trees import MOST_VALUES, parse_json, replaced, weight
 from goent.evals.suites import Place as Written
 
+T = TypeVar("T")
 LARGEST: Final = 64 * 1024 * 1024  # bytes of a file
 _VARIABLE: Final = re.compile(r"\$\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 
@@ -32,9 +33,16 @@ class Source:
         self.files: dict[Path, None] = {}  # all that were read
         self.needs: dict[Written, tuple[Mention, ...]] = {}  # of cases, by where they are written
         self.refused: set[Written] = set()  # graders with which something was wrong already
-        self._environ = environ
+        self.environ = environ
+        self._found: dict[Hashable, object] = {}
         self._variables: dict[Path, Mapping[str, str]] = {}
         self._guidelines: dict[Path, Guidelines] = {}
+
+    def once(self, what: Hashable, find: Callable[[], T]) -> T:
+        """What was found out for one case is known for the others."""
+        if what not in self._found:
+            self._found[what] = find()
+        return self._found[what]  # pyright: ignore[reportReturnType] (whoever asks names what he finds)
 
     def guidelines(self, file: str) -> Guidelines:
         """Which files are instructions where this one lies: as the nearest settings say."""
@@ -109,8 +117,8 @@ class Source:
         return Scalar(place=scalar.place, kind="text", text=text)
 
     def _variable(self, name: str, folder: Path) -> str:
-        if name in self._environ:
-            return self._environ[name]
+        if name in self.environ:
+            return self.environ[name]
         if folder not in self._variables:
             self._variables[folder] = variables(folder)
         return self._variables[folder].get(name, "")

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from goent.domain.errors import ConfigError
 from goent.domain.types import Value
-from goent.evals.files.validating import unknown_target
+from goent.evals.files.asked import unknown_target
 from goent.evals.reports.rows import CaseKey
 from goent.evals.running.ordering import depths, with_needed
 from goent.evals.suites import Case, Suite, TargetSpec, Trials
