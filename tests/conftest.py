@@ -1,9 +1,12 @@
 import signal
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from anyio._core import _eventloop
 from hypothesis import HealthCheck, settings
+
+from goent.upstream import tries
 
 # The vendors' SDKs bring sniffio, by which a fixture that outlives its test makes `anyio.run` in
 # another one believe that it is inside a loop. Without it anyio asks asyncio itself.
@@ -19,13 +22,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Folders whose files take long, for they start processes: begun first, none of them is the last to
 # end while the other cores have nothing left to do.
-LONG = ("faults", "drivers", "e2e", "cli", "fuzz", "testing")
+LONG = ("faults", "drivers", "e2e", "evals", "cli", "fuzz", "testing")
 
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """For fixtures of any scope."""
     return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def soon_asked_again() -> Generator[None]:
+    """A provider that has failed is asked as often as ever, within a second or so."""
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(tries, "GROWTH", 0.1)
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

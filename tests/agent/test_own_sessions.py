@@ -201,6 +201,7 @@ async def test_another_provider_goes_on_when_the_task_chose_the_model(tmp_path: 
     assert any("sonnet -> spare" in text for text in editor.notices(session.id))
 
 
+@pytest.mark.usefixtures("soon_asked_again")
 async def test_a_model_that_was_asked_for_is_not_swapped(tmp_path: Path) -> None:
     async with (
         a_stage(tmp_path, FAILING) as stage,

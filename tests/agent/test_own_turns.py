@@ -249,6 +249,7 @@ async def test_another_call_beside_a_repeated_one_is_made(tmp_path: Path) -> Non
 
 
 @pytest.mark.spec("A12")
+@pytest.mark.usefixtures("soon_asked_again")
 async def test_what_was_said_before_a_provider_failed_is_kept(tmp_path: Path) -> None:
     editor = Editor()
     async with a_stage(tmp_path, SCRIPT) as stage, stage.session(editor) as session:

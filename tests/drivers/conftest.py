@@ -1,12 +1,10 @@
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 from contract_stage import World, contract_world
 from opencode_script import SCRIPT
 from opencode_stage import Stage, stage
-
-from goent.upstream import tries
 
 
 @pytest.fixture(scope="module")
@@ -17,11 +15,8 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Sta
 
 
 @pytest.fixture(scope="module", autouse=True)
-def soon_asked_again() -> Generator[None]:
-    """A provider that has failed is asked as often as ever, within a second or so."""
-    with pytest.MonkeyPatch.context() as changed:
-        changed.setattr(tries, "GROWTH", 0.1)
-        yield
+def everywhere(soon_asked_again: None) -> None:
+    """Models fail in every file here."""
 
 
 @pytest.fixture

@@ -63,6 +63,19 @@ async def test_another_agent_is_a_worker_like_any_other(world: World) -> None:
         assert large["result"]["text"] == "large"
 
 
+@pytest.mark.spec("E20")
+async def test_another_agent_can_be_evaluated(world: World) -> None:
+    targets = {"name": "other", "provider": "goent", "subprovider": "actor", "model": "large"}
+    tests = [
+        {"id": task, "input": task, "assertions": [{"type": "equals", "value": said}]}
+        for task, said in (("say hello", "hello"), ("model", "large"))
+    ]
+    (world.project / ".goent" / "targets.yaml").write_text(json.dumps({"targets": [targets]}))
+    (world.project / "agents.eval.yaml").write_text(json.dumps({"tests": tests}))
+    ended = await world.go_ent("eval", "run", "agents.eval.yaml", "--json", seconds=60)
+    assert ended.exit == 0, ended.err
+
+
 async def test_its_costs_are_told_as_estimates(world: World) -> None:
     async with world.client() as lead:
         told_costs = {"costs": [0.25], "usage": {"inputTokens": 10, "outputTokens": 5}}

@@ -220,6 +220,32 @@ async def test_a_script_may_say_no_in_words():
     assert (await beside_a_good_one(no)).score == 1
 
 
+async def test_a_silent_1_is_a_no_and_any_other_silence_is_none():
+    for command, score in (("false", 0), ("exit 2", 0)):
+        assert (await beside_a_good_one(script(shell(command)))).score == score
+    for command, score in (("false", 1), ("exit 2", 0), ("true", 0)):
+        negated = msgspec.structs.replace(script(shell(command)), negate=True)
+        assert (await beside_a_good_one(negated)).score == score
+
+
+async def test_a_script_that_looks_at_a_directory_that_was_removed_has_no_say(tmp_path: Path):
+    gone = msgspec.structs.replace(
+        a_trace("Hello, Ann"), workspace_path=str(tmp_path / "gone")
+    ).as_it_is_now()
+    asking = tmp_path / "asking.sh"
+    asking.write_text('test -e "$AGENTV_WORKSPACE_PATH/made.txt"\n')
+    for command in (
+        shell('grep -q x "$GOENT_WORKSPACE_PATH/made.txt"'),
+        python("import json, sys; open(json.load(sys.stdin)['workspace_path'] + '/made.txt')"),
+        ["/bin/sh", str(asking)],
+    ):
+        found = await graded(script(command), FINE, trace=gone)
+        assert found.status == "execution_error"
+        assert "was removed: run the case again" in (found.error or "")
+    other = await graded(script(shell("true")), FINE, trace=gone)
+    assert other.status == "ok", "who does not look there can still be asked"
+
+
 async def test_a_pattern_that_never_ends_is_interrupted():
     answer = "a" * 60 + "b, Ann"
     endless = GraderSpec(type="regex", name="r", settings={"value": "(a+)+$"})
@@ -337,9 +363,10 @@ def test_what_no_attempt_could_pass_is_a_mistake_with_its_line(tmp_path: Path):
         load_suites([tmp_path], {})
     lines = str(caught.value).splitlines()
     words = ["regular", "flags", "regular", "tool", "'age'", "good", "gone.md", "weight", "outcom"]
+    deeper = {3: ".expected[0].tol", 8: ".criteria[0].outcom", 9: ".assertions[0]"}
     assert len(lines) == len(words) + 1
     for number, (line, word) in enumerate(zip(lines, [*words, "regular"], strict=True)):
-        inner = ".assertions[0]" if number == len(words) else ""
+        inner = deeper.get(number, "")
         assert f"bad.eval.yaml:{6 + number}: tests[0].assertions[{number}]{inner}: " in line
         assert word in line
 

@@ -37,6 +37,9 @@ def trajectory(mode: str, **settings: object) -> GraderSpec:
     return GraderSpec(type="tool-trajectory", name="tt", settings={"mode": mode, **settings})
 
 
+EDITS: dict[str, object] = {"edits": [{"old_string": "x"}]}
+
+
 def text(kind: str, value: object, **more: Any) -> GraderSpec:
     return GraderSpec(type=kind, name=kind, settings={"value": value}, **more)
 
@@ -229,6 +232,75 @@ def test_a_call_that_failed_is_not_the_one_that_should_succeed():
     assert score(spec, trace(call("bash", "error"), call("bash"))) == 1
 
 
+def test_only_calls_that_end_as_asked_for_are_counted():
+    spec = trajectory("any_order", minimums={"bash": 2}, status="ok")
+    one, two = call("bash"), call("bash", "error")
+    assert (score(spec, trace(one, two)), score(spec, trace(one, one))) == (0, 1)
+    assert score(spec, trace(one, two), compat=True) == 1
+    (told,) = graded(spec, trace(one, two)).grades
+    assert told.assertions[0].text == "bash: called once with status ok, at least 2 wanted"
+    both = trajectory("any_order", minimums={"a": 1}, expected=steps("b"), status="error")
+    assert score(both, trace(call("a", "error"), call("b"))) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("bound", "names"),
+    [
+        ({"forbidden": ["bash"]}, ("bash",)),
+        ({"max": {"bash": 1}}, ("bash", "bash")),
+        ({"followed_by": {"edit": "bash"}}, ("bash", "edit")),
+    ],
+)
+def test_a_bound_looks_at_calls_of_every_status(bound: dict[str, object], names: tuple[str, ...]):
+    spec = trajectory("any_order", expected=steps("read"), status="ok", **bound)
+    failed = [call(name, "error") for name in names]
+    assert score(spec, trace(call("read"), *failed)) == 0
+
+
+@pytest.mark.parametrize(
+    ("expected", "called", "fits"),
+    [
+        ("edit", "patch", 1),
+        ("Edit", "apply_patch", 1),
+        ("edit", "MultiEdit", 1),
+        ("bash", "shell", 1),
+        ("patch", "patch", 1),
+        ("patch", "edit", 0),
+        ("shell", "bash", 0),
+        ("edit", "write", 0),
+    ],
+)
+def test_who_edits_in_another_way_edits(expected: str, called: str, fits: int):
+    spec = trajectory("in_order", expected=steps(expected))
+    assert score(spec, path(called)) == fits
+    assert score(spec, path(called), compat=True) == float(expected == called)
+    assert score(trajectory("any_order", forbidden=[expected]), path(called)) == 1 - fits
+
+
+@pytest.mark.parametrize(
+    ("how", "args", "given", "fits"),
+    [
+        ("exact", {"file_path": "a"}, {"filePath": "a"}, 1),
+        ("exact", {"filePath": "a"}, {"file_path": "a"}, 1),
+        ("superset", {"file_path": "a"}, {"FilePath": "a", "limit": 1}, 1),
+        ("subset", {"file_path": "a", "limit": 1}, {"filePath": "a"}, 1),
+        ("glob", {"file_path": "src/*"}, {"filePath": "src/a.py"}, 1),
+        (["edits[0].old_string"], EDITS, {"edits": [{"oldString": "x"}]}, 1),
+        ("exact", {"file_path": "a"}, {"path": "a"}, 0),
+        ("exact", {"file_path": "a"}, {"filePath": "a", "FilePath": "a"}, 0),
+        ("superset", {"file_path": "a"}, {"file_path": "b", "filePath": "a"}, 0),
+        ("superset", {"file_path": "a", "filePath": "a"}, {"filePath": "a"}, 0),
+    ],
+)
+def test_how_a_key_of_arguments_is_spelt_does_not_count_where_the_spelt_one_is_not_there(
+    how: object, args: dict[str, object], given: dict[str, object], fits: int
+):
+    items = [{"tool": "t", "args": args, "args_match": how}]
+    spec = trajectory("in_order", expected=items)
+    done = trace(TracedCall(tool="t", input=given))
+    assert (score(spec, done), score(spec, done, compat=True)) == (fits, 0)
+
+
 @pytest.mark.parametrize(
     ("how", "pattern", "fits"),
     [("glob", "src/*.py", 1), ("glob", "*.js", 0), ("regex", r"a\.py$", 1), ("regex", "(", 0)],
@@ -351,6 +423,8 @@ def test_a_skill_is_used_by_name_file_or_output(one: TracedCall, used: int):
         (text("regex", "("), "regular expression"),
         (trajectory("any_order"), "checks nothing"),
         (trajectory("sideways"), "sideways"),
+        (trajectory("any_order", max={"edit": -1}), "`max` of ['edit'] must be 0 or more"),
+        (trajectory("any_order", max={"edit": 1}, status="ok"), "bounds look at calls of every"),
         (GraderSpec(type="token-usage", name="t"), "no limit"),
         (GraderSpec(type="composite", name="c"), "without members"),
         (
@@ -365,7 +439,8 @@ def test_a_grader_that_can_say_nothing_is_a_mistake_of_the_suite(spec: GraderSpe
 
 
 def test_a_sound_case_has_no_mistakes():
-    assert mistakes(case(text("contains", "x"), text("script", "x")), asked={"script"}) == ()
+    script = GraderSpec(type="code-grader", name="s", settings={"command": ["true"]})
+    assert mistakes(case(text("contains", "x"), script)) == ()
 
 
 def test_one_call_is_called_once():

@@ -5,7 +5,10 @@ import os
 import pytest
 
 from goent.evals.graders.grading import grade, grade_asking, mistakes
-from goent.evals.graders.scripts import code_grader
+from goent.evals.graders.judges import Judged
+from goent.evals.graders.rubrics import Entry
+from goent.evals.graders.scripts import Script, code_grader
+from goent.evals.graders.settings import ExpectedCall, Field, Settable
 from goent.evals.suites import Case, GraderSpec, Said
 from goent.evals.traces import Trace, TracedCall, TracedMessage
 
@@ -73,6 +76,16 @@ def test_what_would_check_nothing_is_a_mistake_of_the_suite(grader: GraderSpec, 
     assert word in found.text
 
 
+def every_form(form: type[Settable]) -> set[type[Settable]]:
+    return {form}.union(*map(every_form, form.__subclasses__()))
+
+
+def test_no_form_of_settings_takes_what_it_does_not_know():
+    forms = every_form(Settable)
+    assert {ExpectedCall, Field, Entry, Script, Judged} < forms
+    assert all(form.__struct_config__.forbid_unknown_fields for form in forms)
+
+
 @pytest.mark.parametrize("compat", [True, False])
 @pytest.mark.parametrize("answer", ["NaN", "[Infinity]", '{"a": -Infinity}'])
 def test_what_javascript_would_not_read_is_no_json(answer: str, compat: bool):
@@ -96,6 +109,31 @@ NEAR = spec("field-accuracy", fields=[{"path": "a", "match": "numeric_tolerance"
 )
 def test_the_fields_of_one_object_are_compared(grader: GraderSpec, answer: str, worth: float):
     assert score(case(grader, {"a": 100}), answer=answer) == worth
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "```" + " " * 1_000_000,
+        "```json" + "\n" * 1_000_000 + "``",
+        '{"x":' * 500 + "[" + "1," * 2_500_000,
+        ('{"a":' * 900 + "1" + "}" * 900) * 2,
+    ],
+    ids=["spaces", "lines", "objects", "depth"],
+)
+def test_a_long_answer_takes_no_longer_to_read_than_it_is(
+    answer: str, caplog: pytest.LogCaptureFixture
+):
+    assert score(case(FIELDS, {"a": 100}), answer=answer) == 0
+    assert not caplog.records  # no defect of the grader
+
+
+@pytest.mark.parametrize(
+    "answer", ['```json{"a": 100}```', 'so\n```\n {"a": 100} \n``` and ```x```']
+)
+def test_what_stands_between_fences_is_read(answer: str):
+    assert score(case(FIELDS, {"a": 100}), answer=answer) == 1
 
 
 @pytest.mark.anyio

@@ -16,7 +16,7 @@ from goent.evals.ports import Attempt, Target, TargetError, Witness
 from goent.evals.suites import GraderSpec, Retry, TargetSpec
 from goent.evals.targets.cli import CliTarget
 from goent.evals.targets.mock import MockTarget
-from goent.evals.traces import TargetFailure, Trace
+from goent.evals.traces import TargetFailure, TokenUsage, Trace
 
 pytestmark = pytest.mark.anyio
 
@@ -130,6 +130,22 @@ async def test_what_a_judge_spent_who_gave_no_answer_is_not_nothing():
     cut_off = Moody(TargetError("timeout", "too long"))
     assert (await graded(among(j=cut_off), llm(target="j"))).judge_cost_usd is None
     assert (await graded(among(), llm())).judge_cost_usd == 0  # nobody was asked
+
+
+async def test_what_failed_tries_took_is_part_of_what_the_judge_cost():
+    busy = TargetFailure(kind="overloaded", message="later", retryable=True)
+    used = TokenUsage(input=7, output=1)
+    dear = Trace(failure=busy, cost_usd=0.25, usage=used)
+    good = Trace(messages=a_trace('{"score": 1}').messages, cost_usd=0.5, usage=used)
+    found = await graded(among(j=Moody(dear, dear, good)), llm(target="j"))
+    judging = found.grades[0].judging
+    assert (found.score, found.judge_cost_usd) == (1, 1.0)
+    assert judging and judging.usage and (judging.usage.input, judging.times) == (21, 1)
+    silent = Moody(dear, Trace(messages=a_trace(" ").messages, cost_usd=0.5))
+    assert (await graded(among(j=silent), llm(target="j"))).judge_cost_usd == 0.75
+    lost = TargetError("rate_limited", "later", retryable=True)
+    unknown = await graded(among(j=Moody(lost, good)), llm(target="j"))
+    assert (unknown.score, unknown.judge_cost_usd) == (1, None)
 
 
 def test_all_whom_graders_name_are_known_before_the_run():

@@ -182,6 +182,63 @@ def test_a_case_in_which_no_grader_has_a_say_is_a_mistake(tmp_path: Path, assert
     assert "no grader of this case has a say" in line
 
 
+@pytest.mark.parametrize("compat", [False, True])
+@pytest.mark.parametrize(
+    ("grader", "told"),
+    [
+        (
+            "type: tool-trajectory, mode: in_order, expected: [{tool: a}, {tool: read, argz: {p: 1}}]",
+            "expected[1].argz: unknown setting; did you mean 'args'?",
+        ),
+        (
+            "type: tool-trajectory, mode: in_order, expected: [{tool: read, statuss: error}]",
+            "expected[0].statuss: unknown setting; did you mean 'status'?",
+        ),
+        (
+            "type: field-accuracy, fields: [{path: a, tolerence: 1}]",
+            "fields[0].tolerence: unknown setting; did you mean 'tolerance'?",
+        ),
+        (
+            "type: rubrics, criteria: [x, {outcome: y, requird: true}]",
+            "criteria[1].requird: unknown setting; did you mean 'required'?",
+        ),
+        (
+            "type: llm-grader, rubrics: [{id: a, score_ranges: [{score_range: [0, 10], outcme: x}]}]",
+            "rubrics[0].score_ranges[0].outcme: unknown setting; did you mean 'outcome'?",
+        ),
+        (
+            "type: composite, assertions: [{type: is-json, name: form}], aggregator: {weights: {from: 2}}",
+            "aggregator.weights.from: unknown setting; did you mean 'form'?",
+        ),
+        (
+            "type: composite, assertions: [{type: is-json, name: form}], aggregator: {weights: {form: x}}",
+            "aggregator.weights.form: expected a number, not 'x'",
+        ),
+    ],
+)
+def test_what_is_misspelt_inside_of_a_grader_is_a_mistake_too(
+    tmp_path: Path, grader: str, told: str, compat: bool
+) -> None:
+    case = "{id: a, input: x, expected_output: {a: 1}"
+    path = tmp_path / "my.eval.yaml"
+    path.write_text(f"tests:\n  - {case},\n    assertions: [{{{grader}}}]}}")
+    with pytest.raises(ConfigError) as caught:
+        load_suites([path], {}, compat=compat)
+    assert str(caught.value) == f"{path}:3: tests[0].assertions[0].{told}"
+
+
+def test_a_weight_is_not_doubted_where_its_member_cannot_be_read(tmp_path: Path) -> None:
+    members = "[{type: is-json}, {type: contians, name: other, value: x}]"
+    grader = f"{{type: composite, assertions: {members}, aggregator: {{weights: {{other: 2}}}}}}"
+    (line,) = mistakes(tmp_path, f"tests: [{{id: a, input: x, assertions: [{grader}]}}]")
+    assert "'contians' is no grader" in line
+
+
+def test_the_rubrics_of_a_case_are_looked_at_once(tmp_path: Path) -> None:
+    (line,) = mistakes(tmp_path, "tests: [{id: a, input: x, rubrics: [{outcme: y}]}]")
+    assert line.startswith("my.eval.yaml:1: tests[0].rubrics[0].outcme: unknown setting")
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from goent.evals.targets.opencode.servers import Servers
 
 IDLE: Final = ("cli", "mock", "replay")  # they look at no directory, unless the case has one
-NO_WIDTHS: Final[Mapping[str, int]] = {}
 TEACHING: Final = ("goent", "opencode")  # tasks could be handed to them
 
 
@@ -85,9 +84,11 @@ class EvalApp:
 
     async def grade(self, prepared: Prepared, source: Path, folder: Folder) -> Outcome:
         """The run at `source`, with the graders of `prepared`; see `regrade`."""
+        judges = judges_of(prepared)
+        at_once = widths(judges, prepared.trials, workers=None)
         async with (
             open_scratch(scratch_root(self.project.environ())) as scratch,
-            self._opened(judges_of(prepared), scratch) as targets,
+            self._opened(judges, scratch, at_once) as targets,
         ):
             return await regrade(
                 prepared,
@@ -129,11 +130,9 @@ class EvalApp:
 
     @asynccontextmanager
     async def _opened(
-        self,
-        specs: Mapping[str, TargetSpec],
-        scratch: Path,
-        at_once: Mapping[str, int] = NO_WIDTHS,
+        self, specs: Mapping[str, TargetSpec], scratch: Path, at_once: Mapping[str, int]
     ) -> AsyncGenerator[Opened]:
+        """`at_once`: how often each is asked at once."""
         async with AsyncExitStack() as stack:
             kinds = _Kinds(self, scratch)
             if any(spec.kind == "opencode" for spec in specs.values()):

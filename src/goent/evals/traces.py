@@ -1,5 +1,6 @@
 """What did an agent do in one attempt at a case? The trace: all that graders look at."""
 
+import os
 from collections.abc import Iterable
 from typing import Final, Literal
 
@@ -94,7 +95,8 @@ class TracedTurn(Value, frozen=True, kw_only=True, omit_defaults=True):
 class Trace(Value, frozen=True, kw_only=True):
     """One attempt. What is not known is None: unknown is not 0.
 
-    `file_changes` is a unified diff of the workspace; `partial`: it was cut off, and this is what there was.
+    `file_changes` is a unified diff of the workspace, `workspace_path` where that is, unless it was removed since;
+    `partial`: it was cut off, and this is what there was.
     With `turns` it is a conversation, and `messages` are also what was said to the agent.
     """
 
@@ -107,6 +109,7 @@ class Trace(Value, frozen=True, kw_only=True):
     end_time: str | None = None
     log_path: str | None = None
     workspace_path: str | None = None
+    workspace_removed: bool = False
     file_changes: str = ""
     permissions: tuple[PermissionDecision, ...] = ()
     failure: TargetFailure | None = None
@@ -129,6 +132,12 @@ class Trace(Value, frozen=True, kw_only=True):
             end_time=here.end_time,
             turns=(),
         )
+
+    def as_it_is_now(self) -> "Trace":
+        """Without the path of a workspace that is there no more."""
+        if self.workspace_path is None or os.path.isdir(self.workspace_path):  # noqa: PTH112 (as it is told)
+            return self
+        return replace(self, workspace_path=None, workspace_removed=True)
 
     @property
     def calls(self) -> tuple[TracedCall, ...]:

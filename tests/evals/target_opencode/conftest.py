@@ -1,10 +1,8 @@
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 from eval_opencode import Evaluation, evaluation
-
-from goent.upstream import tries
 
 
 @pytest.fixture(scope="module")
@@ -15,11 +13,8 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Eva
 
 
 @pytest.fixture(scope="module", autouse=True)
-def soon_asked_again() -> Generator[None]:
-    """A provider that has failed is asked as often as ever, within a second or so."""
-    with pytest.MonkeyPatch.context() as changed:
-        changed.setattr(tries, "GROWTH", 0.1)
-        yield
+def everywhere(soon_asked_again: None) -> None:
+    """Models fail in every file here."""
 
 
 @pytest.fixture

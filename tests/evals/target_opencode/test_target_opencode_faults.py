@@ -87,6 +87,22 @@ async def test_a_cancelled_attempt_leaves_nothing_running_and_what_there_was_is_
     assert trace.answer == "Hello from glm-4."
 
 
+@pytest.mark.spec("E12")
+async def test_an_attempt_that_takes_too_long_is_ended_and_what_it_told_is_kept(
+    shared: Evaluation, cwd: Path
+) -> None:
+    await shared.attempt(cwd, "say hello")  # the server is there, and knows the directory
+    heard = Heard()
+    made = len(shared.models.calls)
+    with pytest.raises(TargetError, match="was not done after 10 s") as caught:
+        await shared.target().invoke(an_attempt(cwd, "work and wait", limit=10), heard)
+    assert (caught.value.kind, caught.value.retryable) == ("timeout", False)
+    assert heard.messages[0].content == "So far. "
+    assert [call.tool for call in heard.messages[0].tool_calls] == ["glob"]
+    cut = shared.models.calls[made + 1]
+    await shared.models.wait_for(lambda call: call.n == cut.n and call.disconnected)
+
+
 @pytest.mark.spec("E09")
 @pytest.mark.spec("E14")
 async def test_a_server_that_dies_fails_its_attempt_and_the_next_has_another(

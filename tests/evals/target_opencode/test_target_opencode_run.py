@@ -1,13 +1,14 @@
 """`go-ent eval run` with OpenCode as the target: a process of its own, as a person starts it."""
 
 import json
+import signal
 import sys
 from pathlib import Path
 
 import anyio
 import pytest
 import yaml
-from eval_opencode import KEY, a_home
+from eval_opencode import KEY, Evaluation, a_home
 
 from goent.evals.targets.opencode.logs import FOLDER
 
@@ -50,6 +51,8 @@ TARGETS = {
     ]
 }
 
+RUN = [sys.executable, "-m", "goent", "eval", "run", "demo.eval.yaml", "--out", "out"]
+
 
 @pytest.mark.spec("E01")
 @pytest.mark.spec("E05")
@@ -60,12 +63,7 @@ async def test_a_run_shows_its_logs_once_and_keeps_traces_and_decisions(tmp_path
     async with a_home(tmp_path) as home:
         (home.project / "demo.eval.yaml").write_text(yaml.safe_dump(SUITE))
         (home.project / ".goent" / "targets.yaml").write_text(yaml.safe_dump(TARGETS))
-        done = await anyio.run_process(
-            [sys.executable, "-m", "goent", "eval", "run", "demo.eval.yaml", "--out", "out"],
-            cwd=home.project,
-            env=home.environ,
-            check=False,
-        )
+        done = await anyio.run_process(RUN, cwd=home.project, env=home.environ, check=False)
     said = done.stdout.decode() + done.stderr.decode()
     out = home.project / "out"
     rows = [json.loads(line) for line in (out / "index.jsonl").read_text().splitlines()]
@@ -89,3 +87,49 @@ async def test_a_run_shows_its_logs_once_and_keeps_traces_and_decisions(tmp_path
     assert [one["decision"] for one in failed["permissions"]] == ["reject"]
     assert "permission 'edit' was refused" in failed["failure"]["message"]
     assert KEY not in said
+
+
+@pytest.mark.spec("E08", "E12", "E14")
+async def test_a_run_that_was_killed_goes_on_and_asks_nobody_twice(tmp_path: Path) -> None:
+    """What the killed attempt had told is kept; logs that were switched off meanwhile stay off."""
+    tests = [
+        {"id": name, "input": text, "assertions": [{"type": "contains", "value": said}]}
+        for name, text, said in (
+            ("hello", "say hello", "Hello"),
+            ("waits", "work and wait", "I waited."),
+        )
+    ]
+    suite = {"name": "demo", "execution": {"target": "coder"}, "tests": tests}
+    async with a_home(tmp_path) as home:
+        (home.project / "demo.eval.yaml").write_text(yaml.safe_dump(suite))
+        (home.project / ".goent" / "targets.yaml").write_text(yaml.safe_dump(TARGETS))
+        out = home.project / "out"
+        await _killed_in_the_middle(home, out)
+        told = (out / "waits" / "trace.jsonl").read_text()
+        logs = set((home.project / FOLDER).iterdir())
+        home.models.open_gate("later")
+        off = {**home.environ, "GOENT_OPENCODE_STREAM_LOGS": "0"}
+        done = await anyio.run_process([*RUN, "--resume"], cwd=home.project, env=off, check=False)
+        asked = [call.request.prompt for call in home.models.calls if call.request]
+    assert done.returncode == 0, done.stderr.decode()
+    rows = [json.loads(line) for line in (out / "index.jsonl").read_text().splitlines()]
+    assert [(row["test_id"], row["score"]) for row in rows] == [("hello", 1.0), ("waits", 1.0)]
+    assert sum("say hello" in prompt for prompt in asked) == 1, asked
+    assert "So far. " in told
+    assert (out / "waits" / "earlier-1" / "trace.jsonl").read_text() == told
+    assert set((home.project / FOLDER).iterdir()) == logs
+
+
+async def _killed_in_the_middle(home: Evaluation, out: Path) -> None:
+    """With one case told and the other one at its gate, after it has said something."""
+    async with await anyio.open_process(RUN, cwd=home.project, env=home.environ) as run:
+        await home.models.at_gate("later", 1, timeout=120)
+        with anyio.fail_after(60):
+            while not ((out / "index.jsonl").exists() and _has_told(out)):  # noqa: ASYNC110 (files tell nobody)
+                await anyio.sleep(0.05)
+        run.send_signal(signal.SIGKILL)
+
+
+def _has_told(out: Path) -> bool:
+    stream = out / "waits" / "trace.jsonl"
+    return stream.exists() and "So far. " in stream.read_text()

@@ -62,11 +62,11 @@ def read_case(table: Table, shared: Shared, source: Source) -> Case | None:
     before = source.problems.count
     case = read_table(filled, lambda fields: _case(fields, shared, source), source.problems)
     if case and not shared.compat and any(map(counts, case.every_grader)):
-        _try_graders(case, source, sound=source.problems.count == before)
+        try_graders(case, source, sound=source.problems.count == before)
     return case
 
 
-def _try_graders(case: Case, source: Source, *, sound: bool) -> None:
+def try_graders(case: Case, source: Source, *, sound: bool) -> None:
     """What no attempt could pass is told now. Whatever was refused already is not tried."""
     tried = tuple(_not_refused(case.every_grader, source))
     for mistake in mistakes(msgspec.structs.replace(case, graders=tried)):
@@ -85,8 +85,9 @@ def _not_refused(graders: Sequence[GraderSpec], source: Source) -> Iterator[Grad
 
 def read_execution(fields: Fields) -> Execution:
     """What a case and a suite may both say; a suite takes the rest itself."""
-    for key in ("cache", "fail_on_error"):
-        unsupported(fields, key)
+    if fields.flag("cache", default=False):
+        fields.mistake("cache", "is not supported; each attempt is made, or told again by `replay`")
+    fields.text("cache_path", None)
     graders = fields.one_of(*LISTS)
     return Execution(
         targets=read_targets(fields),

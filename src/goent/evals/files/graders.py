@@ -1,12 +1,12 @@
 """How is a case graded? Its list of graders, includes and shorthands written out."""
 
 import re
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
 
 from goent.config.fields import Fields, read_table
 from goent.config.tree import Items, Node, Place, Scalar, Table, describe, suggestion
-from goent.evals.files.checks import check_settings, shaped, share, take_all
+from goent.evals.files.checks import check_criteria, check_settings, share, take_all
 from goent.evals.files.kinds import AGGREGATORS, ALSO, FLAGS, KINDS, TEXTS
 from goent.evals.files.texts import Source
 from goent.evals.files.trees import as_text, plain, told
@@ -52,6 +52,10 @@ def rubric(criteria: Node, source: Source) -> GraderSpec:
     """A judge that goes through a list of criteria."""
     if not isinstance(criteria, Items):
         source.problems.note(criteria.place, f"expected a list, not {describe(criteria)}")
+    before = source.problems.count
+    check_criteria(criteria, source.problems)
+    if source.problems.count > before:
+        source.refused.add(told(criteria.place))
     settings = {"criteria": plain(criteria)}
     return GraderSpec(type="rubrics", name="rubrics", settings=settings, place=told(criteria.place))
 
@@ -82,6 +86,9 @@ def _included(fields: Fields, source: Source, depth: int) -> tuple[GraderSpec, .
         fields.mistake("include", f"includes are more than {DEEPEST_INCLUDE} levels deep")
         return ()
     path = _template(mention.name, Path(fields.place.file).parent)
+    if not _is_path(mention.name) and ".." in PurePath(mention.name).parts:
+        fields.mistake("include", f"{mention.name!r} leads out of the templates; name a file, x.yaml")
+        return ()
     if path is None:
         where = f".goent/templates/{mention.name}.yaml"
         fields.mistake("include", f"there is no template {mention.name!r}; write it to {where}")
@@ -104,10 +111,15 @@ def _included(fields: Fields, source: Source, depth: int) -> tuple[GraderSpec, .
     return read_table(node, read, source.problems)
 
 
+def _is_path(name: str) -> bool:
+    """Of a file, seen from the suite; else it is the name of a template."""
+    return name.endswith((".yaml", ".yml"))
+
+
 def _template(name: str, start: Path) -> Path | None:
     if not re.fullmatch(r"[\w./ -]+", name):
         return None
-    if name.endswith((".yaml", ".yml")):
+    if _is_path(name):
         path = start / name
         return path if path.is_file() else None
     here = start.resolve()
@@ -130,6 +142,7 @@ def _grader(fields: Fields, source: Source, depth: int) -> GraderSpec | None:
     min_score = share(fields, "min_score")
     negate = fields.flag("negate", default=False)
     members: tuple[GraderSpec, ...] = ()
+    before = source.problems.count
     if kind == "composite":
         key = fields.one_of(*LISTS)
         members = read_graders(fields.node(key) if key else None, source, depth)
@@ -141,7 +154,8 @@ def _grader(fields: Fields, source: Source, depth: int) -> GraderSpec | None:
             remedy = suggestion(kebab, tuple(KINDS))
             fields.mistake("type", f"{written!r} is no grader, or not supported; {remedy}")
         return None
-    settings = _settings(fields, kind)
+    known = members if source.problems.count == before else ()
+    settings = _settings(fields, kind, tuple(member.name for member in known))
     return GraderSpec(
         type=kind,
         name=name or _name(kind, settings.get("value")),
@@ -155,15 +169,17 @@ def _grader(fields: Fields, source: Source, depth: int) -> GraderSpec | None:
     )
 
 
-def _settings(fields: Fields, kind: str) -> dict[str, object]:
+def _settings(fields: Fields, kind: str, members: tuple[str, ...]) -> dict[str, object]:
     known = KINDS[kind]
     settings: dict[str, object] = {}
     if "command" in known.needed and (key := fields.one_of("command", "script")):
         settings["command"] = _command(fields, key)
     for key in (*known.needed, *known.known):
         node = fields.node(key)
-        if node is not None and key not in settings:
-            settings[key] = _setting(fields, kind, key, node)
+        if key == "aggregator" and node is not None:
+            settings[key] = fields.section(key, lambda inner: _aggregator(inner, members))
+        elif node is not None and key not in settings:
+            settings[key] = _setting(kind, key, node)
         elif key in known.needed and key not in settings:
             fields.mistake(key, f"is missing; a grader of type {kind} needs it")
     if kind in JUDGED and fields.has("temperature"):
@@ -173,15 +189,13 @@ def _settings(fields: Fields, kind: str) -> dict[str, object]:
     return settings
 
 
-def _setting(fields: Fields, kind: str, key: str, node: Node) -> object:
-    if key == "aggregator":
-        return fields.section(key, _aggregator)
+def _setting(kind: str, key: str, node: Node) -> object:
     if key in FLAGS and isinstance(node, Scalar) and node.kind == "bool":
         return node.is_true
     return as_text(node) if key == "value" and kind in TEXTS else plain(node)
 
 
-def _aggregator(fields: Fields) -> dict[str, object]:
+def _aggregator(fields: Fields, members: tuple[str, ...]) -> dict[str, object]:
     """How members of a composite become one; as a script or a judge it has settings of theirs."""
     kebab = fields.text("type", "weighted_average").replace("_", "-")
     kind = {"weighted-average": "weighted_average"}.get(kebab, ALSO.get(kebab, kebab))
@@ -189,7 +203,7 @@ def _aggregator(fields: Fields) -> dict[str, object]:
     match kind:
         case "weighted_average":
             keys = ("weights",)
-            shaped(fields, "weights", "table")
+            fields.section("weights", lambda weights: _weights(weights, members))
         case "threshold":
             keys = ("threshold",)
             limit = share(fields, "threshold")
@@ -213,10 +227,16 @@ def _aggregator(fields: Fields) -> dict[str, object]:
     return found | {key: plain(node) for key in keys if (node := fields.node(key))}
 
 
+def _weights(fields: Fields, members: tuple[str, ...]) -> None:
+    """By the names of members, if these are known: another one would be a weight of nobody's."""
+    for name in members or fields.keys:
+        fields.amount(name, None)
+
+
 def _command(fields: Fields, key: str) -> list[str]:
     """A list is run as it is; a text is for the shell."""
     words = fields.texts(key)
-    if not words:
+    if not words and fields.shape(key) == "list":
         fields.mistake(key, "says nothing to run")
     return list(words) if fields.shape(key) == "list" else ["sh", "-c", *words]
 

@@ -11,7 +11,7 @@ GUIDELINES: Final = ("**/*.instructions.md", "**/*.prompt.md", "**/SKILL.md")
 LARGEST: Final = 1024 * 1024  # bytes of a `.env` file
 _LINE: Final = re.compile(
     r"^[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*"
-    r"(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|([^#\n]*?))[ \t]*(?:#.*)?$",
+    r"(?:(?:\"((?:[^\"\\]|\\.)*+)\"|'([^']*+)')[ \t]*+(?:#.*)?$|([^#\n]*+))",
     re.MULTILINE,
 )
 _GLOB: Final = re.compile(r"\*\*/|\*\*|\*|\?")
@@ -44,7 +44,9 @@ def variables(folder: Path) -> Mapping[str, str]:
 def parse_variables(text: str) -> dict[str, str]:
     """`NAME=value` a line; quotes are taken off, and comments left out."""
     return {
-        line[1]: _unescaped(line[2]) if line[2] is not None else line[3] or line[4] or ""
+        line[1]: _unescaped(line[2])
+        if line[2] is not None
+        else line[3] or (line[4] or "").rstrip(" \t")
         for line in _LINE.finditer(text.replace("\r\n", "\n"))
     }
 

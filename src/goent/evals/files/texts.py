@@ -62,6 +62,8 @@ class Source:
             why = f"it is no text in UTF-8 ({odd_byte(error)})"
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
+            if path.is_symlink():
+                why = f"it is a link to {str(path.readlink())!r}: {why}"
         if asked:
             self.problems.note_unreadable(asked, f"{str(path)!r} cannot be read: {why}")
         else:

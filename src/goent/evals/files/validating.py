@@ -67,7 +67,7 @@ def validate(
         for case in filter(chosen, cases):
             mentions = () if asked else source.targets.get((case.suite, case.place), ())
             own = ((one.place, one.name) for one in mentions if not isinstance(one, Alias))
-            for place, name in (*own, *_judges(case.every_grader)):
+            for place, name in (*own, *judges_named(case.every_grader)):
                 if name not in known:
                     problems.note(place, unknown_target(name, known))
             check_folders(case, asked or case.targets, known, source)
@@ -138,9 +138,10 @@ def _lines(problems: Problems) -> tuple[str, ...]:
     return ()
 
 
-def _judges(graders: Sequence[GraderSpec]) -> Iterator[tuple[Place, str]]:
+def judges_named(graders: Sequence[GraderSpec]) -> Iterator[tuple[Place, str]]:
+    """Targets that are to judge, and where that is written."""
     for grader in graders:
         name = grader.settings.get("target")
         if isinstance(name, str) and grader.type in ("llm-grader", "rubrics"):
             yield heard(grader.place).below("target"), name
-        yield from _judges(grader.members)
+        yield from judges_named(grader.members)

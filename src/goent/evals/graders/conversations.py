@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Final
 
-from goent.evals.graders.verdicts import reaches
+from goent.evals.graders.verdicts import reaches, total
 from goent.evals.grades import Assertion, Grade, Graded, Status
 from goent.evals.suites import Conversation
 
@@ -59,8 +59,7 @@ def come_to(
 
 def judging_cost(made: Sequence[Graded]) -> float | None:
     """Of all judges; None if what one took is not known."""
-    known = [one.judge_cost_usd for one in made if one.judge_cost_usd is not None]
-    return sum(known) if len(known) == len(made) else None
+    return total([one.judge_cost_usd for one in made])
 
 
 def _turn(name: str, graded: Graded | None, threshold: float, *, compat: bool) -> Grade:

@@ -13,10 +13,10 @@ from goent.evals.grades import Assertion
 from goent.evals.suites import Case
 
 MOST_STARTS = 500  # places at which an object is looked for
+MOST_READ = 1_000_000  # characters that are read in vain, beside once the whole
 _NO_JSON = "The answer holds no JSON, or several objects that differ"
 _STRICT = json.JSONDecoder(parse_constant=no_number)
 _DIGITS = re.compile(r"[-+\d.eE\s]+", re.ASCII)
-_FENCE = re.compile(r"```(?:json)?\s*(.*?)```", re.DOTALL)
 _FORMATS = ("YYYY-MM-DD", "DD-MMM-YYYY", "MM/DD/YYYY", "DD/MM/YYYY", "YYYY/MM/DD")
 _PARTS = {"YYYY": "%Y", "MMMM": "%B", "MMM": "%b", "MM": "%m", "DD": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}  # fmt: skip
 _PART = re.compile("|".join(_PARTS))
@@ -47,29 +47,42 @@ def found_json(text: str, *, compat: bool = False) -> object:
 
     AgentV takes the first object, whatever comes after; here several that differ are none.
     """
-    fence = _FENCE.search(text)
-    for whole in (text, fence[1] if fence else ""):
+    for whole in (text, _fenced(text)):
         try:
             return json_value(whole)
         except ValueError:
             continue
-    values = list(_objects(text, 1 if compat else MOST_STARTS))
-    if not values or not all(same(values[0], other) for other in values):
-        raise ValueError("not one object")
-    return values[0]
+    try:
+        values = list(_objects(text, 1 if compat else MOST_STARTS))
+        if values and all(same(values[0], other) for other in values):
+            return values[0]
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    raise ValueError("not one object")
+
+
+def _fenced(text: str) -> str:
+    """What stands between the first two fences."""
+    _, _, after = text.partition("```")
+    inside, end, _ = after.partition("```")
+    return inside.removeprefix("json").strip() if end else ""
 
 
 def _objects(text: str, most: int) -> Iterator[object]:
-    """Those that can be read, from the first so many places at which one may begin."""
+    """Those that can be read, from the first so many places at which one may begin. Raises `ValueError`."""
     start = text.find("{")
+    left = MOST_READ + len(text)
     for _ in range(most):
         if start < 0:
             return
         try:
             value, end = _STRICT.raw_decode(text, start)
             yield value
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError) as error:
             end = start + 1
+            left -= getattr(error, "pos", end) - start
+        if left < 0:
+            raise ValueError("too much that is no JSON")
         start = text.find("{", end)
 
 

@@ -1,7 +1,7 @@
 """What is an attempt worth? All graders of a case, and what they come to."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 import anyio
 import msgspec
@@ -124,13 +124,11 @@ def grade(
     )
 
 
-def mistakes(case: Case, *, asked: Collection[str] = ()) -> tuple[Mistake, ...]:
-    """Why these graders could not say anything; for who reads suites. `asked`: more types of askers."""
+def mistakes(case: Case) -> tuple[Mistake, ...]:
+    """Why these graders could not say anything; for who reads suites."""
     blank = Trace(messages=(TracedMessage(role="assistant"),))
     found: list[Mistake] = []
     for _, spec in every_grader(case.graders):
-        if kind(spec) in asked:
-            continue
         check = _SETTINGS.get(kind(spec)) or CHECKS.get(kind(spec), _unknown)
         try:
             check(Look(spec=spec, case=case, trace=blank, compat=False))

@@ -3,30 +3,37 @@
 import os
 import secrets
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import anyio
 import msgspec
+from anyio import to_thread
 
 from goent.domain.errors import GoentError
-from goent.domain.types import Value
 from goent.evals.graders.evidence import made_by_the_agent
 from goent.evals.graders.findings import Asked, Finding, Look, Misfit, broken, failed
-from goent.evals.graders.judging import Judge, JudgeFailed, Judgement, Question, named_judge
+from goent.evals.graders.judging import (
+    Judge,
+    JudgeFailed,
+    Judgement,
+    Question,
+    in_all,
+    named_judge,
+)
 from goent.evals.graders.questions import Wording, asked_again, prompt_of, system_of
 from goent.evals.graders.replies import Unfit, read_reply
 from goent.evals.graders.rubrics import Entries, items_of
-from goent.evals.graders.settings import Composition, read
+from goent.evals.graders.settings import Composition, Settable, read
 from goent.evals.grades import Judging
 from goent.evals.suites import Case, GraderSpec
-from goent.evals.traces import TokenUsage
 
 TIMES = 2
 LARGEST_PROMPT = 1024 * 1024
 _FILES = (".md", ".txt", ".prompt")
 
 
-class Judged(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Judged(Settable, frozen=True, kw_only=True):
     """`criteria` as a text stand for those of the case; as a list they are `rubrics`."""
 
     prompt: str = ""
@@ -129,16 +136,22 @@ async def _ask(judge: Judge, look: Look, wording: Wording) -> Finding:
                 heard.append(error.spent)
             return _taking(heard, _unasked(str(error), look))
         try:
-            found = read_reply(
-                heard[-1].text,
-                evidence=made_by_the_agent(look),
-                items=wording.items,
-                compat=look.compat,
-            )
-            return _taking(heard, found)
+            return _taking(heard, await _read(heard[-1].text, look, wording))
         except Unfit as unfit:
             why = str(unfit)
     return _taking(heard, _unreadable(heard[-1], why, look))
+
+
+async def _read(reply: str, look: Look, wording: Wording) -> Finding:
+    """Raises `Unfit`. Elsewhere: an agent can make much of what a reply is compared with."""
+    read = partial(
+        read_reply,
+        reply,
+        evidence=made_by_the_agent(look),
+        items=wording.items,
+        compat=look.compat,
+    )
+    return await to_thread.run_sync(read)
 
 
 def _unasked(why: str, look: Look) -> Finding:
@@ -156,24 +169,6 @@ def _unreadable(last: Judgement, why: str, look: Look) -> Finding:
 def _taking(heard: Sequence[Judgement], found: Finding) -> Finding:
     if not heard:
         return found
-    costs = [one.cost_usd for one in heard]
-    known = [cost for cost in costs if cost is not None]
-    judging = Judging(
-        by=heard[-1].by,
-        times=len(heard),
-        usage=_total([one.usage for one in heard]),
-        cost_usd=sum(known) if len(known) == len(costs) else None,
-    )
+    took = in_all(heard)
+    judging = Judging(by=took.by, times=len(heard), usage=took.usage, cost_usd=took.cost_usd)
     return msgspec.structs.replace(found, judging=judging)
-
-
-def _total(usages: Sequence[TokenUsage | None]) -> TokenUsage | None:
-    known = [usage for usage in usages if usage is not None]
-    if len(known) < len(usages):
-        return None
-    return TokenUsage(
-        input=sum(usage.input for usage in known),
-        output=sum(usage.output for usage in known),
-        cached=sum(usage.cached for usage in known),
-        reasoning=sum(usage.reasoning for usage in known),
-    )

@@ -4,18 +4,20 @@ So a command, a fixture or a recording judges as well as a model does. He works 
 from what he judges: all that he knows is in the question.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import anyio
+from msgspec.structs import replace
 
 from goent.domain.errors import GoentError
 from goent.domain.types import Value
 from goent.evals.graders.values import NO_KEYS, is_object
+from goent.evals.graders.verdicts import total
 from goent.evals.ports import Attempt, Nobody, TargetError, Witness
 from goent.evals.suites import Case, GraderSpec, Retry, Said
-from goent.evals.traces import TokenUsage, Trace
+from goent.evals.traces import TargetFailure, TokenUsage, Trace, add_up
 
 JUDGED = frozenset({"llm-grader", "rubrics"})
 TIMEOUT_S = 300.0
@@ -82,37 +84,36 @@ def judge_by_targets(
                     cwd=Path(folder),
                     timeout_s=timeout_s,
                 )
-                trace = await _patiently(invoke, attempt, retry)
+                return await _patiently(invoke, attempt, retry)
         except OSError as error:
             raise JudgeFailed(f"judge {who!r} has no room to work in: {error}") from error
-        return _judgement(who, trace)
 
     return judge
 
 
 def who_judges(cases: Iterable[Case]) -> frozenset[str]:
     """All whom graders name themselves: targets, and models as `provider/model`."""
-    found: set[str] = set()
-    specs = [spec for case in cases for spec in case.every_grader]
-    while specs:
-        spec = specs.pop()
-        specs += spec.members
-        if name := named_judge(spec):
-            found.add(name)
-    return frozenset(found)
+    names = (named_judge(spec) for case in cases for spec in _with_members(case.every_grader))
+    return frozenset(name for name in names if name)
 
 
 def needs_a_judge(case: Case) -> bool:
     """Whether one of its graders asks a judge and does not name him."""
-    specs = list(case.every_grader)
-    while specs:
-        spec = specs.pop()
-        specs += spec.members
-        how = spec.settings.get("aggregator")
-        kind = how.get("type") if is_object(how) else spec.type
-        if kind in JUDGED and not named_judge(spec):
-            return True
-    return False
+    return any(
+        _who_looks(spec) in JUDGED and not named_judge(spec)
+        for spec in _with_members(case.every_grader)
+    )
+
+
+def _with_members(specs: Iterable[GraderSpec]) -> Iterator[GraderSpec]:
+    for spec in specs:
+        yield spec
+        yield from _with_members(spec.members)
+
+
+def _who_looks(spec: GraderSpec) -> object:
+    how = spec.settings.get("aggregator")
+    return how.get("type") if is_object(how) else spec.type
 
 
 def named_judge(spec: GraderSpec) -> str | None:
@@ -123,31 +124,42 @@ def named_judge(spec: GraderSpec) -> str | None:
     return next((name for name in names if isinstance(name, str) and name), None)
 
 
-async def _patiently(invoke: Invoke, attempt: Attempt, retry: Retry) -> Trace:
-    wait = retry.initial_delay_s
+def in_all(heard: Sequence[Judgement]) -> Judgement:
+    """The last one, with what all of them took; None if that is not known of one."""
+    usages = [one.usage for one in heard]
+    return replace(
+        heard[-1],
+        usage=None if None in usages else add_up(usages),
+        cost_usd=total([one.cost_usd for one in heard]),
+    )
+
+
+async def _patiently(invoke: Invoke, attempt: Attempt, retry: Retry) -> Judgement:
+    """What failed tries took is part of it."""
+    who, wait = attempt.target, retry.initial_delay_s
+    tries: list[Judgement] = []
     for left in reversed(range(retry.max_retries + 1)):
-        spent = Judgement(by=attempt.target, text="")  # nobody knows how much
+        tries.append(Judgement(by=who, text=""))  # until he answers, nobody knows how much it took
         try:
-            trace = await invoke(attempt.target, attempt, Nobody())
-            spent = _judgement(attempt.target, trace)
-            return _sound(attempt, trace)
+            trace = await invoke(who, attempt, Nobody())
+            tries[-1] = _judgement(who, trace)
+            if trace.failure:
+                raise _failed(trace.failure)
         except TargetError as error:
             if not error.retryable or not left:
-                why = f"judge {attempt.target!r} could not be asked ({error.kind}): {error}"
-                raise JudgeFailed(why, spent=spent) from error
+                why = f"judge {who!r} could not be asked ({error.kind}): {error}"
+                raise JudgeFailed(why, spent=in_all(tries)) from error
+        else:
+            if not trace.answer.strip():
+                raise JudgeFailed(f"judge {who!r} ended without a word", spent=in_all(tries))
+            return in_all(tries)
         await anyio.sleep(min(wait, retry.max_delay_s))
         wait *= retry.factor
     raise AssertionError("the last try returns or raises")
 
 
-def _sound(attempt: Attempt, trace: Trace) -> Trace:
-    if trace.failure:
-        failure = trace.failure
-        raise TargetError(failure.kind, failure.message, retryable=failure.retryable)
-    if not trace.answer.strip():
-        spent = _judgement(attempt.target, trace)
-        raise JudgeFailed(f"judge {attempt.target!r} ended without a word", spent=spent)
-    return trace
+def _failed(failure: TargetFailure) -> TargetError:
+    return TargetError(failure.kind, failure.message, retryable=failure.retryable)
 
 
 def _judgement(who: str, trace: Trace) -> Judgement:

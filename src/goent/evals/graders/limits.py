@@ -59,18 +59,14 @@ def execution_metrics(look: Look) -> Finding:
     calls = len(trace.all_calls) if trace.messages else None
     every = (
         _Limit(what="tool calls", value=calls, most=limits.max_tool_calls, caveat=unseen(look)),
-        _Limit(what="model calls", value=_llm_calls(trace), most=limits.max_llm_calls),
+        _Limit(what="model calls", value=llm_calls(trace), most=limits.max_llm_calls),
         _Limit(what="tokens", value=tokens, most=limits.max_tokens),
         _Limit(what="USD", value=trace.cost_usd, most=limits.max_cost_usd),
         _Limit(what="ms", value=trace.duration_ms, most=limits.max_duration_ms),
     )
     wanted = limits.target_exploration_ratio
-    if wanted is None:
-        set_ones = _some(look, every)
-        explored = ()
-    else:
-        set_ones = [limit for limit in every if limit.most is not None]
-        explored = (_explored(look, wanted, limits.exploration_tolerance),)
+    set_ones = _some(look, every, alone=wanted is None)
+    explored = () if wanted is None else (_explored(look, wanted, limits.exploration_tolerance),)
     checks = (*map(_checked, set_ones), *explored)
     unknown = _unknown(set_ones) or bool(explored and not trace.all_calls)
     return Finding(score=share(checks), assertions=checks, broken=unknown)
@@ -90,10 +86,10 @@ def _all(usage: TokenUsage) -> int:
     return usage.input + usage.output + usage.cached
 
 
-def _some(look: Look, limits: Sequence[_Limit]) -> Sequence[_Limit]:
-    """Those that are set."""
+def _some(look: Look, limits: Sequence[_Limit], *, alone: bool = True) -> Sequence[_Limit]:
+    """Those that are set; `alone`: nothing else is looked at."""
     found = [limit for limit in limits if limit.most is not None]
-    if not found and not look.compat:
+    if not found and alone and not look.compat:
         raise Misfit(f"Grader {look.spec.name!r} ({look.spec.type}) has no limit to check.")
     return found
 
@@ -107,7 +103,8 @@ def _checked(limit: _Limit) -> Assertion:
     return passed(text) if limit.value <= most else failed(text)
 
 
-def _llm_calls(trace: Trace) -> int | None:
+def llm_calls(trace: Trace) -> int | None:
+    """As the target counts them; else, as AgentV does, a message of the agent is one."""
     if trace.llm_calls is not None:
         return trace.llm_calls
     return sum(message.role == "assistant" for message in trace.messages) or None

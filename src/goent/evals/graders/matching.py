@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import Final
 
 from goent.domain.types import Value
 from goent.evals.graders.findings import Look, Misfit
@@ -10,6 +11,12 @@ from goent.evals.graders.patterns import is_found
 from goent.evals.graders.settings import ArgsMatch, ExpectedCall, Trajectory
 from goent.evals.graders.values import NO_KEYS, absent, at, is_array, is_object, same
 from goent.evals.traces import CallStatus, TracedCall
+
+_ALSO: Final[Mapping[str, frozenset[str]]] = {
+    "edit": frozenset({"patch", "applypatch", "multiedit"}),
+    "bash": frozenset({"shell"}),
+}
+"""Tools that do what another name means. Which of them an agent has depends on its model."""
 
 
 class Matcher(Value, frozen=True, kw_only=True):
@@ -20,24 +27,34 @@ class Matcher(Value, frozen=True, kw_only=True):
     compat: bool
 
     def named(self, pattern: str, call: TracedCall) -> bool:
-        """Agents spell tools as they like: outside AgentV's rules, case does not count and `*` fits all."""
+        """Agents spell tools as they like: outside AgentV's rules, case does not count and `*` fits all.
+
+        `edit` also means those that edit in another way; who writes `patch` means that one.
+        """
         if self.compat:
             return pattern == call.tool
-        return fnmatchcase(call.tool.casefold(), pattern.casefold())
+        spelt = fnmatchcase(call.tool.casefold(), pattern.casefold())
+        return spelt or _plain(call.tool) in _ALSO.get(pattern.casefold(), ())
+
+    def counts(self, tool: str, call: TracedCall) -> bool:
+        """Where calls of a tool are counted: with the status that the grader asks for."""
+        return self.named(tool, call) and self._status(self.status, call)
 
     def fits(self, item: ExpectedCall, call: TracedCall) -> bool:
         return (
-            self.named(item.tool, call) and self.args_fit(item, call) and self._status(item, call)
+            self.named(item.tool, call)
+            and self._args(item, call)
+            and self._status(item.status or self.status, call)
         )
 
-    def args_fit(self, item: ExpectedCall, call: TracedCall) -> bool:
+    def _args(self, item: ExpectedCall, call: TracedCall) -> bool:
         if item.args is None or item.args == "any":
             return True
         how = self.args if item.args_match is None else item.args_match
-        return _args_fit(item.args, call.input, how)
+        given = call.input if self.compat else _respelt(item.args, call.input)
+        return _args_fit(item.args, given, how)
 
-    def _status(self, item: ExpectedCall, call: TracedCall) -> bool:
-        wanted = item.status or self.status
+    def _status(self, wanted: CallStatus | None, call: TracedCall) -> bool:
         return self.compat or wanted is None or wanted == call.status
 
 
@@ -71,6 +88,28 @@ def _check_patterns(args: object) -> None:
         _found(args, "")
     for part in args.values() if is_object(args) else args if is_array(args) else ():
         _check_patterns(part)
+
+
+def _plain(name: str) -> str:
+    return name.casefold().replace("_", "")
+
+
+def _respelt(expected: object, given: object) -> object:
+    """What was given, with its keys spelt as they are expected: `filePath` for `file_path`.
+
+    Only where the spelt key is not there, so that nothing stands for two.
+    """
+    if is_array(expected) and is_array(given):
+        pairs = zip(expected, given, strict=False)
+        return [*(_respelt(one, other) for one, other in pairs), *given[len(expected) :]]
+    if not is_object(expected) or not is_object(given):
+        return given
+    missing = {_plain(key): key for key in expected if key not in given}
+    found: dict[str, object] = {}
+    for key, value in given.items():
+        name = key if key in expected else missing.pop(_plain(key), key)
+        found[name] = _respelt(expected.get(name), value)
+    return found
 
 
 def _args_fit(expected: Mapping[str, object], actual: object, how: ArgsMatch) -> bool:

@@ -11,10 +11,11 @@ import msgspec
 
 from goent.domain.types import Value
 from goent.evals.graders.findings import Look
-from goent.evals.graders.rubrics import BEST, Item, as_json
-from goent.evals.prompts import question as asked
+from goent.evals.graders.rubrics import BEST, Item
+from goent.evals.suites import Case
 from goent.evals.traces import TracedCall
 
+AGENT = "assistant"  # whose words these are, by the role of a message
 LONGEST = 40_000  # characters of each piece of evidence
 LONGEST_CALL = 2_000  # of what a tool was given, and of what it gave back
 _VARIABLE = re.compile(r"\{\{\s*([A-Za-z_]\w*)\s*\}\}")
@@ -65,7 +66,7 @@ def system_of(wording: Wording, word: str) -> str:
 
 def prompt_of(look: Look, wording: Wording, word: str) -> str:
     """In one pass: evidence that speaks of a variable does not become one."""
-    values = _values(look, wording)
+    values = _values(look, wording, word)
 
     def filled(found: re.Match[str]) -> str:
         name = _OLDER.get(found[1], found[1])
@@ -86,9 +87,8 @@ def bounded(text: str, longest: int = LONGEST) -> str:
     if len(text) <= longest:
         return text
     half = longest // 2
-    return (
-        f"{text[:half]}\n[… {len(text) - 2 * half} characters are left out here …]\n{text[-half:]}"
-    )
+    end = text[len(text) - half :]
+    return f"{text[:half]}\n[… {len(text) - 2 * half} characters are left out here …]\n{end}"
 
 
 def _shows_evidence(prompt: str) -> bool:
@@ -112,20 +112,43 @@ def _template(wording: Wording, values: Mapping[str, str]) -> str:
     return "\n\n".join(f"## {title}\n{text}" for title, text, there in parts if there)
 
 
-def _values(look: Look, wording: Wording) -> Mapping[str, str]:
+def _values(look: Look, wording: Wording, word: str) -> Mapping[str, str]:
     case, trace = look.case, look.trace
     reference = case.expected[-1].content if case.expected else ""
     return {
-        "input": bounded(asked(case)),
+        "input": _asked(case, word),
         "output": trace.answer,
         "expected_output": bounded(reference if isinstance(reference, str) else _json(reference)),
         "criteria": wording.criteria,
         "metadata_json": _json(case.metadata),
-        "rubrics_json": as_json(wording.items),
+        "rubrics_json": _json(wording.items),
         "file_changes": trace.file_changes,
         "tool_calls": "\n".join(_call(depth, call) for depth, call in trace.all_calls),
         "results": _json(look.members) if look.members else "",
     }
+
+
+def _asked(case: Case, word: str) -> str:
+    """What the agent was told. In a conversation its earlier answers are among it, and are evidence too."""
+    longest = _each([len(said.text) for said in case.input])
+    texts = [
+        _fenced(said.text, word, longest) if said.role == AGENT else bounded(said.text, longest)
+        for said in case.input
+    ]
+    if len(texts) == 1:
+        return texts[0]
+    told = zip(case.input, texts, strict=True)
+    return "\n\n".join(f"[{said.role}]\n{text}" for said, text in told)
+
+
+def _each(lengths: Sequence[int]) -> int:
+    """How long each may be so that together they are one piece of evidence; short ones leave more to the others."""
+    left = LONGEST
+    for count, length in zip(range(len(lengths), 0, -1), sorted(lengths), strict=True):
+        if length > left // count:
+            return left // count
+        left -= length
+    return LONGEST
 
 
 def _call(depth: int, call: TracedCall) -> str:
@@ -140,8 +163,8 @@ def _call(depth: int, call: TracedCall) -> str:
     return _json(told)
 
 
-def _fenced(text: str, word: str) -> str:
-    return f"<<<{word}\n{bounded(text)}\n{word}>>>"
+def _fenced(text: str, word: str, longest: int = LONGEST) -> str:
+    return f"<<<{word}\n{bounded(text, longest)}\n{word}>>>"
 
 
 def _form(items: Sequence[Item]) -> str:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import msgspec
 from msgspec import Struct
@@ -15,8 +16,9 @@ from goent.evals.graders.values import same
 from goent.evals.grades import Assertion
 
 LONGEST = 200_000  # characters of a reply
-_PROSE = re.compile(r"\{+[^{}\":]*[^{}\":\s][^{}\":]*\}+")  # such as {this}
-_FENCED = re.compile(r"```(?:json)?\s*(.*?)```", re.DOTALL | re.IGNORECASE)
+MOST = 50  # objects in it
+_BRACED = re.compile(r"\{++([^{}\":]*+)\}++")  # possessive: it takes as long as the text is
+_FENCE = "```"
 
 
 class Unfit(GoentError):
@@ -79,7 +81,9 @@ def _objects(text: str, evidence: Sequence[object]) -> list[str]:
     if len(text) > LONGEST:
         raise Unfit(f"it has more than {LONGEST} characters")
     try:
-        found = list(_written(text))
+        found = list(islice(_written(text), MOST + 1))
+        if len(found) > MOST:
+            raise Unfit(f"it holds more than {MOST} JSON objects")
         if len(found) == 1 and found[0][0] == _unfenced(text):
             return [found[0][0]]
         theirs = list(objects_in(evidence)) if found else []
@@ -93,8 +97,9 @@ def _written(text: str) -> Iterator[tuple[str, object]]:
     decoder = json.JSONDecoder()
     end = 0
     while (start := text.find("{", end)) >= 0:
-        if prose := _PROSE.match(text, start):
-            end = prose.end()
+        braced = _BRACED.match(text, start)
+        if braced and braced[1].strip():  # such as {this}
+            end = braced.end()
             continue
         try:
             value, end = decoder.raw_decode(text, start)
@@ -104,8 +109,11 @@ def _written(text: str) -> Iterator[tuple[str, object]]:
 
 
 def _unfenced(text: str) -> str:
-    fenced = _FENCED.fullmatch(text.strip())
-    return fenced[1].strip() if fenced else text.strip()
+    text = text.strip()
+    if len(text) < 2 * len(_FENCE) or not (text.startswith(_FENCE) and text.endswith(_FENCE)):
+        return text
+    inside = text[len(_FENCE) : -len(_FENCE)]
+    return (inside[4:] if inside[:4].lower() == "json" else inside).strip()
 
 
 def _opinion(reply: _Reply) -> Finding:

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from goent.domain.types import Value
 from goent.evals.graders.findings import Finding, Misfit
+from goent.evals.graders.settings import Settable
 from goent.evals.graders.verdicts import reaches
 from goent.evals.grades import Assertion
 from goent.evals.suites import GraderSpec
@@ -13,13 +12,15 @@ from goent.evals.suites import GraderSpec
 BEST = 10.0
 
 
-class _Range(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Range(Settable, frozen=True, kw_only=True):
+    """Scores from one number to another, and what they mean."""
+
     score_range: tuple[float, float]
     outcome: str = ""
     expected_outcome: str = ""
 
 
-class _Entry(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Entry(Settable, frozen=True, kw_only=True):
     """As suites write it. The three names of the outcome are three ages of the same thing."""
 
     id: str | int = ""
@@ -30,10 +31,10 @@ class _Entry(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     required: bool | None = None
     required_min_score: float | None = None
     min_score: float | None = None
-    score_ranges: tuple[_Range, ...] | Mapping[str, str] = ()
+    score_ranges: tuple[Range, ...] | Mapping[str, str] = ()
 
 
-Entries = tuple[str | _Entry, ...]
+Entries = tuple[str | Entry, ...]
 
 
 class Item(Value, frozen=True, kw_only=True):
@@ -88,7 +89,7 @@ def come_to(items: Sequence[Item], marks: Mapping[str, Mark], *, compat: bool) -
     )
 
 
-def _item(entry: str | _Entry, number: int, *, compat: bool) -> Item:
+def _item(entry: str | Entry, number: int, *, compat: bool) -> Item:
     if isinstance(entry, str):
         return Item(id=f"rubric-{number}", outcome=entry, required=compat)
     least = entry.min_score
@@ -105,7 +106,7 @@ def _item(entry: str | _Entry, number: int, *, compat: bool) -> Item:
     )
 
 
-def _ranges(given: tuple[_Range, ...] | Mapping[str, str]) -> tuple[tuple[float, float, str], ...]:
+def _ranges(given: tuple[Range, ...] | Mapping[str, str]) -> tuple[tuple[float, float, str], ...]:
     if isinstance(given, tuple):
         return tuple((*one.score_range, one.outcome or one.expected_outcome) for one in given)
     try:
@@ -124,7 +125,3 @@ def _assertion(item: Item, mark: Mark) -> Assertion:
         passed=reaches(mark.share, enough),
         evidence=mark.reason,
     )
-
-
-def as_json(items: Sequence[Item]) -> str:
-    return msgspec.json.encode(items).decode()

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Final
@@ -13,16 +14,20 @@ from goent.domain.errors import WorkerCrashed
 from goent.domain.types import Value
 from goent.evals.graders.findings import Asked, Finding, Look, Misfit, broken, share
 from goent.evals.graders.questions import bounded
-from goent.evals.graders.settings import Composition, read
+from goent.evals.graders.settings import Composition, Settable, read
+from goent.evals.graders.telling import payload
 from goent.evals.grades import Assertion
 from goent.proc.run import MAX_OUTPUT, Completed, run
 
-LONGEST: Final = 50_000  # characters of an answer that is told on standard input
 SHOWN: Final = 2_000  # of what a script said
+REMOVED: Final = (
+    "The directory of the attempt, which it looks at, was removed: "
+    "run the case again, with --keep-workspaces always."
+)
 WORKSPACE: Final = ("GOENT_WORKSPACE_PATH", "AGENTV_WORKSPACE_PATH")
 
 
-class Script(Value, frozen=True, kw_only=True):
+class Script(Settable, frozen=True, kw_only=True):
     """A relative `cwd` is seen from the suite's folder, which is where it runs otherwise."""
 
     command: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
@@ -43,7 +48,9 @@ def check_script(look: Look) -> None:
     """Raises `Misfit`: also for a program of which a path is given, and that is not there."""
     script = read(look.spec, Script)
     folder, name = _folder(script, look), script.command[0]
-    if "/" in name and not os.path.isfile(folder / name):  # noqa: PTH113 (a Path raises for what is too long)
+    if not os.path.isdir(folder):  # noqa: PTH112 (a Path raises for what is too long)
+        raise Misfit(f"Grader {look.spec.name!r}: there is no folder {str(folder)!r}; correct `cwd`.")
+    if "/" in name and not os.path.isfile(folder / name):  # noqa: PTH113 (the same)
         raise Misfit(
             f"Grader {look.spec.name!r}: there is no file {name!r} in {str(folder)!r}; "
             "correct the path, or `cwd`."
@@ -55,15 +62,27 @@ def code_grader(environ: Mapping[str, str], scratch: Path | None = None) -> Aske
 
     async def look_at(look: Look) -> Finding:
         script = read(look.spec, Script)
+        if look.trace.workspace_removed and _looks_there(script, look):
+            return msgspec.structs.replace(broken(REMOVED), error=f"{look.spec.name}: {REMOVED}")
         try:
             with TemporaryDirectory(prefix="goent-grader-", dir=scratch) as folder:
                 told = msgspec.json.encode(payload(look, script.config, Path(folder)))
-                done = await _run(script, look, told, environ)
+                return await _asked(script, look, told, environ)
         except OSError as error:
             return broken(f"{script.command[0]!r} cannot be told about the attempt: {error}")
-        return done if isinstance(done, Finding) else opinion(done, compat=look.compat)
 
     return look_at
+
+
+def _looks_there(script: Script, look: Look) -> bool:
+    """Whether it asks for the attempt's directory, by a name that it has to spell."""
+    for word in script.command:
+        text = word.encode()
+        with suppress(OSError, ValueError):  # most words are no files
+            text += (_folder(script, look) / word).read_bytes()
+        if b"workspace_path" in text.lower():
+            return True
+    return False
 
 
 def code_aggregator(environ: Mapping[str, str]) -> Asked:
@@ -75,15 +94,12 @@ def code_aggregator(environ: Mapping[str, str]) -> Asked:
             raise Misfit(f"Grader {look.spec.name!r}: its aggregator has no `command`.")
         script = Script(command=how.command, cwd=how.cwd, timeout_seconds=how.timeout_seconds)
         results = {grade.name: grade for grade in look.members}
-        done = await _run(script, look, msgspec.json.encode({"results": results}), environ)
-        return done if isinstance(done, Finding) else opinion(done, compat=look.compat)
+        return await _asked(script, look, msgspec.json.encode({"results": results}), environ)
 
     return look_at
 
 
-async def _run(
-    script: Script, look: Look, told: bytes, environ: Mapping[str, str]
-) -> Completed | Finding:
+async def _asked(script: Script, look: Look, told: bytes, environ: Mapping[str, str]) -> Finding:
     """A script that cannot say anything is broken, and harms nobody else.
 
     One that cannot even be started has not looked at the attempt: there is no score.
@@ -101,51 +117,11 @@ async def _run(
         return found if look.compat else msgspec.structs.replace(found, error=str(error))
     if done.exit is None:
         return broken(f"{script.command[0]!r} ran for more than {script.timeout_seconds:g} s.")
-    return done
+    return opinion(done, compat=look.compat)
 
 
 def _folder(script: Script, look: Look) -> Path:
     return Path(look.case.place.file).parent.absolute() / script.cwd
-
-
-def payload(look: Look, config: object, folder: Path) -> Mapping[str, object]:
-    """What a grader is told, under the names of both dialects that fit.
-
-    A long answer is not in it, but in a file of `folder`, as `output_path`.
-    """
-    case, trace = look.case, look.trace
-    said = [{"role": one.role, "content": one.text} for one in case.input]
-    usage = trace.usage
-    told: dict[str, object] = {
-        "criteria": case.criteria,
-        "expected_output": case.expected,
-        **_output(trace.answer, folder),
-        "messages": trace.messages,
-        "input": said,
-        "input_files": [str(path) for one in case.input for path in one.files],
-        "metadata": case.metadata,
-        "trace_summary": _summary(look),
-        "token_usage": usage,
-        "cost_usd": trace.cost_usd,
-        "duration_ms": trace.duration_ms,
-        "start_time": trace.start_time,
-        "end_time": trace.end_time,
-        "file_changes": trace.file_changes,
-        "workspace_path": trace.workspace_path,
-        "config": config,
-    }
-    if case.form == "seed":
-        told |= {
-            "question": case.input[-1].text if case.input else "",
-            "expected_outcome": case.criteria,
-            "expected_messages": case.expected,
-            "reference_answer": case.expected[-1].content if case.expected else "",
-            "candidate_answer": trace.answer,
-            "output_messages": trace.messages,
-            "input_messages": said,
-            "guideline_files": [str(path) for path in case.guidelines],
-        }
-    return told
 
 
 def opinion(done: Completed, *, compat: bool) -> Finding:
@@ -164,8 +140,13 @@ def opinion(done: Completed, *, compat: bool) -> Finding:
 
 
 def _strict(done: Completed, said: str) -> Finding:
-    """Only text is judged by the exit status: whoever crashed, or speaks JSON, did not mean that."""
+    """Only text is judged by the exit status: whoever crashed, or speaks JSON, did not mean that.
+
+    A silent 1 is a no, as of `grep -q`.
+    """
     verdict = _verdict_in(said)
+    if done.exit == 1 and not said and not done.errors:
+        return _plain(0.0, "It ended with 1.")
     if done.exit != 0 and (done.exit is None or done.exit < 0 or done.errors or not said):
         return _crashed(done, said)
     if verdict is None:
@@ -247,25 +228,6 @@ def _bare(said: str) -> float | None:
         return float(msgspec.json.decode(said, type=float | bool))
     except (msgspec.DecodeError, UnicodeError):
         return None
-
-
-def _summary(look: Look) -> Mapping[str, object]:
-    calls = [call for _, call in look.trace.all_calls]
-    names = [call.tool for call in calls]
-    return {
-        "event_count": len(calls),
-        "tool_calls": {name: names.count(name) for name in dict.fromkeys(names)},
-        "error_count": sum(call.status in ("error", "timeout") for call in calls),
-        "llm_call_count": look.trace.llm_calls,
-    }
-
-
-def _output(answer: str, folder: Path) -> Mapping[str, object]:
-    if len(answer) <= LONGEST:
-        return {"output": answer}
-    path = folder / "output.txt"
-    path.write_text(answer, encoding="utf-8")
-    return {"output": None, "output_path": str(path)}
 
 
 def _environment(look: Look, environ: Mapping[str, str]) -> Mapping[str, str]:

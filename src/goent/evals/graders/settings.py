@@ -11,14 +11,21 @@ from goent.evals.graders.findings import Misfit
 from goent.evals.suites import GraderSpec
 from goent.evals.traces import CallStatus
 
-S = TypeVar("S", bound=Value)
+S = TypeVar("S", bound="Settable")
 
 ArgsMatch = (
     Literal["exact", "superset", "subset", "ignore", "glob", "regex"] | tuple[str, ...] | None
 )
 
 
-class ExpectedCall(Value, frozen=True, kw_only=True):
+class Settable(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a suite may say, and no more: what is misspelt would be a check that is silently off.
+
+    Whatever is read from a grader's settings is one, and so is all that lies in it.
+    """
+
+
+class ExpectedCall(Settable, frozen=True, kw_only=True):
     """One call that should be there. Without `args`, or with `any`, they are not looked at."""
 
     tool: str
@@ -28,8 +35,8 @@ class ExpectedCall(Value, frozen=True, kw_only=True):
     status: CallStatus | None = None
 
 
-class Trajectory(Value, frozen=True, kw_only=True):
-    """Of `tool-trajectory`. From `status` on, the settings are go-ent's own.
+class Trajectory(Settable, frozen=True, kw_only=True):
+    """Of `tool-trajectory`. From `status` on, the settings are go-ent's own; it is that of all calls which are looked for.
 
     With `subagents`, what these called is in the sequence too; `forbidden`, `max` and `followed_by` look at it always.
     """
@@ -45,42 +52,42 @@ class Trajectory(Value, frozen=True, kw_only=True):
     subagents: bool = False
 
 
-class OneText(Value, frozen=True, kw_only=True):
+class OneText(Settable, frozen=True, kw_only=True):
     """What the answer is compared with."""
 
     value: str
 
 
-class SomeTexts(Value, frozen=True, kw_only=True):
+class SomeTexts(Settable, frozen=True, kw_only=True):
     """What the answer should contain, all or any."""
 
     value: tuple[str, ...]
 
 
-class Pattern(Value, frozen=True, kw_only=True):
+class Pattern(Settable, frozen=True, kw_only=True):
     """A regular expression as JavaScript writes it."""
 
     value: str
     flags: str = ""
 
 
-class Nothing(Value, frozen=True, kw_only=True):
+class Nothing(Settable, frozen=True, kw_only=True):
     """There is nothing to set."""
 
 
-class LatencyLimit(Value, frozen=True, kw_only=True):
+class LatencyLimit(Settable, frozen=True, kw_only=True):
     """In milliseconds."""
 
     threshold: float
 
 
-class CostLimit(Value, frozen=True, kw_only=True):
+class CostLimit(Settable, frozen=True, kw_only=True):
     """In US dollars."""
 
     budget: float
 
 
-class TokenLimits(Value, frozen=True, kw_only=True):
+class TokenLimits(Settable, frozen=True, kw_only=True):
     """All that are set must hold."""
 
     max_total: int | None = None
@@ -88,7 +95,7 @@ class TokenLimits(Value, frozen=True, kw_only=True):
     max_output: int | None = None
 
 
-class Metrics(Value, frozen=True, kw_only=True):
+class Metrics(Settable, frozen=True, kw_only=True):
     """Each that is set is one check."""
 
     max_tool_calls: int | None = None
@@ -100,7 +107,7 @@ class Metrics(Value, frozen=True, kw_only=True):
     exploration_tolerance: float = 0.2
 
 
-class Field(Value, frozen=True, kw_only=True):
+class Field(Settable, frozen=True, kw_only=True):
     """One value, at a path such as `a.b[0].c`."""
 
     path: str
@@ -112,21 +119,21 @@ class Field(Value, frozen=True, kw_only=True):
     formats: tuple[str, ...] = ()
 
 
-class Fields(Value, frozen=True, kw_only=True):
+class Fields(Settable, frozen=True, kw_only=True):
     """Of `field-accuracy`."""
 
     fields: tuple[Field, ...]
     aggregation: Literal["weighted_average", "all_or_nothing"] = "weighted_average"
 
 
-class SkillUse(Value, frozen=True, kw_only=True):
+class SkillUse(Settable, frozen=True, kw_only=True):
     """Of `skill-trigger`."""
 
     skill: str
     should_trigger: bool = True
 
 
-class Aggregator(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Aggregator(Settable, frozen=True, kw_only=True):
     """How members become one: their mean, whether enough of them pass, what a script or a judge says."""
 
     type: Literal["weighted_average", "threshold", "code-grader", "llm-grader"] = "weighted_average"
@@ -140,7 +147,7 @@ class Aggregator(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model: str | None = None
 
 
-class Composition(Value, frozen=True, kw_only=True):
+class Composition(Settable, frozen=True, kw_only=True):
     """Of `composite`; its members are in the grader itself."""
 
     aggregator: Aggregator = Aggregator()

@@ -49,9 +49,14 @@ def _sensible(look: Look, settings: Trajectory) -> None:
             f"Grader {look.spec.name!r}: `minimums` belong to the mode any_order, "
             f"not to {settings.mode!r}."
         )
-    idle = sorted(tool for tool, least in (settings.minimums or {}).items() if least < 1)
-    if idle:
-        raise Misfit(f"Grader {look.spec.name!r}: `minimums` of {idle!r} must be 1 or more.")
+    for key, counts, least in (("minimums", settings.minimums, 1), ("max", settings.max, 0)):
+        if odd := sorted(tool for tool, count in (counts or {}).items() if count < least):
+            raise Misfit(f"Grader {look.spec.name!r}: `{key}` of {odd!r} must be {least} or more.")
+    if settings.status and not (settings.expected or settings.minimums):
+        raise Misfit(
+            f"Grader {look.spec.name!r}: `status` is that of calls in `expected` and `minimums`; "
+            "bounds look at calls of every status."
+        )
 
 
 def _by_both(
@@ -145,8 +150,9 @@ def _subset(items: Items, calls: Calls, fits: Matcher) -> tuple[float, tuple[Ass
 def _minimums(settings: Trajectory, calls: Calls, fits: Matcher) -> tuple[Assertion, ...]:
     found: list[Assertion] = []
     for tool, least in (settings.minimums or {}).items():
-        count = sum(fits.named(tool, call) for call in calls)
-        text = f"{tool}: called {_times(count)}, at least {least} wanted"
+        count = sum(fits.counts(tool, call) for call in calls)
+        ended = f" with status {fits.status}" if fits.status and not fits.compat else ""
+        text = f"{tool}: called {_times(count)}{ended}, at least {least} wanted"
         found.append(passed(text) if count >= least else failed(text))
     return tuple(found)
 
@@ -162,7 +168,10 @@ def _has_bounds(settings: Trajectory) -> bool:
 def _bounds(
     settings: Trajectory, calls: Calls, fits: Matcher, caveat: str
 ) -> tuple[Assertion, ...]:
-    """What must not happen, however good the rest is, and whoever does it; each says what is not known."""
+    """What must not happen, however good the rest is, whoever does it, and whether or not it succeeds.
+
+    Each says what is not known.
+    """
     most = {**dict.fromkeys(settings.forbidden, 0), **settings.max}
     found: list[Assertion] = []
     for tool, limit in most.items():

@@ -121,9 +121,13 @@ def is_spoilt(graded: Sequence[tuple[GraderSpec, Grade]], judged_by: Rules) -> b
 def judge_cost(grades: Sequence[Grade]) -> float | None:
     """Of all judges, those of members too; None if one does not tell."""
     costs = [grade.judging.cost_usd for grade in grades if grade.judging]
-    costs += [judge_cost(grade.members) for grade in grades]
-    known = [cost for cost in costs if cost is not None]
-    return sum(known) if len(known) == len(costs) else None
+    return total([*costs, *(judge_cost(grade.members) for grade in grades)])
+
+
+def total(amounts: Sequence[float | None]) -> float | None:
+    """None if one of them is not known."""
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if len(known) == len(amounts) else None
 
 
 def _counts(spec: GraderSpec) -> bool:

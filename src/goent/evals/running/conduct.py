@@ -126,9 +126,7 @@ class Conduct:
                 ended = await self._in_space(trial, spec, attempt, space)
         except TargetError as error:  # no directory to work in
             return _Ended(spec, attempt, Trace(failure=self._failure(error), cost_usd=0.0))
-        if space.path.is_dir():
-            return ended
-        return ended._replace(trace=replace(ended.trace, workspace_path=None))  # it was removed
+        return ended._replace(trace=ended.trace.as_it_is_now())
 
     async def _in_space(
         self, trial: Trial, spec: TargetSpec, attempt: Attempt, space: Space

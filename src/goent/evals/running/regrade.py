@@ -89,7 +89,7 @@ async def _graded(
     if row.held_back_by:
         return Graded(score=row.score, status=row.execution_status, error=row.error), row
     try:
-        trace = _as_it_is_now(read_trace(source / row.trace_path))
+        trace = read_trace(source / row.trace_path).as_it_is_now()
         graded = await grade_trial(grading, trial, trace)
     except RequestError as error:
         watcher.warned(str(error))
@@ -121,12 +121,6 @@ def read_trace(path: Path) -> Trace:
         raise RequestError(f"the trace {str(path)!r} cannot be read: {error.strerror}") from error
     except msgspec.DecodeError as error:
         raise RequestError(f"{str(path)!r} is no trace: {error}") from error
-
-
-def _as_it_is_now(trace: Trace) -> Trace:
-    """The workspace of an attempt that passed is gone."""
-    there = trace.workspace_path and Path(trace.workspace_path).is_dir()
-    return trace if there else replace(trace, workspace_path=None)
 
 
 def _seen_from(folder: Path, path: Path) -> str:

@@ -117,7 +117,7 @@ class Workspaces:
                         name = f"{case.suite}/{case.id}, {target}, trial {trial}, attempt {number}"
                         await self._set_up(case, case.workspace, space, name)
             except TargetError as error:
-                ended = True
+                ended = space.begun
                 raise self._showing(error, space) from error
             yield space
             ended = True
@@ -126,8 +126,8 @@ class Workspaces:
                 await self._leave(case, space, ended=ended)
 
     def _showing(self, error: TargetError, space: Space) -> TargetError:
-        """With the place where it can be looked at."""
-        if self._keep == "never" or not space.holds_anything():
+        """With the place where it can be looked at; a copy that found no room makes some."""
+        if self._keep == "never" or not space.begun:
             return error
         return TargetError(error.kind, f"{error}; see {str(space.path)!r}")
 

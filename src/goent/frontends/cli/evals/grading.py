@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from msgspec.structs import replace
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from goent.domain.errors import ConfigError
 from goent.frontends.cli.evals.conducting import conduct
 from goent.frontends.cli.evals.folders import Out, folder_of
-from goent.frontends.cli.evals.options import Compat, Judge, Threshold
+from goent.frontends.cli.evals.options import Judge, Threshold
 from goent.frontends.cli.options import Json
 from goent.project import find_project
 
@@ -37,7 +37,10 @@ def grade(  # noqa: PLR0913 (the options of a command)
     ] = None,
     threshold: Threshold = None,
     judge: Judge = None,
-    compat: Compat = None,
+    compat: Annotated[
+        Literal["agentv", "none"] | None,
+        typer.Option(help="Judge exactly as AgentV 4 does, or not; default: as the run was."),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Score a stored run again, with its suites' graders as they are now, or with others.
@@ -47,6 +50,7 @@ def grade(  # noqa: PLR0913 (the options of a command)
     from goent.composition.live_project import Project  # noqa: PLC0415 (the same)
     from goent.evals.files import load_graders  # noqa: PLC0415 (other commands need none of it)
     from goent.evals.running.folder import Folder, read_manifest  # noqa: PLC0415 (the same)
+    from goent.evals.running.judges import judges_of  # noqa: PLC0415 (the same)
     from goent.evals.running.preparing import graded_by, prepare  # noqa: PLC0415 (the same)
 
     source = folder_of(run).absolute()
@@ -55,7 +59,7 @@ def grade(  # noqa: PLR0913 (the options of a command)
         told.wanted,
         threshold=told.wanted.threshold if threshold is None else threshold,
         judge=judge or told.wanted.judge,
-        compat=told.wanted.compat or compat is not None,
+        compat=told.wanted.compat if compat is None else compat == "agentv",
     )
     prepared = prepare(
         suites or [Path(path) for path in told.suites],
@@ -64,7 +68,16 @@ def grade(  # noqa: PLR0913 (the options of a command)
         targets_file=Path(told.targets_file) if told.targets_file else None,
     )
     if graders:
-        prepared = graded_by(prepared, load_graders(graders, os.environ))
+        cases = {(trial.case.suite, trial.case.id): trial.case for trial in prepared.trials}
+        read = load_graders(
+            graders,
+            os.environ,
+            cases=cases.values(),
+            targets=prepared.specs,
+            compat=wanted.compat,
+        )
+        prepared = graded_by(prepared, read)
+    judges_of(prepared)  # who is not there is told before anything is written
     project = Project(find_project(Path.cwd()), dict(os.environ))
     with Folder.held((out or source).absolute(), project.secrets) as folder:
         if out and folder.is_used and folder.path != source:
