@@ -152,9 +152,9 @@ def test_a_matrix_of_targets_and_what_is_not_supported_of_it(tmp_path: Path) -> 
     found = validate([suite_file], {})
     assert found.mistakes == ()
     assert found.suites[0].cases[0].targets == ("b", "a", "c")
-    assert {(name, spec.name, spec.settings["response"]) for name, spec in found.targets.items()} == {
-        (name, name, "hi") for name in "abc"
-    }
+    assert {
+        (name, spec.name, spec.settings["response"]) for name, spec in found.targets.items()
+    } == {(name, name, "hi") for name in "abc"}
     suite_file.write_text(
         "execution: {targets: [{name: a, use_target: bb}, {name: b, hooks: {}}, {use_target: b}]}\n"
         "tests: [{id: i, input: x, criteria: c}]"

@@ -87,7 +87,9 @@ def _included(fields: Fields, source: Source, depth: int) -> tuple[GraderSpec, .
         return ()
     path = _template(mention.name, Path(fields.place.file).parent)
     if not _is_path(mention.name) and ".." in PurePath(mention.name).parts:
-        fields.mistake("include", f"{mention.name!r} leads out of the templates; name a file, x.yaml")
+        fields.mistake(
+            "include", f"{mention.name!r} leads out of the templates; name a file, x.yaml"
+        )
         return ()
     if path is None:
         where = f".goent/templates/{mention.name}.yaml"

@@ -49,7 +49,9 @@ def check_script(look: Look) -> None:
     script = read(look.spec, Script)
     folder, name = _folder(script, look), script.command[0]
     if not os.path.isdir(folder):  # noqa: PTH112 (a Path raises for what is too long)
-        raise Misfit(f"Grader {look.spec.name!r}: there is no folder {str(folder)!r}; correct `cwd`.")
+        raise Misfit(
+            f"Grader {look.spec.name!r}: there is no folder {str(folder)!r}; correct `cwd`."
+        )
     if "/" in name and not os.path.isfile(folder / name):  # noqa: PTH113 (the same)
         raise Misfit(
             f"Grader {look.spec.name!r}: there is no file {name!r} in {str(folder)!r}; "

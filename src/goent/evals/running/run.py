@@ -47,7 +47,9 @@ class Run:
                 self._needs.ended(trial, await self._conduct.hold_back(trial, failed))
                 continue
             if (trial.case.suite, trial.target) in self._failed:
-                self.stopped = f"{trial.target!r} failed, and {trial.case.suite!r} has fail_on_error"
+                self.stopped = (
+                    f"{trial.target!r} failed, and {trial.case.suite!r} has fail_on_error"
+                )
                 self._needs.ended(trial, None)
                 continue
             refused = await self._purse.refuses(trial)

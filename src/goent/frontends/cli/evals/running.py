@@ -140,6 +140,11 @@ def _next_steps(
 
     out = folder.path
     again = shlex.join(["go-ent", "eval", "run", *asked(prepared.manifest), "--out", str(out)])
+    halting = any(suite.fail_on_error for suite in prepared.suites)
+    if not isinstance(ended, int) and ended.errors and ended.unrun and halting:
+        return (
+            (f"{again}{_limits(bounds)} --retry errors", "make what failed again, and the rest"),
+        )
     if isinstance(ended, int) or ended.unrun:
         what_for = "go on with it"
         if not isinstance(ended, int) and ended.stopped:
