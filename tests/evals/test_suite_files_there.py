@@ -55,6 +55,7 @@ def repository(tmp_path: Path) -> Path:
         ),
         ("{template: here, hooks: {before_all: {command: ./no x}}}", "no file './no' in 'here'"),
         ("{template: here, hooks: {before_each: {command: [./no]}}}", "no file './no' in 'here'"),
+        ("{hooks: {after_each: {}}}", "after_each.command: is missing; say what to run"),
         ("{hooks: {before_all: {reset: often}}}", "reset: unknown reset 'often'"),
         ("{repository: here}", "repository: 'here' is in no git repository; use `template`"),
         ("{repository: empty}", "repository: 'empty' has no commit yet"),
@@ -83,7 +84,8 @@ def test_what_may_still_come_is_no_mistake(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     for hooks in (
         "{before_all: {command: [./made]}}",
-        "{before_all: {command: make}, before_each: {command: [./made]}}",
+        "{before_all: {command: make, cwd: here}, before_each: {command: [./made], cwd: here}}",
+        "{before_all: {command: [sh, ./make.sh, out/made], cwd: here}}",
         "{before_each: {command: ./no || true, cwd: here}, after_each: {reset: strict}}",
     ):
         assert mistakes(tmp_path, f"{{hooks: {hooks}}}") == []

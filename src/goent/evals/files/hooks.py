@@ -19,18 +19,21 @@ def read_hooks(fields: Fields, template: Path | None) -> dict[str, Hook | None]:
     """By name; `template` is what the workspace begins with, where that is known."""
     is_on = fields.flag("enabled", default=True)
     found: dict[str, Hook | None] = {}
+    is_first = True
     for name in NAMES:
-        # What stands in the workspace later, hooks and agents may have made.
-        is_first = name == "before_all" or (name == "before_each" and not fields.has("before_all"))
-        begins = template if is_first else None
-        hook = fields.section(name, lambda inner, at=begins: _hook(inner, at))
+        begins = template if name.startswith("before") else None  # agents change what is there
+        hook = None
+        if fields.has(name):
+            hook = fields.section(
+                name, lambda inner, at=begins, new=is_first: _hook(inner, at, new=new)
+            )
+            is_first = False
         found[name] = hook if is_on else None
     return found
 
 
-def _hook(fields: Fields, begins: Path | None) -> Hook | None:
-    if not fields.keys:
-        return None
+def _hook(fields: Fields, begins: Path | None, *, new: bool) -> Hook | None:
+    """`new`: no other hook has run before it, which could have made the program."""
     # AgentV resets a workspace that several tests share: here each attempt has its own.
     fields.choice("reset", ("none", "fast", "strict"), None)
     key = fields.one_of("command", "script")
@@ -45,7 +48,8 @@ def _hook(fields: Fields, begins: Path | None) -> Hook | None:
     timeout_s = _timeout(fields)
     if not words or key is None:
         return None
-    _check_program(fields, key, command, cwd or begins)
+    if new:
+        _check_program(fields, key, command, cwd or begins)
     return Hook(command=command, timeout_s=timeout_s, cwd=cwd)
 
 
@@ -62,7 +66,7 @@ def _folder(fields: Fields) -> Path | None:
 def _check_program(fields: Fields, key: str, command: tuple[str, ...], folder: Path | None) -> None:
     """One that is given by its path, where it is known what that begins with."""
     name = command[0]
-    if name == "sh" and (line := _SIMPLE.fullmatch(command[-1])):
+    if command[:2] == ("sh", "-c") and (line := _SIMPLE.fullmatch(command[-1])):
         name = line[1]
     if "/" not in name or not (folder or name.startswith("/")):
         return
