@@ -199,13 +199,14 @@ def test_all_that_is_missing_is_told_at_once(desk: Desk, folder: Path):
 
 def test_settings_that_a_run_refuses_are_refused_before(desk: Desk, folder: Path):
     (folder / ".goent" / "config.yaml").write_text("limits: {workers: many}\n")
-    options = ("demo.eval.yaml", "--target", "coder")
-    for command in (("validate",), ("run", "--dry-run"), ("run", "--out", "out")):
-        refused = desk.go_ent(*command, *options)
-        assert refused.code == 2
-        assert "limits.workers" in refused.err
+    for who in ("coder", "echo"):  # by its gateway, and by a command that must not see keys
+        for command in (("validate",), ("run", "--dry-run"), ("run", "--out", "out")):
+            refused = desk.go_ent(*command, "demo.eval.yaml", "--target", who)
+            assert refused.code == 2
+            assert "limits.workers" in refused.err
     assert not (folder / "out").exists()
-    assert desk.go_ent("validate", "demo.eval.yaml", "--target", "other").code == 0
+    (folder / ".goent" / "targets.yaml").write_text("targets: [{name: m, provider: mock}]\n")
+    assert desk.go_ent("validate", "demo.eval.yaml", "--target", "m").code == 0
 
 
 @pytest.mark.parametrize("out", ["demo.eval.yaml", "demo.eval.yaml/below"])

@@ -87,13 +87,14 @@ class EvalDesk:
     def left_running(self) -> list[int]:
         """Processes that were started here and still live; given a moment, for the end takes one."""
         deadline = time.monotonic() + 5
-        while living := self._living():
+        while living := self.running():
             if time.monotonic() > deadline:
                 break
             time.sleep(0.05)
         return living
 
-    def _living(self) -> list[int]:
+    def running(self) -> list[int]:
+        """Processes that were started here and live now."""
         mine = f"DESK={self.env['DESK']}"
         return [
             pid

@@ -226,6 +226,9 @@ async def test_mistakes_in_the_files_are_told_before_anything_is_begun(project: 
         ({"suites": ()}, "no suite is named"),
         ({"out": "/tmp/elsewhere"}, "outside of the project"),
         ({"out": "."}, "not empty"),
+        ({"out": "demo.eval.yaml"}, "'demo.eval.yaml' is no folder .*; name another"),
+        ({"out": "demo.eval.yaml/new"}, "'demo.eval.yaml/new' is no folder .*; name another"),
+        ({"out": "x" * 300}, "is no folder .*: File name too long; name another"),
         ({"targets_file": "/etc/passwd"}, "outside of the project"),
         ({"retry": "errors"}, "pass resume"),
         ({"suites": (), "resume": "nothing"}, "there is no run 'nothing'"),
@@ -249,6 +252,16 @@ async def test_a_link_among_the_runs_does_not_lead_out_of_the_project(project: P
     async with runs_of(project) as runs:
         with pytest.raises(RequestError, match="outside of the project"):
             await status(runs, "link")
+
+
+async def test_no_module_of_the_project_is_run_where_keys_are_held(project: Path):
+    mine = project / "msgspec.py"
+    mine.write_text(f"open({str(project / 'pwned')!r}, 'w')\n")
+    async with runs_of(project) as runs:
+        begun = await run(runs, project)
+        ended = await status(runs, begun.run_id, wait_s=60)
+    assert not (project / "pwned").exists()
+    assert (ended.exit_code, ended.passed) == (0, 3), ended.message
 
 
 async def test_two_runs_are_compared(project: Path):

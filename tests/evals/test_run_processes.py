@@ -234,6 +234,29 @@ def test_a_trace_that_is_gone_spoils_no_other_grade(desk: EvalDesk) -> None:
     }
 
 
+LONG = "echo x >> calls; setsid sh -c \"trap '' TERM; sleep 300\" & sleep 300"
+
+
+@pytest.mark.parametrize("command", ["run", "grade"])
+def test_nothing_outlives_a_run_that_is_killed(desk: EvalDesk, command: str) -> None:
+    slow = {"type": "code-grader", "command": ["sh", "-c", LONG]}
+    desk.targets(one=f"{LONG}; {HELLO}", quick=HELLO)
+    suite = desk.suite(["a"])
+    arguments: tuple[str | Path, ...] = ("run", suite, "--target", "one", "--out", desk.out)
+    if command == "grade":
+        assert desk.go_ent("run", suite, "--target", "quick", "--out", desk.out).code == 0
+        graders = desk.write("g.yaml", {"assertions": [slow]})
+        arguments = ("grade", desk.out, "--graders", graders)
+    process = desk.start(*arguments)
+    desk.until_calls(1)
+    assert desk.running()
+
+    process.kill()
+    ended(process)
+
+    assert desk.left_running() == []
+
+
 def test_no_process_of_a_killed_run_outlives_the_next_one(desk: EvalDesk) -> None:
     desk.targets(one="echo {EVAL_ID} >> calls; sleep 300; echo late > {OUTPUT_FILE}", quick=HELLO)
     process = desk.start("run", desk.suite(["a"]), "--out", desk.out, "--target", "one")

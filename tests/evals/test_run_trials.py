@@ -204,6 +204,18 @@ async def test_a_target_that_does_not_keep_to_its_time_is_cut_off(
     assert trace.answer == "so far"
 
 
+async def test_a_time_out_of_something_else_is_not_the_attempts(tmp_path: Path) -> None:
+    async def unreachable(_attempt: Attempt, _witness: Witness) -> Trace:
+        raise TimeoutError("the disk did not answer")
+
+    stage = Stage(tmp_path / "out", {"one": Scripted(unreachable)})
+
+    await stage.run([suite(case("a"))])
+
+    (row,) = stage.watched.rows
+    assert row.error == "environment: the disk did not answer"
+
+
 async def test_trials_without_what_is_required_do_not_pass_by_a_threshold_of_0(
     tmp_path: Path,
 ) -> None:

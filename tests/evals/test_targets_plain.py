@@ -1,11 +1,15 @@
 """Targets without an agent: a command, a fixed answer, a recording."""
 
+import shlex
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 import anyio.abc
+import msgspec
 import pytest
 from anyio.abc import SocketStream
+from eval_stage import AttemptWitness
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -102,6 +106,18 @@ async def test_a_command_whose_needs_are_not_met_is_not_run(tmp_path: Path) -> N
     assert asked.read_text() == "x\n" * 2, "well once is well"
 
 
+async def test_what_is_not_there_is_not_asked_for_before_every_case(tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    target = cli("echo hi > {OUTPUT_FILE}", healthcheck={"command": f"echo x >> {asked}; exit 7"})
+    again: list[bool] = []
+    for _ in range(6):
+        with pytest.raises(TargetError, match="ended with 7") as failed:
+            await target.invoke(attempt(tmp_path), Nobody())
+        again.append(failed.value.retryable)
+    assert again == [True, True, False, False, False, False]
+    assert asked.read_text() == "x\n" * 3
+
+
 async def test_a_server_that_a_command_needs_must_answer(tmp_path: Path) -> None:
     async def answer(stream: SocketStream) -> None:
         async with stream:
@@ -125,6 +141,35 @@ async def test_a_server_that_a_command_needs_must_answer(tmp_path: Path) -> None
     gone = cli("echo hi > {OUTPUT_FILE}", healthcheck={"url": f"http://127.0.0.1:{port}/"})
     with pytest.raises(TargetError, match="did not answer"):
         await gone.invoke(attempt(tmp_path), Nobody())
+
+
+@pytest.mark.parametrize(
+    ("head", "well"), [(b"HTTP/1.1 200 OK\r\n\r\n", True), (b"HTTP/1.1 200 OK\r\nX: ", False)]
+)
+async def test_a_server_that_never_ends_its_answer_holds_nobody_up(
+    tmp_path: Path, head: bytes, well: bool
+) -> None:
+    async def trickle(stream: SocketStream) -> None:
+        async with stream:
+            await stream.send(head)
+            with suppress(anyio.BrokenResourceError):
+                while True:
+                    await stream.send(b"2")
+                    await anyio.sleep(0.05)
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        check = {"url": f"http://127.0.0.1:{port}/", "timeout_seconds": 0.5}
+        target = cli("echo hi > {OUTPUT_FILE}", healthcheck=check)
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(listener.serve, trickle)
+                if well:
+                    assert (await target.invoke(attempt(tmp_path), Nobody())).answer == "hi"
+                else:
+                    with pytest.raises(TargetError, match=r"did not answer within 0\.5 s"):
+                        await target.invoke(attempt(tmp_path), Nobody())
+                tasks.cancel_scope.cancel()
 
 
 async def test_a_fixed_answer_may_come_after_other_messages(tmp_path: Path) -> None:
@@ -212,6 +257,58 @@ def test_an_answer_tells_what_it_took() -> None:
     trace = read_answer(said, duration_ms=9)
     assert trace.usage == TokenUsage(input=3, output=4, cached=5)
     assert (trace.cost_usd, trace.duration_ms) == (0.5, 9)
+
+
+def test_a_null_is_as_good_as_nothing() -> None:
+    said = b"""{"text": null, "output": [{"role": null, "content": null, "parent": null, "start_time": null,
+        "tool_calls": [{"tool": "read", "id": null, "status": null, "input": null, "duration_ms": null}]}],
+        "token_usage": {"input": 3, "output": null, "cached": null, "reasoning": null},
+        "cost_usd": null, "file_changes": null}"""
+    trace = read_answer(said, warn=pytest.fail)
+    assert (
+        trace.messages == read_answer(b'{"output": [{"tool_calls": [{"tool": "read"}]}]}').messages
+    )
+    assert [call.tool for call in trace.calls] == ["read"]
+    assert trace.usage == TokenUsage(input=3)
+
+
+ODD = '{"output": [{"content": "hi", "tool_calls": [{"tool": null}]}]}'
+
+
+@pytest.mark.parametrize("by", ["cli", "replay", "mock"])
+async def test_an_answer_that_wants_to_be_more_than_text_is_warned_of(
+    tmp_path: Path, by: str
+) -> None:
+    place = Place(file=str(tmp_path / "targets.yaml"), line=3)
+    (tmp_path / "f.jsonl").write_text('{"test_id": "one", ' + ODD[1:])
+    spec = TargetSpec(name="r", kind="replay", settings={"fixtures": "f.jsonl"}, place=place)
+    fixed = TargetSpec(name="m", kind="mock", settings={"response": msgspec.json.decode(ODD)})
+    targets = {
+        "cli": cli(f"printf %s {shlex.quote(ODD)} > {{OUTPUT_FILE}}"),
+        "replay": ReplayTarget(spec),
+        "mock": MockTarget(fixed),
+    }
+    witness = AttemptWitness()
+
+    trace = await targets[by].invoke(attempt(tmp_path), witness)
+
+    assert '"tool":null' in trace.answer.replace(" ", "") and trace.calls == ()
+    (warning,) = witness.warnings
+    assert "an answer with `output` is taken for text" in warning
+    assert "`$.output[0].tool_calls[0].tool`" in warning.replace("[...]", "[0]")
+
+
+def test_json_of_some_other_kind_is_text_without_a_word() -> None:
+    for said in (b'{"answer": 7}', b'{"output"', b"[1]", b"7", b"text"):
+        assert read_answer(said, warn=pytest.fail).answer == said.decode()
+
+
+def test_a_line_that_is_no_recording_is_named_by_its_number(tmp_path: Path) -> None:
+    (tmp_path / "f.jsonl").write_text('\n{"test_id": "one", "text": "x"}\n\n{"id": "two"}\n')
+    place = Place(file=str(tmp_path / "targets.yaml"), line=3)
+    spec = TargetSpec(name="r", kind="replay", settings={"fixtures": "f.jsonl"}, place=place)
+    with pytest.raises(ConfigError, match=r"f\.jsonl:4: no recording"):
+        ReplayTarget(spec)
 
 
 def test_what_a_recorded_subagent_said_and_did_stays_its_own() -> None:

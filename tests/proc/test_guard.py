@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from goent.proc import marked, new_mark, new_owner, supervised, table
-from goent.proc.guard import guarded
+from goent.proc.guard import GUARD, all_guarded, guarded
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -17,13 +17,13 @@ OWNER = """
 import anyio, sys
 from pathlib import Path
 from goent.proc import new_mark, new_owner, supervised
-from goent.proc.guard import guarded
+from goent.proc.guard import all_guarded, guarded
 
 async def main():
     mark = new_mark(new_owner("guard-test"))
     env = {"PATH": "/usr/bin:/bin"}
     command = ["/bin/sh", "-c", "setsid sleep 300 & echo $! $$; exec sleep 300"]
-    async with guarded(mark), supervised(command, cwd=Path("/"), env=env, mark=mark) as child:
+    async with GUARD, supervised(command, cwd=Path("/"), env=env, mark=mark) as child:
         sys.stdout.buffer.write(await child.stdout.receive())
         sys.stdout.flush()
         await anyio.sleep_forever()
@@ -39,8 +39,10 @@ async def gone(pids: list[int]) -> None:
 
 
 @pytest.mark.spec("E14")
-async def test_a_killed_owner_leaves_nothing_running() -> None:
-    async with await anyio.open_process([sys.executable, "-c", OWNER]) as owner:
+@pytest.mark.parametrize("guard", ["guarded(mark)", "all_guarded(mark.rpartition('/')[0])"])
+async def test_a_killed_owner_leaves_nothing_running(guard: str) -> None:
+    program = OWNER.replace("GUARD", guard)
+    async with await anyio.open_process([sys.executable, "-c", program]) as owner:
         assert owner.stdout
         said = await owner.stdout.receive()
         pids = [int(pid) for pid in said.split()]
@@ -57,3 +59,13 @@ async def test_a_guard_goes_with_its_charge_and_touches_nobody_else() -> None:
         async with guarded(mark), supervised(command, cwd=Path("/"), env=env, mark=mark):
             assert len(set(marked(me))) == 3
         assert set(marked(me)) == {bystander.pid}
+
+
+async def test_a_guard_of_all_goes_when_all_is_well_and_ends_nobody() -> None:
+    me = new_owner("guard-test")
+    command, env = ["/bin/sleep", "300"], {"PATH": "/usr/bin:/bin"}
+    async with supervised(command, cwd=Path("/"), env=env, mark=new_mark(me)) as charge:
+        async with all_guarded(me):
+            assert len(set(marked(new_owner(GUARD)))) == 1
+        assert set(marked(me)) == {charge.pid}
+    assert not set(marked(new_owner(GUARD)))

@@ -1,11 +1,15 @@
 """Short commands: what they said, how they ended, and nothing left running."""
 
 import os
+import resource
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import anyio
 import pytest
 
+from goent.domain.errors import WorkerCrashed
 from goent.domain.types import Check
 from goent.proc import ShellVerifier, marked, new_owner, run
 from goent.proc.run import Completed
@@ -38,6 +42,41 @@ async def test_a_background_child_that_holds_the_pipe_does_not_hold_us(tmp_path:
     with anyio.fail_after(30):
         done = await shell("sleep 300 & echo done", tmp_path, limit=60)
     assert (done.exit, done.output) == (0, "done\n")
+    assert list(marked(new_owner("command"))) == []
+
+
+@contextmanager
+def descriptors_left(count: int) -> Generator[None]:
+    """So many more can be opened, and no other."""
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 64, usual[1])
+    )
+    taken: list[int] = []
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        for _ in range(count):
+            os.close(taken.pop())
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+
+
+@pytest.mark.parametrize("count", range(12))
+async def test_for_want_of_descriptors_a_command_fails_as_one_that_cannot_be_started(
+    tmp_path: Path, count: int
+) -> None:
+    outcomes: list[str] = []
+    with descriptors_left(count):
+        try:
+            outcomes.append((await shell("setsid sleep 300 & echo fine", tmp_path)).output)
+        except WorkerCrashed as error:
+            outcomes.append(str(error))
+    assert outcomes == ["fine\n"] or "Too many open files" in outcomes[0]
     assert list(marked(new_owner("command"))) == []
 
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 
 from goent.composition.live_project import Project
 from goent.domain.errors import EnvironmentTrouble
 from goent.domain.forecasts import History, Judged
-from goent.evals.graders.asked import askers
+from goent.evals.graders.asked import SCRIPTS_AT_ONCE, askers
 from goent.evals.graders.grading import grade_asking
 from goent.evals.graders.judging import judge_by_targets
 from goent.evals.grades import Graded
@@ -35,7 +35,8 @@ from goent.evals.suites import TargetSpec
 from goent.evals.targets.goent.daemon import OpenDaemon
 from goent.evals.traces import Trace
 from goent.evals.workspaces import open_scratch, open_workspaces, scratch_root, workspaces_root
-from goent.proc.marks import sweep_dead_owners
+from goent.proc.guard import all_guarded
+from goent.proc.marks import new_owner, sweep_dead_owners
 from goent.proc.run import COMMAND
 from goent.project import state_dir
 
@@ -61,6 +62,7 @@ class EvalApp:
         idle = [spec.name for spec in specs.values() if spec.kind in IDLE]
         at_once = widths(specs, prepared.trials, workers=bounds.workers)
         async with (
+            all_guarded(new_owner(COMMAND)),
             open_scratch(scratch_root(self.project.environ())) as scratch,
             self._opened(specs, scratch, at_once) as targets,
             open_workspaces(
@@ -87,6 +89,7 @@ class EvalApp:
         judges = judges_of(prepared)
         at_once = widths(judges, prepared.trials, workers=None)
         async with (
+            all_guarded(new_owner(COMMAND)),
             open_scratch(scratch_root(self.project.environ())) as scratch,
             self._opened(judges, scratch, at_once) as targets,
         ):
@@ -146,6 +149,7 @@ class EvalApp:
     def _grading(self, prepared: Prepared, targets: Opened, scratch: Path) -> Grading:
         wanted = prepared.manifest.wanted
         environ = self.project.without_keys()
+        turn = CapacityLimiter(SCRIPTS_AT_ONCE)
 
         async def grading(trial: Trial, trace: Trace) -> Graded:
             judge = judge_by_targets(
@@ -156,7 +160,7 @@ class EvalApp:
                 trace,
                 threshold=trial.threshold,
                 compat=wanted.compat,
-                askers=askers(environ, judge, scratch),
+                askers=askers(environ, judge, scratch, turn=turn),
             )
 
         return grading
@@ -179,7 +183,7 @@ class _Kinds:
             case "cli":
                 from goent.evals.targets.cli import CliTarget  # noqa: PLC0415 (only if it is used)
 
-                return CliTarget(spec, self._app.project.environ(), scratch=self._scratch)
+                return CliTarget(spec, self._app.project.without_keys(), scratch=self._scratch)
             case "mock":
                 from goent.evals.targets.mock import MockTarget  # noqa: PLC0415 (the same)
 

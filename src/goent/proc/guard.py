@@ -1,19 +1,21 @@
 """Who ends a process of ours that does not notice that we are gone?
 
-Some programs end with their input, as agents over a pipe do. A server reads none, so it would outlive a
-go-ent that was killed, until the next one sweeps. A shell stands guard beside it: its own input ends with
-us, and then it ends whoever carries the mark.
+Some programs end with their input, as agents over a pipe do. A server reads none, and most commands do not
+either, so they would outlive a go-ent that was killed, until the next one sweeps. A shell stands guard beside
+them: its own input ends with us, and then it ends whoever carries the mark, or any mark of ours.
 """
 
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
 
-from goent.proc.marks import MARK, new_mark
+from goent.proc.marks import MARK, new_mark, new_owner
 from goent.proc.supervised import supervised
 
+GUARD = "guard"
 # A line means that all is well; the end of the input without one, that we are dead. Who is in the
 # middle of exec has no environment for a moment, so all are looked at again.
 _SCRIPT = r"""
@@ -32,10 +34,23 @@ done 2>/dev/null
 @asynccontextmanager
 async def guarded(mark: str) -> AsyncGenerator[None]:
     """Enter before the process is started, leave when it is gone. Where there is no /proc it guards nothing."""
-    owner = mark.rpartition("/")[0]
-    command = ["/bin/sh", "-c", _SCRIPT, "guard", MARK, mark.replace(".", "\\.")]
+    async with _guard(re.escape(mark), new_mark(mark.rpartition("/")[0])):
+        yield
+
+
+@asynccontextmanager
+async def all_guarded(owner: str) -> AsyncGenerator[None]:
+    """The same for whatever has a mark of this owner: one guard, however many there are."""
+    # Its own mark is of another owner: it must not end itself.
+    async with _guard(f"{re.escape(owner)}/[0-9]+", new_mark(new_owner(GUARD))):
+        yield
+
+
+@asynccontextmanager
+async def _guard(marks: str, own: str) -> AsyncGenerator[None]:
+    command = ["/bin/sh", "-c", _SCRIPT, "guard", MARK, marks]
     env = {"PATH": "/usr/bin:/bin"}
-    async with supervised(command, cwd=Path("/"), env=env, mark=new_mark(owner)) as guard:
+    async with supervised(command, cwd=Path("/"), env=env, mark=own) as guard:
         try:
             yield
         finally:

@@ -3,7 +3,7 @@
 import os
 import subprocess
 from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO
@@ -42,10 +42,16 @@ async def run(
     stdin: bytes = b"",
     max_output: int = MAX_OUTPUT,
 ) -> Completed:
-    """Run to the end or to the time limit; what the command left running ends with it."""
+    """Run to the end or to the time limit; what the command left running ends with it.
+
+    Raises `WorkerCrashed` if it cannot be started.
+    """
     code: int | None = None
-    with Tail(max_output) as output, Tail(STDERR_KEPT) as errors:
-        child = _start(command, cwd, env, stdin, output, errors)
+    with ExitStack() as stack:
+        with _translated(command, cwd):
+            output = stack.enter_context(Tail(max_output))
+            errors = stack.enter_context(Tail(STDERR_KEPT))
+            child = _start(command, cwd, env, stdin, output, errors)
         try:
             with anyio.move_on_after(timeout):
                 code = await exit_of(child)
@@ -82,9 +88,9 @@ def _start(
     output: Tail,
     errors: Tail,
 ) -> _Command:
-    mark = new_mark(new_owner(COMMAND))
-    before = table.present()
     try:
+        mark = new_mark(new_owner(COMMAND))
+        before = table.present()
         with _input(stdin) as told:
             process = subprocess.Popen(
                 command,
@@ -95,12 +101,18 @@ def _start(
                 stderr=errors.writer,
                 start_new_session=True,
             )
-    except (OSError, ValueError) as error:  # ValueError: a NUL among the words
-        raise WorkerCrashed(cannot_start(command, cwd, error)) from error
     finally:
         output.close_writer()
         errors.close_writer()
     return _Command(process, mark, before)
+
+
+@contextmanager
+def _translated(command: Sequence[str], cwd: Path) -> Generator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:  # ValueError: a NUL among the words
+        raise WorkerCrashed(cannot_start(command, cwd, error)) from error
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """What does the system's process table say? Linux by /proc, elsewhere by psutil."""
 
+import errno
 import os
 import sys
 import time
@@ -16,6 +17,7 @@ LOOKS = (
 )
 GLANCE = 0.001  # seconds between them
 SURE = 5  # looks at one that has arguments
+WANTING = (errno.EMFILE, errno.ENFILE)  # they say nothing of the process that was looked at
 
 if sys.platform == "linux":
 
@@ -39,13 +41,13 @@ if sys.platform == "linux":
                 yield int(name), os.fsdecode(environ).split("\0")
 
     def _environ(pid: int) -> bytes:
-        """Empty if there is none, or none for us.
+        """Empty if there is none, or none for us. Raises `OSError` for want of descriptors.
 
         Whoever is just becoming another program has none for a moment, and no arguments either. So who has
         arguments alone is believed only after several looks: between two of them it may have begun again.
         """
         seen = 0
-        with suppress(OSError):
+        try:
             for _ in range(LOOKS):
                 if environ := _content(f"/proc/{pid}/environ"):
                     return environ
@@ -58,6 +60,9 @@ if sys.platform == "linux":
                         f"/proc/{pid}/exe"
                     ).readlink()  # fails for zombies and threads of the kernel
                     time.sleep(GLANCE)
+        except OSError as error:
+            if error.errno in WANTING:
+                raise
         return b""
 
     def _content(path: str) -> bytes:

@@ -52,13 +52,21 @@ async def bring_down(child: Child, grace: float) -> None:
 async def _until_gone(child: Child, ask: signal.Signals) -> None:
     told: set[int] = set()
     send_group(child.pid, ask)
-    # Who forked and ended while we read the table left a child that was not in it: look twice.
-    while living := _living(child) or _living(child):
-        for pid in living - told:
+    while (living := _surely_living(child)) != set():
+        for pid in (living or set()) - told:
             send(pid, ask)
         # SIGKILL is repeated: who forked in the last moment left a child that was not told.
-        told = set() if ask is signal.SIGKILL else living
+        told = set() if ask is signal.SIGKILL else living or told
         await anyio.sleep(POLL)
+
+
+def _surely_living(child: Child) -> set[int] | None:
+    """None if nobody can say, as for want of descriptors."""
+    try:
+        # Who forked and ended while we read the table left a child that was not in it: look twice.
+        return _living(child) or _living(child)
+    except OSError:
+        return None
 
 
 def _living(child: Child) -> set[int]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from eval_opencode import Heard, an_attempt, spec
+from msgspec.structs import replace
 
 from goent.domain.errors import ConfigError, ProtocolError
 from goent.drivers.opencode.client import Client
@@ -29,7 +30,12 @@ from goent.evals.targets.opencode.permits import Permits
 from goent.evals.targets.opencode.prompts import asked
 from goent.evals.targets.opencode.reading import traced
 from goent.evals.targets.opencode.rules import session_rules
-from goent.evals.targets.opencode.settings import KNOWN, OpenCodeSettings, read_settings
+from goent.evals.targets.opencode.settings import (
+    KNOWN,
+    OpenCodeSettings,
+    port_clashes,
+    read_settings,
+)
 from goent.evals.targets.opencode.subagents import Spoken, in_order
 
 
@@ -70,6 +76,29 @@ def test_every_mistake_is_told_with_its_path() -> None:
     ):
         assert expected in told, told
     assert "tools.read" not in told
+
+
+def test_servers_that_are_many_cannot_have_one_port() -> None:
+    with pytest.raises(ConfigError, match="port: several servers cannot all have port 4096; take"):
+        read_settings(spec(port=4096, shared_server=False))
+    assert read_settings(spec(port=0, shared_server=False)).port == 0
+
+
+def test_targets_whose_servers_differ_cannot_have_one_port() -> None:
+    one, alike, other, elsewhere, free = (
+        replace(spec(**settings), name=name)
+        for name, settings in {
+            "one": {"port": 4096, "model": "a/b"},
+            "alike": {"port": "4096", "model": "c/d", "permission_policy": "once"},
+            "other": {"port": 4096, "env": {"A": "1"}},
+            "elsewhere": {"port": 4096, "hostname": "::1", "env": {"A": "1"}},
+            "free": {"port": 0, "env": {"A": "1"}},
+        }.items()
+    )
+    assert not list(port_clashes([one, alike, elsewhere, free]))
+    (clash,) = port_clashes([one, alike, other, elsewhere, free])
+    assert "'other': port 4096 is that of target 'one', too" in clash
+    assert "for env differ; set another `port`" in clash
 
 
 @pytest.mark.spec("E01")

@@ -1,5 +1,7 @@
 """What is one running `opencode serve` of ours?"""
 
+import os
+import socket
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -46,6 +48,8 @@ class ServeProcess(Hosted):
         It does not outlive us, even if we are killed.
         """
         port = launch.port or free_port()
+        if launch.port:
+            await to_thread.run_sync(_check_free, launch.hostname, port)
         where = (f"--hostname={launch.hostname}", f"--port={port}")
         command = [str(launch.program), "serve", *where, *launch.arguments]
         env = await to_thread.run_sync(launch.variables)
@@ -111,6 +115,22 @@ class ServeProcess(Hosted):
             raise await self.crash()
         message = f"{NAME} (pid {self.pid}) was not ready within {patience:g} s"
         raise WorkerCrashed(message, stderr=self._child.stderr)
+
+
+def _check_free(hostname: str, port: int) -> None:
+    """OpenCode itself says only that something was unexpected. Names that nobody knows are its to refuse."""
+    try:
+        found = socket.getaddrinfo(hostname, port, type=socket.SOCK_STREAM)
+    except OSError:
+        return
+    family, *_, where = found[0]
+    try:
+        socket.create_server(where[:2], family=family).close()
+    except OSError as error:
+        raise WorkerCrashed(
+            f"port {port} of {hostname!r} cannot be had for {NAME}: {os.strerror(error.errno or 0)}; end "
+            "whoever listens there, or set another `port`, or none: then a free one is taken"
+        ) from error
 
 
 def _address(hostname: str, port: int) -> str:

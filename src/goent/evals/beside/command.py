@@ -47,7 +47,8 @@ class Order(Value, frozen=True, kw_only=True):
     def command(self, request: EvalRunRequest, folder: Path) -> list[str]:
         resume = ("--retry", request.retry) if request.retry else ("--resume",)
         return [
-            *(sys.executable, "-m", "goent", "eval", "run"),
+            # -P: a project must not be able to put its own modules in the way of who holds the keys.
+            *(sys.executable, "-P", "-m", "goent", "eval", "run"),
             *("--out", str(folder), "--json", "--attended"),
             *options(self.wanted, self.targets_file),
             *_bounds(request),

@@ -136,11 +136,19 @@ class EvalRuns:
         if request.out is None:
             return self._places.new()
         folder = self._places.inside(request.out, base, "out")
-        if folder in self._runs or (folder.exists() and any(folder.iterdir())):
+        try:
+            is_used = folder in self._runs or (folder.exists() and any(folder.iterdir()))
+            if not is_used:
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RequestError(
+                f"out {request.out[:200]!r} is no folder that a run could be kept in: "
+                f"{error.strerror}; name another, or leave it out"
+            ) from None
+        if is_used:
             raise RequestError(
                 f"out {request.out!r} is not empty: go on with the run there by resume, or name another"
             )
-        folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     async def _attend(self, run: _Run, command: Sequence[str]) -> None:

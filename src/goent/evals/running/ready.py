@@ -12,11 +12,11 @@ from goent.evals.running.judges import judges_of
 from goent.evals.running.plan import Wanted, in_use
 from goent.evals.running.preparing import Prepared, prepare
 from goent.evals.suites import TargetSpec
+from goent.evals.targets.opencode.settings import port_clashes
 from goent.evals.targets.replay import ReplayTarget
 
-BY_SETTINGS: Final = (
-    "opencode",
-)  # they are asked through our gateway, as the project's settings say
+# The project's settings say how the one is asked, and which variables are keys that the other must not see.
+BY_SETTINGS: Final = ("opencode", "cli")
 
 
 def ready(
@@ -39,6 +39,7 @@ def ready(
     for spec in needed.values():
         with _noted(mistakes):
             _check(spec)
+    mistakes += port_clashes(needed.values())
     if any(spec.kind in BY_SETTINGS for spec in needed.values()):
         with _noted(mistakes):
             load_settings(project, environ)

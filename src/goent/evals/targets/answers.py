@@ -1,31 +1,36 @@
 """What does a command's answer say? JSON in the known shapes, or text.
 
 An object tells `text`, or `output` (older: `output_messages`) as messages with tool calls, and how
-much it took. Whatever else it is, it is what the assistant said.
+much it took. Whatever else it is, it is what the assistant said. A null is as good as nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from goent.evals.traces import CallStatus, TokenUsage, Trace, TracedCall, TracedMessage
 
+Warn = Callable[[str], None]
+_TELLING: Final = ("output", "output_messages", "text")
+
 
 class _Call(Struct, kw_only=True, frozen=True):
     tool: str
-    id: str = ""
+    id: str | None = None
     input: object = None
     output: object = None
-    status: str = "unknown"
+    status: str | None = None
     start_time: str | None = None
     end_time: str | None = None
     duration_ms: float | None = None
 
 
 class _Message(Struct, kw_only=True, frozen=True):
-    role: str = "assistant"
-    content: object = ""
+    role: str | None = None
+    content: object = None
     tool_calls: tuple[_Call, ...] | None = None
     start_time: str | None = None
     end_time: str | None = None
@@ -33,10 +38,10 @@ class _Message(Struct, kw_only=True, frozen=True):
 
 
 class _Tokens(Struct, kw_only=True, frozen=True):
-    input: int = 0
-    output: int = 0
-    cached: int = 0
-    reasoning: int = 0
+    input: int | None = None
+    output: int | None = None
+    cached: int | None = None
+    reasoning: int | None = None
 
 
 class _Answer(Struct, kw_only=True, frozen=True):
@@ -48,14 +53,22 @@ class _Answer(Struct, kw_only=True, frozen=True):
     duration_ms: float | None = None
     start_time: str | None = None
     end_time: str | None = None
-    file_changes: str = ""
+    file_changes: str | None = None
 
 
-def read_answer(said: bytes, *, duration_ms: float | None = None) -> Trace:
-    """The trace of an attempt that answered with this; `duration_ms` where it tells none itself."""
+def read_answer(
+    said: bytes, *, duration_ms: float | None = None, warn: Warn = lambda _: None
+) -> Trace:
+    """The trace of an attempt that answered with this; `duration_ms` where it tells none itself.
+
+    `warn` is told of an answer that wants to be more than text, and is not.
+    """
     try:
         answer = msgspec.json.decode(said, type=_Answer)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if keys := _told_by(said):
+            tells = " and ".join(f"`{key}`" for key in keys)
+            warn(f"an answer with {tells} is taken for text, its tool calls too, for {error}")
         text = said.decode(errors="replace").strip()
         return Trace(messages=_spoken(text), duration_ms=duration_ms)
     messages = _messages(answer)
@@ -65,7 +78,10 @@ def read_answer(said: bytes, *, duration_ms: float | None = None) -> Trace:
     return Trace(
         messages=messages,
         usage=TokenUsage(
-            input=told.input, output=told.output, cached=told.cached, reasoning=told.reasoning
+            input=told.input or 0,
+            output=told.output or 0,
+            cached=told.cached or 0,
+            reasoning=told.reasoning or 0,
         )
         if told
         else None,
@@ -73,8 +89,16 @@ def read_answer(said: bytes, *, duration_ms: float | None = None) -> Trace:
         duration_ms=duration_ms if answer.duration_ms is None else answer.duration_ms,
         start_time=answer.start_time,
         end_time=answer.end_time,
-        file_changes=answer.file_changes,
+        file_changes=answer.file_changes or "",
     )
+
+
+def _told_by(said: bytes) -> list[str]:
+    """Which keys of an answer it has, if it is an object at all."""
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = msgspec.json.decode(said, type=dict[str, msgspec.Raw])
+        return [key for key in _TELLING if key in found]
+    return []
 
 
 def _messages(answer: _Answer) -> tuple[TracedMessage, ...] | None:
@@ -92,8 +116,8 @@ def _spoken(text: str) -> tuple[TracedMessage, ...]:
 
 def _message(told: _Message) -> TracedMessage:
     return TracedMessage(
-        role=told.role,
-        content=told.content,
+        role=told.role or "assistant",
+        content="" if told.content is None else told.content,
         tool_calls=tuple(map(_call, told.tool_calls or ())),
         start_time=told.start_time,
         end_time=told.end_time,
@@ -104,7 +128,7 @@ def _message(told: _Message) -> TracedMessage:
 def _call(told: _Call) -> TracedCall:
     return TracedCall(
         tool=told.tool,
-        id=told.id,
+        id=told.id or "",
         input=told.input,
         output=told.output,
         status=_status(told.status),
@@ -114,7 +138,7 @@ def _call(told: _Call) -> TracedCall:
     )
 
 
-def _status(told: str) -> CallStatus:
+def _status(told: str | None) -> CallStatus:
     match told:
         case "ok" | "error" | "timeout" | "cancelled":
             return told
@@ -122,7 +146,9 @@ def _status(told: str) -> CallStatus:
             return "unknown"
 
 
-def read_fixture(answer: Mapping[str, object] | Sequence[object] | str) -> Trace:
+def read_fixture(
+    answer: Mapping[str, object] | Sequence[object] | str, warn: Warn = lambda _: None
+) -> Trace:
     """The same, of an answer that stands in a file of targets or fixtures."""
     said = answer.encode() if isinstance(answer, str) else msgspec.json.encode(answer)
-    return read_answer(said)
+    return read_answer(said, warn=warn)

@@ -20,6 +20,7 @@ from goent.evals.prompts import question
 from goent.evals.suites import TargetSpec
 from goent.evals.targets.answers import read_answer
 from goent.evals.targets.health import Health, HealthCheck
+from goent.evals.targets.quoting import REMEDIES, around
 from goent.evals.targets.settings import home_of, misfits, settings_of
 from goent.evals.traces import Trace
 from goent.proc import run
@@ -68,6 +69,11 @@ def cli_mistakes(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 def _misplaced(key: str, command: str) -> Iterator[tuple[str, str]]:
     found = dict.fromkeys(_PLACEHOLDER.findall(command))
+    surrounded = around(command)
+    undone = ((one[0], surrounded.get(one.start())) for one in _PLACEHOLDER.finditer(command))
+    for name, how in dict.fromkeys(undone):
+        if how and name in PLACEHOLDERS and name != "{ATTEMPT}":  # a number is always a word
+            yield key, f"{name} is put in quoted by go-ent: {REMEDIES[how].format(name)}"
     for name in found:
         if name not in PLACEHOLDERS:
             yield key, f"{name!r} is no placeholder; {suggestion(name, PLACEHOLDERS)}"
@@ -96,9 +102,9 @@ class CliTarget:
     async def invoke(self, attempt: Attempt, witness: Witness) -> Trace:
         await self._health.ensure()
         with TemporaryDirectory(prefix="goent-eval-", dir=self._scratch) as folder:
-            return await self._run(attempt, Path(folder))
+            return await self._run(attempt, Path(folder), witness)
 
-    async def _run(self, attempt: Attempt, folder: Path) -> Trace:
+    async def _run(self, attempt: Attempt, folder: Path, witness: Witness) -> Trace:
         asked, answer = folder / "prompt.txt", folder / "answer"
         if "{PROMPT_FILE}" in self._command:
             asked.write_text(question(attempt.case), encoding="utf-8")
@@ -121,7 +127,11 @@ class CliTarget:
                 "no_answer",
                 f"the command wrote nothing to {{OUTPUT_FILE}}; it said: {done.output[-TAIL:]}",
             )
-        return read_answer(_content(answer), duration_ms=took)
+        return read_answer(
+            _content(answer),
+            duration_ms=took,
+            warn=lambda why: witness.warn(f"{attempt.case.id!r} by {attempt.target!r}: {why}"),
+        )
 
     def _cwd(self, attempt: Attempt) -> Path:
         """A command is at home where the suite is, unless the case has a workspace for it."""

@@ -1,4 +1,4 @@
-"""Is what a command needs there? It is asked before the first attempt, once it is until the end of the run."""
+"""Is what a command needs there? It is asked before the first attempt; an answer holds until the end of the run."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +12,8 @@ from goent.domain.types import Value
 from goent.evals.ports import TargetError
 from goent.proc import run
 
+OFTEN = 3  # for what is not there by then, nobody should wait before each case
+
 
 class HealthCheck(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An address that must answer with success, or a command that must."""
@@ -24,7 +26,7 @@ class HealthCheck(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Health:
-    """Of one target. What was well once is not asked again; what was not, is."""
+    """Of one target. What was well once is not asked again; what was not, is, a few times."""
 
     def __init__(self, check: HealthCheck | None, environ: Mapping[str, str], here: Path) -> None:
         self._check = check
@@ -32,19 +34,26 @@ class Health:
         self._here = here
         self._asking = anyio.Lock()
         self._well = check is None
+        self._asked = 0
+        self._trouble = ""
 
     async def ensure(self) -> None:
         """Raises a `TargetError` of the kind `unhealthy`."""
         if self._well or self._check is None:
             return
         async with self._asking:
-            if not self._well:
-                trouble = await self._trouble(self._check)
-                if trouble:
-                    raise TargetError("unhealthy", trouble, retryable=True)
-                self._well = True
+            if self._well:
+                return
+            if self._asked < OFTEN:
+                self._asked += 1
+                self._trouble = await self._look(self._check)
+            self._well = not self._trouble
+            if self._trouble:
+                again = self._asked < OFTEN
+                more = "" if again else f" (asked {OFTEN} times; it is not asked again)"
+                raise TargetError("unhealthy", f"{self._trouble}{more}", retryable=again)
 
-    async def _trouble(self, check: HealthCheck) -> str:
+    async def _look(self, check: HealthCheck) -> str:
         troubles = [
             await _unanswered(check) if check.url else "",
             await self._failed(check) if check.command else "",
@@ -66,15 +75,23 @@ class Health:
         if done.exit is None:
             return f"healthcheck {words!r} did not end within {check.timeout_seconds:g} s"
         said = (done.errors or done.output)[-300:].strip()
-        return f"healthcheck {words!r} ended with {done.exit}: {said}" if done.exit else ""
+        why = f": {said}" if said else ""
+        return f"healthcheck {words!r} ended with {done.exit}{why}" if done.exit else ""
 
 
 async def _unanswered(check: HealthCheck) -> str:
+    """By its status alone: what else it says may be long, or never end."""
     import httpx2  # noqa: PLC0415 (few targets have an address)
 
-    try:
-        async with httpx2.AsyncClient(timeout=check.timeout_seconds, trust_env=False) as client:
-            answer = await client.get(check.url, follow_redirects=True)
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        return f"healthcheck {check.url!r} did not answer: {error or type(error).__name__}"
-    return "" if answer.is_success else f"healthcheck {check.url!r} said {answer.status_code}"
+    limit = check.timeout_seconds
+    with anyio.move_on_after(limit):  # a client's own limit is for each piece
+        try:
+            async with (
+                httpx2.AsyncClient(timeout=limit, trust_env=False) as client,
+                client.stream("GET", check.url, follow_redirects=True) as answer,
+            ):
+                said = f"healthcheck {check.url!r} said {answer.status_code}"
+                return "" if answer.is_success else said
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            return f"healthcheck {check.url!r} did not answer: {error or type(error).__name__}"
+    return f"healthcheck {check.url!r} did not answer within {limit:g} s"

@@ -10,7 +10,7 @@ from msgspec import Meta
 from goent.domain.types import Value
 from goent.evals.ports import Attempt, Witness
 from goent.evals.suites import TargetSpec
-from goent.evals.targets.answers import read_fixture
+from goent.evals.targets.answers import Warn, read_fixture
 from goent.evals.targets.settings import misfits, settings_of
 from goent.evals.traces import Trace
 
@@ -48,15 +48,18 @@ class MockTarget:
         told = settings_of(spec, MockSettings)
         least = told.delay_ms if told.delay_min_ms is None else told.delay_min_ms
         self._delay_ms = (least, max(least, told.delay_max_ms or 0))
-        self._trace = _trace(told)
+        self._warnings: list[str] = []
+        self._trace = _trace(told, self._warnings.append)
 
     async def invoke(self, attempt: Attempt, witness: Witness) -> Trace:
         await anyio.sleep(random.uniform(*self._delay_ms) / 1000)  # noqa: S311 (no secret)
+        while self._warnings:  # once, for it answers the same each time
+            witness.warn(f"{attempt.target!r}: {self._warnings.pop()}")
         return self._trace
 
 
-def _trace(told: MockSettings) -> Trace:
+def _trace(told: MockSettings, warn: Warn) -> Trace:
     if not told.trace:
-        return read_fixture(told.response)
+        return read_fixture(told.response, warn)
     spoken = {"role": "assistant", "content": told.response}
-    return read_fixture({"output": [*told.trace, spoken]})
+    return read_fixture({"output": [*told.trace, spoken]}, warn)

@@ -46,7 +46,7 @@ class _Recording(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     duration_ms: float | None = None
     start_time: str | None = None
     end_time: str | None = None
-    file_changes: str = ""
+    file_changes: str | None = None
     # Of no consequence here.
     schema_version: object = None
     fixture_id: object = None
@@ -92,11 +92,16 @@ class ReplayTarget:
             raise ConfigError("\n".join(mistakes))
 
     async def invoke(self, attempt: Attempt, witness: Witness) -> Trace:
+        line = self._line(attempt)
+        where = f"{self._path}:{line.number}: {attempt.case.id!r}"
+        return read_answer(line.said, warn=lambda why: witness.warn(f"{where}: {why}"))
+
+    def _line(self, attempt: Attempt) -> _Line:
         for number in (attempt.number, None):
             lines = self._recorded.get((attempt.case.id, number), [])
             fitting = list(_for(attempt.case, lines)) or lines
             if len(fitting) == 1:
-                return read_answer(fitting[0].said)
+                return fitting[0]
             if fitting:
                 numbers = " and ".join(str(line.number) for line in fitting)
                 raise TargetError(

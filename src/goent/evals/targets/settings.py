@@ -1,9 +1,10 @@
 """What do a target's own settings say, or what is wrong with them?"""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import UnionType
-from typing import Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -13,6 +14,8 @@ from goent.domain.types import Value
 from goent.evals.suites import FOLDERS, TargetSpec
 
 T = TypeVar("T", bound=Value)
+_SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
+_MAY_HOLD: Final = ("env", "config", "mcp")
 
 
 def settings_of(spec: TargetSpec, kind: type[T]) -> T:
@@ -66,6 +69,20 @@ def _choices(kind: object) -> tuple[str, ...]:
         found = (option for part in get_args(kind) for option in _choices(part))
         return tuple(dict.fromkeys(found))
     return ()
+
+
+def secrets_of(specs: Iterable[TargetSpec]) -> tuple[str, ...]:
+    """What of their own variables and configuration nobody may write down, by the names that it has there."""
+    given = (spec.settings.get(key) for spec in specs for key in _MAY_HOLD)
+    return tuple(dict.fromkeys(secret for table in given for secret in _secrets("", table)))
+
+
+def _secrets(name: str, value: object) -> Iterator[str]:
+    if isinstance(value, str) and _SECRET.search(name):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, entry in msgspec.convert(value, dict[object, object]).items():
+            yield from _secrets(str(key), entry)
 
 
 def home_of(spec: TargetSpec) -> Path:

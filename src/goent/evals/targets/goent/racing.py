@@ -138,13 +138,15 @@ async def copies(
     of: Path, count: int, scratch: Path | None = None
 ) -> AsyncGenerator[tuple[Path, ...]]:
     """As many copies of a directory, in a folder in `scratch` that is gone in the end."""
-    with TemporaryDirectory(
-        prefix="goent-race-", dir=scratch, ignore_cleanup_errors=True
-    ) as folder:
-        made = tuple(Path(folder) / str(number) for number in range(1, count + 1))
+    folder = TemporaryDirectory(prefix="goent-race-", dir=scratch, ignore_cleanup_errors=True)
+    try:
+        made = tuple(Path(folder.name) / str(number) for number in range(1, count + 1))
         for copy in made:
             await run_sync(partial(shutil.copytree, of, copy, symlinks=True))
         yield made
+    finally:
+        with anyio.CancelScope(shield=True):
+            await run_sync(folder.cleanup)  # whole workspaces: others go on meanwhile
 
 
 async def bring_home(copy: Path, home: Path) -> None:

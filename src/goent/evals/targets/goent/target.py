@@ -133,16 +133,16 @@ def _bounded(told: GoentSettings, attempt: Attempt) -> Generator[float]:
     """So many seconds at most; what goes wrong is the attempt's failure."""
     limit = min(told.timeout_seconds or attempt.timeout_s, attempt.timeout_s)
     try:
-        with anyio.fail_after(limit):
+        with anyio.move_on_after(limit) as scope:
             yield limit
-    except TimeoutError:
-        raise _too_long(limit) from None
     except TargetError as error:
         if error.kind == TurnTimeout.kind:
             raise _too_long(limit) from error
         raise
     except (DaemonRefused, DaemonGone) as trouble:
         raise failure_of(trouble) from trouble
+    if scope.cancelled_caught:
+        raise _too_long(limit)
 
 
 def _earlier(limit: float) -> float:

@@ -9,6 +9,8 @@ from goent.domain.events import (
     BudgetWarned,
     Envelope,
     PermissionAsked,
+    ToolCall,
+    TurnEnded,
     TurnStarted,
     UsageReported,
     WorkerClosed,
@@ -17,6 +19,7 @@ from goent.domain.events import (
 from goent.domain.replies import Answered, Cancelled, Spawned
 from goent.domain.requests import AnswerRequest, CancelRequest, SpawnRequest
 from goent.domain.types import Answer
+from goent.drivers.tasks import task_group
 from goent.evals.ports import TargetError, Witness
 from goent.evals.suites import Policy
 from goent.evals.targets.goent.daemon import Daemon, DaemonGone, DaemonRefused, OpenDaemon
@@ -26,6 +29,7 @@ from goent.evals.traces import PermissionDecision
 SPAWNING_S = 60.0
 RELEASING_S = 30.0
 PARTING_S = 15.0  # for one that is cut off to say what it has spent
+TELL_S = 1.0  # between two tellings of what has grown: each tells whole messages
 _ANSWERS: dict[Policy, Answer] = {
     "reject": "reject",
     "once": "allow_once",
@@ -47,6 +51,7 @@ class Working:
         self._witness = witness
         self._scope = anyio.CancelScope()
         self._released = False
+        self._grown = set[int]()  # messages that the witness does not have as they are
 
     def give_up(self) -> None:
         self._scope.cancel()
@@ -65,9 +70,14 @@ class Working:
 
     async def hear(self, worker: str, turn: int = 1) -> None:
         """Returns when this turn is over; what was before it is told again, and passed over."""
-        async with self._daemon.events(worker) as events:
-            with self._scope:
-                await self._listen(worker, events, turn)
+        async with self._daemon.events(worker) as events, task_group() as tasks:
+            tasks.start_soon(self._keep_telling)
+            try:
+                with self._scope:
+                    await self._listen(worker, events, turn)
+            finally:
+                tasks.cancel_scope.cancel()
+                self._tell()
 
     async def release(self, worker: str) -> None:
         with anyio.move_on_after(RELEASING_S, shield=True):
@@ -99,16 +109,14 @@ class Working:
         return self.telling.ended is not None and self.telling.ended.state == "completed"
 
     async def spawn(self, request: SpawnRequest) -> str:
-        try:
-            # Shielded: one that begins without our hearing its id would work on for nobody.
-            with anyio.fail_after(SPAWNING_S, shield=True):
-                spawned = await self._daemon.ask("worker_spawn", request, Spawned)
-        except TimeoutError:
-            message = f"the daemon did not take the task within {SPAWNING_S:g} s"
-            raise TargetError("daemon_silent", message, retryable=True) from None
-        for warning in spawned.warnings:
-            self._witness.warn(warning)
-        return spawned.worker_id
+        # Shielded: one that begins without our hearing its id would work on for nobody.
+        with anyio.move_on_after(SPAWNING_S, shield=True):
+            spawned = await self._daemon.ask("worker_spawn", request, Spawned)
+            for warning in spawned.warnings:
+                self._witness.warn(warning)
+            return spawned.worker_id
+        message = f"the daemon did not take the task within {SPAWNING_S:g} s"
+        raise TargetError("daemon_silent", message, retryable=True)
 
     async def _listen(self, worker: str, events: AsyncIterator[Envelope], turn: int) -> None:
         begun = turn == 1
@@ -124,6 +132,7 @@ class Working:
                 if over or self.refused:
                     return
         except anyio.get_cancelled_exc_class():
+            self._tell()
             with anyio.move_on_after(PARTING_S, shield=True):
                 await self._release(worker)
                 await self._hear_out(events)
@@ -132,14 +141,26 @@ class Working:
     def _take(self, told: Envelope) -> None:
         place = self.telling.take(told)
         if place is not None:
-            self._witness.message(place, self.telling.message(place))
+            self._grown.add(place)
         match told.event:
+            case ToolCall(status="completed" | "failed") | TurnEnded():
+                self._tell()
             case UsageReported():
                 self._witness.spent(counted(self.telling.usage), self.telling.cost)
             case BudgetWarned():
                 self._witness.warn(told.event.message)
             case _:
                 pass
+
+    async def _keep_telling(self) -> None:
+        while True:
+            await anyio.sleep(TELL_S)
+            self._tell()
+
+    def _tell(self) -> None:
+        for place in sorted(self._grown):
+            self._witness.message(place, self.telling.message(place))
+        self._grown.clear()
 
     async def _answer(self, worker: str, asked: PermissionAsked, at: float) -> None:
         decision = PermissionDecision(

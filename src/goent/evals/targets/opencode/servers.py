@@ -12,10 +12,12 @@ from typing import Protocol
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec.structs import replace
 
 from goent.domain.errors import WorkerCrashed
 from goent.drivers.environment import Surroundings
 from goent.drivers.opencode.client import USER, Client
+from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.hosted import Hosted
 from goent.drivers.opencode.pool import Pool
 from goent.drivers.opencode.slot import COLD_STARTS
@@ -100,6 +102,7 @@ class Servers:
         self._tasks = tasks
         self._owner = owner
         self._pools: dict[str, Pool] = {}
+        self._ports: dict[int, str] = {}  # those that were asked for, each by whose server has it
 
     @classmethod
     @asynccontextmanager
@@ -129,7 +132,7 @@ class Servers:
         fingerprint = terms.fingerprint(self.around, gate)
         if fingerprint not in self._pools:
             # One each: a pool ends what is idle and not its newest.
-            self._pools[fingerprint] = Pool(self._tasks, gate, self._owner, QuietServer.running)
+            self._pools[fingerprint] = Pool(self._tasks, gate, self._owner, self._started)
         async with self._pools[fingerprint].use(
             cwd,
             fingerprint,
@@ -137,6 +140,27 @@ class Servers:
             dedicated=not terms.told.shared_server,
         ) as slot:
             yield Use(_serving(await slot.process()), slot.booting)
+
+    @asynccontextmanager
+    async def _started(self, launch: Launch, mark: str) -> AsyncGenerator[ServeProcess]:
+        """The port that was asked for is the first server's; a second one of the same settings has another."""
+        port = launch.port
+        has_it = self._ports.get(port)
+        if has_it not in (None, launch.fingerprint):
+            raise WorkerCrashed(
+                f"port {port} is that of another target's server, whose settings are others: "
+                "set another `port`, or none"
+            )
+        if not port or has_it:
+            async with QuietServer.running(replace(launch, port=0), mark) as server:
+                yield server
+            return
+        self._ports[port] = launch.fingerprint
+        try:
+            async with QuietServer.running(launch, mark) as server:
+                yield server
+        finally:
+            del self._ports[port]
 
     @asynccontextmanager
     async def _outside(self, told: OpenCodeSettings, url: str) -> AsyncGenerator[Outside]:

@@ -3,7 +3,7 @@
 The one list of its settings: the reader of targets files takes it from here.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Annotated, Final, Literal, get_type_hints
 
@@ -32,8 +32,8 @@ _OF_OUR_SERVER: Final = (
     *("executable", "binary", "args", "hostname", "port", "startup_timeout_seconds"),
     *("config", "mcp", "profile", "shared_server"),
 )
-
-
+# Who differs in one of these shares no server.
+_OF_A_SERVER: Final = ("executable", "binary", "args", "config", "mcp", "profile", "env")
 # What of OpenCode's own configuration is looked at here; the rest is OpenCode's to judge.
 _READ_HERE: Final = {"provider": Mapping[str, object], "enabled_providers": tuple[str, ...]}
 
@@ -102,6 +102,24 @@ def mistakes(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     yield from _contradictions(msgspec.convert(sound, OpenCodeSettings, strict=False), settings)
 
 
+def port_clashes(specs: Iterable[TargetSpec]) -> Iterator[str]:
+    """Targets that ask for the same port, and could not share the server there."""
+    first: dict[tuple[object, str], TargetSpec] = {}
+    for spec in specs:
+        port = str(spec.settings.get("port", 0))
+        if spec.kind != "opencode" or port == "0":
+            continue
+        other = first.setdefault((spec.settings.get("hostname"), port), spec)
+        differing = [
+            key for key in _OF_A_SERVER if spec.settings.get(key) != other.settings.get(key)
+        ]
+        if differing:
+            yield (
+                f"{spec.place.file}: target {spec.name!r}: port {port} is that of target {other.name!r}, too, "
+                f"and they share no server, for {', '.join(differing)} differ; set another `port`, or none"
+            )
+
+
 def _misfits(key: str, value: object, kind: object) -> Iterator[tuple[str, str]]:
     """Of a table each entry by itself, so that the path leads to it."""
     entries = {"tools": bool, "env": str, "permission": Action | Mapping[str, Action]}
@@ -116,17 +134,7 @@ def _misfits(key: str, value: object, kind: object) -> Iterator[tuple[str, str]]
 def _contradictions(
     told: OpenCodeSettings, given: Mapping[str, object]
 ) -> Iterator[tuple[str, str]]:
-    if told.executable and told.binary:
-        yield "binary", "says the same as `executable`; keep one of them"
-    if told.base_url is not None:
-        if not told.base_url.startswith(("http://", "https://")):
-            yield (
-                "base_url",
-                f"expected an address such as http://127.0.0.1:4096, not {told.base_url!r}",
-            )
-        for key in _OF_OUR_SERVER:
-            if key in given:
-                yield key, "has no effect on the server at `base_url`, which somebody else runs"
+    yield from _of_the_server(told, given)
     for key, kind in _READ_HERE.items():
         if key in told.config:
             yield from misfit(f"config.{key}", told.config[key], kind)
@@ -136,3 +144,21 @@ def _contradictions(
     switched = {on for name, on in told.tools.items() if name in EDITING}
     if len(switched) > 1:
         yield "tools", "edit, write and patch are one to OpenCode: switch them on or off together"
+
+
+def _of_the_server(
+    told: OpenCodeSettings, given: Mapping[str, object]
+) -> Iterator[tuple[str, str]]:
+    if told.executable and told.binary:
+        yield "binary", "says the same as `executable`; keep one of them"
+    if told.port and not told.shared_server:
+        remedy = "take it away, or `shared_server: false`, which makes one for each attempt"
+        yield "port", f"several servers cannot all have port {told.port}; {remedy}"
+    if told.base_url is None:
+        return
+    if not told.base_url.startswith(("http://", "https://")):
+        words = f"expected an address such as http://127.0.0.1:4096, not {told.base_url!r}"
+        yield "base_url", words
+    for key in _OF_OUR_SERVER:
+        if key in given:
+            yield key, "has no effect on the server at `base_url`, which somebody else runs"

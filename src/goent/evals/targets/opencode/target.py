@@ -1,6 +1,5 @@
 """How is OpenCode evaluated? Each attempt is a session of its own, on a server that all share."""
 
-import re
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -30,11 +29,11 @@ from goent.evals.targets.opencode.rules import session_rules
 from goent.evals.targets.opencode.servers import Servers, Use
 from goent.evals.targets.opencode.settings import OpenCodeSettings, read_settings
 from goent.evals.targets.opencode.threads import Thread, forget
+from goent.evals.targets.settings import secrets_of
 from goent.evals.traces import Trace, WorkedBy
 
 _Ask = Callable[[Attempt, Witness, "_Talk"], Awaitable[Trace]]
 _NO_KEY = ("unknown_model", "auth_refused")
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 _KINDS: dict[type[GoentError], str] = {
     ConfigError: "config_error",
     OpenCodeMissing: "opencode_missing",
@@ -48,6 +47,7 @@ class OpenCodeTarget:
     def __init__(self, spec: TargetSpec, servers: Servers) -> None:
         """Raises `ConfigError` if the settings are no such target's."""
         self._told = read_settings(spec)
+        self._own_secrets = secrets_of([spec])
         self._rules = session_rules(self._told)
         self._servers = servers
 
@@ -138,9 +138,8 @@ class OpenCodeTarget:
         )
 
     def _secrets(self) -> Collection[str]:
-        """What no log may have: go-ent's keys, and what the target's own variables hold of that kind."""
-        own = (value for name, value in self._told.env.items() if _SECRET.search(name))
-        return (*self._servers.secrets(), *own)
+        """What no log may have: go-ent's keys, and what the target's own settings hold of that kind."""
+        return (*self._servers.secrets(), *self._own_secrets)
 
     def _log_dir(self) -> Path | None:
         around = self._servers.around

@@ -88,7 +88,7 @@ async def _unless_interrupted(work: Callable[[], Awaitable["Outcome"]]) -> "Outc
             wanted = [one for one in ENDING if signal.getsignal(one) is not signal.SIG_IGN]  # nohup
             with anyio.open_signal_receiver(*wanted) as heard:
                 async for number in heard:
-                    if came:  # asked twice: whoever starts next sweeps what is left
+                    if came:  # asked twice: its guard ends what is left
                         if sys.stderr.isatty():
                             os.write(sys.stderr.fileno(), SHOW_CURSOR)
                         os._exit(INTERRUPTED + number)

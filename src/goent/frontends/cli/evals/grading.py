@@ -52,6 +52,7 @@ def grade(  # noqa: PLR0913 (the options of a command)
     from goent.evals.running.folder import Folder, read_manifest  # noqa: PLC0415 (the same)
     from goent.evals.running.judges import judges_of  # noqa: PLC0415 (the same)
     from goent.evals.running.preparing import graded_by, prepare  # noqa: PLC0415 (the same)
+    from goent.evals.targets.settings import secrets_of  # noqa: PLC0415 (the same)
 
     source = folder_of(run).absolute()
     told = read_manifest(source)
@@ -79,7 +80,9 @@ def grade(  # noqa: PLR0913 (the options of a command)
         prepared = graded_by(prepared, read)
     judges_of(prepared)  # who is not there is told before anything is written
     project = Project(find_project(Path.cwd()), dict(os.environ))
-    with Folder.held((out or source).absolute(), project.secrets) as folder:
+    own = secrets_of(prepared.specs.values())
+    place = (out or source).absolute()
+    with Folder.held(place, lambda: (*project.secrets(), *own)) as folder:
         if out and folder.is_used and folder.path != source:
             raise ConfigError(f"{str(out)!r} holds a run already: name another --out")
         return conduct(lambda app: app.grade(prepared, source, folder), project, folder, json=json)

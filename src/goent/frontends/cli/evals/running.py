@@ -95,6 +95,7 @@ def run(  # noqa: PLR0913 (the options of a command)
     from goent.evals.running.plan import Wanted  # noqa: PLC0415 (the same)
     from goent.evals.running.preparing import taken_up  # noqa: PLC0415 (the same)
     from goent.evals.running.ready import ready  # noqa: PLC0415 (the same)
+    from goent.evals.targets.settings import secrets_of  # noqa: PLC0415 (the same)
 
     if attended:
         end_with_input()
@@ -122,7 +123,9 @@ def run(  # noqa: PLR0913 (the options of a command)
         foretell(foresee(prepared, bounds, out), json=json)
         return 0
     project = Project(home, dict(os.environ))
-    with Folder.held(out or new_folder(project.folder), project.secrets) as folder:
+    own = secrets_of(prepared.specs.values())
+    place = out or new_folder(project.folder)
+    with Folder.held(place, lambda: (*project.secrets(), *own)) as folder:
         prepared = taken_up(prepared, folder, again)
         return conduct(
             lambda app: app.run(prepared, folder, bounds),
