@@ -4,25 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
+from brought_over import brought
 
 from goent.domain.errors import ConfigError
 from goent.evals.files import load_suites, load_targets, validate
-from goent.evals.importing import Imported, Kind, imported, write
+from goent.evals.importing import Kind, imported, write
 from goent.evals.suites import Suite
 from goent.frontends.cli.evals.importing import import_
 
 GOLDEN = Path(__file__).parent / "compat" / "suite.eval.yaml"
-
-
-def brought(kind: Kind, path: Path, out: Path) -> tuple[Imported, Suite]:
-    """Imported, written, and loaded again."""
-    told = imported(kind, [path], out)
-    suites = [name for name in told.files if not name.startswith(".goent")]
-    write(told, out)
-    (suite,) = load_suites([out / suites[0]], {}, compat=True)
-    if ".goent/targets.yaml" in told.files:
-        load_targets(out, {})
-    return told, suite
 
 
 def graders(suite: Suite) -> list[object]:
@@ -78,6 +68,7 @@ def test_a_suite_of_the_first_dialect_and_its_targets(tmp_path: Path) -> None:
         ("evals/old.yaml", SEED),
         (".agentv/targets.yaml", TARGETS),
         ("evals/notes.md", "n"),
+        ("evals/scripts/grade", ""),
     ):
         (project / path).parent.mkdir(parents=True, exist_ok=True)
         (project / path).write_text(text)
@@ -123,7 +114,7 @@ def test_what_the_fourth_dialect_has_and_go_ent_has_not_is_named(tmp_path: Path)
         """
 name: new
 preprocessors: [x]
-execution: {cache: true, targets: [{name: t, use_target: u}], threshold: 0.5}
+execution: {cache: true, targets: [{name: t, use_target: u, hooks: {}}], threshold: 0.5}
 workspace: {isolation: shared, template: ., docker: {image: x}, hooks: {before_each: {command: ls}}}
 tests: cases.jsonl
 """
@@ -143,101 +134,27 @@ tests: cases.jsonl
     assert left == {
         "preprocessors",
         "execution.cache",
-        "execution.targets.use_target",
+        "execution.targets.hooks",
         "workspace.isolation",
         "workspace.docker",
         "a grader of the type 'other-kind'",
     }
 
 
-PROMPTFOO = """
-description: Greetings
-prompts:
-  - "Greet {{who}} in {{tongue}}"
-  - file://prompt.txt
-  - {raw: "Say hi to {{who | upper}}", label: loud}
-providers:
-  - echo
-  - "exec: python answer.py"
-  - {id: "openai:chat:gpt-x", label: The Model, config: {temperature: 0}}
-  - {"anthropic:messages:claude-x": {config: {}}}
-  - {id: opencode:sdk, config: {provider_id: p, model: m, working_dir: w}}
-  - file://provider.py
-defaultTest:
-  assert: [{type: latency, threshold: 5000}]
-tests:
-  - description: Hello, Ann!
-    vars: {who: Ann, tongue: [German, French]}
-    assert:
-      - {type: icontains, value: ann, metric: named}
-      - {type: not-contains, value: Bob, weight: 2}
-      - {type: javascript, value: "output.length > 3"}
-      - {type: llm-rubric, value: is polite, threshold: 0.7, provider: x}
-      - {type: is-json, value: {type: object}}
-      - {type: contains-any, value: "a, b"}
-      - {type: equals, value: {a: 1}}
-      - {type: cost, threshold: 0.01}
-      - {type: "trajectory:tool-sequence", value: {steps: [read, {name: edit}]}}
-  - vars: {who: Bob, tongue: Dutch}
-    threshold: 0.5
-    assert: [{type: assert-set, threshold: 0.5, assert: [{type: regex, value: "^a"}, {type: contains, value: b}]}]
-  - {description: Only a program, assert: [{type: python, value: x}]}
-evaluateOptions: {repeat: 3, maxConcurrency: 2, cache: true}
+def test_a_suite_of_the_fourth_dialect_keeps_what_go_ent_does_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "new.eval.yaml"
+    path.write_text(
+        """
+execution: {cache: false, fail_on_error: true, targets: [u, {name: t, use_target: u}]}
+workspace: {isolation: per_test, mode: temp, repos: [{repo: "https://h.example/x.git", path: ., commit: v1}]}
+tests: [{id: a, input: x, assertions: [{type: is-json}]}]
 """
-
-
-def test_a_configuration_of_promptfoo(tmp_path: Path) -> None:
-    path = tmp_path / "promptfooconfig.yaml"
-    path.write_text(PROMPTFOO)
-    (tmp_path / "prompt.txt").write_text("Dear {{who}},\n")
-    told, suite = brought("promptfoo", path, tmp_path)
-    assert (suite.name, suite.trials.count, suite.workers) == ("promptfoo", 3, 2)
-    assert len(suite.cases) == 3 * (2 + 1) + 3, (
-        "for each prompt two tongues and Bob, and the one with latency alone"
     )
-    first = suite.cases[0]
-    assert (first.id, first.input[0].text) == ("hello-ann", "Greet Ann in German")
-    assert suite.cases[1].input[0].text == "Greet Ann in French"
-    assert [(g.type, g.required, g.negate) for g in first.graders] == [
-        ("icontains", True, False),
-        ("contains", True, True),
-        ("llm-grader", True, False),
-        ("is-json", True, False),
-        ("contains-any", True, False),
-        ("equals", True, False),
-        ("cost", True, False),
-        ("tool-trajectory", True, False),
-        ("latency", True, False),
-    ]
-    assert (first.graders[0].name, first.graders[1].weight) == ("named", 2)
-    assert first.graders[4].settings["value"] == ["a", "b"]
-    loose = next(case for case in suite.cases if case.threshold == 0.5)
-    assert [(g.type, g.required) for g in loose.graders] == [
-        ("composite", False),
-        ("latency", False),
-    ]
-    targets = load_targets(tmp_path, {})
-    assert {name: target.kind for name, target in targets.items()} == {
-        "echo": "cli",
-        "exec-python-answer-py": "cli",
-        "the-model": "goent",
-        "anthropic-messages-claude-x": "goent",
-        "opencode-sdk": "opencode",
-    }
-    assert targets["the-model"].settings["model"] == "gpt-x"
-    assert targets["opencode-sdk"].settings == {"model": "p/m"}
-    assert validate([tmp_path / "promptfoo.eval.yaml"], {}).mistakes == ()
-    for expected in (
-        "an assertion of the type 'javascript'",
-        "an assertion of the type 'python'",
-        "the schema of is-json",
-        "provider of an assertion of the type 'llm-rubric'",
-        "more than {{name}} in the prompt 'Say hi to",
-        "provider 'file://provider.py': not carried over: the whole provider",
-        "provider 'openai:chat:gpt-x': not carried over: config.temperature",
-        "evaluateOptions.cache",
-    ):
-        assert any(expected in note for note in (*told.notes, *told.lost)), (expected, told)
+    told, suite = brought("agentv", path, tmp_path / "out")
+    assert (told.notes, told.lost) == ((), ())
+    assert (suite.fail_on_error, suite.cases[0].targets) == (True, ("u", "t"))
+    workspace = suite.cases[0].workspace
+    assert workspace and (workspace.repository, workspace.ref) == ("https://h.example/x.git", "v1")
 
 
 def test_a_data_set_becomes_a_suite_and_a_data_set_again(tmp_path: Path) -> None:
@@ -271,6 +188,13 @@ def test_nothing_is_overwritten_unless_it_is_wanted(tmp_path: Path) -> None:
         ("agentv", "a.yaml", "tests: [", "a.yaml:2: no valid YAML"),
         ("promptfoo", "a.yaml", "tests: []", "has no prompts"),
         ("promptfoo", "a.yaml", "prompts: [hi]", "none of its tests"),
+        (
+            "promptfoo",
+            "a.yaml",
+            "prompts: [x]\ntests: file://t.csv",
+            "tests from 'file://t.csv': wr",
+        ),
+        ("promptfoo", "a.yaml", "prompts: [x]\nscenarios: []", "scenarios; write each of them out"),
         ("yaml", "a.yaml", "tests: []", "name a .jsonl file"),
         ("jsonl", "a.yaml", "tests: x.jsonl", "has no list of `tests`"),
         ("yaml", "a.jsonl", "{", "a.jsonl:1: no valid JSON"),
@@ -282,6 +206,23 @@ def test_what_is_nothing_of_the_kind_is_refused(
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=words):
         imported(kind, [tmp_path / name], tmp_path)
+
+
+def test_a_judge_that_is_missing_is_told_beside_all_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "promptfooconfig.yaml"
+    asserted = "[{type: llm-rubric, value: x}, {type: python, value: x}]"
+    path.write_text(f"prompts: [hi]\nproviders: [echo]\ntests: [{{assert: {asserted}}}]")
+    assert import_("promptfoo", [path], out=tmp_path / "out") == 2
+    assert "--judge NAME" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_to_is_named_with_a_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "a.eval.yaml"
+    path.write_text("tests: [{id: a, input: x, criteria: c}]")
+    with pytest.raises(ConfigError, match=r"cannot write .*; name another folder by --out"):
+        write(imported("agentv", [path], path), path)
 
 
 def test_the_command_writes_and_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -302,7 +243,7 @@ def test_the_command_writes_and_tells(tmp_path: Path, capsys: pytest.CaptureFixt
     assert import_("promptfoo", [path], out=tmp_path / "out", force=True) == 2
     said = capsys.readouterr().err
     assert "to be mended: promptfooconfig.yaml, test 1: not carried over: an assertion of" in said
-    assert "next:" not in said
+    assert "when that is mended: go-ent eval run" in said
     broken = tmp_path / "broken.yaml"
     broken.write_text("tests: [{id: a, input: x, assertions: [{type: latency}]}]")
     assert import_("agentv", [broken], out=tmp_path / "other", json=True) == 2

@@ -33,7 +33,7 @@ def kept(folder: Path) -> dict[Path, bytes]:
         ),
         (
             "- {type: field-accuracy, fields: [{path: a}]}",
-            "expected output of case 'b' has no ['a']",
+            "expected output of case 'b' has no 'a'",
         ),
         (
             "- {type: tool-trajectory, mode: exact, expected: [{tool: a, statuss: ok}]}",

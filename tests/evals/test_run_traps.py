@@ -54,6 +54,24 @@ def test_what_is_no_answer_holds_nobody_up(desk: EvalDesk, command: str, error: 
     assert rows["b"].passed
 
 
+def test_a_suite_that_fails_on_errors_makes_no_further_trial(desk: EvalDesk) -> None:
+    desk.targets(one=f"echo {{EVAL_ID}} >> calls; [ {{EVAL_ID}} != b ] && {HELLO}", two=HELLO)
+    tests = [
+        {"id": one, "input": "x", "assertions": [{"type": "is-json", "negate": True}]}
+        for one in IDS
+    ]
+    execution = {"fail_on_error": True, "workers": 1, "targets": ["one", "two"]}
+    suite = desk.write("demo.eval.yaml", {"execution": execution, "tests": tests})
+
+    said = desk.go_ent("run", suite, "--out", desk.out)
+
+    assert said.code == 3, said.err
+    assert sorted(desk.calls) == ["a", "b"]
+    assert len(desk.rows()) == 2 + len(IDS), "the other target has not failed"
+    assert "fail_on_error" in said.out
+    assert "--retry errors" in said.out + said.err
+
+
 def test_numbers_that_cannot_be_true_are_not_known_and_cost_no_row(desk: EvalDesk) -> None:
     answer = '{"text": "hello", "cost_usd": -1, "duration_ms": -5}'
     desk.targets(one=f"echo '{answer}' > {{OUTPUT_FILE}}")

@@ -1,5 +1,6 @@
 """Suites of both dialects become the same values."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -271,8 +272,10 @@ tests:
 
 
 def test_a_workspace_is_a_clone_or_a_template(tmp_path: Path) -> None:
-    for name in ("repo", "start"):
-        (tmp_path / name).mkdir()
+    (tmp_path / "start").mkdir()
+    commit = ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x", "--allow-empty")
+    for words in (("init", "-q", "repo"), ("-C", "repo", *commit), ("-C", "repo", "tag", "v1")):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
     suite = load(
         tmp_path,
         """

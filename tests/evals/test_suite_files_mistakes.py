@@ -290,7 +290,8 @@ def test_a_missing_file_of_a_message_is_a_mistake(tmp_path: Path) -> None:
         ("{repository: --upload-pack=x}", "repository: '--upload-pack=x' is no address"),
         ("{repository: ., ref: --force}", "ref: '--force' is no name of a commit"),
         ("{ref: main}", "ref: says nothing without a repository"),
-        ("{repository: ., template: .}", "repository: there is a template as well"),
+        ("{repository: 'git@h:x', template: .}", "repository: there is a template as well"),
+        ("{repository: .}", "is in no git repository; use `template` for a folder that is none"),
     ],
 )
 def test_a_workspace_that_cannot_be_made_is_a_mistake(

@@ -143,10 +143,29 @@ def test_a_matrix_of_targets_and_what_is_not_supported_of_it(tmp_path: Path) -> 
     assert suite.cases[0].targets == ("a", "b")
     suite_file = tmp_path / "my.eval.yaml"
     suite_file.write_text(
-        "execution: {targets: [{name: a, use_target: b}]}\ntests: [{id: i, input: x, criteria: c}]"
+        "execution: {targets: [b, {name: a, use_target: b}, {name: c, use_target: a}]}\n"
+        "tests: [{id: i, input: x, criteria: c}]"
     )
-    (line, *_) = validate([suite_file], {}).mistakes
-    assert "targets[0].use_target: is not supported in a suite" in line
+    (tmp_path / ".goent").mkdir()
+    targets = tmp_path / ".goent" / "targets.yaml"
+    targets.write_text("targets: [{name: b, provider: mock, response: hi}]")
+    found = validate([suite_file], {})
+    assert found.mistakes == ()
+    assert found.suites[0].cases[0].targets == ("b", "a", "c")
+    assert {
+        (name, spec.name, spec.settings["response"]) for name, spec in found.targets.items()
+    } == {(name, name, "hi") for name in "abc"}
+    suite_file.write_text(
+        "execution: {targets: [{name: a, use_target: bb}, {name: b, hooks: {}}, {use_target: b}]}\n"
+        "tests: [{id: i, input: x, criteria: c}]"
+    )
+    told = validate([suite_file], {}).mistakes
+    for expected in (
+        "targets[0].use_target: there is no target 'bb'; did you mean 'b'?",
+        "targets[1].hooks: is not supported of a target; write it to `workspace`",
+        "targets[2].name: is missing",
+    ):
+        assert any(expected in line for line in told), told
 
 
 def test_a_suite_beside_a_data_set_of_its_name_is_no_sidecar(tmp_path: Path) -> None:

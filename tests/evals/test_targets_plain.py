@@ -203,6 +203,48 @@ async def test_a_recording_is_told_again(tmp_path: Path) -> None:
         await target.invoke(attempt(tmp_path, a_case(name="two")), Nobody())
 
 
+def replay(folder: Path, *lines: str, **settings: str) -> ReplayTarget:
+    (folder / "f.jsonl").write_text("\n".join(lines))
+    place = Place(file=str(folder / "targets.yaml"), line=3)
+    told = {"fixtures": "f.jsonl", **settings}
+    return ReplayTarget(TargetSpec(name="r", kind="replay", settings=told, place=place))
+
+
+def test_everything_that_is_wrong_with_recordings_is_told_at_once(tmp_path: Path) -> None:
+    lines = (
+        '{"test_id": "one", "text": "a"}',
+        '{"test_id": "one", "text": "b"}',
+        '{"test_id": "two", "txt": "b"}',
+        '{"test_id": 3, "text": "b"}',
+        '{"test_id": "four"}',
+        "nothing",
+    )
+    with pytest.raises(ConfigError) as caught:
+        replay(tmp_path, *lines)
+    told = str(caught.value).replace(f"{tmp_path}/", "").splitlines()
+    assert [line.partition("; ")[0] for line in sorted(told)] == [
+        "f.jsonl:2: line 1 is a recording of 'one' as well",
+        "f.jsonl:3: no recording: txt: unknown setting",
+        "f.jsonl:4: no recording: test_id: expected text, not 3",
+        "f.jsonl:5: no answer",
+        "f.jsonl:6: no recording: JSON is malformed: invalid character (byte 4)",
+    ]
+
+
+async def test_of_recordings_of_several_suites_the_own_is_told(tmp_path: Path) -> None:
+    lines = (
+        '{"test_id": "one", "suite": "s", "eval_path": "evals/demo.yaml", "text": "mine"}',
+        '{"test_id": "one", "suite": "other", "eval_path": "./evals/other.yaml", "text": "other"}',
+    )
+    own = await replay(tmp_path, *lines).invoke(attempt(tmp_path), Nobody())
+    assert own.answer == "mine"
+    chosen = replay(tmp_path, *lines, eval_path="evals/other.yaml")
+    assert (await chosen.invoke(attempt(tmp_path), Nobody())).answer == "other"
+    strangers = [line.replace('"s"', '"third"') for line in lines]
+    with pytest.raises(TargetError, match="lines 1 and 2 are recordings of 'one' in other suites"):
+        await replay(tmp_path, *strangers).invoke(attempt(tmp_path), Nobody())
+
+
 def test_a_wrong_setting_is_named_with_its_place() -> None:
     place = Place(file="targets.yaml", line=7)
     spec = TargetSpec(name="t", kind="mock", settings={"respnse": "x"}, place=place)

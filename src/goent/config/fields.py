@@ -107,7 +107,8 @@ class Fields:
     def texts(self, key: str) -> tuple[str, ...]:
         return tuple(mention.name for mention in self.mentions(key))
 
-    def number(self, key: str, default: D, *, least: float = 0) -> Decimal | D:
+    def number(self, key: str, default: D, *, least: float = 0, above: bool = False) -> Decimal | D:
+        """At least `least`; if `above`, more than that."""
         scalar = self._scalar(key, "a number")
         if scalar is None:
             return default
@@ -115,8 +116,9 @@ class Fields:
             self.mistake(key, f"expected a number, not {describe(scalar)}")
             return default
         value = Decimal(scalar.text.replace("_", ""))
-        if value < least:
-            self.mistake(key, f"must be at least {least}, not {scalar.text}")
+        if value < least or (above and value == least):
+            bound = "more than" if above else "at least"
+            self.mistake(key, f"must be {bound} {least}, not {scalar.text}")
             return default
         if value > MOST:
             self.mistake(key, f"must be at most {MOST}, not {scalar.text}")
@@ -132,8 +134,8 @@ class Fields:
             return default
         return int(value)
 
-    def amount(self, key: str, default: D, *, least: float = 0) -> float | D:
-        value = self.number(key, None, least=least)
+    def amount(self, key: str, default: D, *, least: float = 0, above: bool = False) -> float | D:
+        value = self.number(key, None, least=least, above=above)
         return default if value is None else float(value)
 
     def flag(self, key: str, *, default: bool) -> bool:

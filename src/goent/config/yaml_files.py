@@ -1,6 +1,6 @@
 """What does a YAML file say? Its values with their lines; duplicate keys are mistakes.
 
-Built from the parser's events: PyYAML's own composer recurses without bound, and the one in C
+`<<: *name` takes over the entries of another table, except those that this one has itself. Built from the parser's events: PyYAML's own composer recurses without bound, and the one in C
 takes the process down on a file of a few hundred kilobytes of brackets.
 """
 
@@ -16,6 +16,8 @@ NUMBER: Final = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][-+]?\d{1,3
 NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 TRUTHS: Final = TRUE | {"false", "no", "off"}
 MOST_LEVELS: Final = 30
+MOST_MERGED: Final = 1_000_000  # entries that are taken over in a file
+MERGE: Final = "<<"
 
 
 class _Events(Protocol):
@@ -61,6 +63,7 @@ class _Builder:
         self._text = text
         self._problems = problems
         self._anchors: dict[str, Node] = {}
+        self._merged = 0
         self._loader = self._opened()
 
     def document(self, root: Place) -> Node | None:
@@ -92,8 +95,10 @@ class _Builder:
 
     def _table(self, place: Place, level: int) -> Table:
         entries: dict[str, Node] = {}
+        others: list[tuple[Place, Node]] = []
         while not isinstance(event := self._event(), yaml.MappingEndEvent):
             line = _line(event)
+            is_merge = isinstance(event, yaml.ScalarEvent) and event.implicit[0]
             key = self._node(event, place.below("?", line), level + 1)
             name = key.text if isinstance(key, Scalar) else "?"
             where = place.below(name, line)
@@ -103,7 +108,23 @@ class _Builder:
                 first = entries[name].place.line
                 self._problems.note(where, f"given twice, first on line {first}; keep one")
             entries[name] = self._node(self._event(), where, level + 1)
+            if is_merge and name == MERGE:
+                others.append((where, entries.pop(name)))
+        for where, other in others:
+            self._merge(other, where, entries)
         return Table(place=place, entries=entries)
+
+    def _merge(self, other: Node, where: Place, entries: dict[str, Node]) -> None:
+        """What is there already stays: the table's own, and that of those named first."""
+        for each in other.items if isinstance(other, Items) else (other,):
+            if not isinstance(each, Table):
+                self._problems.note(where, "expected a table to take over, such as *name")
+                continue
+            self._merged += len(each.entries)
+            if self._merged > MOST_MERGED:
+                raise _Malformed(f"takes over more than {MOST_MERGED} entries by <<", where.line)
+            for name, node in each.entries.items():
+                entries.setdefault(name, node)
 
     def _items(self, place: Place, level: int) -> Items:
         items: list[Node] = []
@@ -135,12 +156,24 @@ class _Builder:
     def _malformed(self, error: Exception) -> _Malformed:
         if isinstance(error, yaml.MarkedYAMLError):
             mark = error.problem_mark or error.context_mark
-            why = error.problem or error.context
-            return _Malformed(f"no valid YAML: {why}", mark.line + 1 if mark else 1)
+            if mark is None:
+                return _Malformed(f"no valid YAML: {error.problem or error.context}", 1)
+            why = self._odd_character(mark.line, mark.column) or error.problem or error.context
+            return _Malformed(f"no valid YAML: {why}", mark.line + 1)
         if isinstance(error, yaml.reader.ReaderError):
             line = self._text.count("\n", 0, error.position) + 1
             return _Malformed(f"no valid YAML: {error.reason}", line)
         return _Malformed("no valid YAML: characters that cannot be encoded", 1)
+
+    def _odd_character(self, line: int, column: int) -> str:
+        """In plain words, where the parser stumbled over one."""
+        lines = self._text.splitlines()
+        rest = lines[line][column:] if line < len(lines) else ""
+        if rest.startswith("\t"):
+            return "a tab, where only spaces may indent"
+        if rest.startswith(("@", "`")):
+            return f"{rest[0]!r} may begin no value; put it in quotes"
+        return ""
 
 
 def _scalar(event: yaml.ScalarEvent, place: Place) -> Scalar:

@@ -135,7 +135,10 @@ class Trials(Value, frozen=True, kw_only=True):
 
 
 class Suite(Value, frozen=True, kw_only=True):
-    """A file of cases, with what holds for all of them."""
+    """A file of cases, with what holds for all of them.
+
+    `fail_on_error`: once an attempt of a target could not be judged, it makes no other.
+    """
 
     name: str
     path: Path
@@ -146,6 +149,7 @@ class Suite(Value, frozen=True, kw_only=True):
     threshold: float = 0.8
     budget_usd: float | None = None
     trials: Trials = Trials()
+    fail_on_error: bool = False
 
 
 class Retry(Value, frozen=True, kw_only=True):

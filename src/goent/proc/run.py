@@ -14,6 +14,7 @@ from goent.domain.errors import WorkerCrashed
 from goent.domain.types import Value
 from goent.proc import table
 from goent.proc.marks import marked_environment, new_mark, new_owner
+from goent.proc.short import cannot_start
 from goent.proc.supervised import STDERR_KEPT
 from goent.proc.tail import Tail
 from goent.proc.trees import bring_down, exit_of
@@ -111,7 +112,7 @@ def _translated(command: Sequence[str], cwd: Path) -> Generator[None]:
     try:
         yield
     except (OSError, ValueError) as error:  # ValueError: a NUL among the words
-        raise WorkerCrashed(f"cannot start {command[0]!r} in {str(cwd)!r}: {error}") from error
+        raise WorkerCrashed(cannot_start(command, cwd, error)) from error
 
 
 @contextmanager

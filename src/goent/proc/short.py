@@ -72,4 +72,11 @@ def _start(
             start_new_session=True,
         )
     except OSError as error:
-        raise EnvironmentTrouble(f"cannot start {command[0]!r} in {str(cwd)!r}: {error}") from None
+        raise EnvironmentTrouble(cannot_start(command, cwd, error)) from None
+
+
+def cannot_start(command: Sequence[str | bytes], cwd: Path, error: Exception) -> str:
+    """Why, in words; a folder that is not there looks to the system like a program that is not."""
+    gone = isinstance(error, FileNotFoundError) and not cwd.is_dir()
+    why = "there is no such folder" if gone else getattr(error, "strerror", None) or error
+    return f"cannot start {command[0]!r} in {str(cwd)!r}: {why}"

@@ -16,6 +16,7 @@ from anyio.lowlevel import checkpoint
 from goent.domain.errors import WorkerCrashed
 from goent.proc import table
 from goent.proc.marks import marked_environment
+from goent.proc.short import cannot_start
 from goent.proc.tail import Tail
 from goent.proc.trees import bring_down, exit_of
 
@@ -95,7 +96,7 @@ async def _start(
                 start_new_session=True,
             )
     except OSError as error:
-        raise WorkerCrashed(f"cannot start {command[0]!r} in {str(cwd)!r}: {error}") from error
+        raise WorkerCrashed(cannot_start(command, cwd, error)) from error
     finally:
         stderr.close_writer()
     assert process

@@ -61,14 +61,14 @@ def test_every_mistake_is_told_with_its_path() -> None:
     told = str(caught.value)
     for expected in (
         "targets.yaml:3: target 'coder' (opencode): modell: is no setting",
-        "port: expected `int` <= 65535 (70000)",
-        "timeout_seconds: expected `float` > 0",
+        "port: must be at most 65535, not 70000",
+        "timeout_seconds: must be more than 0",
         "permission_policy: unknown permission_policy 'maybe'; one of reject, once, always",
-        "tools.bash: expected `bool`, got `str` ('no')",
-        "permission.bash: ",
-        "env.A: expected `str`",
-        "config.provider: expected `object`, got `array` ([])",
-        "config.enabled_providers: expected `array`, got `str`",
+        "tools.bash: expected true or false, not 'no'",
+        "permission.bash.rm *: unknown value 'never'; one of ",
+        "env.A: expected text",
+        "config.provider: expected a table, not a list",
+        "config.enabled_providers: expected a list, not",
         "cwd: must be a folder inside the attempt's own directory, not '../elsewhere'",
         "base_url: expected an address",
         "binary: says the same as `executable`",
@@ -121,8 +121,8 @@ def test_a_file_may_write_either_spelling_and_its_mistakes_have_lines(tmp_path: 
     with pytest.raises(ConfigError) as caught:
         load_targets(tmp_path, {}, named=bad)
     told = str(caught.value)
-    assert "bad.yaml:4: targets[0].tools.bash: expected `bool`" in told
-    assert "bad.yaml:5: targets[0].startupTimeoutSeconds: expected `float` > 0" in told
+    assert "bad.yaml:4: targets[0].tools.bash: expected true or false" in told
+    assert "bad.yaml:5: targets[0].startupTimeoutSeconds: must be more than 0" in told
     assert "bad.yaml:6: targets[0].modle: unknown setting; did you mean 'model'?" in told
 
 

@@ -41,6 +41,12 @@ class Shared(Value, frozen=True, kw_only=True):
     compat: bool = False
 
 
+class Alias(Mention, frozen=True, kw_only=True):
+    """Another name that a suite gives a target, unless the targets file has one of that name."""
+
+    of: Mention
+
+
 class Execution(Value, frozen=True, kw_only=True):
     """What a case, or a suite, says about being run."""
 
@@ -79,8 +85,9 @@ def _not_refused(graders: Sequence[GraderSpec], source: Source) -> Iterator[Grad
 
 def read_execution(fields: Fields) -> Execution:
     """What a case and a suite may both say; a suite takes the rest itself."""
-    for key in ("cache", "fail_on_error"):
-        unsupported(fields, key)
+    if fields.flag("cache", default=False):
+        fields.mistake("cache", "is not supported; each attempt is made, or told again by `replay`")
+    fields.text("cache_path", None)
     graders = fields.one_of(*LISTS)
     return Execution(
         targets=read_targets(fields),
@@ -98,14 +105,26 @@ def read_targets(fields: Fields) -> tuple[Mention, ...]:
     node = fields.node("targets")
     if not isinstance(node, Items) or not any(isinstance(item, Table) for item in node.items):
         return fields.mentions("targets")
-    return fields.rows("targets", _matrix)
+    found: list[Mention] = []
+    for item in node.items:
+        if isinstance(item, Table):
+            found += read_table(item, _matrix, fields.problems)
+        else:
+            alone = Table(place=node.place, entries={"targets": item})
+            found += read_table(alone, lambda inner: inner.mentions("targets"), fields.problems)
+    return tuple(found)
 
 
-def _matrix(fields: Fields) -> Mention | None:
-    for key in ("use_target", "hooks"):
-        if fields.has(key):
-            fields.mistake(key, "is not supported in a suite; write the target to the targets file")
-    return fields.mention("name")
+def _matrix(fields: Fields) -> tuple[Mention, ...]:
+    if fields.has("hooks"):
+        fields.mistake(
+            "hooks", "is not supported of a target; write it to `workspace` as its hooks"
+        )
+    fields.needed("name", "name a target")
+    name, other = fields.mention("name"), fields.mention("use_target")
+    if name and other:
+        return (Alias(name=name.name, place=name.place, of=other),)
+    return (name,) if name else ()
 
 
 def unsupported(fields: Fields, key: str) -> None:

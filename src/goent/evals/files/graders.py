@@ -1,7 +1,7 @@
 """How is a case graded? Its list of graders, includes and shorthands written out."""
 
 import re
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
 
 from goent.config.fields import Fields, read_table
@@ -86,6 +86,11 @@ def _included(fields: Fields, source: Source, depth: int) -> tuple[GraderSpec, .
         fields.mistake("include", f"includes are more than {DEEPEST_INCLUDE} levels deep")
         return ()
     path = _template(mention.name, Path(fields.place.file).parent)
+    if not _is_path(mention.name) and ".." in PurePath(mention.name).parts:
+        fields.mistake(
+            "include", f"{mention.name!r} leads out of the templates; name a file, x.yaml"
+        )
+        return ()
     if path is None:
         where = f".goent/templates/{mention.name}.yaml"
         fields.mistake("include", f"there is no template {mention.name!r}; write it to {where}")
@@ -108,10 +113,15 @@ def _included(fields: Fields, source: Source, depth: int) -> tuple[GraderSpec, .
     return read_table(node, read, source.problems)
 
 
+def _is_path(name: str) -> bool:
+    """Of a file, seen from the suite; else it is the name of a template."""
+    return name.endswith((".yaml", ".yml"))
+
+
 def _template(name: str, start: Path) -> Path | None:
     if not re.fullmatch(r"[\w./ -]+", name):
         return None
-    if name.endswith((".yaml", ".yml")):
+    if _is_path(name):
         path = start / name
         return path if path.is_file() else None
     here = start.resolve()
@@ -228,7 +238,7 @@ def _weights(fields: Fields, members: tuple[str, ...]) -> None:
 def _command(fields: Fields, key: str) -> list[str]:
     """A list is run as it is; a text is for the shell."""
     words = fields.texts(key)
-    if not words:
+    if not words and fields.shape(key) == "list":
         fields.mistake(key, "says nothing to run")
     return list(words) if fields.shape(key) == "list" else ["sh", "-c", *words]
 

@@ -7,10 +7,11 @@ from msgspec.structs import replace
 
 from goent.config.fields import Fields, read_table
 from goent.config.tree import Items, Problems, Table
+from goent.evals.files.asked import unknown_target
 from goent.evals.files.cases import try_graders
 from goent.evals.files.graders import LISTS, counts, read_graders
 from goent.evals.files.texts import Source
-from goent.evals.files.validating import judges_named, unknown_target
+from goent.evals.files.validating import judges_named
 from goent.evals.suites import Case, GraderSpec, TargetSpec
 
 

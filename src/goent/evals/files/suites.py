@@ -37,6 +37,7 @@ class _Run(Value, frozen=True, kw_only=True):
     workers: int | None = None
     budget_usd: float | None = None
     trials: Trials = Trials()
+    fail_on_error: bool = False
 
 
 def load_suites(
@@ -80,7 +81,9 @@ def _files(paths: Sequence[Path], problems: Problems) -> tuple[Path, ...]:
 
 def _inside(folder: Path) -> tuple[Path, ...]:
     inside = (path for path in sorted(folder.rglob("*")) if not _is_hidden(path, folder))
-    return tuple(path for path in inside if path.name.endswith(ENDINGS) and path.is_file())
+    named = (path for path in inside if path.name.endswith(ENDINGS))
+    # A link to nothing is taken, so that whoever reads it says so.
+    return tuple(path for path in named if path.is_file() or not path.exists())
 
 
 def _is_hidden(path: Path, folder: Path) -> bool:
@@ -161,6 +164,7 @@ def _suite(
         threshold=0.8 if threshold is None else threshold,
         budget_usd=run.budget_usd,
         trials=run.trials,
+        fail_on_error=run.fail_on_error,
     )
 
 
@@ -184,6 +188,7 @@ def _run(fields: Fields) -> _Run:
         trials=_counted(fields, "trials")
         if fields.shape("trials") == "value"
         else fields.section("trials", _trials),
+        fail_on_error=fields.flag("fail_on_error", default=False),
     )
 
 

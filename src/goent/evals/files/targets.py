@@ -17,7 +17,7 @@ from goent.evals.files.trees import plain, told
 from goent.evals.suites import FOLDERS, TargetSpec
 from goent.evals.targets.cli import CliSettings, cli_mistakes
 from goent.evals.targets.goent.settings import GoentSettings, goent_mistakes
-from goent.evals.targets.mock import MockSettings
+from goent.evals.targets.mock import MockSettings, mock_mistakes
 from goent.evals.targets.opencode import settings as opencode
 from goent.evals.targets.replay import ReplaySettings
 from goent.evals.targets.settings import misfits, names_of
@@ -47,7 +47,7 @@ def _by(settings: type[Value]) -> _Kind:
 
 KINDS: Final[Mapping[str, _Kind]] = {
     "cli": _Kind(names=names_of(CliSettings), mistakes=cli_mistakes),
-    "mock": _by(MockSettings),
+    "mock": _Kind(names=names_of(MockSettings), mistakes=mock_mistakes),
     "replay": _by(ReplaySettings),
     "goent": _Kind(names=names_of(GoentSettings), mistakes=goent_mistakes),
     "opencode": _Kind(names=opencode.KNOWN, mistakes=opencode.mistakes),
@@ -76,7 +76,7 @@ _OPEN: Final = (
 )
 _MISSING: Final[Mapping[str, tuple[str, ...]]] = {  # AgentV has them
     "cli": ("attachments_format",),
-    "replay": ("eval_path",),
+    "replay": ("execution_traces",),
 }
 
 
@@ -176,6 +176,9 @@ def _target(fields: Fields) -> _Entry:
     judge = fields.mention(key) if key else None
     fallbacks = fields.mentions("fallback_targets")
     mentions = (*fallbacks, *((judge,) if judge else ()))
+    for one in fallbacks:
+        if one.name == name:
+            fields.problems.note(one.place, "is the target itself; name another, or none")
     if alias:
         return _Entry(
             name=name,

@@ -1,9 +1,9 @@
 """What does a file of an evaluation hold? A tree, with the environment's values in it."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from goent.config.fields import Mention, read_table
 from goent.config.tree import Node, Place, Problems, Scalar, Table
@@ -12,8 +12,15 @@ from goent.evals.files.surroundings import Guidelines, upward, variables
 from goent.evals.files.trees import MOST_VALUES, parse_json, replaced, weight
 from goent.evals.suites import Place as Written
 
+T = TypeVar("T")
 LARGEST: Final = 64 * 1024 * 1024  # bytes of a file
 _VARIABLE: Final = re.compile(r"\$\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
+
+
+def odd_byte(error: UnicodeDecodeError) -> str:
+    """Where a file stops being text."""
+    line = error.object.count(b"\n", 0, error.start) + 1
+    return f"byte 0x{error.object[error.start]:02x} on line {line}"
 
 
 class Source:
@@ -26,9 +33,16 @@ class Source:
         self.files: dict[Path, None] = {}  # all that were read
         self.needs: dict[Written, tuple[Mention, ...]] = {}  # of cases, by where they are written
         self.refused: set[Written] = set()  # graders with which something was wrong already
-        self._environ = environ
+        self.environ = environ
+        self._found: dict[Hashable, object] = {}
         self._variables: dict[Path, Mapping[str, str]] = {}
         self._guidelines: dict[Path, Guidelines] = {}
+
+    def once(self, what: Hashable, find: Callable[[], T]) -> T:
+        """What was found out for one case is known for the others."""
+        if what not in self._found:
+            self._found[what] = find()
+        return self._found[what]  # pyright: ignore[reportReturnType] (whoever asks names what he finds)
 
     def guidelines(self, file: str) -> Guidelines:
         """Which files are instructions where this one lies: as the nearest settings say."""
@@ -44,10 +58,12 @@ class Source:
             if path.stat().st_size <= LARGEST:
                 return path.read_text(encoding="utf-8-sig")
             why = f"it is larger than {LARGEST} bytes"
-        except UnicodeError:
-            why = "it is no text in UTF-8"
+        except UnicodeDecodeError as error:
+            why = f"it is no text in UTF-8 ({odd_byte(error)})"
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
+            if path.is_symlink():
+                why = f"it is a link to {str(path.readlink())!r}: {why}"
         if asked:
             self.problems.note_unreadable(asked, f"{str(path)!r} cannot be read: {why}")
         else:
@@ -103,8 +119,8 @@ class Source:
         return Scalar(place=scalar.place, kind="text", text=text)
 
     def _variable(self, name: str, folder: Path) -> str:
-        if name in self._environ:
-            return self._environ[name]
+        if name in self.environ:
+            return self.environ[name]
         if folder not in self._variables:
             self._variables[folder] = variables(folder)
         return self._variables[folder].get(name, "")

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from goent.config.tree import Place, Problems, suggestion
+from goent.config.tree import Place, Problems
 from goent.domain.errors import ConfigError
 from goent.domain.types import Value
+from goent.evals.files.asked import aliases, check_folders, unknown_target
+from goent.evals.files.cases import Alias
 from goent.evals.files.suites import read_suites
 from goent.evals.files.targets import find_targets, read_all
 from goent.evals.files.texts import Source
@@ -59,16 +61,16 @@ def validate(
             mistaken.add(files)
         if files in mistaken:  # a name may be missing because of that
             continue
+        cases = [case for suite in inside for case in suite.cases]
+        known = {**known, **aliases(cases, known, source)}
         _join(targets, known, problems)
-        for case in (case for suite in inside for case in suite.cases if chosen(case)):
+        for case in filter(chosen, cases):
             mentions = () if asked else source.targets.get((case.suite, case.place), ())
-            wanted = (
-                *((one.place, one.name) for one in mentions),
-                *judges_named(case.every_grader),
-            )
-            for place, name in wanted:
+            own = ((one.place, one.name) for one in mentions if not isinstance(one, Alias))
+            for place, name in (*own, *judges_named(case.every_grader)):
                 if name not in known:
                     problems.note(place, unknown_target(name, known))
+            check_folders(case, asked or case.targets, known, source)
     return Checked(
         suites=suites,
         targets=targets,
@@ -143,9 +145,3 @@ def judges_named(graders: Sequence[GraderSpec]) -> Iterator[tuple[Place, str]]:
         if isinstance(name, str) and grader.type in ("llm-grader", "rubrics"):
             yield heard(grader.place).below("target"), name
         yield from judges_named(grader.members)
-
-
-def unknown_target(name: str, known: Mapping[str, TargetSpec]) -> str:
-    """What is said of a name that nobody has."""
-    remedy = suggestion(name, known) if known else "write it to .goent/targets.yaml"
-    return f"there is no target {name!r}; {remedy}"

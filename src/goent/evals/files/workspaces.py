@@ -1,14 +1,22 @@
 """What does the directory of an attempt begin with, and what runs around it?"""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from goent.config.fields import Fields, read_table
-from goent.config.tree import Items, Node, Place, Scalar, Table, describe, merge_tables
+from goent.config.tree import Items, Node, Table, describe, merge_tables
+from goent.evals.files.hooks import is_folder, read_hooks, seen_from
+from goent.evals.files.repositories import read_origin
 from goent.evals.files.texts import Source
-from goent.evals.suites import Hook, WorkspaceSpec
+from goent.evals.suites import WorkspaceSpec
 
-_BEGINNINGS: Final = frozenset({"template", "repository"})
+_BEGINNINGS: Final = frozenset({"template", "repository", "repos"})
+_INSTEAD: Final[Mapping[str, str]] = {
+    "path": "use template, which is copied for each attempt",
+    "docker": "commands run on this machine",
+    "env": "check what has to be there in a before_all hook",
+}
 
 
 def workspace_table(node: Node | None, source: Source) -> Table | None:
@@ -28,7 +36,9 @@ def read_workspace(shared: Table | None, own: Table | None, source: Source) -> W
             _without_beginning(shared) if _BEGINNINGS & own.entries.keys() else shared, own
         )
     table = own or shared
-    return read_table(table, _workspace, source.problems) if table else None
+    if table is None:
+        return None
+    return read_table(table, lambda fields: _workspace(fields, source), source.problems)
 
 
 def _without_beginning(shared: Table) -> Table:
@@ -39,100 +49,37 @@ def _without_beginning(shared: Table) -> Table:
     return Table(place=shared.place, entries=entries)
 
 
-def _workspace(fields: Fields) -> WorkspaceSpec:
+def _workspace(fields: Fields, source: Source) -> WorkspaceSpec:
     fields.text("name", None)
-    isolation = fields.text("isolation", "per_test")
-    if isolation != "per_test":
+    _check_kind(fields)
+    template, origin = _template(fields), read_origin(fields, source)
+    if fields.has("template") and origin.repository:
+        key = "repos" if fields.has("repos") else "repository"
+        fields.mistake(key, "there is a template as well; keep one of them")
+    hooks = fields.section("hooks", lambda inner: read_hooks(inner, template))
+    return WorkspaceSpec(template=template, repository=origin.repository, ref=origin.ref, **hooks)
+
+
+def _check_kind(fields: Fields) -> None:
+    """AgentV knows others than a directory that is made for each attempt, and removed after it."""
+    isolation = fields.text("isolation", None)
+    if isolation not in (None, "per_test"):
         fields.mistake("isolation", f"{isolation!r} is not supported; each attempt has its own")
     mode = fields.text("mode", "temp")
-    if mode != "temp":
+    # With a workspace for each test, AgentV takes none from its pool either.
+    if mode != "temp" and (mode, isolation) != ("pooled", "per_test"):
         fields.mistake("mode", f"{mode!r} is not supported; a workspace is made for each attempt")
-    for key in ("repos", "path", "docker"):
+    for key, instead in _INSTEAD.items():
         if fields.has(key):
-            fields.mistake(key, "is not supported; use template, or repository and ref")
-    hooks = fields.section("hooks", _hooks)
-    template, repository, ref = _template(fields), _repository(fields), fields.text("ref", "")
-    if fields.has("template") and fields.has("repository"):
-        fields.mistake("repository", "there is a template as well; keep one of them")
-    if ref and not fields.has("repository"):
-        fields.mistake("ref", "says nothing without a repository")
-    if ref.startswith("-"):
-        fields.mistake("ref", f"{ref!r} is no name of a commit")
-    return WorkspaceSpec(
-        template=template,
-        repository=repository,
-        ref=ref,
-        before_all=hooks["before_all"],
-        before_each=hooks["before_each"],
-        after_each=hooks["after_each"],
-        after_all=hooks["after_all"],
-    )
+            fields.mistake(key, f"is not supported; {instead}")
 
 
 def _template(fields: Fields) -> Path | None:
     mention = fields.mention("template")
     if mention is None:
         return None
-    path = _from(mention.place, mention.name)
-    try:
-        if path.is_dir():
-            return path.resolve()
-    except (OSError, ValueError):
-        pass
+    path = seen_from(mention.place, mention.name)
+    if is_folder(path):
+        return path.resolve()
     fields.mistake("template", f"there is no folder {str(path)!r}")
     return None
-
-
-def _repository(fields: Fields) -> str:
-    """A folder, seen from the file; or an address as git takes it."""
-    mention = fields.mention("repository")
-    if mention is None:
-        return ""
-    path = _from(mention.place, mention.name)
-    try:
-        if path.is_dir():
-            return str(path.resolve())
-    except (OSError, ValueError):
-        pass
-    if ":" in mention.name.partition("/")[0] and not mention.name.startswith("-"):
-        return mention.name
-    fields.mistake(
-        "repository", f"{mention.name!r} is no address, and there is no folder {str(path)!r}"
-    )
-    return ""
-
-
-def _hooks(fields: Fields) -> dict[str, Hook | None]:
-    names = ("before_all", "before_each", "after_each", "after_all")
-    return {name: fields.section(name, _hook) if fields.has(name) else None for name in names}
-
-
-def _hook(fields: Fields) -> Hook | None:
-    key = fields.one_of("command", "script")
-    node = fields.node(key) if key else None
-    words = fields.texts(key) if key else ()
-    if not words:
-        fields.mistake(key or "command", "is missing; say what to run")
-        return None
-    command = ("sh", "-c", words[0]) if isinstance(node, Scalar) else words
-    cwd = fields.mention("cwd")
-    return Hook(
-        command=command,
-        timeout_s=_timeout(fields),
-        cwd=_from(cwd.place, cwd.name).absolute() if cwd else None,
-    )
-
-
-def _timeout(fields: Fields) -> float:
-    key = fields.one_of("timeout_ms", "timeout_seconds", "timeout_s")
-    if key is None:
-        return 120.0
-    value = fields.amount(key, 0.0)
-    if value == 0:
-        fields.mistake(key, "must be more than 0")
-        return 120.0
-    return value / 1000 if key == "timeout_ms" else value
-
-
-def _from(place: Place, name: str) -> Path:
-    return Path(place.file).parent / name

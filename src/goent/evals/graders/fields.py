@@ -100,9 +100,11 @@ def _reference(case: Case) -> object:
 def _complete(look: Look, settings: Fields, expected: object) -> None:
     """A field without a value to compare with would be a free point."""
     lacking = [field.path for field in settings.fields if absent(at(expected, field.path))]
-    if lacking or not settings.fields:
+    if not settings.fields:
+        raise Misfit(f"Grader {look.spec.name!r}: `fields` names none; list them: [{{path: …}}].")
+    if lacking:
         whose = f"the expected output of case {look.case.id!r}"
-        raise Misfit(f"Grader {look.spec.name!r}: {whose} has no {lacking!r}.")
+        raise Misfit(f"Grader {look.spec.name!r}: {whose} has no {', '.join(map(repr, lacking))}.")
 
 
 def _field(field: Field, expected: object, actual: object) -> Assertion | None:

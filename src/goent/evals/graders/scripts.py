@@ -48,7 +48,11 @@ def check_script(look: Look) -> None:
     """Raises `Misfit`: also for a program of which a path is given, and that is not there."""
     script = read(look.spec, Script)
     folder, name = _folder(script, look), script.command[0]
-    if "/" in name and not os.path.isfile(folder / name):  # noqa: PTH113 (a Path raises for what is too long)
+    if not os.path.isdir(folder):  # noqa: PTH112 (a Path raises for what is too long)
+        raise Misfit(
+            f"Grader {look.spec.name!r}: there is no folder {str(folder)!r}; correct `cwd`."
+        )
+    if "/" in name and not os.path.isfile(folder / name):  # noqa: PTH113 (the same)
         raise Misfit(
             f"Grader {look.spec.name!r}: there is no file {name!r} in {str(folder)!r}; "
             "correct the path, or `cwd`."

@@ -5,6 +5,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from goent.config.misfits import in_words
 from goent.domain.types import Value
 from goent.evals.graders.findings import Misfit
 from goent.evals.suites import GraderSpec
@@ -157,4 +158,6 @@ def read(spec: GraderSpec, form: type[S]) -> S:
     try:
         return msgspec.convert(spec.settings, form)
     except msgspec.ValidationError as error:
-        raise Misfit(f"Grader {spec.name!r} ({spec.type}): {error}") from None
+        path, words = in_words(error, spec.settings)
+        where = f"{path.removeprefix('.')}: " if path else ""
+        raise Misfit(f"Grader {spec.name!r} ({spec.type}): {where}{words}") from None

@@ -1,6 +1,6 @@
 """How does a suite of AgentV, of either dialect, become one of ours?"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -30,9 +30,12 @@ _OF_CASES: Final = (
     *("vars", "metadata", "tags", "conversation_id", "depends_on", "on_dependency_failure"),
     *("mode", "aggregation", "on_turn_failure", "window_size"),
 )
-_EXECUTION: Final = ("workers", "skip_defaults", "trials", "budget_usd", "threshold")
+_EXECUTION: Final = (
+    *("workers", "skip_defaults", "trials", "budget_usd", "threshold", "fail_on_error"),
+)
+_USUAL: Final[Mapping[str, object]] = {"cache": False, "cache_path": None}  # what a run does anyway
 _OF_GRADERS: Final = ("type", "name", "weight", "required", "min_score", "negate")
-_WORKSPACE: Final = ("name", "template", "repository", "ref", "hooks", "isolation", "mode")
+_WORKSPACE: Final = ("name", "template", "repository", "ref", "repos", "hooks", "isolation", "mode")
 
 
 def from_agentv(path: Path, out: Path) -> Imported:
@@ -165,7 +168,8 @@ class _Suite:
 
     def _execution(self, raw: Table, where: str) -> Table:
         told = table(raw.get("execution"))
-        self._unknown(told, {*_EXECUTION, *LISTS, "target", "targets"}, where, "execution.")
+        usual = {key for key, value in _USUAL.items() if value in (None, told.get(key))}
+        self._unknown(told, {*_EXECUTION, *LISTS, *usual, "target", "targets"}, where, "execution.")
         found: Table = {key: told[key] for key in _EXECUTION if told.get(key) is not None}
         target, several = (told.get(key) or raw.get(key) for key in ("target", "targets"))
         if target is not None:
@@ -177,8 +181,10 @@ class _Suite:
     def _target(self, told: object, where: str) -> object:
         if not is_table(told):
             return told
-        self._unknown(told, {"name"}, where, "execution.targets.")
-        return told.get("name")
+        self._unknown(told, {"name", "use_target"}, where, "execution.targets.")
+        if "use_target" not in told:
+            return told.get("name")
+        return {"name": told.get("name"), "use_target": told["use_target"]}
 
     def _turn(self, raw: Table, where: str) -> Table:
         self._unknown(raw, {"input", "expected_output", "assertions"}, where, "turns.")
@@ -242,10 +248,19 @@ class _Suite:
                 self._note(where, f"workspace.{key}: each attempt has a workspace of its own")
         self._unknown(raw, set(_WORKSPACE), where, "workspace.")
         for key in ("template", "repository"):
-            if key in found and ":" not in str(found[key]).partition("/")[0]:
-                found[key] = self._move(found[key])
-        hooks = {name: self._hook(table(hook)) for name, hook in table(found.get("hooks")).items()}
+            if key in found:
+                found[key] = self._address(found[key])
+        if "repos" in found:
+            repos = [table(repo) for repo in items(found["repos"])]
+            found["repos"] = [{**repo, "repo": self._address(repo.get("repo"))} for repo in repos]
+        hooks = {
+            name: self._hook(hook) if is_table(hook) else hook
+            for name, hook in table(found.get("hooks")).items()
+        }
         return found | ({"hooks": hooks} if hooks else {})
+
+    def _address(self, told: object) -> object:
+        return told if ":" in str(told).partition("/")[0] else self._move(told)
 
     def _hook(self, hook: Table) -> Table:
         return hook | ({"cwd": self._move(hook["cwd"])} if "cwd" in hook else {})

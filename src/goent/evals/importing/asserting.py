@@ -1,10 +1,11 @@
 """Which grader says what an assertion of promptfoo says?"""
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from goent.evals.importing.documents import Table, is_table, items, table
+from goent.evals.importing.documents import Table, is_list, is_table, items, table
 
 _SAME: Final = (
     *("contains", "icontains", "starts-with", "regex"),
@@ -12,6 +13,26 @@ _SAME: Final = (
 )
 _LISTS: Final = ("contains-any", "contains-all", "icontains-any", "icontains-all")
 _KNOWN: Final = frozenset({"type", "value", "threshold", "weight", "metric", "assert"})
+DECISIVE: Final = frozenset(  # without them something else is asked, or judged
+    {
+        *("transform", "postprocess", "contextTransform", "transformVars", "assertScoringFunction"),
+        *("prefix", "suffix"),
+    }
+)
+_CLEVER: Final = re.compile(r"\{%|\{\{[^}]*[|(.\[]")
+
+
+def too_clever(value: object) -> Iterator[str]:
+    """Texts in which more than a name has to be filled in, which nobody here does."""
+    if isinstance(value, str):
+        if _CLEVER.search(value):
+            yield value[:60]
+    elif is_list(value):
+        for part in value:
+            yield from too_clever(part)
+    elif is_table(value):
+        for part in value.values():
+            yield from too_clever(part)
 
 
 class Asserting:
@@ -34,12 +55,17 @@ class Asserting:
     def _grader(self, told: Table) -> Table | None:
         kind = str(told.get("type", ""))
         negate = kind.startswith("not-")
+        if clever := next(too_clever(told.get("value")), None):
+            why = f"{clever!r} is more than {{{{name}}}}"
+            self._lost.append(f"{self._where}: an assertion of the type {kind!r}: {why}")
+            return None
         found = self._checked(kind.removeprefix("not-"), told)
         if found is None:
             self._lost.append(f"{self._where}: an assertion of the type {kind!r}")
             return None
-        for key in told.keys() - _KNOWN:
-            self._notes.append(f"{self._where}: {key} of an assertion of the type {kind!r}")
+        for key in (key for key in told if key not in _KNOWN):
+            left = self._lost if key in DECISIVE else self._notes
+            left.append(f"{self._where}: {key} of an assertion of the type {kind!r}")
         if isinstance(told.get("metric"), str):
             found["name"] = told["metric"]
         weight = told.get("weight")

@@ -13,6 +13,7 @@ from goent.config.tree import Place, Problems
 from goent.config.yaml_files import NULLS, NUMBER, TRUTHS, parse_document
 from goent.domain.errors import ConfigError
 from goent.domain.types import Value
+from goent.evals.files.texts import odd_byte
 from goent.evals.files.trees import MOST_VALUES, parse_json, plain, weight
 
 Table = dict[str, object]
@@ -57,8 +58,11 @@ def read_text(path: Path) -> str:
         if path.stat().st_size > LARGEST:
             raise ConfigError(f"{path}: is larger than {LARGEST} bytes")
         return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        why = f"no text in UTF-8 ({odd_byte(error)})"
+        raise ConfigError(f"{path}: cannot be read: {why}") from None
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "no text in UTF-8"
+        why = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"{path}: cannot be read: {why}") from None
 
 

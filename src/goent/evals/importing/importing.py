@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
-from goent.domain.errors import ConfigError, EnvironmentTrouble
+from goent.domain.errors import ConfigError
 from goent.evals.importing.agentv import from_agentv
 from goent.evals.importing.data_sets import as_data_set, as_suite
 from goent.evals.importing.documents import Imported
@@ -39,9 +39,9 @@ def imported(kind: Kind, paths: Sequence[Path], out: Path) -> Imported:
 
 
 def write(told: Imported, out: Path, *, force: bool = False) -> tuple[Path, ...]:
-    """The files, all or none if one is there already. Raises `ConfigError`, `EnvironmentTrouble`."""
+    """The files, all or none if one is there already. Raises `ConfigError`."""
     paths = {out / name: text for name, text in told.files.items()}
-    there = [str(path) for path in paths if path.exists()]
+    there = [str(path) for path in paths if os.path.lexists(path)]
     if there and not force:
         raise ConfigError(
             f"{', '.join(there)}: there already; --force overwrites, --out goes elsewhere"
@@ -51,7 +51,9 @@ def write(told: Imported, out: Path, *, force: bool = False) -> tuple[Path, ...]
             path.parent.mkdir(parents=True, exist_ok=True)
             _replace(path, text)
         except OSError as error:
-            raise EnvironmentTrouble(f"cannot write {str(path)!r}: {error.strerror}") from None
+            raise ConfigError(
+                f"cannot write {str(path)!r}: {error.strerror}; name another folder by --out"
+            ) from None
     return tuple(paths)
 
 

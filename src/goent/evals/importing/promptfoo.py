@@ -1,13 +1,12 @@
 """How does a configuration of promptfoo become a suite? Every prompt with every test is a case."""
 
-import re
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Final
 
 from goent.domain.errors import ConfigError
-from goent.evals.importing.asserting import Asserting
+from goent.evals.importing.asserting import DECISIVE, Asserting, too_clever
 from goent.evals.importing.documents import (
     Imported,
     Move,
@@ -39,7 +38,10 @@ _KNOWN: Final = frozenset(
 )
 _OF_TESTS: Final = frozenset({"description", "vars", "assert", "threshold", "metadata"})
 _OF_OPTIONS: Final = frozenset({"repeat", "maxConcurrency"})
-_CLEVER: Final = re.compile(r"\{%|\{\{[^}]*[|(.\[]")
+_WHY: Final[Mapping[str, str]] = {
+    "scenarios": "scenarios; write each of them out as tests",
+    "assertScoringFunction": "assertScoringFunction, which is a program",
+}
 MOST: Final = 100_000  # cases
 
 
@@ -51,7 +53,7 @@ def from_promptfoo(path: Path, out: Path) -> Imported:
     config = _Config(path)
     suite = config.suite(raw)
     here = Move(path.parent, out)
-    targets, notes = providers(items(first(raw, "providers", "targets")), path.name, here)
+    targets, notes, lost = providers(items(first(raw, "providers", "targets")), path.name, here)
     if targets:
         names = [target["name"] for target in targets]
         execution = table(suite.get("execution"))
@@ -62,7 +64,7 @@ def from_promptfoo(path: Path, out: Path) -> Imported:
     return Imported(
         files=files,
         notes=tuple(dict.fromkeys([*config.notes, *notes])),
-        lost=tuple(dict.fromkeys(config.lost)),
+        lost=tuple(dict.fromkeys([*config.lost, *lost])),
     )
 
 
@@ -84,7 +86,8 @@ class _Config:
             execution["workers"] = workers
         tests = list(self._cases(raw))
         if not tests:
-            raise ConfigError(f"{self._path}: none of its tests can be carried over")
+            why = "".join(f"\n{line}" for line in dict.fromkeys(self.lost))
+            raise ConfigError(f"{self._path}: none of its tests can be carried over{why}")
         return {
             "name": self.name,
             **({"description": raw["description"]} if raw.get("description") else {}),
@@ -105,10 +108,7 @@ class _Config:
             variables = {**table(usual.get("vars")), **table(test.get("vars"))}
             graders, loose = self._graders(usual, test, where)
             if not graders:
-                self.lost.append(
-                    f"{self._path.name}: not carried over: {where}, the whole of it: "
-                    "none of its assertions is known"
-                )
+                self._lose(f"{where}, the whole of it: none of its assertions is known")
                 continue
             for prompt, values in product(prompts, self._each(variables, where)):
                 count += 1
@@ -133,7 +133,8 @@ class _Config:
     def _tests(self, raw: Table) -> Iterator[object]:
         told = raw.get("tests")
         if told is None:
-            yield {}
+            if "scenarios" not in raw:
+                yield {}
             return
         for one in items(told):
             if not isinstance(one, str):
@@ -145,7 +146,7 @@ class _Config:
             elif path.suffix in (".yaml", ".yml", ".json"):
                 yield from items(read(path))
             else:
-                self._note(f"tests from {one!r}")
+                self._lose(f"tests from {one!r}: write them as YAML, JSON or JSONL")
 
     def _prompt(self, told: object) -> object:
         """A text; or messages, where a file holds such."""
@@ -160,11 +161,15 @@ class _Config:
                 return None
             said = read(path) if path.suffix in (".json", ".yaml", ".yml") else None
             if is_list(said) and all(is_table(one) and "role" in one for one in said):
+                self._lose_clever(said)
                 return said
             text = read_text(path)
-        if _CLEVER.search(text):
-            self._note(f"what is more than {{{{name}}}} in the prompt {text[:60]!r}")
+        self._lose_clever(text)
         return text
+
+    def _lose_clever(self, prompt: object) -> None:
+        for text in too_clever(prompt):
+            self._lose(f"what is more than {{{{name}}}} in the prompt {text!r}")
 
     def _each(self, variables: Mapping[str, object], where: str) -> Iterator[Table]:
         """A list of values stands for as many tests."""
@@ -176,6 +181,8 @@ class _Config:
 
     def _value(self, value: object, where: str) -> object:
         if not isinstance(value, str) or not value.startswith("file://"):
+            if isinstance(value, str) and "{{" in value:
+                self._lose(f"{where}: what is to be filled in in the variable {value[:60]!r}")
             return value
         path = self._path.parent / value.removeprefix("file://")
         if path.suffix in (".py", ".js", ".ts", ".mjs", ".cjs") or not path.is_file():
@@ -193,8 +200,16 @@ class _Config:
         return asserting.graders(told), loose
 
     def _unknown(self, raw: Table, known: frozenset[str], above: str) -> None:
-        for key in raw.keys() - known:
-            self._note(f"{above}{key}")
+        for key in (key for key in raw if key not in known):
+            if key == "options" and is_table(raw[key]):
+                self._unknown(table(raw[key]), frozenset(), f"{above}options.")
+            elif key in DECISIVE or key in _WHY:
+                self._lose(f"{above}{_WHY.get(key, key)}")
+            else:
+                self._note(f"{above}{key}")
 
     def _note(self, what: str) -> None:
         self.notes.append(f"{self._path.name}: not carried over: {what}")
+
+    def _lose(self, what: str) -> None:
+        self.lost.append(f"{self._path.name}: not carried over: {what}")

@@ -3,18 +3,25 @@
 from collections.abc import Sequence
 from typing import Final
 
-from goent.evals.importing.documents import Move, Table, first, is_table, slug, table
+from goent.evals.importing.asserting import DECISIVE
+from goent.evals.importing.documents import Move, Table, is_table, slug, table
 from goent.evals.importing.targets import MODELS, by_api
 
 _WORDS: Final = ("chat", "completion", "messages", "responses")  # between provider and model
 
 
-def providers(told: Sequence[object], file: str, move: Move) -> tuple[list[Table], list[str]]:
-    """Targets, and what was not carried over."""
+_KNOWN: Final = ("id", "config", "label")
+
+
+def providers(
+    told: Sequence[object], file: str, move: Move
+) -> tuple[list[Table], list[str], list[str]]:
+    """Targets, what was not carried over, and what of that changes their answers."""
     found: list[Table] = []
     notes: list[str] = []
+    lost: list[str] = []
     for one in told:
-        name, config, label = _entry(one)
+        name, config, label, more = _entry(one)
         wanted = slug(label or name) or "target"
         taken = {target["name"] for target in found}
         numbers = (f"{wanted}-{number}" for number in range(2, len(taken) + 3))
@@ -28,17 +35,21 @@ def providers(told: Sequence[object], file: str, move: Move) -> tuple[list[Table
             continue
         found.append(target)
         notes += [f"{where}: config.{key}" for key in sorted(left)]
-    return found, notes
+        for key in more:
+            (lost if key in DECISIVE else notes).append(f"{where}: {key}")
+    return found, notes, lost
 
 
-def _entry(told: object) -> tuple[str, Table, str]:
-    """`id`, or a table with it, or a table whose only name it is."""
+def _entry(told: object) -> tuple[str, Table, str, list[str]]:
+    """`id`, or a table with it, or a table whose only name it is; and which keys are left."""
     if not is_table(told):
-        return str(told), {}, ""
-    if "id" in told:
-        return str(told["id"]), table(told.get("config")), str(told.get("label") or "")
+        return str(told), {}, "", []
     name, inner = next(iter(told.items()), ("", None))
-    return name, table(first(table(inner), "config") or {}), str(table(inner).get("label") or "")
+    entry = told if "id" in told else table(inner)
+    if "id" in told:
+        name = str(told["id"])
+    left = [key for key in entry if key not in _KNOWN]
+    return name, table(entry.get("config")), str(entry.get("label") or ""), left
 
 
 def _target(name: str, provider: str, config: Table, move: Move) -> tuple[Table | None, set[str]]:

@@ -89,6 +89,7 @@ async def evaluate(prepared: Prepared, folder: Folder, means: Means, bounds: Bou
         ),
         purse,
         Needs(prepared.trials, prepared.rows),
+        {suite.name for suite in prepared.suites if suite.fail_on_error},
     )
     await run.make(prepared.to_make, {name: at_once[name] for name in targets})
     rows = counting(folder.rows(), folder.path).rows

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from goent.domain.errors import ConfigError
 from goent.domain.types import Value
-from goent.evals.files.validating import unknown_target
+from goent.evals.files.asked import unknown_target
 from goent.evals.reports.rows import CaseKey
 from goent.evals.running.ordering import depths, with_needed
 from goent.evals.suites import Case, Suite, TargetSpec, Trials
@@ -108,7 +108,7 @@ def _chosen(suite: Suite, wanted: Wanted) -> tuple[Case, ...]:
         for need in case.needs:
             if need in excluded and case.id not in excluded:
                 raise ConfigError(
-                    f"{case.place.file}:{case.place.line or 1}: {case.id!r} depends on {need!r}, which "
+                    f"{_where(case)}: {case.id!r} depends on {need!r}, which "
                     f"--exclude-tag {excluded[need]!r} leaves out: exclude both, or neither"
                 )
     return chosen
@@ -125,13 +125,13 @@ def targets_of(case: Case, known: Mapping[str, TargetSpec], wanted: Wanted) -> t
     if names and not unknown:
         return tuple(dict.fromkeys(names))
     if unknown:
-        where = "--target" if wanted.targets else f"{case.place.file}: case {case.id!r}"
+        where = "--target" if wanted.targets else f"{_where(case)}: case {case.id!r}"
         raise ConfigError(
             "\n".join(f"{where}: {unknown_target(name, known)}" for name in dict.fromkeys(unknown))
         )
     there = f"there are {', '.join(map(repr, sorted(known)))}" if known else "there are none"
     raise ConfigError(
-        f"{case.place.file}: case {case.id!r} names no target; {there}: "
+        f"{_where(case)}: case {case.id!r} names no target; {there}: "
         "name one by --target, in `execution.target`, or write it to .goent/targets.yaml"
     )
 
@@ -187,8 +187,11 @@ def _check_talk(case: Case, specs: Sequence[TargetSpec], known: Mapping[str, Tar
     for spec in specs:
         for one in (spec, *(known[name] for name in spec.fallbacks)):
             if why := why_not(one, case.conversation):
-                place = f"{case.place.file}:{case.place.line or 1}"
-                raise ConfigError(f"{place}: case {case.id!r} is a conversation: {why}")
+                raise ConfigError(f"{_where(case)}: case {case.id!r} is a conversation: {why}")
+
+
+def _where(case: Case) -> str:
+    return f"{case.place.file}:{case.place.line or 1}"
 
 
 def _apart(trials: Sequence[Trial]) -> list[Trial]:
@@ -210,8 +213,8 @@ def file_name(name: str) -> str:
     """The name itself where a file may be called so; else what is left of it, and a few letters that are its own."""
     if _SAFE.fullmatch(name) and not name.startswith(RESERVED):
         return name
-    readable = _UNSAFE.sub("_", name).strip("._")[:60]
-    return f"{readable}-{_letters(name)}"
+    readable = _UNSAFE.sub("_", name).strip("._-")[:60]
+    return f"{readable}-{_letters(name)}" if readable else _letters(name)
 
 
 def _nothing(suites: Sequence[Suite], wanted: Wanted) -> str:

@@ -102,6 +102,6 @@ def _check(spec: TargetSpec) -> None:
 def not_asked(spec: TargetSpec) -> ConfigError:
     """Why nobody can open this target."""
     return ConfigError(
-        f"{spec.place.file}: target {spec.name!r}: go-ent cannot ask {spec.kind!r}; "
+        f"{spec.place.file}:{spec.place.line or 1}: target {spec.name!r}: go-ent cannot ask {spec.kind!r}; "
         f"use {', '.join(KINDS)}"
     )

@@ -1,6 +1,6 @@
 """How are all trials made? Each target has so many at once, and takes the next when one is done."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from goent.evals.reports.rows import CaseKey
@@ -15,12 +15,17 @@ class Run:
     """One pass over the trials; of one that has ended nothing stays in memory that no other waits for.
 
     `stopped` says why some were not made; `enough` are cases whose own limit held the rest back.
+    Of the suites `failing`, a target makes no further trial once one could not be judged.
     """
 
-    def __init__(self, conduct: Conduct, purse: Purse, needs: Needs) -> None:
+    def __init__(
+        self, conduct: Conduct, purse: Purse, needs: Needs, failing: Collection[str] = ()
+    ) -> None:
         self._conduct = conduct
         self._purse = purse
         self._needs = needs
+        self._failing = failing
+        self._failed: set[tuple[str, str]] = set()
         self.stopped = ""
         self.enough: set[CaseKey] = set()
 
@@ -41,6 +46,12 @@ class Run:
             if failed and trial.case.on_need_failure != "run":
                 self._needs.ended(trial, await self._conduct.hold_back(trial, failed))
                 continue
+            if (trial.case.suite, trial.target) in self._failed:
+                self.stopped = (
+                    f"{trial.target!r} failed, and {trial.case.suite!r} has fail_on_error"
+                )
+                self._needs.ended(trial, None)
+                continue
             refused = await self._purse.refuses(trial)
             if refused:
                 if refused.of_case:
@@ -52,6 +63,8 @@ class Run:
             with self._purse.under_way(trial):
                 row = await self._conduct.trial(trial)
             self._purse.pay([row])
+            if trial.case.suite in self._failing and row.execution_status == "execution_error":
+                self._failed.add((trial.case.suite, trial.target))
             self._needs.ended(trial, row)
             if None in row.costs and self._purse.has_limits and self._purse.unknown == 1:
                 who = f"{'the judge of ' if row.cost_usd is not None else ''}{row.target!r}"

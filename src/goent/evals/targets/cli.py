@@ -61,7 +61,7 @@ def cli_mistakes(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
         yield "command_template", "`command` says the same; keep one of them"
     for key in ("command", "command_template"):
         if isinstance(command := settings.get(key), str):
-            yield from _misplaced(key, command)
+            yield from _misplaced(key, command) if command.strip() else [(key, "must not be empty")]
     check: object = settings.get("healthcheck")
     if isinstance(check, dict) and "url" not in check and "command" not in check:
         yield "healthcheck", "has nothing to ask; give a url or a command"

@@ -1,7 +1,7 @@
 """What answers without anybody being asked? A fixed answer, for trying out suites and graders."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 import anyio
@@ -11,7 +11,7 @@ from goent.domain.types import Value
 from goent.evals.ports import Attempt, Witness
 from goent.evals.suites import TargetSpec
 from goent.evals.targets.answers import Warn, read_fixture
-from goent.evals.targets.settings import settings_of
+from goent.evals.targets.settings import misfits, settings_of
 from goent.evals.traces import Trace
 
 Milliseconds = Annotated[float, Meta(ge=0)]
@@ -20,7 +20,8 @@ Milliseconds = Annotated[float, Meta(ge=0)]
 class MockSettings(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`response` is text or an answer as a command gives it; `trace` are the messages before it.
 
-    `delay_ms` passes first, or something between `delay_min_ms` and `delay_max_ms`.
+    `delay_ms` passes first, or something between `delay_min_ms` and `delay_max_ms`. AgentV has an answer of its own
+    where there is none, too.
     """
 
     response: str | Mapping[str, object] = "mock"
@@ -28,6 +29,16 @@ class MockSettings(Value, frozen=True, kw_only=True, forbid_unknown_fields=True)
     delay_ms: Milliseconds = 0
     delay_min_ms: Milliseconds | None = None
     delay_max_ms: Milliseconds | None = None
+
+
+def mock_mistakes(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """What is wrong with the settings of such a target: paths and words."""
+    yield from misfits(settings, MockSettings)
+    least, most = (settings.get(key) for key in ("delay_min_ms", "delay_max_ms"))
+    if "delay_ms" in settings and (least is not None or most is not None):
+        yield "delay_ms", "says nothing beside delay_min_ms and delay_max_ms; keep it or them"
+    if isinstance(least, int | float) and isinstance(most, int | float) and least > most:
+        yield "delay_max_ms", f"must be at least delay_min_ms, {least:g}, not {most:g}"
 
 
 class MockTarget:

@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeVar, Union, get_args, get_origin, get_typ
 
 import msgspec
 
+from goent.config.misfits import in_words, quoted
 from goent.domain.errors import ConfigError
 from goent.domain.types import Value
 from goent.evals.suites import FOLDERS, TargetSpec
@@ -26,7 +27,9 @@ def settings_of(spec: TargetSpec, kind: type[T]) -> T:
         where = (
             spec.place.file if spec.place.line is None else f"{spec.place.file}:{spec.place.line}"
         )
-        raise ConfigError(f"{where}: target {spec.name!r} ({spec.kind}): {error}") from None
+        path, words = in_words(error, spec.settings)
+        told = f"{path.removeprefix('.')}: {words}" if path else words
+        raise ConfigError(f"{where}: target {spec.name!r} ({spec.kind}): {told}") from None
 
 
 def names_of(kind: type[Value]) -> tuple[str, ...]:
@@ -40,8 +43,9 @@ def misfits(settings: Mapping[str, object], kind: type[Value]) -> Iterator[tuple
     for field in msgspec.structs.fields(kind):
         if field.required and field.name not in settings:
             yield field.name, "is missing"
-    for key in settings.keys() & known.keys():
-        yield from misfit(key, settings[key], known[key])
+    for key, value in settings.items():
+        if key in known:
+            yield from misfit(key, value, known[key])
 
 
 def misfit(path: str, value: object, kind: object) -> Iterator[tuple[str, str]]:
@@ -49,21 +53,21 @@ def misfit(path: str, value: object, kind: object) -> Iterator[tuple[str, str]]:
     try:
         msgspec.convert(value, kind, strict=not isinstance(value, str))  # from the environment
     except msgspec.ValidationError as error:
-        words, _, deeper = str(error).partition(" - at `$")
-        told = f"{words[:1].lower()}{words[1:]}"
-        if deeper:
-            yield f"{path}{deeper.removesuffix('`').replace('[...]', '')}", told
-        elif options := _choices(kind):
-            yield path, f"unknown {path} {value!r}; one of {', '.join(options)}"
-        else:
-            yield path, f"{told} ({value!r})"
+        deeper, words = in_words(error, value)
+        options = ", ".join(_choices(kind))
+        if options and not deeper:
+            words = f"unknown {path} {quoted(value)}; one of {options}"
+        elif options and words.startswith("unknown value"):
+            words = f"{words}; one of {options}"
+        yield f"{path}{deeper}", words
 
 
 def _choices(kind: object) -> tuple[str, ...]:
     if get_origin(kind) is Literal:
         return tuple(map(str, get_args(kind)))
     if get_origin(kind) in (Union, UnionType):
-        return tuple(option for part in get_args(kind) for option in _choices(part))
+        found = (option for part in get_args(kind) for option in _choices(part))
+        return tuple(dict.fromkeys(found))
     return ()
 
 

@@ -3,14 +3,19 @@
 from pathlib import Path
 from typing import Final
 
+from goent.domain.errors import RequestError
 from goent.domain.types import Value
 from goent.evals.workspaces.once import Once
 from goent.evals.workspaces.rooms import Rooms
 from goent.git.aside import common
 from goent.git.command import Git
-from goent.git.repository import look
+from goent.git.repository import NoRepository, look
 
 FETCHING_S: Final = 600.0
+NO_REPOSITORY: Final = (
+    "{folder!r} is in no git repository; use `template` for a folder that is none, or run `git init` "
+    "there and make a first commit"
+)
 
 
 class Origin(Value, frozen=True, kw_only=True):
@@ -36,7 +41,10 @@ class Origins:
 
     async def _look(self, repository: str, ref: str) -> Origin:
         if is_here(repository):
-            found = await look(self._git.at(Path(repository)), ref or "HEAD")
+            try:
+                found = await look(self._git.at(Path(repository)), ref or "HEAD")
+            except NoRepository:
+                raise RequestError(NO_REPOSITORY.format(folder=repository)) from None
             return Origin(repository=common(found.repository), commit=found.commit)
         folder = await self._fetched.get(repository, lambda: self._fetch(repository))
         found = await look(self._git.at(folder / "origin.git"), ref or "HEAD")

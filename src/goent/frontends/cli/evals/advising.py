@@ -30,6 +30,9 @@ def next_steps(
     again = f"{shlex.join(['go-ent', 'eval', 'run', *asked(prepared.manifest)])} --out {out}"
     if isinstance(ended, int):
         return ((f"{again}{_limits(bounds)} --resume", "go on with it"),)
+    if ended.unrun and ended.errors and any(suite.fail_on_error for suite in prepared.suites):
+        what_for = "make what failed again, and the rest"
+        return ((f"{again}{_limits(bounds)} --retry errors", what_for),)
     if ended.unrun:
         bounds, what_for = _more(ended.stopped, bounds, prepared, folder)
         return ((f"{again}{_limits(bounds)} --resume", f"go on with it{what_for}"),)

@@ -68,8 +68,8 @@ def import_(
         print_json(brought)
     else:
         _show(brought)
-    if suites and not json and not mistakes:
-        complain(f"next: {clean(_next(suites))}")
+    if suites and not json:
+        complain(f"{'when that is mended' if mistakes else 'next'}: {clean(_next(suites))}")
     return MISTAKEN if brought.mistakes else 0
 
 
