@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from goent.evals.ports import Attempt, LogChosen
-from goent.evals.reports.rows import Row, Rows, Score
+from goent.evals.rows import Row, Rows, Score
 from goent.evals.running.watching import Planned
 from goent.evals.suites import Case
 from goent.evals.traces import TargetFailure

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from desk import Ended
 
-from goent.evals.reports.rows import Row, RowFile, line_of
+from goent.evals.rows import Row, RowFile, line_of
 from goent.frontends.cli.main import run_cli
 
 SUITE = """\

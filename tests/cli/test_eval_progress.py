@@ -12,7 +12,7 @@ from desk import Person
 from rich.console import Console
 
 from goent.evals.ports import LogChosen
-from goent.evals.reports.rows import Row
+from goent.evals.rows import Row
 from goent.evals.running.watching import Planned
 from goent.evals.traces import TargetFailure
 from goent.frontends.cli.evals.drawing import cost_words, draw, pace

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from goent.evals.reports.markdown import summary_markdown
-from goent.evals.reports.rows import Row, Rows
 from goent.evals.reports.summary import summarise
+from goent.evals.rows import Row, Rows
 from goent.evals.running.folder import counting
 from goent.frontends.cli.evals.progress import Lines
 from goent.frontends.cli.evals.summary import print_summary_json, show_summary

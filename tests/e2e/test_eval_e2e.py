@@ -10,7 +10,7 @@ import pytest
 import yaml
 from world import World, a_world
 
-from goent.evals.reports.rows import Row, latest, read_rows
+from goent.evals.rows import Row, latest, read_rows
 from goent.evals.traces import Trace
 from goent.testing import Script, call, case, openai, say
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from goent.evals.reports.rows import Row, read_rows
+from goent.evals.rows import Row, read_rows
 from goent.proc import table
 from goent.proc.marks import MARK
 

@@ -13,7 +13,7 @@ from goent.evals.ports import Attempt, LogChosen
 from goent.evals.suites import Case, Said, TargetSpec
 from goent.evals.targets.goent.target import GoentTarget
 from goent.evals.traces import PermissionDecision, TokenUsage, TracedMessage
-from goent.frontends.cli.conversing import conversing
+from goent.frontends.cli.daemon_link import linked
 
 
 class AttemptWitness:
@@ -51,7 +51,7 @@ def attempt_at(text: str, cwd: Path, *, timeout_s: float = 60.0) -> Attempt:
 
 def target(world: World, **settings: object) -> GoentTarget:
     spec = TargetSpec(name="worker", kind="goent", settings=settings)
-    return GoentTarget(spec, lambda: conversing(world.project))
+    return GoentTarget(spec, lambda: linked(world.project))
 
 
 @contextmanager
@@ -71,6 +71,6 @@ def _become(environ: Mapping[str, str]) -> None:
 
 
 async def open_workers(world: World) -> list[str]:
-    async with conversing(world.project) as daemon:
+    async with linked(world.project) as daemon:
         listed = await daemon.ask("worker_list", ListRequest(), WorkerList)
         return [worker.worker_id for worker in listed.workers if worker.open]

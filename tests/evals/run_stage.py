@@ -8,7 +8,7 @@ from pathlib import Path
 from goent.evals.graders.grading import grade_asking
 from goent.evals.grades import Graded
 from goent.evals.ports import Attempt, LogChosen, Space, Target, Witness
-from goent.evals.reports.rows import Row
+from goent.evals.rows import Row
 from goent.evals.running.evaluate import Bounds, Means, evaluate
 from goent.evals.running.folder import Folder, Manifest, now
 from goent.evals.running.opened import Opened, widths

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from goent.evals.graders.grading import grade, grade_asking, mistakes
-from goent.evals.graders.judges import Judged
+from goent.evals.graders.llm import Judged
 from goent.evals.graders.rubrics import Entry
 from goent.evals.graders.scripts import Script, code_grader
 from goent.evals.graders.settings import ExpectedCall, Field, Settable

@@ -9,12 +9,12 @@ from world import COLD, World, a_world
 
 from goent.composition.eval_app import EvalApp
 from goent.composition.live_project import Project
-from goent.evals.reports.rows import Row
+from goent.evals.rows import Row
 from goent.evals.running.evaluate import Bounds
 from goent.evals.running.folder import Folder
 from goent.evals.running.plan import Wanted
 from goent.evals.running.preparing import prepare
-from goent.frontends.cli.conversing import conversing
+from goent.frontends.cli.daemon_link import linked
 from goent.testing import Script, case, fail, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -63,7 +63,7 @@ async def judged(
     watched = Watched()
     app = EvalApp(
         project=Project(world.project, world.env),
-        meet=lambda: conversing(world.project),
+        meet=lambda: linked(world.project),
         watcher=watched,
     )
     with Folder.held(folder / "out") as out:

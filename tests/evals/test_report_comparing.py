@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from goent.domain.evaluations import Conclusion
 from goent.evals.grades import Status
 from goent.evals.reports.comparing import compare
-from goent.evals.reports.rows import CaseKey, Row
+from goent.evals.reports.statistics import Interval
+from goent.evals.rows import CaseKey, Row
 
 MIRRORED: dict[Conclusion, Conclusion] = {
     "better": "worse",
@@ -56,13 +57,17 @@ def cases(keys: tuple[CaseKey, ...]) -> list[tuple[str, str]]:
 def test_the_other_way_round_is_the_mirror(first: list[Row], second: list[Row]):
     there, back = compare(first, second), compare(second, first)
     assert back.delta == (None if there.delta is None else -there.delta)
-    assert back.interval == (None if there.interval is None else -there.interval)
+    assert back.interval == (there.interval and mirrored(there.interval))
     assert (back.p_score, back.p_pass) == (there.p_score, there.p_pass)
     assert (back.wins, back.losses, back.ties) == (there.losses, there.wins, there.ties)
     assert (back.gained, back.lost) == (there.lost, there.gained)
     assert back.conclusion == MIRRORED[there.conclusion]
     assert cases(back.unpaired.only_after) == cases(there.unpaired.only_before)
     assert cases(back.unpaired.errors_after) == cases(there.unpaired.errors_before)
+
+
+def mirrored(interval: Interval) -> Interval:
+    return Interval(low=-interval.high, high=-interval.low)
 
 
 @given(ROWS)

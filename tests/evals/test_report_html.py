@@ -15,9 +15,9 @@ from goent.evals.reports.comparing import compare
 from goent.evals.reports.html import Asked, Baseline, Report, html_report
 from goent.evals.reports.html.cases import MANY
 from goent.evals.reports.html.words import percent, score, spent
-from goent.evals.reports.rows import Row, Score
 from goent.evals.reports.summary import summarise
 from goent.evals.reports.words import took
+from goent.evals.rows import Row, Score
 from goent.evals.traces import TargetFailure, Trace, TracedCall, TracedMessage
 
 VOID = {"meta", "input"}

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from goent.evals.reports.comparing import compare
 from goent.evals.reports.junit import junit
 from goent.evals.reports.markdown import code, comparison_markdown, summary_markdown
-from goent.evals.reports.rows import Row, Score
 from goent.evals.reports.summary import summarise
+from goent.evals.rows import Row, Score
 from goent.evals.traces import TokenUsage
 
 HOSTILE = "a|b `x` <b>&amp;\"' ]]> @team \x00\x1b[31m\ud800\ufffe\n| --- | **!"

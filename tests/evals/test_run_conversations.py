@@ -17,7 +17,7 @@ from goent.evals.graders.conversations import come_to
 from goent.evals.grades import Grade, Graded
 from goent.evals.ports import Attempt, Nobody, Target, TargetError, Witness
 from goent.evals.prompts import question
-from goent.evals.reports.rows import Row
+from goent.evals.rows import Row
 from goent.evals.running.conversing import grade_trial
 from goent.evals.running.opened import Opened
 from goent.evals.running.plan import Wanted, plan

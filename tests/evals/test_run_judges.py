@@ -9,7 +9,7 @@ from run_stage import Watched
 from goent.composition.eval_app import EvalApp
 from goent.composition.live_project import Project
 from goent.domain.errors import ConfigError
-from goent.evals.reports.rows import Row, read_rows
+from goent.evals.rows import Row, read_rows
 from goent.evals.running.evaluate import Bounds
 from goent.evals.running.folder import Folder
 from goent.evals.running.plan import Wanted

@@ -12,9 +12,9 @@ from goent.domain.errors import ConfigError
 from goent.evals.ports import Attempt, TargetError, Witness
 from goent.evals.reports.junit import junit
 from goent.evals.reports.markdown import summary_markdown
-from goent.evals.reports.rows import Row
 from goent.evals.reports.summary import summarise
 from goent.evals.reports.totals import total
+from goent.evals.rows import Row
 from goent.evals.running.evaluate import Bounds
 from goent.evals.running.plan import Wanted, plan
 from goent.evals.suites import Case, TargetSpec, Trials

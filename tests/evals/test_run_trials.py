@@ -11,7 +11,7 @@ from run_stage import Scripted, Stage, case, says, suite
 
 from goent.domain.errors import ConfigError
 from goent.evals.ports import Attempt, TargetError, Witness
-from goent.evals.reports.rows import read_rows
+from goent.evals.rows import read_rows
 from goent.evals.running.evaluate import Bounds
 from goent.evals.running.folder import INDEX
 from goent.evals.running.plan import Wanted

@@ -115,7 +115,7 @@ evalcases:
     assert first.input[1].text == "Fix it"
     assert first.input[1].files == ((tmp_path / "notes.md").resolve(),)
     assert first.guidelines == ((tmp_path / "go.instructions.md").resolve(),)
-    assert (first.criteria, first.conversation_id) == ("it works", "thread-1")
+    assert first.criteria == "it works"
     assert (first.targets, second.targets) == (("other",), ("default",))
     assert [grader.type for grader in first.graders] == ["rubrics", "tool-trajectory"]
     assert [grader.type for grader in second.graders] == ["llm-grader"]

@@ -13,7 +13,7 @@ from goent.domain.events import Envelope
 from goent.domain.requests import SpawnRequest
 from goent.domain.types import Value
 from goent.evals.ports import TargetError
-from goent.evals.reports.rows import read_rows
+from goent.evals.rows import read_rows
 from goent.evals.suites import TargetSpec
 from goent.evals.targets.goent.daemon import DaemonRefused, R
 from goent.evals.targets.goent.racing import Beside

@@ -28,7 +28,7 @@ from goent.evals.targets.goent.target import GoentTarget
 from goent.evals.targets.goent.telling import Telling
 from goent.evals.targets.settings import settings_of
 from goent.evals.traces import Trace
-from goent.frontends.cli.conversing import conversing
+from goent.frontends.cli.daemon_link import linked
 
 SPAWNED = WorkerSpawned(
     task="x",
@@ -181,7 +181,7 @@ def test_a_racer_has_the_targets_settings_but_not_its_model():
 )
 def test_a_mistake_in_the_settings_is_named(settings: dict[str, object], named: str):
     with pytest.raises(ConfigError, match=named) as caught:
-        GoentTarget(spec(**settings), lambda: conversing(Path()))
+        GoentTarget(spec(**settings), lambda: linked(Path()))
     assert "targets.yaml" in str(caught.value)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from goent.evals.ports import TargetError
 from goent.evals.suites import Case, Hook, Said, WorkspaceSpec
-from goent.evals.workspaces import Keep, open_workspaces, rooms, workspaces_root
+from goent.evals.workspaces import Keep, folders, open_workspaces, workspaces_root
 from goent.proc import table
 
 pytestmark = pytest.mark.anyio
@@ -195,7 +195,7 @@ async def test_what_a_killed_run_left_is_swept_by_the_next_one(
         await process.wait()
     await another_run()
     assert [path.joinpath("file").read_text() for path in left(root)] == ["to be kept"]
-    monkeypatch.setattr(rooms, "KEPT_S", 0.0)
+    monkeypatch.setattr(folders, "KEPT_S", 0.0)
     await another_run()
     assert not list(root.iterdir())
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from goent.evals.grades import Assertion, Grade, Graded
-from goent.evals.reports.rows import Row, RowFile, Score, line_of
+from goent.evals.rows import Row, RowFile, Score, line_of
 from goent.evals.traces import (
     PermissionDecision,
     TargetFailure,

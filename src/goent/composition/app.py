@@ -30,7 +30,7 @@ from goent.drivers.api.driver import ApiDriver
 from goent.drivers.opencode.driver import OpenCodeDriver
 from goent.drivers.opencode_run.driver import OpenCodeRunDriver
 from goent.drivers.opencode_serve.driver import OpenCodeServeDriver
-from goent.evals.beside.runs import EvalRuns
+from goent.evals.attended.runs import EvalRuns
 from goent.gateway.server import Gateway
 from goent.git.command import Git
 from goent.git.merging import GitMerging

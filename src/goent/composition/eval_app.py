@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from anyio import CapacityLimiter, to_thread
 
@@ -18,7 +18,7 @@ from goent.evals.graders.asked import SCRIPTS_AT_ONCE, askers
 from goent.evals.graders.grading import grade_asking
 from goent.evals.graders.judging import judge_by_targets
 from goent.evals.grades import Graded
-from goent.evals.outcomes import Learn, Outcomes, nobody_learns
+from goent.evals.lessons import Learn, Lessons, nobody_learns
 from goent.evals.ports import Target
 from goent.evals.running.conversing import Grading
 from goent.evals.running.evaluate import Bounds, Means, evaluate
@@ -43,9 +43,6 @@ from goent.project import state_dir
 if TYPE_CHECKING:
     from goent.evals.targets.opencode.servers import Servers
 
-IDLE: Final = ("cli", "mock", "replay")  # they look at no directory, unless the case has one
-TEACHING: Final = ("goent", "opencode")  # tasks could be handed to them
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalApp:
@@ -59,7 +56,7 @@ class EvalApp:
         """The whole run; see `evaluate`. What a run that was killed had started is ended first."""
         await to_thread.run_sync(sweep_dead_owners, COMMAND)
         specs = {**in_use(prepared.trials, prepared.specs), **judges_of(prepared)}
-        idle = [spec.name for spec in specs.values() if spec.kind in IDLE]
+        idle = [spec.name for spec in specs.values() if not spec.is_agent]
         at_once = widths(specs, prepared.trials, workers=bounds.workers)
         async with (
             all_guarded(new_owner(COMMAND)),
@@ -114,13 +111,13 @@ class EvalApp:
     @asynccontextmanager
     async def _learning(self, specs: Iterable[TargetSpec]) -> AsyncGenerator[Learn]:
         """The router learns from those whom it could have chosen."""
-        if not any(spec.kind in TEACHING for spec in specs):
+        if not any(spec.is_agent for spec in specs):
             yield nobody_learns
             return
         from goent.core.classifier import TaskClassifier  # noqa: PLC0415 (only if it is used)
 
         async with self._history() as history:
-            yield Outcomes(history, TaskClassifier(), self.project.folder)
+            yield Lessons(history, TaskClassifier(), self.project.folder)
 
     @asynccontextmanager
     async def _history(self) -> AsyncGenerator[History]:

@@ -8,7 +8,3 @@ def question(case: Case) -> str:
     if len(case.input) == 1:
         return case.input[0].text
     return "\n\n".join(f"[{said.role}]\n{said.text}" for said in case.input)
-
-
-def system(case: Case) -> str:
-    return "\n\n".join(said.text for said in case.input if said.role == "system")

@@ -107,7 +107,6 @@ class Case(Value, frozen=True, kw_only=True):
     guidelines: tuple[Path, ...] = ()
     metadata: Mapping[str, object] = {}
     tags: tuple[str, ...] = ()
-    conversation_id: str = ""
     conversation: Conversation | None = None
     needs: tuple[str, ...] = ()
     on_need_failure: Literal["skip", "fail", "run"] = "skip"
@@ -165,6 +164,10 @@ class Retry(Value, frozen=True, kw_only=True):
     never: tuple[str, ...] = ()
 
 
+AGENTS: Final = ("goent", "opencode")
+"""Kinds of targets that are agents: they work in a directory, remember what was said, and have a provider behind them."""
+
+
 class TargetSpec(Value, frozen=True, kw_only=True):
     """Who is evaluated. `kind` names the provider; `settings` are its own, in snake_case."""
 
@@ -176,3 +179,7 @@ class TargetSpec(Value, frozen=True, kw_only=True):
     grader_target: str | None = None
     retry: Retry = Retry()
     place: Place = Place(file="")
+
+    @property
+    def is_agent(self) -> bool:
+        return self.kind in AGENTS

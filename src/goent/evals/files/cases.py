@@ -164,7 +164,6 @@ def _case(fields: Fields, shared: Shared, source: Source) -> Case | None:
         guidelines=tuple(dict.fromkeys((*guidelines, *instructions))),
         metadata={**shared.metadata, **metadata},
         tags=tuple(dict.fromkeys((*_tags(shared.metadata), *_tags(metadata)))),
-        conversation_id=fields.text("conversation_id", ""),
         conversation=conversation,
         needs=tuple(dict.fromkeys(mention.name for mention in needs)),
         on_need_failure=fields.choice("on_dependency_failure", ("skip", "fail", "run"), "skip"),
@@ -172,6 +171,7 @@ def _case(fields: Fields, shared: Shared, source: Source) -> Case | None:
     )
     source.needs[case.place] = needs
     unsupported(fields, "preprocessors")
+    fields.text("conversation_id", "")  # AgentV's own: it groups its reports by it
     return case if name else None
 
 

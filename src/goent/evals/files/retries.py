@@ -5,7 +5,7 @@ from typing import Final
 
 from goent.config.fields import Fields
 from goent.domain.errors import Overloaded, ProviderDown, ProviderTimeout, RateLimited, WorkerError
-from goent.evals.suites import Retry
+from goent.evals.suites import AGENTS, Retry
 
 # What a status is a sign of. Vendors mean different things by one, so it is the failure that counts.
 _SIGNS: Final[Mapping[str, tuple[type[WorkerError], ...]]] = {
@@ -23,7 +23,6 @@ _WITHOUT: Final[Mapping[str, str]] = {
     "mock": "a fixed answer cannot fail",
     "replay": "a recording cannot fail",
 }
-WITH_STATUS: Final = ("goent", "opencode")  # there is a provider behind them
 
 
 def read_retry(fields: Fields, kind: str) -> Retry:
@@ -43,7 +42,7 @@ def _never(fields: Fields, kind: str) -> tuple[str, ...]:
     key = "retry_status_codes"
     if not fields.has(key):
         return ()
-    if kind not in WITH_STATUS:
+    if kind not in AGENTS:
         if why := _WITHOUT.get(kind):
             fields.mistake(key, f"{why}; take it away")
         return ()

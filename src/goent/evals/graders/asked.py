@@ -7,8 +7,8 @@ from typing import Final
 import anyio
 
 from goent.evals.graders.findings import Asked, Finding, Look
-from goent.evals.graders.judges import llm_aggregator, llm_grader
 from goent.evals.graders.judging import Judge
+from goent.evals.graders.llm import llm_aggregator, llm_grader
 from goent.evals.graders.scripts import code_aggregator, code_grader
 
 SCRIPTS_AT_ONCE: Final = 16  # in a run, however many cases are graded and by how many

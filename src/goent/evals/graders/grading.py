@@ -18,8 +18,8 @@ from goent.evals.graders.composites import (
 )
 from goent.evals.graders.fields import field_accuracy
 from goent.evals.graders.findings import Asked, Check, Finding, Look, Misfit, broken
-from goent.evals.graders.judges import check_judge
 from goent.evals.graders.limits import cost, execution_metrics, latency, token_usage
+from goent.evals.graders.llm import check_judge
 from goent.evals.graders.scripts import check_script
 from goent.evals.graders.skills import skill_trigger
 from goent.evals.graders.texts import TEXTS

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from goent.evals.files.retries import WITH_STATUS
 from goent.evals.files.targets import COMMON, KINDS, snake_case
 from goent.evals.importing.documents import Table, items, table
+from goent.evals.suites import AGENTS
 
 # Models that go-ent asks itself, by the names that providers have there and here.
 MODELS: Final[Mapping[str, str]] = {
@@ -52,7 +52,7 @@ def _target(raw: Table, file: str, notes: list[str]) -> Table | None:
     if "judge_target" in raw:
         raw = raw | {"grader_target": raw.pop("judge_target")}
     kind = str(raw.get("provider", "")).replace("_", "-")
-    dropped = {_BATCHING} if kind in MODELS or kind in WITH_STATUS else {_BATCHING, _STATUSES}
+    dropped = {_BATCHING} if kind in MODELS or kind in AGENTS else {_BATCHING, _STATUSES}
     common: Table = {"name": name} | {
         key: value for key, value in raw.items() if key in COMMON - dropped
     }

@@ -5,7 +5,6 @@ from statistics import fmean
 
 from goent.domain.evaluations import Conclusion
 from goent.domain.types import Value
-from goent.evals.reports.rows import CaseKey, Row, by_case
 from goent.evals.reports.statistics import (
     Interval,
     bootstrap_interval,
@@ -14,6 +13,7 @@ from goent.evals.reports.statistics import (
     swap_test,
 )
 from goent.evals.reports.words import numbered
+from goent.evals.rows import CaseKey, Row, by_case
 
 Cases = dict[CaseKey, tuple[Row, ...]]
 SURE = 0.05

@@ -8,7 +8,7 @@ import msgspec
 
 from goent.domain.types import Value
 from goent.evals.grades import Assertion, Grade, Graded
-from goent.evals.reports.rows import Row
+from goent.evals.rows import Row
 from goent.evals.traces import Trace
 
 GRADES = "grades.json"

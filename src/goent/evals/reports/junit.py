@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Sequence
 
 from goent.evals.reports.evidence import in_short
-from goent.evals.reports.rows import Row, latest
+from goent.evals.rows import Row, latest
 
 # Characters that XML 1.0 cannot hold, not even as a reference.
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

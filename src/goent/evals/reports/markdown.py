@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from goent.evals.reports.comparing import Comparison
-from goent.evals.reports.rows import CaseKey
 from goent.evals.reports.summary import Estimate, Spent, TargetSummary
 from goent.evals.reports.words import answered, times, took
+from goent.evals.rows import CaseKey
 
 LONGEST = 120
 LONGEST_NOTE = 400

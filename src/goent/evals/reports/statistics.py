@@ -22,9 +22,6 @@ class Interval(Value, frozen=True, kw_only=True):
     low: float
     high: float
 
-    def __neg__(self) -> "Interval":
-        return Interval(low=-self.high, high=-self.low)
-
 
 def seeded(seed: int = 0) -> Random:
     """The same seed tells the same: a report does not change when it is written again."""

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
 
 from goent.domain.types import Value
-from goent.evals.reports.rows import CaseKey, Row, by_case
 from goent.evals.reports.statistics import (
     Interval,
     flip_rate,
@@ -15,6 +14,7 @@ from goent.evals.reports.statistics import (
     t_interval,
     wilson,
 )
+from goent.evals.rows import CaseKey, Row, by_case
 from goent.evals.traces import TokenUsage
 
 WORST = 5

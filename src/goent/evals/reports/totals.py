@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 from goent.domain.types import Value
-from goent.evals.reports.rows import Row, latest
 from goent.evals.reports.summary import Spent, spent_on
+from goent.evals.rows import Row, latest
 
 Result = Literal["passed", "failed", "errors", "unfinished", "empty"]
 

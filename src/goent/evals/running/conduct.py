@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from goent.domain.errors import GoentError
 from goent.evals.graders.conversations import judging_cost
 from goent.evals.grades import Graded, Status
-from goent.evals.outcomes import Learn, nobody_learns
+from goent.evals.lessons import Learn, nobody_learns
 from goent.evals.ports import Attempt, Space, Spaces, TargetError
-from goent.evals.reports.rows import Row, Score
+from goent.evals.rows import Row, Score
 from goent.evals.running.conversing import Conversing, Grading, grade_trial
 from goent.evals.running.earlier import GRADES, TRACE
 from goent.evals.running.folder import Folder

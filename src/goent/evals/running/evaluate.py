@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from goent.domain.types import Value
-from goent.evals.outcomes import Learn, nobody_learns
+from goent.evals.lessons import Learn, nobody_learns
 from goent.evals.ports import Spaces
 from goent.evals.running.conduct import TIMEOUT_S, Conduct
 from goent.evals.running.conversing import Grading

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from goent.domain.errors import RequestError
 from goent.evals.reports.extent import Extent
-from goent.evals.reports.rows import Rows
+from goent.evals.rows import Rows
 from goent.evals.running.folder import read_manifest
 
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from goent.domain.errors import ConfigError, GoentError, RequestError
 from goent.domain.types import Value
 from goent.evals.grades import Graded
-from goent.evals.reports.rows import (
+from goent.evals.rows import (
     CaseKey,
     Row,
     RowFile,

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from goent.evals.graders.grading import every_grader
-from goent.evals.graders.judges import prompt_file
+from goent.evals.graders.llm import prompt_file
 from goent.evals.graders.values import NO_KEYS, is_array, is_object
 from goent.evals.suites import Case, GraderSpec, TargetSpec, WorkspaceSpec
 from goent.evals.targets.settings import home_of

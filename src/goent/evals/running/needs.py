@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import anyio
 
-from goent.evals.reports.rows import CaseKey, Row
+from goent.evals.rows import CaseKey, Row
 from goent.evals.running.outcome import of_case
 from goent.evals.running.plan import Trial
 

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from statistics import fmean
 
 from goent.domain.types import Value
-from goent.evals.reports.rows import CaseKey, Row, by_case
 from goent.evals.reports.statistics import t_interval
+from goent.evals.rows import CaseKey, Row, by_case
 from goent.evals.running.plan import Trial
 from goent.evals.suites import Trials
 

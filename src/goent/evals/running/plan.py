@@ -10,12 +10,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from goent.domain.errors import ConfigError
-from goent.domain.types import Value
+from goent.domain.types import ONE_TURN, Value
 from goent.evals.files.asked import unknown_target
-from goent.evals.reports.rows import CaseKey
+from goent.evals.rows import CaseKey
 from goent.evals.running.ordering import depths, with_needed
-from goent.evals.suites import Case, Suite, TargetSpec, Trials
-from goent.evals.targets.conversing import why_not
+from goent.evals.suites import Case, Conversation, Suite, TargetSpec, Trials
 
 DEFAULT_TARGET: Final = "default"
 MOST_TRIALS: Final = 1000
@@ -186,12 +185,28 @@ def _check_talk(case: Case, specs: Sequence[TargetSpec], known: Mapping[str, Tar
         return
     for spec in specs:
         for one in (spec, *(known[name] for name in spec.fallbacks)):
-            if why := why_not(one, case.conversation):
+            if why := _why_not(one, case.conversation):
                 raise ConfigError(f"{_where(case)}: case {case.id!r} is a conversation: {why}")
 
 
 def _where(case: Case) -> str:
     return f"{case.place.file}:{case.place.line or 1}"
+
+
+def _why_not(spec: TargetSpec, talk: Conversation) -> str | None:
+    """In words that name what could be done; None if nothing is in the way."""
+    who = f"target {spec.name!r} of the kind {spec.kind!r}"
+    method = spec.settings.get("method")
+    if spec.kind == "goent" and spec.settings.get("race"):
+        return f"{who} lets several workers race, and a conversation is with one: take `race` away"
+    if spec.kind == "goent" and method in ONE_TURN:
+        return f"{who} works by the method {method!r}, which has one turn: name another `method`"
+    if spec.is_agent and talk.window is not None:
+        return (
+            f"{who} remembers all that was said: take `window_size` away, or ask a target that "
+            "is told the history, such as one of the kind 'cli'"
+        )
+    return None
 
 
 def _apart(trials: Sequence[Trial]) -> list[Trial]:

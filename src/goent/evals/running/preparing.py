@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from goent.domain.errors import ConfigError
 from goent.domain.types import Value
 from goent.evals.files import validate
-from goent.evals.reports.rows import Row, latest
 from goent.evals.reports.words import left_out
+from goent.evals.rows import Row, latest
 from goent.evals.running.folder import Folder, Manifest, now, read_manifest
 from goent.evals.running.materials import digests, materials, spelt
 from goent.evals.running.plan import NAMED, Trial, Wanted, in_use, plan

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import anyio
 
-from goent.evals.reports.rows import CaseKey, Row
+from goent.evals.rows import CaseKey, Row
 from goent.evals.running.plan import Trial
 
 ROUNDING: Final = 1e-9

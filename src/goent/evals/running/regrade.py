@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from goent.domain.errors import RequestError
 from goent.domain.forecasts import Judged
 from goent.evals.grades import Graded
-from goent.evals.outcomes import Correct, judged_of
-from goent.evals.reports.rows import Row, Rows, latest, read_rows
+from goent.evals.lessons import Correct, judged_of
 from goent.evals.reports.words import left_out
+from goent.evals.rows import Row, Rows, latest, read_rows
 from goent.evals.running.conduct import FAILED, judged
 from goent.evals.running.conversing import Grading, grade_trial
 from goent.evals.running.earlier import GRADES

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
-from goent.evals.reports.rows import CaseKey
+from goent.evals.rows import CaseKey
 from goent.evals.running.conduct import Conduct
 from goent.evals.running.needs import Needs
 from goent.evals.running.plan import Trial

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from goent.domain.types import Value
 from goent.evals.ports import Attempt, LogChosen
-from goent.evals.reports.rows import Row
+from goent.evals.rows import Row
 from goent.evals.traces import TargetFailure
 
 

@@ -5,8 +5,8 @@ from typing import Final
 
 from goent.domain.errors import RequestError
 from goent.domain.types import Value
+from goent.evals.workspaces.folders import RunFolder
 from goent.evals.workspaces.once import Once
-from goent.evals.workspaces.rooms import Rooms
 from goent.git.aside import common
 from goent.git.command import Git
 from goent.git.repository import NoRepository, look
@@ -29,8 +29,8 @@ class Origin(Value, frozen=True, kw_only=True):
 class Origins:
     """A repository elsewhere is fetched once for a run; one that is here is read where it is."""
 
-    def __init__(self, rooms: Rooms, git: Git) -> None:
-        self._rooms = rooms
+    def __init__(self, run: RunFolder, git: Git) -> None:
+        self._run = run
         self._git = git
         self._fetched: Once[str, Path] = Once()
         self._found: Once[tuple[str, str], Origin] = Once()
@@ -51,7 +51,7 @@ class Origins:
         return Origin(repository=found.repository, commit=found.commit, folder=folder)
 
     async def _fetch(self, repository: str) -> Path:
-        folder = await self._rooms.new("origin")
+        folder = await self._run.new("origin")
         cloning = ("clone", "--quiet", "--bare", "--", repository, "origin.git")
         await self._git.at(folder).do(*cloning, timeout=FETCHING_S)
         return folder

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import anyio
 
-from goent.evals.workspaces.rooms import Rooms
+from goent.evals.workspaces.folders import RunFolder
 from goent.project import state_dir
 
 
@@ -22,9 +22,9 @@ def scratch_root(environ: Mapping[str, str]) -> Path:
 @asynccontextmanager
 async def open_scratch(root: Path) -> AsyncGenerator[Path]:
     """A folder of this run's own, gone in the end. Raises `EnvironmentTrouble`."""
-    rooms = Rooms(root)
+    run = RunFolder(root)
     try:
-        yield await rooms.new("scratch")
+        yield await run.new("scratch")
     finally:
         with anyio.CancelScope(shield=True):
-            await rooms.close()
+            await run.close()

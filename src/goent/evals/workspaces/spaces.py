@@ -12,10 +12,10 @@ from goent.domain.types import Value
 from goent.evals.ports import TargetError
 from goent.evals.suites import Case, Hook, WorkspaceSpec
 from goent.evals.workspaces.clones import Origin, Origins
+from goent.evals.workspaces.folders import RunFolder, drop, keep
 from goent.evals.workspaces.hooks import About, about, run_hook
 from goent.evals.workspaces.once import Once
 from goent.evals.workspaces.record import Record
-from goent.evals.workspaces.rooms import Rooms, drop, keep
 from goent.git.command import Git
 from goent.git.copies import check_origin, copy_files
 
@@ -79,7 +79,7 @@ class Workspaces:
 
     def __init__(
         self,
-        rooms: Rooms,
+        run: RunFolder,
         environ: Mapping[str, str],
         *,
         run_id: str,
@@ -87,10 +87,10 @@ class Workspaces:
         idle: Collection[str],
         warn: Callable[[str], None],
     ) -> None:
-        self._rooms = rooms
+        self._run = run
         self._environ = environ
-        self._git = Git(rooms.root, environ)
-        self._origins = Origins(rooms, self._git)
+        self._git = Git(run.root, environ)
+        self._origins = Origins(run, self._git)
         self._prepared: Once[tuple[str, WorkspaceSpec], _Prepared] = Once()
         self._begun: list[tuple[Hook | None, Path]] = []
         self._run_id = run_id
@@ -104,10 +104,10 @@ class Workspaces:
     ) -> AsyncGenerator[Space | Unused]:
         """Raises `TargetError` of the kind `setup_failed`."""
         if case.workspace is None and target in self._idle:
-            yield Unused(self._rooms.root / "unused")
+            yield Unused(self._run.root / "unused")
             return
         with _setting_up(case):
-            space = Space(await self._rooms.new(case.id), self._git, self._warn)
+            space = Space(await self._run.new(case.id), self._git, self._warn)
         ended = False
         try:
             try:
@@ -135,7 +135,7 @@ class Workspaces:
         """What comes after all, then only what is to be kept is left."""
         for hook, files in self._begun:
             await self._after("after_all", hook, about(files, self._run_id), hurry=hurry)
-        await self._rooms.close()
+        await self._run.close()
 
     async def _set_up(self, case: Case, spec: WorkspaceSpec, space: Space, name: str) -> None:
         ready = await self._prepared.get((case.suite, spec), lambda: self._prepare(spec))
@@ -161,7 +161,7 @@ class Workspaces:
         origin = await self._origins.of(spec.repository, spec.ref) if spec.repository else None
         if not spec.before_all and not spec.after_all:
             return _Prepared(origin=origin)
-        space = Space(await self._rooms.new("prepared"), self._git, self._warn)
+        space = Space(await self._run.new("prepared"), self._git, self._warn)
         space.path.mkdir()
         await self._lay(spec, origin, space)
         if origin:
@@ -173,7 +173,7 @@ class Workspaces:
 
     async def _lay(self, spec: WorkspaceSpec, origin: Origin | None, space: Space) -> None:
         if spec.template:
-            check_origin(spec.template, self._rooms.root)
+            check_origin(spec.template, self._run.root)
             await copy_files(spec.template, space.path)
         elif origin:
             await space.record.check_out(origin)
@@ -226,7 +226,7 @@ async def open_workspaces(
     `environ` is for hooks and for git: whoever passes it has taken the keys out. `idle` are targets
     that look at no directory. `warn` is told what fails after an attempt.
     """
-    spaces = Workspaces(Rooms(root), environ, run_id=run_id, keep=keep, idle=idle, warn=warn)
+    spaces = Workspaces(RunFolder(root), environ, run_id=run_id, keep=keep, idle=idle, warn=warn)
     hurry = True
     try:
         yield spaces

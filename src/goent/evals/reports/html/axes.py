@@ -1,7 +1,7 @@
 """Where on a plot is a value, and which values are named beside it?"""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from goent.domain.types import Value
 
@@ -60,9 +60,6 @@ def counted(values: Sequence[float], ends: Sequence[float]) -> list[int]:
         at = sum(value >= end for end in ends[1:-1])
         parts[at] += 1
     return parts
-
-
-Say = Callable[[float], str]
 
 
 def _round(low: float, high: float) -> tuple[float, ...]:

@@ -10,8 +10,8 @@ from goent.evals.reports.html.details import block, trial_details
 from goent.evals.reports.html.heat import LOOKS
 from goent.evals.reports.html.markup import Markup, join, tag
 from goent.evals.reports.html.words import count, cut, money, score
-from goent.evals.reports.rows import CaseKey, Row
 from goent.evals.reports.words import took
+from goent.evals.rows import CaseKey, Row
 
 MANY = 1000  # cases; above it only those that did not pass are told in detail
 BUDGET = 5_000_000  # bytes of details

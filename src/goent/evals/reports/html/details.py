@@ -11,8 +11,8 @@ from goent.evals.reports.html.axes import Axis
 from goent.evals.reports.html.markup import Markup, join, tag, void
 from goent.evals.reports.html.plots import svg
 from goent.evals.reports.html.words import count, cut, money, score
-from goent.evals.reports.rows import Row
 from goent.evals.reports.words import took
+from goent.evals.rows import Row
 from goent.evals.traces import Trace, TracedCall
 
 LONGEST = 6000

@@ -7,7 +7,7 @@ from goent.domain.types import Value
 from goent.evals.reports.html.markup import Markup, tag, void
 from goent.evals.reports.html.plots import svg
 from goent.evals.reports.html.words import cut, score
-from goent.evals.reports.rows import CaseKey, Row
+from goent.evals.rows import CaseKey, Row
 
 CELL = 20.0
 GAP = 18.0

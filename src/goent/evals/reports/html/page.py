@@ -14,9 +14,9 @@ from goent.evals.reports.html.markup import Markup, join, tag, text, void
 from goent.evals.reports.html.overview import figures, heading, targets
 from goent.evals.reports.html.spreads import plots
 from goent.evals.reports.html.words import count
-from goent.evals.reports.rows import CaseKey, Row, by_case, latest
 from goent.evals.reports.summary import TargetSummary, summarise
 from goent.evals.reports.totals import Result, total
+from goent.evals.rows import CaseKey, Row, by_case, latest
 
 STATES = (
     ("", "all"),

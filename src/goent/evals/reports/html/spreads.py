@@ -17,8 +17,8 @@ from goent.evals.reports.html.plots import (
     scatter,
 )
 from goent.evals.reports.html.words import cut, price, score, tick
-from goent.evals.reports.rows import CaseKey, Row
 from goent.evals.reports.summary import TargetSummary
+from goent.evals.rows import CaseKey, Row
 
 MOST_GRADERS = 8
 

@@ -47,7 +47,7 @@ class GoentTarget:
 
     @asynccontextmanager
     async def conversing(self, attempt: Attempt) -> AsyncGenerator[Target]:
-        """One worker for all turns. Only where it is one: see `evals/targets/conversing.py`."""
+        """One worker for all turns. Only where it is one: see `evals/running/plan.py`."""
         try:
             async with self._meet() as daemon:
                 talking = _Talking(self._told, daemon, self._meet)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from goent.frontends.cli.evals.conducting import Steps
 
 if TYPE_CHECKING:
-    from goent.evals.reports.rows import Row
+    from goent.evals.rows import Row
     from goent.evals.running.evaluate import Bounds
     from goent.evals.running.folder import Folder
     from goent.evals.running.outcome import Outcome

@@ -15,7 +15,7 @@ from goent.frontends.cli.show import print_json, show_rows, show_table
 
 if TYPE_CHECKING:
     from goent.evals.reports.comparing import Comparison
-    from goent.evals.reports.rows import Row
+    from goent.evals.rows import Row
 
 WORSE = 1
 MOST = 10

@@ -74,12 +74,12 @@ async def _watched(
     work: Callable[["EvalApp"], Awaitable["Outcome"]], project: "Project", silent: bool
 ) -> "Outcome | int":
     from goent.composition.eval_app import EvalApp  # noqa: PLC0415 (other commands need none of it)
-    from goent.frontends.cli.conversing import conversing  # noqa: PLC0415 (the same)
+    from goent.frontends.cli.daemon_link import linked  # noqa: PLC0415 (the same)
     from goent.frontends.cli.evals.progress import open_progress  # noqa: PLC0415 (the same)
 
     with ExitStack() as shown:
         watcher = shown.enter_context(open_progress(silent=silent))
-        app = EvalApp(project=project, meet=lambda: conversing(project.folder), watcher=watcher)
+        app = EvalApp(project=project, meet=lambda: linked(project.folder), watcher=watcher)
         return await _unless_interrupted(lambda: work(app), shown)
 
 

@@ -4,8 +4,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from goent.evals.reports.rows import Row
 from goent.evals.reports.words import numbered
+from goent.evals.rows import Row
 from goent.frontends.cli.evals.tally import Again, Running, Standing
 from goent.frontends.cli.evals.wording import case_words, shortened, sign
 from goent.frontends.cli.screen import clean, sayable

@@ -10,7 +10,7 @@ from goent.frontends.cli.screen import complain
 from goent.project import find_project
 
 if TYPE_CHECKING:
-    from goent.evals.reports.rows import Rows
+    from goent.evals.rows import Rows
     from goent.evals.running.folder import Manifest
 
 INDEX = "index.jsonl"
@@ -57,8 +57,8 @@ def manifest_of(folder: Path) -> "Manifest | None":
 
 def rows_of(out: Path) -> "Rows":
     """Its rows. Lines that are none are told on stderr; the others count."""
-    from goent.evals.reports.rows import read_rows  # noqa: PLC0415 (only where runs are read)
     from goent.evals.reports.words import left_out  # noqa: PLC0415 (the same)
+    from goent.evals.rows import read_rows  # noqa: PLC0415 (only where runs are read)
     from goent.evals.running.folder import counting  # noqa: PLC0415 (the same)
 
     manifest = manifest_of(folder_of(out))

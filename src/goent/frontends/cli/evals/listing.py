@@ -51,8 +51,8 @@ def list_(*, json: Json = False) -> int:
 
 
 def _listed(folder: Path) -> ListedRun:
-    from goent.evals.reports.rows import Rows, read_rows  # noqa: PLC0415 (only here)
     from goent.evals.reports.totals import total  # noqa: PLC0415 (only here)
+    from goent.evals.rows import Rows, read_rows  # noqa: PLC0415 (only here)
     from goent.evals.running.folder import INDEX, counting  # noqa: PLC0415 (only here)
 
     index = folder / INDEX

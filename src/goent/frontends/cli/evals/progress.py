@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from goent.evals.ports import Attempt, LogChosen
 from goent.evals.reports.evidence import in_short, reason_of
-from goent.evals.reports.rows import Row
 from goent.evals.reports.words import took
+from goent.evals.rows import Row
 from goent.evals.running.watching import Planned, Watcher
 from goent.evals.traces import TargetFailure
 from goent.frontends.cli.evals.drawing import again_line, draw

@@ -15,7 +15,7 @@ from goent.frontends.cli.screen import complain
 
 if TYPE_CHECKING:
     from goent.evals.reports.html import Asked
-    from goent.evals.reports.rows import Rows
+    from goent.evals.rows import Rows
     from goent.evals.running.folder import Manifest
 
 STDOUT = Path("-")

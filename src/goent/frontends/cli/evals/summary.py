@@ -7,10 +7,10 @@ from pathlib import Path
 from goent.domain.types import Value
 from goent.evals.reports.evidence import kept_workspace, reason_of
 from goent.evals.reports.extent import Extent
-from goent.evals.reports.rows import CaseKey, Row, Rows, latest
 from goent.evals.reports.summary import TargetSummary, summarise
 from goent.evals.reports.totals import Result, Totals, total
 from goent.evals.reports.words import answered, numbered
+from goent.evals.rows import CaseKey, Row, Rows, latest
 from goent.evals.running.extents import extent
 from goent.frontends.cli.evals.folders import manifest_of
 from goent.frontends.cli.evals.table import show_targets, spent_words

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from goent.domain.types import Value
 from goent.evals.ports import Attempt
-from goent.evals.reports.rows import Row
+from goent.evals.rows import Row
 from goent.evals.running.watching import Planned
 from goent.evals.traces import TargetFailure
 

@@ -1,7 +1,7 @@
 """How is one trial said in a line, and what is left of a line that is too long?"""
 
-from goent.evals.reports.rows import Row
 from goent.evals.reports.words import times
+from goent.evals.rows import Row
 from goent.frontends.cli.screen import clean
 
 LONGEST = 160

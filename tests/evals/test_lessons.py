@@ -14,8 +14,8 @@ from goent.core.classifier import TaskClassifier
 from goent.domain.forecasts import Sample
 from goent.domain.learned import Learned
 from goent.domain.types import Usage
-from goent.evals.outcomes import Outcomes, judged_of
-from goent.evals.reports.rows import Row
+from goent.evals.lessons import Lessons, judged_of
+from goent.evals.rows import Row
 from goent.evals.traces import TokenUsage, Trace, TracedMessage, WorkedBy
 from goent.store.history import SqliteHistory
 from goent.testing import Script, case, openai, say
@@ -47,9 +47,9 @@ def a_row(status: str = "ok") -> Row:
 
 
 @asynccontextmanager
-async def learning(tmp_path: Path) -> AsyncGenerator[tuple[Outcomes, SqliteHistory]]:
+async def learning(tmp_path: Path) -> AsyncGenerator[tuple[Lessons, SqliteHistory]]:
     async with SqliteHistory.open(tmp_path / "history.db") as history:
-        yield Outcomes(history, TaskClassifier(), tmp_path), history
+        yield Lessons(history, TaskClassifier(), tmp_path), history
 
 
 async def test_a_graded_trial_is_an_outcome_of_its_class(tmp_path: Path):

@@ -8,7 +8,7 @@ from typing import Final
 from goent.domain.errors import RequestError
 from goent.domain.evaluations import EvalRunRequest
 from goent.domain.types import Value
-from goent.evals.beside.places import Places
+from goent.evals.attended.places import Places
 from goent.evals.running.folder import Manifest, read_manifest
 from goent.evals.running.plan import Wanted
 from goent.evals.running.preparing import options

@@ -37,7 +37,7 @@ def workspaces_root(environ: Mapping[str, str]) -> Path:
     return state_dir(environ) / "evals" / "workspaces"
 
 
-class Rooms:
+class RunFolder:
     """The folder of one run. It is there once something is to be in it."""
 
     def __init__(self, root: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 from goent.domain.errors import RequestError
 from goent.domain.evaluations import EvalChange, EvalCompared
 from goent.evals.reports.comparing import Comparison, compare
-from goent.evals.reports.rows import read_rows
+from goent.evals.rows import read_rows
 from goent.evals.running.folder import INDEX, counting
 
 CHANGES: Final = 8

@@ -9,9 +9,9 @@ import msgspec
 
 from goent.domain.evaluations import EvalState, EvalStatus, EvalTrouble
 from goent.domain.types import Value
-from goent.evals.beside.notes import ATTENDED, RESUME, Attended
+from goent.evals.attended.notes import ATTENDED, RESUME, Attended
 from goent.evals.grades import Status
-from goent.evals.reports.rows import Row, read_rows
+from goent.evals.rows import Row, read_rows
 from goent.evals.running.folder import INDEX, LOCK, MANIFEST, Manifest, counting
 from goent.lock import take_lock
 

@@ -21,13 +21,13 @@ from goent.domain.evaluations import (
     EvalStatus,
     EvalStatusRequest,
 )
-from goent.evals.beside.notes import RESUME, Attended, note
-from goent.evals.beside.places import Places
+from goent.evals.attended.notes import RESUME, Attended, note
+from goent.evals.attended.places import Places
 from goent.proc import Supervised, supervised
 from goent.proc.marks import new_mark
 
 if TYPE_CHECKING:
-    from goent.evals.beside.command import Order
+    from goent.evals.attended.command import Order
 
 log = logging.getLogger(__name__)
 
@@ -200,18 +200,18 @@ def _ended(run: _Run, child: Supervised, name: str) -> Attended:
 
 
 def _ordered(request: EvalRunRequest, base: Path, places: Places) -> "Order":
-    from goent.evals.beside.command import ordered  # noqa: PLC0415 (only if it is asked for)
+    from goent.evals.attended.command import ordered  # noqa: PLC0415 (only if it is asked for)
 
     return ordered(request, base, places)
 
 
 def _standing(folder: Path, name: str, under_way: bool) -> EvalStatus:  # noqa: FBT001 (for a thread)
-    from goent.evals.beside.standing import standing  # noqa: PLC0415 (the same)
+    from goent.evals.attended.standing import standing  # noqa: PLC0415 (the same)
 
     return standing(folder, name, under_way=under_way)
 
 
 def _compared(before: Path, after: Path, targets: tuple[str, str] | None) -> EvalCompared:
-    from goent.evals.beside.comparing import compared  # noqa: PLC0415 (the same)
+    from goent.evals.attended.comparing import compared  # noqa: PLC0415 (the same)
 
     return compared(before, after, targets=targets)

@@ -13,7 +13,7 @@ from goent.domain.forecasts import History, Judged, Sample
 from goent.domain.tasks import Classifier, TaskText
 from goent.domain.types import Usage
 from goent.evals.prompts import question
-from goent.evals.reports.rows import Row
+from goent.evals.rows import Row
 from goent.evals.suites import Case
 from goent.evals.traces import TokenUsage, Trace
 from goent.evals.turns import whole_of
@@ -35,7 +35,7 @@ class Correct(Protocol):
     async def __call__(self, trials: Sequence[Judged]) -> None: ...
 
 
-class Outcomes:
+class Lessons:
     """The port `Learn`, on the history that forecasts and routes of all projects rest on."""
 
     def __init__(self, history: History, classifier: Classifier, project: Path) -> None:

@@ -17,10 +17,10 @@ from goent.domain.evaluations import (
     EvalStatus,
     EvalStatusRequest,
 )
-from goent.evals.beside.runs import AT_ONCE, EvalRuns
-from goent.evals.beside.standing import standing
+from goent.evals.attended.runs import AT_ONCE, EvalRuns
+from goent.evals.attended.standing import standing
 from goent.evals.grades import Verdict
-from goent.evals.reports.rows import Row, RowFile, Score, line_of, read_rows
+from goent.evals.rows import Row, RowFile, Score, line_of, read_rows
 from goent.evals.running.folder import Folder
 from goent.proc import marked, new_owner
 
@@ -335,6 +335,6 @@ async def test_a_daemon_loads_nothing_of_evaluations_before_it_is_asked():
     )
     # In a process of its own: here, much of it is loaded.
     loaded = (await anyio.run_process([sys.executable, "-c", code])).stdout.decode()
-    assert "goent.evals.beside.runs" in loaded
+    assert "goent.evals.attended.runs" in loaded
     assert "goent.evals.files" not in loaded
     assert "goent.evals.reports" not in loaded

@@ -29,7 +29,7 @@ class _ErrorData(Struct, frozen=True):
     kind: str = ""
 
 
-class Conversation:
+class DaemonLink:
     """The port `Daemon`, over one connection."""
 
     def __init__(self, group: TaskGroup) -> None:
@@ -39,12 +39,12 @@ class Conversation:
 
     async def run(self) -> None:
         """Until its peer is closed: whoever is cancelled still has something to say, such as a cancel."""
-        assert self.peer, "a conversation is given its peer before it begins"
+        assert self.peer, "a link is given its peer before it begins"
         with anyio.CancelScope(shield=True):
             await self.peer.run()
 
     async def ask(self, operation: str, request: Value, reply: type[R]) -> R:
-        assert self.peer, "a conversation is given its peer before it begins"
+        assert self.peer, "a link is given its peer before it begins"
         try:
             return await self.peer.request(operation, request, result=reply)
         except RpcError as refusal:
@@ -78,7 +78,7 @@ class Conversation:
     async def _watch(
         self, worker: str, send: MemoryObjectSendStream[Envelope], watching: anyio.CancelScope
     ) -> None:
-        assert self.peer, "a conversation is given its peer before it begins"
+        assert self.peer, "a link is given its peer before it begins"
         try:
             with watching:
                 await self.peer.request("watch", WatchRequest(worker_ids=(worker,)), result=object)
@@ -116,18 +116,18 @@ class _Heard:
 
 
 @asynccontextmanager
-async def conversing(where: Path) -> AsyncGenerator[Conversation]:
-    """A conversation with the daemon of the project around a directory; it is started if there is none."""
+async def linked(where: Path) -> AsyncGenerator[DaemonLink]:
+    """A link to the daemon of the project around a directory; it is started if there is none."""
     trouble: Exception | None = None
     connection = await _connected(where)
     stream = LocalStream(connection.socket)
     async with anyio.create_task_group() as group:
-        conversation = Conversation(group)
-        peer = Peer(Reread(connection.rest, stream), stream, conversation)
-        conversation.peer = peer
-        group.start_soon(conversation.run)
+        link = DaemonLink(group)
+        peer = Peer(Reread(connection.rest, stream), stream, link)
+        link.peer = peer
+        group.start_soon(link.run)
         try:
-            yield conversation
+            yield link
         except Exception as error:  # noqa: BLE001 (raised again below, out of the group)
             trouble = error
         finally:

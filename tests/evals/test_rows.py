@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from goent.domain.errors import RequestError
-from goent.evals.reports.rows import Row, RowFile, Score, by_case, latest, line_of, read_rows
+from goent.evals.rows import Row, RowFile, Score, by_case, latest, line_of, read_rows
 from goent.evals.traces import TokenUsage
 
 FIXED = {
