@@ -34,6 +34,7 @@ CASES = (
     ),
     case("run a command", call("bash", command="echo out", description="says out"), say("Ran.")),
     case("wait at the gate", say("I waited.").having(gate="door")),
+    case("outstay the server", say("I did.").having(gate="worn")),
     case(
         "work and wait",
         call("glob", pattern="*.nothing").having(say="So far. "),

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -11,12 +12,19 @@ import pytest
 from eval_opencode import Evaluation, Heard, an_attempt, servers, spec
 
 from goent.composition.eval_models import MARK_KEY
+from goent.drivers.vitals import Care
 from goent.evals.ports import TargetError
 from goent.evals.targets.opencode.target import OpenCodeTarget
 from goent.proc import table
 from goent.proc.marks import send
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+
+
+async def until(true: Callable[[], bool]) -> None:
+    with anyio.fail_after(60):
+        while not true():  # noqa: ASYNC110 (neither processes nor logs announce anything)
+            await anyio.sleep(0.05)
 
 
 @pytest.mark.spec("E09")
@@ -136,6 +144,40 @@ async def test_a_server_that_dies_fails_its_attempt_and_the_next_has_another(
     assert second != first
 
 
+@pytest.mark.spec("E09")
+async def test_a_server_that_has_grown_serves_its_attempts_to_their_end_and_is_replaced(
+    shared: Evaluation, cwd: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    before = servers()
+    shared.servers.care = Care(interval=0.2)
+    target = shared.target(env={"WHICH": "another server"})
+    answers, worn = list[str](), set[int]()
+
+    async def outstay() -> None:
+        trace = await target.invoke(an_attempt(cwd, "outstay the server", limit=120), Heard())
+        answers.append(trace.answer)
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(outstay)
+            await shared.models.at_gate("worn", 1, timeout=120)
+            worn.update(servers() - before)
+            shared.servers.care = Care(interval=0.2, memory=1)
+            await until(lambda: "takes no further work, for its" in caplog.text)
+            shared.servers.care = Care()
+            (tmp_path / "other").mkdir()
+            other = await target.invoke(an_attempt(tmp_path / "other", "say hello"), Heard())
+            answers.append(other.answer)
+            assert worn < servers(), "an attempt is still under way there"
+            shared.models.open_gate("worn")
+    finally:
+        shared.servers.care = Care()
+    assert answers == ["Hello from glm-4.", "I did."]
+    await until(lambda: not worn & servers())
+    assert len(servers() - before) == 1
+
+
 async def test_a_providers_refusal_is_the_attempts(shared: Evaluation, cwd: Path) -> None:
     with pytest.raises(TargetError, match="401") as caught:
         await shared.attempt(cwd, "answer 401")
@@ -203,6 +245,4 @@ async def test_a_run_that_is_killed_leaves_no_server(shared: Evaluation, cwd: Pa
         owner = f"{MARK_KEY}.{run.pid}.{table.started(run.pid)}"
         (server,) = servers(owner)
         send(run.pid, signal.SIGKILL)
-        with anyio.fail_after(60):
-            while table.started(server):  # noqa: ASYNC110 (a process announces nothing to strangers)
-                await anyio.sleep(0.05)
+        await until(lambda: not table.started(server))

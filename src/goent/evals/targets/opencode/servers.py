@@ -24,6 +24,7 @@ from goent.drivers.opencode.slot import COLD_STARTS
 from goent.drivers.opencode_serve.outside import reach
 from goent.drivers.opencode_serve.server import ServeProcess
 from goent.drivers.tasks import task_group
+from goent.drivers.vitals import Care
 from goent.evals.targets.opencode.accounts import Accounts
 from goent.evals.targets.opencode.launches import Terms
 from goent.evals.targets.opencode.settings import OpenCodeSettings
@@ -99,6 +100,7 @@ class Servers:
         self.around = around
         self.accounts = accounts
         self.secrets = secrets
+        self.care = Care()
         self._tasks = tasks
         self._owner = owner
         self._pools: dict[str, Pool] = {}
@@ -132,7 +134,9 @@ class Servers:
         fingerprint = terms.fingerprint(self.around, gate)
         if fingerprint not in self._pools:
             # One each: a pool ends what is idle and not its newest.
-            self._pools[fingerprint] = Pool(self._tasks, gate, self._owner, self._started)
+            self._pools[fingerprint] = Pool(
+                self._tasks, gate, self._owner, self._started, care=lambda: self.care
+            )
         async with self._pools[fingerprint].use(
             cwd,
             fingerprint,
