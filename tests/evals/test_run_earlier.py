@@ -1,14 +1,16 @@
 """What an earlier making of a trial has left is kept, and paid for, when the trial is made again."""
 
+import signal
 from pathlib import Path
 
 import anyio
 import msgspec
 import pytest
-from eval_desk import EvalDesk
+from eval_desk import EvalDesk, interrupted
 from run_stage import Scripted, Stage, case, says, suite
 
 from goent.evals.ports import Attempt, TargetError, Witness
+from goent.evals.running.earlier import cut_off_usd, set_aside
 from goent.evals.running.evaluate import Bounds
 from goent.evals.running.plan import Wanted
 from goent.evals.suites import Trials
@@ -123,3 +125,72 @@ def test_a_pattern_fits_a_case_of_that_very_name() -> None:
     assert wanted.takes(case("case[1]"))
     assert wanted.takes(case("case1"))
     assert not wanted.takes(case("case2"))
+
+
+def test_a_folder_that_was_taken_away_leaves_its_number_free(tmp_path: Path) -> None:
+    for number in (2, 7):
+        (tmp_path / f"earlier-{number}").mkdir()
+    (tmp_path / "trace.jsonl").write_text("{}\n")
+    set_aside(tmp_path)
+    assert (tmp_path / "earlier-8" / "trace.jsonl").exists()
+
+
+def test_failed_attempts_of_a_trial_that_was_killed_were_paid_for(tmp_path: Path) -> None:
+    (tmp_path / "attempt-0.json").write_text('{"messages":[],"cost_usd":0.5}')
+    assert cut_off_usd(tmp_path) == 0.5
+    (tmp_path / "trace.jsonl").write_text(
+        '{"at":"x","cost_usd":0.1}\n{"at":"x","cost_usd":0.2}\n{"a'
+    )
+    assert cut_off_usd(tmp_path) == pytest.approx(0.7)
+    set_aside(tmp_path)
+    assert cut_off_usd(tmp_path) == pytest.approx(0.7)
+    (tmp_path / "attempt-0.json").write_text('{"messages":[],"cost_usd":0.5}')
+    (tmp_path / "trace.json").write_text("{}")
+    assert cut_off_usd(tmp_path) == pytest.approx(0.7), "this one has a row"
+
+
+def test_a_grading_does_not_forget_what_was_spent(tmp_path: Path) -> None:
+    desk = EvalDesk(tmp_path)
+    answer = '{"text": "bye", "cost_usd": 1}'
+    desk.targets(one=f"echo '{answer}' > {{OUTPUT_FILE}}; echo x >> calls")
+    run = ("run", desk.suite(["a"]), "--out", desk.out, "--budget-usd", "2.5")
+    again = (*run, "--resume", "--retry", "failed")
+    assert [desk.go_ent(*run).code, desk.go_ent(*again).code] == [1, 1]
+    desk.go_ent("grade", desk.out)
+    said = desk.go_ent(*again)
+    assert "budget of 2.5 USD is used up" in said.out + said.err
+    assert desk.calls.total() == 2
+
+
+def test_what_attempts_need_may_be_gone_when_they_are_graded(tmp_path: Path) -> None:
+    desk = EvalDesk(tmp_path)
+    for name in ("work", "start"):
+        (desk.folder / name).mkdir()
+    one = {"name": "one", "provider": "cli", "cwd": "work", "command": "echo hello > {OUTPUT_FILE}"}
+    desk.write(".goent/targets.yaml", {"targets": [one]})
+    suite = {"tests": [{"id": "a", "input": "x", "assertions": [{"type": "is-json"}]}]}
+    written = desk.write("s.eval.yaml", {**suite, "workspace": {"template": "start"}})
+    assert desk.go_ent("run", written, "--out", desk.out).code == 1
+    for name in ("work", "start"):
+        (desk.folder / name).rmdir()
+    said = desk.go_ent("grade", desk.out)
+    assert said.code == 1, said.err
+    assert desk.go_ent("validate", written).code == 2
+
+
+def test_a_grading_that_was_killed_can_be_begun_again(tmp_path: Path) -> None:
+    desk = EvalDesk(tmp_path)
+    desk.targets(one="echo hello > {OUTPUT_FILE}")
+    slow = [
+        {"type": "code-grader", "command": ["sh", "-c", "echo x >> calls; test -e go || sleep 60"]}
+    ]
+    (desk.folder / "go").touch()
+    assert desk.go_ent("run", desk.suite(["a"], assertions=slow), "--out", desk.out).code == 0
+    (desk.folder / "go").unlink()
+    grade = ("grade", desk.out, "--out", desk.folder / "again")
+    process = desk.start(*grade)
+    desk.until_calls(2)
+    interrupted(process, signal.SIGKILL)
+    (desk.folder / "go").touch()
+    said = desk.go_ent(*grade)
+    assert said.code == 0, said.err

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from goent.domain.errors import ConfigError
 from goent.evals.ports import Attempt, Nobody, TargetError
 from goent.evals.suites import Case, Place, Said, TargetSpec
+from goent.evals.targets import health
 from goent.evals.targets.answers import read_answer
 from goent.evals.targets.cli import CliTarget
 from goent.evals.targets.mock import MockTarget
@@ -92,7 +93,10 @@ async def test_a_command_has_its_own_environment(tmp_path: Path) -> None:
     assert (await target.invoke(attempt(tmp_path), Nobody())).answer == "fast"
 
 
-async def test_a_command_whose_needs_are_not_met_is_not_run(tmp_path: Path) -> None:
+async def test_a_command_whose_needs_are_not_met_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "PAUSE_S", 0.0)
     asked = tmp_path / "asked"
     check = {"command": f"echo x >> {asked}; test -e {tmp_path}/ready || {{ echo down; exit 7; }}"}
     target = cli(f"touch {tmp_path}/ran; echo hi > {{OUTPUT_FILE}}", healthcheck=check)
@@ -106,7 +110,27 @@ async def test_a_command_whose_needs_are_not_met_is_not_run(tmp_path: Path) -> N
     assert asked.read_text() == "x\n" * 2, "well once is well"
 
 
-async def test_what_is_not_there_is_not_asked_for_before_every_case(tmp_path: Path) -> None:
+async def test_who_asks_at_the_same_time_is_told_the_same(tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    target = cli("echo hi > {OUTPUT_FILE}", healthcheck={"command": f"echo x >> {asked}; exit 7"})
+    again: list[bool] = []
+
+    async def ask() -> None:
+        with pytest.raises(TargetError, match="ended with 7") as failed:
+            await target.invoke(attempt(tmp_path), Nobody())
+        again.append(failed.value.retryable)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(8):
+            group.start_soon(ask)
+    assert again == [True] * 8, "it may still come up"
+    assert asked.read_text() == "x\n"
+
+
+async def test_what_is_not_there_is_not_asked_for_before_every_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "PAUSE_S", 0.0)
     asked = tmp_path / "asked"
     target = cli("echo hi > {OUTPUT_FILE}", healthcheck={"command": f"echo x >> {asked}; exit 7"})
     again: list[bool] = []

@@ -122,14 +122,14 @@ async def test_a_run_that_was_killed_goes_on_and_asks_nobody_twice(tmp_path: Pat
 
 async def _killed_in_the_middle(home: Evaluation, out: Path) -> None:
     """With one case told and the other one at its gate, after it has said something."""
+    stream = out / "waits" / "trace.jsonl"
     async with await anyio.open_process(RUN, cwd=home.project, env=home.environ) as run:
         await home.models.at_gate("later", 1, timeout=120)
         with anyio.fail_after(60):
-            while not ((out / "index.jsonl").exists() and _has_told(out)):  # noqa: ASYNC110 (files tell nobody)
+            while not (_has_told(out / "index.jsonl", "\n") and _has_told(stream, "So far. ")):  # noqa: ASYNC110 (files tell nobody)
                 await anyio.sleep(0.05)
         run.send_signal(signal.SIGKILL)
 
 
-def _has_told(out: Path) -> bool:
-    stream = out / "waits" / "trace.jsonl"
-    return stream.exists() and "So far. " in stream.read_text()
+def _has_told(file: Path, words: str) -> bool:
+    return file.exists() and words in file.read_text()

@@ -18,9 +18,12 @@ USUAL: Final = "default"  # who is asked where nobody is named
 
 
 def aliases(
-    cases: Sequence[Case], known: Mapping[str, TargetSpec], source: Source
+    cases: Sequence[Case], known: Mapping[str, TargetSpec], source: Source, asked: Sequence[str]
 ) -> dict[str, TargetSpec]:
-    """The names that suites give targets, as AgentV has it: the targets file has the first say."""
+    """The names that suites give targets, as AgentV has it: the targets file has the first say.
+
+    Where others are `asked`, it is no matter what stands behind a name.
+    """
     named: dict[str, Alias] = {}
     for case in cases:
         for one in source.targets.get((case.suite, case.place), ()):
@@ -35,7 +38,7 @@ def aliases(
         meant = _meant(alias, named)
         if meant in known:
             found[name] = replace(known[meant], name=name)
-        else:
+        elif not asked or name in asked:
             source.problems.note(alias.of.place, unknown_target(meant, known))
     return found
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from goent.config.fields import Fields
 from goent.config.tree import Items, Place, Scalar
+from goent.evals.files.checks import take_all
 from goent.evals.suites import Hook
 
 NAMES: Final = ("before_all", "before_each", "after_each", "after_all")
@@ -17,7 +18,9 @@ _SIMPLE: Final = re.compile(r"\s*([\w.-]*(?:/[\w.-]+)+)(?:\s[^|&;<>$`()]*)?")
 
 def read_hooks(fields: Fields, template: Path | None) -> dict[str, Hook | None]:
     """By name; `template` is what the workspace begins with, where that is known."""
-    is_on = fields.flag("enabled", default=True)
+    if not fields.flag("enabled", default=True):
+        take_all(fields)
+        return dict.fromkeys(NAMES)
     found: dict[str, Hook | None] = {}
     is_first = True
     for name in NAMES:
@@ -28,7 +31,7 @@ def read_hooks(fields: Fields, template: Path | None) -> dict[str, Hook | None]:
                 name, lambda inner, at=begins, new=is_first: _hook(inner, at, new=new)
             )
             is_first = False
-        found[name] = hook if is_on else None
+        found[name] = hook
     return found
 
 

@@ -24,10 +24,16 @@ def odd_byte(error: UnicodeDecodeError) -> str:
 
 
 class Source:
-    """Reads files for one loading: which environment holds, and where mistakes go."""
+    """Reads files for one loading: which environment holds, and where mistakes go.
 
-    def __init__(self, environ: Mapping[str, str], problems: Problems) -> None:
+    Where nothing is `running`, nobody asks whether what attempts need is there.
+    """
+
+    def __init__(
+        self, environ: Mapping[str, str], problems: Problems, *, running: bool = True
+    ) -> None:
         self.problems = problems
+        self.running = running
         # Of cases, by suite and place: several suites may name one file of cases.
         self.targets: dict[tuple[str, Written], Sequence[Mention]] = {}
         self.files: dict[Path, None] = {}  # all that were read

@@ -35,7 +35,7 @@ class Checked(Value, frozen=True, kw_only=True):
         return sum(len(suite.cases) for suite in self.suites)
 
 
-def validate(
+def validate(  # noqa: PLR0913 (what is read, and what for)
     paths: Sequence[Path],
     environ: Mapping[str, str],
     *,
@@ -43,13 +43,15 @@ def validate(
     asked: Sequence[str] = (),
     chosen: Chosen = lambda _: True,
     compat: bool = False,
+    running: bool = True,
 ) -> Checked:
     """Suites and the targets that hold where they lie, or those of the file `named`.
 
-    `asked` are given the cases, instead of the targets that the cases name.
+    `asked` are given the cases, instead of the targets that the cases name. If they are not `running`, but
+    graded, what attempts need may be gone.
     """
     problems = Problems()
-    source = Source(environ, problems)
+    source = Source(environ, problems, running=running)
     suites = read_suites(paths, source, compat=compat)
     targets: dict[str, TargetSpec] = {}
     mistaken: set[tuple[Path, ...]] = set()
@@ -62,7 +64,7 @@ def validate(
         if files in mistaken:  # a name may be missing because of that
             continue
         cases = [case for suite in inside for case in suite.cases]
-        known = {**known, **aliases(cases, known, source)}
+        known = {**known, **aliases(cases, known, source, asked)}
         _join(targets, known, problems)
         for case in filter(chosen, cases):
             mentions = () if asked else source.targets.get((case.suite, case.place), ())
@@ -70,7 +72,8 @@ def validate(
             for place, name in (*own, *judges_named(case.every_grader)):
                 if name not in known:
                     problems.note(place, unknown_target(name, known))
-            check_folders(case, asked or case.targets, known, source)
+            if running:
+                check_folders(case, asked or case.targets, known, source)
     return Checked(
         suites=suites,
         targets=targets,

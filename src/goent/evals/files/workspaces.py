@@ -30,7 +30,9 @@ def workspace_table(node: Node | None, source: Source) -> Table | None:
 
 
 def read_workspace(shared: Table | None, own: Table | None, source: Source) -> WorkspaceSpec | None:
-    """The suite's workspace, with what a case says otherwise."""
+    """The suite's workspace, with what a case says otherwise. None where nothing runs in it."""
+    if not source.running:
+        return None
     if shared and own:
         own = merge_tables(
             _without_beginning(shared) if _BEGINNINGS & own.entries.keys() else shared, own

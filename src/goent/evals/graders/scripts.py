@@ -19,6 +19,7 @@ from goent.evals.graders.telling import payload
 from goent.evals.grades import Assertion
 from goent.proc.run import MAX_OUTPUT, Completed, run
 
+LARGEST_SCRIPT: Final = 1024 * 1024  # bytes; what is larger is a program
 SHOWN: Final = 2_000  # of what a script said
 REMOVED: Final = (
     "The directory of the attempt, which it looks at, was removed: "
@@ -79,9 +80,11 @@ def code_grader(environ: Mapping[str, str], scratch: Path | None = None) -> Aske
 def _looks_there(script: Script, look: Look) -> bool:
     """Whether it asks for the attempt's directory, by a name that it has to spell."""
     for word in script.command:
-        text = word.encode()
+        text = word.encode(errors="replace")
         with suppress(OSError, ValueError):  # most words are no files
-            text += (_folder(script, look) / word).read_bytes()
+            path = _folder(script, look) / word
+            if path.is_file() and path.stat().st_size <= LARGEST_SCRIPT:
+                text += path.read_bytes()
         if b"workspace_path" in text.lower():
             return True
     return False

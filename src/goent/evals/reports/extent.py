@@ -51,7 +51,7 @@ class Extent(Value, frozen=True, kw_only=True):
             return ""
         return (
             f"{numbered(self.remade, 'trial')} {_were(self.remade)} made again after a failure: "
-            "rates are better than those of a first try"
+            "rates may be better than those of a first try"
         )
 
 

@@ -79,6 +79,7 @@ class Conduct:
 
     async def hold_back(self, trial: Trial, failed: tuple[str, ...]) -> Row:
         """What it needs did not pass: it is not made, and that is on disk."""
+        self.folder.begin(trial.folder)
         status: Status = "skipped" if trial.case.on_need_failure == "skip" else "quality_failure"
         names = " and ".join(map(repr, failed))
         row = Row(

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from goent.domain.types import Value
+from goent.evals.rows import Row, latest, read_rows
 
 TRACE: Final = "trace.json"
 GRADES: Final = "grades.json"
@@ -32,7 +33,9 @@ def set_aside(folder: Path) -> None:
     files = [path for path in folder.iterdir() if path.is_file()]
     if not files:
         return
-    aside = folder / f"{EARLIER}{sum(1 for _ in _asides(folder)) + 1}"
+    numbers = (path.name.removeprefix(EARLIER) for path in _asides(folder))
+    last = max((int(number) for number in numbers if number.isdecimal()), default=0)
+    aside = folder / f"{EARLIER}{last + 1}"
     aside.mkdir()
     for file in files:
         try:
@@ -45,17 +48,33 @@ def set_aside(folder: Path) -> None:
 
 def cut_off_usd(folder: Path) -> float:
     """What attempts have cost, as far as they told, that a kill has kept from ever having a row."""
-    return sum(map(_last_cost, (folder / STREAM, *(aside / STREAM for aside in _asides(folder)))))
+    return sum(map(_cut_off_usd, (folder, *_asides(folder))))
+
+
+def _cut_off_usd(folder: Path) -> float:
+    """A stream, or attempts without a trace, are of a trial that had no time for its row."""
+    stream = folder / STREAM
+    if not stream.exists() and (folder / TRACE).exists():
+        return 0.0
+    return _last_cost(stream) + sum(map(_last_cost, folder.glob("attempt-*.json")))
+
+
+def superseded(out: Path) -> Iterator[Row]:
+    """Rows of trials that were made again before a grading put its index in the place of theirs."""
+    for index in out.glob("index.*.jsonl"):
+        rows = read_rows(index).rows
+        last = {id(row) for row in latest(rows)}
+        yield from (row for row in rows if id(row) not in last)
 
 
 def _asides(folder: Path) -> Iterator[Path]:
     return (path for path in folder.glob(f"{EARLIER}*") if path.is_dir())
 
 
-def _last_cost(stream: Path) -> float:
+def _last_cost(file: Path) -> float:
     """Each line that tells a cost tells all of it so far; the last line may be cut."""
     cost = 0.0
-    with suppress(FileNotFoundError), stream.open("rb") as lines:
+    with suppress(FileNotFoundError), file.open("rb") as lines:
         for line in lines:
             with suppress(msgspec.DecodeError, UnicodeDecodeError):
                 cost = msgspec.json.decode(line, type=_Told).cost_usd or cost

@@ -10,7 +10,7 @@ from goent.evals.lessons import Learn, nobody_learns
 from goent.evals.ports import Spaces
 from goent.evals.running.conduct import TIMEOUT_S, Conduct
 from goent.evals.running.conversing import Grading
-from goent.evals.running.earlier import cut_off_usd
+from goent.evals.running.earlier import cut_off_usd, superseded
 from goent.evals.running.folder import Folder, counting, now
 from goent.evals.running.needs import Needs
 from goent.evals.running.opened import Opened, widths
@@ -72,7 +72,8 @@ async def evaluate(prepared: Prepared, folder: Folder, means: Means, bounds: Bou
             if (limit := trial.trials.cost_limit_usd) is not None
         },
     )
-    paid = (row for row in folder.rows().rows if not row.held_back_by)
+    every = (*superseded(folder.path), *folder.rows().rows)
+    paid = (row for row in every if not row.held_back_by)
     purse.pay(tuple(paid))  # also those that are made again were paid for
     for trial in earlier:
         purse.lose(trial.key, cut_off_usd(folder.path / trial.folder))
@@ -89,7 +90,8 @@ async def evaluate(prepared: Prepared, folder: Folder, means: Means, bounds: Bou
         ),
         purse,
         Needs(prepared.trials, prepared.rows),
-        {suite.name for suite in prepared.suites if suite.fail_on_error},
+        failing={suite.name for suite in prepared.suites if suite.fail_on_error},
+        kept=prepared.rows,
     )
     await run.make(prepared.to_make, {name: at_once[name] for name in targets})
     rows = counting(folder.rows(), folder.path).rows

@@ -129,8 +129,8 @@ class Folder:
 
     def check_own(self) -> None:
         """Raises `ConfigError` if files are there that no run has written: a case may be called as one of them."""
-        if self.is_used or not self.path.is_dir():
-            return
+        if self.is_used or not self.path.is_dir() or (self.path / f"{INDEX}.new").exists():
+            return  # a grading that was killed has left that one
         with suppress(OSError):  # told by whoever writes there
             others = [each.name for each in self.path.iterdir() if not _is_ours(each.name)]
             if others:
@@ -244,11 +244,11 @@ class Folder:
                 fresh = path.with_name(f"{path.name}.new")
                 fresh.write_bytes(told)
                 fresh.replace(path)  # what is set aside is the same file by another name
-                if path.name == TRACE:
-                    path.with_name(STREAM).unlink(missing_ok=True)
             if self._rows is None:
                 self._rows = RowFile(self.path / self._index)
             self._rows.append([kept.line for kept in together])
+            for path in (path for kept in together for path in kept.files if path.name == TRACE):
+                path.with_name(STREAM).unlink(missing_ok=True)
         except OSError as error:
             self._broken = _not_kept(self.path, error)
 

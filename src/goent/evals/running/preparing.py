@@ -43,6 +43,7 @@ def prepare(
     wanted: Wanted,
     *,
     targets_file: Path | None = None,
+    running: bool = True,
 ) -> Prepared:
     """Raises one `ConfigError` for whatever is wrong with the files, or else with what is wanted of them."""
     read = validate(
@@ -52,6 +53,7 @@ def prepare(
         asked=wanted.targets,
         chosen=wanted.takes,
         compat=wanted.compat,
+        running=running,
     )
     if read.mistakes:
         raise ConfigError("\n".join(read.mistakes))

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
-from goent.evals.rows import CaseKey
+from goent.evals.rows import CaseKey, Row
 from goent.evals.running.conduct import Conduct
 from goent.evals.running.needs import Needs
 from goent.evals.running.plan import Trial
@@ -19,13 +19,23 @@ class Run:
     """
 
     def __init__(
-        self, conduct: Conduct, purse: Purse, needs: Needs, failing: Collection[str] = ()
+        self,
+        conduct: Conduct,
+        purse: Purse,
+        needs: Needs,
+        *,
+        failing: Collection[str],
+        kept: Sequence[Row],
     ) -> None:
         self._conduct = conduct
         self._purse = purse
         self._needs = needs
         self._failing = failing
-        self._failed: set[tuple[str, str]] = set()
+        self._failed = {
+            (row.suite, row.target)
+            for row in kept
+            if row.suite in failing and row.execution_status == "execution_error"
+        }
         self.stopped = ""
         self.enough: set[CaseKey] = set()
 

@@ -29,6 +29,7 @@ PLACEHOLDERS: Final = (
     *("{PROMPT}", "{PROMPT_FILE}", "{OUTPUT_FILE}"),
     *("{FILES}", "{EVAL_ID}", "{ATTEMPT}"),
 )
+SAID: Final = ("{PROMPT}", "{FILES}", "{EVAL_ID}")  # by suites, or agents: it could be anything
 _PLACEHOLDER: Final = re.compile(r"(?<!\$)\{[A-Z_]+\}")  # `${HOME}` is the shell's
 LARGEST: Final = 16 * 1024 * 1024  # bytes of an answer
 TAIL = 500  # characters of what a failed command said
@@ -72,7 +73,7 @@ def _misplaced(key: str, command: str) -> Iterator[tuple[str, str]]:
     surrounded = around(command)
     undone = ((one[0], surrounded.get(one.start())) for one in _PLACEHOLDER.finditer(command))
     for name, how in dict.fromkeys(undone):
-        if how and name in PLACEHOLDERS and name != "{ATTEMPT}":  # a number is always a word
+        if how and name in SAID:
             yield key, f"{name} is put in quoted by go-ent: {REMEDIES[how].format(name)}"
     for name in found:
         if name not in PLACEHOLDERS:

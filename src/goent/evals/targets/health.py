@@ -12,6 +12,7 @@ from goent.domain.types import Value
 from goent.evals.ports import TargetError
 from goent.proc import run
 
+PAUSE_S = 0.5  # for which an answer holds for all: they ask together
 OFTEN = 3  # for what is not there by then, nobody should wait before each case
 
 
@@ -35,6 +36,7 @@ class Health:
         self._asking = anyio.Lock()
         self._well = check is None
         self._asked = 0
+        self._next = 0.0
         self._trouble = ""
 
     async def ensure(self) -> None:
@@ -44,9 +46,10 @@ class Health:
         async with self._asking:
             if self._well:
                 return
-            if self._asked < OFTEN:
+            if self._asked < OFTEN and anyio.current_time() >= self._next:
                 self._asked += 1
                 self._trouble = await self._look(self._check)
+                self._next = anyio.current_time() + PAUSE_S
             self._well = not self._trouble
             if self._trouble:
                 again = self._asked < OFTEN

@@ -35,8 +35,6 @@ def mock_mistakes(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """What is wrong with the settings of such a target: paths and words."""
     yield from misfits(settings, MockSettings)
     least, most = (settings.get(key) for key in ("delay_min_ms", "delay_max_ms"))
-    if "delay_ms" in settings and (least is not None or most is not None):
-        yield "delay_ms", "says nothing beside delay_min_ms and delay_max_ms; keep it or them"
     if isinstance(least, int | float) and isinstance(most, int | float) and least > most:
         yield "delay_max_ms", f"must be at least delay_min_ms, {least:g}, not {most:g}"
 

@@ -30,36 +30,37 @@ def next_steps(
     again = f"{shlex.join(['go-ent', 'eval', 'run', *asked(prepared.manifest)])} --out {out}"
     if isinstance(ended, int):
         return ((f"{again}{_limits(bounds)} --resume", "go on with it"),)
-    if ended.unrun and ended.errors and any(suite.fail_on_error for suite in prepared.suites):
-        what_for = "make what failed again, and the rest"
-        return ((f"{again}{_limits(bounds)} --retry errors", what_for),)
-    if ended.unrun:
-        bounds, what_for = _more(ended.stopped, bounds, prepared, folder)
-        return ((f"{again}{_limits(bounds)} --resume", f"go on with it{what_for}"),)
-    if ended.errors:
-        return tuple(_after_errors(f"{again}{_limits(bounds)}", out, folder))
-    return ((f"go-ent eval report {out} --html report.html", "look at it"),)
+    ungraded, failed = _errors(folder)
+    # What was done and only not graded is not done again: that would cost as much as the first time.
+    steps = [(f"go-ent eval grade {out}", _graded_again(ungraded))] if ungraded else []
+    halted = any(suite.fail_on_error for suite in prepared.suites) and bool(ungraded or failed)
+    retry = f"{again}{_limits(bounds)} --retry errors"
+    if halted and failed and ended.unrun:
+        steps.append((retry, "make what failed again, and the rest"))
+    elif ended.unrun:
+        more = (bounds, "") if halted else _more(ended.stopped, bounds, prepared, folder)
+        steps.append((f"{again}{_limits(more[0])} --resume", f"go on with it{more[1]}"))
+    elif failed:
+        steps.append((retry, _made_again(failed, graded_first=bool(ungraded))))
+    return steps or ((f"go-ent eval report {out} --html report.html", "look at it"),)
 
 
-def _after_errors(again: str, out: str, folder: "Folder") -> Steps:
-    """What was done and only not graded is not done again: that would cost as much as the first time."""
+def _errors(folder: "Folder") -> "tuple[list[Row], list[Row]]":
+    """Trials that were made and not graded, and those that could not be made."""
     from goent.evals.running.folder import counting  # noqa: PLC0415 (other commands need none of it)
 
     rows = counting(folder.rows(), folder.path).rows
     errors = [row for row in rows if row.execution_status == "execution_error"]
-    ungraded = [row for row in errors if row.ungraded]
-    failed = [row for row in errors if not row.ungraded]
-    steps: list[tuple[str, str]] = []
-    if ungraded:
-        steps.append((f"go-ent eval grade {out}", _graded_again(ungraded)))
-    if failed:
-        what_for = "make the attempts with errors again"
-        if ungraded:
-            what_for = f"then {what_for}"
-        elif all((row.error or "").partition(":")[0] in IN_VAIN for row in failed):
-            what_for = f"when that is mended, {what_for}"
-        steps.append((f"{again} --retry errors", what_for))
-    return steps
+    return [row for row in errors if row.ungraded], [row for row in errors if not row.ungraded]
+
+
+def _made_again(rows: "Sequence[Row]", *, graded_first: bool) -> str:
+    what_for = "make the attempts with errors again"
+    if graded_first:
+        return f"then {what_for}"
+    if all((row.error or "").partition(":")[0] in IN_VAIN for row in rows):
+        return f"when that is mended, {what_for}"
+    return what_for
 
 
 def _graded_again(rows: "Sequence[Row]") -> str:
@@ -89,9 +90,10 @@ def _more(
 
 
 def _spent(prepared: "Prepared", folder: "Folder") -> float:
-    from goent.evals.running.earlier import cut_off_usd  # noqa: PLC0415 (other commands need none of it)
+    from goent.evals.running.earlier import cut_off_usd, superseded  # noqa: PLC0415 (other commands need none of it)
 
-    rows = (row for row in folder.rows().rows if not row.held_back_by)
+    every = (*superseded(folder.path), *folder.rows().rows)
+    rows = (row for row in every if not row.held_back_by)
     lost = (cut_off_usd(folder.path / trial.folder) for trial in prepared.trials)
     return math.fsum((*(row.known_cost_usd for row in rows), *lost))
 

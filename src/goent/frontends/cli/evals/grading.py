@@ -82,6 +82,7 @@ def grade(  # noqa: PLR0913 (the options of a command)
         os.environ,
         wanted,
         targets_file=Path(told.targets_file) if told.targets_file else None,
+        running=False,
     )
     if graders:
         cases = {(trial.case.suite, trial.case.id): trial.case for trial in prepared.trials}
