@@ -71,6 +71,9 @@ def test_a_suite_that_fails_on_errors_makes_no_further_trial(desk: EvalDesk) -> 
     assert "fail_on_error" in said.out
     assert "--retry errors" in said.out + said.err
 
+    desk.go_ent("run", suite, "--out", desk.out, "--resume")
+    assert sorted(desk.calls) == ["a", "b"], "the failure still stands"
+
 
 def test_numbers_that_cannot_be_true_are_not_known_and_cost_no_row(desk: EvalDesk) -> None:
     answer = '{"text": "hello", "cost_usd": -1, "duration_ms": -5}'
