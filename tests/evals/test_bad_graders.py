@@ -179,11 +179,16 @@ tests:
       - {type: code-grader, command: [./check.sh], cwd: sub}
       - {type: code-grader, name: gone, command: [./check.sh]}
       - {type: code-grader, command: [no-such-program-here]}
+      - {type: code-grader, command: [python3, sub/../gone.py]}
+      - {type: code-grader, command: [python3, -c, "print(1)", gone.py]}
+      - {type: code-grader, command: [sh, sub/check.sh, gone.sh]}
 """)
     with pytest.raises(ConfigError) as caught:
         load_suites([suite], {})
     assert str(caught.value) == (
         f"{suite}:7: tests[0].assertions[2]: Grader 'gone': there is no file './check.sh' in "
+        f"'{tmp_path}'; correct the path, or `cwd`.\n"
+        f"{suite}:9: tests[0].assertions[4]: Grader 'code-grader': there is no file 'sub/../gone.py' in "
         f"'{tmp_path}'; correct the path, or `cwd`."
     )
     assert load_suites([suite], {}, compat=True)

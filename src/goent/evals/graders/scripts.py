@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +26,8 @@ REMOVED: Final = (
     "The directory of the attempt, which it looks at, was removed: "
     "run the case again, with --keep-workspaces always."
 )
+_SCRIPTED: Final = re.compile(r"python[\d.]*|node|bun|deno|ruby|perl|(?:ba|da|z)?sh")
+_SCRIPTS: Final = (".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".sh")
 WORKSPACE: Final = ("GOENT_WORKSPACE_PATH", "AGENTV_WORKSPACE_PATH")
 
 
@@ -46,18 +49,29 @@ class _Opinion(Value, frozen=True, kw_only=True):
 
 
 def check_script(look: Look) -> None:
-    """Raises `Misfit`: also for a program of which a path is given, and that is not there."""
+    """Raises `Misfit`: also for a program of which a path is given, or a script, and that is not there."""
     script = read(look.spec, Script)
-    folder, name = _folder(script, look), script.command[0]
+    folder = _folder(script, look)
     if not os.path.isdir(folder):  # noqa: PTH112 (a Path raises for what is too long)
         raise Misfit(
             f"Grader {look.spec.name!r}: there is no folder {str(folder)!r}; correct `cwd`."
         )
-    if "/" in name and not os.path.isfile(folder / name):  # noqa: PTH113 (the same)
-        raise Misfit(
-            f"Grader {look.spec.name!r}: there is no file {name!r} in {str(folder)!r}; "
-            "correct the path, or `cwd`."
-        )
+    for name in _files_of(script.command):
+        if not os.path.isfile(folder / name):  # noqa: PTH113 (the same)
+            raise Misfit(
+                f"Grader {look.spec.name!r}: there is no file {name!r} in {str(folder)!r}; "
+                "correct the path, or `cwd`."
+            )
+
+
+def _files_of(command: Sequence[str]) -> Iterator[str]:
+    """What has to be there before it starts: an interpreter takes its first word for its script."""
+    if "/" in command[0]:
+        yield command[0]
+    if len(command) > 1 and _SCRIPTED.fullmatch(Path(command[0]).name):
+        script = command[1]
+        if script.endswith(_SCRIPTS) and not script.startswith("-"):
+            yield script
 
 
 def code_grader(environ: Mapping[str, str], scratch: Path | None = None) -> Asked:
