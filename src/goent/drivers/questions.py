@@ -33,7 +33,8 @@ _KINDS: dict[Answer, tuple[str, ...]] = {
 class Matter(Value, frozen=True, kw_only=True):
     """What a question is about. `always` is what a lasting yes covers: patterns, as in rules.
 
-    With `exact`, it covers these very words: a `*` in a command is the shell's.
+    With `exact`, it covers these very words: a `*` in a command is the shell's. `reason` says why
+    it is asked although a rule would allow it.
     """
 
     permission: str
@@ -41,6 +42,7 @@ class Matter(Value, frozen=True, kw_only=True):
     always: tuple[str, ...] = ()
     exact: bool = False
     detail: str = ""
+    reason: str = ""
 
 
 class _Pending:
