@@ -12,8 +12,9 @@ from goent.acp.content import Diff
 from goent.acp.updates import Location, ToolFields
 from goent.domain.settings import Action, PermissionRule
 from goent.domain.types import Preset
-from goent.drivers.agent.asking import matters, verdict
-from goent.drivers.agent.places import Ground
+from goent.drivers.agent.asking import matters
+from goent.drivers.ground import Ground
+from goent.drivers.questions import verdict
 from goent.policy.permissions import PRESETS, rules_for
 
 FETCH = {"kind": "fetch", "title": "x", "rawInput": {"url": "https://example.org/a"}}

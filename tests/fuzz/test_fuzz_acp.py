@@ -21,9 +21,9 @@ from goent.domain.events import DriverEvent
 from goent.domain.types import Provider
 from goent.drivers.acp_connection import AgentConnection
 from goent.drivers.agent.asking import matters
-from goent.drivers.agent.places import Ground
 from goent.drivers.agent.spending import Spending
 from goent.drivers.agent.translate import AgentTranslator
+from goent.drivers.ground import Ground
 from goent.drivers.opencode.acp_host import AcpHost
 from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.translate import OpenCodeTranslator

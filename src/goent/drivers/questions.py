@@ -12,9 +12,10 @@ import anyio
 from goent.acp.asks import Cancelled, PermissionOutcome, PermissionRequest, Selected
 from goent.domain.errors import RequestError
 from goent.domain.events import PermissionAsked
-from goent.domain.settings import PermissionRule
+from goent.domain.settings import Action, PermissionRule
 from goent.domain.types import Answer, PermissionOption, Value
 from goent.drivers.rules import judge
+from goent.drivers.shell_line import read_line
 
 Ask = Callable[[PermissionAsked], Awaitable[None]]
 
@@ -23,6 +24,9 @@ OPTIONS = (
     PermissionOption(id="allow_always", label="Always allow"),
     PermissionOption(id="reject", label="Reject"),
 )
+ANYTHING = "\0"  # a command that only a rule for all of them covers
+# Inside the directory, looking is free: no preset speaks of it, and a later rule may.
+_FREE = tuple(PermissionRule(tool=tool, action="allow") for tool in ("read", "grep", "think"))
 _KINDS: dict[Answer, tuple[str, ...]] = {
     "allow_once": ("allow_once",),
     "allow_always": ("allow_once", "allow_always"),
@@ -43,6 +47,23 @@ class Matter(Value, frozen=True, kw_only=True):
     exact: bool = False
     detail: str = ""
     reason: str = ""
+
+
+def verdict(matter: Matter, rules: Sequence[PermissionRule]) -> Action:
+    """What the rules say of it. What is asked for a `reason` of its own, no rule allows."""
+    found = _verdict(matter, rules)
+    return "ask" if found == "allow" and matter.reason else found
+
+
+def _verdict(matter: Matter, rules: Sequence[PermissionRule]) -> Action:
+    if matter.permission != "bash":
+        return judge((*_FREE, *rules), matter.permission, matter.patterns)
+    lines = [read_line(pattern) for pattern in matter.patterns]
+    commands = [command for line in lines for command in line.commands]
+    found = judge(rules, "bash", commands)
+    if found == "allow" and not all(line.clear for line in lines):
+        return judge(rules, "bash", (*commands, ANYTHING))
+    return found
 
 
 class _Pending:

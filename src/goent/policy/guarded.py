@@ -4,6 +4,7 @@ A file that git, an editor, an agent or a CI service obeys is more than text: wh
 runs commands later, outside every rule of ours.
 """
 
+from itertools import pairwise
 from pathlib import PurePath
 
 _PROGRAMS = "a change there can make {} run other programs"
@@ -52,7 +53,5 @@ def guard_reason(path: PurePath) -> str | None:
     """Why a change of this file is always asked; None if it is an ordinary one."""
     parts = [part.casefold() for part in path.parts]
     who = next((_NAMES[part] for part in parts if part in _NAMES), None)
-    who = who or next(
-        (_PAIRS[pair] for pair in zip(parts, parts[1:], strict=False) if pair in _PAIRS), None
-    )
+    who = who or next((_PAIRS[pair] for pair in pairwise(parts) if pair in _PAIRS), None)
     return _PROGRAMS.format(who) if who else None

@@ -12,17 +12,13 @@ from urllib.parse import urlsplit
 
 from goent.acp.content import Diff
 from goent.acp.updates import ToolFields
-from goent.domain.settings import Action, PermissionRule
-from goent.drivers.agent.commands import read_line
-from goent.drivers.agent.places import Ground
 from goent.drivers.agent.subjects import ABOUT_FILES, Subject, subject
+from goent.drivers.ground import Ground
 from goent.drivers.questions import Matter
-from goent.drivers.rules import judge
 
 EXCERPT = 1500
 OUTSIDE = "external_directory"
 ANYWHERE = "/*"  # what leaves the directory, or may, and does not say where to
-ANYTHING = "\0"  # a command that only a rule for all of them covers
 _PERMISSIONS = {
     "execute": "bash",
     "edit": "edit",
@@ -33,8 +29,6 @@ _PERMISSIONS = {
     "search": "grep",
     "think": "think",
 }
-# Inside the directory, looking is free: no preset speaks of it, and a later rule may.
-_FREE = tuple(PermissionRule(tool=tool, action="allow") for tool in ("read", "grep", "think"))
 
 
 def matters(call: ToolFields, ground: Ground) -> tuple[Matter, ...]:
@@ -51,17 +45,6 @@ def matters(call: ToolFields, ground: Ground) -> tuple[Matter, ...]:
         folders = tuple(dict.fromkeys(away))
         found.insert(0, Matter(permission=OUTSIDE, patterns=folders, detail=_detail(about, call)))
     return tuple(found)
-
-
-def verdict(matter: Matter, rules: Sequence[PermissionRule]) -> Action:
-    if matter.permission != "bash":
-        return judge((*_FREE, *rules), matter.permission, matter.patterns)
-    lines = [read_line(pattern) for pattern in matter.patterns]
-    commands = [command for line in lines for command in line.commands]
-    found = judge(rules, "bash", commands)
-    if found == "allow" and not all(line.clear for line in lines):
-        return judge(rules, "bash", (*commands, ANYTHING))
-    return found
 
 
 def _untold(call: ToolFields, about: Subject, places: int) -> bool:

@@ -16,13 +16,13 @@ from goent.domain.errors import WorkerBusy, WorkerCrashed, WorkerError
 from goent.domain.events import Noticed, PermissionWithdrawn
 from goent.domain.ports import Emit, Signs, StopReason, WorkerSpec
 from goent.domain.types import Answer, Prompt
-from goent.drivers.agent.asking import matters, verdict
+from goent.drivers.agent.asking import matters
 from goent.drivers.agent.opening import closes_sessions, keeps_sessions, open_session
-from goent.drivers.agent.places import Ground
 from goent.drivers.agent.process import AgentProcess
 from goent.drivers.agent.spending import Spending
 from goent.drivers.agent.turn import AgentTurn
-from goent.drivers.questions import Matter, OpenQuestions, outcome
+from goent.drivers.ground import Ground
+from goent.drivers.questions import Matter, OpenQuestions, outcome, verdict
 from goent.drivers.signs import look
 from goent.drivers.tasks import task_group
 from goent.rpc import RpcError

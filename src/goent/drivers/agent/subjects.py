@@ -12,7 +12,7 @@ from msgspec import Raw, UnsetType
 from goent.acp.content import Diff
 from goent.acp.updates import ToolFields
 from goent.domain.types import Value
-from goent.drivers.agent.places import is_file_address
+from goent.drivers.ground import is_file_address
 
 COMMANDS = ("command", "cmd")
 ARGUMENTS = ("args", "arguments")
