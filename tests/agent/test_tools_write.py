@@ -8,6 +8,7 @@ import pytest
 from tool_bench import Bench, a_bench
 
 from goent.agent.content import Diff
+from goent.agent.permits import Permits
 from goent.agent.ports import Need, ToolMistake
 
 pytestmark = pytest.mark.anyio
@@ -130,15 +131,48 @@ async def test_the_empty_file_and_odd_texts_are_written_as_given(tmp_path: Path)
             assert (tmp_path / name).read_bytes() == content.encode()
 
 
-async def test_what_git_and_go_ent_run_or_obey_counts_as_outside(tmp_path: Path):
+GUARDED = (
+    *(".git/hooks/pre-commit", "sub/.git/config", ".goent/config.yaml", ".GIT/config"),
+    *(".vscode/tasks.json", "OpenCode.json", ".github/workflows/ci.yaml", ".claude/settings.json"),
+    *("hooks/pre-commit", "one/two/tasks.json"),
+)
+
+
+async def test_what_makes_other_programs_act_is_asked_in_every_mode(tmp_path: Path):
+    (tmp_path / ".git" / "hooks").mkdir(parents=True)
+    (tmp_path / "hooks").symlink_to(".git/hooks")
+    (tmp_path / "settings").mkdir()
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "two").symlink_to("../.idea")
     async with a_bench(tmp_path) as bench:
-        for name in (".git/hooks/pre-commit", "sub/.git/config", ".goent/config.yaml"):
+        permits = Permits("accept-edits")
+        ordinary = await bench.prepare("Write", file_path=".github/ci.yaml", content="x")
+        assert permits.judge(ordinary.intent).action == "allow"
+        assert ordinary.intent.need
+        permits.grant(ordinary.intent.need)
+        for name in GUARDED:
             call = await bench.prepare("Write", file_path=name, content="x")
-            assert call.intent.need
-            assert call.intent.need.permission == "outside"
-        call = await bench.prepare("Write", file_path=".github/ci.yaml", content="x")
-        assert call.intent.need
-        assert call.intent.need.permission == "edit"
+            assert permits.judge(call.intent).action == "ask", name
+            assert call.intent.need and "run other programs" in call.intent.need.reason
+
+
+async def test_a_guarded_name_that_is_a_link_is_guarded_too(tmp_path: Path):
+    """The program that obeys it follows the link as well."""
+    (tmp_path / "settings").mkdir()
+    (tmp_path / ".vscode").symlink_to("settings")
+    async with a_bench(tmp_path) as bench:
+        call = await bench.prepare("Write", file_path=".vscode/tasks.json", content="x")
+        assert call.intent.need and "VS Code" in call.intent.need.reason
+
+
+async def test_a_session_inside_a_guarded_folder_is_no_longer_asked_for_that(tmp_path: Path):
+    below = tmp_path / ".claude" / "worktrees" / "one"
+    below.mkdir(parents=True)
+    (tmp_path / "there").symlink_to(below)
+    for cwd in (below, tmp_path / "there"):
+        async with a_bench(cwd) as bench:
+            call = await bench.prepare("Write", file_path="a.py", content="x")
+            assert call.intent.need and not call.intent.need.reason
 
 
 async def test_a_file_too_long_to_be_known_is_not_replaced(tmp_path: Path):

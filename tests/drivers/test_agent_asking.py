@@ -13,6 +13,7 @@ from goent.acp.updates import Location, ToolFields
 from goent.domain.settings import Action, PermissionRule
 from goent.domain.types import Preset
 from goent.drivers.agent.asking import matters
+from goent.drivers.agent.launch import refused_tools
 from goent.drivers.ground import Ground
 from goent.drivers.questions import verdict
 from goent.policy.permissions import PRESETS, rules_for
@@ -307,3 +308,70 @@ def test_input_of_any_shape_is_taken(tmp_path: Path, raw: str) -> None:
     call = ToolFields(tool_call_id="c", kind="execute", title="make", raw_input=Raw(raw.encode()))
     (matter,) = matters(call, Ground(tmp_path))
     assert (matter.permission, matter.patterns) == ("bash", ("make",))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(".git/hooks/pre-commit", "sub/.git/config", ".GOENT/config.yaml", ".vscode/tasks.json"),
+        *("hooks/x", "./a/../.envrc", ".cursor/x", "file://INSIDE/.git/config", "~/.claude/x"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["edit", "delete", "other", "read"])
+def test_a_change_of_a_guarded_file_is_asked_whatever_allows_it(
+    tmp_path: Path, path: str, kind: str
+) -> None:
+    """Whatever a call says of itself, a difference is a change."""
+    (tmp_path / ".git" / "hooks").mkdir(parents=True)
+    (tmp_path / "hooks").symlink_to(".git/hooks")
+    (tmp_path / "plain").mkdir()
+    (tmp_path / ".cursor").symlink_to("plain")
+    named = path.replace("INSIDE", str(tmp_path))
+    call = ToolFields(tool_call_id="c", kind=kind, content=(Diff(path=named, new_text="x"),))
+    everything = rules_for("auto", (PermissionRule(tool="*", action="allow"),))
+    matter = matters(call, Ground(tmp_path))[-1]
+    assert verdict(matter, everything) == "ask" and "run other programs" in matter.reason
+    assert verdict(matter, rules_for("readonly", ())) == "deny"
+
+
+@pytest.mark.parametrize("call", [READ, {"kind": "read", "rawInput": {"path": ".git/config"}}])
+def test_looking_at_a_guarded_file_is_free(tmp_path: Path, call: dict[str, Any]) -> None:
+    assert judged(call, PRESETS["auto"], tmp_path) == "allow"
+
+
+def test_a_worker_inside_a_guarded_folder_is_asked_only_for_what_lies_below(tmp_path: Path) -> None:
+    below = tmp_path / ".goent" / "worktrees" / "w1"
+    below.mkdir(parents=True)
+    assert judged(EDIT, PRESETS["auto"], below) == "allow"
+    guarded = {"kind": "edit", "rawInput": {"file_path": ".git"}}
+    assert judged(guarded, PRESETS["auto"], below) == "ask"
+
+
+@pytest.mark.parametrize(
+    ("rules", "refused"),
+    [
+        (rules_for("readonly", ()), ("Bash", "Edit", "Write")),
+        (rules_for("ask", ()), ()),
+        (
+            rules_for("readonly", (PermissionRule(tool="bash", action="allow"),)),
+            ("Bash", "Edit", "Write"),
+        ),
+        (rules_for("auto", (PermissionRule(tool="bash", action="deny"),)), ("Bash",)),
+        (rules_for("auto", (PermissionRule(tool="bash", pattern="rm *", action="deny"),)), ()),
+        (
+            rules_for(
+                "auto",
+                (
+                    PermissionRule(tool="*", action="deny"),
+                    PermissionRule(tool="grep", pattern="src/*", action="allow"),
+                    PermissionRule(tool="read", action="ask"),
+                ),
+            ),
+            ("Bash", "Edit", "Write", "Glob", "TodoWrite"),
+        ),
+    ],
+)
+def test_the_own_agent_does_not_offer_what_every_call_of_is_refused(
+    rules: tuple[PermissionRule, ...], refused: tuple[str, ...]
+) -> None:
+    assert refused_tools(rules) == refused

@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 
+import anyio
 import pytest
 from agent_stage import AWAY, BASH, EDIT, Stage, ask, during
 
@@ -54,8 +55,7 @@ async def test_what_the_rules_decide_needs_nobody(tmp_path: Path) -> None:
 
 async def test_what_the_rules_leave_open_is_asked_and_an_always_lasts(tmp_path: Path) -> None:
     async with Stage(tmp_path).running() as stage, stage.open() as session:
-        other = {"kind": "edit", "rawInput": {"file_path": "b.txt"}}
-        async with during(session, f"ask {json.dumps([EDIT, other, BASH, BASH])}") as turn:
+        async with during(session, f"ask {json.dumps([EDIT, EDIT, BASH, BASH])}") as turn:
             first = await turn.heard.question()
             assert (first.tool, first.detail) == ("edit", "a.txt")
             with pytest.raises(RequestError, match="no question 'p9' is open"):
@@ -68,7 +68,7 @@ async def test_what_the_rules_leave_open_is_asked_and_an_always_lasts(tmp_path: 
             await session.answer(third.id, "reject")
         assert turn.heard.text == "[y][y][y][n]", "the agent itself is told no always"
         assert (turn.reason, len(turn.heard.questions)) == ("end", 3)
-        async with during(session, f"ask {json.dumps([other])}") as turn:
+        async with during(session, f"ask {json.dumps([EDIT])}") as turn:
             pass
         assert turn.heard.text == "[y]" and not turn.heard.questions
 
@@ -83,6 +83,62 @@ async def test_an_always_for_a_command_is_for_no_other(tmp_path: Path) -> None:
             assert second.detail == "rm x; y.o"
             await session.answer(second.id, "reject")
         assert turn.heard.text == "[y][y][n]"
+
+
+UNTOLD = {"kind": "edit", "title": "Edit"}
+LEAVE = {"kind": "execute", "rawInput": {"command": "make install", "unconfined": True}}
+
+
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        (EDIT, {"kind": "edit", "rawInput": {"file_path": "b.txt"}}),
+        (
+            {"kind": "edit", "rawInput": {"file_path": "*"}},
+            {"kind": "edit", "rawInput": {"file_path": "b.txt"}},
+        ),
+        (
+            {"kind": "fetch", "rawInput": {"url": "https://example.org/a"}},
+            {"kind": "fetch", "rawInput": {"url": "https://example.com/a"}},
+        ),
+        (
+            {"kind": "fetch", "rawInput": {"url": "https://*/a"}},
+            {"kind": "fetch", "rawInput": {"url": "https://example.com/a"}},
+        ),
+        (
+            {"kind": "read", "rawInput": {"path": "/opt/a/x"}},
+            {"kind": "read", "rawInput": {"path": "/opt/a/b/x"}},
+        ),
+        (UNTOLD, {"kind": "read", "rawInput": {"path": "/opt/a/x"}}),
+        (UNTOLD, {**UNTOLD, "toolCallId": "another"}),
+        (LEAVE, {"kind": "execute", "rawInput": {"command": "make clean", "unconfined": True}}),
+    ],
+)
+async def test_an_always_is_for_nothing_wider_than_what_was_asked(
+    tmp_path: Path, first: dict[str, object], other: dict[str, object]
+) -> None:
+    allowed = tuple(PermissionRule(tool=tool, action="allow") for tool in ("bash", "read"))
+    async with Stage(tmp_path).running() as stage, stage.open(extra=allowed) as session:
+        async with during(session, f"ask {json.dumps([first, other])}") as turn:
+            await turn.heard.question()
+            asked = 0
+            while "[y]" not in turn.heard.text:
+                for question in turn.heard.questions[asked:]:
+                    asked += 1
+                    await session.answer(question.id, "allow_always")
+                await anyio.sleep(0.01)
+            refused = await turn.heard.question(asked + 1)
+            await session.answer(refused.id, "reject")
+        assert turn.heard.text == "[y][n]"
+
+
+async def test_an_always_for_an_address_is_for_its_site(tmp_path: Path) -> None:
+    addresses = ("https://example.org/a", "https://EXAMPLE.org/b/c?d")
+    calls = [{"kind": "fetch", "rawInput": {"url": address}} for address in addresses]
+    async with Stage(tmp_path).running() as stage, stage.open() as session:
+        async with during(session, f"ask {json.dumps(calls)}") as turn:
+            await session.answer((await turn.heard.question()).id, "allow_always")
+        assert (turn.heard.text, len(turn.heard.questions)) == ("[y][y]", 1)
 
 
 async def test_outside_is_a_question_of_its_own(tmp_path: Path) -> None:

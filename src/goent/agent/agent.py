@@ -52,7 +52,7 @@ class Provision(Value, frozen=True, kw_only=True):
 class Setup(Value, frozen=True, kw_only=True):
     """What all sessions have in common: `model` and `mode` are what a new one begins with.
 
-    `allowed` are the names of the tools that it may use; None: all.
+    `allowed` are the names of the tools that it may use; None: all but those that are `refused`.
     """
 
     at: Callable[[Path], Provision]
@@ -61,6 +61,7 @@ class Setup(Value, frozen=True, kw_only=True):
     model: str = AUTO
     mode: str = "ask"
     allowed: frozenset[str] | None = None
+    refused: frozenset[str] = frozenset()
 
 
 class _Open:
@@ -253,8 +254,9 @@ class Agent:
         return place
 
     def _allowed(self, tools: Mapping[str, Tool]) -> Mapping[str, Tool]:
-        allowed = self._around.allowed
-        return {name: t for name, t in tools.items() if allowed is None or name in allowed}
+        allowed, refused = self._around.allowed, self._around.refused
+        kept = (tools.keys() if allowed is None else tools.keys() & allowed) - refused
+        return {name: tool for name, tool in tools.items() if name in kept}
 
     def _desk(
         self, client: Client, session: str, roots: tuple[Path, ...], place: Provision

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from goent.agent.content import Picture
+from goent.agent.content import Picture, Words
 from goent.agent.events import AnyAgentEvent, StateChanged, ToolCalled
 from goent.agent.permits import Permits
 from goent.agent.ports import Call, Need, Outcome, Progress, Question, Tool, ToolMistake
@@ -190,7 +190,7 @@ class Calling:
             title=told.title,
             need=need,
             input=told.input,
-            shown=told.shown,
+            shown=(*told.shown, *_why(need)),
             locations=told.locations,
         )
         await self._tell(StateChanged(state="waiting"))
@@ -234,6 +234,10 @@ class Calling:
             if not isinstance(error, OSError):
                 log.exception("the tool %r failed", planned.told.tool)
             return Outcome(text=f"{planned.told.title} failed: {error}", failed=True)
+
+
+def _why(need: Need) -> tuple[Words, ...]:
+    return (Words(text=f"This is always asked: {need.reason}."),) if need.reason else ()
 
 
 def _ended(told: ToolCalled, outcome: Outcome) -> ToolCalled:

@@ -45,7 +45,7 @@ class Permits:
             return Verdict(action="allow")
         if self.mode == "plan" and intent.kind not in LOOKING:
             return Verdict(action="deny", reason=PLANNING)
-        if self.mode == "accept-edits" and need.permission == "edit":
+        if self.mode == "accept-edits" and need.permission == "edit" and not need.reason:
             return Verdict(action="allow")
         covered = need.patterns and all(self._covers(need, pattern) for pattern in need.patterns)
         return Verdict(action="allow" if covered else "ask")

@@ -25,12 +25,14 @@ class Need(Value, frozen=True, kw_only=True):
     `always` is what a yes for the whole session covers: each a path, a command or a tool, in which
     `*` is any text, and a last ` *` may be missing (`git *` is `git` too). A need that is `exact`
     is covered only by its own words: of a command with `;` or `$(...)` the beginning says nothing.
+    One that has a `reason` is asked for that, in every mode.
     """
 
     permission: Permission
     patterns: tuple[str, ...]
     always: tuple[str, ...] = ()
     exact: bool = False
+    reason: str = ""
 
 
 class Question(Value, frozen=True, kw_only=True):

@@ -65,6 +65,7 @@ async def open_agent(
                     model=model,
                     mode=mode,
                     allowed=allowed_tools,
+                    refused=frozenset(address.refused if address else ()),
                 ),
             ) as agent,
         ):

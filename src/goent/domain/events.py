@@ -87,12 +87,16 @@ class PlanUpdated(Event, frozen=True, kw_only=True):
 
 
 class PermissionAsked(Event, frozen=True, kw_only=True):
-    """The worker may not go on until somebody answers."""
+    """The worker may not go on until somebody answers.
+
+    `reason` says why it is asked although the rules would allow it.
+    """
 
     id: str
     tool: str
     detail: str
     options: tuple[PermissionOption, ...]
+    reason: str = ""
 
 
 class PermissionWithdrawn(Event, frozen=True, kw_only=True):

@@ -21,10 +21,12 @@ class GatedModel(Value, frozen=True, kw_only=True):
 class GateAddress(Value, frozen=True, kw_only=True):
     """The value of `GOENT_GATE`. `url` stands in for the backend's own address.
 
-    `writable` is of the project's settings, which a worktree may not hold.
+    `writable` is of the project's settings, which a worktree may not hold. `refused` are the tools
+    that the worker's rules refuse whatever they are given: the model is not offered them.
     """
 
     url: str
     token: str
     provider: GatedModel
     writable: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()

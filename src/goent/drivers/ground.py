@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from urllib.parse import unquote
 
+from goent.policy.guarded import guard_reason
+
 _FILE = re.compile(r"file:(?://(?:localhost(?=/))?)?", re.IGNORECASE)
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -30,6 +32,19 @@ class Ground:
         except (OSError, ValueError, RuntimeError):
             return None
 
+    def guard(self, path: str) -> str:
+        """Why a change there is always asked, by where it leads or by how it is written; or nothing."""
+        return _guard(self.real(path), self._cwd) or _guard(self._written(path), self._cwd)
+
+    def _written(self, path: str) -> Path | None:
+        """The same without following links."""
+        local = _local(path)
+        try:
+            place = self._cwd / Path(local or "").expanduser()
+        except (ValueError, RuntimeError):
+            return None
+        return Path(os.path.normpath(place))
+
     def holds(self, path: Path) -> bool:
         return path.is_relative_to(self._cwd)
 
@@ -39,6 +54,13 @@ class Ground:
 
 def is_file_address(text: str) -> bool:
     return _FILE.match(text) is not None
+
+
+def _guard(place: Path | None, cwd: Path) -> str:
+    """Inside its directory only what is below counts: that may itself lie in a guarded folder."""
+    if place is None:
+        return ""
+    return guard_reason(place.relative_to(cwd) if place.is_relative_to(cwd) else place) or ""
 
 
 def _local(text: str) -> str | None:

@@ -96,7 +96,13 @@ class OpenQuestions:
         name = f"p{next(self._numbers)}"
         pending = self._open[name] = _Pending(matter)
         await ask(
-            PermissionAsked(id=name, tool=matter.permission, detail=matter.detail, options=OPTIONS)
+            PermissionAsked(
+                id=name,
+                tool=matter.permission,
+                detail=matter.detail,
+                options=OPTIONS,
+                reason=matter.reason,
+            )
         )
         await pending.settled.wait()
         return pending.answer
@@ -120,17 +126,21 @@ class OpenQuestions:
 
     def _covered(self, matter: Matter) -> bool:
         if matter.exact:
-            return all((matter.permission, each) in self._exactly for each in matter.patterns)
+            return _words(matter) <= self._exactly
         return judge(self._granted, matter.permission, matter.patterns) == "allow"
 
     def _grant(self, matter: Matter) -> None:
         if matter.exact:
-            self._exactly |= {(matter.permission, each) for each in matter.patterns}
+            self._exactly |= _words(matter)
             return
         self._granted += [
             PermissionRule(tool=matter.permission, pattern=pattern, action="allow")
             for pattern in matter.always or matter.patterns
         ]
+
+
+def _words(matter: Matter) -> set[tuple[str, str]]:
+    return {(matter.permission, each) for each in matter.always or matter.patterns}
 
 
 def outcome(request: PermissionRequest, answer: Answer | None) -> PermissionOutcome:

@@ -19,6 +19,16 @@ def judge(rules: Sequence[PermissionRule], permission: str, patterns: Sequence[s
     return "allow" if verdicts == {"allow"} else "ask"
 
 
+def refused_outright(rules: Sequence[PermissionRule], permission: str) -> bool:
+    """Whether nothing of the kind can ever be allowed, so that there is no use in offering it."""
+    for rule in reversed(rules):
+        if matches(rule.tool, permission) and rule.action != "deny":
+            return False
+        if matches(rule.tool, permission) and rule.pattern == "*":
+            return True
+    return False
+
+
 def _verdict(rules: Sequence[PermissionRule], permission: str, pattern: str) -> Action:
     for rule in reversed(rules):
         if matches(rule.tool, permission) and matches(rule.pattern, pattern):

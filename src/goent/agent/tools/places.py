@@ -13,8 +13,8 @@ from pathlib import Path
 
 from goent.agent.ports import Desk, Need, ToolMistake
 from goent.domain.types import Value
+from goent.policy.guarded import guard_reason
 
-GUARDED = frozenset({".git", ".goent"})  # what is written there is run, or decides what may be run
 WIDE = 2  # parts of a path below which too much lies for one yes: `/`, `/home`
 TELLTALE = frozenset({"environ", "mem"})
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
@@ -28,6 +28,7 @@ class Place(Value, frozen=True, kw_only=True):
     known: Path
     name: str
     root: Path | None  # which of the session's directories it lies in
+    guard: str = ""  # why a change of it is always asked
 
     @property
     def reading(self) -> Need | None:
@@ -37,9 +38,19 @@ class Place(Value, frozen=True, kw_only=True):
     @property
     def writing(self) -> Need:
         """What must be permitted to change it."""
-        if not self.root or GUARDED.intersection(self.path.relative_to(self.root).parts):
+        path = printable(str(self.path))
+        if self.guard:
+            permission = "edit" if self.root else "outside"
+            return Need(
+                permission=permission,
+                patterns=(path,),
+                always=(path,),
+                exact=True,
+                reason=self.guard,
+            )
+        if not self.root:
             return self._outside
-        path, below = printable(str(self.path)), printable(str(self.root / "*"))
+        below = printable(str(self.root / "*"))
         return Need(permission="edit", patterns=(path,), always=(below,))
 
     @property
@@ -57,7 +68,8 @@ class Places:
     def __init__(self, desk: Desk) -> None:
         self._cwd = desk.cwd
         self._home = desk.environ.get("HOME", "")
-        self._roots = tuple(Path(os.path.realpath(root)) for root in (desk.cwd, *desk.roots))
+        self._given = (desk.cwd, *desk.roots)
+        self._roots = tuple(Path(os.path.realpath(root)) for root in self._given)
 
     def find(self, asked: str) -> Place:
         """Raises `ToolMistake` for what cannot be a path."""
@@ -82,7 +94,18 @@ class Places:
         root = next((root for root in self._roots if path.is_relative_to(root)), None)
         if root is None and "*" in str(path):  # a yes to it would be one to all that it matches
             raise ToolMistake(f"{asked!r} has a * in it: outside, only plain paths are taken")
-        return Place(path=path, known=known, name=self.name(known), root=root)
+        return Place(
+            path=path, known=known, name=self.name(known), root=root, guard=self._guard(path, known)
+        )
+
+    def _guard(self, path: Path, known: Path) -> str:
+        """By where it leads, and by how it is called: either is enough."""
+        roots = (*self._roots, *self._given)
+        below = (
+            next((place.relative_to(root) for root in roots if place.is_relative_to(root)), place)
+            for place in (path, known)
+        )
+        return next(filter(None, map(guard_reason, below)), "")
 
     def again(self, place: Place) -> None:
         """Raises `ToolMistake` if the place leads elsewhere now."""

@@ -29,6 +29,7 @@ _PERMISSIONS = {
     "search": "grep",
     "think": "think",
 }
+_CHANGING = frozenset({"edit", "tool"})  # or may change, for nobody can tell
 
 
 def matters(call: ToolFields, ground: Ground) -> tuple[Matter, ...]:
@@ -40,10 +41,18 @@ def matters(call: ToolFields, ground: Ground) -> tuple[Matter, ...]:
     if about.unconfined or _untold(call, about, len(set(places.values()))):
         away.append(ANYWHERE)
     names = [ground.shown(place) if place else path for path, place in places.items()]
-    found = [_matter(permission, about, call, names)]
+    guards = map(ground.guard, about.paths) if permission in _CHANGING else ()
+    reason = next(filter(None, guards), "")
+    found = [_matter(permission, about, call, names, reason)]
     if away:
-        folders = tuple(dict.fromkeys(away))
-        found.insert(0, Matter(permission=OUTSIDE, patterns=folders, detail=_detail(about, call)))
+        outside = Matter(
+            permission=OUTSIDE,
+            patterns=tuple(dict.fromkeys(away)),
+            always=tuple(_always(OUTSIDE, away, about, call)),
+            exact=True,
+            detail=_detail(about, call),
+        )
+        found.insert(0, outside)
     return tuple(found)
 
 
@@ -61,12 +70,16 @@ def _folder(place: Path | None) -> str:
 def _permission(call: ToolFields, about: Subject) -> str:
     if about.command:
         return "bash"
+    if any(isinstance(part, Diff) for part in call.content or ()):
+        return "edit"  # whatever its kind is said to be
     if call.kind in _PERMISSIONS:
         return _PERMISSIONS[call.kind]
     return "webfetch" if about.url else "tool"
 
 
-def _matter(permission: str, about: Subject, call: ToolFields, paths: Sequence[str]) -> Matter:
+def _matter(
+    permission: str, about: Subject, call: ToolFields, paths: Sequence[str], reason: str
+) -> Matter:
     patterns: tuple[str, ...]
     match permission:
         case "bash":
@@ -80,22 +93,33 @@ def _matter(permission: str, about: Subject, call: ToolFields, paths: Sequence[s
     return Matter(
         permission=permission,
         patterns=patterns,
-        always=tuple(_always(permission, patterns)),
-        exact=permission in ("bash", "tool"),
+        always=tuple(_always(permission, patterns, about, call)),
+        exact=True,
         detail=_detail(about, call),
+        reason=reason,
     )
 
 
-def _always(permission: str, patterns: Sequence[str]) -> Iterator[str]:
-    """What a lasting yes covers: all edits, one site, this very command."""
+def _always(
+    permission: str, patterns: Sequence[str], about: Subject, call: ToolFields
+) -> Iterator[str]:
+    """What a lasting yes covers: this very command, these very files, one site.
+
+    Of what is not told, this call alone.
+    """
     for pattern in patterns:
-        address = urlsplit(pattern) if permission == "webfetch" else None
-        if permission == "edit":
-            yield "*"
-        elif address and address.netloc:
-            yield f"{address.scheme}://{address.netloc}/*"
+        if pattern in (ANYWHERE, "*"):
+            yield f"{pattern} {about.command or call.tool_call_id}"
         else:
-            yield pattern
+            yield _site(pattern) if permission == "webfetch" else pattern
+
+
+def _site(address: str) -> str:
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return address
+    return f"{parts.scheme}://{parts.netloc}/*".lower() if parts.netloc else address
 
 
 def _detail(about: Subject, call: ToolFields) -> str:

@@ -5,7 +5,7 @@ is, by one variable that it removes at its start; other agents have logins of th
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,13 +13,23 @@ import msgspec
 from goent.domain.errors import ProviderRefused
 from goent.domain.gate import GATE, GateAddress, GatedModel
 from goent.domain.ports import Gate, WorkerSpec
-from goent.domain.settings import Settings
+from goent.domain.settings import PermissionRule, Settings
 from goent.domain.types import Provider, Value
 from goent.drivers.environment import Surroundings, hermetic_folders, public_environment
+from goent.drivers.rules import refused_outright
 
 OWN_NAME = "go-ent acp"
 # -P: a worker's directory must not be searched for modules, it is somebody's repository.
 OWN_COMMAND = (sys.executable, "-P", "-m", "goent", "acp")
+# The own agent's tools, by the permission that each one needs.
+OWN_TOOLS = {
+    "bash": ("Bash",),
+    "edit": ("Edit", "Write"),
+    "glob": ("Glob",),
+    "grep": ("Grep",),
+    "read": ("Read",),
+    "todowrite": ("TodoWrite",),
+}
 
 
 class Launch(Value, frozen=True, kw_only=True):
@@ -60,6 +70,7 @@ def own_launch(spec: WorkerSpec, around: Surroundings, gate: Gate, token: str) -
         token=token,
         provider=told,
         writable=tuple(map(str, settings.agent.writable)),
+        refused=refused_tools(spec.rules),
     )
     named = spec.allowed_tools
     tools = () if named is None else (f"--allowed-tools={','.join(named)}",)
@@ -71,6 +82,12 @@ def own_launch(spec: WorkerSpec, around: Surroundings, gate: Gate, token: str) -
         own=True,
         start_timeout=settings.opencode.start_timeout_s,
     )
+
+
+def refused_tools(rules: Sequence[PermissionRule]) -> tuple[str, ...]:
+    """Those of the own agent's tools that no call of could be allowed."""
+    refused = (tools for name, tools in OWN_TOOLS.items() if refused_outright(rules, name))
+    return tuple(tool for tools in refused for tool in tools)
 
 
 def foreign_launch(spec: WorkerSpec, around: Surroundings) -> Launch:
