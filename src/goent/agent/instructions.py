@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from platform import system
 
-NAMES = ("AGENTS.md", "CLAUDE.md")  # in a folder the first that is there counts
+from goent.config.instructions import checkout, instructions
+
 MOST = 40_000  # characters of all of them together
 
 SYSTEM = """\
@@ -36,23 +37,22 @@ def system_prompt(cwd: Path, extra: Sequence[Path], instructions: str, *, now: d
     return f"{SYSTEM}\n\n{place}{told}"
 
 
-def project_instructions(cwd: Path) -> str:
-    """From the top of the checkout down to the directory; the nearest has the last word."""
+def project_instructions(cwd: Path) -> tuple[str, tuple[str, ...]]:
+    """From the top of the checkout down to the directory, and why files of it are not read.
+
+    The nearest has the last word.
+    """
     folders = [cwd, *cwd.parents]
-    top = next((n for n, folder in enumerate(folders) if (folder / ".git").exists()), 0)
-    found = [text for folder in reversed(folders[: top + 1]) if (text := _read(folder))]
-    return "\n\n".join(found)[:MOST]
+    below = folders[: folders.index(checkout(cwd)) + 1]
+    found = instructions(below[::-1])
+    texts = filter(None, map(_read, found.files))
+    return "\n\n".join(texts)[:MOST], found.skipped
 
 
-def _read(folder: Path) -> str:
-    for name in NAMES:
-        path = folder / name
-        try:
-            if not path.is_file():
-                continue
-            with path.open(encoding="utf-8", errors="replace") as file:
-                text = file.read(MOST).strip()
-        except OSError:
-            continue
-        return f"<{name} in {folder}>\n{text}\n</{name}>" if text else ""
-    return ""
+def _read(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            text = file.read(MOST).strip()
+    except OSError:
+        return ""
+    return f"<{path.name} in {path.parent}>\n{text}\n</{path.name}>" if text else ""

@@ -155,6 +155,7 @@ class AgentSession:
         await self._voice.keep([Prompted(message=message, given=given)])
         if not self._memory.title:
             await self._voice.keep([Titled(title=_title(given))])
+        await self._instruct()
         turn = self._turn(await self._chosen(given))
         try:
             return await turn.run()
@@ -181,7 +182,7 @@ class AgentSession:
             self._models,
             chosen,
             calling,
-            system=self._system_prompt(),
+            system=self._system,
             tools=offered,
         )
 
@@ -194,11 +195,13 @@ class AgentSession:
         await self._voice.keep([Told(text=told)])
         return chosen
 
-    def _system_prompt(self) -> str:
-        if not self._system:
-            told = project_instructions(self.cwd)
-            self._system = system_prompt(self.cwd, self._roots[1:], told, now=datetime.now(UTC))
-        return self._system
+    async def _instruct(self) -> None:
+        """Have the system prompt, and tell which of the project's own words are not in it."""
+        if self._system:
+            return
+        told, skipped = project_instructions(self.cwd)
+        self._system = system_prompt(self.cwd, self._roots[1:], told, now=datetime.now(UTC))
+        await self._voice.keep([Told(text=text) for text in skipped])
 
     async def _set(self) -> None:
         await self._voice.keep([Set(mode=self._permits.mode, model=self._model)])
@@ -215,6 +218,7 @@ class AgentSession:
             case "compact" if not self._memory.can_shrink:
                 return "There is nothing to sum up yet."
             case "compact":
+                await self._instruct()
                 await self._turn(await self._chosen()).compact()
                 return "Summed up."
             case "mode" if call.rest:

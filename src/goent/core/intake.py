@@ -1,28 +1,27 @@
 """Can this task be served as asked? If so: what exactly was accepted."""
 
+import os
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
+from goent.config.instructions import checkout
+from goent.core.cautions import ASKING, cautions
 from goent.core.router import Asked, Routed
 from goent.domain.errors import NoRoute, RequestError
 from goent.domain.events import WorkerSpawned
 from goent.domain.requests import SpawnRequest
 from goent.domain.settings import Settings
 from goent.domain.types import (
-    ONE_TURN,
     OWN_TOOLS,
     Isolation,
     Pin,
-    Preset,
     Provider,
     Route,
     Value,
 )
 from goent.policy.needs import edits_asked
 from goent.policy.permissions import preset_for
-
-ASKING: frozenset[Preset] = frozenset({"ask", "edit"})
 
 
 class Within(Value, frozen=True, kw_only=True):
@@ -104,7 +103,10 @@ def accept(
         verify=request.verify,
         files=asked.files,
         fallbacks=tuple(fallback.name for fallback in route.fallbacks),
-        warnings=(*routed.decision.warnings, *_warnings(request, route, preset)),
+        warnings=(
+            *routed.decision.warnings,
+            *cautions(request, route, preset, asked.cwd, settings),
+        ),
         task_type=routed.task.type,
         complexity=routed.task.complexity,
         size=routed.task.size,
@@ -179,18 +181,32 @@ def directory(asked: str | None, base: Path) -> Path:
 
 
 def existing_files(asked: Sequence[str], cwd: Path) -> tuple[str, ...]:
-    """The files as absolute paths; one that is not there is an error."""
+    """The files as absolute paths; one that is not there is an error.
+
+    So is a link that leads out of the project: a caller that means what it leads to can name that.
+    """
     paths = [cwd / name for name in asked]
     missing = [shortened(str(path)) for path in paths if not _exists(path)]
     if missing:
         raise RequestError(f"files that do not exist: {', '.join(map(repr, missing))}")
+    top = checkout(cwd)
+    for path in paths:
+        _check_link(path, top)
     return tuple(map(str, paths))
+
+
+def _check_link(path: Path, top: Path) -> None:
+    written, real = Path(os.path.normpath(path)), Path(os.path.realpath(path))
+    if written.is_relative_to(top) and not real.is_relative_to(os.path.realpath(top)):
+        raise RequestError(
+            f"files: {shortened(str(path))!r} leads out of {str(top)!r} by a link, to "
+            f"{shortened(str(real))!r}: name that file itself if it is meant"
+        )
 
 
 def below_checkout(cwd: Path) -> str:
     """Where the directory lies below the top of its git checkout; empty at the top, or outside."""
-    top = next((folder for folder in (cwd, *cwd.parents) if (folder / ".git").exists()), cwd)
-    inside = cwd.relative_to(top).as_posix()
+    inside = cwd.relative_to(checkout(cwd)).as_posix()
     return "" if inside == "." else inside
 
 
@@ -208,18 +224,3 @@ def shortened(text: str | None) -> str:
 def _isolation(request: SpawnRequest, settings: Settings) -> Isolation:
     wanted = settings.isolation if request.isolation == "auto" else request.isolation
     return "shared" if wanted == "auto" else wanted
-
-
-def _warnings(request: SpawnRequest, route: Route, preset: Preset) -> list[str]:
-    warnings: list[str] = []
-    if route.method in ONE_TURN and preset in ASKING:
-        warnings.append(
-            f"the method {route.method!r} has nobody to ask: what permissions {preset!r} would ask is "
-            "refused, and that ends the turn; pass permissions 'auto', or use the method 'acp'"
-        )
-    if request.allow_fallback and not route.fallbacks:
-        warnings.append(
-            f"allow_fallback has no effect: provider {route.provider.name!r} has no `fallbacks` in "
-            ".goent/providers.yaml"
-        )
-    return warnings

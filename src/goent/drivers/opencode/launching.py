@@ -6,6 +6,7 @@ The generated configuration with the gate's token in it, the environment without
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from goent.config.instructions import instructions
 from goent.domain.ports import Gate
 from goent.domain.settings import Settings
 from goent.drivers.environment import Surroundings
@@ -13,8 +14,6 @@ from goent.drivers.opencode.binary import find_ripgrep
 from goent.drivers.opencode.catalogue import Catalogue
 from goent.drivers.opencode.content import WARM_PROVIDER, Content, generate, held_backends
 from goent.drivers.opencode.environment import pretend_installed, with_program, worker_environment
-
-INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md")
 
 
 def gated_content(
@@ -49,5 +48,4 @@ def project_instructions(cwd: Path, settings: Settings) -> Sequence[Path]:
     """What the project tells every agent, where OpenCode is kept from reading it by itself."""
     if settings.opencode.project_config and settings.opencode.profile == "user":
         return ()
-    candidates = (folder / name for folder in (cwd, settings.project) for name in INSTRUCTIONS)
-    return tuple(path for path in candidates if path.is_file())[:1]
+    return instructions((cwd, settings.project), project=settings.project).files[:1]
