@@ -1,0 +1,1 @@
+cat >/dev/null; grep changed "$GOENT_WORKSPACE_PATH/page.txt"
