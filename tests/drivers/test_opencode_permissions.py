@@ -80,11 +80,13 @@ async def test_a_rejection_ends_the_turn_and_names_tool_and_pattern(
     assert not path.exists()
 
 
-async def test_always_is_asked_once(shared: Stage, project: Path) -> None:
+async def test_always_covers_this_very_command_and_no_other(shared: Stage, project: Path) -> None:
     async with asking(shared, project, "run two commands") as turn:
         await turn.session.answer((await turn.heard.question()).id, "allow_always")
+        second = await turn.heard.question(2)
+        assert second.detail == "echo two > two.txt"
+        await turn.session.answer(second.id, "allow_once")
     assert turn.end == "end"
-    assert len(turn.heard.questions) == 1
     assert (project / "two.txt").read_text() == "two\n"
 
 

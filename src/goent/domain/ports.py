@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from goent.domain.events import AnyEvent, DriverEvent, Envelope
+from goent.domain.guard import ToolGuard
 from goent.domain.settings import PermissionRule
 from goent.domain.types import Answer, Check, Method, Prompt, Provider, Value
 
@@ -127,6 +128,15 @@ class Gate(Protocol):
         ...
 
     def revoke_token(self, token: str) -> None: ...
+
+    @property
+    def guard_url(self) -> str:
+        """Where the guard inside a worker's program asks about tool calls."""
+        ...
+
+    def attend(self, token: str, guard: ToolGuard) -> None:
+        """Tool calls of the process that has the token are decided by `guard`."""
+        ...
 
     def bind(self, *, token: str, session: str, worker: str | None) -> None:
         """Calls of the session are the worker's; with None the gate answers them itself."""

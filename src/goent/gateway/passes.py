@@ -4,6 +4,8 @@ import secrets
 from hmac import compare_digest
 from typing import NamedTuple
 
+from goent.domain.guard import ToolGuard
+
 
 class Owner(NamedTuple):
     """Who pays for a call; `warm` calls are nobody's and are answered by the gateway itself."""
@@ -17,6 +19,7 @@ class Pass:
 
     def __init__(self) -> None:
         self.sessions: dict[str, Owner] = {}
+        self.guard: ToolGuard | None = None
         self._last: Owner | None = None
 
     def bind(self, session: str, owner: Owner) -> None:
@@ -51,6 +54,11 @@ class Passes:
         """Without effect if the token was revoked: its calls are turned away anyhow."""
         if found := self._passes.get(token):
             found.bind(session, Owner("", warm=True) if worker is None else Owner(worker))
+
+    def attend(self, token: str, guard: ToolGuard) -> None:
+        """Without effect if the token was revoked."""
+        if found := self._passes.get(token):
+            found.guard = guard
 
     def unbind(self, session: str) -> None:
         for each in self._passes.values():

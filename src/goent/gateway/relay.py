@@ -9,8 +9,9 @@ from goent.domain.errors import ProviderRefused, WorkerError
 from goent.gateway import http
 from goent.gateway.calls import OpenCalls
 from goent.gateway.exchange import answer
+from goent.gateway.guard_desk import GUARD_BACKEND, attend
 from goent.gateway.http import HungUp, Receive, Refused, Request, Scope, Send
-from goent.gateway.passes import Owner, Passes
+from goent.gateway.passes import Owner, Pass, Passes
 from goent.gateway.refusals import refusal
 from goent.llm.calm import calm
 from goent.llm.canned import canned_answer, canned_stream
@@ -43,7 +44,11 @@ class Relay:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request.parse(scope)
         try:
-            owner = self._admit(request)
+            found = self._admit(request)
+            if request.backend == GUARD_BACKEND:
+                await attend(request, found.guard, receive, send)
+                return
+            owner = self._owner(request, found)
             body = await http.read_body(receive)
             if owner.warm:
                 await _answer_ourselves(request, _wanted(body), send)
@@ -61,12 +66,15 @@ class Relay:
         except HungUp:
             pass
 
-    def _admit(self, request: Request) -> Owner:
+    def _admit(self, request: Request) -> Pass:
         if request.header(b"host") not in self._hosts:
             raise Refused(403, f"host {request.header(b'host')!r} is not this gateway's")
         found = self._passes.find(request.token)
         if found is None:
             raise Refused(401, "this key is not, or no longer, one that the gateway gave out")
+        return found
+
+    def _owner(self, request: Request, found: Pass) -> Owner:
         if (request.method, request.rest) not in MODEL_PATHS | FREE_PATHS:
             raise Refused(404, f"{request.method} {request.rest!r} is not offered here")
         if request.backend == WARM_BACKEND:

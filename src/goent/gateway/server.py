@@ -7,6 +7,8 @@ from urllib.parse import quote
 
 import anyio
 
+from goent.domain.guard import ToolGuard
+from goent.gateway.guard_desk import GUARD_BACKEND
 from goent.gateway.guest import GuestServer
 from goent.gateway.passes import Passes
 from goent.gateway.relay import WARM_BACKEND, PlanCourse, Relay
@@ -52,6 +54,15 @@ class Gateway:
 
     def revoke_token(self, token: str) -> None:
         self._passes.revoke(token)
+
+    @property
+    def guard_url(self) -> str:
+        """Where the guard inside a worker's program asks about tool calls."""
+        return self.base_url(GUARD_BACKEND)
+
+    def attend(self, token: str, guard: ToolGuard) -> None:
+        """Tool calls of the process that has the token are decided by `guard`."""
+        self._passes.attend(token, guard)
 
     def bind(self, *, token: str, session: str, worker: str | None) -> None:
         """Calls of the session are the worker's; with None the gateway answers them itself.

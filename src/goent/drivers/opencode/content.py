@@ -89,6 +89,13 @@ class Permission(Struct, frozen=True, kw_only=True):
     webfetch: str = "ask"
 
 
+class GuardOptions(Struct, frozen=True, kw_only=True):
+    """Where the guard inside OpenCode asks, and as whom."""
+
+    url: str
+    token: str
+
+
 UNTITLED = Agent(disable=True)  # it would spend a model call on naming each session
 
 
@@ -105,6 +112,7 @@ class Content(Struct, frozen=True, kw_only=True):
     snapshot: bool = False  # we undo by git; OpenCode's snapshots cost two git calls a step
     agent: Mapping[str, Agent] = field(default_factory=lambda: {"title": UNTITLED})
     permission: Permission | Permissions = Permission()
+    plugin: tuple[tuple[str, GuardOptions], ...] = ()
 
 
 def held_backends(settings: Settings, environ: Mapping[str, str]) -> frozenset[str]:

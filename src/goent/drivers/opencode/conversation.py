@@ -18,15 +18,20 @@ from goent.domain.errors import (
     ProtocolError,
     WorkerBusy,
     WorkerCrashed,
+    WorkerError,
 )
 from goent.domain.events import DriverEvent, Noticed, ToolCall
+from goent.domain.guard import GuardedCall, Verdict
 from goent.domain.ports import Emit, Signs, StopReason, WorkerSpec
 from goent.domain.types import Answer, Prompt
+from goent.drivers.ground import Ground
 from goent.drivers.opencode.client import Client
-from goent.drivers.opencode.questions import Questions, describe
+from goent.drivers.opencode.guard import ProcessGuard, matters
+from goent.drivers.opencode.questions import Questions
 from goent.drivers.opencode.shapes import Activity, Message, Question
 from goent.drivers.opencode.turn import Turn
 from goent.drivers.opencode.usage import Spending
+from goent.drivers.questions import Matter, verdict
 from goent.drivers.tasks import task_group
 from goent.drivers.vitals import read_vitals
 
@@ -35,6 +40,7 @@ ABORT_AFTER = (1.0, 1.0, 2.0)  # seconds to wait for the turn's end, each time b
 # seen. One that works has 0.2 and more, with ten others on each core.
 LOOK, IDLE_CPU = 2.0, 0.1
 DONE = frozenset({"completed", "failed"})
+OVER = Verdict(allow=False, message="The turn is over, so this call does not run.")
 
 
 class Conversation(ABC):
@@ -43,6 +49,7 @@ class Conversation(ABC):
     def __init__(
         self,
         client: Client,
+        guard: ProcessGuard | None,
         spec: WorkerSpec,
         session: str,
         *,
@@ -53,6 +60,8 @@ class Conversation(ABC):
         self.questions = Questions(client, spec)
         self.spending = Spending(client, spec.provider, session) if direct else None
         self._client = client
+        self._guard = guard
+        self._ground = Ground(spec.cwd)
         self._spec = spec
         self._instructions = instructions
         self._last_prompt: Message | None = None
@@ -72,6 +81,7 @@ class Conversation(ABC):
             raise WorkerBusy(f"worker {self._spec.id!r} is in the middle of a turn")
         turn = self._turn = Turn(self._spec.cwd)
         try:
+            await self._be_guarded()
             async with task_group() as tasks:
                 tasks.start_soon(self._take, turn, prompt)
                 await turn.hand_on(self._metering(emit))
@@ -130,6 +140,43 @@ class Conversation(ABC):
     async def answer(self, permission_id: str, option: Answer) -> None:
         self.questions.answer(permission_id, option)
 
+    async def judge(self, call: GuardedCall) -> Verdict:
+        """May a tool call run? By the worker's rules, or by its owner's word."""
+        turn = self._turn
+        if turn is None or turn.cancelled:
+            return OVER
+        asked = matters(call, self._ground)
+        for matter in asked:
+            action = verdict(matter, self._spec.rules)
+            if action == "deny":
+                return refused(matter, "by a rule of the user's")
+            if action == "ask":
+                answer = await self.questions.ask(matter, turn.put)
+                if answer not in ("allow_once", "allow_always"):
+                    if answer == "reject" and call.is_own:
+                        await self._end_by_rejection(turn, matter)
+                    return refused(matter, "by the user") if answer else OVER
+        self.questions.clear(call.call, asked, self._spec.rules)
+        return Verdict(allow=True)
+
+    async def _end_by_rejection(self, turn: Turn, matter: Matter) -> None:
+        """Before OpenCode hears of it, so that it does not ask its model what to do next."""
+        turn.rejected = matter
+        with anyio.move_on_after(sum(ABORT_AFTER)), suppress(ProtocolError):
+            await self._ask_to_stop()
+            await turn.answered.wait()
+
+    async def _be_guarded(self) -> None:
+        """Nothing is asked of a model whose tools would run without our word.
+
+        A server that somebody else runs has no guard of ours: there, OpenCode's own rules hold.
+        """
+        if self._guard and not await self._guard.is_loaded(self.directory):
+            raise WorkerError(
+                f"OpenCode did not load go-ent's guard in {self.directory!r}, so its tools would run "
+                "unasked; check that this version of OpenCode loads plugins (`go-ent doctor`)"
+            )
+
     async def asked(self, question: Question) -> None:
         """A question that the event stream brought; one of its own that is refused ends the turn."""
         turn = self._turn
@@ -138,9 +185,9 @@ class Conversation(ABC):
                 await self._client.reply(question.id, "reject", self.directory)
                 return
             own = question.session == self.id
-            answer = await self.questions.ask_by_event(question, turn.put)
+            matter, answer = await self.questions.ask_by_event(question, turn.put)
             if own and answer == "reject":
-                turn.rejected = question
+                turn.rejected = matter
 
     @abstractmethod
     async def crash(self) -> WorkerCrashed:
@@ -188,13 +235,26 @@ class Conversation(ABC):
             what = f"attempt {activity.attempt} failed: {activity.message}"
             await self._turn.put(Noticed(text=f"{what}; the next in {wait:.0f} s"))
 
+    def _check_rejected(self, turn: Turn) -> None:
+        if turn.rejected:
+            tool, what = turn.rejected.permission, _what(turn.rejected)
+            raise PermissionDenied(f"permission {tool!r} was refused for {what!r}: the turn ended")
+
     def _check(self, turn: Turn) -> None:
         """Is what the turn brought something that it can end with?"""
-        if turn.rejected:
-            tool, about = turn.rejected.permission, describe(turn.rejected).splitlines()
-            patterns = ", ".join(turn.rejected.patterns)
-            what = patterns or (about[0] if about else "*")
-            raise PermissionDenied(f"permission {tool!r} was refused for {what!r}: the turn ended")
+        self._check_rejected(turn)
         if not turn.spoke:
             model = self._spec.provider.opencode_model
             raise NothingSaid(f"{model} ended its turn without a word and without a tool call")
+
+
+def refused(matter: Matter, by: str) -> Verdict:
+    """What the model is told."""
+    return Verdict(
+        allow=False,
+        message=f"Permission {matter.permission!r} was refused {by} for {_what(matter)!r}.",
+    )
+
+
+def _what(matter: Matter) -> str:
+    return ", ".join(matter.patterns) or next(iter(matter.detail.splitlines()), "*")

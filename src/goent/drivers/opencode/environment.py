@@ -20,7 +20,6 @@ HERMETIC = (
     "OPENCODE_DISABLE_LSP_DOWNLOAD",
     "OPENCODE_DISABLE_PROJECT_CONFIG",
     "OPENCODE_DISABLE_SHARE",
-    "OPENCODE_PURE",
 )
 # OpenCode runs on JavaScriptCore, which by itself lets its heap double before it collects garbage
 # on any large machine. Told of a small one, it collects earlier; this is no limit.

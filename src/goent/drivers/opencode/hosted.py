@@ -14,6 +14,7 @@ from goent.domain.ports import Gate, WorkerSpec
 from goent.drivers.opencode.client import Client
 from goent.drivers.opencode.conversation import Conversation
 from goent.drivers.opencode.environment import Launch
+from goent.drivers.opencode.guard import ProcessGuard
 from goent.proc import Supervised
 from goent.proc.marks import send
 
@@ -30,6 +31,7 @@ class Hosted(ABC):
         self.token = launch.token
         self.pid = child.pid
         self.gone = anyio.Event()
+        self.guard = ProcessGuard()
         self._child = child
         self._given_up = ""
 

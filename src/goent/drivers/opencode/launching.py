@@ -6,14 +6,23 @@ The generated configuration with the gate's token in it, the environment without
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from goent.config.instructions import instructions
 from goent.domain.ports import Gate
 from goent.domain.settings import Settings
 from goent.drivers.environment import Surroundings
 from goent.drivers.opencode.binary import find_ripgrep
 from goent.drivers.opencode.catalogue import Catalogue
-from goent.drivers.opencode.content import WARM_PROVIDER, Content, generate, held_backends
+from goent.drivers.opencode.content import (
+    WARM_PROVIDER,
+    Content,
+    GuardOptions,
+    generate,
+    held_backends,
+)
 from goent.drivers.opencode.environment import pretend_installed, with_program, worker_environment
+from goent.drivers.opencode.guard import PLUGIN
 
 
 def gated_content(
@@ -22,7 +31,9 @@ def gated_content(
     """The configuration by which every model whose key we hold is called through the gate."""
     held = held_backends(settings, environ)
     addresses = {name: gate.base_url(name) for name in (*held, WARM_PROVIDER)}
-    return generate(settings, held=held, addresses=addresses, token=token)
+    content = generate(settings, held=held, addresses=addresses, token=token)
+    options = GuardOptions(url=gate.guard_url, token=token)
+    return replace(content, plugin=((PLUGIN.as_uri(), options),))
 
 
 def known_models(around: Surroundings, content: Content) -> Catalogue:

@@ -175,6 +175,7 @@ class Pool:
         for _ in range(TRIES):
             try:
                 async with self._started(slot.launch) as process:
+                    self._gate.attend(slot.launch.token, process.guard)
                     slot.start(process)
                     await attend(process, self._care, partial(self._wear, slot))
             except WorkerError as error:

@@ -18,13 +18,14 @@ from contextlib import suppress
 from goent.acp.asks import PermissionRequest
 from goent.domain.errors import ProtocolError
 from goent.domain.ports import WorkerSpec
+from goent.domain.settings import PermissionRule
 from goent.domain.types import Answer
 from goent.drivers.opencode.client import Client, Reply
 from goent.drivers.opencode.shapes import Question, Subject, ToolReference
-from goent.drivers.questions import Ask, Matter, OpenQuestions
+from goent.drivers.questions import Ask, Matter, OpenQuestions, verdict
 from goent.drivers.rules import judge
 
-EXCERPT = 1500
+LOOP = "doom_loop"  # a call that is made again and again is asked about whatever it does
 _BY_KIND = {"execute": "bash", "edit": "edit", "fetch": "webfetch"}
 
 
@@ -39,29 +40,56 @@ class Questions:
         self._directory = str(spec.cwd)
         self._open = earlier or OpenQuestions(spec.asked)
         self._spec = spec
+        # By call, the permissions that were given for it; None: all of them.
+        self._cleared: dict[str, set[str] | None] = {}
 
     def at(self, client: Client) -> "Questions":
         """The same worker's in another process: its grants hold."""
         return Questions(client, self._spec, self._open)
 
-    async def ask_own(self, request: PermissionRequest, ask: Ask) -> tuple[Question, Answer | None]:
+    async def ask(self, matter: Matter, ask: Ask) -> Answer | None:
+        """A question of ours, before OpenCode has one; None if the turn ends first."""
+        return await self._open.ask(matter, ask)
+
+    def clear(self, call: str, matters: Sequence[Matter], rules: Sequence[PermissionRule]) -> None:
+        """The call may run, so OpenCode's own questions about it are answered already.
+
+        Whom a person allowed a call, they saw it whole; a rule allowed no more than it speaks of.
+        """
+        by_person = any(verdict(matter, rules) == "ask" for matter in matters)
+        self._cleared[call] = None if by_person else {matter.permission for matter in matters}
+
+    def _is_cleared(self, question: Question) -> bool:
+        call = question.tool.call if question.tool else ""
+        if call not in self._cleared or question.permission == LOOP:
+            return False
+        permissions = self._cleared[call]
+        return permissions is None or question.permission in permissions
+
+    async def ask_own(self, request: PermissionRequest, ask: Ask) -> tuple[Matter, Answer | None]:
         """A question that ACP brought: the answer is None if the turn is over before."""
         turn = self._open.turn
         question = await self._described(request)
+        matter = _matter(question)
         if turn != self._open.turn:  # it ended while we looked: nobody is there to answer
-            return question, None
-        return question, await self._open.ask(_matter(question), ask)
+            return matter, None
+        if self._is_cleared(question):
+            return matter, "allow_once"
+        return matter, await self._open.ask(matter, ask)
 
-    async def ask_by_event(self, question: Question, ask: Ask) -> Answer:
+    async def ask_by_event(self, question: Question, ask: Ask) -> tuple[Matter, Answer]:
         """A question that the event stream brought: what the worker's rules decide needs nobody."""
-        verdict = judge(self._rules, question.permission, question.patterns)
-        if verdict == "ask":
-            answer = await self._open.ask(_matter(question), ask) or "reject"
+        matter = _matter(question)
+        action = judge(self._rules, question.permission, question.patterns)
+        if action == "allow" or self._is_cleared(question):
+            answer: Answer = "allow_once"
+        elif action == "ask":
+            answer = await self._open.ask(matter, ask) or "reject"
         else:
-            answer = "allow_once" if verdict == "allow" else "reject"
+            answer = "reject"
         reply: Reply = "reject" if answer == "reject" else "once"
         await self._client.reply(question.id, reply, self._directory)
-        return answer
+        return matter, answer
 
     def answer(self, name: str, answer: Answer) -> None:
         self._open.answer(name, answer)
@@ -94,7 +122,7 @@ def _matter(question: Question) -> Matter:
     return Matter(
         permission=question.permission,
         patterns=question.patterns,
-        always=question.always,
+        always=question.patterns,
         detail=describe(question),
     )
 
@@ -104,4 +132,4 @@ def describe(question: Question) -> str:
     about = question.metadata
     told = about.command or about.url or about.filepath or ", ".join(question.patterns)
     diff = "\n".join(about.diff.splitlines()[4:])  # without the header: the path is there already
-    return f"{told}\n{diff}"[:EXCERPT].strip()
+    return f"{told}\n{diff}".strip()

@@ -56,7 +56,9 @@ class OpenCodeSession(Conversation):
         direct: bool,
         instructions: Sequence[Path] = (),
     ) -> None:
-        super().__init__(process.inner, spec, session, direct=direct, instructions=instructions)
+        super().__init__(
+            process.inner, process.guard, spec, session, direct=direct, instructions=instructions
+        )
         self._process = process
 
     @classmethod
@@ -89,6 +91,7 @@ class OpenCodeSession(Conversation):
         except RpcError as error:
             raise classify(error, None) from error
         process.add(name, session)
+        process.guard.add(name, session)
         return session
 
     async def crash(self) -> WorkerCrashed:
@@ -96,6 +99,7 @@ class OpenCodeSession(Conversation):
 
     async def close(self) -> None:
         self._process.remove(self.id)
+        self._process.guard.remove(self.id)
         with anyio.move_on_after(CLOSE_TIMEOUT), suppress(WorkerError, RpcError, TimeoutError):
             if self._turn is not None:
                 await self._process.inner.abort(self.id)
@@ -109,9 +113,9 @@ class OpenCodeSession(Conversation):
         turn = self._turn
         if turn is None or turn.cancelled:
             return Cancelled()
-        question, answer = await self.questions.ask_own(request, turn.put)
+        matter, answer = await self.questions.ask_own(request, turn.put)
         if answer == "reject":
-            turn.rejected = question
+            turn.rejected = matter
         return outcome(request, answer)
 
     async def asked(self, question: Question) -> None:
@@ -163,6 +167,7 @@ class OpenCodeSession(Conversation):
     async def _verdict(self, turn: Turn) -> StopReason:
         if isinstance(turn.error, WorkerCrashed):
             raise await self._process.crash() from turn.error
+        self._check_rejected(turn)
         if turn.cancelled or turn.stop_reason == "cancelled":
             return "cancelled"
         if isinstance(turn.error, RpcError):

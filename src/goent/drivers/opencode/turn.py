@@ -5,8 +5,9 @@ from pathlib import Path
 import anyio
 
 from goent.drivers.acp_turn import AcpTurn
-from goent.drivers.opencode.shapes import Question, SessionFault
+from goent.drivers.opencode.shapes import SessionFault
 from goent.drivers.opencode.translate import OpenCodeTranslator
+from goent.drivers.questions import Matter
 
 
 class Turn(AcpTurn):
@@ -14,7 +15,7 @@ class Turn(AcpTurn):
 
     def __init__(self, cwd: Path) -> None:
         super().__init__(OpenCodeTranslator(cwd))
-        self.rejected: Question | None = None
+        self.rejected: Matter | None = None
         self.fault: SessionFault | None = None
         self._faulted = anyio.Event()
 

@@ -44,7 +44,9 @@ class OpenCodeRunDriver:
             # OpenCode names its session when it has one; until then any name does.
             self._gate.bind(token=token, session=spec.id, worker=spec.id)
             order = self._order(spec, token)
-            yield RunSession(order, lambda: self._gate.waiting(spec.id))
+            session = RunSession(order, lambda: self._gate.waiting(spec.id))
+            self._gate.attend(token, session)
+            yield session
         finally:
             self._gate.unbind(spec.id)
             self._gate.revoke_token(token)

@@ -16,13 +16,18 @@ from anyio.abc import ByteSendStream
 
 from goent.domain.errors import RequestError, WorkerIsClosed
 from goent.domain.events import Noticed
+from goent.domain.guard import GuardedCall, Verdict
 from goent.domain.ports import Emit, Signs, StopReason, WorkerSpec
 from goent.domain.types import Answer, Prompt, Value
+from goent.drivers.ground import Ground
 from goent.drivers.opencode.catalogue import Catalogue
+from goent.drivers.opencode.conversation import refused
 from goent.drivers.opencode.environment import database
 from goent.drivers.opencode.first_start import first_start
+from goent.drivers.opencode.guard import matters
 from goent.drivers.opencode_run.lines import Transcript
-from goent.drivers.opencode_run.verdict import Ending, failure
+from goent.drivers.opencode_run.verdict import Ending, denied, failure
+from goent.drivers.questions import Matter, verdict
 from goent.drivers.signs import look
 from goent.drivers.tasks import task_group
 from goent.lines import LineSplitter, TooLong
@@ -76,6 +81,9 @@ class RunSession:
         self._child: Supervised | None = None
         self._used = False
         self._cancelled = False
+        self._ground = Ground(order.spec.cwd)
+        self._guarded = False
+        self._refused: Matter | None = None  # what nobody could be asked for; it ends the turn
 
     @property
     def token(self) -> str:
@@ -92,6 +100,8 @@ class RunSession:
             ending = await self._run(prompt, transcript, emit)
         if self._cancelled:
             return "cancelled"
+        if self._refused:
+            raise denied(self._refused.permission, ", ".join(self._refused.patterns))
         if error := failure(transcript, ending, order.spec.provider):
             raise error
         for refusal in ending.refusals():
@@ -110,6 +120,22 @@ class RunSession:
         raise RequestError(
             f"worker {self._order.spec.id!r} asks nothing, so {permission_id!r} has no {option}"
         )
+
+    def loaded(self, directory: str) -> None:
+        """The guard is in force; a process that never says so gets no model."""
+        self._guarded = True
+
+    async def judge(self, call: GuardedCall) -> Verdict:
+        """By the worker's rules alone: nobody can be asked."""
+        for matter in matters(call, self._ground):
+            action = verdict(matter, self._order.spec.rules)
+            if action == "deny":
+                return refused(matter, "by a rule of the user's")
+            if action == "ask":
+                if call.is_own:
+                    self._refused = matter
+                return refused(matter, "because the method 'cli' has nobody to ask")
+        return Verdict(allow=True)
 
     async def signs(self) -> Signs:
         waited = self._waiting()
@@ -147,6 +173,9 @@ class RunSession:
         while chunk := await _receive(child):
             made()
             await _tell(splitter.feed(chunk), transcript, emit)
+            if self._refused:  # the call that was refused is told; its model is not asked again
+                send(child.pid, signal.SIGTERM)
+                return
         rest = splitter.rest()
         if isinstance(rest, TooLong):
             await _tell([rest], transcript, emit)

@@ -104,7 +104,11 @@ def _denied(transcript: Transcript, ending: Ending) -> PermissionDenied:
     call, refusals = transcript.rejected, list(ending.refusals())
     assert call
     last = refusals[-1] if refusals else Refusal(tool=call.tool, what=call.detail)
+    return denied(last.tool, last.what)
+
+
+def denied(tool: str, what: str) -> PermissionDenied:
     return PermissionDenied(
-        f"permission {last.tool!r} was refused for {last.what!r}: the method 'cli' has nobody to "
+        f"permission {tool!r} was refused for {what!r}: the method 'cli' has nobody to "
         "ask; allow it (`permissions`, a rule), or use the method 'acp'"
     )

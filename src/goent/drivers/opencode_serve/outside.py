@@ -34,6 +34,7 @@ class Outside:
     """A server at an address, for one worker; `gone` is set when it stays away."""
 
     server_pid = None
+    guard = None  # it was started without ours
 
     def __init__(self, url: str, client: Client, tasks: TaskGroup) -> None:
         self.url = url

@@ -32,6 +32,7 @@ from goent.drivers.opencode.events import (
     Told,
 )
 from goent.drivers.opencode.failures import classify_fault
+from goent.drivers.opencode.guard import ProcessGuard
 from goent.drivers.opencode.shapes import Message
 from goent.drivers.opencode.switchboard import Switchboard
 from goent.drivers.opencode.turn import Turn
@@ -53,6 +54,9 @@ class Server(Protocol):
 
     @property
     def switchboard(self) -> Switchboard: ...
+
+    @property
+    def guard(self) -> ProcessGuard | None: ...
 
     @property
     def gone(self) -> anyio.Event: ...
@@ -77,7 +81,9 @@ class ServeSession(Conversation):
         direct: bool,
         instructions: Sequence[Path] = (),
     ) -> None:
-        super().__init__(server.client, spec, session, direct=direct, instructions=instructions)
+        super().__init__(
+            server.client, server.guard, spec, session, direct=direct, instructions=instructions
+        )
         self._server = server
         self._reader = Reader()
         self._last: Message | None = None
@@ -107,6 +113,8 @@ class ServeSession(Conversation):
                 raise await server.crash() from None
             raise
         server.switchboard.add(name, session)
+        if server.guard:
+            server.guard.add(name, session)
         return session
 
     @property
@@ -118,6 +126,8 @@ class ServeSession(Conversation):
 
     async def close(self) -> None:
         self._server.switchboard.remove(self.id)
+        if self._server.guard:
+            self._server.guard.remove(self.id)
         with anyio.move_on_after(CLOSE_TIMEOUT), suppress(WorkerError):
             if self._turn is not None:
                 await self._client.abort(self.id)
@@ -268,6 +278,7 @@ class ServeSession(Conversation):
     async def _verdict(self, turn: Turn) -> StopReason:
         if turn.cancelled:
             return "cancelled"
+        self._check_rejected(turn)
         if turn.error:
             raise turn.error
         error = self._last.info.error if self._last else turn.fault

@@ -1,0 +1,40 @@
+"""A tool call that a worker's program wants to make, and whether it may: the guard's words."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from goent.domain.types import Value
+
+
+class GuardedCall(Value, frozen=True, kw_only=True):
+    """One call, before it runs. `owner` is the worker's own session, `session` perhaps a subagent's."""
+
+    owner: str
+    session: str
+    call: str
+    tool: str
+    directory: str
+    args: Mapping[str, object] = {}
+
+    @property
+    def is_own(self) -> bool:
+        return self.session == self.owner
+
+
+class Verdict(Value, frozen=True, kw_only=True):
+    """May it run? If not, `message` is what the model is told."""
+
+    allow: bool
+    message: str = ""
+
+
+class ToolGuard(Protocol):
+    """Whoever decides on the calls of one process."""
+
+    def loaded(self, directory: str) -> None:
+        """The guard inside the process is in force in this directory."""
+        ...
+
+    async def judge(self, call: GuardedCall) -> Verdict:
+        """May take as long as a person needs to answer."""
+        ...

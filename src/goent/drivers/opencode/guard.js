@@ -1,0 +1,44 @@
+// go-ent's guard inside OpenCode: every tool call is put to go-ent before it runs.
+//
+// OpenCode asks for a shell command only if its parser finds one, and judges paths as they are
+// written. So go-ent decides first, by the worker's rules or by asking its owner. A call that
+// go-ent does not allow, or cannot be asked about, does not run.
+
+export const GoentGuard = async ({ client, directory }, options) => {
+  const owners = new Map();
+
+  // The session that a subagent works for, however deep it is nested.
+  const ownerOf = async (session) => {
+    if (!owners.has(session)) {
+      const found = await client.session.get({ path: { id: session } });
+      const parent = found.data?.parentID;
+      owners.set(session, parent ? await ownerOf(parent) : session);
+    }
+    return owners.get(session);
+  };
+
+  const post = async (what, body) => {
+    const reply = await fetch(`${options.url}/${what}`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${options.token}`, "content-type": "application/json" },
+      body: JSON.stringify(body),
+      timeout: false, // a person may be asked
+    });
+    if (!reply.ok) throw new Error(`go-ent did not allow this call: ${await reply.text()}`);
+    return reply.json();
+  };
+
+  await post("hello", { directory });
+  return {
+    "tool.execute.before": async ({ tool, sessionID, callID }, { args }) => {
+      const owner = await ownerOf(sessionID);
+      const verdict = await post("call", { owner, session: sessionID, call: callID, tool, args, directory });
+      if (verdict.allow !== true) throw new Error(verdict.message);
+    },
+    // What OpenCode knows of us and of its own server is not for the commands that it runs.
+    "shell.env": async (_, output) => {
+      output.env.OPENCODE_CONFIG_CONTENT = "";
+      output.env.OPENCODE_SERVER_PASSWORD = "";
+    },
+  };
+};

@@ -1,0 +1,171 @@
+"""What OpenCode's tool calls are about, and whose they are: the Python side of `guard.js`.
+
+The guard inside OpenCode puts every call to us before it runs. A call needs whatever its matters
+need: the command, the edit, the address, and the way out of the worker's directory. Paths are
+judged after links are followed.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+import anyio
+
+from goent.domain.guard import GuardedCall, Verdict
+from goent.drivers.ground import Ground
+from goent.drivers.questions import Matter
+
+PLUGIN = Path(__file__).with_name("guard.js")
+OUTSIDE = "external_directory"
+EDITS = frozenset({"edit", "write", "apply_patch", "patch", "multiedit"})
+# What must not be done without a verdict; a call that was is found by its end.
+JUDGED = EDITS | {"bash", "webfetch"}
+LOADING = 20.0  # seconds for the guard to come up in a directory that OpenCode has opened
+NOBODY = Verdict(allow=False, message="go-ent does not know this session, so the call may not run")
+# OpenCode sends these along with a file that is read below them.
+_INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", "CONTEXT.md")
+_LOOKS = {"read": "filePath", "grep": "path", "glob": "path", "list": "path", "lsp": "filePath"}
+_PATCHED = re.compile(
+    r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (?P<path>.+?)\s*$", re.MULTILINE
+)
+
+
+class Judge(Protocol):
+    """A session that decides on its own calls and on its subagents'."""
+
+    async def judge(self, call: GuardedCall) -> Verdict: ...
+
+
+class ProcessGuard:
+    """The port `ToolGuard`, for one OpenCode process: finds the session that decides."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Judge] = {}
+        self._directories: dict[str, anyio.Event] = {}
+
+    def add(self, session: str, judge: Judge) -> None:
+        self._sessions[session] = judge
+
+    def remove(self, session: str) -> None:
+        self._sessions.pop(session, None)
+
+    def loaded(self, directory: str) -> None:
+        self._directories.setdefault(directory, anyio.Event()).set()
+
+    async def is_loaded(self, directory: str) -> bool:
+        """Whether nothing can run there without us; waits a little for OpenCode to get there."""
+        with anyio.move_on_after(LOADING):
+            await self._directories.setdefault(directory, anyio.Event()).wait()
+            return True
+        return False
+
+    async def judge(self, call: GuardedCall) -> Verdict:
+        judge = self._sessions.get(call.owner)
+        return await judge.judge(call) if judge else NOBODY
+
+
+def matters(call: GuardedCall, ground: Ground) -> tuple[Matter, ...]:
+    """All that has to be allowed for the call; nothing for one that only looks inside."""
+    match call.tool:
+        case "bash":
+            return tuple(_of_command(call, ground))
+        case "webfetch":
+            return tuple(_of_fetch(_text(call, "url")))
+        case tool if tool in EDITS:
+            return tuple(_of_edit(call, ground))
+        case tool if tool in _LOOKS:
+            return tuple(_of_look(_text(call, _LOOKS[tool]), ground))
+        case _:
+            return ()
+
+
+def _of_command(call: GuardedCall, ground: Ground) -> Iterator[Matter]:
+    command = _text(call, "command")
+    yield from _outside([_text(call, "workdir")], ground, command)
+    yield Matter(
+        permission="bash", patterns=(command,), always=(command,), exact=True, detail=command
+    )
+
+
+def _of_fetch(url: str) -> Iterator[Matter]:
+    yield Matter(permission="webfetch", patterns=(url,), always=(url,), exact=True, detail=url)
+
+
+def _of_look(path: str, ground: Ground) -> Iterator[Matter]:
+    yield from _outside([path, *_beside(path, ground)], ground, path)
+
+
+def _of_edit(call: GuardedCall, ground: Ground) -> Iterator[Matter]:
+    paths = [path for path in (_text(call, "filePath"), *_patched(call)) if path]
+    detail = "\n".join(filter(None, (", ".join(paths), _diff(call, ground))))
+    yield from _outside(paths or [""], ground, detail)
+    real = {path: ground.real(path) for path in paths}
+    shown = tuple(ground.shown(place) if place else path for path, place in real.items())
+    yield Matter(
+        permission="edit",
+        patterns=shown or ("*",),
+        always=shown,
+        exact=True,
+        detail=detail,
+        reason=next((why for path in paths if (why := ground.guard(path))), ""),
+    )
+
+
+def _outside(paths: list[str], ground: Ground, detail: str) -> Iterator[Matter]:
+    """The way out of the worker's directory, where one of the paths leads there or nobody can tell."""
+    places = {path: ground.real(path) for path in paths if path}
+    away = [
+        str(place.parent / "*") if place else "/*"
+        for place in places.values()
+        if not (place and ground.holds(place))
+    ]
+    if away:
+        patterns = tuple(dict.fromkeys(away))
+        yield Matter(permission=OUTSIDE, patterns=patterns, always=patterns, detail=detail)
+
+
+def _beside(path: str, ground: Ground) -> Iterator[str]:
+    """Instructions that OpenCode would send along, where they are links."""
+    place = ground.real(path) if path else None
+    for folder in place.parents if place else ():
+        if not ground.holds(folder):
+            return
+        yield from (str(folder / name) for name in _INSTRUCTIONS if (folder / name).is_symlink())
+
+
+def _patched(call: GuardedCall) -> Iterator[str]:
+    text = _text(call, "patchText") or _text(call, "patch")
+    yield from (found["path"] for found in _PATCHED.finditer(text))
+
+
+def _diff(call: GuardedCall, ground: Ground) -> str:
+    """The whole change, for a person."""
+    args, path = call.args, ground.real(_text(call, "filePath"))
+    before = ""
+    with suppress(OSError, UnicodeDecodeError):
+        before = path.read_text() if path and path.is_file() else ""
+    match args:
+        case {"content": str(after)}:
+            return _unified(before, after)
+        case {"oldString": str(old), "newString": str(new)}:
+            if before.count(old) == 1 or (old in before and args.get("replaceAll") is True):
+                return _unified(before, before.replace(old, new))
+            return _unified(old, new)
+        case {"patchText": str(patch)} | {"patch": str(patch)}:
+            return patch
+        case _:
+            return "\n".join(f"{name}: {value}" for name, value in args.items())
+
+
+def _unified(before: str, after: str) -> str:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="")
+    return "\n".join([*lines][2:])
+
+
+def _text(call: GuardedCall, name: str) -> str:
+    args: Mapping[str, object] = call.args
+    value = args.get(name)
+    return value if isinstance(value, str) else ""
