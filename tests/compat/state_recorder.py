@@ -35,21 +35,18 @@ from recorded_script import (
     TARGETS,
     TASKS,
 )
+from recorded_state import AGENT_HOME, KEYS, ROOT, STATE, Answers, call_directly
 from sql_dump import content, dump, restore
 from world import World, a_world, kill, told
 
 from goent.lock import holder
-from goent.project import project_key, state_dir
+from goent.project import state_dir
 
-ROOT = Path("/tmp/goent-v01")
 ACTOR = Path(__file__).parent.parent / "drivers" / "agent_actor.py"
-STATE = ("ledger", "history", "health", "calibration", "sessions")
-AGENT_HOME = "agent-home/.local/state/go-ent"  # a hermetic agent's own state
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PATIENCE = 240  # seconds for each part
 TEACHING = 17  # calls of a model, of which every eighth teaches how far off an estimate is
 METHODS = ("acp", "cli", "serve", "api", "agent")
-Answers = dict[str, Any]
 
 
 class Lead:
@@ -275,10 +272,7 @@ async def hand_over(world: World) -> None:
 async def perform(world: World) -> Answers:
     """All of it; afterwards nothing runs."""
     (world.project / ".goent" / "providers.yaml").write_text(PROVIDERS)
-    direct = world.home / ".config" / "opencode" / "opencode.json"
-    known = json.loads(direct.read_text())
-    del known["provider"]["local"]["options"]["apiKey"]
-    direct.write_text(json.dumps(known))
+    call_directly(world)
     async with world.client() as client:
         lead = Lead(world, client)
         for part in (give_tasks, ask_questions, ask_agents, give_swarms):
@@ -305,8 +299,8 @@ def keep(world: World, out: Path, answers: Answers) -> None:
     """Copy what is on disk."""
     state = state_dir(world.env)
     files = {name: state / f"{name}.db" for name in STATE}
-    for name in ("project", "killed"):
-        own = state / "projects" / project_key(ROOT / name)
+    for name, key in KEYS.items():
+        own = state / "projects" / key
         files[f"journal-{name}"] = own / "journal.db"
         files[f"sessions-{name}"] = own / AGENT_HOME / "sessions.db"
     for name, database in files.items():
