@@ -81,10 +81,10 @@ def test_a_file_of_tasks_is_spawned_followed_and_summed_up(opened: Open):
         assert ended.out.splitlines()[:6] == [
             f"{SWARM} tidy-up: 2 tasks",
             "● api running",
-            "✓ api completed: verified, no edits",
+            "✓ api completed, verified: no edits",
             "● docs running",
-            "✓ docs completed: no edits",
-            f"✓ {SWARM} tidy-up completed",
+            "~ docs completed: no edits",
+            f"~ {SWARM} tidy-up completed",
         ]
         assert f"go-ent swarm merge {SWARM}" in ended.out
         asked = terminal.daemon.params("swarm_spawn")
@@ -99,7 +99,7 @@ def test_racers_are_told_apart(opened: Open):
         assert terminal.go_ent("tasks.yaml").out.splitlines()[1:4] == [
             "● api running on a",
             "● api running on b",
-            "✓ api completed on b: verified, no edits",
+            "✓ api completed, verified on b: no edits",
         ]
 
 

@@ -185,4 +185,4 @@ def test_swarms_are_listed(capsys: Capture):
     show_swarms(SwarmList(swarms=(one,)))
     heads, row = shown(capsys)
     assert heads.split() == ["SWARM", "NAME", "STATE", "DONE", "COST", "AGE"]
-    assert row.split()[:5] == [SWARM, "tidy-up", "running", "1/4", "$0.2000"]
+    assert row.split()[:6] == [SWARM, "tidy-up", "●", "running", "1/4", "$0.2000"]

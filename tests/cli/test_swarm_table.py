@@ -115,9 +115,20 @@ def test_the_bar_is_as_long_as_the_work(tasks: Sequence[TaskLine], bar: str):
     assert foot.startswith(bar if len(bar) > 3 else "".join(sign * 10 for sign in bar))
 
 
+def test_only_verified_work_is_green():
+    tasks = [task("a", "completed", evidence="claimed"), task("b", "completed")]
+    console = Console(file=io.StringIO(), width=90, force_terminal=True, color_system="standard")
+    console.print(swarm_table(status(*tasks), Room(width=90)))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "~ a" in text
+    assert "✓" not in text
+    assert "\x1b[32m" not in text
+
+
 def test_what_went_wrong_is_red_in_the_bar():
     tasks = [
-        task("a", "completed"),
+        task("a", "completed", evidence="verified"),
         task("b", "completed", evidence="refuted"),
         task("c", "failed"),
     ]

@@ -242,7 +242,12 @@ def test_output_follows_until_the_turn_ends(open_desk: OpenDesk) -> None:
         desk.portal.call(pause.reached.wait)
         desk.portal.start_task_soon(pause.go_on.set)
         ended = desk.go_ent("output", worker, "-f")
-        assert ended.out.splitlines() == ["── turn 1", "first second", "third", "── completed"]
+        assert ended.out.splitlines() == [
+            "── turn 1",
+            "first second",
+            "third",
+            "── ~ completed, claimed",
+        ]
 
 
 def test_wait_gives_up_in_time_and_says_so(open_desk: OpenDesk) -> None:

@@ -19,6 +19,13 @@ Choice = TypeVar("Choice", bound=str)
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MOST: Final = 10**12
 
+Refused = Callable[[str], str | None]
+
+
+def empty_reason(text: str) -> str | None:
+    """Why a text is not taken, if nothing is in it."""
+    return None if text.strip() else "must not be empty"
+
 
 class Mention(Value, frozen=True, kw_only=True):
     """A name that stands for something defined elsewhere, and where it was used."""
@@ -92,20 +99,20 @@ class Fields:
         scalar = self._scalar(key, "text")
         return self._named(scalar) if scalar else None
 
-    def mentions(self, key: str) -> tuple[Mention, ...]:
-        """A list of texts; a single one may stand without brackets."""
+    def mentions(self, key: str, refused: Refused = empty_reason) -> tuple[Mention, ...]:
+        """A list of texts; a single one may stand without brackets. `refused` tells why one is not taken."""
         node = self._node(key)
         nodes = node.items if isinstance(node, Items) else (node,) if node else ()
         named: list[Mention] = []
         for item in nodes:
             if not isinstance(item, Scalar):
                 self.problems.note(item.place, f"expected a list of texts, not {describe(item)}")
-            elif mention := self._named(item):
+            elif mention := self._named(item, refused):
                 named.append(mention)
         return tuple(named)
 
-    def texts(self, key: str) -> tuple[str, ...]:
-        return tuple(mention.name for mention in self.mentions(key))
+    def texts(self, key: str, refused: Refused = empty_reason) -> tuple[str, ...]:
+        return tuple(mention.name for mention in self.mentions(key, refused))
 
     def number(self, key: str, default: D, *, least: float = 0, above: bool = False) -> Decimal | D:
         """At least `least`; if `above`, more than that."""
@@ -222,13 +229,13 @@ class Fields:
         self.mistake(key, f"expected {expected}, not {describe(node)}")
         return None
 
-    def _named(self, scalar: Scalar) -> Mention | None:
+    def _named(self, scalar: Scalar, refused: Refused = empty_reason) -> Mention | None:
         if scalar.kind in {"bool", "null"}:
             message = f"expected text, not {describe(scalar)}; quotes make it one"
             self.problems.note(scalar.place, message)
-        elif not scalar.text.strip():
+        elif reason := refused(scalar.text):
             if self._strict:
-                self.problems.note(scalar.place, "must not be empty")
+                self.problems.note(scalar.place, reason)
         else:
             return Mention(name=scalar.text.strip(), place=scalar.place)
         return None

@@ -15,6 +15,7 @@ from goent.config.tree import Place, Problems, suggestion
 from goent.config.yaml_files import parse_yaml
 from goent.domain.swarms import SwarmSpawnRequest, SwarmTask
 from goent.domain.types import Value
+from goent.domain.verification import blank_reason
 
 MOST_AT_ONCE: Final = 100
 MOST_RETRIES: Final = 5
@@ -59,7 +60,7 @@ def _swarm(fields: Fields) -> SwarmSpawnRequest:
         concurrency=_at_most(fields, "concurrency", MOST_AT_ONCE, least=1),
         isolation=fields.choice("isolation", ISOLATIONS, "auto"),
         permissions=fields.choice("permissions", PRESETS, None),
-        verify=fields.texts("verify"),
+        verify=fields.texts("verify", refused=blank_reason),
         cwd=fields.text("cwd", None),
         uncommitted=fields.flag("uncommitted", default=False),
         carry=fields.texts("carry"),
@@ -81,7 +82,7 @@ def _task(fields: Fields) -> _Task:
         method=fields.choice("method", METHODS, None),
         files=fields.texts("files"),
         after=tuple(mention.name for mention in after),
-        verify=fields.texts("verify"),
+        verify=fields.texts("verify", refused=blank_reason),
         isolation=fields.choice("isolation", ISOLATIONS, None),
         permissions=fields.choice("permissions", PRESETS, None),
         budget_usd=_above_zero(fields, "budget_usd"),

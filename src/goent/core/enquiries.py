@@ -7,7 +7,7 @@ import anyio
 from goent.core.feed import Feed
 from goent.core.result import changed_files, models_used, result
 from goent.core.transcript import transcript
-from goent.core.views import WorkerView, line, status
+from goent.core.views import WorkerView, evidence, line, status
 from goent.domain.events import Envelope, ToolCall, UsageReported
 from goent.domain.replies import ModelUse, Output, Result, Status, Waited, WorkerList
 from goent.domain.requests import (
@@ -87,7 +87,13 @@ class Enquiries:
         before = events.pop(0).event if events and events[0].seq == after else None
         text, taken = transcript(events, request.filter, request.limit, before)
         cursor = events[taken - 1].seq if taken else after
-        return Output(text=text, cursor=cursor, more=cursor < view.seq, state=view.state)
+        return Output(
+            text=text,
+            cursor=cursor,
+            more=cursor < view.seq,
+            state=view.state,
+            evidence=evidence(view),
+        )
 
     async def whole_output(self, worker: str) -> str:
         self._feed.view(worker)

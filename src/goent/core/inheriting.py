@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from goent.core.feed import Feed
 from goent.core.intake import below_checkout
 from goent.core.places import Places
-from goent.core.views import WorkerView
+from goent.core.views import WorkerView, evidence
 from goent.domain.errors import WorkerIsClosed
 from goent.domain.events import TurnEnded, TurnStarted, UsageReported
 from goent.domain.ports import WorkerSpec
@@ -44,7 +44,12 @@ async def end_turn(
         prompt = view.spawned.task
         for event in await places.keep_what_is_there(workspace, prompt, view.id):
             await feed.append(view.id, event)
-    ended = TurnEnded(turn=view.turn or 1, state="failed", failure=failure)
+    ended = TurnEnded(
+        turn=view.turn or 1,
+        state="failed",
+        evidence=evidence(replace(view, state="failed")),
+        failure=failure,
+    )
     await feed.append(view.id, ended)
 
 

@@ -20,6 +20,7 @@ from goent.domain.types import (
     Route,
     Value,
 )
+from goent.domain.verification import blank_commands
 from goent.policy.needs import edits_asked
 from goent.policy.permissions import preset_for
 
@@ -48,6 +49,8 @@ def asked_for(
     """What has to find its way. Raises a `RequestError` that names the value and the remedy."""
     if not request.task.strip():
         raise RequestError("the task is empty: say what the worker is to do")
+    for index, reason in blank_commands(request.verify):
+        raise RequestError(f"verify[{index}]: {reason}")
     cwd = directory(request.cwd, base)
     isolation = _isolation(request, settings)
     if (request.uncommitted or request.carry) and isolation not in ("worktree", "copy"):

@@ -3,8 +3,7 @@
 from contextlib import suppress
 
 from goent.core.feed import Feed
-from goent.core.result import FIRST, evidence
-from goent.core.views import WorkerView
+from goent.core.views import FIRST, WorkerView, evidence
 from goent.domain.errors import EnvironmentTrouble
 from goent.domain.forecasts import History, Sample, place_of
 from goent.domain.types import ENDED

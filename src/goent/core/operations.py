@@ -149,6 +149,7 @@ class Operations:
         return Spawned(
             worker_id=worker,
             state=status.state,
+            evidence=status.evidence,
             provider=spawned.provider,
             model=spawned.model,
             method=spawned.method,
@@ -167,6 +168,7 @@ class Operations:
             worker_id=request.worker_id,
             turn=turn,
             state=status.state if status.turn == turn else "starting",
+            evidence=status.evidence if status.turn == turn else None,
             result=await self._ask.result(request.worker_id) if ended else None,
         )
 
@@ -197,12 +199,13 @@ class Operations:
 
     async def _answer(self, request: AnswerRequest, caller: Caller) -> Answered:
         await self._workers.answer(request, caller.name)
-        return Answered(state=self._ask.status(request.worker_id).state)
+        status = self._ask.status(request.worker_id)
+        return Answered(state=status.state, evidence=status.evidence)
 
     async def _cancel(self, request: CancelRequest, caller: Caller) -> Cancelled:
         await self._workers.cancel(request, caller.name)
         result = await self._ask.result(request.worker_id)
-        return Cancelled(state=result.state, result=result)
+        return Cancelled(state=result.state, evidence=result.evidence, result=result)
 
     async def _list(self, request: ListRequest, _: Caller) -> WorkerList:
         return self._ask.list(request)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
-from goent.core.views import WorkerView, usd
+from goent.core.views import WorkerView, evidence, usd
 from goent.domain.events import (
     BudgetWarned,
     Envelope,
@@ -14,7 +14,7 @@ from goent.domain.events import (
     UsageReported,
 )
 from goent.domain.replies import Failover, ModelUse, Result
-from goent.domain.types import Check, Command, Evidence, FileChange, Usage
+from goent.domain.types import Check, Command, FileChange, Usage
 
 # Together these keep a result below 1,500 tokens, whatever the worker did.
 TEXT_LIMIT = 1500
@@ -26,7 +26,6 @@ CHECKS_LIMIT = 4
 MODELS_LIMIT = 4
 WARNINGS_LIMIT = 2
 WARNING_LIMIT = 400
-FIRST = 1  # the turn that the task itself is
 
 
 def result(view: WorkerView, events: Sequence[Envelope]) -> Result:
@@ -70,21 +69,6 @@ def result(view: WorkerView, events: Sequence[Envelope]) -> Result:
             ],
         ),
     )
-
-
-def evidence(view: WorkerView) -> Evidence | None:
-    """A worker's word is a claim; a verify command makes it more, or less, and idleness less."""
-    if view.checks:
-        return "verified" if all(check.exit == 0 for check in view.checks) else "refuted"
-    if view.state != "completed":
-        return None
-    return "refuted" if did_nothing(view) else "claimed"
-
-
-def did_nothing(view: WorkerView) -> bool:
-    """It was asked for edits, and has neither edited nor used a tool. Later turns ask other things."""
-    kept = view.work is not None and bool(view.work.files)
-    return view.spawned.edits_asked and view.turn == FIRST and not view.tools and not kept
 
 
 def last_message(events: Sequence[Envelope]) -> str:

@@ -19,6 +19,8 @@ from goent.domain.events import (
     Verified,
 )
 from goent.domain.requests import OutputFilter
+from goent.domain.types import Evidence, State
+from goent.domain.verification import outcome_mark, outcome_words
 
 LINE = 400  # characters of one event that is not speech
 
@@ -77,7 +79,7 @@ def render(event: AnyEvent) -> str:
             return f"── turn {event.turn}"
         case TurnEnded():
             failure = f": {event.failure.message[:LINE]}" if event.failure else ""
-            return f"── {event.state}{failure}"
+            return turn_end(event.state, event.evidence) + failure
         case Verified():
             return "\n".join(
                 f"✓ {c.command}" if c.exit == 0 else _refuted(c.command, c.exit)
@@ -85,6 +87,12 @@ def render(event: AnyEvent) -> str:
             )
         case _:
             return _aside(event)
+
+
+def turn_end(state: State, evidence: Evidence | None) -> str:
+    """The line that ends a turn."""
+    mark = outcome_mark(state, evidence)
+    return f"── {mark} {outcome_words(state, evidence)}"
 
 
 def _aside(event: AnyEvent) -> str:

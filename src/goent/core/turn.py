@@ -11,11 +11,13 @@ from typing import Literal
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec.structs import replace
 
 from goent.core.failing import failure_of
 from goent.core.questions import Questions
 from goent.core.rescue import Move, Stuck
 from goent.core.terms import Shared, Terms
+from goent.core.views import WorkerView, evidence, fold
 from goent.domain.errors import (
     BudgetSpent,
     EnvironmentTrouble,
@@ -29,23 +31,27 @@ from goent.domain.errors import (
 from goent.domain.events import (
     AnyEvent,
     DriverEvent,
+    Envelope,
     FailedOver,
     Noticed,
     PermissionAnswered,
     PermissionAsked,
     PermissionWithdrawn,
     SessionOpened,
+    ToolCall,
     TurnEnded,
     TurnStarted,
     UsageReported,
     Verified,
+    WorkKept,
 )
 from goent.domain.ports import Session, WorkerSpec
-from goent.domain.types import Answer, Failure, Prompt
+from goent.domain.types import Answer, Evidence, Failure, Prompt, State
 
 Outcome = Literal["completed", "cancelled"]
 Stopper = Literal["cancel", "timeout", "stall", "budget"]
 
+PROVING = (TurnStarted, ToolCall, WorkKept, Verified)  # what evidence is told from
 LIFELESS = 2  # looks in a row that find nothing at work before a silent turn is ended
 
 
@@ -66,6 +72,7 @@ class Turn:
         self._has_slot = False
         self._questions = Questions(spec.id)
         self._started = False
+        self._view: WorkerView | None = None  # what evidence is told from, up to now
         self._prompting = False
         self._prompted = anyio.Event()
         self._stop = anyio.Event()
@@ -171,7 +178,13 @@ class Turn:
                 await self._append(event)
         await self._shared.over(self._spec.id)
         await self._append(
-            TurnEnded(turn=self.number, state=state, failure=failure, reason=self._reason)
+            TurnEnded(
+                turn=self.number,
+                state=state,
+                evidence=self._evidence(state),
+                failure=failure,
+                reason=self._reason,
+            )
         )
         self._shared.ended(self._spec.id)
 
@@ -206,7 +219,8 @@ class Turn:
     async def _start(self) -> None:
         if not self._started:
             self._started = True
-            self._calls_before = self._shared.feed.view(self._spec.id).calls
+            self._view = self._shared.feed.view(self._spec.id)
+            self._calls_before = self._view.calls
             await self._append(TurnStarted(turn=self.number, prompt=self._asked.text))
 
     async def _note_session(self, session: Session) -> None:
@@ -303,5 +317,15 @@ class Turn:
             code = "did not end in time" if failed[0].exit is None else f"exited {failed[0].exit}"
             raise VerifyFailed(f"{failed[0].command!r} {code}: {failed[0].tail[-300:]}")
 
+    def _evidence(self, state: State) -> Evidence | None:
+        assert self._view, "a turn that ends has begun"
+        return evidence(replace(self._view, state=state))
+
     async def _append(self, event: AnyEvent) -> None:
+        if self._view and isinstance(event, PROVING):
+            # The feed's own view is as old as what the disk has taken.
+            at, seq = self._view.updated_at, self._view.seq
+            self._view = fold(
+                self._view, Envelope(seq=seq, at=at, worker=self._spec.id, event=event)
+            )
         await self._shared.feed.append(self._spec.id, event)

@@ -36,13 +36,17 @@ from goent.domain.types import (
     ONE_TURN,
     Check,
     CostSource,
+    Evidence,
     Failure,
     PlanEntry,
     State,
     Usage,
     Value,
 )
+from goent.domain.verification import evidence_of
 from goent.domain.workspaces import Work
+
+FIRST = 1  # the turn that the task itself is
 
 
 class WorkerView(Value, frozen=True, kw_only=True):
@@ -212,12 +216,33 @@ def _source(view: WorkerView, event: UsageReported) -> CostSource | None:
     return event.source
 
 
+def evidence(view: WorkerView) -> Evidence | None:
+    """A worker's word is a claim; a verify command makes it more, or less, and idleness less.
+
+    None until its turn has ended.
+    """
+    if view.state not in ENDED:
+        return None
+    if checked := evidence_of(view.checks):
+        return checked
+    if view.state != "completed":
+        return None
+    return "refuted" if did_nothing(view) else "claimed"
+
+
+def did_nothing(view: WorkerView) -> bool:
+    """It was asked for edits, and has neither edited nor used a tool. Later turns ask other things."""
+    kept = view.work is not None and bool(view.work.files)
+    return view.spawned.edits_asked and view.turn == FIRST and not view.tools and not kept
+
+
 def status(view: WorkerView) -> Status:
     """The view in the words of the public interface."""
     question = view.questions[0] if view.questions else None
     return Status(
         worker_id=view.id,
         state=view.state,
+        evidence=evidence(view),
         open=view.takes_prompts,
         turn=view.turn,
         step=_step(view),
@@ -247,6 +272,7 @@ def line(view: WorkerView) -> WorkerLine:
     return WorkerLine(
         worker_id=view.id,
         state=view.state,
+        evidence=evidence(view),
         open=view.takes_prompts,
         step=shorten(_step(view), 60),
         progress=progress(view.plan),

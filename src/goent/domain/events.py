@@ -26,6 +26,7 @@ from goent.domain.types import (
     Check,
     Command,
     CostSource,
+    Evidence,
     Failure,
     FileChange,
     Isolation,
@@ -199,10 +200,11 @@ class BudgetWarned(Event, frozen=True, kw_only=True):
 
 
 class TurnEnded(Event, frozen=True, kw_only=True):
-    """How the turn ended."""
+    """How the turn ended, and what its outcome rests on."""
 
     turn: int
     state: Literal["completed", "failed", "cancelled"]
+    evidence: Evidence | None = None
     failure: Failure | None = None
     reason: str = ""
 

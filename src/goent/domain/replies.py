@@ -81,6 +81,7 @@ class Spawned(Value, frozen=True, kw_only=True):
 
     worker_id: str
     state: State
+    evidence: Evidence | None = None
     provider: str
     model: str
     method: Method
@@ -97,6 +98,7 @@ class Prompted(Value, frozen=True, kw_only=True):
     worker_id: str
     turn: int
     state: State
+    evidence: Evidence | None = None
     result: Result | None = None
 
 
@@ -121,6 +123,7 @@ class Status(Value, frozen=True, kw_only=True):
 
     worker_id: str
     state: State
+    evidence: Evidence | None = None
     open: bool
     turn: int
     step: str
@@ -147,6 +150,7 @@ class Output(Value, frozen=True, kw_only=True):
     cursor: int
     more: bool
     state: State
+    evidence: Evidence | None = None
 
 
 class Waited(Value, frozen=True, kw_only=True):
@@ -160,12 +164,14 @@ class Answered(Value, frozen=True, kw_only=True):
     """The answer was passed on."""
 
     state: State
+    evidence: Evidence | None = None
 
 
 class Cancelled(Value, frozen=True, kw_only=True):
     """The turn was stopped; what it had done so far is kept."""
 
     state: State
+    evidence: Evidence | None = None
     result: Result
 
 
@@ -174,6 +180,7 @@ class WorkerLine(Value, frozen=True, kw_only=True):
 
     worker_id: str
     state: State
+    evidence: Evidence | None = None
     open: bool
     step: str
     progress: Progress

@@ -180,6 +180,7 @@ class SwarmStatus(Value, frozen=True, kw_only=True):
     swarm_id: str
     swarm: str
     state: SwarmState
+    evidence: Evidence | None = None
     done: int
     total: int
     tasks: tuple[TaskLine, ...]
@@ -196,6 +197,7 @@ class SwarmLine(Value, frozen=True, kw_only=True):
     swarm_id: str
     swarm: str
     state: SwarmState
+    evidence: Evidence | None = None
     done: int
     total: int
     cost_usd: float | None
@@ -229,6 +231,7 @@ class SwarmResult(Value, frozen=True, kw_only=True):
     swarm_id: str
     swarm: str
     state: SwarmState
+    evidence: Evidence | None = None
     tasks: tuple[TaskLine, ...]
     totals: dict[str, Totals]
     cost_usd: float | None

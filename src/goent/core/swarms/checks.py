@@ -8,15 +8,24 @@ from typing import Final
 from goent.domain.errors import RequestError
 from goent.domain.settings import Settings
 from goent.domain.swarms import SwarmSpawnRequest, SwarmTask
+from goent.domain.verification import blank_commands
 
 MOST_TASKS: Final = 100
 
 
 def check(request: SwarmSpawnRequest, settings: Settings) -> None:
     """Raise a `RequestError` that names each mistake."""
-    mistakes = list(_mistakes(request.tasks, settings))
+    mistakes = [*_blank_verify(request), *_mistakes(request.tasks, settings)]
     if mistakes:
         raise RequestError("; ".join(mistakes))
+
+
+def _blank_verify(request: SwarmSpawnRequest) -> Iterator[str]:
+    for index, reason in blank_commands(request.verify):
+        yield f"verify[{index}]: {reason}"
+    for task in request.tasks:
+        for index, reason in blank_commands(task.verify):
+            yield f"task {task.id!r}: verify[{index}]: {reason}"
 
 
 def _mistakes(tasks: Sequence[SwarmTask], settings: Settings) -> Iterator[str]:

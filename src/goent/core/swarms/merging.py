@@ -14,7 +14,7 @@ from goent.domain.errors import RequestError
 from goent.domain.events import WorkMerged
 from goent.domain.requests import CancelRequest
 from goent.domain.swarms import LeftOver, SwarmMerged, SwarmMergeRequest
-from goent.domain.types import Evidence
+from goent.domain.verification import blank_commands, evidence_of
 
 
 class SwarmMerger:
@@ -26,6 +26,8 @@ class SwarmMerger:
         self._joiner = joiner
 
     async def merge(self, request: SwarmMergeRequest) -> SwarmMerged:
+        for index, reason in blank_commands(request.verify or ()):
+            raise RequestError(f"verify[{index}]: {reason}")
         view = self._feed.swarm(request.swarm_id)
         tasks = view.named(request.tasks)
         pieces = self._joiner.pieces(view, tasks)
@@ -59,7 +61,7 @@ class SwarmMerger:
             left=tuple(left),
             conflicts=tuple(c for each in joined.merge.left for c in each.conflicts),
             verify=joined.checks,
-            evidence=_evidence(joined),
+            evidence=evidence_of(joined.checks),
             applied=applied,
             notes=(*joined.notes, *_where(pieces, branch, view)),
         )
@@ -92,12 +94,6 @@ def _merged(branch: str, joined: Joined) -> WorkMerged:
     )
 
 
-def _evidence(joined: Joined) -> Evidence | None:
-    if not joined.checks:
-        return None
-    return "verified" if all(check.exit == 0 for check in joined.checks) else "refuted"
-
-
 def _where(pieces: Pieces, branch: str | None, view: SwarmView) -> tuple[str, ...]:
     """Where there is no git, the branch is in a repository that nobody knows."""
     if pieces.kind != "copy" or branch is None:
@@ -107,7 +103,7 @@ def _where(pieces: Pieces, branch: str | None, view: SwarmView) -> tuple[str, ..
 
 
 def _check_can_apply(joined: Joined, branch: str, pieces: Pieces, view: SwarmView) -> None:
-    if _evidence(joined) == "refuted":
+    if evidence_of(joined.checks) == "refuted":
         raise RequestError(
             f"the verify commands fail on {branch}, so nothing was applied: mend that, or merge by hand"
         )

@@ -3,9 +3,8 @@
 from decimal import Decimal
 from typing import Literal
 
-from goent.core.result import evidence
 from goent.core.swarms.view import Attempt
-from goent.core.views import WorkerView
+from goent.core.views import WorkerView, evidence
 from goent.domain.types import ENDED, Evidence, Failure, FileChange, Value
 
 # `died` goes on in its session, after its go-ent ended; `lost` has none, or never began.

@@ -266,6 +266,7 @@ class Swarms:
                     swarm_id=each.swarm_id,
                     swarm=each.swarm,
                     state=each.state,
+                    evidence=each.evidence,
                     done=each.done,
                     total=each.total,
                     cost_usd=each.cost_usd,

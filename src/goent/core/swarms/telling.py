@@ -6,12 +6,12 @@ from decimal import Decimal
 from msgspec.structs import replace
 
 from goent.core.enquiries import Account
-from goent.core.result import evidence
 from goent.core.swarms.outcomes import outcome
 from goent.core.swarms.view import Attempt, SwarmView, TaskView
-from goent.core.views import WorkerView, shorten, status, timestamp, usd
+from goent.core.views import WorkerView, evidence, shorten, status, timestamp, usd
 from goent.domain.replies import ModelUse
 from goent.domain.swarms import (
+    SWARMS_OVER,
     LeftOver,
     MergePlan,
     SwarmResult,
@@ -21,7 +21,7 @@ from goent.domain.swarms import (
     TaskState,
     Totals,
 )
-from goent.domain.types import ENDED, Failure, FileChange, Usage
+from goent.domain.types import ENDED, Evidence, Failure, FileChange, Usage
 from goent.domain.workspaces import Conflict, Left, Merge
 from goent.policy.overlaps import SharedWork
 
@@ -41,13 +41,16 @@ def swarm_status(view: SwarmView, workers: Workers, now: float) -> SwarmStatus:
     tasks = list(view.tasks.values())
     ended = view.ended_at if view.over else now
     budget = view.spawned.request.budget_usd
+    state = swarm_state(view, workers)
+    lines = tuple(line for task in tasks for line in lines_of(task, workers, now))
     return SwarmStatus(
         swarm_id=view.id,
         swarm=view.spawned.name,
-        state=swarm_state(view, workers),
+        state=state,
+        evidence=swarm_evidence(state, lines),
         done=sum(task.settled is not None for task in tasks),
         total=len(tasks),
-        tasks=tuple(line for task in tasks for line in lines_of(task, workers, now)),
+        tasks=lines,
         cost_usd=usd(cost_of([w for task in tasks for w in workers_of(task, workers)])),
         budget_usd=budget,
         started_at=timestamp(view.started_at),
@@ -65,6 +68,18 @@ def swarm_state(view: SwarmView, workers: Workers) -> SwarmState:
     if states <= {"completed"}:
         return "completed"
     return "failed" if states & {"failed", "blocked"} else "cancelled"
+
+
+def swarm_evidence(state: SwarmState, lines: Sequence[TaskLine]) -> Evidence | None:
+    """What the whole rests on: the weakest of its tasks. None until all are over."""
+    if state not in SWARMS_OVER:
+        return None
+    found = {line.evidence for line in lines}
+    if "refuted" in found:
+        return "refuted"
+    if state != "completed":
+        return None
+    return "verified" if found == {"verified"} else "claimed"
 
 
 def workers_of(task: TaskView, workers: Workers) -> list[WorkerView]:
@@ -118,7 +133,7 @@ def _line(
         provider=view.provider,
         model=view.spawned.model,
         step="" if task.settled else shown.step,
-        evidence=evidence(view),
+        evidence=evidence(view) if task.settled else None,
         **_sums(files),
         seconds=round(ended - view.started_at, 1),
         permission=shown.permission.id if shown.permission else None,
@@ -156,6 +171,7 @@ def swarm_result(  # noqa: PLR0913 (what it is made of, each by name)
         swarm_id=view.id,
         swarm=view.spawned.name,
         state=stands.state,
+        evidence=stands.evidence,
         tasks=tuple(_with_changes(line, accounts) for line in stands.tasks),
         totals=_totals([account.models for account in accounts.values()]),
         cost_usd=stands.cost_usd,

@@ -4,6 +4,16 @@ from typing import Annotated
 
 import typer
 
+from goent.domain.verification import blank_commands
+
+
+def no_blank_commands(commands: list[str] | None) -> list[str] | None:
+    """Refuses `--verify ""`, as an unset variable gives it: it would check nothing, and pass."""
+    for _, reason in blank_commands(commands or ()):
+        raise typer.BadParameter(reason)
+    return commands
+
+
 Worker = Annotated[
     str,
     typer.Argument(

@@ -20,9 +20,9 @@ from goent.frontends.cli.client import (
 )
 from goent.frontends.cli.keys import counted_interrupts, open_keyboard
 from goent.frontends.cli.live import Follower
-from goent.frontends.cli.options import Json, Worker
+from goent.frontends.cli.options import Json, Worker, no_blank_commands
 from goent.frontends.cli.screen import complain, open_screen
-from goent.frontends.cli.show import print_json, show_result
+from goent.frontends.cli.show import exit_code, print_json, show_result
 
 INTERRUPTED = 130
 BOUNDS = "Bounds"
@@ -97,6 +97,7 @@ def run(  # noqa: PLR0913 (each is an option)
         list[str] | None,
         typer.Option(
             metavar="COMMAND",
+            callback=no_blank_commands,
             help="Must exit 0 for the work to count as verified; may be repeated.",
             rich_help_panel=BOUNDS,
         ),
@@ -182,7 +183,7 @@ def prompt(
 ) -> int:
     """Give an open worker something more to do; it remembers the rest.
 
-    Exits 0 if the turn was completed, 1 if it failed.
+    Exits 0 if the turn was completed, 1 if it failed or was refuted.
     """
     with daemon() as through:
         found = find_worker(worker, through)
@@ -233,9 +234,7 @@ def _see_through(through: Daemon, worker: str, turn: int, title: str, *, json: b
         show_result(result, cwd=status_of(worker, through).cwd, text=False)
     if interrupts.count:
         return INTERRUPTED
-    if result.failure and result.failure.kind in ("environment", "internal"):
-        return 3
-    return 0 if result.state == "completed" and result.evidence != "refuted" else 1
+    return exit_code(result)
 
 
 def _show_detached(spawned: Spawned, *, json: bool) -> None:

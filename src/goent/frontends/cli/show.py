@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from goent.domain.replies import Result, Status, WorkerLine
 from goent.domain.types import ENDED, Check, Evidence, Failure
+from goent.frontends.cli.badge import Badge, badge
 from goent.frontends.cli.screen import clean, make_console
 from goent.frontends.cli.words import ago, bar, calls, count, lines_changed, money, near
 
@@ -18,12 +19,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 STYLES = {
-    "completed": "green",
-    "failed": "red",
-    "cancelled": "yellow",
-    "waiting": "bold yellow",
-    "running": "cyan",
-    "starting": "cyan",
     "ready": "green",
     "direct": "green",
     "no_key": "yellow",
@@ -34,11 +29,10 @@ STYLES = {
     "refused": "red",
     "no_credit": "red",
 }
-MARKS = {"completed": "✓", "failed": "✗", "cancelled": "■"}
 EVIDENCE: dict[Evidence, str] = {
     "claimed": "claimed: nothing was checked, pass --verify to check",
     "verified": "verified",
-    "refuted": "refuted",
+    "refuted": "refuted: it is not done",
 }
 T = TypeVar("T")
 TASK_WIDTH = 50
@@ -62,14 +56,15 @@ def show_workers(workers: Sequence[WorkerLine | Status], *, hidden: int = 0) -> 
         print(f"{hidden} older ones; `go-ent ps --all` shows more")
 
 
-def _worker_row(worker: WorkerLine | Status) -> Sequence[str]:
+def _worker_row(worker: WorkerLine | Status) -> "Sequence[str | Text]":
     tokens = worker.tokens if isinstance(worker, WorkerLine) else worker.usage.total
-    state = worker.state if worker.open else f"{worker.state}, closed"
+    shown = badge(worker.state, worker.evidence)
+    closed = "" if worker.open else ", closed"
     percent = worker.progress.percent
     step = f"{percent}% {worker.step}" if percent is not None else worker.step
     return (
         worker.worker_id,
-        state,
+        styled(shown.text + closed, shown.style),
         worker.provider,
         "" if worker.state in ENDED else _short(step, STEP_WIDTH),
         count(tokens),
@@ -82,6 +77,7 @@ def _worker_row(worker: WorkerLine | Status) -> Sequence[str]:
 def show_status(worker: Status) -> None:
     rows = [
         ("state", worker.state + ("" if worker.open else ", closed")),
+        ("evidence", EVIDENCE[worker.evidence] if worker.evidence else ""),
         ("step", worker.step if worker.step != worker.state else ""),
         ("progress", "" if worker.progress.percent is None else bar(worker.progress.percent)),
         ("model", f"{worker.provider} ({worker.model}, {worker.method})"),
@@ -96,7 +92,7 @@ def show_status(worker: Status) -> None:
         options = "|".join(option.id for option in question.options)
         rows.append(("question", f"{question.tool}: {question.detail}"))
         rows.append(("answer", f"go-ent answer {worker.worker_id} {question.id} {options}"))
-    _show_titled(worker.worker_id, worker.state, rows)
+    _show_titled(worker.worker_id, badge(worker.state, worker.evidence), rows)
 
 
 def _cost(worker: Status) -> str:
@@ -119,7 +115,19 @@ def show_result(result: Result, *, cwd: str, text: bool) -> None:
         ("failure", failure_words(result.failure)),
         *((_head("note", i), note) for i, note in _n(result.notes)),
     ]
-    _show_titled(result.worker_id, result.state, rows)
+    _show_titled(result.worker_id, badge(result.state, result.evidence), rows)
+
+
+def is_done(worker: Status | Result) -> bool:
+    """Its turn completed, and nothing refutes it."""
+    return worker.state == "completed" and worker.evidence != "refuted"
+
+
+def exit_code(result: Result) -> int:
+    """The exit code of a command about one worker's result."""
+    if result.failure and result.failure.kind in ("environment", "internal"):
+        return 3
+    return 0 if is_done(result) else 1
 
 
 def _n(values: Iterable[T]) -> Iterable[tuple[int, T]]:
@@ -167,26 +175,31 @@ def failure_words(failure: Failure | None) -> str:
     return f"{failure.kind}: {failure.message}{remedy}"
 
 
-def show_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def show_table(heads: Sequence[str], rows: "Iterable[Sequence[str | Text]]") -> None:
     from rich.table import Table  # noqa: PLC0415 (rich is loaded only where something is drawn)
 
     table = Table(*heads, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for row in rows:
-        table.add_row(*(_cell(value) for value in row))
+        table.add_row(*(_cell(value) if isinstance(value, str) else value for value in row))
     print_drawn(make_console(), table)
 
 
 def _cell(value: str) -> "Text":
+    return styled(value, STYLES.get(value.partition(",")[0], ""))
+
+
+def styled(value: str, style: str) -> "Text":
+    """A cell of a table."""
     from rich.text import Text  # noqa: PLC0415 (the same)
 
-    return Text(clean(value), style=STYLES.get(value.partition(",")[0], ""), overflow="fold")
+    return Text(clean(value), style=style, overflow="fold")
 
 
-def _show_titled(head: str, state: str, rows: Iterable[tuple[str, str]]) -> None:
+def _show_titled(head: str, shown: Badge, rows: Iterable[tuple[str, str]]) -> None:
     from rich.text import Text  # noqa: PLC0415 (the same)
 
-    mark = MARKS.get(state, "●")
-    make_console().print(Text(f"{mark} {head} {state}", style=f"bold {STYLES[state]}"))
+    title = Text(f"{shown.mark} {head} {shown.words}", style=shown.title_style)
+    make_console().print(title)
     show_rows(rows)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, get_args
 
 import typer
 
-from goent.core.transcript import WANTED, render
+from goent.core.transcript import WANTED, render, turn_end
 from goent.domain.events import AnyEvent, TextDelta, Thought, TurnEnded, WorkerClosed
 from goent.domain.replies import Answered, Cancelled, Output, Result, Waited, WorkerList
 from goent.domain.requests import (
@@ -20,6 +20,7 @@ from goent.domain.requests import (
     WorkerRequest,
 )
 from goent.domain.types import ENDED, Answer, State
+from goent.frontends.cli.badge import badge
 from goent.frontends.cli.client import (
     MOST_WORKERS,
     Daemon,
@@ -32,8 +33,15 @@ from goent.frontends.cli.client import (
     what_to_do,
 )
 from goent.frontends.cli.options import Json, Worker
-from goent.frontends.cli.screen import Screen, clean, complain, lines
-from goent.frontends.cli.show import print_json, show_result, show_status, show_workers
+from goent.frontends.cli.screen import Screen, clean, complain, lines, print_text
+from goent.frontends.cli.show import (
+    exit_code,
+    is_done,
+    print_json,
+    show_result,
+    show_status,
+    show_workers,
+)
 
 PAGE = 100_000
 A_WHILE = 3600.0
@@ -118,10 +126,22 @@ def _print_pages(
         if json:
             _print_line(page)
         elif page.text:
-            print(clean(page.text), flush=True)
+            _print_page(page)
         more = page.more and page.cursor > after
         after = page.cursor
     return after
+
+
+def _print_page(page: Output) -> None:
+    """The text; if it ends with the end of the last turn, that is in its colour."""
+    end = turn_end(page.state, page.evidence)
+    before = page.text.removesuffix(end)
+    if before == page.text:
+        print(clean(page.text), flush=True)
+        return
+    print(clean(before), end="", flush=True)
+    print_text(end, badge(page.state, page.evidence).style)
+    sys.stdout.flush()
 
 
 def _print_line(page: Output) -> None:
@@ -157,6 +177,10 @@ def _print_event(
             screen.end_words()
         screen.words(event.text)
         return message
+    if isinstance(event, TurnEnded):
+        screen.end_words()
+        print_text(render(event), badge(event.state, event.evidence).style)
+        return None
     if text := render(event):
         screen.line(text)
         return None
@@ -177,7 +201,7 @@ def wait(
 ) -> int:
     """Wait until workers end their turn, or one of them asks something.
 
-    Exits 0 if what was waited for was completed, 1 if not.
+    Exits 0 if what was waited for was completed and not refuted, 1 if not.
     """
     with daemon() as through:
         found = tuple(find_worker(worker, through) for worker in workers)
@@ -191,7 +215,7 @@ def wait(
             asks = f"{worker.worker_id} asks for {worker.permission.tool}"
             how = f"go-ent answer {worker.worker_id} {worker.permission.id} allow_once"
             complain(f"{asks}: {clean(worker.permission.detail)}; {how}")
-    done = [worker.state == "completed" for worker in waited.workers]
+    done = [is_done(worker) for worker in waited.workers]
     return 0 if (any(done) if any_ else all(done)) else 1
 
 
@@ -213,7 +237,10 @@ def _wait(
 
 
 def result(worker: Worker, *, json: Json = False) -> int:
-    """Show what came of a worker's task, and what was verified."""
+    """Show what came of a worker's task, and what was verified.
+
+    Exits 0 if it was completed and not refuted, 1 if not.
+    """
     with daemon() as through:
         found = find_worker(worker, through)
         told = through.call("worker_result", WorkerRequest(worker_id=found), Result)
@@ -222,7 +249,7 @@ def result(worker: Worker, *, json: Json = False) -> int:
         print_json(told)
     else:
         show_result(told, cwd=cwd, text=True)
-    return 0
+    return exit_code(told)
 
 
 def answer(
@@ -253,7 +280,7 @@ def answer(
     if json:
         print_json(answered)
     else:
-        print(f"{found} {answered.state}")
+        print(f"{found} {badge(answered.state, answered.evidence).words}")
     return 0
 
 

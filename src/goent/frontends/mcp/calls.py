@@ -22,6 +22,7 @@ from goent.domain.errors import Ending, GoentError
 from goent.domain.replies import Question, Status
 from goent.domain.requests import MAX_WAIT_S
 from goent.domain.types import Value
+from goent.domain.verification import outcome_words
 from goent.frontends.mcp.asking import (
     Context,
     Outcome,
@@ -206,7 +207,8 @@ def _reporter(context: Context) -> OnProgress:
 def _progress(status: Status) -> str:
     percent = status.progress.percent
     share = "" if percent is None else f" {percent}%"
-    return f"{status.worker_id} {status.state}{share}: {status.step}"
+    step = "" if status.step == status.state else f": {status.step}"
+    return f"{status.worker_id} {outcome_words(status.state, status.evidence)}{share}{step}"
 
 
 def _told(reply: Value) -> types.CallToolResult:

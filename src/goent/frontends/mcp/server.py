@@ -15,6 +15,7 @@ from goent.core.operations import Operations
 from goent.domain.errors import GoentError
 from goent.domain.requests import ListRequest
 from goent.domain.swarms import SwarmResultRequest
+from goent.domain.verification import outcome_words
 from goent.frontends.mcp.asking import Context
 from goent.frontends.mcp.calls import Answer, Calls
 from goent.frontends.mcp.changes import PREFIX, SUFFIX, Changes, uri_of
@@ -84,7 +85,7 @@ class McpFrontend:
             resources=[
                 types.Resource(
                     uri=uri_of(worker.worker_id),
-                    name=f"{worker.worker_id} ({worker.state})",
+                    name=f"{worker.worker_id} ({outcome_words(worker.state, worker.evidence)})",
                     description=worker.task,
                     mime_type="text/plain",
                 )

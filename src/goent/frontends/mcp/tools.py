@@ -17,7 +17,8 @@ Several tasks that can go side by side are a swarm: swarm_spawn gives each worke
 own, and a task starts from the merged work of those it comes after. Cut the tasks so that no two \
 edit the same lines, and give verify commands. Then swarm_wait, swarm_result (it tells conflicts and \
 the order that merges the most), swarm_retry for what failed, and swarm_merge.
-A result's evidence is "claimed" unless verify commands ran: pass verify, or check yourself. \
+Evidence is "claimed" unless verify commands ran: pass verify, or check yourself. "refuted" means that \
+the work is not done, also where the state is "completed". \
 Workers live on when this session ends; worker_list finds them again."""
 
 DESCRIPTIONS = {
@@ -26,7 +27,7 @@ DESCRIPTIONS = {
     "provider_list shows what there is.",
     "worker_prompt": "Give an open worker a further prompt; it remembers its earlier turns. "
     "Refused while a turn runs unless queue is true.",
-    "worker_status": "A worker's state, current step, progress, open permission question, tokens "
+    "worker_status": "A worker's state, evidence, current step, progress, open permission question, tokens "
     "and cost so far.",
     "worker_output": "What a worker said and did, as text. since_last gives only what you have "
     "not had yet; cursor continues an earlier reply.",
@@ -46,7 +47,7 @@ DESCRIPTIONS = {
     "worktree of its own; `after` names tasks whose merged work it starts from. verify commands run "
     "in each worker's folder and on the merge. Nothing of the checkout is touched. One budget holds "
     "for all.",
-    "swarm_status": "How a swarm stands: each task's state, provider, step, tokens, cost and time.",
+    "swarm_status": "How a swarm stands: each task's state, evidence, provider, step, tokens, cost and time.",
     "swarm_wait": "Wait until every task of a swarm is over, at most timeout_s. Returns early when a "
     "worker needs a permission: answer with worker_answer, then wait again.",
     "swarm_result": "What came of a swarm, short: per task state, evidence, lines changed and cost; "

@@ -204,7 +204,8 @@ class Waiting:
             state = "starting"
         ended = state in ENDED
         result = await self._enquiries.result(reply.worker_id) if ended else None
-        return msgspec.structs.replace(reply, state=state, result=result)
+        evidence = result.evidence if result else None
+        return msgspec.structs.replace(reply, state=state, evidence=evidence, result=result)
 
     def is_over(self, wait: Wait) -> bool:
         """Whether the workers have ended; a question is not an end."""

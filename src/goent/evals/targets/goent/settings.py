@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from goent.domain.requests import PromptRequest, SpawnRequest
 from goent.domain.types import Method, Preset, Value
+from goent.domain.verification import blank_commands
 from goent.evals.ports import Attempt
 from goent.evals.prompts import question
 from goent.evals.suites import Case, Policy
@@ -57,6 +58,8 @@ def goent_mistakes(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     if wrong:
         return
     told = msgspec.convert(dict(settings), GoentSettings, strict=False)
+    for index, reason in blank_commands(told.verify):
+        yield f"verify[{index}]", reason
     for number, candidate in enumerate(told.candidates):
         if candidate.temperature is not None and candidate.method != "api":
             path, which = (f"race[{number}]", "its temperature ") if race else ("temperature", "")

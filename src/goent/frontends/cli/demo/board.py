@@ -5,10 +5,10 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from goent.core.views import WorkerView, status
+from goent.core.views import WorkerView, evidence, status
 from goent.domain.types import ENDED
+from goent.frontends.cli.badge import badge
 from goent.frontends.cli.screen import clean, make_console
-from goent.frontends.cli.show import STYLES
 from goent.frontends.cli.words import bar, count, duration, gauge, money
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _table(views: Mapping[str, WorkerView], foot: str, *, narrow: bool) -> "Rend
         table.add_column(head, no_wrap=True, min_width=needed, max_width=STEP_WIDTH)
     for view, row in zip(views.values(), rows, strict=True):
         cells = [Text(clean(cell), overflow="ellipsis") for cell in row]
-        cells[2].stylize(STYLES[view.state])
+        cells[2].stylize(badge(view.state, evidence(view)).style)
         table.add_row(*cells[narrow:])
     return Group(Text(), table, Text(foot, style="bold yellow"))
 
@@ -92,7 +92,7 @@ def _cells(view: WorkerView, *, narrow: bool) -> Sequence[str]:
     return (
         view.id,
         now.model if narrow else now.provider,
-        now.state,
+        badge(now.state, now.evidence).words,
         now.step,
         gauge(percent) if narrow else bar(percent),
         count(now.usage.total),

@@ -17,12 +17,12 @@ from goent.domain.swarms import (
     SwarmWaitRequest,
 )
 from goent.frontends.cli.client import Daemon, daemon
-from goent.frontends.cli.options import Json, Swarm, SwarmTasks
+from goent.frontends.cli.options import Json, Swarm, SwarmTasks, no_blank_commands
 from goent.frontends.cli.screen import complain
 from goent.frontends.cli.show import print_json
 from goent.frontends.cli.swarm.giving import retry, run
 from goent.frontends.cli.swarm.merging import is_whole, show_merged
-from goent.frontends.cli.swarm.summary import show_status, show_summary, show_swarms
+from goent.frontends.cli.swarm.summary import is_done, show_status, show_summary, show_swarms
 from goent.frontends.cli.swarm.watching import watcher
 from goent.frontends.cli.swarm.words import FileOrCommand, find_swarm, result_of
 
@@ -74,7 +74,7 @@ def wait(
 ) -> int:
     """Wait until every task of a swarm is over, or one asks something.
 
-    Exits 0 if all were completed, 1 if not.
+    Exits 0 if all were completed and none was refuted, 1 if not.
     """
     with daemon() as through:
         now = _wait(through, find_swarm(swarm, through), timeout)
@@ -82,8 +82,7 @@ def wait(
         print_json(now)
     else:
         show_status(now)
-    done = now.state == "completed" and all(task.evidence != "refuted" for task in now.tasks)
-    return 0 if done else FAILED
+    return 0 if now.state == "completed" and is_done(now) else FAILED
 
 
 def _wait(through: Daemon, found: str, seconds: float | None) -> SwarmStatus:
@@ -101,14 +100,17 @@ def _wait(through: Daemon, found: str, seconds: float | None) -> SwarmStatus:
 
 @swarm.command()
 def result(swarm: Swarm, *, json: Json = False) -> int:
-    """Show what came of a swarm: evidence, changes, costs, conflicts, and how it would merge."""
+    """Show what came of a swarm: evidence, changes, costs, conflicts, and how it would merge.
+
+    Exits 0 if all tasks were completed and none was refuted, 1 if not.
+    """
     with daemon() as through:
         told = result_of(find_swarm(swarm, through), through)
     if json:
         print_json(told)
     else:
         show_summary(told)
-    return 0
+    return 0 if is_done(told) else FAILED
 
 
 swarm.command()(retry)
@@ -145,7 +147,9 @@ def merge(  # noqa: PLR0913 (each is an option)
     verify: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="COMMAND", help="Instead of the swarm's own commands; may be repeated."
+            metavar="COMMAND",
+            callback=no_blank_commands,
+            help="Instead of the swarm's own commands; may be repeated.",
         ),
     ] = None,
     no_verify: Annotated[bool, typer.Option("--no-verify", help="Check nothing.")] = False,

@@ -5,13 +5,13 @@ from typing import Final
 
 from goent.domain.swarms import SwarmList, SwarmResult, SwarmStatus, TaskLine
 from goent.domain.types import Failure
+from goent.frontends.cli.badge import badge
 from goent.frontends.cli.screen import clean, make_console, print_text
-from goent.frontends.cli.show import STYLES, failure_words, print_drawn, show_table
+from goent.frontends.cli.show import failure_words, print_drawn, show_table, styled
 from goent.frontends.cli.swarm.merging import show_conflicts, show_left, show_next
 from goent.frontends.cli.swarm.table import (
     RIGHT,
     ROOMY,
-    SIGNS,
     Room,
     attempts,
     colour,
@@ -25,7 +25,7 @@ from goent.frontends.cli.words import ago, count, duration, lines_changed, money
 UNDONE: Final = ("failed", "cancelled", "blocked")
 
 
-def is_done(result: SwarmResult) -> bool:
+def is_done(result: SwarmResult | SwarmStatus) -> bool:
     """Every task completed, and none refuted."""
     return all(task.state == "completed" and task.evidence != "refuted" for task in result.tasks)
 
@@ -68,8 +68,8 @@ def show_summary(result: SwarmResult, *, merging: bool = False) -> None:
 
 def _show_title(told: SwarmStatus | SwarmResult) -> None:
     name = f" {told.swarm}" if told.swarm and told.swarm != told.swarm_id else ""
-    style = f"bold {STYLES[told.state]}"
-    print_text(f"{SIGNS[told.state]} {told.swarm_id}{name} {told.state}", style)
+    shown = badge(told.state, told.evidence)
+    print_text(f"{shown.mark} {told.swarm_id}{name} {shown.words}", shown.title_style)
 
 
 def _show_tasks(tasks: Sequence[TaskLine]) -> None:
@@ -93,7 +93,8 @@ def _show_tasks(tasks: Sequence[TaskLine]) -> None:
 def _row(task: TaskLine, *, roomy: bool) -> Mapping[str, str]:
     """Where the room is short, evidence stands for the state that it implies."""
     evidence = task.evidence or ""
-    short = evidence if evidence and task.state == "completed" else task.state
+    tells = task.state == "completed" or evidence == "refuted"
+    short = evidence if evidence and tells else task.state
     return {
         "TASK": f"{sign(task)} {task.id}",
         "STATE": (task.state if roomy else short) + attempts(task),
@@ -156,11 +157,12 @@ def show_swarms(swarms: SwarmList) -> None:
             (
                 one.swarm_id,
                 one.swarm,
-                one.state,
+                styled(shown.text, shown.style),
                 f"{one.done}/{one.total}",
                 money(one.cost_usd),
                 ago(one.started_at),
             )
             for one in swarms.swarms
+            for shown in (badge(one.state, one.evidence),)
         ),
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from goent.domain.swarms import TASKS_OVER, SwarmStatus, TaskLine, TaskState
 from goent.domain.types import Value
+from goent.frontends.cli.badge import badge
 from goent.frontends.cli.screen import clean
 from goent.frontends.cli.words import count, duration, money
 
@@ -15,26 +16,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-SIGNS: Final[Mapping[TaskState, str]] = {
-    "pending": "·",
-    "blocked": "-",
-    "starting": "○",
-    "running": "●",
-    "waiting": "?",
-    "completed": "✓",
-    "failed": "✗",
-    "cancelled": "■",
-}
-COLOURS: Final[Mapping[TaskState, str]] = {
-    "pending": "dim",
-    "blocked": "red",
-    "starting": "cyan",
-    "running": "cyan",
-    "waiting": "bold yellow",
-    "completed": "green",
-    "failed": "red",
-    "cancelled": "yellow",
-}
 # Where there is no room for all rows, those that somebody may have to do with come first.
 RANK: Final[Mapping[TaskState, int]] = {
     "waiting": 0,
@@ -119,13 +100,14 @@ def _sums(now: SwarmStatus) -> Sequence[str]:
 
 
 def _bar(tasks: Sequence[TaskLine], cells: int) -> Sequence[tuple[str, str]]:
-    """What went well, what did not, what is under way and what is still to come."""
+    """What is verified, only claimed, not done, under way and still to come."""
+    verified = sum(task.state == "completed" and task.evidence == "verified" for task in tasks)
     well = sum(task.state == "completed" and task.evidence != "refuted" for task in tasks)
     over = sum(task.state in TASKS_OVER for task in tasks)
     begun = sum(task.state not in {*TASKS_OVER, "pending"} for task in tasks)
-    ends = [round(n / max(1, len(tasks)) * cells) for n in (well, over, over + begun)]
+    ends = [round(n / max(1, len(tasks)) * cells) for n in (verified, well, over, over + begun)]
     ends = [*ends, cells]
-    looks = (("█", "green"), ("█", "red"), ("▒", "cyan"), ("░", "dim"))
+    looks = (("█", "green"), ("█", ""), ("█", "red"), ("▒", "cyan"), ("░", "dim"))
     lengths = [end - start for start, end in zip((0, *ends), ends, strict=False)]
     return [(sign * n, style) for (sign, style), n in zip(looks, lengths, strict=True) if n]
 
@@ -170,7 +152,7 @@ def _cells(task: TaskLine, *, roomy: bool) -> Mapping[str, str]:
         "task": f"{sign(task)} {clean(task.id)}",
         "state": task.state + attempts(task),
         "provider": clean(provider(task, roomy=roomy)),
-        "step": " ".join(clean(step_words(task)).split()),
+        "step": " ".join(clean(_with_evidence(task)).split()),
         "tokens": count(task.tokens) if task.tokens else "",
         "cost": cost(task),
         "time": "" if task.seconds is None else duration(task.seconds),
@@ -184,8 +166,16 @@ def step_words(task: TaskLine) -> str:
     if task.failure:
         return f"{task.failure.kind}: {' '.join(task.failure.message.split())}".rstrip(": ")
     if task.state == "completed":
-        return ", ".join(part for part in (task.evidence, changes(task)) if part)
+        return changes(task)
     return task.step if task.step != task.state else ""
+
+
+def _with_evidence(task: TaskLine) -> str:
+    """What came of it begins with what that rests on."""
+    said = step_words(task)
+    if task.failure and task.failure.kind == task.evidence:
+        return said
+    return ", ".join(part for part in (task.evidence, said) if part)
 
 
 def _step_style(task: TaskLine) -> str:
@@ -195,11 +185,11 @@ def _step_style(task: TaskLine) -> str:
 
 
 def sign(task: TaskLine) -> str:
-    return SIGNS["failed" if task.evidence == "refuted" else task.state]
+    return badge(task.state, task.evidence).mark
 
 
 def colour(task: TaskLine) -> str:
-    return COLOURS["failed" if task.evidence == "refuted" else task.state]
+    return badge(task.state, task.evidence).style
 
 
 def provider(task: TaskLine, *, roomy: bool) -> str:

@@ -19,10 +19,11 @@ from goent.domain.swarms import (
 )
 from goent.domain.types import Value
 from goent.frontends.cli.asking import Asking
+from goent.frontends.cli.badge import badge
 from goent.frontends.cli.client import Daemon, Gone, Trouble, status_of
 from goent.frontends.cli.keys import Interrupts, Keyboard, counted_interrupts, open_keyboard
 from goent.frontends.cli.screen import Screen, make_console, open_screen
-from goent.frontends.cli.swarm.table import Room, colour, sign, step_words, swarm_table
+from goent.frontends.cli.swarm.table import Room, colour, step_words, swarm_table
 from goent.frontends.cli.words import duration, money
 
 TICK = 0.1
@@ -162,7 +163,8 @@ def told_line(task: TaskLine) -> str:
     over = task.state in TASKS_OVER and task.seconds is not None
     spent = f" ({', '.join(part for part in took if part)})" if over else ""
     said = step_words(task)
-    return f"{sign(task)} {task.id} {task.state}{where}{spent}" + (f": {said}" if said else "")
+    shown = badge(task.state, task.evidence)
+    return f"{shown.mark} {task.id} {shown.words}{where}{spent}" + (f": {said}" if said else "")
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import pytest
 from scripted_project import OpenProject, Project, spawn, wait
 from scripted_project import result as told_result
 
-from goent.domain.events import DriverEvent, TextDelta, ToolCall, WorkerSpawned
+from goent.domain.events import DriverEvent, TextDelta, ToolCall, TurnEnded, Verified, WorkerSpawned
 from goent.domain.replies import Result
 from goent.domain.settings import Limits
 from goent.domain.types import Check
@@ -95,3 +95,26 @@ async def test_a_tool_call_that_is_told_often_counts_once_and_each_turn_anew(
         assert (view.tools, view.tool_ids) == (2, frozenset())
         (first, *_) = await project.events(worker)
         assert isinstance(first, WorkerSpawned) and first.edits_asked
+
+
+async def test_the_end_of_a_turn_is_journaled_with_its_evidence(open_project: OpenProject) -> None:
+    async with open_project(ScriptedDriver(lambda _: [DONE])) as project:
+        for task, more, expected in (
+            (ORDER, {}, "refuted"),
+            ("do it", {}, "claimed"),
+            (ORDER, {"verify": ["true"]}, "verified"),
+            ("do it", {"verify": ["false"]}, "refuted"),
+        ):
+            worker = await spawn(project, task, **more)
+            await wait(project, worker, timeout_s=20)
+            (ended,) = [e for e in await project.events(worker) if isinstance(e, TurnEnded)]
+            assert ended.evidence == (await told_result(project, worker)).evidence == expected
+
+
+async def test_blank_checks_in_an_old_journal_prove_nothing(open_project: OpenProject) -> None:
+    async with open_project(ScriptedDriver(lambda _: [DONE])) as project:
+        worker = await spawn(project, "do it")
+        await wait(project, worker, timeout_s=20)
+        await project.feed.append(worker, Verified(checks=(Check(command="", exit=0, tail=""),)))
+        await project.feed.commit()
+        assert (await told_result(project, worker)).evidence == "claimed"

@@ -1,0 +1,66 @@
+"""Verification: which commands can check work, what they prove, and how an outcome is worded."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from goent.domain.types import Check, Evidence
+
+LONGEST: Final = 80  # characters of a command that an error quotes
+MARKS: Final[dict[Evidence | None, str]] = {
+    "verified": "✓",
+    "claimed": "~",
+    "refuted": "✗",
+    None: "~",
+}
+
+
+def is_blank(command: str) -> bool:
+    """Whether a shell would run nothing: only white space, comments and line continuations."""
+    lines = (line.strip() for line in command.split("\n"))
+    return all(line in ("", "\\") or line.startswith("#") for line in lines)
+
+
+def blank_reason(command: str) -> str | None:
+    """Why a verify command is refused, if it is blank."""
+    if not is_blank(command):
+        return None
+    return (
+        f"{command[:LONGEST]!r} is a blank command: it would check nothing and always pass. "
+        "Give a command that fails unless the work is done, or leave it out"
+    )
+
+
+def blank_commands(commands: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """The position of each blank verify command, and why it is refused."""
+    for index, command in enumerate(commands):
+        if reason := blank_reason(command):
+            yield index, reason
+
+
+def evidence_of(checks: Sequence[Check]) -> Evidence | None:
+    """What verify commands say; None if nothing was checked. Blank ones, in old journals, say nothing."""
+    told = [check for check in checks if not is_blank(check.command)]
+    if not told:
+        return None
+    return "verified" if all(check.exit == 0 for check in told) else "refuted"
+
+
+def outcome_words(state: str, evidence: Evidence | None) -> str:
+    """A state and what it rests on: `completed, refuted`."""
+    return f"{state}, {evidence}" if evidence else state
+
+
+def outcome_mark(state: str, evidence: Evidence | None) -> str:
+    """The mark of a worker, a task or a swarm that has ended; empty for one that has not.
+
+    Only verified work has a check mark.
+    """
+    match state:
+        case "completed":
+            return MARKS[evidence]
+        case "failed":
+            return "✗"
+        case "cancelled":
+            return "✗" if evidence == "refuted" else "■"
+        case _:
+            return ""
