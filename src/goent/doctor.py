@@ -1,7 +1,6 @@
 """Can go-ent work here? Everything it needs, looked at without a daemon, each with its remedy."""
 
 import platform
-import shutil
 import sqlite3
 import sys
 import time
@@ -21,6 +20,7 @@ from goent.domain.types import Provider, Value
 from goent.drivers.opencode.binary import find_opencode, find_ripgrep, opencode_version
 from goent.launch import NoDaemon, connect, fingerprint
 from goent.policy.health import condition, mended
+from goent.proc.programs import find_program
 from goent.project import find_project, home_dir, project_key, runtime_dir, state_dir
 from goent.store.health import read_health
 from goent.upstream.health import account
@@ -59,7 +59,7 @@ def examine(cwd: Path, environ: Mapping[str, str]) -> Diagnosis:
     findings = (
         *_itself(),
         *_git(environ),
-        *_opencode(command, cwd, environ),
+        *_opencode(command, environ),
         *files,
         *(_providers(settings, environ) if settings else ()),
         *(_health(settings, environ) if settings else ()),
@@ -98,13 +98,13 @@ def _itself() -> Iterator[Finding]:
 
 
 def _git(environ: Mapping[str, str]) -> Iterator[Finding]:
-    if found := shutil.which("git", path=environ.get("PATH")):
+    if found := find_program("git", environ):
         yield _fine("git", found)
     else:
         yield _note("git", "not on the PATH", "install git: worktrees and diffs need it")
 
 
-def _opencode(command: str | None, cwd: Path, environ: Mapping[str, str]) -> Iterator[Finding]:
+def _opencode(command: str | None, environ: Mapping[str, str]) -> Iterator[Finding]:
     try:
         program = find_opencode(command, environ)
         version = anyio.run(opencode_version, program, environ)
@@ -116,7 +116,7 @@ def _opencode(command: str | None, cwd: Path, environ: Mapping[str, str]) -> Ite
         yield _wrong("opencode", str(error), "make it executable, or install it again")
         return
     yield _fine("opencode", f"{version} at {program}")
-    if ripgrep := find_ripgrep(program, cwd, environ):
+    if ripgrep := find_ripgrep(program, environ):
         yield _fine("ripgrep", str(ripgrep))
     else:
         remedy = "install ripgrep: OpenCode's grep and glob need `rg`, and would download it"
@@ -177,7 +177,7 @@ def _provider(provider: Provider, settings: Settings, environ: Mapping[str, str]
 
 def _agent(subject: str, agent: Agent, environ: Mapping[str, str]) -> Finding:
     program = agent.command[0]
-    found = shutil.which(program, path=environ.get("PATH"))
+    found = find_program(program, environ)
     if found is None:
         remedy = "install it, or correct `command` under `agents` in .goent/config.yaml"
         return _note(subject, f"an agent of its own, but there is no program {program!r}", remedy)

@@ -73,10 +73,10 @@ def test_a_missing_opencode_says_what_to_do(tmp_path: Path) -> None:
 def test_ripgrep_is_found_beside_opencode_and_put_at_the_end_of_the_path(tmp_path: Path) -> None:
     opencode = program(tmp_path / "node_modules/opencode-x/bin/opencode", ELF)
     empty = {"PATH": str(tmp_path)}
-    assert find_ripgrep(opencode, tmp_path, empty) is None
+    assert find_ripgrep(opencode, empty) is None
     system, machine = platform_packages()[0].split("-")[1:3]
     rg = program(tmp_path / f"node_modules/@vscode/ripgrep-{system}-{machine}/bin/rg", ELF)
-    assert find_ripgrep(opencode, tmp_path, empty) == rg
+    assert find_ripgrep(opencode, empty) == rg
     assert with_program(empty, rg)["PATH"] == f"{tmp_path}:{rg.parent}"
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from goent.domain.settings import Settings
 from goent.domain.types import Value
+from goent.proc.programs import safe_path
 
 PRIVATE = ("GOENT_", "OPENCODE")  # ours, and what another OpenCode left for its children
 OWN = frozenset({"OPENCODE_API_KEY", "OPENCODE_CONFIG_DIR"})  # the user's: OpenCode's own login
@@ -28,11 +29,13 @@ class Surroundings(Value, frozen=True, kw_only=True):
 def public_environment(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
     """Ours without keys, marks and internals: fit for a worker and for what it runs."""
     secret = frozenset(settings.key_names)
-    return {
+    public = {
         name: value
         for name, value in environ.items()
         if name not in secret and (name in OWN or not name.startswith(PRIVATE))
     }
+    # A worker works in somebody's repository: `.` on its PATH would let that choose its programs.
+    return {**public, "PATH": safe_path(public["PATH"])} if "PATH" in public else public
 
 
 def hermetic_folders(home: Path) -> dict[str, str]:

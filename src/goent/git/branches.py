@@ -71,7 +71,9 @@ async def apply(git: Git, repository: Path, commit: str) -> str:
     branch = await git.ask("symbolic-ref", "--quiet", "--short", "HEAD")
     if branch.exit:
         raise RequestError(f"{where!r} is on no branch: check one out there, or merge {commit!r}")
-    changed = await git.do("status", "--porcelain", "-z", "--untracked-files=no")
+    changed = await git.do(
+        *("status", "--porcelain", "-z", "--untracked-files=no", "--ignore-submodules=dirty")
+    )
     if changed.output:
         raise RequestError(
             f"{where!r} has uncommitted changes ({_some(changed.output)}): commit or stash them, then "

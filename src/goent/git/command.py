@@ -1,12 +1,14 @@
 """How is git asked, so that it answers for go-ent alone?
 
 Nothing of the user's environment steers it: no pager, no editor, no prompt, no hook, no signing, no
-`GIT_DIR` of whoever started us. Paths go in and come out as bytes, for a name need not be text.
+`GIT_DIR` of whoever started us. Nor does a repository's own configuration run anything, unless the
+repository is trusted: see `local_config`. The user's global configuration holds. Paths go in and come
+out as bytes, for a name need not be text.
 """
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +16,19 @@ import anyio
 
 from goent.domain.errors import EnvironmentTrouble, GoentError, RequestError
 from goent.domain.types import Value
+from goent.git.local_config import (
+    LISTING,
+    Entry,
+    Texts,
+    as_variables,
+    check_heard,
+    includes,
+    overrides,
+    parse_listing,
+    read_texts,
+    users_texts,
+)
+from goent.proc.programs import safe_path
 from goent.proc.short import Said, short
 
 NEEDED: Final = (2, 38)  # `git merge-tree --write-tree`
@@ -26,11 +41,26 @@ ALWAYS: Final = (
     *("-c", "core.fsmonitor=false"),
     *("-c", "advice.detachedHead=false"),
     *("-c", "core.quotePath=false"),
+    *("-c", "submodule.recurse=false"),
+)
+# A remote whose address is a command.
+NO_COMMANDS: Final = ("-c", "protocol.ext.allow=never")
+MOST_KNOWN: Final = 256  # configurations that are remembered
+# The user's own word on where their configuration is, and how they reach others.
+USERS: Final = frozenset(
+    {
+        "GIT_CONFIG_GLOBAL",
+        "GIT_CONFIG_NOSYSTEM",
+        "GIT_CONFIG_SYSTEM",
+        "GIT_SSH",
+        "GIT_SSH_COMMAND",
+    }
 )
 TRIES: Final = 8
 PAUSE: Final = 0.05  # seconds before the second try; each further one waits as long again
 # A git that is just making a worktree stops every other that looks through them, for a moment.
 HALF_MADE: Final = re.compile(r"failed to read .*/worktrees/")
+FILTER: Final = re.compile("(?:clean|smudge) filter '.*' failed")
 FULL: Final = ("No space left on device", "Disk quota exceeded")
 IDENTITY: Final = {"NAME": "go-ent", "EMAIL": "go-ent@localhost"}
 
@@ -51,17 +81,57 @@ class Answer(Value, frozen=True, kw_only=True):
         return os.fsdecode(self.output).strip()
 
 
-class Git:
-    """git, in one folder. `environ` is the user's; what would steer git is left out of it."""
+Trusted = Callable[[Path], bool]  # whether a repository may run its own programs, by its directory
 
-    def __init__(self, folder: Path, environ: Mapping[str, str], *, git: str = "git") -> None:
+
+def none_trusted(repository: Path) -> bool:  # noqa: ARG001 (as `Trusted` is)
+    """No repository runs its own programs."""
+    return False
+
+
+class Heard:
+    """What repositories' configurations say, by their text; for several `Git` to share."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bytes, ...], tuple[Entry, ...]] = {}
+
+    def get(self, texts: tuple[bytes, ...]) -> tuple[Entry, ...] | None:
+        return self._known.get(texts)
+
+    def keep(self, texts: tuple[bytes, ...], entries: tuple[Entry, ...]) -> None:
+        while len(self._known) >= MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        self._known[texts] = entries
+
+
+class Git:
+    """git, in one folder. `environ` is the user's; what would steer git is left out of it.
+
+    `trusted` is asked for each command with the directory of its repository (`.git`, or a bare one;
+    a linked checkout's is that of the repository it belongs to). Only if it says yes do filters, merge
+    drivers, ssh commands and the like of that repository's own configuration run.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        environ: Mapping[str, str],
+        *,
+        git: str = "git",
+        trusted: Trusted = none_trusted,
+        heard: Heard | None = None,
+    ) -> None:
         self.folder = folder
         self._program = git
         self._environ = _quiet(environ)
+        self._trusted = trusted
+        self._heard = heard or Heard()
 
     def at(self, folder: Path) -> "Git":
         """The same git in another folder."""
-        return Git(folder, self._environ, git=self._program)
+        return Git(
+            folder, self._environ, git=self._program, trusted=self._trusted, heard=self._heard
+        )
 
     async def ask(
         self,
@@ -71,8 +141,44 @@ class Git:
         timeout: float = TIME_LIMIT,  # noqa: ASYNC109 (a git that hangs is an outcome)
     ) -> Answer:
         """Whatever it says. Raises only if it cannot be started or does not end."""
-        command: Sequence[str | bytes] = (self._program, *ALWAYS, *arguments)
         environ = {**self._environ, **(env or {})}
+        texts = read_texts(self.folder, environ.get("GIT_DIR"))
+        always = ALWAYS
+        if not (texts.home and self._trusted(texts.home.common)):
+            always = (*ALWAYS, *NO_COMMANDS)
+            environ |= await self._overrides(texts, environ)
+        return await self._run((*always, *arguments), environ, stdin=stdin, timeout=timeout)
+
+    async def _overrides(self, texts: Texts, environ: Mapping[str, str]) -> Mapping[str, str]:
+        """What keeps git from hearing the repository; a process only where there is something to hear."""
+        if texts.say_nothing:
+            return {}
+        entries = await self._entries(texts, environ)
+        check_heard(entries, texts.home, environ.get("GIT_WORK_TREE"))
+        settings, more = overrides(entries, environ)
+        return {**as_variables(settings), **more}
+
+    async def _entries(self, texts: Texts, environ: Mapping[str, str]) -> tuple[Entry, ...]:
+        whole = (*texts.texts, *users_texts(environ))
+        if known := self._heard.get(whole):
+            return known
+        listed = await self._run(LISTING, environ)
+        if listed.exit:
+            raise self.failure(listed, *LISTING)
+        entries = parse_listing(listed.output)
+        if not includes(entries):  # a file that is included may say something else next time
+            self._heard.keep(whole, entries)
+        return entries
+
+    async def _run(
+        self,
+        arguments: Sequence[str | bytes],
+        environ: Mapping[str, str],
+        *,
+        stdin: bytes = b"",
+        timeout: float = TIME_LIMIT,  # noqa: ASYNC109 (a git that hangs is an outcome)
+    ) -> Answer:
+        command: Sequence[str | bytes] = (self._program, *arguments)
         said: Said = await short(
             command, cwd=self.folder, env=environ, timeout=timeout, stdin=stdin
         )
@@ -104,6 +210,11 @@ class Git:
         """What to raise for an answer that is a no."""
         words = answer.errors[-500:] or f"exit code {answer.exit}"
         told = f"`git {_shown(arguments)}` in {str(self.folder)!r} failed: {words}"
+        if FILTER.search(words):
+            told += (
+                ". Filters of a repository's own configuration do not run where it is not trusted: "
+                "trust it, or define the filter in your own ~/.gitconfig"
+            )
         if any(sign in words for sign in FULL):
             return EnvironmentTrouble(f"{told}. Make room; `go-ent gc` lists workspaces")
         return GitFailed(told)
@@ -121,7 +232,13 @@ class Git:
 
 
 def _quiet(environ: Mapping[str, str]) -> dict[str, str]:
-    kept = {name: value for name, value in environ.items() if not name.startswith("GIT_")}
+    kept = {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith("GIT_") or name in USERS
+    }
+    if "PATH" in kept:  # for what git starts, in somebody's folder
+        kept["PATH"] = safe_path(kept["PATH"])
     author = {
         f"GIT_{role}_{what}": environ.get(f"GIT_{role}_{what}", value)
         for role in ("AUTHOR", "COMMITTER")

@@ -9,6 +9,7 @@ from typing import Final
 
 from goent.domain.types import Value
 from goent.domain.workspaces import Conflict, ConflictKind
+from goent.git.local_config import MERGED_AS_TEXT
 from goent.git.merge_tree import Remark, Trial
 from goent.git.names import readable
 
@@ -80,7 +81,8 @@ def conflicts_of(trial: Trial, ours: Side, theirs: Side, texts: Texts) -> list[F
 
 def hunks_of(text: bytes, ours: Side, theirs: Side) -> Iterator[str]:
     """What lies between conflict markers, cut to a bound, with the sides' names."""
-    opens = re.compile(rb"(<{7,}) " + ours.commit.encode() + rb"(?::.*)?\r?")
+    label = b"|".join(re.escape(each.encode()) for each in (ours.commit, MERGED_AS_TEXT))
+    opens = re.compile(rb"(<{7,}) (?:" + label + rb")(?::.*)?\r?")
     lines = iter(text.split(b"\n"))
     found = 0
     for line in lines:

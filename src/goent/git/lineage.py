@@ -15,7 +15,16 @@ from goent.git.command import Git, GitFailed
 from goent.git.overlap import Touched, parse_changes
 from goent.git.together import together
 
-DIFF: Final = ("diff-tree", "--stdin", "--always", "-r", "-z", "--raw", "--no-renames")
+DIFF: Final = (
+    "diff-tree",
+    "--stdin",
+    "--always",
+    "-r",
+    "-z",
+    "--raw",
+    "--no-renames",
+    "--no-ext-diff",
+)
 Changes = Mapping[tuple[str, int], Touched]  # since a commit, of a piece
 Meeting = tuple[int, int]  # two pieces, by number, of which neither contains the other
 

@@ -4,19 +4,25 @@ In an index of our own, which begins as a copy of the folder's: so git has to re
 and neither index nor stash nor files are touched.
 """
 
+import os
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import anyio
+
 from goent.domain.types import Value
-from goent.git.command import FULL, Git
+from goent.git.command import FULL, Answer, Git, GitFailed
 
 OWN = (
     *("-c", "core.splitIndex=false"),  # else part of the index would lie in the git directory
     *("-c", "core.safecrlf=false"),  # else a line's end could keep a file out
 )
+LINK = b"160000"  # the mode of an entry that is another repository's commit
+# That mode as an index has it; or a sign that entries are elsewhere, or folded up.
+LINK_SIGNS = (b"\x00\x00\xe0\x00", b"link", b"sdir")
 BROKEN = 128  # exit code: git could not even begin, e.g. with a damaged index
 
 
@@ -67,9 +73,13 @@ class Folder(Value, frozen=True, kw_only=True):
         env = self.env(index)
         if not known and otherwise:
             await self.git.do(*OWN, "read-tree", otherwise, env=env)
-        spared = [f":(top,exclude,literal){path}" for path in without]
-        adding = ("add", "--all", "--sparse", "--ignore-errors", "--", ":(top)", *spared)
-        answer = await self.git.ask(*OWN, *adding, env=env)
+        try:
+            answer, adding = await add_all(self.git, index, without, settings=OWN, env=env)
+        except GitFailed:
+            if not known:
+                raise
+            _drop(index)
+            return await self._fill(index, otherwise, without, known=False)
         if answer.exit == BROKEN and known:
             _drop(index)
             return await self._fill(index, otherwise, without, known=False)
@@ -88,6 +98,52 @@ class Folder(Value, frozen=True, kw_only=True):
             )
             await self.git.do(*OWN, *removing, "--", *named, env=env)
         return answer.errors if answer.exit else ""
+
+
+async def add_all(
+    git: Git,
+    index: Path,
+    without: Sequence[str] = (),
+    *,
+    settings: Sequence[str],
+    env: Mapping[str, str],
+) -> tuple[Answer, Sequence[str]]:
+    """Add what is there to the index, but for the paths `without`; git's answer, and what it was asked.
+
+    `git add` would start another git inside every repository that the index names, one that hears
+    the configuration there. So these are spared, and their commits entered by themselves.
+    """
+    links = await _links(git, index, settings, env)
+    spared = [f":(top,exclude,literal){path}" for path in (*without, *links)]
+    adding = ("add", "--all", "--sparse", "--ignore-errors", "--", ":(top)", *spared)
+    answer = await git.ask(*settings, *adding, env=env)
+    if links and answer.exit != BROKEN:
+        wanted = "".join(f"{link}\0" for link in links if link not in without)
+        await git.do(
+            *(*settings, "update-index", "--add", "--remove", "--replace", "-z", "--stdin"),
+            stdin=os.fsencode(wanted),
+            env=env,
+        )
+    return answer, adding
+
+
+async def _links(
+    git: Git, index: Path, settings: Sequence[str], env: Mapping[str, str]
+) -> list[str]:
+    """The entries that are another repository's commit. git is asked only if there can be any."""
+    if not await anyio.to_thread.run_sync(_may_have_links, index):
+        return []
+    listed = (await git.do(*settings, "ls-files", "--stage", "-z", env=env)).output
+    entries = (line.partition(b"\t") for line in listed.split(b"\0"))
+    return [os.fsdecode(path) for about, _, path in entries if about.startswith(LINK)]
+
+
+def _may_have_links(index: Path) -> bool:
+    try:
+        content = index.read_bytes()
+    except OSError:
+        return False
+    return any(sign in content for sign in LINK_SIGNS)
 
 
 def _copied(index: Path, to: Path) -> bool:

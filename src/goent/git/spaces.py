@@ -14,18 +14,20 @@ import anyio
 from goent.domain.errors import GoentError, RequestError
 from goent.domain.workspaces import KeptSpace, Kind, Order, Work, Workspace
 from goent.git import keeping, records, worktrees
-from goent.git.command import Git
+from goent.git.command import Git, Heard, Trusted, none_trusted
 from goent.git.judging import Verdict, judge
 from goent.git.making import Maker, base_of, remove_all
 from goent.git.records import Record
 from goent.git.repository import NoRepository, look
 from goent.git.states import snapshot
 
+# Not looking into submodules, where git would be another one.
+STATUS = ("status", "--porcelain", "--ignore-submodules=dirty")
 OWN_SETTINGS = ".goent"  # no work of anybody's
 
 
 class GitWorkspaces:
-    """All workspaces of one project. `in_use` says whether a worker lives."""
+    """All workspaces of one project. `in_use` says whether a worker lives; `trusted` as in `Git`."""
 
     def __init__(
         self,
@@ -34,11 +36,14 @@ class GitWorkspaces:
         environ: Callable[[], Mapping[str, str]],
         in_use: Callable[[str], bool] = lambda _: False,
         git: str = "git",
+        trusted: Trusted = none_trusted,
     ) -> None:
         self._root = root
         self._environ = environ
         self._in_use = in_use
         self._program = git
+        self._trusted = trusted
+        self._heard = Heard()
         self._is_new_enough = False
         self._held: set[str] = set()  # prepared by us and not released
         self._at_once = anyio.CapacityLimiter(os.cpu_count() or 1)
@@ -63,7 +68,7 @@ class GitWorkspaces:
 
     async def uncommitted(self, cwd: Path) -> int:
         everything = (":/", f":(exclude,top){OWN_SETTINGS}")
-        answer = await (await self._git(cwd)).ask("status", "--porcelain", "--", *everything)
+        answer = await (await self._git(cwd)).ask(*STATUS, "--", *everything)
         return 0 if answer.exit else len(answer.output.splitlines())
 
     async def prepare(self, order: Order) -> Workspace:
@@ -169,7 +174,13 @@ class GitWorkspaces:
         )
 
     async def _git(self, folder: Path) -> Git:
-        git = Git(folder, self._environ(), git=self._program)
+        git = Git(
+            folder,
+            self._environ(),
+            git=self._program,
+            trusted=self._trusted,
+            heard=self._heard,
+        )
         if not self._is_new_enough:
             await git.check_version()
             self._is_new_enough = True

@@ -14,6 +14,7 @@ from goent.domain.errors import WorkerCrashed
 from goent.domain.types import Value
 from goent.proc import table
 from goent.proc.marks import marked_environment, new_mark, new_owner
+from goent.proc.programs import located
 from goent.proc.short import cannot_start
 from goent.proc.supervised import STDERR_KEPT
 from goent.proc.tail import Tail
@@ -93,7 +94,7 @@ def _start(
         before = table.present()
         with _input(stdin) as told:
             process = subprocess.Popen(
-                command,
+                located(command, env),
                 cwd=cwd,
                 env=marked_environment(env, mark),
                 stdin=told,

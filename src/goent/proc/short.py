@@ -15,6 +15,7 @@ import anyio
 
 from goent.domain.errors import EnvironmentTrouble
 from goent.domain.types import Value
+from goent.proc.programs import located
 
 
 class Said(Value, frozen=True, kw_only=True):
@@ -63,7 +64,7 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
-            command,
+            located(command, env),
             cwd=cwd,
             env=env,
             stdin=subprocess.PIPE,

@@ -16,6 +16,7 @@ from anyio.lowlevel import checkpoint
 from goent.domain.errors import WorkerCrashed
 from goent.proc import table
 from goent.proc.marks import marked_environment
+from goent.proc.programs import located
 from goent.proc.short import cannot_start
 from goent.proc.tail import Tail
 from goent.proc.trees import bring_down, exit_of
@@ -87,7 +88,7 @@ async def _start(
     try:
         with anyio.CancelScope(shield=True):  # a child half started would be nobody's
             process = await anyio.open_process(
-                command,
+                located(command, env),
                 cwd=cwd,
                 env=env,
                 stdin=subprocess.PIPE,

@@ -5,15 +5,16 @@ stub which only prints an error. The program itself lies in a platform package b
 """
 
 import platform
-import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from goent.domain.errors import OpenCodeMissing
 from goent.proc import run
+from goent.proc.programs import find_program
 
 NATIVE = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")  # ELF, Mach-O, universal Mach-O
+NODE_MODULES = "node_modules"
 STUB = b"postinstall script was not run"
 REMEDY = (
     "install it with `npm install -g opencode-ai`, "
@@ -24,18 +25,17 @@ REMEDY = (
 def find_opencode(command: str | None, environ: Mapping[str, str]) -> Path:
     """The program that the setting, `GOENT_OPENCODE` or the PATH names, in this order."""
     wanted = command or environ.get("GOENT_OPENCODE") or "opencode"
-    found = shutil.which(str(Path(wanted).expanduser()), path=environ.get("PATH"))
+    found = find_program(str(Path(wanted).expanduser()), environ)
     if found is None:
         raise OpenCodeMissing(f"there is no program {wanted!r}: {REMEDY}")
     return _program(Path(found))
 
 
-def find_ripgrep(opencode: Path, cwd: Path, environ: Mapping[str, str]) -> Path | None:
-    """`rg` on the PATH, or the one that npm put near OpenCode or near the work."""
-    if found := shutil.which("rg", path=environ.get("PATH")):
+def find_ripgrep(opencode: Path, environ: Mapping[str, str]) -> Path | None:
+    """`rg` on the PATH, or the one that npm installed with OpenCode. A repository's is never run."""
+    if found := find_program("rg", environ):
         return Path(found)
-    package = f"@vscode/ripgrep-{_system()}-{_machine()}/bin/rg"
-    return next(_in_node_modules(package, opencode, cwd), None)
+    return next(_beside(opencode, f"@vscode/ripgrep-{_system()}-{_machine()}/bin/rg"), None)
 
 
 async def opencode_version(opencode: Path, environ: Mapping[str, str]) -> str:
@@ -53,7 +53,7 @@ def _program(found: Path) -> Path:
     if head.startswith(NATIVE):
         return path
     for name in platform_packages():
-        for program in _in_node_modules(f"{name}/bin/opencode", path):
+        for program in _beside(path, f"{name}/bin/opencode"):
             return program
     if STUB in head:
         raise OpenCodeMissing(f"{str(path)!r} is npm's stub without its program: {REMEDY}")
@@ -69,12 +69,17 @@ def platform_packages() -> tuple[str, ...]:
     return tuple(f"{base}{build}{libc}" for build in builds)
 
 
-def _in_node_modules(inside: str, *starts: Path) -> Iterator[Path]:
-    for start in starts:
-        for folder in (start, *start.parents):
-            candidate = folder / "node_modules" / inside
-            if candidate.is_file():
-                yield candidate
+def _beside(program: Path, inside: str) -> Iterator[Path]:
+    """In the installation that the program is part of: in any `node_modules` that it lies in.
+
+    A program that npm did not install has none. What lies further up, or around the work, somebody
+    else may have put there.
+    """
+    for folder in program.parents:
+        if NODE_MODULES in folder.parts:
+            packages = folder if folder.name == NODE_MODULES else folder / NODE_MODULES
+            if (packages / inside).is_file():
+                yield packages / inside
 
 
 def _system() -> str:

@@ -52,7 +52,7 @@ def process_environment(
         home.mkdir(0o700, parents=True, exist_ok=True)
         pretend_installed(home / ".config" / "opencode")
     env = worker_environment(settings, environ, content, cwd=cwd, home=home)
-    return with_program(env, find_ripgrep(program, cwd, environ))
+    return with_program(env, find_ripgrep(program, environ))
 
 
 def project_instructions(cwd: Path, settings: Settings) -> Sequence[Path]:

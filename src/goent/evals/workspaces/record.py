@@ -16,7 +16,7 @@ import anyio
 
 from goent.evals.workspaces.clones import Origin
 from goent.git.command import IDENTITY, Answer, Git
-from goent.git.snapshot import BROKEN, OWN
+from goent.git.snapshot import BROKEN, OWN, add_all
 
 MOST: Final = 1024 * 1024  # bytes of a diff that are told
 LARGEST: Final = "1m"  # of a file whose lines are told
@@ -112,10 +112,9 @@ class Record:
 
     async def _add(self) -> str:
         """All files, those of repositories inside as well; what could not be read, in git's words."""
-        adding = ("add", "--all", "--sparse", "--ignore-errors", "--", ":(top)")
-        left_out = ""
+        left_out, index = "", self._folder / "index"
         for _ in range(_DEEPEST):
-            answer = await self._git.ask(*_SETTINGS, *adding, env=self._env)
+            answer, adding = await add_all(self._git, index, settings=_SETTINGS, env=self._env)
             if answer.exit == BROKEN:
                 raise self._git.failure(answer, *adding)
             left_out = answer.errors if answer.exit else ""

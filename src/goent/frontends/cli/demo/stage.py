@@ -16,6 +16,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from goent.domain.types import Value
 from goent.frontends.cli.ending import stop_daemon
 from goent.proc import run
+from goent.proc.programs import find_program
 from goent.testing import Script, ScriptedModels, hermetic_env, load_script
 
 SLUG = '''\
@@ -81,7 +82,7 @@ def open_stage(opencode: Path, *, keep: bool) -> Generator[Stage]:
             ):
                 _build(project, models, portal)
                 try:
-                    yield Stage(project=project, has_git=bool(shutil.which("git")))
+                    yield Stage(project=project, has_git=bool(find_program("git", os.environ)))
                 finally:
                     with _undisturbed():
                         stop_daemon(project, force=True)
@@ -135,7 +136,7 @@ def _build(project: Path, models: ScriptedModels, portal: BlockingPortal) -> Non
     (settings / "config.yaml").write_text(CONFIG)
     urls = {name: models.base_url(name) for name in models.script.providers}
     (settings / "providers.yaml").write_text(PROVIDERS.format(**urls))
-    if shutil.which("git"):
+    if find_program("git", os.environ):
         for command in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "A sample")):
             git = partial(run, (*GIT, *command), cwd=project, env=dict(os.environ), timeout=30)
             portal.call(git)
