@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from platform import system
 
+from goent.plain_files import read_beginning
+
 NAMES = ("AGENTS.md", "CLAUDE.md")  # in a folder the first that is there counts
 MOST = 40_000  # characters of all of them together
 
@@ -48,10 +50,7 @@ def _read(folder: Path) -> str:
     for name in NAMES:
         path = folder / name
         try:
-            if not path.is_file():
-                continue
-            with path.open(encoding="utf-8", errors="replace") as file:
-                text = file.read(MOST).strip()
+            text = read_beginning(path, 4 * MOST).decode(errors="replace")[:MOST].strip()
         except OSError:
             continue
         return f"<{name} in {folder}>\n{text}\n</{name}>" if text else ""
