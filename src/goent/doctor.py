@@ -21,7 +21,7 @@ from goent.drivers.opencode.binary import find_opencode, find_ripgrep, opencode_
 from goent.launch import NoDaemon, connect, fingerprint
 from goent.policy.health import condition, mended
 from goent.proc.programs import find_program
-from goent.project import find_project, home_dir, project_key, runtime_dir, state_dir
+from goent.project import UnsafeFolder, find_project, home_dir, project_key, runtime_dir, state_dir
 from goent.store.health import read_health
 from goent.upstream.health import account
 from goent.upstream.standing import words
@@ -53,7 +53,11 @@ class Diagnosis(Value, frozen=True, kw_only=True):
 
 def examine(cwd: Path, environ: Mapping[str, str]) -> Diagnosis:
     """Look at everything; one trouble does not hide the next."""
-    project = find_project(cwd)
+    try:
+        project = find_project(cwd)
+    except UnsafeFolder as error:
+        finding = _wrong("project", str(error))
+        return Diagnosis(usable=False, exit_code=finding.exit_code, findings=(*_itself(), finding))
     settings, files = _settings(project, environ)
     command = settings.opencode.command if settings else None
     findings = (

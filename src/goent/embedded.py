@@ -11,14 +11,18 @@ from goent.core.operation import Caller
 from goent.domain.errors import GoentError
 from goent.frontends.mcp.server import McpFrontend
 from goent.lock import holder, take_lock
-from goent.project import find_project, project_key, runtime_dir
+from goent.project import UnsafeFolder, find_project, project_key, runtime_dir
 from goent.rpc.stdio import stdio
 
 
 def run_embedded(cwd: Path) -> int:
     """Serve the client on standard input and output; workers end with this process."""
-    project = find_project(cwd)
-    folder = runtime_dir(project_key(project), os.environ)
+    try:
+        project = find_project(cwd)
+        folder = runtime_dir(project_key(project), os.environ)
+    except UnsafeFolder as error:
+        sys.stderr.write(f"go-ent: {error}\n")
+        return 3
     lock = take_lock(folder, kind="embedded")
     while lock is None and holder(folder) is None:  # somebody only looked whether it is held
         lock = take_lock(folder, kind="embedded")

@@ -50,9 +50,9 @@ def connect(cwd: Path, kind: str, *, start: bool = True, replace: bool = True) -
 
     `replace` lets an idle daemon of another version make way for one of this version.
     """
-    project = find_project(cwd)
     _check_name(cwd)
     try:
+        project = find_project(cwd)
         path = runtime_dir(project_key(project), os.environ) / "sock"
         for _ in range(ATTEMPTS):  # a daemon may end just as we come
             connection = _try_connect(path, kind, cwd)

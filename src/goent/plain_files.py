@@ -1,15 +1,19 @@
-"""Reads a file that somebody else may have put there: a regular one, up to a bound, and no other.
+"""Reads and writes files in a folder that somebody else may have prepared: regular ones, and no others.
 
 A repository can make its settings file a pipe that never answers, a link to a device that never
 ends, or a link to a file of the user's. Standard library only.
 """
 
+import errno
 import os
+import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 CHUNK = 1 << 20
+LARGE = 1 << 31  # bytes: a bound for what may rightly be long, such as the rows of a run
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _KINDS = {
     stat.S_IFIFO: "a pipe",
@@ -21,13 +25,14 @@ _KINDS = {
 
 
 class NotPlain(OSError):
-    """A file that is not read: `strerror` says why, without its name."""
+    """A file that is neither read nor written: `why` says so without its name."""
 
     def __init__(self, path: "str | os.PathLike[str]", why: str) -> None:
-        super().__init__(None, why, os.fspath(path))
+        super().__init__(errno.EINVAL, why, os.fspath(path))
+        self.why = why
 
     def __str__(self) -> str:
-        return f"{os.fspath(self.filename)!r} {self.strerror}"
+        return f"{os.fspath(self.filename)!r} {self.why}"
 
 
 class TooLarge(NotPlain):
@@ -45,6 +50,14 @@ def read_plain(path: "str | os.PathLike[str]", most: int, *, inside: Path | None
     return data
 
 
+def read_plain_text(
+    path: "str | os.PathLike[str]", most: int, *, inside: Path | None = None
+) -> str:
+    """The same as text in UTF-8, with line feeds alone. May raise `UnicodeDecodeError`."""
+    text = read_plain(path, most, inside=inside).decode("utf-8-sig")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
 def read_beginning(
     path: "str | os.PathLike[str]", most: int, *, inside: Path | None = None
 ) -> bytes:
@@ -58,6 +71,63 @@ def read_beginning(
         return _read(descriptor, most)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def plain_folder(path: Path, *, make: bool = False) -> Generator["PlainFolder"]:
+    """A folder to write in. Raises `NotPlain` if it is a link, or no folder; `make` creates it."""
+    if make:
+        with suppress(FileExistsError):
+            path.mkdir()
+    check_no_link(path)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except NotADirectoryError:
+        raise NotPlain(path, "is no folder: remove it") from None
+    try:
+        yield PlainFolder(path, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class PlainFolder:
+    """Writes in one folder, whatever its name leads to by now, and through no link in it."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+
+    def create(self, name: str, content: bytes, mode: int = 0o666) -> None:
+        """A new file. Raises `FileExistsError`, or `NotPlain` for a link that is there."""
+        check_no_link(self._path / name)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(name, flags, mode, dir_fd=self._descriptor)
+        with open(descriptor, "wb") as file:  # noqa: PTH123 (a descriptor, no path)
+            file.write(content)
+
+    def replace(self, name: str, content: bytes) -> None:
+        """The file whole or not at all; one that is there keeps its mode."""
+        check_no_link(self._path / name)
+        fresh = f".{name}.{secrets.token_hex(6)}"
+        try:
+            self.create(fresh, content)
+            with suppress(FileNotFoundError):
+                found = os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
+                os.chmod(fresh, stat.S_IMODE(found.st_mode), dir_fd=self._descriptor)
+            os.replace(fresh, name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(fresh, dir_fd=self._descriptor)
+            raise
+
+
+def check_no_link(path: Path) -> None:
+    """Raise `NotPlain` for a link: what is written there would be written somewhere else."""
+    if path.is_symlink():
+        target = os.fspath(path.readlink())
+        raise NotPlain(
+            path, f"is a link to {target!r}, and go-ent writes through none: remove the link"
+        )
 
 
 def is_plain(path: "str | os.PathLike[str]") -> bool:

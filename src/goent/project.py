@@ -7,26 +7,89 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+from goent.ownership import (
+    Found,
+    Owned,
+    UnsafeFolder,
+    foreign,
+    is_safe,
+    own_users,
+    seen_at,
+    whose,
+)
 
 SOCKET_ROOM = 100  # bytes; a Unix socket's path may have 104 on macOS, 108 on Linux
 READABLE = 24  # characters of the folder's name that a key keeps
 PRIVATE = 0o700
+MARKERS = (".goent", ".git")
 
 
-class UnsafeFolder(OSError):
-    """A folder that we cannot use, or that others could have prepared for us; with the remedy."""
+class Seen:
+    """A folder on the way up: what the system says of it, and of each marker in it."""
+
+    def __init__(self, folder: Path, found: Owned, markers: Mapping[Path, Sequence[Owned]]) -> None:
+        self.folder = folder
+        self.found = found
+        self.markers = markers
 
 
 def find_project(cwd: Path) -> Path:
-    """The nearest folder that has `.goent/` or is the top of a git checkout, else `cwd`."""
+    """The nearest folder that has `.goent/` or is the top of a git checkout, else `cwd`.
+
+    Raises `UnsafeFolder` where the nearest was put there by somebody else; see `choose`.
+    """
     here = cwd.resolve()
-    for folder in (here, *here.parents):
-        if any(_is_ours(folder / marker, here) for marker in (".goent", ".git")):
-            return folder
-    return here
+    return choose(map(_seen, (here, *here.parents)), own_users(os.geteuid(), os.environ), is_safe)
+
+
+def choose(seen: Iterable[Seen], users: Collection[int], is_safe: Callable[[Path], bool]) -> Path:
+    """Which of the folders is the project, from the innermost up.
+
+    What somebody else put above a folder of ours is not followed, and the search ends there: anyone
+    may create /tmp/.goent. In a folder of theirs, what they put there raises `UnsafeFolder`, unless
+    the user says that it is safe.
+    """
+    folders = iter(seen)
+    here = each = next(folders)
+    ours = here.found.st_uid in users
+    while each.found.st_uid in users or each.found.st_uid == here.found.st_uid:
+        if each.markers:
+            stranger = _stranger(each, users)
+            if stranger is None or is_safe(each.folder):
+                return each.folder
+            if each is here or not ours:
+                raise foreign(*stranger, each.folder)
+            break
+        above = next(folders, None)
+        if above is None:
+            break
+        each = above
+    return here.folder
+
+
+def _stranger(seen: Seen, users: Collection[int]) -> tuple[Path, str] | None:
+    """What in it is not the user's own, and whose it is."""
+    # In a folder like /tmp everybody's own files are safe from the others.
+    everybodys = seen.found.st_mode & stat.S_ISVTX and seen.found.st_mode & stat.S_IWOTH
+    around = {} if everybodys else {seen.folder: (seen.found,)}
+    for path, founds in {**around, **seen.markers}.items():
+        for found in founds:
+            if words := whose(found, users):
+                return path, words
+    return None
+
+
+def _seen(folder: Path) -> Seen:
+    try:
+        found: Owned = folder.stat()
+    except OSError:  # it is closed to us, and so nobody's we know
+        found = Found(uid=-1, gid=-1, mode=0)
+    markers = {path: infos for name in MARKERS if (infos := seen_at(path := folder / name))}
+    return Seen(folder, found, markers)
 
 
 def project_key(project: Path) -> str:
@@ -80,14 +143,6 @@ def seal(folder: Path) -> None:
 def home_dir(environ: Mapping[str, str]) -> Path:
     """The user's home, as the environment tells it."""
     return Path(environ.get("HOME") or os.path.expanduser("~"))  # noqa: PTH111 (Path.home would read another environment than the one given)
-
-
-def _is_ours(marker: Path, here: Path) -> bool:
-    # Anyone may create /tmp/.goent. It must not decide for a project of ours below /tmp.
-    try:
-        return marker.stat().st_uid in {os.geteuid(), here.stat().st_uid}
-    except OSError:
-        return False
 
 
 def _runtime_bases(environ: Mapping[str, str]) -> Iterator[Path]:

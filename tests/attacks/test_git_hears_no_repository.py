@@ -247,11 +247,14 @@ async def test_a_repository_that_an_agent_made_runs_nothing_in_an_evaluation(
         open_workspaces(tmp_path / "root", origin.environ) as spaces,
         spaces.space(case, target="t", trial=1, number=1) as space,
     ):
-        made = a_repository(space.path / "sub", files={".gitattributes": "* filter=evil\n"})
+        made = Repository(space.path / "sub")
+        origin.git("clone", "--quiet", inner.top, made.top)
         made.git("config", "filter.evil.clean", trap.command("clean"))
+        (made.top / ".git/info/attributes").write_text("* filter=evil\n")
         (made.top / "README.md").write_text("HELLO\n")  # as long as before: git has to read it
+        (space.path / "new.txt").write_text("new\n")
         told = await space.changes()
-    assert "sub" in told
+    assert "new.txt" in told
     assert trap.sprung == set()
 
 

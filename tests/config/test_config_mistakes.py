@@ -285,7 +285,7 @@ def test_a_file_that_cannot_be_read_makes_no_mistakes_of_the_others(ground: Grou
 
 def test_a_folder_in_place_of_a_file_is_told(ground: Ground) -> None:
     (ground.project / ".goent/config.yaml").mkdir(parents=True)
-    assert ground.mistakes() == [".goent/config.yaml: cannot be read: Is a directory"]
+    assert ground.mistakes() == [".goent/config.yaml: is a folder, not a regular file"]
 
 
 def test_a_file_that_is_no_text_is_told(ground: Ground) -> None:

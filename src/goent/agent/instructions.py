@@ -6,6 +6,7 @@ from pathlib import Path
 from platform import system
 
 from goent.config.instructions import checkout, instructions
+from goent.plain_files import read_beginning
 
 MOST = 40_000  # characters of all of them together
 
@@ -51,8 +52,9 @@ def project_instructions(cwd: Path) -> tuple[str, tuple[str, ...]]:
 
 def _read(path: Path) -> str:
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            text = file.read(MOST).strip()
+        text = read_beginning(path, 4 * MOST).decode(errors="replace")[:MOST].strip()
     except OSError:
         return ""
-    return f"<{path.name} in {path.parent}>\n{text}\n</{path.name}>" if text else ""
+    return f"<{path.name} in {path.parent}>
+{text}
+</{path.name}>" if text else ""

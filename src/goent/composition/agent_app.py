@@ -22,9 +22,10 @@ from goent.agent.tools.toolbox import open_tools
 from goent.composition.live_project import Project
 from goent.composition.model_calls import UserRecords, model_calls, open_records
 from goent.core.classifier import TaskClassifier
+from goent.domain.errors import ConfigError
 from goent.domain.gate import GateAddress
 from goent.proc.marks import new_owner, sweep_dead_owners
-from goent.project import find_project, state_dir
+from goent.project import UnsafeFolder, find_project, state_dir
 from goent.store.sessions import SqliteSessions
 from goent.upstream.forward import Connections
 
@@ -102,7 +103,7 @@ class _Gated:
     gate: GateAddress
 
     def at(self, cwd: Path) -> Provision:
-        around = Project(find_project(cwd), self.environ)
+        around = Project(_project(cwd), self.environ)
         return Provision(
             models=self.models,
             environ=around.without_keys(),
@@ -127,7 +128,7 @@ class _Held:
 
     def at(self, cwd: Path) -> Provision:
         """Raises `ConfigError` if the project's files have a mistake."""
-        project = find_project(cwd)
+        project = _project(cwd)
         if project not in self.known:
             around = Project(project, self.environ)
             around.check()
@@ -167,3 +168,10 @@ async def _toolbox(desk: Desk, servers: Sequence[ServerSpec]) -> AsyncGenerator[
 
         async with open_servers(servers, desk) as found:
             yield Toolbox(tools=lambda: {**tools, **found.tools}, warnings=found.warnings)
+
+
+def _project(cwd: Path) -> Path:
+    try:
+        return find_project(cwd)
+    except UnsafeFolder as error:
+        raise ConfigError(str(error)) from None

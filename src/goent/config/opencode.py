@@ -12,8 +12,10 @@ from goent.config.fields import Fields
 from goent.config.prices import read_price_table
 from goent.domain.settings import Backend
 from goent.domain.types import Provider, Secret, Value
+from goent.plain_files import read_plain
 
 _ENV_ONLY: Final = re.compile(r"\{env:([^}]+)\}")
+MOST_KEY: Final = 1_000_000  # bytes of a file that a key is in
 _REFERENCE: Final = re.compile(r"\{(env|file):([^}]+)\}")
 _ANTHROPIC: Final = "@ai-sdk/anthropic"
 
@@ -111,7 +113,7 @@ class OpenCodeReader:
     def _file(self, fields: Fields, key: str, name: str) -> str:
         path = self._home / name[2:] if name.startswith("~/") else self._folder / name
         try:
-            return path.read_text(encoding="utf-8").strip()
+            return read_plain(path, MOST_KEY).decode().strip()
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "no text"
             fields.mistake(key, f"the file {name!r} cannot be read: {why}; OpenCode needs it too")

@@ -7,11 +7,12 @@ from pathlib import Path
 from goent.config.load import load_settings
 from goent.domain.errors import ConfigError, RulesMistaken
 from goent.domain.settings import Settings
+from goent.ownership import standing
 from goent.project import config_dir
 
 NAMES = ("config.yaml", "providers.yaml", "routing.yaml")
 
-Stamp = tuple[int, tuple[tuple[int, int] | None, ...]]
+Stamp = tuple[int, tuple[tuple[int, int] | None, ...], tuple[tuple[object, ...], ...]]
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,9 @@ class Configuration:
 
     def _take_stamp(self, environ: Mapping[str, str]) -> Stamp:
         paths = [*self._candidates(environ), *(self._good.files if self._good else ())]
-        return hash(frozenset(environ.items())), tuple(map(_state, paths))
+        own = self._project / ".goent"
+        whose = tuple(map(standing, (own, *(own / name for name in NAMES))))
+        return hash(frozenset(environ.items())), tuple(map(_state, paths)), whose
 
     def _candidates(self, environ: Mapping[str, str]) -> Iterable[Path]:
         """Files that may appear, as well as those that are there."""

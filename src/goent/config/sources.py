@@ -11,6 +11,8 @@ from goent.config.jsonc import parse_jsonc
 from goent.config.tree import Node, Place, Problems, Scalar, Table, merge_tables
 from goent.config.yaml_files import parse_yaml
 from goent.domain.types import Value
+from goent.ownership import UnsafeFolder, check_unshared
+from goent.plain_files import NotPlain, read_plain_text
 from goent.project import config_dir, home_dir
 
 MOST_BYTES: Final = 4_000_000
@@ -45,20 +47,34 @@ class Files:
         routing: list[Table] = []
         folders = (config_dir(self._environ), self._project / ".goent")
         for layer, folder in enumerate(folders):
-            ours = self.parsed(folder / "providers.yaml", "yaml", layer)
+            inside = self._project if layer else None
+            if inside and not self._is_ours(folder, Place(file=self.shown(folder), layer=layer)):
+                continue
+            ours = self.parsed(folder / "providers.yaml", "yaml", layer, inside=inside)
             general = merge_tables(general, _lifted(ours))
             providers = merge_tables(providers, _without(ours, "budget", "opencode_config_path"))
-            own = self.parsed(folder / "config.yaml", "yaml", layer)
+            own = self.parsed(folder / "config.yaml", "yaml", layer, inside=inside)
             general = merge_tables(general, _profile_moved(own))
             general = merge_tables(general, _without(own, "profile"))
-            routing.append(self.parsed(folder / "routing.yaml", "yaml", layer))
+            routing.append(self.parsed(folder / "routing.yaml", "yaml", layer, inside=inside))
         general = merge_tables(general, _from_environment(self._environ, len(folders)))
         return Trees(general=general, providers=providers, routing=tuple(routing))
 
-    def parsed(self, path: Path, format_: Literal["yaml", "jsonc"], layer: int = 0) -> Table:
-        """The file as a tree; an empty one where it does not exist."""
+    def parsed(
+        self,
+        path: Path,
+        format_: Literal["yaml", "jsonc"],
+        layer: int = 0,
+        *,
+        inside: Path | None = None,
+    ) -> Table:
+        """The file as a tree; an empty one where it does not exist.
+
+        `inside` is the project that the file is part of: then it must be the user's own, and no
+        link that leads out.
+        """
         root = Place(file=self.shown(path), layer=layer)
-        text = self._text(path, root)
+        text = self._text(path, root, inside)
         if text is None:
             return Table(place=root)
         self.read.append(path)
@@ -73,18 +89,27 @@ class Files:
             return f"~/{path.relative_to(self._home)}"
         return str(path)
 
-    def _text(self, path: Path, root: Place) -> str | None:
+    def _is_ours(self, path: Path, place: Place) -> bool:
         try:
-            if path.stat().st_size > MOST_BYTES:
-                self._problems.note_unreadable(root, f"is larger than {MOST_BYTES} bytes")
-                return None
-            return path.read_text(encoding="utf-8-sig")
+            check_unshared(path, self._project)
+        except UnsafeFolder as error:
+            self._problems.note_unreadable(place, str(error))
+            return False
+        return True
+
+    def _text(self, path: Path, root: Place, inside: Path | None) -> str | None:
+        try:
+            text = read_plain_text(path, MOST_BYTES, inside=inside)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except NotPlain as error:
+            self._problems.note_unreadable(root, error.why)
         except OSError as error:
             self._problems.note_unreadable(root, f"cannot be read: {error.strerror}")
         except UnicodeDecodeError as error:
             self._problems.note_unreadable(root, f"is no UTF-8 text (byte {error.start})")
+        else:
+            return text if inside is None or self._is_ours(path, root) else None
         return None
 
 

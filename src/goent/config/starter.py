@@ -1,8 +1,14 @@
 """What does `go-ent init` write? Three files that change nothing until a line is uncommented."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from goent.ownership import check_own
+from goent.plain_files import check_no_link, plain_folder
+
+FOLDER: Final = ".goent"
 
 CONFIG: Final = """\
 ## go-ent: settings of this project. What is not set here comes from ~/.config/go-ent/config.yaml,
@@ -108,16 +114,22 @@ STARTERS: Final[Mapping[str, str]] = {
 
 
 def write_starter(project: Path) -> list[Path]:
-    """Write the files that are missing, and name them. Nothing that exists is touched."""
-    folder = project / ".goent"
-    folder.mkdir(exist_ok=True)
+    """Write the files that are missing, and name them. Nothing that exists is touched.
+
+    Raises `NotPlain` for a link, wherever it leads.
+    """
     written: list[Path] = []
-    for name, text in STARTERS.items():
-        path = folder / name
-        try:
-            with path.open("x", encoding="utf-8") as file:
-                file.write(text)
-        except FileExistsError:
-            continue
-        written.append(path)
+    with plain_folder(project / FOLDER, make=True) as folder:
+        for name, text in STARTERS.items():
+            with suppress(FileExistsError):
+                folder.create(name, text.encode())
+                written.append(project / FOLDER / name)
     return written
+
+
+def check_writable(project: Path) -> None:
+    """Raise what keeps `write_starter` from writing: `NotPlain` for a link, `UnsafeFolder`."""
+    check_own(project, project)
+    for path in (FOLDER, *(f"{FOLDER}/{name}" for name in STARTERS)):
+        check_no_link(project / path)
+        check_own(project / path, project)

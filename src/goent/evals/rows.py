@@ -14,6 +14,7 @@ from goent.domain.errors import RequestError
 from goent.domain.types import Value
 from goent.evals.grades import Status, Verdict
 from goent.evals.traces import TokenUsage
+from goent.plain_files import LARGE, read_plain
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Amount = Annotated[float, Meta(ge=0)]
@@ -116,7 +117,7 @@ _encode = msgspec.json.Encoder().encode
 def read_rows(path: Path) -> Rows:
     """All rows that can be read. Raises `RequestError` if the file cannot be."""
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = read_plain(path, LARGE).split(b"\n")
     except OSError as error:
         raise RequestError(
             f"the rows of a run cannot be read from {str(path)!r}: {error.strerror}; "

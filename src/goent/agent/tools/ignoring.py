@@ -7,6 +7,7 @@ import os
 import re
 
 from goent.agent.tools.globs import Glob
+from goent.plain_files import read_beginning
 
 FILES = (".gitignore", ".ignore")
 LONGEST = 1_000_000  # bytes of such a file that are read
@@ -63,15 +64,9 @@ def rules_of(folder: str) -> Rules:
 
 def _lines(path: str) -> list[str]:
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+        data = read_beginning(path, LONGEST)
+    except OSError:  # none, or no file
         return []
-    try:
-        data = os.read(file, LONGEST)
-    except OSError:  # a folder of that name, or a pipe
-        return []
-    finally:
-        os.close(file)
     return data.decode(errors="surrogateescape").split("\n")
 
 

@@ -10,6 +10,7 @@ import anyio
 from goent.domain.errors import RequestError
 from goent.domain.types import Prompt
 from goent.llm.talk import Image, Part, Text
+from goent.plain_files import NotPlain, read_beginning
 
 MOST_FILE = 2 * 1024 * 1024
 MOST_IMAGE = 5 * 1024 * 1024  # what both vendors take
@@ -32,8 +33,9 @@ def _read(path: Path) -> Part:
     try:
         if path.is_dir():
             raise RequestError(f"{str(path)!r} is a directory: a worker by api is given files")
-        with path.open("rb") as file:
-            content = file.read(most + 1)
+        content = read_beginning(path, most + 1)
+    except NotPlain as error:
+        raise RequestError(str(error)) from None
     except OSError as error:
         raise RequestError(f"{str(path)!r} cannot be read: {error.strerror}") from error
     if len(content) > most:

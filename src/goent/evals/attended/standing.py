@@ -14,6 +14,7 @@ from goent.evals.grades import Status
 from goent.evals.rows import Row, read_rows
 from goent.evals.running.folder import INDEX, LOCK, MANIFEST, Manifest, counting
 from goent.lock import take_lock
+from goent.plain_files import LARGE, read_plain
 
 TROUBLES: Final = 5
 WHY: Final = 160
@@ -109,6 +110,6 @@ def _troubles(rows: Sequence[Row]) -> Iterator[EvalTrouble]:
 
 def _read(path: Path, kind: type[T]) -> T | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return msgspec.json.decode(read_plain(path, LARGE), type=kind)
     except (OSError, msgspec.DecodeError):
         return None

@@ -19,10 +19,11 @@ from goent.evals.files.cases import (
 from goent.evals.files.graders import LISTS, read_graders
 from goent.evals.files.messages import read_files, read_input
 from goent.evals.files.needs import check_needs
-from goent.evals.files.texts import Source
+from goent.evals.files.texts import LARGEST, Source
 from goent.evals.files.trees import heard
 from goent.evals.files.workspaces import workspace_table
 from goent.evals.suites import Case, Form, Suite, Trials
+from goent.plain_files import is_plain, read_plain
 
 MOST_WORKERS: Final = 50
 MOST_TRIALS: Final = 1000
@@ -104,9 +105,9 @@ def _data_of(path: Path) -> Path:
 def _is_sidecar(path: Path) -> bool:
     """With tests of its own it is a suite. What cannot be read is told by who reads it."""
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_plain(path, LARGEST).decode(errors="replace").splitlines()
     except (OSError, ValueError):
-        return path.is_file()
+        return is_plain(path)
     return not any(line.startswith(("tests:", "evalcases:")) for line in lines)
 
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from goent.project import find_project
+from goent.plain_files import read_plain_text
+from goent.project import UnsafeFolder, find_project
 
 GUIDELINES: Final = ("**/*.instructions.md", "**/*.prompt.md", "**/SKILL.md")
 LARGEST: Final = 1024 * 1024  # bytes of a `.env` file
@@ -21,7 +22,10 @@ _GLOBS: Final = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 def upward(folder: Path) -> Iterator[Path]:
     """The folder and those above it, up to its project's: what lies higher may be anybody's."""
     here = folder.resolve()
-    top = find_project(here)
+    try:
+        top = find_project(here)
+    except UnsafeFolder:  # a folder of somebody else says nothing about those above it
+        top = here
     for each in (here, *here.parents):
         yield each
         if each == top:
@@ -34,8 +38,7 @@ def variables(folder: Path) -> Mapping[str, str]:
     for each in upward(folder):
         path = each / ".env"
         try:
-            if path.is_file() and path.stat().st_size <= LARGEST:
-                found = parse_variables(path.read_text(encoding="utf-8-sig")) | found
+            found = parse_variables(read_plain_text(path, LARGEST)) | found
         except (OSError, UnicodeError):
             continue
     return found

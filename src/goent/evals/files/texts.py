@@ -11,6 +11,7 @@ from goent.config.yaml_files import parse_document, parse_yaml
 from goent.evals.files.surroundings import Guidelines, upward, variables
 from goent.evals.files.trees import MOST_VALUES, parse_json, replaced, weight
 from goent.evals.suites import Place as Written
+from goent.plain_files import NotPlain, read_plain_text
 
 T = TypeVar("T")
 LARGEST: Final = 64 * 1024 * 1024  # bytes of a file
@@ -61,9 +62,9 @@ class Source:
         """A file's text; `asked` is where it was named."""
         self.files[path] = None
         try:
-            if path.stat().st_size <= LARGEST:
-                return path.read_text(encoding="utf-8-sig")
-            why = f"it is larger than {LARGEST} bytes"
+            return read_plain_text(path, LARGEST)
+        except NotPlain as error:
+            why = f"it {error.why}"
         except UnicodeDecodeError as error:
             why = f"it is no text in UTF-8 ({odd_byte(error)})"
         except (OSError, ValueError) as error:

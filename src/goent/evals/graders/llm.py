@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -27,8 +28,10 @@ from goent.evals.graders.rubrics import Entries, items_of
 from goent.evals.graders.settings import Composition, Settable, read
 from goent.evals.grades import Judging
 from goent.evals.suites import Case, GraderSpec
+from goent.plain_files import read_beginning
 
 TIMES = 2
+Utf8 = getincrementaldecoder("utf-8")  # a letter that is cut at the end is left out
 LARGEST_PROMPT = 1024 * 1024
 _FILES = (".md", ".txt", ".prompt")
 
@@ -107,7 +110,8 @@ async def _prompt(look: Look, prompt: str) -> str:
     if path is None:
         return prompt
     try:
-        return (await anyio.Path(path).read_text(encoding="utf-8"))[:LARGEST_PROMPT]
+        content = await anyio.to_thread.run_sync(read_beginning, path, 4 * LARGEST_PROMPT)
+        return Utf8().decode(content)[:LARGEST_PROMPT]
     except (OSError, UnicodeError) as error:
         raise Misfit(f"Grader {look.spec.name!r}: prompt {str(path)!r}: {error}") from None
 

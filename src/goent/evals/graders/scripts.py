@@ -18,6 +18,7 @@ from goent.evals.graders.questions import bounded
 from goent.evals.graders.settings import Composition, Settable, read
 from goent.evals.graders.telling import payload
 from goent.evals.grades import Assertion
+from goent.plain_files import read_plain
 from goent.proc.run import MAX_OUTPUT, Completed, run
 
 LARGEST_SCRIPT: Final = 1024 * 1024  # bytes; what is larger is a program
@@ -97,8 +98,7 @@ def _looks_there(script: Script, look: Look) -> bool:
         text = word.encode(errors="replace")
         with suppress(OSError, ValueError):  # most words are no files
             path = _folder(script, look) / word
-            if path.is_file() and path.stat().st_size <= LARGEST_SCRIPT:
-                text += path.read_bytes()
+            text += read_plain(path, LARGEST_SCRIPT)
         if b"workspace_path" in text.lower():
             return True
     return False

@@ -15,6 +15,7 @@ from goent.domain.errors import ConfigError
 from goent.domain.types import Value
 from goent.evals.files.texts import odd_byte
 from goent.evals.files.trees import MOST_VALUES, parse_json, plain, weight
+from goent.plain_files import NotPlain, read_plain_text
 
 Table = dict[str, object]
 LARGEST: Final = 64 * 1024 * 1024  # bytes of a file
@@ -55,9 +56,9 @@ def read_lines(path: Path) -> list[object]:
 
 def read_text(path: Path) -> str:
     try:
-        if path.stat().st_size > LARGEST:
-            raise ConfigError(f"{path}: is larger than {LARGEST} bytes")
-        return path.read_text(encoding="utf-8-sig")
+        return read_plain_text(path, LARGEST)
+    except NotPlain as error:
+        raise ConfigError(f"{path}: {error.why}") from None
     except UnicodeDecodeError as error:
         why = f"no text in UTF-8 ({odd_byte(error)})"
         raise ConfigError(f"{path}: cannot be read: {why}") from None

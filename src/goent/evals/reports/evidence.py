@@ -10,6 +10,7 @@ from goent.domain.types import Value
 from goent.evals.grades import Assertion, Grade, Graded
 from goent.evals.rows import Row
 from goent.evals.traces import Trace
+from goent.plain_files import TooLarge, read_plain
 
 GRADES = "grades.json"
 LARGEST = 32_000_000  # bytes; what is more is not read for a report
@@ -108,10 +109,9 @@ def _read(allowed: Sequence[Path], name: str, kind: type[T], missing: list[str])
         if not any(path.resolve().is_relative_to(folder.resolve()) for folder in allowed):
             missing.append(f"{name!r} is not in the run's folder")
             return None
-        if path.stat().st_size > LARGEST:
-            missing.append(f"{path.name} is larger than {LARGEST // 1_000_000} MB")
-            return None
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return msgspec.json.decode(read_plain(path, LARGEST), type=kind)
+    except TooLarge:
+        missing.append(f"{path.name} is larger than {LARGEST // 1_000_000} MB")
     except OSError as error:
         missing.append(f"{path.name}: {error.strerror}")
     except (msgspec.DecodeError, ValueError, RecursionError) as error:  # ValueError: no path at all

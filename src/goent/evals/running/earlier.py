@@ -15,6 +15,7 @@ import msgspec
 
 from goent.domain.types import Value
 from goent.evals.rows import Row, latest, read_rows
+from goent.plain_files import LARGE, NotPlain, read_plain
 
 TRACE: Final = "trace.json"
 GRADES: Final = "grades.json"
@@ -74,8 +75,8 @@ def _asides(folder: Path) -> Iterator[Path]:
 def _last_cost(file: Path) -> float:
     """Each line that tells a cost tells all of it so far; the last line may be cut."""
     cost = 0.0
-    with suppress(FileNotFoundError), file.open("rb") as lines:
-        for line in lines:
+    with suppress(FileNotFoundError, NotPlain):
+        for line in read_plain(file, LARGE).splitlines():
             with suppress(msgspec.DecodeError, UnicodeDecodeError):
                 cost = msgspec.json.decode(line, type=_Told).cost_usd or cost
     return cost

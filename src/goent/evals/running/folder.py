@@ -36,6 +36,7 @@ from goent.evals.running.earlier import STREAM, TRACE, set_aside
 from goent.evals.running.plan import RESERVED, Wanted
 from goent.evals.traces import Trace
 from goent.lock import take_lock
+from goent.plain_files import LARGE, read_plain
 from goent.store.redact import Redactor
 
 INDEX: Final = "index.jsonl"
@@ -257,7 +258,7 @@ def read_manifest(path: Path) -> Manifest:
     """Of a run's folder. Raises `RequestError`."""
     file = path / MANIFEST
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Manifest)
+        return msgspec.json.decode(read_plain(file, LARGE), type=Manifest)
     except OSError as error:
         raise RequestError(
             f"{str(path)!r} is no folder of a run: {error.strerror}: {MANIFEST}; "

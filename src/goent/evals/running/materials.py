@@ -12,6 +12,7 @@ from goent.evals.graders.llm import prompt_file
 from goent.evals.graders.values import NO_KEYS, is_array, is_object
 from goent.evals.suites import Case, GraderSpec, TargetSpec, WorkspaceSpec
 from goent.evals.targets.settings import home_of
+from goent.plain_files import LARGE, read_plain
 
 
 def materials(
@@ -104,14 +105,14 @@ def _digest(path: Path, run: Path) -> str:
     whole = hashlib.sha256()
     try:
         if not path.is_dir():
-            whole.update(path.read_bytes())
+            whole.update(read_plain(path, LARGE))
         else:
             for each in sorted(_inside(path, run)):
                 whole.update(os.fsencode(each.relative_to(path)) + b"\0")
                 if each.is_symlink():
                     whole.update(os.fsencode(each.readlink()))
                 elif each.is_file():
-                    whole.update(hashlib.sha256(each.read_bytes()).digest())
+                    whole.update(hashlib.sha256(read_plain(each, LARGE)).digest())
     except OSError:
         return ""
     return whole.hexdigest()[:16]

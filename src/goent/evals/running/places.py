@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from goent.domain.errors import ConfigError
+from goent.plain_files import NotPlain, check_no_link, plain_folder
 
 RUNS: Final = ".goent/evals"
 KEPT: Final = ("run.json", "index.jsonl")
@@ -17,13 +18,17 @@ def new_folder(project: Path) -> Path:
     """A folder for another run: it is made, so that nobody else who asks now is given it too."""
     runs = project / RUNS
     try:
+        for folder in (runs.parent, runs):
+            check_no_link(folder)
         runs.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError), (runs / ".gitignore").open("x", encoding="utf-8") as ignore:
-            ignore.write("*\n")
+        with suppress(FileExistsError), plain_folder(runs) as folder:
+            folder.create(".gitignore", b"*\n")
         for name in _names():
             with suppress(FileExistsError):
                 (runs / name).mkdir(mode=0o700)
                 return runs / name
+    except NotPlain as error:
+        raise ConfigError(f"{error}, or name another folder as out") from None
     except OSError as error:
         raise ConfigError(
             f"{str(runs)!r} cannot be written: {error.strerror}; name another folder as out"

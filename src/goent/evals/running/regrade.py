@@ -30,6 +30,7 @@ from goent.evals.running.preparing import Prepared
 from goent.evals.running.together import together
 from goent.evals.running.watching import Planned, Watcher
 from goent.evals.traces import Trace
+from goent.plain_files import LARGE, read_plain
 
 AT_ONCE: Final = 8
 
@@ -152,7 +153,7 @@ def _manifest(prepared: Prepared, source: Path, folder: Folder, read: Rows) -> M
 
 def read_trace(path: Path) -> Trace:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Trace)
+        return msgspec.json.decode(read_plain(path, LARGE), type=Trace)
     except OSError as error:
         raise RequestError(f"the trace {str(path)!r} cannot be read: {error.strerror}") from error
     except msgspec.DecodeError as error:

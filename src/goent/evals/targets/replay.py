@@ -17,6 +17,7 @@ from goent.evals.suites import Case, TargetSpec
 from goent.evals.targets.answers import read_answer
 from goent.evals.targets.settings import home_of, settings_of
 from goent.evals.traces import Trace
+from goent.plain_files import LARGE, read_plain
 
 
 class ReplaySettings(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -128,7 +129,7 @@ class ReplayTarget:
 
     def _lines(self, mistakes: list[str]) -> Iterator[_Line]:
         try:
-            said = self._path.read_bytes().splitlines()
+            said = read_plain(self._path, LARGE).splitlines()
         except OSError as error:
             raise ConfigError(f"{self._path}: cannot be read: {error.strerror}") from None
         for number, line in enumerate(said, 1):

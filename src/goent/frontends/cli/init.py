@@ -1,14 +1,17 @@
 """How does a project begin to use go-ent? Settings to fill in, and an entry in `.mcp.json`."""
 
-import shutil
+import os
 import sys
 from pathlib import Path
 
 import msgspec
 
 from goent.frontends.cli.client import Trouble
+from goent.plain_files import NotPlain, check_no_link, plain_folder, read_plain
+from goent.proc.programs import find_program
 
 SERVER = "go-ent"
+MOST_BYTES = 16_000_000
 BROKEN = "nothing was changed. Mend it, or move it away, and run `go-ent init` again"
 
 
@@ -33,9 +36,12 @@ def add_mcp_server(path: Path, *, replace: bool) -> bool:
 
 def _read(path: Path) -> dict[str, object]:
     try:
-        text = path.read_bytes()
+        check_no_link(path)
+        text = read_plain(path, MOST_BYTES)
     except FileNotFoundError:
         return {}
+    except NotPlain as error:
+        raise Trouble(f"{error}: {BROKEN}", 2) from error
     except OSError as error:
         raise Trouble(f"{str(path)!r} cannot be read: {error.strerror}", 2) from error
     if not text.strip():
@@ -48,21 +54,18 @@ def _read(path: Path) -> dict[str, object]:
 
 def _write(path: Path, text: bytes) -> None:
     """Whole or not at all: a full disk must not cost anybody their servers."""
-    real = path.resolve()  # a link stays one
-    fresh = real.with_name(f"{real.name}.go-ent")
     try:
-        fresh.write_bytes(text)
-        if real.exists():
-            shutil.copymode(real, fresh)
-        fresh.replace(real)
+        with plain_folder(path.parent) as folder:
+            folder.replace(path.name, text)
+    except NotPlain as error:
+        raise Trouble(f"{error}: {BROKEN}", 2) from error
     except OSError as error:
-        fresh.unlink(missing_ok=True)
         raise Trouble(f"{str(path)!r} cannot be written: {error.strerror}", 3) from error
 
 
 def _own_command() -> str:
     """`go-ent` where the PATH has it, else where this one is."""
-    if shutil.which(SERVER):
+    if find_program(SERVER, os.environ):
         return SERVER
     beside = Path(sys.executable).with_name(SERVER)
     return str(beside) if beside.exists() else SERVER

@@ -15,7 +15,8 @@ from goent.frontends.cli.options import Json
 from goent.frontends.cli.show import print_json
 from goent.frontends.cli.spending import show_costs
 from goent.launch import NoDaemon
-from goent.project import find_project
+from goent.plain_files import NotPlain
+from goent.project import UnsafeFolder, find_project
 
 
 def costs(
@@ -67,14 +68,22 @@ def init(
 
     Settings that exist are left alone, and so are the other servers.
     """
-    from goent.config import write_starter  # noqa: PLC0415 (only this command writes settings)
+    from goent.config.starter import (  # noqa: PLC0415 (only this command writes settings)
+        check_writable,
+        write_starter,
+    )
     from goent.frontends.cli.init import add_mcp_server  # noqa: PLC0415 (the same)
 
     project = find_project(Path.cwd())
     servers = project / ".mcp.json"
     try:
+        check_writable(project)  # first: what is refused has changed nothing
         entered = add_mcp_server(servers, replace=force)
         written = write_starter(project)
+    except UnsafeFolder:
+        raise
+    except NotPlain as error:
+        raise Trouble(str(error), 2) from error
     except OSError as error:
         raise Trouble(f"cannot write in {str(project)!r}: {error}", 3) from error
     changed = [str(path.relative_to(project)) for path in (*written, *([servers] * entered))]
