@@ -24,6 +24,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--logged-out", action="store_true")
     parser.add_argument("--deaf", action="store_true")
     parser.add_argument("--sulky", action="store_true")
+    parser.add_argument("--modes", default="")  # the first is the one it begins in
+    parser.add_argument("--modes-by", choices=["option", "list"], default="list")
+    parser.add_argument("--stubborn", action="store_true")
     return parser.parse_args()
 
 
@@ -38,6 +41,8 @@ class Actor:
         self.flags = flags
         self.session = ""
         self.model = MODELS[0]
+        self.modes = [name for name in str(flags.modes).split(",") if name]
+        self.mode = next(iter(self.modes), "")
         self.asked = 0
         self.history: list[str] = []
 
@@ -95,6 +100,12 @@ class Actor:
                 return {"sessionId": self.session, **self.offered()}
             case "session/load" | "session/resume":
                 return self.come_back(params["sessionId"])
+            case "session/set_mode":
+                self.set_mode(params["modeId"])
+                return {}
+            case "session/set_config_option" if params["configId"] == "mode":
+                self.set_mode(params["value"])
+                return self.offered()
             case "session/set_config_option" | "session/set_model":
                 self.model = params.get("value") or params["modelId"]
                 return self.offered() if "value" in params else {}
@@ -118,7 +129,26 @@ class Actor:
             "authMethods": logins if self.flags.logged_out else [],
         }
 
+    def set_mode(self, mode: str) -> None:
+        if mode not in self.modes:
+            raise Refusal(-32602, f"no mode {mode}")
+        if not self.flags.stubborn:
+            self.mode = mode
+        self.update("current_mode_update", currentModeId=self.mode)
+
     def offered(self) -> dict[str, Any]:
+        found = self.offered_models()
+        if self.modes and self.flags.modes_by == "list":
+            modes = [{"id": name, "name": name} for name in self.modes]
+            found["modes"] = {"currentModeId": self.mode, "availableModes": modes}
+        elif self.modes:
+            choices = [{"value": name, "name": name} for name in self.modes]
+            option = {"id": "mode", "name": "Mode", "type": "select", "category": "mode"}
+            option |= {"currentValue": self.mode, "options": choices}
+            found["configOptions"] = [*found.get("configOptions", ()), option]
+        return found
+
+    def offered_models(self) -> dict[str, Any]:
         if self.flags.models == "options":
             choices = [{"value": name, "name": name.title()} for name in MODELS]
             option = {"id": "llm", "name": "Model", "type": "select", "category": "model"}
@@ -143,7 +173,7 @@ class Actor:
         self.history.append(prompt)
         if self.flags.keep:
             (self.flags.keep / self.session).write_text("\n".join(self.history) + "\n")
-        word, _, rest = prompt.partition(" ")
+        word, _, rest = prompt.splitlines()[-1].partition(" ")
         done = getattr(self, f"do_{word}")(rest)
         return done or {"stopReason": "end_turn"}
 
@@ -155,6 +185,24 @@ class Actor:
 
     def do_model(self, _: str) -> None:
         self.say(self.model)
+
+    def do_mode(self, mode: str) -> None:
+        """Say the mode, or leave it for another."""
+        self.say(self.mode)
+        if mode:
+            self.mode = mode
+            self.update("current_mode_update", currentModeId=mode)
+
+    def do_make(self, path: str) -> None:
+        """Write a file, and tell nobody."""
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text("made\n")
+        self.say("looked around")
+
+    def do_act(self, rest: str) -> dict[str, Any]:
+        """Do things unasked, tell of them, and go on until somebody says stop."""
+        self.do_call(rest)
+        return self.do_wait("")
 
     def do_env(self, name: str) -> None:
         self.say(os.environ.get(name, "unset"))
@@ -216,6 +264,12 @@ class Actor:
             if outcome["outcome"] == "cancelled" or self.flags.sulky:
                 return {"stopReason": "cancelled"}
         return None
+
+    def do_then(self, rest: str) -> None:
+        """Ask for the first calls, and whatever the answers are, tell the others as done."""
+        asked, told = json.loads(rest)
+        self.do_ask(json.dumps(asked))
+        self.do_call(json.dumps(told))
 
     def do_write(self, path: str) -> None:
         reply = self.ask("fs/write_text_file", {"path": path, "content": "x"})

@@ -62,6 +62,7 @@ class Stage:
             "EDITOR": "ed",
         }
         self.owner = new_owner(OWNER)
+        self.shared = False
         self._driver: AgentDriver | None = None
 
     @asynccontextmanager
@@ -77,6 +78,7 @@ class Stage:
                 ),
                 gate,
                 owner=self.owner,
+                shared=lambda _worker, _since: self.shared,
             ) as self._driver,
         ):
             yield self

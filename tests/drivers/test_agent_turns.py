@@ -193,7 +193,7 @@ async def test_a_model_of_an_agent_that_offers_none_is_refused(tmp_path: Path) -
 
 
 async def test_tool_calls_are_told_with_their_files_and_commands(tmp_path: Path) -> None:
-    async with Stage(tmp_path).running() as stage, stage.open() as session:
+    async with Stage(tmp_path).running() as stage, stage.open(permissions="auto") as session:
         path = str(stage.project / "a.txt")
         edit = [
             {"title": "Edit a.txt", "kind": "edit", "rawInput": {"file_path": path}},

@@ -1,6 +1,7 @@
 """What does an agent ask of its client, and what may come back?"""
 
-from msgspec import Raw
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 from msgspec.json import Decoder
 
 from goent.acp.base import Message, changing, decode
@@ -28,9 +29,10 @@ class PermissionRequest(Message, frozen=True, kw_only=True):
 
 
 class Selected(Message, frozen=True, kw_only=True, tag_field="outcome", tag="selected"):
-    """One of the options was chosen."""
+    """One of the options was chosen. `meta` has the user's words, between go-ent and its own agent."""
 
     option_id: str
+    meta: Raw | UnsetType = field(name="_meta", default=UNSET)
 
 
 class Cancelled(Message, frozen=True, kw_only=True, tag_field="outcome", tag="cancelled"):
@@ -67,6 +69,27 @@ class WriteTextFileParams(Message, frozen=True, kw_only=True):
     session_id: str
     path: str
     content: str
+
+
+class _Words(Struct, frozen=True, kw_only=True):
+    message: str = ""
+
+
+class _Own(Struct, frozen=True, kw_only=True, rename={"own": "go-ent"}):
+    """What go-ent adds to messages to itself."""
+
+    own: _Words = _Words()
+
+
+def encode_words(message: str) -> Raw:
+    return Raw(msgspec.json.encode(_Own(own=_Words(message=message))))
+
+
+def words_of(meta: Raw | UnsetType) -> str:
+    try:
+        return "" if meta is UNSET else msgspec.json.decode(meta, type=_Own).own.message
+    except msgspec.DecodeError:
+        return ""
 
 
 _permission_request = Decoder(PermissionRequest)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from goent.agent.content import Picture, Words
 from goent.agent.events import AnyAgentEvent, StateChanged, ToolCalled
 from goent.agent.permits import Permits
-from goent.agent.ports import Call, Need, Outcome, Progress, Question, Tool, ToolMistake
+from goent.agent.ports import Call, Need, Outcome, Progress, Question, Rejection, Tool, ToolMistake
 from goent.agent.records import AnyRecord, Planned, Ran
 from goent.domain.errors import GoesOnElsewhere
 from goent.domain.types import Answer
@@ -36,7 +36,7 @@ MOST_SHOWN = 20_000  # characters of a result that a client is sent
 log = logging.getLogger(__name__)
 
 Tell = Callable[[AnyAgentEvent], Awaitable[None]]
-Ask = Callable[[Question], Awaitable[Answer | None]]
+Ask = Callable[[Question], Awaitable[Answer | Rejection | None]]
 Keep = Callable[[Sequence[AnyRecord]], Awaitable[None]]
 
 
@@ -179,9 +179,11 @@ class Calling:
             self._permits.grant(need)
         if answer is None:
             return NO_ANSWER
+        if isinstance(answer, Rejection):
+            return f"The user rejected this call: {answer.message}"
         return REFUSED if answer == "reject" else ""
 
-    async def _answer(self, planned: _Pending, need: Need) -> Answer | None:
+    async def _answer(self, planned: _Pending, need: Need) -> Answer | Rejection | None:
         told = planned.told
         question = Question(
             call=told.id,

@@ -48,6 +48,12 @@ class Question(Value, frozen=True, kw_only=True):
     locations: tuple[Location, ...] = ()
 
 
+class Rejection(Value, frozen=True, kw_only=True):
+    """A no with words for the model."""
+
+    message: str
+
+
 class ClientFiles(Protocol):
     """Files as the client's editor has them, unsaved changes included. Raises `OSError`."""
 
@@ -104,7 +110,7 @@ class Client(Protocol):
         """In order. Waits if the client is slow."""
         ...
 
-    async def ask(self, session: str, question: Question) -> Answer | None:
+    async def ask(self, session: str, question: Question) -> Answer | Rejection | None:
         """None if nobody answered: the turn was cancelled, or the client is gone."""
         ...
 

@@ -13,7 +13,7 @@ from goent.agent.events import (
     UsageChanged,
 )
 from goent.agent.memory import Memory
-from goent.agent.ports import Client, Question
+from goent.agent.ports import Client, Question, Rejection
 from goent.agent.records import AnyRecord, Planned, Ran, Set, Spent, Titled, Told
 from goent.domain.errors import EnvironmentTrouble
 from goent.domain.types import Answer
@@ -31,7 +31,7 @@ class Voice:
     async def tell(self, event: AnyAgentEvent) -> None:
         await self._client.tell(self.memory.id, event)
 
-    async def ask(self, question: Question) -> Answer | None:
+    async def ask(self, question: Question) -> Answer | Rejection | None:
         return await self._client.ask(self.memory.id, question)
 
     async def keep(self, records: Sequence[AnyRecord]) -> None:

@@ -14,6 +14,7 @@ from goent.core.classifier import TaskClassifier
 from goent.core.enquiries import Enquiries
 from goent.core.feed import Feed
 from goent.core.lessons import Lessons
+from goent.core.neighbours import shares_its_place
 from goent.core.operations import Operations
 from goent.core.orchestrator import Orchestrator
 from goent.core.providers import Providers
@@ -84,7 +85,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
         roster = Roster(around.settings)
         calls = model_calls(around, connections, records, feed=feed, roster=roster)
         probe = Probe(connections, calls.healths, settings=around.settings, environ=around.environ)
-        async with _running_methods(around, calls.upstream, roster) as methods:
+        async with _running_methods(around, calls.upstream, roster, feed) as methods:
             router = Router(
                 settings=around.settings,
                 environ=around.environ,
@@ -181,7 +182,7 @@ class _Methods:
 
 @asynccontextmanager
 async def _running_methods(
-    around: Project, upstream: Upstream, roster: Roster
+    around: Project, upstream: Upstream, roster: Roster, feed: Feed
 ) -> AsyncGenerator[_Methods]:
     def course(worker: str, backend: str, model: str) -> Course:
         named, *fallbacks = roster.serving(worker, backend, model)
@@ -190,11 +191,14 @@ async def _running_methods(
     def owner() -> str:
         return new_owner(project_key(around.folder))
 
+    def shared(worker: str, since: float) -> bool:
+        return shares_its_place(feed.views.values(), worker, since)
+
     async with (
         Gateway.open(upstream, course) as gateway,
         OpenCodeDriver.running(around.surroundings, gateway, owner=owner()) as opencode,
         OpenCodeServeDriver.running(around.surroundings, gateway, owner=owner()) as serving,
-        AgentDriver.running(around.surroundings, gateway, owner=owner()) as agents,
+        AgentDriver.running(around.surroundings, gateway, owner=owner(), shared=shared) as agents,
     ):
         drivers: Mapping[Method, Driver] = {
             "acp": opencode,

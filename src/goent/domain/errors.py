@@ -13,7 +13,7 @@ GoentError
     ├── ProviderRefused (AuthRefused) · UnknownModel · ContextOverflow · ModelRefused
     │                            the provider's own no
     ├── BudgetSpent              the money is used up
-    ├── PermissionDenied · VerifyFailed · TurnTimeout · Stalled · NothingSaid   how the turn went
+    ├── PermissionDenied · PermissionBypassed · VerifyFailed · TurnTimeout · Stalled · NothingSaid   how the turn went
     ├── WorkspaceLost            its own folder is gone
     └── WorkerCrashed · ProtocolError                                      the program under it
 
@@ -199,6 +199,12 @@ class PermissionDenied(WorkerError):
     """A permission was refused, and that ended the turn."""
 
     kind = "permission_denied"
+
+
+class PermissionBypassed(WorkerError):
+    """The worker did what nobody had allowed; what it did is in place."""
+
+    kind = "permission_bypassed"
 
 
 class VerifyFailed(WorkerError):

@@ -63,8 +63,8 @@ class Session(Protocol):
         """Ask the running turn to stop; `prompt` then returns "cancelled"."""
         ...
 
-    async def answer(self, permission_id: str, option: Answer) -> None:
-        """Answer a question that the running turn asked."""
+    async def answer(self, permission_id: str, option: Answer, message: str = "") -> None:
+        """Answer a question that the running turn asked; `message` goes with a rejection."""
         ...
 
     async def signs(self) -> Signs:

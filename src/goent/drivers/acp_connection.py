@@ -33,6 +33,7 @@ from goent.acp.messages import (
     SessionParams,
     SetConfigOptionParams,
     SetModelParams,
+    SetModeParams,
 )
 from goent.acp.options import find_option
 from goent.acp.updates import AnyUpdate, decode_update
@@ -127,6 +128,22 @@ class AgentConnection:
             now = chosen.current_value if chosen else None
             raise UnknownModel(f"{self._name} was told to use {model!r} and has {now!r}")
         return chosen.current_value
+
+    async def set_mode(self, session_id: str, mode: str, *, option: str = "") -> str | None:
+        """Choose the session's mode, by the option for it; what the agent says it is now.
+
+        Without an option by the older request, to which agents say nothing: None.
+        """
+        if not option:
+            older = SetModeParams(session_id=session_id, mode_id=mode)
+            await self._ask(messages.SESSION_SET_MODE, older, _decoder(Empty))
+            return None
+        params = SetConfigOptionParams(session_id=session_id, config_id=option, value=mode)
+        result = await self._ask(
+            messages.SESSION_SET_CONFIG_OPTION, params, messages.decode_config_options
+        )
+        chosen = find_option(result.config_options, option)
+        return chosen.current_value if chosen else ""
 
     async def set_legacy_model(self, session_id: str, model: str) -> None:
         """The same by a request that the protocol no longer has, and many agents still answer."""

@@ -8,8 +8,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 
 import anyio
+from msgspec.structs import replace
 
-from goent.acp.asks import Cancelled, PermissionOutcome, PermissionRequest, Selected
+from goent.acp.asks import (
+    Cancelled,
+    PermissionOutcome,
+    PermissionRequest,
+    Selected,
+    encode_words,
+)
 from goent.domain.errors import RequestError
 from goent.domain.events import PermissionAsked
 from goent.domain.settings import Action, PermissionRule
@@ -66,16 +73,23 @@ def _verdict(matter: Matter, rules: Sequence[PermissionRule]) -> Action:
     return found
 
 
+class Reply(Value, frozen=True, kw_only=True):
+    """What came of a question. `answer` is None if the turn ended first; `message` goes with a no."""
+
+    answer: Answer | None = None
+    message: str = ""
+
+
 class _Pending:
-    """One open question; `answer` stays None if the turn ends first."""
+    """One open question."""
 
     def __init__(self, matter: Matter) -> None:
         self.matter = matter
-        self.answer: Answer | None = None
+        self.reply = Reply()
         self.settled = anyio.Event()
 
-    def settle(self, answer: Answer | None) -> None:
-        self.answer = answer
+    def settle(self, reply: Reply) -> None:
+        self.reply = reply
         self.settled.set()
 
 
@@ -91,8 +105,12 @@ class OpenQuestions:
 
     async def ask(self, matter: Matter, ask: Ask) -> Answer | None:
         """The owner's answer, now or for good; None if the turn ended before there was one."""
-        if self._covered(matter):
-            return "allow_always"
+        return (await self.put(matter, ask)).answer
+
+    async def put(self, matter: Matter, ask: Ask) -> Reply:
+        """The same with the owner's words."""
+        if self.covers(matter):
+            return Reply(answer="allow_always")
         name = f"p{next(self._numbers)}"
         pending = self._open[name] = _Pending(matter)
         await ask(
@@ -105,26 +123,27 @@ class OpenQuestions:
             )
         )
         await pending.settled.wait()
-        return pending.answer
+        return pending.reply
 
-    def answer(self, name: str, answer: Answer) -> None:
+    def answer(self, name: str, answer: Answer, message: str = "") -> None:
         pending = self._open.pop(name, None)
         if pending is None:
             known = ", ".join(map(repr, self._open)) or "none"
             raise RequestError(f"no question {name!r} is open; open: {known}")
         if answer == "allow_always":
             self._grant(pending.matter)
-        pending.settle(answer)
+        pending.settle(Reply(answer=answer, message=message if answer == "reject" else ""))
 
     def withdraw(self) -> Sequence[str]:
         """The turn is over, or its process: nobody waits for answers to these any more."""
         self.turn += 1
         names = tuple(self._open)
         while self._open:
-            self._open.popitem()[1].settle(None)
+            self._open.popitem()[1].settle(Reply())
         return names
 
-    def _covered(self, matter: Matter) -> bool:
+    def covers(self, matter: Matter) -> bool:
+        """Whether an earlier "always" allows it."""
         if matter.exact:
             return _words(matter) <= self._exactly
         return judge(self._granted, matter.permission, matter.patterns) == "allow"
@@ -150,3 +169,10 @@ def outcome(request: PermissionRequest, answer: Answer | None) -> PermissionOutc
             if option.kind == kind:
                 return Selected(option_id=option.option_id)
     return Cancelled()
+
+
+def said_with(chosen: PermissionOutcome, message: str) -> PermissionOutcome:
+    """The owner's words, for go-ent's own agent."""
+    if not message or not isinstance(chosen, Selected):
+        return chosen
+    return replace(chosen, meta=encode_words(message))

@@ -128,7 +128,7 @@ class ScriptedSession:
     async def signs(self) -> Signs:
         return self._driver.signs
 
-    async def answer(self, permission_id: str, option: Answer) -> None:
+    async def answer(self, permission_id: str, option: Answer, message: str = "") -> None:
         self._answers[permission_id] = option
         self._answered.set()
         self._answered = anyio.Event()

@@ -4,9 +4,10 @@ driver      the port: workers in, sessions out        launch      which command,
 session     one worker's session and its turns        process     one running agent
 opening     a new session, or the earlier one         models      the model that was asked for, chosen
 turn        a turn, and what its end means            failures    an agent's refusals as ours
-asking      what a permission question is about       commands    the commands of a line of shell
-subjects    what a tool call was given                spending    what an agent says that it cost
-translate   an agent's tool calls as our events
+asking      what a permission question is about       subjects    what a tool call was given
+translate   an agent's tool calls as our events       spending    what an agent says that it cost
+modes       which of an agent's own modes fits        unasked     what it did without asking
+watch       what holds other agents to their rules
 """
 
 from goent.drivers.agent.driver import AgentDriver

@@ -41,8 +41,8 @@ def matters(call: ToolFields, ground: Ground) -> tuple[Matter, ...]:
     if about.unconfined or _untold(call, about, len(set(places.values()))):
         away.append(ANYWHERE)
     names = [ground.shown(place) if place else path for path, place in places.items()]
-    changed = about.paths if permission in _CHANGING else ()
-    reason = next((why for path in changed if (why := ground.guard(path))), "")
+    guards = [ground.guard(path) for path in about.paths if permission in _CHANGING]
+    reason = next(filter(None, guards), "")
     found = [_matter(permission, about, call, names, reason)]
     if away:
         outside = Matter(

@@ -12,27 +12,40 @@ from goent.domain.ports import Gate, Session, WorkerSpec
 from goent.drivers.agent.launch import Launch, foreign_launch, is_own, own_launch
 from goent.drivers.agent.process import AgentProcess
 from goent.drivers.agent.session import DrivenSession
+from goent.drivers.agent.watch import Shared
 from goent.drivers.environment import Surroundings
 from goent.drivers.tasks import task_group
 from goent.proc import new_mark
 
 
+def _alone(_worker: str, _since: float) -> bool:
+    return False
+
+
 class AgentDriver:
     """The port `Driver`, by ACP agents. It exists only inside `running`."""
 
-    def __init__(self, tasks: TaskGroup, gate: Gate, around: Surroundings, owner: str) -> None:
+    def __init__(
+        self, tasks: TaskGroup, gate: Gate, around: Surroundings, owner: str, shared: Shared
+    ) -> None:
         self._tasks = tasks
         self._gate = gate
         self._around = around
         self._owner = owner
+        self._shared = shared
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, around: Surroundings, gate: Gate, *, owner: str) -> AsyncGenerator[Self]:
-        """On leaving, every agent is ended, and what it started."""
+    async def running(
+        cls, around: Surroundings, gate: Gate, *, owner: str, shared: Shared = _alone
+    ) -> AsyncGenerator[Self]:
+        """On leaving, every agent is ended, and what it started.
+
+        `shared` tells of a worker whether others have worked in its directory since a time.
+        """
         async with task_group() as tasks:
             try:
-                yield cls(tasks, gate, around, owner)
+                yield cls(tasks, gate, around, owner, shared)
             finally:
                 tasks.cancel_scope.cancel()
 
@@ -56,6 +69,7 @@ class AgentDriver:
             direct=not own,
             grace=settings.limits.cancel_grace_s,
             waiting=lambda: self._gate.waiting(spec.id),
+            shared=self._shared,
         )
         try:
             await session.enter()

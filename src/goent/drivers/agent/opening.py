@@ -17,8 +17,10 @@ def closes_sessions(able: AgentCapabilities) -> bool:
     return bool(able.session_capabilities and able.session_capabilities.close)
 
 
-async def open_session(process: AgentProcess, spec: WorkerSpec, earlier: str | None) -> str:
-    """The session's id; on the worker's model. Raises `RpcError` if the agent wants a login first."""
+async def open_session(
+    process: AgentProcess, spec: WorkerSpec, earlier: str | None
+) -> tuple[str, Opened]:
+    """The session's id, on the worker's model. Raises `RpcError` if the agent wants a login first."""
     connection, launch, cwd = process.connection, process.launch, str(spec.cwd)
     opened: Opened
     if earlier is None:
@@ -27,7 +29,7 @@ async def open_session(process: AgentProcess, spec: WorkerSpec, earlier: str | N
     else:
         opened, session = await _open_again(process, earlier, cwd), earlier
     await choose_model(connection, session, opened, spec.provider, launch)
-    return session
+    return session, opened
 
 
 async def _open_again(process: AgentProcess, session: str, cwd: str) -> Opened:

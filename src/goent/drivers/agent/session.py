@@ -21,8 +21,16 @@ from goent.drivers.agent.opening import closes_sessions, keeps_sessions, open_se
 from goent.drivers.agent.process import AgentProcess
 from goent.drivers.agent.spending import Spending
 from goent.drivers.agent.turn import AgentTurn
+from goent.drivers.agent.watch import Shared, Watch
 from goent.drivers.ground import Ground
-from goent.drivers.questions import Matter, OpenQuestions, outcome, verdict
+from goent.drivers.questions import (
+    Matter,
+    OpenQuestions,
+    Reply,
+    outcome,
+    said_with,
+    verdict,
+)
 from goent.drivers.signs import look
 from goent.drivers.tasks import task_group
 from goent.rpc import RpcError
@@ -45,6 +53,7 @@ class DrivenSession:
         direct: bool,
         grace: float,
         waiting: Callable[[], float | None],
+        shared: Shared,
     ) -> None:
         self._spec = spec
         self._start = start
@@ -52,6 +61,8 @@ class DrivenSession:
         self._waiting = waiting
         self._ground = Ground(spec.cwd)
         self._questions = OpenQuestions(spec.asked)
+        self._watch = Watch(spec, self._ground, shared) if direct else None
+        self._unsaid = ""  # what the owner said with a no that ended the turn
         resumed = spec.resume is not None
         self._spending = Spending(spec.provider, resumed=resumed) if direct else None
         self._id = spec.resume
@@ -75,6 +86,7 @@ class DrivenSession:
         try:
             with anyio.CancelScope() as self._arriving:
                 await self.enter()
+                await self._prepare(emit)
             if self._cancelled or self._process is None:
                 return "cancelled"
             return await self._take_turn(self._process, prompt, emit)
@@ -91,6 +103,9 @@ class DrivenSession:
         if turn is None or process is None:
             return
         turn.cancelled = True
+        await self._stop(process, turn)
+
+    async def _stop(self, process: AgentProcess, turn: AgentTurn) -> None:
         self._questions.withdraw()
         with anyio.move_on_after(PATIENT_FOR * self._grace):
             await process.connection.cancel(self._id or "")
@@ -99,8 +114,8 @@ class DrivenSession:
         process.give_up("was ended, for it did not stop when its turn was cancelled")
         turn.asking.cancel()
 
-    async def answer(self, permission_id: str, option: Answer) -> None:
-        self._questions.answer(permission_id, option)
+    async def answer(self, permission_id: str, option: Answer, message: str = "") -> None:
+        self._questions.answer(permission_id, option, message)
 
     async def signs(self) -> Signs:
         """A model that is awaited, a tool that runs, a process that computes: it lives."""
@@ -117,6 +132,8 @@ class DrivenSession:
 
     async def update(self, session_id: str, update: AnyUpdate) -> None:
         turn = self._turn
+        if self._watch and session_id == self._id and turn is None:
+            self._watch.heard(update, None, self._questions.covers)
         if turn is None or session_id != self._id:
             return  # the history of a session that is opened again, or somebody else's
         if isinstance(update, UsageUpdate) and self._spending:
@@ -124,33 +141,47 @@ class DrivenSession:
                 await turn.put(report)
             return
         await turn.tell(update)
+        if self._watch:
+            self._watch.heard(update, turn, self._questions.covers)
 
     async def request_permission(self, request: PermissionRequest) -> PermissionOutcome:
         turn = self._turn
-        if turn is None or turn.cancelled or request.session_id != self._id:
+        if turn is None or turn.cancelled or turn.bypass or request.session_id != self._id:
             return Cancelled()
-        answer: Answer | None = "allow_always"
-        for matter in matters(turn.calls.whole(request.tool_call), self._ground):
-            answer = await self._judged(matter, turn)
-            if answer in (None, "reject"):
-                break
-        return outcome(request, answer)
+        about = matters(turn.calls.whole(request.tool_call), self._ground)
+        reply = Reply(answer="allow_always")
+        for matter in about:
+            reply = await self._judged(matter, turn)
+            if reply.answer in (None, "reject"):
+                return self._refusal(request, reply, turn)
+        turn.permitted.add(request.tool_call.tool_call_id, about)
+        return outcome(request, reply.answer)
 
-    async def _judged(self, matter: Matter, turn: AgentTurn) -> Answer | None:
+    def _refusal(
+        self, request: PermissionRequest, reply: Reply, turn: AgentTurn
+    ) -> PermissionOutcome:
+        """go-ent's own agent is told the owner's words with the no; the protocol has no place for them."""
+        chosen = outcome(request, reply.answer)
+        if self._watch:
+            turn.unsaid = reply.message
+            return chosen
+        return said_with(chosen, reply.message)
+
+    async def _judged(self, matter: Matter, turn: AgentTurn) -> Reply:
         """What the rules leave open is for the worker's owner."""
         match verdict(matter, self._spec.rules):
             case "allow":
-                return "allow_always"
+                return Reply(answer="allow_always")
             case "deny":
                 turn.rejected = matter
                 what = ", ".join(matter.patterns)
                 await turn.put(Noticed(text=f"refused by a rule: {matter.permission} {what}"[:300]))
-                return "reject"
+                return Reply(answer="reject")
             case _:
-                answer = await self._questions.ask(matter, turn.put)
-        if answer == "reject":
+                reply = await self._questions.put(matter, turn.put)
+        if reply.answer == "reject":
             turn.rejected = matter
-        return answer
+        return reply
 
     # Its processes
 
@@ -162,7 +193,9 @@ class DrivenSession:
         process = await self._start(self)
         try:
             self._keeps = keeps_sessions(process.hello.agent_capabilities)
-            self._id = await open_session(process, self._spec, self._id)
+            self._id, opened = await open_session(process, self._spec, self._id)
+            if self._watch:
+                self._watch.opened(opened)
         except WorkerCrashed:
             raise await process.crash(session_lives=bool(self.token)) from None
         except RpcError as error:
@@ -188,6 +221,13 @@ class DrivenSession:
 
     # A turn
 
+    async def _prepare(self, emit: Emit) -> None:
+        if self._watch and self._process:
+            try:
+                await self._watch.begin(self._process, self._id or "", emit)
+            except WorkerCrashed:
+                raise await self._process.crash(session_lives=bool(self.token)) from None
+
     async def _take_turn(self, process: AgentProcess, prompt: Prompt, emit: Emit) -> StopReason:
         turn = self._turn = AgentTurn(self._spec.cwd)
         if self._spending:
@@ -195,6 +235,7 @@ class DrivenSession:
         try:
             async with task_group() as tasks:
                 tasks.start_soon(self._take, process, turn, prompt)
+                tasks.start_soon(self._stop_if_caught, process, turn)
                 await turn.hand_on(emit)
         finally:
             turn.close()
@@ -202,7 +243,16 @@ class DrivenSession:
             self._questions.withdraw()
         if self._spending and turn.spoke and (report := self._spending.ended(turn.usage)):
             await emit(report)
+        changes = await self._watch.end(emit) if self._watch else None
+        if bypass := turn.bypass or changes:
+            raise bypass
+        await self._pass_on(turn, process, emit)
         return await self._verdict(process, turn)
+
+    async def _stop_if_caught(self, process: AgentProcess, turn: AgentTurn) -> None:
+        await turn.caught.wait()
+        if turn.bypass and not turn.answered.is_set():
+            await self._stop(process, turn)
 
     async def _take(self, process: AgentProcess, turn: AgentTurn, prompt: Prompt) -> None:
         try:
@@ -216,7 +266,19 @@ class DrivenSession:
     def _blocks(self, prompt: Prompt) -> Sequence[ContentBlock]:
         paths = [self._spec.cwd / file for file in prompt.files]
         links = [ResourceLink(uri=path.as_uri(), name=path.name) for path in paths]
-        return [Text(text=prompt.text), *links]
+        said, self._unsaid = self._unsaid, ""
+        before = f"The user rejected the last call: {said}\n" if said else ""
+        return [Text(text=before + prompt.text), *links]
+
+    async def _pass_on(self, turn: AgentTurn, process: AgentProcess, emit: Emit) -> None:
+        """Words that came with a no: to be said with the next prompt, if the no has ended the turn."""
+        if not turn.unsaid:
+            return
+        if turn.stop_reason == "cancelled" and turn.rejected and not turn.cancelled:
+            self._unsaid = turn.unsaid
+        else:
+            text = f"{process.launch.name} was told no, and not your words: say them in the next prompt"
+            await emit(Noticed(text=text))
 
     async def _verdict(self, process: AgentProcess, turn: AgentTurn) -> StopReason:
         if turn.cancelled:

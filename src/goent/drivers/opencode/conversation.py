@@ -137,7 +137,7 @@ class Conversation(ABC):
             alive=used > IDLE_CPU, detail=f"OpenCode used {used:.2f} s of CPU in {LOOK:g} s"
         )
 
-    async def answer(self, permission_id: str, option: Answer) -> None:
+    async def answer(self, permission_id: str, option: Answer, message: str = "") -> None:
         self.questions.answer(permission_id, option)
 
     async def judge(self, call: GuardedCall) -> Verdict:

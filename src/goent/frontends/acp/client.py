@@ -8,7 +8,7 @@ from anyio.abc import TaskGroup
 
 from goent.acp.messages import ClientCapabilities
 from goent.agent.events import AnyAgentEvent
-from goent.agent.ports import ClientFiles, ClientTerminals, Question
+from goent.agent.ports import ClientFiles, ClientTerminals, Question, Rejection
 from goent.domain.types import Answer
 from goent.frontends.acp.remote import RemoteFiles, RemoteTerminals
 from goent.frontends.acp.stream import Encoder, Notice, Stream
@@ -20,7 +20,7 @@ class Asking(Protocol):
 
     def encoder(self, session_id: str) -> Encoder: ...
 
-    async def ask(self, session_id: str, question: Question) -> Answer | None: ...
+    async def ask(self, session_id: str, question: Question) -> Answer | Rejection | None: ...
 
 
 class ClientSide:
@@ -60,7 +60,7 @@ class ClientSide:
             self._nameless.add(session)
         await stream.tell(event)
 
-    async def ask(self, session: str, question: Question) -> Answer | None:
+    async def ask(self, session: str, question: Question) -> Answer | Rejection | None:
         stream = self._streams.get(session)
         if stream is None:
             return None

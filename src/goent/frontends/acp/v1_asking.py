@@ -8,8 +8,9 @@ from goent.acp.asks import (
     PermissionRequest,
     PermissionResponse,
     Selected,
+    words_of,
 )
-from goent.agent.ports import Question
+from goent.agent.ports import Question, Rejection
 from goent.domain.types import Answer
 from goent.frontends.acp.v1 import V1Encoder, asked
 from goent.rpc import BadReply, ConnectionLost, Peer, RpcError
@@ -30,7 +31,7 @@ class V1Asking:
     def encoder(self, session_id: str) -> V1Encoder:
         return V1Encoder(session_id)
 
-    async def ask(self, session_id: str, question: Question) -> Answer | None:
+    async def ask(self, session_id: str, question: Question) -> Answer | Rejection | None:
         request = PermissionRequest(
             session_id=session_id, tool_call=asked(question), options=_options(question)
         )
@@ -41,7 +42,11 @@ class V1Asking:
         except (RpcError, BadReply):
             return "reject"
         outcome = reply.outcome
-        return _ANSWERS.get(outcome.option_id, "reject") if isinstance(outcome, Selected) else None
+        if not isinstance(outcome, Selected):
+            return None
+        answer = _ANSWERS.get(outcome.option_id, "reject")
+        words = words_of(outcome.meta)
+        return Rejection(message=words) if words and answer == "reject" else answer
 
 
 def _options(question: Question) -> tuple[PermissionOption, ...]:
