@@ -55,6 +55,4 @@ def _read(path: Path) -> str:
         text = read_beginning(path, 4 * MOST).decode(errors="replace")[:MOST].strip()
     except OSError:
         return ""
-    return f"<{path.name} in {path.parent}>
-{text}
-</{path.name}>" if text else ""
+    return f"<{path.name} in {path.parent}>\n{text}\n</{path.name}>" if text else ""
