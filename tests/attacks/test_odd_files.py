@@ -109,7 +109,7 @@ def test_instructions_and_ignore_files_that_are_no_files_say_nothing(
     odd(tmp_path / "AGENTS.md")
     odd(tmp_path / ".gitignore")
     (tmp_path / "CLAUDE.md").write_text("Be kind.\n")
-    assert "Be kind." in project_instructions(tmp_path)
+    assert "Be kind." in project_instructions(tmp_path)[0]
     assert not rules_of(str(tmp_path))
 
 

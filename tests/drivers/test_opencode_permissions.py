@@ -95,7 +95,8 @@ async def test_always_said_to_one_worker_is_not_said_to_another(
 ) -> None:
     path = fresh(project / "part-ran.txt")
     async with asking(shared, project, "run two commands") as first:
-        await first.session.answer((await first.heard.question()).id, "allow_always")
+        for number in (1, 2):
+            await first.session.answer((await first.heard.question(number)).id, "allow_always")
     async with asking(shared, project, "delegate running") as second:
         question = await second.heard.question()
         assert not path.exists()
@@ -165,14 +166,13 @@ async def test_a_subagent_may_not_do_what_its_worker_may_not(shared: Stage, proj
     assert not path.exists()
 
 
-async def test_a_rejected_subagent_fails_and_its_worker_goes_on(
+async def test_a_subagent_hears_of_a_no_and_its_worker_goes_on(
     shared: Stage, project: Path
 ) -> None:
     path = fresh(project / "part.txt")
     async with asking(shared, project, "delegate writing") as turn:
         await turn.session.answer((await turn.heard.question()).id, "reject")
     assert turn.end == "end"
-    assert turn.heard.ended_tools[-1].status == "failed"
     assert not path.exists()
 
 

@@ -210,7 +210,7 @@ def test_a_hermetic_worker_lives_in_a_folder_of_its_own(tmp_path: Path) -> None:
     assert "OPENCODE_API_KEY" not in env
     assert env["HOME"] == str(tmp_path)
     assert env["XDG_DATA_HOME"] == str(tmp_path / ".local/share")
-    assert env["OPENCODE_PURE"] == env["OPENCODE_DISABLE_PROJECT_CONFIG"] == "1"
+    assert env["OPENCODE_DISABLE_PROJECT_CONFIG"] == "1"
     assert "opencode" not in generated(settings).enabled_providers
 
 

@@ -7,7 +7,7 @@ they leave open is asked of the worker's owner and answered over HTTP.
 
 Seen in OpenCode 1.18: a subagent starts with `task: deny` and the process's own rules; its
 parent's rules do not reach it, nor do rules that are set while it runs. A rejected question of
-the worker's own session ends the turn; one of a subagent only fails the parent's `task` call.
+the worker's own session ends the turn; a subagent is told of it and goes on.
 An "always" holds for every session of the process in that directory, other workers' too, so
 OpenCode is never told one: it is kept here, for this worker, and what it covers is not asked again.
 """
