@@ -13,9 +13,11 @@ import msgspec
 
 from goent import __version__
 from goent.config import load_settings
-from goent.domain.errors import ConfigError, GoentError, OpenCodeMissing
+from goent.config.trust.survey import check_opencode
+from goent.domain.errors import ConfigError, GoentError, NotTrusted, OpenCodeMissing
 from goent.domain.health import Condition, HealthKey
 from goent.domain.settings import Agent, Settings
+from goent.domain.trust import withheld_in_words
 from goent.domain.types import Provider, Value
 from goent.drivers.opencode.binary import find_opencode, find_ripgrep, opencode_version
 from goent.launch import NoDaemon, connect, fingerprint
@@ -65,6 +67,7 @@ def examine(cwd: Path, environ: Mapping[str, str]) -> Diagnosis:
         *_git(environ),
         *_opencode(command, environ),
         *files,
+        *(_trust(settings, environ) if settings else ()),
         *(_providers(settings, environ) if settings else ()),
         *(_health(settings, environ) if settings else ()),
         *_folders(project, environ),
@@ -139,6 +142,16 @@ def _settings(
     found = _fine("settings", files) if files else _note("settings", "no files", "go-ent init")
     notes = (_note("routing rules", warning) for warning in settings.warnings)
     return settings, (_fine("project", str(project)), found, *notes)
+
+
+def _trust(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    for line in withheld_in_words(settings.withheld):
+        yield _note("trust", line, "look at it and allow it with `go-ent trust`")
+    whole = settings.opencode.project_config
+    try:
+        check_opencode(settings.project, settings.project, environ, whole=whole)
+    except NotTrusted as error:
+        yield _note("trust", str(error))
 
 
 def _shown(path: Path, project: Path, environ: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from goent.config import load_settings
+from goent.config.trust.survey import trust_own
 from goent.domain.errors import ConfigError
 from goent.ownership import (
     Found,
@@ -131,6 +132,7 @@ def test_a_settings_file_that_everybody_can_write_is_not_read(
         with pytest.raises(ConfigError, match=r"by everybody \(mode 777\).*chmod go-w"):
             load_settings(tmp_path / "p", home)
         path.chmod(0o700)
+    trust_own(tmp_path / "p", home)
     assert load_settings(tmp_path / "p", home).opencode.command == "/evil"
 
 
@@ -203,4 +205,5 @@ def test_safe_directory_in_the_users_own_configuration_is_their_word(
     check_unshared(project, project)
     assert find_project(project) == project
     if os.geteuid() == 0:
+        trust_own(project, home)
         assert load_settings(project, home).opencode.command == "/evil"

@@ -8,6 +8,7 @@ import msgspec
 from version_0_1 import FOLDER
 
 from goent.config import load_settings
+from goent.config.trust.survey import trust_own
 from goent.evals.files.targets import load_targets
 
 
@@ -22,7 +23,9 @@ def a_project(tmp_path: Path, *names: str) -> tuple[Path, dict[str, str]]:
         shutil.copy(full / name, project / ".goent" / written)
     shutil.copy(full / "user_config.yaml", home / ".config" / "go-ent" / "config.yaml")
     shutil.copy(full / "opencode.json", home / "opencode.json")
-    return project, {"HOME": str(home), "WORDS": "some words of ours"}
+    environ = {"HOME": str(home), "WORDS": "some words of ours"}
+    trust_own(project, environ)
+    return project, environ
 
 
 def test_the_settings_that_init_wrote_change_nothing(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from goent.config import load_settings
+from goent.config.trust.survey import trust_own
 from goent.domain.errors import ConfigError
 from goent.domain.settings import Settings
 
@@ -24,6 +25,13 @@ class Ground:
         return path
 
     def load(self, **environ: str) -> Settings:
+        """As the user's own project, which they have said yes to."""
+        told = {"HOME": str(self.home), **environ}
+        trust_own(self.project, told)
+        return load_settings(self.project, told)
+
+    def load_untrusted(self, **environ: str) -> Settings:
+        """As a project that nobody has looked at."""
         return load_settings(self.project, {"HOME": str(self.home), **environ})
 
     def mistakes(self, **environ: str) -> list[str]:

@@ -36,6 +36,7 @@ from goent.gateway.server import Gateway
 from goent.git.command import Git
 from goent.git.merging import GitMerging
 from goent.git.spaces import GitWorkspaces
+from goent.git.trust import trusted_by
 from goent.proc.marks import new_owner, sweep_dead_owners
 from goent.proc.verify import ShellVerifier
 from goent.project import project_key, seal, state_dir
@@ -101,6 +102,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 around.state,
                 environ=around.without_keys,
                 in_use=lambda worker: worker in roster,
+                trusted=trusted_by(around.allows),
             )
             verifier = ShellVerifier(
                 environ=around.without_keys,
@@ -133,7 +135,8 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 allowance=calls.allowance,
                 healths=calls.healths,
             )
-            merging = GitMerging(Git(project, around.without_keys()), around.state / "merging")
+            git = Git(project, around.without_keys(), trusted=trusted_by(around.allows))
+            merging = GitMerging(git, around.state / "merging")
             joiner = Joiner(feed=feed, merging=merging, verifier=verifier)
             swarms = Swarms(
                 settings=around.settings,

@@ -5,8 +5,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from goent.config.reload import Configuration
+from goent.config.trust.records import approvals
 from goent.domain.errors import ConfigError
 from goent.domain.settings import Limits, Settings
+from goent.domain.trust import Act, withheld_in_words
 from goent.drivers.environment import Surroundings
 from goent.launch import fingerprint
 from goent.project import project_key, project_state
@@ -42,11 +44,14 @@ class Project:
         self._configuration.check(self._own)
 
     def notices(self) -> tuple[str, ...]:
-        """A mistake in the rules, while the last good ones stay in force."""
-        trouble = self._configuration.trouble
-        if trouble is None:
-            return ()
-        return (f"the last good settings stay in force: {trouble}",)
+        """A mistake in the rules, while the last good ones stay in force; and what is not trusted."""
+        trouble, withheld = self._configuration.trouble, self.settings().withheld
+        mistaken = (f"the last good settings stay in force: {trouble}",) if trouble else ()
+        return (*mistaken, *withheld_in_words(withheld))
+
+    def allows(self, act: Act) -> bool:
+        """Whether the user has said yes to what a file of the project would do."""
+        return approvals(self.folder, self._own).cover(act)
 
     def key_names(self) -> tuple[str, ...]:
         try:

@@ -15,6 +15,7 @@ from goent.config.routing import Rule, never_asked, read_routing
 from goent.config.sources import Files
 from goent.config.tree import Place, Problems, suggestion
 from goent.domain.settings import Backend, OwnAgent, Settings
+from goent.domain.trust import Act
 from goent.domain.types import Provider, Value
 from goent.project import home_dir
 
@@ -28,6 +29,12 @@ class _Read(Value, frozen=True, kw_only=True):
     opencode: OpenCodeConfig
     opencode_path: Path | None
     logins: tuple[str, ...]
+    withheld: tuple[Act, ...]
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """Providers and agents that would exist if the project were trusted."""
+        return frozenset(name for act in self.withheld for name in act.names)
 
 
 def load_settings(project: Path, environ: Mapping[str, str]) -> Settings:
@@ -75,6 +82,7 @@ def _read_all(project: Path, environ: Mapping[str, str], files: Files, problems:
         opencode=opencode,
         opencode_path=path,
         logins=read_table(files.parsed(auth, "jsonc"), read_logins, problems, strict=False),
+        withheld=trees.withheld,
     )
 
 
@@ -132,7 +140,7 @@ def _check_names(
     providers: Iterable[Provider],
     problems: Problems,
 ) -> None:
-    names = tuple(provider.name for provider in providers)
+    names = (*(provider.name for provider in providers), *read.missing)
     _note_unknown(_provider_mentions(read), names, problems)
     for entry in read.providers.entries:
         for mention in entry.fallbacks:
@@ -165,6 +173,8 @@ def _settings(
     home: Path,
 ) -> Settings:
     general = read.general
+    names = frozenset(provider.name for provider in providers)
+    known = names | backends.keys()
     return Settings(
         project=project,
         providers=providers,
@@ -172,8 +182,16 @@ def _settings(
         default_provider=_default_provider(read, providers),
         default_chosen=general.default_provider is not None,
         usual_keys=_usual_keys(backends),
-        defaults={role: mention.name for role, mention in read.providers.defaults.items()},
-        rules=tuple(rule.rule for rule in read.rules),
+        defaults={
+            role: mention.name
+            for role, mention in read.providers.defaults.items()
+            if mention.name in names or mention.name not in read.missing
+        },
+        rules=tuple(
+            rule.rule
+            for rule in read.rules
+            if rule.rule.provider in known or rule.rule.provider not in read.missing
+        ),
         agents=general.agents,
         agent=OwnAgent(writable=tuple(home / _below_home(path) for path in general.writable)),
         health=read.providers.health,
@@ -186,6 +204,7 @@ def _settings(
         daemon=general.daemon,
         files=files,
         warnings=tuple(never_asked(read.rules)),
+        withheld=read.withheld,
         written=tuple(entry.provider.name for entry in read.providers.entries),
         learning=general.learning,
     )
@@ -206,7 +225,8 @@ def _usual_keys(backends: Mapping[str, Backend]) -> tuple[str, ...]:
 
 def _default_provider(read: _Read, providers: tuple[Provider, ...]) -> str | None:
     asked = read.general.default_provider or read.providers.defaults.get("implementation")
-    if asked:
+    there = {provider.name for provider in providers}
+    if asked and (asked.name in there or asked.name not in read.missing):
         return asked.name
     names = [p.name for p in providers if p.backend not in read.general.agents]
     if read.opencode.model in names:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from goent.config.load import load_settings
+from goent.config.trust.records import record_path
 from goent.domain.errors import ConfigError, RulesMistaken
 from goent.domain.settings import Settings
 from goent.ownership import standing
@@ -65,6 +66,7 @@ class Configuration:
             yield from (folder / name for name in NAMES)
         for name in ("opencode.json", "opencode.jsonc"):
             yield own.parent / "opencode" / name
+        yield record_path(self._project, environ)
 
 
 def _state(path: Path) -> tuple[int, int] | None:

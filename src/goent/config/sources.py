@@ -3,13 +3,16 @@
 Later wins: the user's folder, the project's folder, the environment.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
 from goent.config.jsonc import parse_jsonc
 from goent.config.tree import Node, Place, Problems, Scalar, Table, merge_tables
+from goent.config.trust.records import approvals
+from goent.config.trust.settings import sift_general, sift_providers
 from goent.config.yaml_files import parse_yaml
+from goent.domain.trust import Act
 from goent.domain.types import Value
 from goent.ownership import UnsafeFolder, check_unshared
 from goent.plain_files import NotPlain, read_plain_text
@@ -24,11 +27,17 @@ ENVIRONMENT: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class Trees(Value, frozen=True, kw_only=True):
-    """The YAML files of all layers. Rules are not merged: the latest file that has any rules."""
+    """The YAML files of all layers. Rules are not merged: the latest file that has any rules.
+
+    `acts` are what the project's files would do; `withheld`, which of it nobody has allowed: that
+    is left out of the tables.
+    """
 
     general: Table
     providers: Table
     routing: tuple[Table, ...]
+    acts: tuple[Act, ...] = ()
+    withheld: tuple[Act, ...] = ()
 
 
 class Files:
@@ -46,19 +55,37 @@ class Files:
         providers = Table(place=Place(file="providers.yaml"))
         routing: list[Table] = []
         folders = (config_dir(self._environ), self._project / ".goent")
+        acts, withheld = list[Act](), list[Act]()
         for layer, folder in enumerate(folders):
             inside = self._project if layer else None
             if inside and not self._is_ours(folder, Place(file=self.shown(folder), layer=layer)):
                 continue
-            ours = self.parsed(folder / "providers.yaml", "yaml", layer, inside=inside)
-            general = merge_tables(general, _lifted(ours))
-            providers = merge_tables(providers, _without(ours, "budget", "opencode_config_path"))
+            models = self.parsed(folder / "providers.yaml", "yaml", layer, inside=inside)
             own = self.parsed(folder / "config.yaml", "yaml", layer, inside=inside)
-            general = merge_tables(general, _profile_moved(own))
-            general = merge_tables(general, _without(own, "profile"))
+            rest = merge_tables(_lifted(models), _profile_moved(own))
+            rest = merge_tables(rest, _without(own, "profile"))
+            models = _without(models, "budget", "opencode_config_path")
+            if inside:
+                approved = approvals(inside, self._environ)
+                sifted = (
+                    sift_providers(models, providers, approved),
+                    sift_general(rest, general, inside, approved),
+                )
+                models, rest = (each.table for each in sifted)
+                acts += [act for each in sifted for act in each.acts]
+                withheld += [act for each in sifted for act in each.withheld]
+            general = merge_tables(general, rest)
+            providers = merge_tables(providers, models)
             routing.append(self.parsed(folder / "routing.yaml", "yaml", layer, inside=inside))
         general = merge_tables(general, _from_environment(self._environ, len(folders)))
-        return Trees(general=general, providers=providers, routing=tuple(routing))
+        self.read += [self._project / name for name in _files_named(acts)]
+        return Trees(
+            general=general,
+            providers=providers,
+            routing=tuple(routing),
+            acts=tuple(acts),
+            withheld=tuple(withheld),
+        )
 
     def parsed(
         self,
@@ -111,6 +138,11 @@ class Files:
         else:
             return text if inside is None or self._is_ours(path, root) else None
         return None
+
+
+def _files_named(acts: Iterable[Act]) -> Iterable[str]:
+    """Files that acts are made of: when one changes, what was allowed has to be looked at again."""
+    return (part.name for act in acts for part in act.materials if part.name != act.key)
 
 
 def _lifted(providers: Table) -> Table:

@@ -65,6 +65,10 @@ class GoesOnElsewhere(RequestError):
     """Another process has gone on with a session of the agent's."""
 
 
+class NotTrusted(RequestError):
+    """Something of a project would act that nobody has allowed; `go-ent trust` does."""
+
+
 class NoRoute(RequestError):
     """No provider, model and method fit what was asked."""
 

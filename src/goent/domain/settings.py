@@ -5,6 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Literal
 
+from goent.domain.trust import Act
 from goent.domain.types import Dialect, Isolation, Method, Preset, Provider, Secret, Value
 
 Action = Literal["allow", "ask", "deny"]
@@ -143,6 +144,7 @@ class Settings(Value, frozen=True, kw_only=True):
 
     `default_chosen`: somebody wrote the default provider down; else it was inferred. `warnings` are
     about what the files say and nobody can have meant. `written`: the providers of `providers.yaml`.
+    `withheld` is what the project's own files would do, and nobody has allowed.
     """
 
     project: Path
@@ -167,6 +169,7 @@ class Settings(Value, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
     learning: bool = True
+    withheld: tuple[Act, ...] = ()
 
     @property
     def key_names(self) -> tuple[str, ...]:

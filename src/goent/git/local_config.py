@@ -125,6 +125,13 @@ class Texts(Value, frozen=True, kw_only=True):
         return not any(_WORD.search(text.lower()) for text in self.texts)
 
 
+def acting_lines(text: bytes) -> tuple[tuple[str, str], ...]:
+    """The lines of a configuration that could run something, and the names that they say it by."""
+    lines = (line.strip() for line in text.splitlines())
+    found = ((line, _WORD.search(line.lower())) for line in lines)
+    return tuple((line.decode(errors="replace"), word[0].decode()) for line, word in found if word)
+
+
 def read_texts(folder: Path, git_dir: str | None) -> Texts:
     """Of every repository that git could find from the folder; or of the one that it is told.
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from goent.domain.errors import NoRoute
 from goent.domain.settings import Settings
+from goent.domain.trust import in_few_words
 from goent.domain.types import Method, Pin, Provider, Route
 
 NONE: Final = (
@@ -102,7 +103,7 @@ def _default(settings: Settings) -> Provider:
     if found:
         return found
     if not settings.providers:
-        raise NoRoute(NONE)
+        raise NoRoute(_there(settings))
     raise NoRoute(
         "no provider was named and none is the default: pass `provider` "
         f"({_names(settings)}) or set default_provider in .goent/config.yaml"
@@ -132,11 +133,23 @@ def _only_model(backend: str, settings: Settings) -> Provider:
 
 
 def _unknown_provider(name: str, settings: Settings) -> str:
+    if act := next((act for act in settings.withheld if name in act.names), None):
+        return (
+            f"provider {name!r} is not used, because nobody has trusted {act.place}: {act.says}. "
+            "Look at it and allow it with `go-ent trust`"
+        )
     return f"unknown provider {name!r}; {_there(settings)}"
 
 
 def _there(settings: Settings) -> str:
-    return f"there are: {_names(settings)}" if settings.providers else NONE
+    if settings.providers:
+        return f"there are: {_names(settings)}"
+    if settings.withheld:
+        return (
+            f"no provider is configured but by {in_few_words(settings.withheld)}, which nobody has "
+            "trusted: look at it and allow it with `go-ent trust`"
+        )
+    return NONE
 
 
 def _names(settings: Settings) -> str:

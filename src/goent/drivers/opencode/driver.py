@@ -27,6 +27,7 @@ from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.hosted import Hosted
 from goent.drivers.opencode.lasting import LastingSession, Place
 from goent.drivers.opencode.launching import (
+    check_trusted,
     gated_content,
     known_models,
     process_environment,
@@ -85,6 +86,7 @@ class OpenCodeDriver:
 
     async def warm_up(self, cwd: Path) -> None:
         """Make the shared process ready for work in a directory; quick if it is already."""
+        check_trusted(self._around, cwd)
         await self._pool.warm_up(cwd, *self._terms())
 
     @asynccontextmanager
@@ -109,6 +111,7 @@ class OpenCodeDriver:
     ) -> Conversation:
         await slot.until_warm(spec.cwd)
         process = await slot.process()
+        check_trusted(self._around, spec.cwd)
         settings = self._around.settings()
         held = held_backends(settings, self._around.environ())
         async with slot.booting:
@@ -136,6 +139,7 @@ class OpenCodeDriver:
         return hashlib.sha256(told).hexdigest()
 
     def _launch(self, settings: Settings, environ: Mapping[str, str], fingerprint: str) -> Launch:
+        check_trusted(self._around, settings.project)
         program = find_opencode(settings.opencode.command, environ)
         token = self._gate.issue_token()
         content = gated_content(settings, environ, self._gate, token=token)

@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from goent.config.instructions import instructions
+from goent.config.trust.survey import check_opencode
 from goent.domain.ports import Gate
 from goent.domain.settings import Settings
 from goent.drivers.environment import Surroundings
@@ -34,6 +35,17 @@ def gated_content(
     content = generate(settings, held=held, addresses=addresses, token=token)
     options = GuardOptions(url=gate.guard_url, token=token)
     return replace(content, plugin=((PLUGIN.as_uri(), options),))
+
+
+def check_trusted(around: Surroundings, *folders: Path) -> None:
+    """Raise `NotTrusted` if an OpenCode that works there would run what nobody has allowed.
+
+    Looked at each time: a worker may have put it there since.
+    """
+    settings = around.settings()
+    whole = settings.opencode.project_config and settings.opencode.profile == "user"
+    for folder in dict.fromkeys(folders):
+        check_opencode(folder, settings.project, around.environ(), whole=whole)
 
 
 def known_models(around: Surroundings, content: Content) -> Catalogue:

@@ -16,6 +16,7 @@ from goent.drivers.environment import Surroundings
 from goent.drivers.opencode.binary import find_opencode
 from goent.drivers.opencode.content import UNTITLED, Agent, Content, held_backends
 from goent.drivers.opencode.launching import (
+    check_trusted,
     gated_content,
     known_models,
     process_environment,
@@ -39,6 +40,7 @@ class OpenCodeRunDriver:
         """A session for one prompt, whose process lives no longer than that."""
         if not spec.cwd.is_dir():
             raise RequestError(f"the directory {str(spec.cwd)!r} does not exist")
+        check_trusted(self._around, spec.cwd)
         token = self._gate.issue_token()
         try:
             # OpenCode names its session when it has one; until then any name does.

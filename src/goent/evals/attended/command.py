@@ -1,13 +1,17 @@
 """Which command does a run, and which run does it go on with?"""
 
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from goent.domain.errors import RequestError
+from goent.config.trust.records import approvals
+from goent.domain.errors import NotTrusted, RequestError
 from goent.domain.evaluations import EvalRunRequest
+from goent.domain.trust import in_few_words
 from goent.domain.types import Value
+from goent.evals.attended.acting import evaluation_acts
 from goent.evals.attended.places import Places
 from goent.evals.running.folder import Manifest, read_manifest
 from goent.evals.running.plan import Wanted
@@ -43,6 +47,17 @@ class Order(Value, frozen=True, kw_only=True):
             self.suites, environ, self.wanted, project=project, targets_file=self.targets_file
         )
         return len(prepared.trials)
+
+    def check_trusted(self, environ: Mapping[str, str], project: Path) -> None:
+        """Raise `NotTrusted` for what the files would do and nobody has allowed."""
+        acts = evaluation_acts(self.suites, environ, project, targets_file=self.targets_file)
+        if missing := approvals(project, environ).missing(acts):
+            files = " ".join(shlex.quote(str(suite)) for suite in self.suites)
+            raise NotTrusted(
+                f"nothing is evaluated, because nobody has trusted {in_few_words(missing)}: "
+                f"{missing[0].says}. A person can look at it and allow it with `go-ent trust {files}`, "
+                "or run `go-ent eval run` at a terminal"
+            )
 
     def command(self, request: EvalRunRequest, folder: Path) -> list[str]:
         resume = ("--retry", request.retry) if request.retry else ("--resume",)

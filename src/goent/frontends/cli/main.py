@@ -11,7 +11,15 @@ import typer
 
 from goent import __version__
 from goent.domain.errors import ConfigError, GoentError
-from goent.frontends.cli import classifying, project, providers, routes, running, spaces, workers
+from goent.frontends.cli import (
+    classifying,
+    project,
+    providers,
+    routes,
+    running,
+    spaces,
+    workers,
+)
 from goent.frontends.cli.client import Trouble
 from goent.frontends.cli.evals import evals
 from goent.frontends.cli.screen import (
@@ -62,6 +70,7 @@ for panel, command in (
     (AROUND, spaces.gc),
     (AROUND, project.demo),
     (AROUND, project.init),
+    (AROUND, project.trust),
     (AROUND, project.doctor),
     (AROUND, project.mcp),
     (AROUND, project.acp),

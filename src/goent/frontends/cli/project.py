@@ -11,6 +11,7 @@ from goent.domain.replies import DaemonInfo, Stopping
 from goent.domain.requests import CostsRequest
 from goent.domain.types import Value
 from goent.frontends.cli.client import Trouble, daemon
+from goent.frontends.cli.keys import somebody_is_there
 from goent.frontends.cli.options import Json
 from goent.frontends.cli.show import print_json
 from goent.frontends.cli.spending import show_costs
@@ -72,6 +73,7 @@ def init(
         check_writable,
         write_starter,
     )
+    from goent.config.trust.survey import trust_starter  # noqa: PLC0415 (the same)
     from goent.frontends.cli.init import add_mcp_server  # noqa: PLC0415 (the same)
 
     project = find_project(Path.cwd())
@@ -80,6 +82,7 @@ def init(
         check_writable(project)  # first: what is refused has changed nothing
         entered = add_mcp_server(servers, replace=force)
         written = write_starter(project)
+        trust_starter(project, os.environ, written)
     except UnsafeFolder:
         raise
     except NotPlain as error:
@@ -100,6 +103,53 @@ def init(
         "Claude Code finds go-ent by .mcp.json when it starts in this folder."
     )
     return 0
+
+
+def trust(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[PATH]...", help="A project, folders of it, or suites (default: here)."
+        ),
+    ] = None,
+    *,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Say yes to what is shown, without being asked.")
+    ] = False,
+    listed: Annotated[
+        bool, typer.Option("--list", help="Show every project that you have said yes to.")
+    ] = False,
+    revoked: Annotated[
+        bool, typer.Option("--revoke", help="Take back what you said of this project.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Show what this project's files would do, and allow it.
+
+    Programs they start, addresses and the keys that go there, permissions they widen, plugins of
+    OpenCode, git's own configuration, commands of evaluations. A yes is for exactly that content: what
+    changes is asked again. Exits 0 if everything is trusted, 1 if something waits.
+    """
+    from goent.frontends.cli.trusting import (  # noqa: PLC0415 (only this command)
+        list_trusted,
+        look_at,
+        take_back,
+    )
+
+    if listed:
+        return list_trusted(json=json)
+    if revoked:
+        return take_back(paths or (), json=json)
+    return look_at(paths or (), yes=yes, json=json)
+
+
+def ask_before_work(cwd: Path | None = None, *, json: bool) -> None:
+    """Ask whoever sits at the terminal about what is not trusted yet. Nobody else is kept waiting."""
+    if json or not somebody_is_there():
+        return
+    from goent.frontends.cli.trusting import ask_for_trust  # noqa: PLC0415 (it reads all settings)
+
+    ask_for_trust(cwd)
 
 
 class Begun(Value, frozen=True, kw_only=True):

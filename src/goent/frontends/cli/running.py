@@ -21,6 +21,7 @@ from goent.frontends.cli.client import (
 from goent.frontends.cli.keys import counted_interrupts, open_keyboard
 from goent.frontends.cli.live import Follower
 from goent.frontends.cli.options import Json, Worker, no_blank_commands
+from goent.frontends.cli.project import ask_before_work
 from goent.frontends.cli.screen import complain, open_screen
 from goent.frontends.cli.show import exit_code, print_json, show_result
 
@@ -153,6 +154,7 @@ def run(  # noqa: PLR0913 (each is an option)
         allowed_tools=_names(allowed_tools),
         wait_s=0.0,
     )
+    ask_before_work(cwd, json=json)
     with daemon() as through:
         spawned = through.call("worker_spawn", request, Spawned)
         for warning in spawned.warnings:

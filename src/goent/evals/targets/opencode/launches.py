@@ -16,7 +16,12 @@ from goent.drivers.opencode.binary import find_opencode
 from goent.drivers.opencode.catalogue import Catalogue
 from goent.drivers.opencode.content import held_backends
 from goent.drivers.opencode.environment import Launch
-from goent.drivers.opencode.launching import gated_content, known_models, process_environment
+from goent.drivers.opencode.launching import (
+    check_trusted,
+    gated_content,
+    known_models,
+    process_environment,
+)
 from goent.evals.ports import TargetError
 from goent.evals.targets.opencode.settings import OpenCodeSettings
 
@@ -99,6 +104,7 @@ class Terms(Value, frozen=True, kw_only=True):
         """Raises `OpenCodeMissing` if there is no such program."""
         around = in_profile(self.told, around)
         settings, environ = around.settings(), around.environ()
+        check_trusted(around, settings.project)
         program = find_opencode(self.told.program or settings.opencode.command, environ)
         token = gate.issue_token()
         plain = gated_content(settings, environ, gate, token=token)

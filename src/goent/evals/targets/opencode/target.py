@@ -18,7 +18,7 @@ from goent.domain.errors import (
     WorkerError,
 )
 from goent.drivers.opencode.client import ServerUnreachable, Words
-from goent.drivers.opencode.launching import project_instructions
+from goent.drivers.opencode.launching import check_trusted, project_instructions
 from goent.evals.ports import Attempt, Target, TargetError, Witness
 from goent.evals.suites import TargetSpec
 from goent.evals.targets.opencode.attempting import Attempting, Plan
@@ -110,6 +110,8 @@ class OpenCodeTarget:
         if not directory.is_dir() or not directory.is_relative_to(attempt.cwd.resolve()):
             where = f"{told.cwd or '.'!r} is no directory inside {str(attempt.cwd)!r}"
             raise TargetError("no_directory", where)
+        if told.base_url is None:
+            check_trusted(in_profile(told, around), directory)
         said = asked(attempt.case, told.system_prompt)
         choice = choose_model(told, around)
         # What the directory tells every agent, where OpenCode is kept from reading it by itself.

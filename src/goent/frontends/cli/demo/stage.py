@@ -13,6 +13,7 @@ from pathlib import Path
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from goent.config.trust.survey import trust_own
 from goent.domain.types import Value
 from goent.frontends.cli.ending import stop_daemon
 from goent.proc import run
@@ -136,6 +137,7 @@ def _build(project: Path, models: ScriptedModels, portal: BlockingPortal) -> Non
     (settings / "config.yaml").write_text(CONFIG)
     urls = {name: models.base_url(name) for name in models.script.providers}
     (settings / "providers.yaml").write_text(PROVIDERS.format(**urls))
+    trust_own(project, os.environ)
     if find_program("git", os.environ):
         for command in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "A sample")):
             git = partial(run, (*GIT, *command), cwd=project, env=dict(os.environ), timeout=30)

@@ -25,12 +25,13 @@ from goent.frontends.cli.evals.options import (
     folder_named,
 )
 from goent.frontends.cli.options import Json
+from goent.frontends.cli.project import ask_before_work
 from goent.project import find_project
 
 RUNS: Final = ".goent/evals"
 
 
-def run(  # noqa: PLR0913 (the options of a command)
+def run(  # noqa: PLR0913, PLR0915 (the options of a command)
     suites: Suites,
     *,
     target: TargetNames = None,
@@ -113,6 +114,7 @@ def run(  # noqa: PLR0913 (the options of a command)
         compat=compat is not None,
     )
     home = find_project(Path.cwd())
+    ask_before_work(json=json or attended or dry_run)
     prepared = ready(suites, os.environ, wanted, project=home, targets_file=targets)
     again = retry or ("none" if resume else None)
     if again and out is None:

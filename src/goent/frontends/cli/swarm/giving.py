@@ -18,6 +18,7 @@ from goent.domain.swarms import (
 from goent.domain.types import Isolation, Method
 from goent.frontends.cli.client import Daemon, Trouble, daemon
 from goent.frontends.cli.options import Json, Swarm, SwarmTasks
+from goent.frontends.cli.project import ask_before_work
 from goent.frontends.cli.screen import complain
 from goent.frontends.cli.show import print_json
 from goent.frontends.cli.swarm.merging import is_whole, show_merged
@@ -86,6 +87,7 @@ def run(  # noqa: PLR0913 (each is an option)
     if detach and (merge or apply):
         raise Trouble("--merge and --apply wait for the end: leave out --detach", 2)
     request = _instead(read_task_file(tasks), concurrency, budget_usd, provider, isolation)
+    ask_before_work(json=json)
     with daemon() as through:
         begun = through.call("swarm_spawn", request, SwarmStatus)
         for warning in begun.warnings:

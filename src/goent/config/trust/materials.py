@@ -1,0 +1,127 @@
+"""What an act is made of, down to the bytes: settings, the files that a command names, plugins.
+
+A person says yes to content. So the digest of an act covers whatever go-ent can find of it: the
+words of a command and the project's files among them, a plugin and what it imports by a relative
+path. What a program loads by itself later is beyond that.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from goent.config.tree import Items, Node, Scalar
+from goent.domain.trust import Material, digest
+from goent.plain_files import NotPlain, read_plain
+
+MOST_BYTES: Final = 16_000_000  # of one file
+MOST_FILES: Final = 2_000
+_BETWEEN: Final = re.compile(r"[\s\"'=;|&<>()`,:]+")
+_IMPORTED: Final = re.compile(
+    rb"""(?:\bfrom|\bimport|\brequire|\bimport\s*\(|\brequire\s*\()\s*\(?\s*["'`](\.{1,2}/[^"'`\n]+)["'`]"""
+)
+_ENDINGS: Final = (
+    "",
+    ".ts",
+    ".js",
+    ".mjs",
+    ".cjs",
+    ".tsx",
+    ".jsx",
+    ".json",
+    "/index.ts",
+    "/index.js",
+)
+
+
+class Unlooked(Exception):
+    """Something that go-ent cannot look at, and so nobody can say yes to."""
+
+
+def setting(name: str, node: Node) -> Material:
+    """A setting, whatever its layout and comments are."""
+    return Material(name=name, digest=digest(json.dumps(plain(node)).encode()))
+
+
+def plain(node: Node) -> object:
+    """The values of a tree, without their places."""
+    if isinstance(node, Scalar):
+        return [node.kind, node.text]
+    if isinstance(node, Items):
+        return {"list": [plain(item) for item in node.items]}
+    return {"table": {key: plain(entry) for key, entry in sorted(node.entries.items())}}
+
+
+def file_material(path: Path, top: Path) -> Material:
+    """A file by its content; a link by where it leads and what is there. Raises `Unlooked`."""
+    try:
+        content = read_plain(path, MOST_BYTES)
+    except NotPlain as error:
+        raise Unlooked(str(error)) from None
+    except OSError as error:
+        raise Unlooked(f"{str(path)!r} cannot be read: {error.strerror}") from None
+    return Material(name=os.path.relpath(path, top), digest=digest(content))
+
+
+def files_below(
+    folder: Path, top: Path, *, skipped: frozenset[str] = frozenset()
+) -> list[Material]:
+    """Every file of a folder, at any depth, through links to folders too. Raises `Unlooked`."""
+    found: list[Material] = []
+    seen: set[str] = set()
+    for root, folders, names in os.walk(folder, followlinks=True, onerror=_unlooked):
+        real = os.path.realpath(root)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if name not in skipped)
+        for name in sorted(names):
+            found.append(file_material(Path(root, name), top))
+            if len(found) > MOST_FILES:
+                raise Unlooked(f"{str(folder)!r} holds more than {MOST_FILES} files")
+    return found
+
+
+def named_files(words: Sequence[str], folder: Path, top: Path) -> list[Material]:
+    """Files of the project that the words of a command name."""
+    found: dict[Path, Material] = {}
+    for name in (part for word in words for part in (word, *_BETWEEN.split(word))):
+        path = folder / name
+        if name and path not in found and path.is_relative_to(top) and _is_file(path):
+            found[path] = file_material(path, top)
+    return list(found.values())
+
+
+def with_imports(paths: Iterable[Path], top: Path) -> Iterator[Material]:
+    """The files, and what they import by relative paths, and so on. Raises `Unlooked`."""
+    waiting, seen = list(paths), set[str]()
+    while waiting:
+        path = waiting.pop()
+        real = os.path.realpath(path)
+        if real in seen:
+            continue
+        seen.add(real)
+        if len(seen) > MOST_FILES:
+            raise Unlooked(
+                f"{str(path)!r} is one of more than {MOST_FILES} files that are imported"
+            )
+        yield file_material(path, top)
+        for name in _IMPORTED.findall(read_plain(path, MOST_BYTES)):
+            beside = f"{path.parent}/{os.fsdecode(name)}"
+            stem = beside.removesuffix(".js")  # which may stand for a `.ts`
+            tried = (Path(base + ending) for base in {beside, stem} for ending in _ENDINGS)
+            waiting.extend(each for each in tried if _is_file(each))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return os.path.isfile(path)  # noqa: PTH113 (a Path raises for what is too long)
+    except ValueError:
+        return False
+
+
+def _unlooked(error: OSError) -> None:
+    raise Unlooked(f"{error.filename!r} cannot be read: {error.strerror}")
