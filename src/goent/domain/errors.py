@@ -65,10 +65,6 @@ class GoesOnElsewhere(RequestError):
     """Another process has gone on with a session of the agent's."""
 
 
-class NotTrusted(RequestError):
-    """Something of a project would act that nobody has allowed; `go-ent trust` does."""
-
-
 class NoRoute(RequestError):
     """No provider, model and method fit what was asked."""
 
@@ -209,6 +205,12 @@ class PermissionBypassed(WorkerError):
     """The worker did what nobody had allowed; what it did is in place."""
 
     kind = "permission_bypassed"
+
+
+class NotTrusted(WorkerError):
+    """Files where it was to work would have run something that nobody has trusted: see `go-ent trust`."""
+
+    kind = "not_trusted"
 
 
 class VerifyFailed(WorkerError):

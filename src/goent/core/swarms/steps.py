@@ -11,7 +11,7 @@ from goent.core.views import WorkerView
 from goent.domain.events import TaskSettled
 from goent.domain.types import Failure, Pin, Value
 
-HOPELESS = frozenset({"budget_exceeded", "not_started", "permission_denied"})
+HOPELESS = frozenset({"budget_exceeded", "not_started", "not_trusted", "permission_denied"})
 NEVER_WAS = Failure(kind="lost", message="no worker of it is left", retryable=True)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from goent.config.trust.records import approvals
-from goent.domain.errors import NotTrusted, RequestError
+from goent.domain.errors import RequestError
 from goent.domain.evaluations import EvalRunRequest
 from goent.domain.trust import in_few_words
 from goent.domain.types import Value
@@ -49,11 +49,11 @@ class Order(Value, frozen=True, kw_only=True):
         return len(prepared.trials)
 
     def check_trusted(self, environ: Mapping[str, str], project: Path) -> None:
-        """Raise `NotTrusted` for what the files would do and nobody has allowed."""
+        """Raise a `RequestError` for what the files would do and nobody has allowed."""
         acts = evaluation_acts(self.suites, environ, project, targets_file=self.targets_file)
         if missing := approvals(project, environ).missing(acts):
             files = " ".join(shlex.quote(str(suite)) for suite in self.suites)
-            raise NotTrusted(
+            raise RequestError(
                 f"nothing is evaluated, because nobody has trusted {in_few_words(missing)}: "
                 f"{missing[0].says}. A person can look at it and allow it with `go-ent trust {files}`, "
                 "or run `go-ent eval run` at a terminal"
