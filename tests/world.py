@@ -18,6 +18,8 @@ from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult, TextContent
 from opencode import LIGHT, opencode_binary
 
+from goent.composition.trusting import project_acts
+from goent.config.trust.records import grant
 from goent.domain.events import Envelope
 from goent.domain.replies import DaemonInfo
 from goent.drivers.opencode.environment import pretend_installed
@@ -72,6 +74,10 @@ class World:
                 [*GO_ENT, *args], cwd=self.project, env=self.env, input=stdin.encode(), check=False
             )
         return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def trust(self) -> None:
+        """The user says yes to what is in their project now."""
+        grant(self.project, self.env, project_acts(self.project, self.env))
 
     @property
     def key(self) -> str:
@@ -144,6 +150,7 @@ async def a_world(
                 **(environ or {}),
             },
         )
+        world.trust()
         try:
             yield world
         finally:

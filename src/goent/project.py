@@ -117,6 +117,11 @@ def state_dir(environ: Mapping[str, str]) -> Path:
     return _made(_xdg(environ, "XDG_STATE_HOME", ".local/state"), "go-ent")
 
 
+def state_path(environ: Mapping[str, str]) -> Path:
+    """The same. Not created."""
+    return _xdg(environ, "XDG_STATE_HOME", ".local/state") / "go-ent"
+
+
 def config_dir(environ: Mapping[str, str]) -> Path:
     """The user's own settings: `$XDG_CONFIG_HOME/go-ent`. Not created."""
     return _xdg(environ, "XDG_CONFIG_HOME", ".config") / "go-ent"

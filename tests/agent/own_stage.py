@@ -16,6 +16,7 @@ from goent.agent.events import AnyAgentEvent, Noticed, Said, ToolCalled
 from goent.agent.ports import Question
 from goent.agent.session import AgentSession, TurnEnd
 from goent.composition.agent_app import open_agent
+from goent.config.trust.survey import trust_own
 from goent.domain.types import Answer
 from goent.testing import Script, ScriptedModels
 
@@ -102,6 +103,7 @@ class AgentStage:
         addresses = {name: self.models.url + f"/{name}/v1" for name in ("anthropic", "other")}
         (self.project / ".goent" / "providers.yaml").write_text(PROVIDERS.format(**addresses))
         (self.project / ".goent" / "config.yaml").write_text(config)
+        trust_own(self.project, self.environ)
 
     @asynccontextmanager
     async def agent(

@@ -134,8 +134,8 @@ async def test_nor_in_a_worktree(world: World, clean: Path, method: str) -> None
 
 async def test_nor_one_above_a_project_without_git(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
-    plant(tmp_path, ".opencode/plugin/evil.js", marker)
     async with a_world(tmp_path, SCRIPT) as world:
+        plant(tmp_path, ".opencode/plugin/evil.js", marker)
         for method in METHODS:
             ended = await world.go_ent("run", "hello", "--method", method)
             assert ended.exit == 1, ended.out

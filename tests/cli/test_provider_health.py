@@ -10,6 +10,7 @@ import pytest
 from desk import Desk, OpenDesk
 from scripted_project import CODER, GLM
 
+from goent.config.trust.survey import trust_own
 from goent.domain.errors import OutOfCredit, RateLimited, WorkerError
 from goent.domain.settings import Backend
 from goent.domain.types import Provider
@@ -70,6 +71,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HOME", str(tmp_path))
+    trust_own(folder, os.environ)
     monkeypatch.setenv("MY_KEY", "sk-mine")
     monkeypatch.setenv("GOENT_OPENCODE", "/nowhere")  # asking it for its version takes a second
     return folder

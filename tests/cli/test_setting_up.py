@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from goent import __version__
+from goent.config.trust.survey import trust_own
 from goent.frontends.cli.main import run_cli
 
 ENTRY = "mcpServers"
@@ -95,6 +96,7 @@ def test_the_doctor_names_the_missing_key(
         "providers:\n"
         "  mine: {provider: mine, model: m, base_url: 'http://127.0.0.1:9/v1', api_key_env: MY_KEY}\n"
     )
+    trust_own(project, os.environ)
     monkeypatch.setenv("GOENT_OPENCODE", "/nowhere")  # asking it for its version takes a second
     run_cli(["doctor"])
     said = capsys.readouterr().out

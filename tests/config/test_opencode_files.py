@@ -48,7 +48,13 @@ def test_a_configuration_that_may_act_is_found(project: Path, name: str, text: s
 
 
 def test_one_that_only_chooses_is_not(project: Path) -> None:
-    harmless = {"$schema": "x", "model": "a/b", "theme": "dark", "plugin": [], "permission": {}}
+    harmless: dict[str, object] = {
+        "$schema": "x",
+        "model": "a/b",
+        "theme": "dark",
+        "plugin": [],
+        "permission": {},
+    }
     (project / "opencode.json").write_text(json.dumps(harmless))
     assert not found(project)
     assert found(project, whole=True)
@@ -97,7 +103,7 @@ def test_what_a_plugin_imports_is_part_of_it(project: Path) -> None:
 
 def test_the_same_content_in_another_folder_is_the_same_act(project: Path, tmp_path: Path) -> None:
     """So a worktree of a trusted project is trusted."""
-    acts = []
+    acts: list[list[str]] = []
     for folder in (project, tmp_path / "worktree"):
         (folder / ".opencode/plugin").mkdir(parents=True)
         (folder / ".opencode/plugin/a.js").write_text("1")

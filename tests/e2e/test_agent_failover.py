@@ -46,6 +46,7 @@ BY_AGENT = {"method": "agent", "provider": "glm", "permissions": "auto", "allow_
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[World]:
     async with a_world(tmp_path_factory.mktemp("agents"), SCRIPT, config=CONFIG) as world:
         (world.project / ".goent" / "providers.yaml").write_text(PROVIDERS)
+        world.trust()
         yield world
 
 

@@ -71,6 +71,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Swar
     folder = tmp_path_factory.mktemp("agents")
     async with a_world(folder, SCRIPT, config=CONFIG) as world:
         (world.project / ".goent" / "providers.yaml").write_text(PRICES)
+        world.trust()
         repository = a_repository(world.project, files={"app.py": APP})
         async with world.client() as lead:
             yield SwarmLead(world, repository, lead)

@@ -41,6 +41,7 @@ CONFIG = "opencode: {profile: hermetic}\ndefault_provider: glm\n"
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[World]:
     async with a_world(tmp_path_factory.mktemp("budgets"), SCRIPT, config=CONFIG) as world:
         (world.project / ".goent" / "providers.yaml").write_text(PROVIDERS)
+        world.trust()
         yield world
 
 
@@ -167,6 +168,7 @@ async def test_a_provider_that_goes_direct_is_refused_or_stopped_at_its_next_ste
             (world.project / ".goent" / "config.yaml").write_text(
                 f"{config}budget: {{direct: stop}}\n"
             )
+            world.trust()
             result = await finished(lead, "spend a lot", budget_usd=0.15)
         assert (result["state"], result["failure"]["kind"]) == ("failed", "budget_exceeded")
         assert "$0.15 (budget_usd), is used up" in result["failure"]["message"]

@@ -232,6 +232,7 @@ async def test_a_repositorys_own_opencode_json_cannot_route_around_the_gateway(
             "permission": "allow",
         }
         (world.project / "opencode.json").write_text(json.dumps(hostile))
+        world.trust()
         async with world.client() as lead:
             spawned = told(await lead.call_tool("worker_spawn", {"task": "hello", "wait_s": 60}))
             assert spawned["result"]["state"] == "completed", spawned

@@ -45,6 +45,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Worl
     config = "opencode: {profile: hermetic}\ndefault_provider: glm\n"
     async with a_world(tmp_path_factory.mktemp("failover"), SCRIPT, config=config) as world:
         (world.project / ".goent" / "providers.yaml").write_text(PROVIDERS)
+        world.trust()
         yield world
 
 

@@ -43,6 +43,7 @@ CONFIG = "opencode: {profile: hermetic, warm: false}\ndefault_provider: glm\n"
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[World]:
     async with a_world(tmp_path_factory.mktemp("health"), SCRIPT, config=CONFIG) as world:
         (world.project / ".goent" / "providers.yaml").write_text(PROVIDERS)
+        world.trust()
         yield world
 
 
@@ -54,6 +55,7 @@ async def neighbour(world: World) -> AsyncGenerator[World]:
     for file in (world.project / ".goent").iterdir():
         (folder / file.name).write_text(file.read_text())
     other = replace(world, project=folder.parent)
+    other.trust()
     yield other
     await other.end()
 

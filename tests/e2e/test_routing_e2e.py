@@ -44,6 +44,7 @@ QUESTION = "What is the difference between a mutex and a semaphore?"
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[World]:
     async with a_world(tmp_path_factory.mktemp("routing"), SCRIPT) as world:
         (world.project / ".goent" / "providers.yaml").write_text(PROVIDERS)
+        world.trust()
         (world.project / "README.md").write_text("Helo.\n")
         words = "the quick brown fox jumps over the lazy dog. " * 8_000
         (world.project / "night.log").write_text(words)

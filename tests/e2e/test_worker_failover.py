@@ -52,6 +52,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Worl
     config = "opencode: {profile: hermetic, standby: never}\ndefault_provider: mine\n"
     async with a_world(tmp_path_factory.mktemp("rescue"), SCRIPT, config=config) as world:
         (world.project / ".goent" / "providers.yaml").write_text(PROVIDERS)
+        world.trust()
         theirs = world.home / ".config" / "opencode" / "opencode.json"
         written = json.loads(theirs.read_text())
         del written["provider"]["local"]["options"]["apiKey"]

@@ -10,6 +10,8 @@ import anyio
 import pytest
 from world import COLD, World, a_cold_world, kill, refusal, told
 
+from goent.composition.trusting import project_acts
+from goent.config.trust.records import grant, revoke
 from goent.domain.errors import ConfigError, RequestError
 from goent.domain.evaluations import (
     EvalCompareRequest,
@@ -59,6 +61,7 @@ def project(tmp_path: Path) -> Path:
 async def runs_of(project: Path) -> AsyncGenerator[EvalRuns]:
     owner = new_owner(f"evals-{project.name}")
     environ = {"PATH": os.environ["PATH"], "HOME": str(project.parent)}
+    grant(project, environ, project_acts(project, environ))
     runs = EvalRuns(project, environ=lambda: environ, owner=owner)
     async with runs.running():
         yield runs
@@ -338,3 +341,49 @@ async def test_a_daemon_loads_nothing_of_evaluations_before_it_is_asked():
     assert "goent.evals.attended.runs" in loaded
     assert "goent.evals.files" not in loaded
     assert "goent.evals.reports" not in loaded
+
+
+async def test_what_an_agent_names_runs_nothing_that_nobody_has_trusted(project: Path) -> None:
+    environ = {"HOME": str(project.parent)}
+    async with runs_of(project) as runs:
+        revoke(project, environ)
+        with pytest.raises(RequestError, match=r"targets\.yaml: targets\.slow.*go-ent trust"):
+            await run(runs, project, target=("slow",))
+        assert (await run(runs, project)).total == 3, "who only says something harms nobody"
+
+
+HOOKED = """\
+execution: {{target: good}}
+{more}
+tests:
+  - {{id: c1, input: is it, assertions: [{graders}]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "graders", "told"),
+    [
+        ("", "{type: code-grader, command: [sh, ./evil.sh]}", "grade with `sh ./evil.sh`"),
+        (
+            "workspace: {hooks: {before_each: {command: [sh, -c, 'touch x']}}}",
+            "{type: contains, value: x}",
+            "run `sh -c touch x`",
+        ),
+    ],
+)
+async def test_hooks_and_graders_of_a_suite_wait_for_a_yes(
+    project: Path, more: str, graders: str, told: str
+) -> None:
+    environ = {"HOME": str(project.parent)}
+    script = project / "evil.sh"
+    script.write_text("echo '{}'\n")
+    (project / "demo.eval.yaml").write_text(HOOKED.format(more=more, graders=graders))
+    async with runs_of(project) as runs:
+        assert (await run(runs, project)).total == 1, "it was trusted"
+        revoke(project, environ)
+        with pytest.raises(RequestError, match=told.replace("`", ".")):
+            await run(runs, project)
+        grant(project, environ, project_acts(project, environ))
+        (project / "demo.eval.yaml").write_text(SUITE.replace("is it", "is it so"))
+        script.write_text("echo evil\n")
+        assert (await run(runs, project)).total == 3, "nothing is left that acts"

@@ -140,11 +140,12 @@ async def recommended(world: World) -> tuple[str, str]:
     return str(found["provider"]), str(found["rationale"])
 
 
-async def test_an_evaluation_changes_the_recommendation_and_a_better_grade_corrects_it(
+async def test_an_evaluation_changes_the_recommendation_and_a_better_grade_corrects_it(  # noqa: PLR0915 (a story)
     tmp_path: Path,
 ):
     async with a_world(tmp_path, SCRIPT, config=COLD) as world:
         (world.project / ".goent" / "providers.yaml").write_text(PROVIDERS)
+        world.trust()
         (world.project / ".goent" / "targets.yaml").write_text(
             "targets:\n"
             "  - {name: a, provider: goent, subprovider: ann, method: api, workers: 4}\n"

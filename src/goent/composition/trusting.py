@@ -33,9 +33,9 @@ def _evaluations(
 ) -> tuple[Act, ...]:
     if not suites:
         return ()
-    from goent.evals.attended.acting import evaluation_acts  # noqa: PLC0415 (few projects have any)
+    from goent.evals.attended.acting import acts_in_files  # noqa: PLC0415 (few projects have any)
 
-    return evaluation_acts(suites, environ, project)
+    return acts_in_files(suites, environ, project)
 
 
 def _suites(project: Path) -> Iterator[Path]:

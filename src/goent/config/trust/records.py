@@ -19,7 +19,7 @@ from goent.domain.errors import EnvironmentTrouble
 from goent.domain.trust import Act
 from goent.domain.types import Value
 from goent.plain_files import read_plain
-from goent.project import PRIVATE, project_key, state_dir
+from goent.project import PRIVATE, project_key, state_dir, state_path
 
 VARIABLE: Final = "GOENT_TRUST"
 FOLDER: Final = "trust"
@@ -56,7 +56,7 @@ def approvals(project: Path, environ: Mapping[str, str]) -> Approvals:
 
 
 def record_path(project: Path, environ: Mapping[str, str]) -> Path:
-    return state_dir(environ) / FOLDER / f"{project_key(project)}.json"
+    return state_path(environ) / FOLDER / f"{project_key(project)}.json"
 
 
 def read_record(project: Path, environ: Mapping[str, str]) -> Record | None:
@@ -67,7 +67,7 @@ def read_record(project: Path, environ: Mapping[str, str]) -> Record | None:
 
 def all_records(environ: Mapping[str, str]) -> list[Record]:
     """Of all projects, by their paths."""
-    folder = state_dir(environ) / FOLDER
+    folder = state_path(environ) / FOLDER
     paths = folder.glob("*.json") if folder.is_dir() else ()
     return sorted((r for path in paths if (r := _read(path))), key=lambda record: record.project)
 
@@ -79,7 +79,7 @@ def grant(project: Path, environ: Mapping[str, str], acts: Iterable[Act]) -> Rec
         trusted_at=datetime.now(UTC).isoformat(timespec="seconds"),
         acts=tuple(act for act in acts if act.digest),
     )
-    _write(record_path(project, environ), record)
+    _write(record, environ)
     return record
 
 
@@ -87,7 +87,7 @@ def decline(project: Path, environ: Mapping[str, str], acts: Iterable[Act]) -> N
     """Remember a no, so that the same is not asked again. What was allowed stays allowed."""
     before = read_record(project, environ) or Record(project=os.path.realpath(project))
     declined = tuple(dict.fromkeys((*before.declined, *(act.digest for act in acts))))
-    _write(record_path(project, environ), msgspec.structs.replace(before, declined=declined))
+    _write(msgspec.structs.replace(before, declined=declined), environ)
 
 
 def revoke(project: Path, environ: Mapping[str, str]) -> bool:
@@ -105,10 +105,11 @@ def _read(path: Path) -> Record | None:
     return None
 
 
-def _write(path: Path, record: Record) -> None:
+def _write(record: Record, environ: Mapping[str, str]) -> None:
+    path = record_path(Path(record.project), environ)
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:
-        path.parent.mkdir(PRIVATE, exist_ok=True)
+        (state_dir(environ) / FOLDER).mkdir(PRIVATE, exist_ok=True)
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(descriptor, "wb") as file:  # noqa: PTH123 (a descriptor, no path)
             file.write(msgspec.json.encode(record))

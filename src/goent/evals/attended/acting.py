@@ -5,14 +5,14 @@ first, if there is a command in it, a repository to clone, or a target with more
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from goent.domain.trust import Act, Material, act, digest
-from goent.evals.files.validating import Checked, validate
+from goent.evals.files.validating import validate
 from goent.evals.graders.grading import every_grader
 from goent.evals.graders.values import NO_KEYS, is_array, is_object
 from goent.evals.running.materials import digests, materials
@@ -34,18 +34,21 @@ HOOKS: Final = ("before_all", "before_each", "after_each", "after_all")
 
 
 def evaluation_acts(
-    suites: Sequence[Path],
-    environ: Mapping[str, str],
-    project: Path,
-    *,
-    targets_file: Path | None = None,
+    suites: Iterable[Suite], targets: Iterable[TargetSpec], project: Path
 ) -> tuple[Act, ...]:
-    """Of all cases and targets in these files, whichever of them are asked for."""
-    read: Checked = validate(suites, environ, named=targets_file)
+    """Of all cases of the suites, whichever of them are asked for, and of the targets."""
     return (
-        *(found for suite in read.suites for found in _of_suite(suite, project)),
-        *(found for spec in read.targets.values() for found in _of_target(spec, project)),
+        *(found for suite in suites for found in _of_suite(suite, project)),
+        *(found for spec in targets for found in _of_target(spec, project)),
     )
+
+
+def acts_in_files(
+    suites: Sequence[Path], environ: Mapping[str, str], project: Path
+) -> tuple[Act, ...]:
+    """Of suites, and of every target that holds where they lie. What cannot be read does nothing."""
+    read = validate(suites, environ)
+    return evaluation_acts(read.suites, read.targets.values(), project)
 
 
 def _of_suite(suite: Suite, project: Path) -> Iterator[Act]:

@@ -14,8 +14,8 @@ from goent.domain.types import Value
 from goent.evals.attended.acting import evaluation_acts
 from goent.evals.attended.places import Places
 from goent.evals.running.folder import Manifest, read_manifest
-from goent.evals.running.plan import Wanted
-from goent.evals.running.preparing import options
+from goent.evals.running.plan import Wanted, in_use
+from goent.evals.running.preparing import Prepared, options
 from goent.evals.running.ready import ready
 
 CHOSEN: Final = (
@@ -41,23 +41,25 @@ class Order(Value, frozen=True, kw_only=True):
     targets_file: Path | None = None
     before: Path | None = None
 
-    def trials(self, environ: Mapping[str, str], project: Path) -> int:
-        """How many there are to be. Raises `ConfigError` with every mistake in the files."""
-        prepared = ready(
+    def prepared(self, environ: Mapping[str, str], project: Path) -> Prepared:
+        """What there is to be done. Raises `ConfigError` with every mistake in the files.
+
+        And a `RequestError` for what they would do and nobody has allowed.
+        """
+        found = ready(
             self.suites, environ, self.wanted, project=project, targets_file=self.targets_file
         )
-        return len(prepared.trials)
-
-    def check_trusted(self, environ: Mapping[str, str], project: Path) -> None:
-        """Raise a `RequestError` for what the files would do and nobody has allowed."""
-        acts = evaluation_acts(self.suites, environ, project, targets_file=self.targets_file)
-        if missing := approvals(project, environ).missing(acts):
+        used = in_use(found.trials, found.specs).values()
+        if missing := approvals(project, environ).missing(
+            evaluation_acts(found.suites, used, project)
+        ):
             files = " ".join(shlex.quote(str(suite)) for suite in self.suites)
             raise RequestError(
                 f"nothing is evaluated, because nobody has trusted {in_few_words(missing)}: "
                 f"{missing[0].says}. A person can look at it and allow it with `go-ent trust {files}`, "
                 "or run `go-ent eval run` at a terminal"
             )
+        return found
 
     def command(self, request: EvalRunRequest, folder: Path) -> list[str]:
         resume = ("--retry", request.retry) if request.retry else ("--resume",)

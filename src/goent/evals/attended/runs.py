@@ -93,8 +93,8 @@ class EvalRuns:
             )
         if len(self._runs) >= AT_ONCE:
             raise RequestError(f"{AT_ONCE} evaluations run already: wait for one, or cancel one")
-        total = await run_sync(order.trials, self._environ(), self.project)
-        await run_sync(order.check_trusted, self._environ(), self.project)
+        prepared = await run_sync(order.prepared, self._environ(), self.project)
+        total = len(prepared.trials)
         folder = await run_sync(self._folder, order, request, base)
         await run_sync(note, folder, Attended(total=total))
         if self._group is None:
