@@ -54,6 +54,9 @@ SCRIPT = Script(
     providers={
         "moonshot": openai(
             *cases("opencode", OPENCODE),
+            case(
+                "opencode secrets", call("read", filePath="{cwd}/private.txt"), say("As you say.")
+            ),
             *cases("own", OWN),
             models=("glm-4",),
             key="sk-moonshot-real-key",
@@ -64,7 +67,9 @@ CONFIG = """\
 opencode: {profile: hermetic}
 daemon: {idle_exit_s: 120}
 default_provider: moonshot/glm-4
-permissions: {timeout_s: 250}
+permissions:
+  timeout_s: 250
+  rules: [{tool: read, pattern: "*private.txt", action: ask}]
 """
 WAYS = pytest.mark.parametrize("way", ["opencode", "own"])
 
@@ -81,7 +86,9 @@ async def spawn(lead: Client, way: str, task: str, permissions: str = "ask") -> 
     if way == "own":
         spawned = told(await lead.call_tool("agent_spawn_acp", asked | {"model": "moonshot/glm-4"}))
     else:
-        more = {"provider": "moonshot/glm-4", "method": "acp", "isolation": "shared"}
+        asked["task"] = f"opencode {task}"
+        method = "serve" if way == "serve" else "acp"
+        more = {"provider": "moonshot/glm-4", "method": method, "isolation": "shared"}
         spawned = told(await lead.call_tool("worker_spawn", asked | more))
     assert spawned["state"] == "waiting", spawned
     return spawned["worker_id"]
@@ -116,6 +123,7 @@ async def ended(lead: Client, worker: str) -> dict[str, Any]:
             "echo run the tests #\\r\\x1b[2K\\x1b[1A\\u202e\\u2800\ntouch pwned",
         ),
     ],
+    ids=["blanks", "lines", "steering"],
 )
 async def test_the_end_of_a_command_cannot_be_pushed_out_of_sight(
     world: World, way: str, task: str, command: str, seen: str
@@ -206,7 +214,7 @@ async def test_an_always_writes_the_rule_that_it_names_and_no_wider_one(
         assert (await ended(lead, worker))["state"] == "completed"
 
 
-@WAYS
+@pytest.mark.parametrize("way", ["opencode", "serve", "own"])
 async def test_a_no_with_words_is_told_to_the_model_and_the_turn_goes_on(
     world: World, way: str
 ) -> None:
@@ -227,6 +235,23 @@ async def test_a_no_with_words_is_told_to_the_model_and_the_turn_goes_on(
         if isinstance(each.event, PermissionAnswered)
     ]
     assert (event.option, event.message) == ("reject", words)
+
+
+@pytest.mark.parametrize("way", ["opencode", "serve"])
+async def test_words_reach_the_model_also_where_opencode_itself_asks(
+    world: World, way: str
+) -> None:
+    """To read a file is asked by OpenCode, by a rule, and not by the guard inside it."""
+    (world.project / "private.txt").write_text("KEY=s3cret\n")
+    async with world.client() as lead:
+        worker = await spawn(lead, way, "secrets")
+        asked = await question(lead, worker)
+        assert asked["tool"] == "read" and asked["always"].endswith('private.txt" for this worker')
+        answered = await answer(lead, worker, "reject", "leave my secrets alone")
+        assert answered["message_passed"] is True
+        assert (await ended(lead, worker))["state"] == "completed"
+    told_to_it = str(world.models.calls[-1].request)
+    assert "leave my secrets alone" in told_to_it and "s3cret" not in told_to_it
 
 
 @WAYS
@@ -254,12 +279,12 @@ async def test_the_command_line_says_no_with_words(world: World) -> None:
 Watch = Callable[[Person], None]
 
 
-async def at_terminal(world: World, task: str, watch: Watch) -> None:
+async def at_terminal(world: World, task: str, watch: Watch, **environ: str) -> None:
     """In a thread: the models answer in this one."""
     run = ("run", f"opencode {task}", "--permissions", "ask", "--isolation", "shared")
 
     def sit() -> None:
-        watch(Person(*run, cwd=world.project, env=world.env))
+        watch(Person(*run, cwd=world.project, env={**world.env, **environ}))
 
     await anyio.to_thread.run_sync(sit)
 
@@ -272,6 +297,17 @@ async def test_a_person_sees_the_end_of_a_command(world: World) -> None:
         assert person.leaves() == 1
 
     await at_terminal(world, "blanks", watch)
+
+
+async def test_without_colours_a_diff_has_none(world: World) -> None:
+    def watch(person: Person) -> None:
+        person.sees("+import os; os.system('pwn')")
+        assert "\x1b[32m" not in person.seen and "\x1b[31m" not in person.seen
+        person.sees("[n] no")
+        person.types("n")
+        assert person.leaves() == 1
+
+    await at_terminal(world, "edit", watch, NO_COLOR="1")
 
 
 async def test_a_person_can_view_a_long_edit(world: World) -> None:

@@ -67,8 +67,8 @@ from goent.domain.types import ENDED
 API_WAIT_S = 60.0  # one model call: most are over by then
 
 NOT_PASSED = (
-    "this agent takes no words with a no, so its model was not told yours; the worker stays open: "
-    "say them with worker_prompt"
+    "this agent takes no words with a no, so its model was not told yours. The worker stays open: if "
+    "the no ends its turn, the next worker_prompt brings them along; if not, say them there"
 )
 
 

@@ -3,6 +3,7 @@
 It may be answered here or anywhere else, and the first answer wins.
 """
 
+import re
 import sys
 import time
 from datetime import datetime
@@ -21,11 +22,15 @@ KEYS: dict[str, Answer] = {"y": "allow_once", "a": "allow_always", "n": "reject"
 CHOICES = {"y": "[y] yes, once", "a": "[a] yes, always", "n": "[n] no"}
 INSTEAD, VIEW = "i", "v"
 ENTER, ESCAPE, ERASE = "\r\n", "\x1b", "\x7f\b"
-NOT_PASSED = "this agent takes no words with a no: say them with `go-ent prompt {}`"
+NOT_PASSED = (
+    "this agent takes no words with a no. If the no ends its turn, the next `go-ent prompt {}` brings "
+    "them along; if not, say them there"
+)
 LEAST_ROWS = 8
 AROUND = 12  # rows for the lines around a question: why, the rule, the foot, what was there before
 TYPED = 30  # characters of what is being typed, in the foot
 ASIDE = 300  # characters of a question on stderr
+_SEQUENCE = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]")  # a key with an arrow, and its like
 DIFFS = ("edit", "external_directory")
 
 
@@ -96,7 +101,7 @@ class Asking:
             case key if key == VIEW:
                 self._show(question, whole=True)
             case key if key == INSTEAD and _offers(question, "reject"):
-                self._words, self._about = "", question.id
+                self._words, self._about = "", f"{worker} {question.id}"
             case key if (option := KEYS.get(key)) and _offers(question, option):
                 return self._answer(worker, question, option)
             case _:
@@ -105,19 +110,22 @@ class Asking:
 
     def _heed_words(self, worker: str, question: Asked) -> Answer | None:
         assert self._keyboard and self._words is not None, "somebody is typing"
-        if question.id != self._about:
+        if self._about != f"{worker} {question.id}":
             self._screen.line("  that question is no longer open", "dim")
             self._words = None
             return None
         typed = self._keyboard.typed()
-        if typed.startswith(ESCAPE):
-            self._words = None if typed == ESCAPE else self._words  # more: a key with an arrow
+        if typed == ESCAPE:
+            self._words = None
             return None
-        for letter in typed:
+        for letter in _SEQUENCE.sub("", typed):
             if letter in ENTER:
                 words, self._words = self._words.strip(), None
                 return self._answer(worker, question, "reject", words) if words else None
-            self._words = self._words[:-1] if letter in ERASE else self._words + letter
+            if letter in ERASE:
+                self._words = self._words[:-1]
+            elif letter.isprintable():
+                self._words += letter
         return None
 
     def _answer(
