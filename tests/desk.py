@@ -82,18 +82,21 @@ class Desk:
 
 class OpenDesk(Protocol):
     def __call__(
-        self, turns: Turns, limits: Limits | None = None
+        self, turns: Turns, limits: Limits | None = None, *, permission_timeout_s: float = 300.0
     ) -> AbstractContextManager[Desk]: ...
 
 
 def desk_opener(open_project: OpenProject, capture: pytest.CaptureFixture[str]) -> OpenDesk:
     @contextmanager
-    def open_(turns: Turns, limits: Limits | None = None) -> Generator[Desk]:
+    def open_(
+        turns: Turns, limits: Limits | None = None, *, permission_timeout_s: float = 300.0
+    ) -> Generator[Desk]:
         with start_blocking_portal() as portal:
             driver = portal.call(ScriptedDriver, turns)
-            with portal.wrap_async_context_manager(
-                _served(open_project(driver, limits=limits or Limits()))
-            ) as project:
+            opened = open_project(
+                driver, limits=limits or Limits(), permission_timeout_s=permission_timeout_s
+            )
+            with portal.wrap_async_context_manager(_served(opened)) as project:
                 yield Desk(project, portal, capture, driver)
 
     return open_

@@ -21,7 +21,10 @@ from goent.rpc.local import LocalStream
 
 
 class Person:
-    """Sees the forms and fills them in, in the order given; after that it thinks for ever."""
+    """Sees the forms and fills them in, in the order given; after that it thinks for ever.
+
+    `reject: do this` is a no with words.
+    """
 
     def __init__(self, *answers: str) -> None:
         self.answers = list(answers)
@@ -47,7 +50,9 @@ class Person:
         answer = self.answers.pop(0)
         if answer in ("decline", "cancel"):
             return types.ElicitResult.model_validate({"action": answer})
-        return types.ElicitResult(action="accept", content={"answer": answer})
+        answer, _, words = answer.partition(": ")
+        more = {"instead": words} if words else {}
+        return types.ElicitResult(action="accept", content={"answer": answer, **more})
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from desk import Person
+from msgspec.structs import replace
 from swarm_daemon import QUESTION, SWARM, SwarmDaemon, result, status, task
 
 from goent.domain.types import Failure
@@ -55,6 +56,38 @@ def test_a_question_is_answered_by_one_key(project: Path, key: str, option: str)
         asked = daemon.params("worker_answer")
         assert (asked["worker_id"], asked["permission_id"]) == ("w-api", "q1")
         assert asked["option"] == option
+
+
+def test_a_question_of_a_swarm_is_viewed_whole_and_answered_with_words(project: Path):
+    daemon = SwarmDaemon(ASKING, result=result(*DONE))
+    detail = "a.py\n" + "\n".join(f"+line {n}" for n in range(200))
+    daemon.question = replace(
+        QUESTION,
+        tool="edit",
+        detail=detail,
+        reason="a guarded file",
+        always='allow edit "a.py" for this worker',
+        expires_at="2100-01-01T00:00:00.000Z",
+    )
+    with daemon.serving(project):
+        person = Person("swarm", "tasks.yaml", cwd=project)
+        person.sees("? api (w-api) asks for edit: a.py")
+        person.sees("more characters; press v to see all")
+        person.sees("+line 199")
+        person.sees("a guarded file")
+        person.sees('always: allow edit "a.py" for this worker')
+        person.sees("left  [y] yes, once")
+        assert "+line 100\x1b" not in person.seen
+        person.types("v")
+        person.sees("+line 100\x1b")
+        person.types("i")
+        person.sees("no, do this instead:")
+        person.types("leave it\r")
+        person.sees("api: reject")
+        daemon.statuses = [OVER]
+        assert person.leaves() == 0
+        asked = daemon.params("worker_answer")
+        assert (asked["option"], asked["message"]) == ("reject", "leave it")
 
 
 def test_ctrl_c_cancels_the_swarm_and_shows_what_was_done(project: Path):

@@ -1,5 +1,7 @@
 """Somebody sits at a terminal: keys, Ctrl-C, and a screen that moves."""
 
+import json
+
 import pytest
 from desk import OpenDesk, Person
 
@@ -28,6 +30,56 @@ def test_no_means_no(open_desk: OpenDesk) -> None:
         assert person.leaves() == 1
         assert "permission_denied" in person.seen
         assert "never said" not in person.seen
+
+
+def test_words_can_be_left_again_and_nothing_is_sent(open_desk: OpenDesk) -> None:
+    with open_desk(lambda _: [question("q1"), say("thanks")]) as desk:
+        person = Person("run", "do it", cwd=desk.project.folder)
+        person.sees("[i] no, but …")
+        person.types("i")
+        person.sees("no, do this instead:")
+        person.types("n y a \x1b[D größer")
+        person.sees("größer▏")
+        person.types("\x1b")
+        person.seen = ""
+        person.sees("[y] yes, once")
+        person.types("y")
+        person.sees("allow_once (by cli)")
+        assert person.leaves() == 0
+        assert desk.driver.told == []
+
+
+def test_a_key_for_one_question_does_not_answer_the_next(open_desk: OpenDesk) -> None:
+    with open_desk(lambda _: [question("q1"), question("q2", detail="rm -rf ."), say("x")]) as desk:
+        person = Person("run", "do it", cwd=desk.project.folder)
+        person.sees("[y] yes, once")
+        person.types("yyyy")
+        person.sees("? bash: rm -rf .")
+        person.seen = ""
+        person.sees("[y] yes, once")
+        person.types("n")
+        person.sees("reject (by cli)")
+        assert person.leaves() == 1
+
+
+def test_what_the_agent_cannot_be_told_is_said(open_desk: OpenDesk) -> None:
+    with open_desk(lambda _: [question("q1"), say("thanks")]) as desk:
+        desk.driver.takes_words = False
+        worker = desk.detached()
+        desk.until(worker, "waiting")
+        ended = desk.go_ent("answer", worker, "reject", "--message", "use make check")
+        assert (ended.code, f"go-ent prompt {worker}" in ended.err) == (0, True)
+        desk.until(worker, "failed")
+        assert json.loads(desk.go_ent("status", worker, "--json").out)["open"] is True
+
+
+def test_where_nobody_sits_the_whole_question_is_printed(open_desk: OpenDesk) -> None:
+    edit = "a.py\n" + "\n".join(f"+line {n}" for n in range(300))
+    asked = question("q1", "edit", edit, reason="a guarded file")
+    with open_desk(lambda _: [asked, say("x")], permission_timeout_s=0.2) as desk:
+        ended = desk.go_ent("run", "do it")
+        assert f"? edit: {edit}\n  a guarded file\n" in ended.out
+        assert "answer with: go-ent answer w-" in ended.err and "+line 299; answer" in ended.err
 
 
 def test_an_answer_from_elsewhere_wins_if_it_comes_first(open_desk: OpenDesk) -> None:

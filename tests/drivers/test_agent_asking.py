@@ -286,7 +286,7 @@ def test_a_command_elsewhere_and_a_diff_elsewhere_are_outside(tmp_path: Path) ->
         tool_call_id="c", kind="edit", content=(Diff(path="/etc/motd", new_text="hi\n"),)
     )
     away, _ = matters(diff, Ground(tmp_path))
-    assert away.patterns == ("/etc/*",) and away.detail == "/etc/motd\n+hi"
+    assert away.patterns == ("/etc/*",) and away.detail == "/etc/motd\n@@ -0,0 +1 @@\n+hi"
 
 
 def test_edits_are_named_from_the_top_of_the_checkout(tmp_path: Path) -> None:

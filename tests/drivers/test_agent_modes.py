@@ -274,7 +274,8 @@ async def test_words_that_end_a_turn_go_with_the_next_prompt(tmp_path: Path) -> 
 async def test_words_that_an_agent_cannot_hear_are_told_to_be_unheard(tmp_path: Path) -> None:
     async with Stage(tmp_path).running() as stage, stage.open() as session:
         async with during(session, f"ask {json.dumps([EDIT])}") as turn:
-            await session.answer((await turn.heard.question()).id, "reject", "use b.txt")
+            asked = await turn.heard.question()
+            assert not await session.answer(asked.id, "reject", "use b.txt")
         assert turn.heard.text == "[n]" and turn.reason == "end"
         assert "not your words" in turn.heard.notices[-1].text
 

@@ -157,6 +157,22 @@ async def test_a_turn_that_begins_and_ends_unheard_ends_when_the_stream_is_back(
     assert heard.text == "Hello."
 
 
+async def test_a_no_with_words_goes_on_where_no_guard_of_ours_is(elsewhere: Elsewhere) -> None:
+    models, heard = elsewhere.stage.models, Heard()
+
+    async def answer() -> None:
+        asked = await heard.question()
+        assert asked.always, "an always is for this very edit"
+        assert await session.answer(asked.id, "reject", "write nothing")
+
+    async with elsewhere.opened(ask=True) as session, anyio.create_task_group() as tasks:
+        tasks.start_soon(answer)
+        with anyio.fail_after(20):
+            assert await session.prompt(Prompt(text="write asked.txt"), heard.emit) == "end"
+    assert heard.text == "Ok."
+    assert "write nothing" in str(models.calls[-1].request)
+
+
 async def is_idle(elsewhere: Elsewhere) -> bool:
     return not await elsewhere.there.busy(elsewhere.directory)
 

@@ -290,6 +290,7 @@ async def test_two_runs_are_compared(project: Path):
 async def world(tmp_path: Path):
     async with a_cold_world(tmp_path, COLD) as made:
         furnish(made.project)
+        made.trust()
         yield made
 
 

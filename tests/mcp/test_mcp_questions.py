@@ -206,12 +206,98 @@ async def test_a_wait_for_any_asks_only_as_long_as_none_has_ended(
         pause.go_on.set()
 
 
-async def test_a_long_edit_is_cut_and_the_form_says_so(open_project: OpenProject) -> None:
+@ERAS
+async def test_a_form_shows_the_whole_edit_the_rule_of_an_always_and_the_time(
+    open_project: OpenProject, mode: str
+) -> None:
     person = Person("allow_once")
-    driver = ScriptedDriver(lambda _: [question("p1", "edit", "x" * 5000), say("Done.")])
-    async with open_project(driver) as project, a_lead(project, "auto", person) as lead:
+    edit = "a.py\n" + "\n".join(f"+line {n}" for n in range(2000))
+    driver = ScriptedDriver(lambda _: [question("p1", "edit", edit), say("Done.")])
+    async with open_project(driver) as project, a_lead(project, mode, person) as lead:
         await spawn(lead, wait_s=20)
-        assert "3000 characters more" in person.forms[0].message
+        shown = person.forms[0].message
+        assert edit in shown
+        assert 'always: allow edit "a.py" for this worker' in shown
+        assert "No answer within 300 s is a no." in shown
+
+
+@ERAS
+async def test_a_form_tells_why_and_offers_no_always_for_a_guarded_file(
+    open_project: OpenProject, mode: str
+) -> None:
+    person = Person("allow_once")
+    asked = question("p1", "edit", ".envrc", reason="a change there runs programs")
+    driver = ScriptedDriver(lambda _: [asked, say("Done.")])
+    async with open_project(driver) as project, a_lead(project, mode, person) as lead:
+        await spawn(lead, wait_s=20)
+        (form,) = person.forms
+        assert "a change there runs programs" in form.message
+        assert form.requested_schema["properties"]["answer"]["enum"] == ["allow_once", "reject"]
+        assert "always" not in form.message
+
+
+@ERAS
+async def test_a_form_takes_what_to_do_instead_with_a_no(
+    open_project: OpenProject, mode: str
+) -> None:
+    driver, person = asks("p1"), Person("reject: use make check")
+    async with open_project(driver) as project, a_lead(project, mode, person) as lead:
+        spawned = await spawn(lead, wait_s=20)
+        assert (spawned["state"], driver.told) == ("completed", ["use make check"])
+
+
+async def test_words_with_a_yes_in_a_form_are_no_answer(open_project: OpenProject) -> None:
+    person = Person("allow_once: but not so")
+    async with open_project(asks("p1")) as project, a_lead(project, "legacy", person) as lead:
+        spawned = await spawn(lead, wait_s=20)
+        assert (spawned["state"], await answers(project, spawned["worker_id"])) == ("waiting", [])
+
+
+async def test_a_reply_is_short_and_says_what_is_missing_and_how_to_see_it(
+    open_project: OpenProject,
+) -> None:
+    command = "echo begin; " + "x" * 20_000 + "; touch pwned"
+    driver = ScriptedDriver(lambda _: [question("p1", "bash", command), say("Done.")])
+    async with open_project(driver) as project, a_lead(project, "auto") as lead:
+        worker = (await spawn(lead, wait_s=20))["worker_id"]
+        short = await lead.call_tool("worker_status", {"worker_id": worker})
+        asked = told(short)["permission"]
+        assert asked["detail"].startswith("echo begin; x") and asked["omitted"] == 17_025
+        assert asked["detail"].endswith("x; touch pwned")
+        how = "17,025 more characters; worker_status with whole: true shows them"
+        assert how in asked["detail"]
+        assert len(short.content[0].model_dump_json()) < 6000, "about 1,500 tokens"
+        waited = told(await lead.call_tool("worker_wait", {"worker_ids": [worker]}))
+        assert waited["workers"][0]["permission"]["detail"] == asked["detail"]
+        whole = {"worker_id": worker, "whole": True}
+        seen = told(await lead.call_tool("worker_status", whole))["permission"]
+        assert (seen["detail"], seen["omitted"]) == (command, 0)
+        first = told(await lead.call_tool("worker_output", {"worker_id": worker}))
+        on = {"worker_id": worker, "cursor": first["cursor"]}
+        page = told(await lead.call_tool("worker_output", on))["text"]
+        assert "x; touch pwned [p1]" in page and "a larger limit shows them" in page
+        more = {"worker_id": worker, "limit": 100_000}
+        assert command in told(await lead.call_tool("worker_output", more))["text"]
+
+
+async def test_an_answer_with_words_is_told_apart(open_project: OpenProject) -> None:
+    driver = asks("p1", "p2")
+    async with open_project(driver) as project, a_lead(project, "auto") as lead:
+        worker = (await spawn(lead, wait_s=20))["worker_id"]
+        answer = {"worker_id": worker, "permission_id": "p1", "message": "use make check"}
+        refused = await lead.call_tool("worker_answer", {**answer, "option": "allow_once"})
+        assert refused.is_error and "words go only with 'reject'" in str(refused.content)
+        taken = told(await lead.call_tool("worker_answer", {**answer, "option": "reject"}))
+        assert (taken["message_passed"], taken["note"]) == (True, "")
+        assert driver.told == ["use make check"]
+        waited = told(await lead.call_tool("worker_wait", {"worker_ids": [worker]}))
+        assert waited["workers"][0]["permission"]["id"] == "p2", "the turn went on"
+        driver.takes_words = False
+        answer |= {"permission_id": "p2", "option": "reject"}
+        ended = told(await lead.call_tool("worker_answer", answer))
+        assert ended["message_passed"] is False and "worker_prompt" in ended["note"]
+        waited = told(await lead.call_tool("worker_wait", {"worker_ids": [worker]}))
+        assert (waited["workers"][0]["state"], waited["workers"][0]["open"]) == ("failed", True)
 
 
 async def test_a_call_asks_so_often_and_then_returns_with_the_question(

@@ -1,5 +1,6 @@
 """What can be found out about workers, without changing anything?"""
 
+import time
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -56,7 +57,7 @@ class Enquiries:
             await self._feed.recall_swarm(request.swarm_id)
 
     def status(self, worker: str) -> Status:
-        return status(self._feed.view(worker))
+        return status(self._feed.view(worker), time.time())
 
     async def result(self, worker: str) -> Result:
         view = self._feed.view(worker)
@@ -132,7 +133,7 @@ class Enquiries:
                 for view in views if silence.cancelled_caught else moved(before, views):
                     await on_progress(status(view))
         return Waited(
-            workers=tuple(status(self._feed.view(worker)) for worker in request.worker_ids),
+            workers=tuple(map(self.status, request.worker_ids)),
             timed_out=not _enough(views, any_=request.any),
         )
 

@@ -116,10 +116,10 @@ class Life:
         self._left = not self.busy and not self._closing
         self.close(reason)
 
-    async def answer(self, permission: str, option: Answer, by: str) -> None:
+    async def answer(self, permission: str, option: Answer, by: str, message: str = "") -> bool:
         if self._turn is None:
             raise RequestError(f"worker {self.spec.id!r} has no open question {permission!r}")
-        await self._turn.answer(permission, option, by)
+        return await self._turn.answer(permission, option, by, message)
 
     # What it does by itself
 

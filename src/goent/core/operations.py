@@ -58,12 +58,18 @@ from goent.domain.requests import (
     RulesRequest,
     SpacesRequest,
     SpawnRequest,
+    StatusRequest,
     WaitRequest,
     WorkerRequest,
 )
 from goent.domain.types import ENDED
 
 API_WAIT_S = 60.0  # one model call: most are over by then
+
+NOT_PASSED = (
+    "this agent takes no words with a no, so its model was not told yours. The worker stays open: if "
+    "the no ends its turn, the next worker_prompt brings them along; if not, say them there"
+)
 
 
 class Operations:
@@ -92,7 +98,7 @@ class Operations:
             for operation in (
                 self._operation("worker_spawn", SpawnRequest, Spawned, self._spawn),
                 self._operation("worker_prompt", PromptRequest, Prompted, self._prompt),
-                self._operation("worker_status", WorkerRequest, Status, self._status),
+                self._operation("worker_status", StatusRequest, Status, self._status),
                 self._operation("worker_output", OutputRequest, Output, self._output),
                 self._operation("worker_wait", WaitRequest, Waited, self._wait),
                 self._operation("worker_result", WorkerRequest, Result, self._result),
@@ -180,7 +186,7 @@ class Operations:
             await self._ask.wait(wait, caller.on_progress)
         return self._ask.status(worker)
 
-    async def _status(self, request: WorkerRequest, _: Caller) -> Status:
+    async def _status(self, request: StatusRequest, _: Caller) -> Status:
         return self._ask.status(request.worker_id)
 
     async def _output(self, request: OutputRequest, caller: Caller) -> Output:
@@ -198,9 +204,16 @@ class Operations:
         return await self._ask.result(request.worker_id)
 
     async def _answer(self, request: AnswerRequest, caller: Caller) -> Answered:
-        await self._workers.answer(request, caller.name)
+        passed = await self._workers.answer(request, caller.name)
         status = self._ask.status(request.worker_id)
-        return Answered(state=status.state, evidence=status.evidence)
+        if not request.message.strip():
+            return Answered(state=status.state, evidence=status.evidence)
+        return Answered(
+            state=status.state,
+            evidence=status.evidence,
+            message_passed=passed,
+            note="" if passed else NOT_PASSED,
+        )
 
     async def _cancel(self, request: CancelRequest, caller: Caller) -> Cancelled:
         await self._workers.cancel(request, caller.name)

@@ -17,7 +17,15 @@ from goent.core.allowance import Allowance
 from goent.core.books import Books
 from goent.core.feed import Feed
 from goent.core.inheriting import end_turn, next_spec
-from goent.core.intake import ALONE, Within, accept, asked_for, below_checkout, existing_files
+from goent.core.intake import (
+    ALONE,
+    Within,
+    accept,
+    asked_for,
+    below_checkout,
+    existing_files,
+    shortened,
+)
 from goent.core.lessons import Lessons
 from goent.core.life import Life
 from goent.core.places import Places, inside
@@ -275,7 +283,14 @@ class Orchestrator:
             raise BudgetExceeded(spent)
         return life.prompt(Prompt(text=request.prompt, files=files), queue=request.queue)
 
-    async def answer(self, request: AnswerRequest, by: str) -> None:
+    async def answer(self, request: AnswerRequest, by: str) -> bool:
+        """Whether the model is told the message that came with a no."""
+        message = request.message.strip()
+        if message and request.option != "reject":
+            raise RequestError(
+                f"message {shortened(message)!r} came with option {request.option!r}, and words go only "
+                "with 'reject': leave the message out, or reject and say what to do instead"
+            )
         view = self._feed.view(request.worker_id)
         life = self._lives.get(view.id)
         if life is None:
@@ -283,8 +298,9 @@ class Orchestrator:
                 f"worker {view.id!r} is {view.state} and asks nothing: "
                 f"{request.permission_id!r} needs no answer"
             )
-        await life.answer(request.permission_id, request.option, by)
+        passed = await life.answer(request.permission_id, request.option, by, message)
         await self._feed.commit()
+        return passed
 
     async def cancel(self, request: CancelRequest, by: str) -> None:
         """Returns when the turn has ended; a worker without one is left as it is, or closed."""

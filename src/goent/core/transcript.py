@@ -18,10 +18,12 @@ from goent.domain.events import (
     TurnStarted,
     Verified,
 )
+from goent.domain.question_text import always_rule, excerpt, visible
 from goent.domain.requests import OutputFilter
 from goent.domain.types import Evidence, State
 from goent.domain.verification import outcome_mark, outcome_words
 
+MORE = "a larger limit shows them"
 LINE = 400  # characters of one event that is not speech
 
 WANTED: dict[OutputFilter, tuple[type, ...]] = {
@@ -48,13 +50,18 @@ def transcript(
         event = envelope.event
         if not isinstance(event, WANTED[kind]):
             continue
-        piece = _joint(previous, event) + render(event)
+        piece = _joint(previous, event) + _within(event, limit)
         if pieces and size + len(piece) > limit:
             return "".join(pieces), taken
         previous = event if piece else previous
         pieces.append(piece)
         size += len(piece)
     return "".join(pieces), len(events)
+
+
+def _within(event: AnyEvent, limit: int) -> str:
+    """A question that is longer than a page alone is shown with its head and its tail."""
+    return _asked(event, limit) if isinstance(event, PermissionAsked) else render(event)
 
 
 def _joint(previous: AnyEvent | None, event: AnyEvent) -> str:
@@ -98,9 +105,10 @@ def turn_end(state: State, evidence: Evidence | None) -> str:
 def _aside(event: AnyEvent) -> str:
     match event:
         case PermissionAsked():
-            return f"? {event.tool}: {event.detail[:LINE]} [{event.id}]"
+            return _asked(event)
         case PermissionAnswered():
-            return f"  {event.option} by {event.by} [{event.id}]"
+            words = f": {visible(event.message)}" if event.message else ""
+            return f"  {event.option} by {event.by} [{event.id}]{words}"
         case PermissionWithdrawn():
             return f"  withdrawn: {event.reason[:LINE]} [{event.id}]"
         case Noticed():
@@ -111,6 +119,19 @@ def _aside(event: AnyEvent) -> str:
             return f"! {event.message}"
         case _:
             return ""
+
+
+def _asked(event: PermissionAsked, limit: int | None = None) -> str:
+    detail = visible(event.detail)
+    if limit is not None:
+        detail = excerpt(detail, limit, MORE)
+    rule = always_rule(event.tool, event.always)
+    lines = (
+        f"? {event.tool}: {detail} [{event.id}]",
+        f"  {event.reason}" if event.reason else "",
+        f"  always: {rule}" if rule else "",
+    )
+    return "\n".join(filter(None, lines))
 
 
 def _refuted(command: str, code: int | None) -> str:

@@ -93,16 +93,20 @@ class Turn:
             self._stopped_by, self._reason = by, reason
             self._stop.set()
 
-    async def answer(self, permission: str, option: Answer, by: str) -> None:
-        """The first answer wins; a later one is told that there is no such question."""
+    async def answer(self, permission: str, option: Answer, by: str, message: str = "") -> bool:
+        """The first answer wins; a later one is told that there is no such question.
+
+        Whether the model is told the message.
+        """
         question = self._questions.take(permission, option)
         assert self._session, "only a session asks"
         try:
-            await self._session.answer(permission, option)
+            passed = await self._session.answer(permission, option, message)
         except RequestError:
             self._questions.add(question)  # the driver is about to withdraw it
             raise
-        await self._append(PermissionAnswered(id=permission, option=option, by=by))
+        await self._append(PermissionAnswered(id=permission, option=option, by=by, message=message))
+        return passed
 
     async def queue(self) -> None:
         """Wait until it may run, beside how many others the settings allow."""
@@ -247,6 +251,7 @@ class Turn:
         self._heard_at = anyio.current_time()
         self._heard = self._heard or not isinstance(event, Noticed)
         if isinstance(event, PermissionAsked):
+            event = replace(event, expires_at=time.time() + self._terms.permission_timeout_s)
             self._questions.add(event)
             self._beside.start_soon(self._refuse_in_time, event.id)
         withdrawn = isinstance(event, PermissionWithdrawn)

@@ -30,6 +30,7 @@ from goent.domain.events import (
     WorkerSpawned,
     WorkKept,
 )
+from goent.domain.question_text import always_rule, in_line, visible
 from goent.domain.replies import Progress, Question, Status, WorkerLine
 from goent.domain.types import (
     ENDED,
@@ -46,6 +47,7 @@ from goent.domain.types import (
 from goent.domain.verification import evidence_of
 from goent.domain.workspaces import Work
 
+LEAST_DETAIL = 30  # characters of a question in a list
 FIRST = 1  # the turn that the task itself is
 
 
@@ -236,9 +238,8 @@ def did_nothing(view: WorkerView) -> bool:
     return view.spawned.edits_asked and view.turn == FIRST and not view.tools and not kept
 
 
-def status(view: WorkerView) -> Status:
-    """The view in the words of the public interface."""
-    question = view.questions[0] if view.questions else None
+def status(view: WorkerView, now: float | None = None) -> Status:
+    """The view in the words of the public interface; at a time, also how long a question has left."""
     return Status(
         worker_id=view.id,
         state=view.state,
@@ -252,11 +253,7 @@ def status(view: WorkerView) -> Status:
         method=view.spawned.method,
         cwd=view.spawned.cwd,
         task=shorten(view.spawned.task, 80),
-        permission=None
-        if question is None
-        else Question(
-            id=question.id, tool=question.tool, detail=question.detail, options=question.options
-        ),
+        permission=_question(view.questions[0], now) if view.questions else None,
         questions=len(view.questions),
         usage=view.usage,
         cost_usd=usd(view.cost_usd),
@@ -267,6 +264,22 @@ def status(view: WorkerView) -> Status:
     )
 
 
+def _question(asked: PermissionAsked, now: float | None) -> Question:
+    shown, expires = visible(asked.detail), asked.expires_at
+    left = None if now is None or expires is None else round(max(0.0, expires - now), 1)
+    return Question(
+        id=asked.id,
+        tool=asked.tool,
+        detail=asked.detail,
+        options=asked.options,
+        reason=asked.reason,
+        always=always_rule(asked.tool, asked.always),
+        shown="" if shown == asked.detail else shown,
+        expires_at=None if expires is None else timestamp(expires),
+        seconds_left=left,
+    )
+
+
 def line(view: WorkerView) -> WorkerLine:
     """The view in one line of a list."""
     return WorkerLine(
@@ -274,7 +287,7 @@ def line(view: WorkerView) -> WorkerLine:
         state=view.state,
         evidence=evidence(view),
         open=view.takes_prompts,
-        step=shorten(_step(view), 60),
+        step=_step(view, 60),
         progress=progress(view.plan),
         provider=view.spawned.provider,
         model=view.spawned.model,
@@ -288,10 +301,11 @@ def line(view: WorkerView) -> WorkerLine:
     )
 
 
-def _step(view: WorkerView) -> str:
+def _step(view: WorkerView, room: int = 120) -> str:
     if view.questions:
-        return f"asks for {view.questions[0].tool}: {shorten(view.questions[0].detail, 80)}"
-    return shorten(view.step, 120)
+        asks = f"asks for {view.questions[0].tool}: "
+        return asks + in_line(view.questions[0].detail, max(LEAST_DETAIL, room - len(asks)))
+    return shorten(view.step, room)
 
 
 def progress(plan: tuple[PlanEntry, ...]) -> Progress:

@@ -90,7 +90,9 @@ class PlanUpdated(Event, frozen=True, kw_only=True):
 class PermissionAsked(Event, frozen=True, kw_only=True):
     """The worker may not go on until somebody answers.
 
-    `reason` says why it is asked although the rules would allow it.
+    `detail` is the whole command, or the path and the whole diff. `reason` says why it is asked
+    although the rules would allow it. `always` are the patterns that a lasting yes would allow for
+    `tool`; without any it is not offered. At `expires_at` no answer is a no.
     """
 
     id: str
@@ -98,6 +100,8 @@ class PermissionAsked(Event, frozen=True, kw_only=True):
     detail: str
     options: tuple[PermissionOption, ...]
     reason: str = ""
+    always: tuple[str, ...] = ()
+    expires_at: float | None = None
 
 
 class PermissionWithdrawn(Event, frozen=True, kw_only=True):
@@ -166,11 +170,15 @@ class TurnStarted(Event, frozen=True, kw_only=True):
 
 
 class PermissionAnswered(Event, frozen=True, kw_only=True):
-    """Who answered, and what. `by` is a frontend, a rule or the time limit."""
+    """Who answered, and what. `by` is a frontend, a rule or the time limit.
+
+    `message` came with a no: what to do instead.
+    """
 
     id: str
     option: Answer
     by: str
+    message: str = ""
 
 
 class Verified(Event, frozen=True, kw_only=True):

@@ -63,8 +63,11 @@ class Session(Protocol):
         """Ask the running turn to stop; `prompt` then returns "cancelled"."""
         ...
 
-    async def answer(self, permission_id: str, option: Answer, message: str = "") -> None:
-        """Answer a question that the running turn asked; `message` goes with a rejection."""
+    async def answer(self, permission_id: str, option: Answer, message: str = "") -> bool:
+        """Answer a question that the running turn asked; `message` goes with a rejection.
+
+        Whether the program can be told such a message with its no, and goes on.
+        """
         ...
 
     async def signs(self) -> Signs:

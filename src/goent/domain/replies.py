@@ -110,12 +110,23 @@ class Progress(Value, frozen=True, kw_only=True):
 
 
 class Question(Value, frozen=True, kw_only=True):
-    """An open permission question."""
+    """An open permission question.
+
+    `detail` is the whole command, or the path and the whole diff; a reply that has to leave something
+    out says so in it, and `omitted` counts the characters. `shown` is the same with what does not print
+    spelled out, if there is such. `always` is the rule that a lasting yes would write.
+    """
 
     id: str
     tool: str
     detail: str
     options: tuple[PermissionOption, ...]
+    reason: str = ""
+    always: str = ""
+    shown: str = ""
+    omitted: int = 0
+    expires_at: str | None = None
+    seconds_left: float | None = None
 
 
 class Status(Value, frozen=True, kw_only=True):
@@ -161,10 +172,12 @@ class Waited(Value, frozen=True, kw_only=True):
 
 
 class Answered(Value, frozen=True, kw_only=True):
-    """The answer was passed on."""
+    """The answer was passed on. `message_passed`: whether the model is told the words with it."""
 
     state: State
     evidence: Evidence | None = None
+    message_passed: bool | None = None
+    note: str = ""
 
 
 class Cancelled(Value, frozen=True, kw_only=True):

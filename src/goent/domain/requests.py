@@ -162,6 +162,14 @@ class AgentCancelRequest(WorkerRequest, frozen=True, kw_only=True):
     """Stop the turn of a worker on an agent."""
 
 
+class StatusRequest(WorkerRequest, frozen=True, kw_only=True):
+    """How a worker stands."""
+
+    whole: Annotated[
+        bool, Meta(description="An open question's detail to the last character, however long.")
+    ] = False
+
+
 class OutputRequest(WorkerRequest, frozen=True, kw_only=True):
     """What a worker said and did."""
 
@@ -188,6 +196,9 @@ class AnswerRequest(WorkerRequest, frozen=True, kw_only=True):
 
     permission_id: Annotated[str, Meta(description="The question's id, from worker_status.")]
     option: Annotated[Answer, Meta(description="What to answer.")]
+    message: Annotated[
+        str, Meta(description="With reject: what to do instead. The turn then goes on.")
+    ] = ""
 
 
 class CancelRequest(WorkerRequest, frozen=True, kw_only=True):

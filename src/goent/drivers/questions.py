@@ -31,6 +31,7 @@ OPTIONS = (
     PermissionOption(id="allow_always", label="Always allow"),
     PermissionOption(id="reject", label="Reject"),
 )
+UNLASTING = tuple(option for option in OPTIONS if option.id != "allow_always")
 ANYTHING = "\0"  # a command that only a rule for all of them covers
 # Inside the directory, looking is free: no preset speaks of it, and a later rule may.
 _FREE = tuple(PermissionRule(tool=tool, action="allow") for tool in ("read", "grep", "think"))
@@ -54,6 +55,11 @@ class Matter(Value, frozen=True, kw_only=True):
     exact: bool = False
     detail: str = ""
     reason: str = ""
+
+    @property
+    def lasts(self) -> bool:
+        """Whether an "always" would cover more than this one call."""
+        return bool(self.always) and not self.reason
 
 
 def verdict(matter: Matter, rules: Sequence[PermissionRule]) -> Action:
@@ -103,12 +109,8 @@ class OpenQuestions:
         self._numbers = count(asked + 1)
         self._open: dict[str, _Pending] = {}
 
-    async def ask(self, matter: Matter, ask: Ask) -> Answer | None:
-        """The owner's answer, now or for good; None if the turn ended before there was one."""
-        return (await self.put(matter, ask)).answer
-
     async def put(self, matter: Matter, ask: Ask) -> Reply:
-        """The same with the owner's words."""
+        """The owner's answer, now or for good, with their words; none if the turn ended before."""
         if self.covers(matter):
             return Reply(answer="allow_always")
         name = f"p{next(self._numbers)}"
@@ -118,8 +120,9 @@ class OpenQuestions:
                 id=name,
                 tool=matter.permission,
                 detail=matter.detail,
-                options=OPTIONS,
+                options=OPTIONS if matter.lasts else UNLASTING,
                 reason=matter.reason,
+                always=matter.always if matter.lasts else (),
             )
         )
         await pending.settled.wait()
@@ -130,7 +133,7 @@ class OpenQuestions:
         if pending is None:
             known = ", ".join(map(repr, self._open)) or "none"
             raise RequestError(f"no question {name!r} is open; open: {known}")
-        if answer == "allow_always":
+        if answer == "allow_always" and pending.matter.lasts:
             self._grant(pending.matter)
         pending.settle(Reply(answer=answer, message=message if answer == "reject" else ""))
 
@@ -144,6 +147,8 @@ class OpenQuestions:
 
     def covers(self, matter: Matter) -> bool:
         """Whether an earlier "always" allows it."""
+        if not matter.lasts:
+            return False
         if matter.exact:
             return _words(matter) <= self._exactly
         return judge(self._granted, matter.permission, matter.patterns) == "allow"
@@ -154,12 +159,12 @@ class OpenQuestions:
             return
         self._granted += [
             PermissionRule(tool=matter.permission, pattern=pattern, action="allow")
-            for pattern in matter.always or matter.patterns
+            for pattern in matter.always
         ]
 
 
 def _words(matter: Matter) -> set[tuple[str, str]]:
-    return {(matter.permission, each) for each in matter.always or matter.patterns}
+    return {(matter.permission, each) for each in matter.always}
 
 
 def outcome(request: PermissionRequest, answer: Answer | None) -> PermissionOutcome:

@@ -38,14 +38,23 @@ Move = DriverEvent | Exception | Pause | Abandoned
 Turns = Callable[[Prompt], Sequence[Move]]
 
 
-def question(name: str, tool: str = "bash", detail: str = "make test") -> PermissionAsked:
-    """A permission question with the usual three answers."""
+def question(
+    name: str, tool: str = "bash", detail: str = "make test", reason: str = ""
+) -> PermissionAsked:
+    """A permission question with the usual three answers; with a reason, without a lasting one."""
     options = (
         PermissionOption(id="allow_once", label="Allow once"),
         PermissionOption(id="allow_always", label="Always allow"),
         PermissionOption(id="reject", label="Reject"),
     )
-    return PermissionAsked(id=name, tool=tool, detail=detail, options=options)
+    return PermissionAsked(
+        id=name,
+        tool=tool,
+        detail=detail,
+        options=options[::2] if reason else options,
+        reason=reason,
+        always=() if reason else (detail.partition("\n")[0],),
+    )
 
 
 class ScriptedDriver:
@@ -58,6 +67,8 @@ class ScriptedDriver:
         self.closed: list[str] = []
         self.prompts: list[tuple[str, str]] = []
         self.signs = Signs(alive=True, detail="scripted")
+        self.takes_words = True  # with a no
+        self.told: list[str] = []  # the words that it took
         self.ready = anyio.Event()
         self.ready.set()
 
@@ -83,6 +94,7 @@ class ScriptedSession:
         self._cancelled = anyio.Event()
         self.token = spec.resume or f"session-of-{spec.id}"
         self._answers: dict[str, Answer] = {}
+        self._corrected: set[str] = set()
         self._answered = anyio.Event()
 
     async def prompt(self, prompt: Prompt, emit: Emit) -> StopReason:
@@ -109,7 +121,7 @@ class ScriptedSession:
     async def _await_answer(self, asked: PermissionAsked) -> None:
         while asked.id not in self._answers and not self._cancelled.is_set():
             await self._first_of(self._answered, self._cancelled)
-        if self._answers.get(asked.id) == "reject":
+        if self._answers.get(asked.id) == "reject" and asked.id not in self._corrected:
             raise PermissionDenied(f"{asked.tool} was refused: {asked.detail}")
 
     async def _first_of(self, one: anyio.Event, other: anyio.Event, *, deaf: bool = False) -> None:
@@ -128,10 +140,14 @@ class ScriptedSession:
     async def signs(self) -> Signs:
         return self._driver.signs
 
-    async def answer(self, permission_id: str, option: Answer, message: str = "") -> None:
+    async def answer(self, permission_id: str, option: Answer, message: str = "") -> bool:
+        if message and self._driver.takes_words:
+            self._corrected.add(permission_id)
+            self._driver.told.append(message)
         self._answers[permission_id] = option
         self._answered.set()
         self._answered = anyio.Event()
+        return self._driver.takes_words
 
 
 def say(text: str, message: str = "m1") -> TextDelta:

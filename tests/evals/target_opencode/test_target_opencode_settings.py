@@ -306,7 +306,7 @@ class Replies(Client):
         calls = (part(id=tool, type="tool", callID=tool, tool=tool) for tool in ("read", "write"))
         return [Message(info=MessageInfo(id="m", role="assistant"), parts=tuple(calls))]
 
-    async def reply(self, question: str, reply: str, directory: str) -> None:
+    async def reply(self, question: str, reply: str, directory: str, message: str = "") -> None:
         self.sent.append((question, reply))
         if len(self.sent) == 1:
             raise ProtocolError("not heard")

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 from goent.acp.content import Diff
 from goent.acp.updates import ToolFields
 from goent.drivers.agent.subjects import ABOUT_FILES, Subject, subject
+from goent.drivers.diffs import unified
 from goent.drivers.ground import Ground
 from goent.drivers.questions import Matter
 
-EXCERPT = 1500
 OUTSIDE = "external_directory"
 ANYWHERE = "/*"  # what leaves the directory, or may, and does not say where to
 _PERMISSIONS = {
@@ -48,7 +48,7 @@ def matters(call: ToolFields, ground: Ground) -> tuple[Matter, ...]:
         outside = Matter(
             permission=OUTSIDE,
             patterns=tuple(dict.fromkeys(away)),
-            always=tuple(_always(OUTSIDE, away, about, call)),
+            always=tuple(_always(OUTSIDE, away, about)),
             exact=True,
             detail=_detail(about, call),
         )
@@ -93,23 +93,24 @@ def _matter(
     return Matter(
         permission=permission,
         patterns=patterns,
-        always=tuple(_always(permission, patterns, about, call)),
+        always=tuple(_always(permission, patterns, about)),
         exact=True,
         detail=_detail(about, call),
         reason=reason,
     )
 
 
-def _always(
-    permission: str, patterns: Sequence[str], about: Subject, call: ToolFields
-) -> Iterator[str]:
+def _always(permission: str, patterns: Sequence[str], about: Subject) -> Iterator[str]:
     """What a lasting yes covers: this very command, these very files, one site.
 
-    Of what is not told, this call alone.
+    Where something is not told, it would cover this call alone: then there is none.
     """
+    untold = {ANYWHERE, "*"} & {*patterns}
+    if untold and not about.command:
+        return
     for pattern in patterns:
-        if pattern in (ANYWHERE, "*"):
-            yield f"{pattern} {about.command or call.tool_call_id}"
+        if pattern in untold:
+            yield f"{pattern} {about.command}"
         else:
             yield _site(pattern) if permission == "webfetch" else pattern
 
@@ -123,10 +124,10 @@ def _site(address: str) -> str:
 
 
 def _detail(about: Subject, call: ToolFields) -> str:
-    """For a person: the command, or the path and the edit, or what the agent calls it."""
-    lines = [about.detail or call.title or ""]
-    for part in call.content or ():
-        if isinstance(part, Diff):
-            lines += [f"-{line}" for line in (part.old_text or "").splitlines()]
-            lines += [f"+{line}" for line in part.new_text.splitlines()]
-    return "\n".join(lines)[:EXCERPT].strip()
+    """For a person, whole: the command, or the paths and the edits, or what the agent calls it."""
+    diffs = [part for part in call.content or () if isinstance(part, Diff)]
+    lines = [about.command or ", ".join(about.paths) or about.detail or call.title or ""]
+    for diff in diffs:
+        lines += [diff.path] if len(diffs) > 1 else []
+        lines.append(unified(diff.old_text or "", diff.new_text))
+    return "\n".join(lines).strip("\n")

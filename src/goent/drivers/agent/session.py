@@ -114,8 +114,9 @@ class DrivenSession:
         process.give_up("was ended, for it did not stop when its turn was cancelled")
         turn.asking.cancel()
 
-    async def answer(self, permission_id: str, option: Answer, message: str = "") -> None:
+    async def answer(self, permission_id: str, option: Answer, message: str = "") -> bool:
         self._questions.answer(permission_id, option, message)
+        return self._watch is None
 
     async def signs(self) -> Signs:
         """A model that is awaited, a tool that runs, a process that computes: it lives."""

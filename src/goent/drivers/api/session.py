@@ -75,7 +75,7 @@ class ApiSession:
         """The connection is closed at once."""
         self._scope.cancel()
 
-    async def answer(self, permission_id: str, option: Answer, message: str = "") -> None:
+    async def answer(self, permission_id: str, option: Answer, message: str = "") -> bool:
         raise RequestError(f"a worker by api asks nothing: there is no {permission_id!r}")
 
     async def signs(self) -> Signs:

@@ -153,9 +153,11 @@ class Client:
         reply = await self._call("GET", "/permission", directory=directory)
         return _read(reply, list[Question])
 
-    async def reply(self, question: str, reply: Reply, directory: str) -> None:
+    async def reply(self, question: str, reply: Reply, directory: str, message: str = "") -> None:
+        """A rejection with a message is told to the model, and its turn goes on."""
         path = _path("permission", question, "reply")
-        await self._call("POST", path, body={"reply": reply}, directory=directory)
+        body = {"reply": reply, "message": message} if message else {"reply": reply}
+        await self._call("POST", path, body=body, directory=directory)
 
     async def dispose(self, directory: str) -> None:
         """Let it forget what it holds for a directory, turns that go on there included."""

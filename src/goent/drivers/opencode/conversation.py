@@ -137,8 +137,9 @@ class Conversation(ABC):
             alive=used > IDLE_CPU, detail=f"OpenCode used {used:.2f} s of CPU in {LOOK:g} s"
         )
 
-    async def answer(self, permission_id: str, option: Answer, message: str = "") -> None:
-        self.questions.answer(permission_id, option)
+    async def answer(self, permission_id: str, option: Answer, message: str = "") -> bool:
+        self.questions.answer(permission_id, option, message)
+        return True
 
     async def judge(self, call: GuardedCall) -> Verdict:
         """May a tool call run? By the worker's rules, or by its owner's word."""
@@ -151,11 +152,11 @@ class Conversation(ABC):
             if action == "deny":
                 return refused(matter, "by a rule of the user's")
             if action == "ask":
-                answer = await self.questions.ask(matter, turn.put)
-                if answer not in ("allow_once", "allow_always"):
-                    if answer == "reject" and call.is_own:
+                reply = await self.questions.put(matter, turn.put)
+                if reply.answer not in ("allow_once", "allow_always"):
+                    if reply.answer == "reject" and call.is_own and not reply.message:
                         await self._end_by_rejection(turn, matter)
-                    return refused(matter, "by the user") if answer else OVER
+                    return refused(matter, "by the user", reply.message) if reply.answer else OVER
         self.questions.clear(call.call, asked, self._spec.rules)
         return Verdict(allow=True)
 
@@ -185,8 +186,8 @@ class Conversation(ABC):
                 await self._client.reply(question.id, "reject", self.directory)
                 return
             own = question.session == self.id
-            matter, answer = await self.questions.ask_by_event(question, turn.put)
-            if own and answer == "reject":
+            matter, reply = await self.questions.ask_by_event(question, turn.put)
+            if own and reply.answer == "reject" and not reply.message:
                 turn.rejected = matter
 
     @abstractmethod
@@ -248,11 +249,12 @@ class Conversation(ABC):
             raise NothingSaid(f"{model} ended its turn without a word and without a tool call")
 
 
-def refused(matter: Matter, by: str) -> Verdict:
-    """What the model is told."""
+def refused(matter: Matter, by: str, words: str = "") -> Verdict:
+    """What the model is told; with words of the user's, what to do instead."""
+    said = f" The user says: {words}" if words else ""
     return Verdict(
         allow=False,
-        message=f"Permission {matter.permission!r} was refused {by} for {_what(matter)!r}.",
+        message=f"Permission {matter.permission!r} was refused {by} for {_what(matter)!r}.{said}",
     )
 
 

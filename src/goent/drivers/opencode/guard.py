@@ -5,7 +5,6 @@ need: the command, the edit, the address, and the way out of the worker's direct
 judged after links are followed.
 """
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -15,6 +14,7 @@ from typing import Protocol
 import anyio
 
 from goent.domain.guard import GuardedCall, Verdict
+from goent.drivers.diffs import unified
 from goent.drivers.ground import Ground
 from goent.drivers.questions import Matter
 
@@ -124,7 +124,10 @@ def _outside(paths: list[str], ground: Ground, detail: str) -> Iterator[Matter]:
     ]
     if away:
         patterns = tuple(dict.fromkeys(away))
-        yield Matter(permission=OUTSIDE, patterns=patterns, always=patterns, detail=detail)
+        always = () if "/*" in patterns else patterns
+        yield Matter(
+            permission=OUTSIDE, patterns=patterns, always=always, exact=True, detail=detail
+        )
 
 
 def _beside(path: str, ground: Ground) -> Iterator[str]:
@@ -149,20 +152,15 @@ def _diff(call: GuardedCall, ground: Ground) -> str:
         before = path.read_text() if path and path.is_file() else ""
     match args:
         case {"content": str(after)}:
-            return _unified(before, after)
+            return unified(before, after)
         case {"oldString": str(old), "newString": str(new)}:
             if before.count(old) == 1 or (old in before and args.get("replaceAll") is True):
-                return _unified(before, before.replace(old, new))
-            return _unified(old, new)
+                return unified(before, before.replace(old, new))
+            return unified(old, new)
         case {"patchText": str(patch)} | {"patch": str(patch)}:
             return patch
         case _:
             return "\n".join(f"{name}: {value}" for name, value in args.items())
-
-
-def _unified(before: str, after: str) -> str:
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="")
-    return "\n".join([*lines][2:])
 
 
 def _text(call: GuardedCall, name: str) -> str:

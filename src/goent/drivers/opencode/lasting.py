@@ -102,9 +102,8 @@ class LastingSession:
         if self._place:
             await self._place.session.cancel()
 
-    async def answer(self, permission_id: str, option: Answer, message: str = "") -> None:
-        if self._last:
-            await self._last.answer(permission_id, option, message)
+    async def answer(self, permission_id: str, option: Answer, message: str = "") -> bool:
+        return bool(self._last) and await self._last.answer(permission_id, option, message)
 
     async def signs(self) -> Signs:
         """A model that is awaited, a tool that runs, a process that computes: it lives."""

@@ -23,6 +23,7 @@ from goent.domain.types import Answer
 from goent.drivers.opencode.client import Client, Reply
 from goent.drivers.opencode.shapes import Question, Subject, ToolReference
 from goent.drivers.questions import Ask, Matter, OpenQuestions, verdict
+from goent.drivers.questions import Reply as Answered
 from goent.drivers.rules import judge
 
 LOOP = "doom_loop"  # a call that is made again and again is asked about whatever it does
@@ -47,9 +48,9 @@ class Questions:
         """The same worker's in another process: its grants hold."""
         return Questions(client, self._spec, self._open)
 
-    async def ask(self, matter: Matter, ask: Ask) -> Answer | None:
-        """A question of ours, before OpenCode has one; None if the turn ends first."""
-        return await self._open.ask(matter, ask)
+    async def put(self, matter: Matter, ask: Ask) -> Answered:
+        """A question of ours, before OpenCode has one; without an answer if the turn ends first."""
+        return await self._open.put(matter, ask)
 
     def clear(self, call: str, matters: Sequence[Matter], rules: Sequence[PermissionRule]) -> None:
         """The call may run, so OpenCode's own questions about it are answered already.
@@ -66,33 +67,45 @@ class Questions:
         permissions = self._cleared[call]
         return permissions is None or question.permission in permissions
 
-    async def ask_own(self, request: PermissionRequest, ask: Ask) -> tuple[Matter, Answer | None]:
-        """A question that ACP brought: the answer is None if the turn is over before."""
+    async def ask_own(self, request: PermissionRequest, ask: Ask) -> tuple[Matter, Answered]:
+        """A question that ACP brought: the answer is None if the turn is over before.
+
+        ACP has no words for a no, so those are told over HTTP before it; what ACP then says of the
+        question comes too late, and OpenCode does not mind.
+        """
         turn = self._open.turn
         question = await self._described(request)
         matter = _matter(question)
         if turn != self._open.turn:  # it ended while we looked: nobody is there to answer
-            return matter, None
+            return matter, Answered()
         if self._is_cleared(question):
-            return matter, "allow_once"
-        return matter, await self._open.ask(matter, ask)
+            return matter, Answered(answer="allow_once")
+        reply = await self._open.put(matter, ask)
+        if reply.message:
+            try:
+                await self._client.reply(question.id, "reject", self._directory, reply.message)
+            except ProtocolError:
+                reply = Answered(answer="reject")
+        return matter, reply
 
-    async def ask_by_event(self, question: Question, ask: Ask) -> tuple[Matter, Answer]:
+    async def ask_by_event(self, question: Question, ask: Ask) -> tuple[Matter, Answered]:
         """A question that the event stream brought: what the worker's rules decide needs nobody."""
         matter = _matter(question)
         action = judge(self._rules, question.permission, question.patterns)
         if action == "allow" or self._is_cleared(question):
-            answer: Answer = "allow_once"
+            said = Answered(answer="allow_once")
         elif action == "ask":
-            answer = await self._open.ask(matter, ask) or "reject"
+            said = await self._open.put(matter, ask)
         else:
-            answer = "reject"
-        reply: Reply = "reject" if answer == "reject" else "once"
-        await self._client.reply(question.id, reply, self._directory)
-        return matter, answer
+            said = Answered(answer="reject")
+        if said.answer is None:
+            said = Answered(answer="reject")
+        reply: Reply = "reject" if said.answer == "reject" else "once"
+        await self._client.reply(question.id, reply, self._directory, said.message)
+        return matter, said
 
-    def answer(self, name: str, answer: Answer) -> None:
-        self._open.answer(name, answer)
+    def answer(self, name: str, answer: Answer, message: str = "") -> None:
+        self._open.answer(name, answer, message)
 
     def withdraw(self) -> Sequence[str]:
         """The turn is over, or its process: nobody waits for answers to these any more."""
@@ -119,10 +132,13 @@ class Questions:
 
 
 def _matter(question: Question) -> Matter:
+    """A lasting yes is for this very command, or for these very patterns; OpenCode's own is wider."""
+    command = question.metadata.command
     return Matter(
         permission=question.permission,
         patterns=question.patterns,
-        always=question.patterns,
+        always=(command,) if command else question.patterns,
+        exact=True,
         detail=describe(question),
     )
 
@@ -131,5 +147,5 @@ def describe(question: Question) -> str:
     """What it is about, for a person: the command, or the path and the edit, or the patterns."""
     about = question.metadata
     told = about.command or about.url or about.filepath or ", ".join(question.patterns)
-    diff = "\n".join(about.diff.splitlines()[4:])  # without the header: the path is there already
+    diff = "\n".join(about.diff.split("\n")[4:])  # without the header: the path is there already
     return f"{told}\n{diff}".strip()

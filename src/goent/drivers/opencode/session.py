@@ -113,10 +113,10 @@ class OpenCodeSession(Conversation):
         turn = self._turn
         if turn is None or turn.cancelled:
             return Cancelled()
-        matter, answer = await self.questions.ask_own(request, turn.put)
-        if answer == "reject":
+        matter, reply = await self.questions.ask_own(request, turn.put)
+        if reply.answer == "reject" and not reply.message:
             turn.rejected = matter
-        return outcome(request, answer)
+        return outcome(request, reply.answer)
 
     async def asked(self, question: Question) -> None:
         if question.session != self.id:  # its own are brought by ACP

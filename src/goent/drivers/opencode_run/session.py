@@ -116,7 +116,7 @@ class RunSession:
             send(self._child.pid, signal.SIGTERM)
         self._scope.cancel()
 
-    async def answer(self, permission_id: str, option: Answer, message: str = "") -> None:
+    async def answer(self, permission_id: str, option: Answer, message: str = "") -> bool:
         raise RequestError(
             f"worker {self._order.spec.id!r} asks nothing, so {permission_id!r} has no {option}"
         )

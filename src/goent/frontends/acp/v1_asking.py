@@ -11,10 +11,12 @@ from goent.acp.asks import (
     words_of,
 )
 from goent.agent.ports import Question, Rejection
+from goent.domain.question_text import excerpt, visible
 from goent.domain.types import Answer
 from goent.frontends.acp.v1 import V1Encoder, asked
 from goent.rpc import BadReply, ConnectionLost, Peer, RpcError
 
+MOST_SHOWN = 200  # characters of what an always covers, in the label of an option
 _ANSWERS: Mapping[str, Answer] = {
     "allow_once": "allow_once",
     "allow_always": "allow_always",
@@ -55,7 +57,9 @@ def _options(question: Question) -> tuple[PermissionOption, ...]:
         PermissionOption(option_id="allow_once", name="Allow once", kind="allow_once"),
         PermissionOption(
             option_id="allow_always",
-            name=f"Allow for this session: {always:.200}" if always else "Allow for this session",
+            name=f"Allow for this session: {excerpt(visible(always), MOST_SHOWN)}"
+            if always
+            else "Allow for this session",
             kind="allow_always",
         ),
         PermissionOption(option_id="reject", name="Reject", kind="reject_once"),

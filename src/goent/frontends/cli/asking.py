@@ -1,19 +1,37 @@
-"""How is a worker's permission question put to a person, and what do they answer?
+"""Permission questions at the terminal: how they look, and the keys that answer them.
 
 It may be answered here or anywhere else, and the first answer wins.
 """
 
+import re
+import sys
+import time
+from datetime import datetime
 from typing import Protocol
 
+from goent.domain.question_text import always_rule, fitted, in_line, visible
 from goent.domain.replies import Answered
 from goent.domain.requests import AnswerRequest
 from goent.domain.types import Answer, PermissionOption
 from goent.frontends.cli.client import Daemon, Trouble
 from goent.frontends.cli.keys import Keyboard
-from goent.frontends.cli.screen import Screen, clean, complain
+from goent.frontends.cli.screen import Screen, complain, make_console
+from goent.frontends.cli.words import duration
 
 KEYS: dict[str, Answer] = {"y": "allow_once", "a": "allow_always", "n": "reject"}
 CHOICES = {"y": "[y] yes, once", "a": "[a] yes, always", "n": "[n] no"}
+INSTEAD, VIEW = "i", "v"
+ENTER, ESCAPE, ERASE = "\r\n", "\x1b", "\x7f\b"
+NOT_PASSED = (
+    "this agent takes no words with a no. If the no ends its turn, the next `go-ent prompt {}` brings "
+    "them along; if not, say them there"
+)
+LEAST_ROWS = 8
+AROUND = 12  # rows for the lines around a question: why, the rule, the foot, what was there before
+TYPED = 30  # characters of what is being typed, in the foot
+ASIDE = 300  # characters of a question on stderr
+_SEQUENCE = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]")  # a key with an arrow, and its like
+DIFFS = ("edit", "external_directory")
 
 
 class Asked(Protocol):
@@ -27,6 +45,12 @@ class Asked(Protocol):
     def detail(self) -> str: ...
     @property
     def options(self) -> tuple[PermissionOption, ...]: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def always(self) -> str | tuple[str, ...]: ...
+    @property
+    def expires_at(self) -> str | float | None: ...
 
 
 class Asking:
@@ -36,40 +60,126 @@ class Asking:
         self._through = through
         self._screen = screen
         self._keyboard = keyboard
+        self._words: str | None = None  # what to do instead, as far as it is typed
+        self._about = ""  # the question that they belong to
 
     def put(self, worker: str, question: Asked, who: str = "") -> None:
         """Ask the person here, or say how it can be answered."""
-        prefix = f"{who} asks for " if who else ""
-        self._screen.line(f"? {prefix}{question.tool}: {question.detail}", "bold yellow")
+        self._show(question, who, whole=not sys.stdout.isatty())
         if self._keyboard:
-            self._keyboard.listen()
+            if self._words is None:
+                self._keyboard.listen()
             return
         options = "|".join(option.id for option in question.options)
         hint = f"go-ent answer {worker} {question.id} {options}"
-        asks = f"{who or worker} asks for {question.tool}: {question.detail}"
-        complain(f"{clean(asks)}; answer with: {hint}")
+        asks = f"{who or worker} asks for {question.tool}: {in_line(question.detail, ASIDE)}"
+        complain(f"{asks}; answer with: {hint}")
+
+    def _show(self, question: Asked, who: str = "", *, whole: bool) -> None:
+        prefix = f"{who} asks for " if who else ""
+        text = f"? {prefix}{question.tool}: {visible(question.detail)}"
+        if not whole:
+            size = make_console().size
+            how = "press v to see all" if self._keyboard else ""
+            text = fitted(text, size.width, max(LEAST_ROWS, size.height - AROUND), how)
+        head, *more = text.split("\n")
+        self._screen.line(head, "bold yellow")
+        for line in more:
+            self._screen.line(line, line_style(line) if question.tool in DIFFS else "yellow")
+        if question.reason:
+            self._screen.line(f"  {question.reason}", "yellow")
+        if rule := rule_of(question):
+            self._screen.line(f"  always: {rule}", "dim")
 
     def heed(self, worker: str, question: Asked) -> Answer | None:
         """Bring back the answer that was typed; None if there is none, or it came too late."""
-        option = KEYS.get(self._keyboard.key()) if self._keyboard else None
-        if option is None or option not in [o.id for o in question.options]:
+        if self._keyboard is None:
             return None
-        request = AnswerRequest(worker_id=worker, permission_id=question.id, option=option)
+        if self._words is not None:
+            return self._heed_words(worker, question)
+        match self._keyboard.key():
+            case key if key == VIEW:
+                self._show(question, whole=True)
+            case key if key == INSTEAD and _offers(question, "reject"):
+                self._words, self._about = "", f"{worker} {question.id}"
+            case key if (option := KEYS.get(key)) and _offers(question, option):
+                return self._answer(worker, question, option)
+            case _:
+                pass
+        return None
+
+    def _heed_words(self, worker: str, question: Asked) -> Answer | None:
+        assert self._keyboard and self._words is not None, "somebody is typing"
+        if self._about != f"{worker} {question.id}":
+            self._screen.line("  that question is no longer open", "dim")
+            self._words = None
+            return None
+        typed = self._keyboard.typed()
+        if typed == ESCAPE:
+            self._words = None
+            return None
+        for letter in _SEQUENCE.sub("", typed):
+            if letter in ENTER:
+                words, self._words = self._words.strip(), None
+                return self._answer(worker, question, "reject", words) if words else None
+            if letter in ERASE:
+                self._words = self._words[:-1]
+            elif letter.isprintable():
+                self._words += letter
+        return None
+
+    def _answer(
+        self, worker: str, question: Asked, option: Answer, message: str = ""
+    ) -> Answer | None:
+        request = AnswerRequest(
+            worker_id=worker, permission_id=question.id, option=option, message=message
+        )
         try:
-            self._through.call("worker_answer", request, Answered)
+            answered = self._through.call("worker_answer", request, Answered)
         except Trouble:
             self._screen.line("  somebody else was faster", "dim")
             return None
+        if answered.message_passed is False:
+            self._screen.line(f"  {NOT_PASSED.format(worker)}", "yellow")
         return option
 
     def choices(self, question: Asked) -> str:
-        """The keys that count now; nothing where there is no keyboard."""
+        """The keys that count now, and the time that is left; nothing where there is no keyboard."""
         if self._keyboard is None:
             return ""
-        offered = {option.id for option in question.options}
-        return "  ".join(CHOICES[key] for key, option in KEYS.items() if option in offered)
+        if self._words is not None:
+            typed = self._words if len(self._words) <= TYPED else "…" + self._words[-TYPED:]
+            return f"no, do this instead: {typed}▏ (Enter sends, Esc goes back)"
+        keys = [CHOICES[key] for key, option in KEYS.items() if _offers(question, option)]
+        keys += [f"[{INSTEAD}] no, but …"] if _offers(question, "reject") else []
+        return "  ".join([time_left(question), *keys, f"[{VIEW}] view all"]).lstrip()
 
     def rest(self) -> None:
         """No question is open."""
+        self._words = None
         if self._keyboard:
             self._keyboard.rest()
+
+
+def _offers(question: Asked, option: Answer) -> bool:
+    return option in [each.id for each in question.options]
+
+
+def rule_of(question: Asked) -> str:
+    """The rule that a lasting yes would write."""
+    always = question.always
+    return always if isinstance(always, str) else always_rule(question.tool, always)
+
+
+def time_left(question: Asked) -> str:
+    """How long until no answer is a no."""
+    at = question.expires_at
+    if at is None:
+        return ""
+    deadline = datetime.fromisoformat(at).timestamp() if isinstance(at, str) else at
+    return f"{duration(max(0.0, deadline - time.time()))} left"
+
+
+def line_style(line: str) -> str:
+    """The colour of a line of a diff."""
+    return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")

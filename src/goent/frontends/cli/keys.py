@@ -6,6 +6,7 @@ import signal
 import sys
 import termios
 import tty
+from codecs import getincrementaldecoder
 from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
@@ -21,19 +22,28 @@ class Keyboard:
 
     def __init__(self) -> None:
         self._fd = sys.stdin.fileno()
+        self._decoder = getincrementaldecoder("utf-8")(errors="replace")
         self._before: list[object] | None = None
 
     def listen(self) -> None:
-        """From now on keys count. What was typed before is no answer."""
+        """From now on keys count. What was typed before is no answer, to a further question either."""
         if self._before is None:
             self._before = termios.tcgetattr(self._fd)
             tty.setcbreak(self._fd, termios.TCSAFLUSH)
+        else:
+            termios.tcflush(self._fd, termios.TCIFLUSH)
 
     def key(self) -> str:
         """The key that was pressed, or nothing."""
         if self._before is None or not select.select([self._fd], [], [], 0)[0]:
             return ""
         return os.read(self._fd, 1).decode(errors="replace").lower()
+
+    def typed(self) -> str:
+        """All that was typed meanwhile, as text."""
+        if self._before is None or not select.select([self._fd], [], [], 0)[0]:
+            return ""
+        return self._decoder.decode(os.read(self._fd, 4096))
 
     def rest(self) -> None:
         if self._before is not None:

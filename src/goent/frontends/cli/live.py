@@ -24,6 +24,7 @@ from goent.domain.events import (
     Verified,
     WorkerClosed,
 )
+from goent.domain.question_text import visible
 from goent.domain.requests import CancelRequest
 from goent.frontends.cli.asking import Asking
 from goent.frontends.cli.client import Daemon, cursor_before
@@ -92,7 +93,8 @@ class Follower:
             case PermissionAsked():
                 self._asking.put(self._worker, event)
             case PermissionAnswered():
-                self._screen.line(f"  {event.option} (by {event.by})", "cyan")
+                words = f": {visible(event.message)}" if event.message else ""
+                self._screen.line(f"  {event.option} (by {event.by}){words}", "cyan")
                 self._next_question()
             case PermissionWithdrawn():
                 self._screen.line(f"  withdrawn: {event.reason}", "cyan")

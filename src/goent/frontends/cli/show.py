@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec import Struct
 
-from goent.domain.replies import Result, Status, WorkerLine
+from goent.domain.replies import Question, Result, Status, WorkerLine
 from goent.domain.types import ENDED, Check, Evidence, Failure
+from goent.frontends.cli.asking import DIFFS, line_style
 from goent.frontends.cli.badge import Badge, badge
 from goent.frontends.cli.screen import clean, make_console
-from goent.frontends.cli.words import ago, bar, calls, count, lines_changed, money, near
+from goent.frontends.cli.words import ago, bar, calls, count, duration, lines_changed, money, near
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -37,6 +38,7 @@ EVIDENCE: dict[Evidence, str] = {
 T = TypeVar("T")
 TASK_WIDTH = 50
 STEP_WIDTH = 40
+ASKING_WIDTH = 200  # a question's end is not cut off: it was shortened in the middle already
 
 
 def print_json(value: Struct | None) -> None:
@@ -60,13 +62,14 @@ def _worker_row(worker: WorkerLine | Status) -> "Sequence[str | Text]":
     tokens = worker.tokens if isinstance(worker, WorkerLine) else worker.usage.total
     shown = badge(worker.state, worker.evidence)
     closed = "" if worker.open else ", closed"
+    step_width = ASKING_WIDTH if worker.permission else STEP_WIDTH
     percent = worker.progress.percent
     step = f"{percent}% {worker.step}" if percent is not None else worker.step
     return (
         worker.worker_id,
         styled(shown.text + closed, shown.style),
         worker.provider,
-        "" if worker.state in ENDED else _short(step, STEP_WIDTH),
+        "" if worker.state in ENDED else _short(step, step_width),
         count(tokens),
         "-" if not tokens else money(worker.cost_usd),
         ago(worker.started_at),
@@ -75,7 +78,7 @@ def _worker_row(worker: WorkerLine | Status) -> "Sequence[str | Text]":
 
 
 def show_status(worker: Status) -> None:
-    rows = [
+    rows: list[tuple[str, str | Text]] = [
         ("state", worker.state + ("" if worker.open else ", closed")),
         ("evidence", EVIDENCE[worker.evidence] if worker.evidence else ""),
         ("step", worker.step if worker.step != worker.state else ""),
@@ -90,9 +93,26 @@ def show_status(worker: Status) -> None:
     ]
     if question := worker.permission:
         options = "|".join(option.id for option in question.options)
-        rows.append(("question", f"{question.tool}: {question.detail}"))
-        rows.append(("answer", f"go-ent answer {worker.worker_id} {question.id} {options}"))
+        left = question.seconds_left
+        rows += [
+            ("question", _question(question)),
+            ("reason", question.reason),
+            ("always", question.always),
+            ("time left", "" if left is None else f"{duration(left)}; then the answer is no"),
+            ("answer", f"go-ent answer {worker.worker_id} {question.id} {options}"),
+        ]
     _show_titled(worker.worker_id, badge(worker.state, worker.evidence), rows)
+
+
+def _question(question: Question) -> "Text":
+    """Whole, an edit in the colours of a diff."""
+    from rich.text import Text  # noqa: PLC0415 (rich is loaded only where something is drawn)
+
+    head, *more = f"{question.tool}: {question.shown or question.detail}".split("\n")
+    drawn = Text(clean(head))
+    for line in more:
+        drawn.append("\n" + clean(line), line_style(line) if question.tool in DIFFS else "")
+    return drawn
 
 
 def _cost(worker: Status) -> str:
@@ -195,7 +215,7 @@ def styled(value: str, style: str) -> "Text":
     return Text(clean(value), style=style, overflow="fold")
 
 
-def _show_titled(head: str, shown: Badge, rows: Iterable[tuple[str, str]]) -> None:
+def _show_titled(head: str, shown: Badge, rows: "Iterable[tuple[str, str | Text]]") -> None:
     from rich.text import Text  # noqa: PLC0415 (the same)
 
     title = Text(f"{shown.mark} {head} {shown.words}", style=shown.title_style)
@@ -203,7 +223,7 @@ def _show_titled(head: str, shown: Badge, rows: Iterable[tuple[str, str]]) -> No
     show_rows(rows)
 
 
-def show_rows(rows: Iterable[tuple[str, str]]) -> None:
+def show_rows(rows: "Iterable[tuple[str, str | Text]]") -> None:
     """Names and values, but for those without a value."""
     from rich.table import Table  # noqa: PLC0415 (the same)
     from rich.text import Text  # noqa: PLC0415 (the same)
@@ -213,7 +233,8 @@ def show_rows(rows: Iterable[tuple[str, str]]) -> None:
     table.add_column(overflow="fold")
     for name, value in rows:
         if value:
-            table.add_row(f"  {name}", Text(clean(value)))
+            drawn = Text(clean(value)) if isinstance(value, str) else value
+            table.add_row(f"  {name}", drawn)
     print_drawn(make_console(), table)
 
 

@@ -8,6 +8,7 @@ import typer
 
 from goent.core.transcript import WANTED, render, turn_end
 from goent.domain.events import AnyEvent, TextDelta, Thought, TurnEnded, WorkerClosed
+from goent.domain.question_text import in_line
 from goent.domain.replies import Answered, Cancelled, Output, Result, Waited, WorkerList
 from goent.domain.requests import (
     MAX_WAIT_S,
@@ -20,6 +21,7 @@ from goent.domain.requests import (
     WorkerRequest,
 )
 from goent.domain.types import ENDED, Answer, State
+from goent.frontends.cli.asking import ASIDE, NOT_PASSED
 from goent.frontends.cli.badge import badge
 from goent.frontends.cli.client import (
     MOST_WORKERS,
@@ -214,7 +216,7 @@ def wait(
         if worker.permission and not json:
             asks = f"{worker.worker_id} asks for {worker.permission.tool}"
             how = f"go-ent answer {worker.worker_id} {worker.permission.id} allow_once"
-            complain(f"{asks}: {clean(worker.permission.detail)}; {how}")
+            complain(f"{asks}: {in_line(worker.permission.detail, ASIDE)}; {how}")
     done = [is_done(worker) for worker in waited.workers]
     return 0 if (any(done) if any_ else all(done)) else 1
 
@@ -264,23 +266,35 @@ def answer(
         ),
     ],
     *,
+    message: Annotated[
+        str, typer.Option("--message", "-m", help="With reject: what to do instead.")
+    ] = "",
     json: Json = False,
 ) -> int:
-    """Answer a worker's permission question. The first answer wins."""
+    """Answer a worker's permission question. The first answer wins.
+
+    A reject ends the turn and leaves the worker open; with --message the turn goes on.
+    """
     *named, given = words
     option = ANSWERS.get(given)
+    if option in ("allow_once", "allow_always") and message.strip():
+        raise Trouble(f"--message goes only with reject, and the answer is {option}", 2)
     if option is None or len(named) > 1:
         said = " ".join(words)
         raise Trouble(f"{said!r} is no answer: [QUESTION] allow_once|allow_always|reject", 2)
     with daemon() as through:
         found = find_worker(worker, through)
         question = named[0] if named else _only_question(found, through)
-        request = AnswerRequest(worker_id=found, permission_id=question, option=option)
+        request = AnswerRequest(
+            worker_id=found, permission_id=question, option=option, message=message
+        )
         answered = through.call("worker_answer", request, Answered)
     if json:
         print_json(answered)
     else:
         print(f"{found} {badge(answered.state, answered.evidence).words}")
+        if answered.message_passed is False:
+            complain(NOT_PASSED.format(found))
     return 0
 
 

@@ -10,16 +10,19 @@ import msgspec
 from mcp import types
 from mcp.server.context import ServerRequestContext
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
+from msgspec.structs import replace
 
+from goent.domain.question_text import excerpt
 from goent.domain.replies import Question, Status
 from goent.domain.types import Answer, Value
 
 Context = ServerRequestContext[Any, Any]
-Outcome = Answer | Literal["elsewhere"] | None  # None: the question was left open
 
 BY = "mcp elicitation"
 FIELD = "answer"
-MOST_DETAIL = 2000  # characters of a command or an edit that a form shows
+WORDS = "instead"
+MOST_DETAIL = 100_000  # characters of a command or an edit that a form shows
+MOST_IN_REPLY = 3000  # characters of it in a reply to a model, which pays for each of them
 
 
 class Asking(Value, frozen=True, kw_only=True):
@@ -34,8 +37,14 @@ class Asking(Value, frozen=True, kw_only=True):
         return f"{self.worker_id}/{self.turn}/{self.permission_id}"
 
 
-class _Filled(msgspec.Struct, frozen=True):
+class Chosen(Value, frozen=True, kw_only=True):
+    """What the person chose; with a no perhaps what to do instead."""
+
     answer: Answer
+    instead: str = ""
+
+
+Outcome = Chosen | Literal["elsewhere"] | None  # None: the question was left open
 
 
 def is_modern(context: Context) -> bool:
@@ -55,34 +64,64 @@ def asking(status: Status, question: Question) -> Asking:
 
 
 def form(status: Status, question: Question) -> types.ElicitRequestFormParams:
-    detail = question.detail
-    if len(detail) > MOST_DETAIL:
-        detail = f"{detail[:MOST_DETAIL]}… ({len(question.detail) - MOST_DETAIL} characters more)"
+    how = f"`go-ent status {status.worker_id}` shows them"
+    detail = excerpt(question.shown or question.detail, MOST_DETAIL, how)
+    lines = [
+        f"Worker {status.worker_id} ({status.model}) asks for permission.",
+        f"{question.tool}: {detail}",
+        f"Why it is asked: {question.reason}" if question.reason else "",
+        f"always: {question.always}" if question.always else "",
+        _deadline(question),
+        f"Its task: {status.task}",
+    ]
     return types.ElicitRequestFormParams(
-        message=(
-            f"Worker {status.worker_id} ({status.model}) asks for permission.\n"
-            f"{question.tool}: {detail}\nIts task: {status.task}"
-        ),
+        message="\n".join(filter(None, lines)),
         requested_schema={
             "type": "object",
             "properties": {
                 FIELD: {
                     "type": "string",
                     "title": "Answer",
-                    "description": "always: for this worker, as long as it lives",
+                    "description": question.always and f"allow_always: {question.always}",
                     "enum": [option.id for option in question.options],
-                }
+                },
+                WORDS: {
+                    "type": "string",
+                    "title": "Instead",
+                    "description": "With reject: what to do instead; may be left out",
+                },
             },
             "required": [FIELD],
         },
     )
 
 
-def choice(response: object) -> Answer | None:
+def _deadline(question: Question) -> str:
+    if question.seconds_left is None:
+        return ""
+    return f"No answer within {question.seconds_left:.0f} s is a no."
+
+
+def for_model(question: Question, room: int) -> Question:
+    """The question in a reply to a model: whole if there is room, else with its head and its tail."""
+    if len(question.detail) + len(question.shown) <= room:
+        return question
+    text = question.shown or question.detail
+    return replace(
+        question,
+        detail=excerpt(text, room, "worker_status with whole: true shows them"),
+        shown="",
+        omitted=max(0, len(text) - room),
+    )
+
+
+def choice(response: object) -> Chosen | None:
     """What the person chose, if anything."""
     if not isinstance(response, types.ElicitResult) or response.action != "accept":
         return None
     try:
-        return msgspec.convert(response.content, _Filled).answer
+        chosen = msgspec.convert(response.content, Chosen)
     except msgspec.ValidationError:
         return None
+    # Words that go with a yes leave open which of the two is meant.
+    return None if chosen.instead.strip() and chosen.answer != "reject" else chosen

@@ -14,21 +14,24 @@ import anyio
 import msgspec
 from mcp import types
 from mcp.shared.exceptions import MCPError
+from msgspec import structs
 
 from goent.core.enquiries import Enquiries, OnProgress
 from goent.core.operation import Caller, Operation
 from goent.core.operations import Operations
 from goent.domain.errors import Ending, GoentError
-from goent.domain.replies import Question, Status
-from goent.domain.requests import MAX_WAIT_S
+from goent.domain.replies import Question, Status, Waited
+from goent.domain.requests import MAX_WAIT_S, StatusRequest
 from goent.domain.types import Value
 from goent.domain.verification import outcome_words
 from goent.frontends.mcp.asking import (
+    MOST_IN_REPLY,
     Context,
     Outcome,
     asking,
     can_be_asked,
     choice,
+    for_model,
     form,
     is_modern,
 )
@@ -84,7 +87,8 @@ class Calls:
         limit = seconds(operation, arguments)
         tasks = _tasks(context) if offers_tasks(context) else None
         if limit <= 0 or not (tasks or can_be_asked(context)):
-            return _told(await operation.call(arguments, caller))
+            reply = await operation.call(arguments, caller)
+            return _told(reply, whole=_wants_all(operation, arguments))
         if tasks and not tasks.full():
             return await self._as_task(tasks, context, operation, arguments, caller)
         wait = await self._waiting.begun(operation, arguments, limit, caller)
@@ -211,11 +215,36 @@ def _progress(status: Status) -> str:
     return f"{status.worker_id} {outcome_words(status.state, status.evidence)}{share}{step}"
 
 
-def _told(reply: Value) -> types.CallToolResult:
+def _told(reply: Value, *, whole: bool = False) -> types.CallToolResult:
+    reply = reply if whole else _for_model(reply)
     return types.CallToolResult(
         content=[types.TextContent(text=msgspec.json.encode(reply).decode())],
         structured_content=msgspec.to_builtins(reply),
     )
+
+
+def _wants_all(operation: Operation, arguments: Mapping[str, object]) -> bool:
+    if operation.request is not StatusRequest:
+        return False
+    return msgspec.convert(arguments, StatusRequest, strict=False).whole
+
+
+def _for_model(reply: Value) -> Value:
+    """Short enough for a model's context: what is left out of questions is counted in them."""
+    match reply:
+        case Status(permission=Question() as question):
+            return structs.replace(reply, permission=for_model(question, MOST_IN_REPLY))
+        case Waited(workers=workers):
+            asking = sum(worker.permission is not None for worker in workers)
+            room = MOST_IN_REPLY // max(1, asking)
+            return structs.replace(reply, workers=tuple(_asking(each, room) for each in workers))
+        case _:
+            return reply
+
+
+def _asking(worker: Status, room: int) -> Status:
+    asked = worker.permission
+    return structs.replace(worker, permission=for_model(asked, room)) if asked else worker
 
 
 def _error(message: str) -> types.CallToolResult:

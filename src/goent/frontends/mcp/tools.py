@@ -35,7 +35,9 @@ DESCRIPTIONS = {
     "Returns early when one needs a permission: answer it, then wait again.",
     "worker_result": "What came of a worker's task: its last message, changed files, commands, "
     "verification, tokens, cost and failure.",
-    "worker_answer": "Answer a worker's open permission question. reject usually ends its turn.",
+    "worker_answer": "Answer a worker's open permission question. reject usually ends its turn; the "
+    "worker stays open. reject with a message says what to do instead, and the turn goes on. "
+    "allow_always writes the rule that the question names as always.",
     "worker_cancel": "Stop a worker's turn and return what it had done. Edits stay. The worker "
     "stays open for another prompt unless close is true.",
     "worker_list": "All workers of this project, newest first, with their status.",

@@ -169,7 +169,8 @@ class Waiting:
         answer = {
             "worker_id": asked.worker_id,
             "permission_id": asked.permission_id,
-            "option": outcome,
+            "option": outcome.answer,
+            "message": outcome.instead,
         }
         with suppress(RequestError):
             await self._operations.table["worker_answer"].call(answer, replace(caller, name=BY))

@@ -20,6 +20,7 @@ from goent.domain.events import (
     WorkerSpawned,
 )
 from goent.domain.provider_replies import Costs
+from goent.domain.question_text import visible
 from goent.domain.replies import Answered, Result, Spawned
 from goent.domain.requests import AnswerRequest, CostsRequest, SpawnRequest, WorkerRequest
 from goent.domain.types import ENDED, Answer, Value
@@ -102,7 +103,7 @@ class Play:
         who = f"{time.monotonic() - self._begun:5.1f}s  {view.spawned.model:<14}  "
         if isinstance(event, PermissionAsked):
             self._asked, self._asked_at = (envelope.worker, event), time.monotonic()
-            self._board.line(f"{who}? may it run: {event.detail}", "bold yellow")
+            self._board.line(f"{who}? may it run: {visible(event.detail)}", "bold yellow")
             if self._keyboard:
                 self._keyboard.listen()
         elif isinstance(event, PermissionAnswered | PermissionWithdrawn):
