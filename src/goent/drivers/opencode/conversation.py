@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import anyio
+from msgspec.structs import replace
 
 from goent.domain.errors import (
     NothingSaid,
@@ -25,9 +26,10 @@ from goent.domain.events import DriverEvent, Noticed, ToolCall
 from goent.domain.guard import GuardedCall, Verdict
 from goent.domain.ports import Emit, Signs, StopReason, WorkerSpec
 from goent.domain.types import Answer, Prompt
+from goent.drivers.agent.modes import care_for
 from goent.drivers.ground import Ground
 from goent.drivers.opencode.client import Client
-from goent.drivers.opencode.guard import ProcessGuard, matters
+from goent.drivers.opencode.guard import OUTSIDE, ProcessGuard, matters
 from goent.drivers.opencode.questions import Questions
 from goent.drivers.opencode.second_look import SecondLook
 from goent.drivers.opencode.shapes import Activity, Message, Part, Question
@@ -213,8 +215,14 @@ class Conversation(ABC):
         return frozenset(found)
 
     def _is_excused(self, call: GuardedCall) -> bool:
-        """Without a guard of ours only what no rule allows must have been asked."""
-        return True
+        """Without a guard of ours, what the worker's rules allow needs no question; nor what they leave alone."""
+        rules = self._spec.rules
+        free = care_for(rules) == "free"
+        return all(
+            (free and matter.permission == OUTSIDE)
+            or verdict(replace(matter, reason=""), rules) == "allow"
+            for matter in matters(call, self._ground)
+        )
 
     async def _end_by_rejection(self, turn: Turn, matter: Matter) -> None:
         """Before OpenCode hears of it, so that it does not ask its model what to do next."""
@@ -247,6 +255,8 @@ class Conversation(ABC):
                 return
             own = question.session == self.id
             matter, answer = await self.questions.ask_by_event(question, turn.put)
+            if answer != "reject" and question.tool and self._guard is None:
+                self._second_look.allow(question.session, question.tool.call)
             if own and answer == "reject":
                 turn.rejected = matter
 
