@@ -1,9 +1,15 @@
 """What cannot be served as asked is refused before anything begins."""
 
+from pathlib import Path
+
 import pytest
 from scripted_project import OpenProject
 
+from goent.core.cautions import cautions
 from goent.domain.errors import RequestError
+from goent.domain.requests import SpawnRequest
+from goent.domain.settings import OpenCodeSettings, Settings
+from goent.domain.types import Preset, Provider, Route
 from goent.testing.driver import ScriptedDriver
 
 pytestmark = pytest.mark.anyio
@@ -38,3 +44,15 @@ async def test_a_task_that_cannot_be_served_is_refused_with_the_reason(
             await project.ask("worker_spawn", **arguments)
         assert message in str(refusal.value)
         assert project.feed.views == {}, "nothing was begun"
+
+
+@pytest.mark.parametrize(("preset", "warns"), [("readonly", True), ("ask", True), ("auto", False)])
+async def test_a_server_of_somebody_else_is_warned_of(
+    tmp_path: Path, preset: Preset, *, warns: bool
+) -> None:
+    glm = Provider(name="glm", backend="moonshot", model="glm-4")
+    route = Route(provider=glm, method="serve", reason="asked for")
+    lent = OpenCodeSettings(serve_url="http://127.0.0.1:4096")
+    settings = Settings(project=tmp_path, opencode=lent)
+    told = [*cautions(SpawnRequest(task="x"), route, preset, tmp_path, settings)]
+    assert ["has permissions of its own" in warning for warning in told] == [True] * warns

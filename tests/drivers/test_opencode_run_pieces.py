@@ -34,9 +34,11 @@ from goent.domain.settings import Action, OpenCodeSettings, PermissionRule, Sett
 from goent.domain.types import Command, FileChange, Preset, Prompt, Provider, Usage
 from goent.drivers.environment import Surroundings
 from goent.drivers.opencode.first_start import first_start
+from goent.drivers.opencode.second_look import SecondLook
 from goent.drivers.opencode_run import OpenCodeRunDriver
 from goent.drivers.opencode_run.lines import Transcript
 from goent.drivers.opencode_run.permission import as_permissions
+from goent.drivers.opencode_run.session import RunSession
 from goent.drivers.rules import judge
 from goent.drivers.signs import look
 from goent.gateway.server import Gateway
@@ -52,7 +54,7 @@ HELLO = '{"type":"text","part":{"text":"Hello.","messageID":"m1"}}'
 
 
 def read(*lines: str, direct: bool = False) -> tuple[Transcript, list[DriverEvent]]:
-    transcript = Transcript(GLM, Path("/p"), direct=direct)
+    transcript = Transcript(GLM, Path("/p"), SecondLook(), direct=direct)
     return transcript, [event for line in lines for event in transcript.read(line.encode())]
 
 
@@ -88,6 +90,8 @@ async def by_script(
         spec = WorkerSpec(id="w1", cwd=folder, provider=GLM, method="cli", rules=())
         outcome = "failed"
         async with driver.open(spec) as session, anyio.create_task_group() as tasks:
+            assert isinstance(session, RunSession)
+            session.loaded(str(folder))  # the script has no guard
             if cancel:
                 tasks.start_soon(_cancel_when, folder / "ready", session.cancel)
             try:

@@ -12,7 +12,7 @@ from opencode_stage import ALLOW, ASK, PATIENCE, Heard, processes
 from relay import Relay
 from serve_stage import PASSWORD, ServeStage, serve_stage, somebodys_server
 
-from goent.domain.errors import OpenCodeMissing
+from goent.domain.errors import OpenCodeMissing, PermissionBypassed
 from goent.domain.ports import Session
 from goent.domain.types import Prompt, Usage
 from goent.drivers.opencode.client import Client
@@ -29,6 +29,12 @@ CASES = (
         say("Done.").having(gate="third"),
     ),
     case("say hello", say("Hello.")),
+    case(
+        "delegate",
+        call("task", description="a", prompt="the part", subagent_type="general"),
+        say("Delegated."),
+    ),
+    case("the part", call("bash", command="touch by-subagent", description="t"), say("Touched.")),
     case("write asked.txt", call("write", filePath="{cwd}/asked.txt", content="x\n"), say("Ok.")),
 )
 LOCAL = SCRIPT.providers["local"]
@@ -91,6 +97,15 @@ async def test_somebodys_server_is_used_with_its_own_keys(elsewhere: Elsewhere) 
     spent = sum((e.usage for e in heard.usage), Usage())
     assert spent == Usage(input=900, output=100, cache_read=200, reasoning=10)
     assert (stage.calls, processes("serve")) == ([], set()), "nothing of ours had a part in it"
+
+
+async def test_what_its_subagents_do_unasked_ends_the_turn(elsewhere: Elsewhere) -> None:
+    """Rules of a session do not reach its subagents, and a server that is not ours has no guard."""
+    async with elsewhere.opened(ask=True) as session:
+        with pytest.raises(PermissionBypassed, match="touch by-subagent"):
+            await session.prompt(Prompt(text="delegate"), Heard().emit)
+    async with elsewhere.opened() as session:
+        assert await session.prompt(Prompt(text="delegate"), Heard().emit) == "end"
 
 
 async def test_without_its_password_or_without_it_the_remedy_is_named(

@@ -31,6 +31,12 @@ def cautions(
             f"{preset!r} choose the mode of its own that fits, if it has one; what it does unasked against "
             "them fails the turn, and is not undone"
         )
+    lent = route.method == "serve" and settings.opencode.serve_url
+    if lent and (preset != "auto" or settings.permissions.rules):
+        yield (
+            f"the OpenCode server at {settings.opencode.serve_url} has permissions of its own: rules hold for what it "
+            "asks; what it does unasked against them fails the turn, and is not undone"
+        )
     if not foreign and _reads_instructions(route, settings):
         yield from instructions((cwd, settings.project), project=settings.project).skipped
 

@@ -31,6 +31,11 @@ class Verdict(Value, frozen=True, kw_only=True):
 class ToolGuard(Protocol):
     """Whoever decides on the calls of one process."""
 
+    @property
+    def in_force(self) -> bool:
+        """Whether the process may ask a model: one whose tools would run unasked may not."""
+        ...
+
     def loaded(self, directory: str) -> None:
         """The guard inside the process is in force in this directory."""
         ...

@@ -77,6 +77,11 @@ class AcpTurn:
         self._send.close()
         self.answered.set()
 
+    def discard(self) -> None:
+        """Nobody will hear what was not handed on."""
+        self.close()
+        self._receive.close()
+
     async def _last_words(self) -> None:
         """An update may come after the reply to its prompt; wait if there was none at all."""
         with anyio.move_on_after(LATE):

@@ -23,6 +23,10 @@ WARM_BACKEND = "goent-warm"
 MODEL_PATHS = frozenset({("POST", "chat/completions"), ("POST", "messages")})
 FREE_PATHS = frozenset({("POST", "messages/count_tokens"), ("GET", "models")})
 
+UNGUARDED = (
+    "the guard of this process is not loaded, so its tools would run unasked: it gets no model"
+)
+
 PlanCourse = Callable[[str, str, str], Course]
 
 
@@ -53,6 +57,7 @@ class Relay:
             if owner.warm:
                 await _answer_ourselves(request, _wanted(body), send)
                 return
+            _check_guarded(found)
             wanted = _wanted(body)
             course = self._course(request, owner, wanted)
             with self.calls.hold(owner.worker) as call:
@@ -116,6 +121,11 @@ class Relay:
         except WorkerError as error:
             told = refusal(error)
             await http.refuse(send, request.dialect, *told)
+
+
+def _check_guarded(found: Pass) -> None:
+    if found.guard and not found.guard.in_force:
+        raise Refused(403, UNGUARDED)
 
 
 def _wanted(body: bytes) -> _Wanted:

@@ -32,6 +32,11 @@ CASES = (
         call("bash", command="echo out", description="says out"),
         say("All done.", usage=Usage(input=80, output=9, cache_read=20)).having(chunk=2),
     ),
+    case(
+        "write through a link",
+        call("write", filePath="{cwd}/away/made.txt", content="x\n"),
+        say("Written."),
+    ),
     case("run a command", call("bash", command="echo out", description="says out"), say("Ran.")),
     case("wait at the gate", say("I waited.").having(gate="door")),
     case("outstay the server", say("I did.").having(gate="worn")),

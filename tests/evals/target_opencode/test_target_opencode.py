@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from decimal import Decimal
 from pathlib import Path
 
@@ -11,12 +13,15 @@ import pytest
 from eval_opencode import KEY, Evaluation, Heard, an_attempt, servers, spec
 
 from goent.domain.types import Usage
+from goent.drivers.opencode.client import Client
+from goent.drivers.opencode.hosted import free_port
 from goent.evals.graders.grading import grade
 from goent.evals.ports import TargetError
 from goent.evals.suites import GraderSpec, Said
 from goent.evals.targets.opencode.logs import FOLDER, SWITCH
 from goent.evals.targets.opencode.target import OpenCodeTarget
 from goent.evals.traces import TokenUsage
+from goent.proc import MARK, new_mark, new_owner, supervised
 from goent.project import state_dir
 from goent.store.ledger import SqliteLedger
 
@@ -231,6 +236,15 @@ async def test_a_permission_that_is_refused_fails_the_attempt_and_is_named(
     assert [d.decision for d in trace.permissions] == ["always"]
 
 
+async def test_a_link_does_not_lead_out_of_what_a_target_may_write(
+    shared: Evaluation, cwd: Path, tmp_path: Path
+) -> None:
+    (cwd / "away").symlink_to(tmp_path)
+    with pytest.raises(TargetError, match="permission 'external_directory' was refused"):
+        await shared.attempt(cwd, "write through a link", permission={"edit": "allow"})
+    assert not (tmp_path / "made.txt").exists()
+
+
 @pytest.mark.spec("E17")
 async def test_a_subagent_is_held_to_the_same_policy(shared: Evaluation, cwd: Path) -> None:
     heard = Heard()
@@ -316,12 +330,35 @@ async def test_other_settings_are_another_server_and_somebody_elses_is_never_sto
     (other,) = servers() - before
     usage, _ = (await booked(shared))["small"]
     assert usage.total == 469
-    said = Path(f"/proc/{other}/cmdline").read_text().split("\0")
-    (port,) = (word.removeprefix("--port=") for word in said if word.startswith("--port="))
-    entries = Path(f"/proc/{other}/environ").read_text().split("\0")
-    (password,) = (
-        e.partition("=")[2] for e in entries if e.startswith("OPENCODE_SERVER_PASSWORD=")
-    )
+    async with a_server_of_somebody(other) as (port, password):
+        await _use_somebodys(shared, cwd, port, password)
+    assert servers() == before | {other}
+
+
+@asynccontextmanager
+async def a_server_of_somebody(like: int) -> AsyncGenerator[tuple[int, str]]:
+    """Started as one of ours was, but for its guard."""
+    said = Path(f"/proc/{like}/cmdline").read_text().split("\0")
+    entries = Path(f"/proc/{like}/environ").read_text().split("\0")
+    pairs = (entry.split("=", 1) for entry in entries if "=" in entry)
+    env = {name: value for name, value in pairs if name != MARK}
+    content = msgspec.json.decode(env["OPENCODE_CONFIG_CONTENT"], type=dict[str, object])
+    env["OPENCODE_CONFIG_CONTENT"] = msgspec.json.encode({**content, "plugin": []}).decode()
+    password, port = env["OPENCODE_SERVER_PASSWORD"], free_port()
+    command = [said[0], "serve", f"--port={port}"]
+    mark = new_mark(new_owner("somebody"))
+    async with (
+        supervised(command, cwd=Path(env["PWD"]), env=env, mark=mark) as child,
+        Client.at(f"http://127.0.0.1:{port}", password) as client,
+    ):
+        with anyio.fail_after(60):
+            while not await client.is_healthy(1):  # noqa: ASYNC110 (a server announces nothing)
+                await anyio.sleep(0.1)
+        yield port, password
+        assert child.returncode is None
+
+
+async def _use_somebodys(shared: Evaluation, cwd: Path, port: int, password: str) -> None:
     somebodys: dict[str, object] = {
         "base_url": f"http://127.0.0.1:{port}",
         "model": "own/small",
@@ -338,7 +375,6 @@ async def test_other_settings_are_another_server_and_somebody_elses_is_never_sto
     assert trace.answer == "All done."
     assert [decision.permission for decision in trace.permissions] == ["edit", "bash"]
     assert trace.usage == TokenUsage(input=380, output=69, cached=20)
-    assert servers() == before | {other}
 
 
 async def test_a_hard_budget_stops_an_attempt(shared: Evaluation, cwd: Path) -> None:

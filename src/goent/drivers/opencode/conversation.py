@@ -11,9 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import anyio
+from msgspec.structs import replace
 
 from goent.domain.errors import (
     NothingSaid,
+    PermissionBypassed,
     PermissionDenied,
     ProtocolError,
     WorkerBusy,
@@ -24,11 +26,13 @@ from goent.domain.events import DriverEvent, Noticed, ToolCall
 from goent.domain.guard import GuardedCall, Verdict
 from goent.domain.ports import Emit, Signs, StopReason, WorkerSpec
 from goent.domain.types import Answer, Prompt
+from goent.drivers.agent.modes import care_for
 from goent.drivers.ground import Ground
 from goent.drivers.opencode.client import Client
-from goent.drivers.opencode.guard import ProcessGuard, matters
+from goent.drivers.opencode.guard import OUTSIDE, ProcessGuard, matters
 from goent.drivers.opencode.questions import Questions
-from goent.drivers.opencode.shapes import Activity, Message, Question
+from goent.drivers.opencode.second_look import SecondLook
+from goent.drivers.opencode.shapes import Activity, Message, Part, Question
 from goent.drivers.opencode.turn import Turn
 from goent.drivers.opencode.usage import Spending
 from goent.drivers.questions import Matter, verdict
@@ -66,6 +70,8 @@ class Conversation(ABC):
         self._instructions = instructions
         self._last_prompt: Message | None = None
         self._turn: Turn | None = None
+        self._second_look = SecondLook(None if guard else self._is_excused)
+        self._late: PermissionBypassed | None = None  # found between two turns
 
     @property
     def directory(self) -> str:
@@ -80,16 +86,23 @@ class Conversation(ABC):
         if self._turn is not None:
             raise WorkerBusy(f"worker {self._spec.id!r} is in the middle of a turn")
         turn = self._turn = Turn(self._spec.cwd)
+        begun = time.time()
         try:
+            if self._late:
+                raise self._late
             await self._be_guarded()
             async with task_group() as tasks:
                 tasks.start_soon(self._take, turn, prompt)
+                tasks.start_soon(self._stop_if_caught, turn)
                 await turn.hand_on(self._metering(emit))
         finally:
-            turn.close()
-            self._turn = None
+            turn.discard()
+            self._turn, self._late = None, None
             self.questions.withdraw()
         await self._report(emit)
+        await self._look_again(turn, begun)
+        if turn.bypass:
+            raise turn.bypass
         return await self._verdict(turn)
 
     def _metering(self, emit: Emit) -> Emit:
@@ -111,6 +124,9 @@ class Conversation(ABC):
         if turn is None:
             return
         turn.cancelled = True
+        await self._stop(turn)
+
+    async def _stop(self, turn: Turn) -> None:
         self.questions.withdraw()
         await self._ask_to_stop()
         for patience in ABORT_AFTER:
@@ -158,7 +174,56 @@ class Conversation(ABC):
                         await self._end_by_rejection(turn, matter)
                     return refused(matter, "by the user", reply.message) if reply.answer else OVER
         self.questions.clear(call.call, asked, self._spec.rules)
+        self._second_look.allow(call.session, call.call)
         return Verdict(allow=True)
+
+    async def saw(self, part: Part) -> None:
+        """A tool call as it is now, of the session or of a subagent."""
+        if bypass := self._second_look.saw(part):
+            if self._turn:
+                self._turn.catch(bypass)
+            else:
+                self._late = bypass
+
+    async def _stop_if_caught(self, turn: Turn) -> None:
+        await turn.caught.wait()
+        if turn.bypass and not turn.answered.is_set():
+            await self._stop(turn)
+
+    async def _look_again(self, turn: Turn, begun: float) -> None:
+        """At calls whose end was not told before the turn's, or was lost with the event stream."""
+        look = self._second_look
+        if turn.bypass or turn.cancelled or isinstance(turn.error, WorkerCrashed):
+            return
+        with suppress(ProtocolError):
+            sessions = await self._family() if look.missed else look.unfinished
+            for session in sessions:
+                for message in await self._client.messages(session):
+                    if message.info.time.created < begun * 1000:
+                        continue
+                    for part in message.parts:
+                        if bypass := look.saw(part, from_start=False):
+                            turn.catch(bypass)
+            look.missed = False
+
+    async def _family(self) -> frozenset[str]:
+        """The session and its subagents', however deep they are nested."""
+        found, unseen = {self.id}, [self.id]
+        while unseen:
+            children = {child.id for child in await self._client.children(unseen.pop())}
+            unseen += children - found
+            found |= children
+        return frozenset(found)
+
+    def _is_excused(self, call: GuardedCall) -> bool:
+        """Without a guard of ours, what the worker's rules allow needs no question; nor what they leave alone."""
+        rules = self._spec.rules
+        free = care_for(rules) == "free"
+        return all(
+            (free and matter.permission == OUTSIDE)
+            or verdict(replace(matter, reason=""), rules) == "allow"
+            for matter in matters(call, self._ground)
+        )
 
     async def _end_by_rejection(self, turn: Turn, matter: Matter) -> None:
         """Before OpenCode hears of it, so that it does not ask its model what to do next."""
@@ -172,11 +237,15 @@ class Conversation(ABC):
 
         A server that somebody else runs has no guard of ours: there, OpenCode's own rules hold.
         """
-        if self._guard and not await self._guard.is_loaded(self.directory):
-            raise WorkerError(
-                f"OpenCode did not load go-ent's guard in {self.directory!r}, so its tools would run "
-                "unasked; check that this version of OpenCode loads plugins (`go-ent doctor`)"
-            )
+        guard = self._guard
+        if guard is None or guard.holds(self.directory):
+            return
+        with suppress(ProtocolError):
+            await self._client.busy(
+                self.directory
+            )  # it opens a directory when it is asked about it
+        if not await guard.is_loaded(self.directory):
+            raise unguarded(self.directory)
 
     async def asked(self, question: Question) -> None:
         """A question that the event stream brought; one of its own that is refused ends the turn."""
@@ -187,6 +256,8 @@ class Conversation(ABC):
                 return
             own = question.session == self.id
             matter, reply = await self.questions.ask_by_event(question, turn.put)
+            if reply.answer != "reject" and question.tool and self._guard is None:
+                self._second_look.allow(question.session, question.tool.call)
             if own and reply.answer == "reject" and not reply.message:
                 turn.rejected = matter
 
@@ -247,6 +318,14 @@ class Conversation(ABC):
         if not turn.spoke:
             model = self._spec.provider.opencode_model
             raise NothingSaid(f"{model} ended its turn without a word and without a tool call")
+
+
+def unguarded(directory: str) -> WorkerError:
+    """Why nothing was asked of a model there."""
+    return WorkerError(
+        f"OpenCode did not load go-ent's guard in {directory!r}, so its tools would run "
+        "unasked; check that this version of OpenCode loads plugins (`go-ent doctor`)"
+    )
 
 
 def refused(matter: Matter, by: str, words: str = "") -> Verdict:

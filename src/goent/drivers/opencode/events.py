@@ -112,12 +112,12 @@ BESIDE_ACP: Kinds = {
     "session.status": SessionStatus,
     "session.error": SessionError,
     "permission.asked": PermissionQuestion,
+    "message.part.updated": PartTold,
 }
 WHOLE: Kinds = {
     **BESIDE_ACP,
     "session.idle": SessionIdle,
     "message.updated": MessageTold,
-    "message.part.updated": PartTold,
     "message.part.delta": PartGrew,
 }
 

@@ -52,11 +52,26 @@ class ProcessGuard:
     def remove(self, session: str) -> None:
         self._sessions.pop(session, None)
 
+    @property
+    def in_force(self) -> bool:
+        """Somewhere; each session waits for its own directory before it asks a model."""
+        return any(event.is_set() for event in self._directories.values())
+
     def loaded(self, directory: str) -> None:
         self._directories.setdefault(directory, anyio.Event()).set()
 
+    def unloaded(self, directory: str) -> None:
+        """OpenCode forgets the directory, and the guard there with it."""
+        if self.holds(directory):  # somebody may wait for one that is not loaded
+            del self._directories[directory]
+
+    def holds(self, directory: str) -> bool:
+        """Whether nothing can run there without us by now."""
+        event = self._directories.get(directory)
+        return event is not None and event.is_set()
+
     async def is_loaded(self, directory: str) -> bool:
-        """Whether nothing can run there without us; waits a little for OpenCode to get there."""
+        """The same; waits a little for OpenCode to get there."""
         with anyio.move_on_after(LOADING):
             await self._directories.setdefault(directory, anyio.Event()).wait()
             return True

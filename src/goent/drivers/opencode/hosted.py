@@ -52,6 +52,7 @@ class Hosted(ABC):
 
     async def forget(self, cwd: Path) -> None:
         """Give the memory of a directory back; it can be booted again."""
+        self.guard.unloaded(str(cwd))
         await self.inner.dispose(str(cwd))
 
     def give_up(self, why: str) -> None:

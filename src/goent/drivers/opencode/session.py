@@ -28,7 +28,7 @@ from goent.domain.types import Prompt
 from goent.drivers.acp_turn import LATE
 from goent.drivers.opencode.content import WARM
 from goent.drivers.opencode.conversation import Conversation
-from goent.drivers.opencode.events import SessionError, SessionStatus, Told
+from goent.drivers.opencode.events import Connected, SessionError, SessionStatus, Told
 from goent.drivers.opencode.failures import classify
 from goent.drivers.opencode.process import OpenCodeProcess
 from goent.drivers.opencode.shapes import Question
@@ -128,6 +128,8 @@ class OpenCodeSession(Conversation):
                 await self._tell_of_retry(status)
             case SessionError(error=error) if self._turn:
                 self._turn.note_fault(error)
+            case Connected():
+                self._second_look.missed = True
             case _:
                 pass
 

@@ -17,13 +17,14 @@ from goent.drivers.opencode.events import (
     Connected,
     Heartbeat,
     Kinds,
+    PartTold,
     PermissionQuestion,
     SessionCreated,
     SessionStatus,
     Told,
     listen,
 )
-from goent.drivers.opencode.shapes import Question
+from goent.drivers.opencode.shapes import Part, Question
 
 RECONNECT = 0.2
 
@@ -37,6 +38,10 @@ class Listener(Protocol):
     async def hear(self, told: Told) -> None: ...
 
     async def asked(self, question: Question) -> None: ...
+
+    async def saw(self, part: Part) -> None:
+        """A tool call of its own or of a subagent's, as it is now."""
+        ...
 
 
 class Switchboard:
@@ -81,19 +86,25 @@ class Switchboard:
             self._proven = not isinstance(told, Connected)
             await self._catch_up()
         match told:
-            case Connected() | Heartbeat():
+            case SessionCreated(info=info) if info.parent:
+                self._parents[info.id] = self._parents.get(info.parent, info.parent)
+            case Connected() | Heartbeat() | SessionCreated():
                 pass
-            case SessionCreated(info=info):
-                if info.parent:
-                    self._parents[info.id] = self._parents.get(info.parent, info.parent)
             case PermissionQuestion():
                 await self._hear_question(told)
             case SessionStatus(session=session):
                 if listener := self._listener(session):
                     await listener.hear(told)
             case _:
+                if isinstance(told, PartTold) and told.part.type == "tool":
+                    await self._show(told.part)
                 if listener := self._sessions.get(told.session):
                     await listener.hear(told)
+
+    async def _show(self, part: Part) -> None:
+        await self._learn(part.session)
+        if listener := self._listener(part.session):
+            await listener.saw(part)
 
     async def _catch_up(self) -> None:
         """What was said and asked while nobody listened."""
@@ -108,12 +119,19 @@ class Switchboard:
         if question.id in self._heard:
             return
         self._heard.add(question.id)
-        if question.session not in {*self._sessions, *self._parents}:
-            with suppress(ProtocolError):
-                parent = (await self._client.session(question.session)).parent or ""
-                self._parents[question.session] = self._parents.get(parent, parent)
+        await self._learn(question.session)
         if listener := self._listener(question.session):
             self._tasks.start_soon(listener.asked, question)
+
+    async def _learn(self, session: str) -> None:
+        """Whose subagent a session is that nobody told of; one is asked about once."""
+        if session in self._sessions or session in self._parents:
+            return
+        above = session
+        with suppress(ProtocolError):
+            while above and above not in self._sessions:
+                above = self._parents.get(above) or (await self._client.session(above)).parent or ""
+            self._parents[session] = above
 
     def _listener(self, session: str) -> Listener | None:
         return self._sessions.get(self._parents.get(session, session))

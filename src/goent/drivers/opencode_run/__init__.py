@@ -2,7 +2,7 @@
 
 driver      the port: a worker in, a session out       session     the one turn of it, and its process
 lines       what the process prints, as our events     verdict     what its end means
-permission  our rules as OpenCode's configuration
+permission  our rules as OpenCode's configuration      subagents   what its subagents ran
 
 Program, configuration, environment and the meaning of errors are shared with `drivers.opencode`.
 """

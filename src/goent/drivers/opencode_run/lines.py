@@ -10,9 +10,11 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from goent.acp import updates
+from goent.domain.errors import PermissionBypassed
 from goent.domain.events import DriverEvent, TextDelta, Thought, ToolCall, UsageReported
 from goent.domain.types import Provider, Usage
-from goent.drivers.opencode.shapes import Reading, SessionFault, Tokens
+from goent.drivers.opencode.second_look import SecondLook
+from goent.drivers.opencode.shapes import Part, Reading, SessionFault, Tokens
 from goent.drivers.opencode.translate import OpenCodeTranslator
 
 REJECTED = "The user rejected permission"
@@ -39,6 +41,12 @@ class Words(Reading, frozen=True, kw_only=True, rename={"message": "messageID"})
     message: str = ""
 
 
+class Beside(Reading, frozen=True, kw_only=True, rename={"subagent": "sessionId"}):
+    """What a tool reports beside its output: `task` names the session of its subagent."""
+
+    subagent: str = ""
+
+
 class ToolState(Reading, frozen=True, kw_only=True):
     """How a tool call ended."""
 
@@ -46,11 +54,16 @@ class ToolState(Reading, frozen=True, kw_only=True):
     input: Raw | UnsetType = UNSET
     title: str = ""
     error: str = ""
+    metadata: Beside = Beside()
 
 
-class ToolPart(Reading, frozen=True, kw_only=True, rename={"call": "callID"}):
+class ToolPart(
+    Reading, frozen=True, kw_only=True, rename={"call": "callID", "session": "sessionID"}
+):
     """A tool call that has ended; its state is also what came out of the tool."""
 
+    id: str = ""
+    session: str = ""
     call: str = ""
     tool: str = "tool"
     state: Raw = Raw(b"{}")
@@ -66,14 +79,19 @@ class StepEnd(Reading, frozen=True, kw_only=True):
 class Transcript:
     """Reads the lines of one turn and remembers what its verdict needs.
 
-    `direct` calls bypass the gate: only then are OpenCode's own figures told.
+    `direct` calls bypass the gate: only then are OpenCode's own figures told. `subagents` are sessions, of
+    whose calls nothing is printed; `bypass` is a call that ran and was never allowed.
     """
 
-    def __init__(self, provider: Provider, cwd: Path, *, direct: bool) -> None:
+    def __init__(self, provider: Provider, cwd: Path, look: SecondLook, *, direct: bool) -> None:
+        self.began = False  # OpenCode has opened its session
         self.spoke = False
         self.cut_off = 0  # bytes of the line that the output ended in
         self.fault: SessionFault | None = None
         self.rejected: ToolCall | None = None
+        self.bypass: PermissionBypassed | None = None
+        self.subagents: list[str] = []
+        self._look = look
         self._provider = provider
         self._direct = direct
         self._translator = OpenCodeTranslator(cwd)
@@ -81,6 +99,7 @@ class Transcript:
     def read(self, line: bytes) -> Sequence[DriverEvent]:
         """The events that a line means; none for one that we cannot read."""
         said = _read(line, Line)
+        self.began = self.began or bool(said.type)
         match said.type:
             case "text":
                 return self._text(_read(said.part, Words))
@@ -110,6 +129,7 @@ class Transcript:
 
     def _tool(self, part: ToolPart) -> Sequence[DriverEvent]:
         state = _read(part.state, ToolState)
+        self._check(part)
         begun = updates.ToolCall(tool_call_id=part.call, title=part.tool)
         ended = updates.ToolCallUpdate(
             tool_call_id=part.call,
@@ -124,6 +144,18 @@ class Transcript:
         if state.error.startswith(REJECTED):
             self.rejected = next((e for e in events if isinstance(e, ToolCall)), None)
         return events
+
+    def _check(self, part: ToolPart) -> None:
+        told = Part(
+            id=part.id,
+            type="tool",
+            session=part.session,
+            call=part.call,
+            tool=part.tool,
+            state=part.state,
+        )
+        self.bypass = self.bypass or self._look.saw(told, from_start=False)
+        self.subagents += filter(None, [subagent_of(told)])
 
     def _usage(self, step: StepEnd) -> Sequence[DriverEvent]:
         tokens = step.tokens
@@ -142,6 +174,11 @@ class Transcript:
             source="opencode",
         )
         return [report] if usage.total else []
+
+
+def subagent_of(part: Part) -> str:
+    """The session of the subagent that a call started; empty for any other call."""
+    return _read(part.state, ToolState).metadata.subagent if part.tool == "task" else ""
 
 
 def _is_whole(line: bytes) -> bool:

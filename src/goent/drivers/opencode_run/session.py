@@ -14,18 +14,20 @@ import anyio
 from anyio import to_thread
 from anyio.abc import ByteSendStream
 
-from goent.domain.errors import RequestError, WorkerIsClosed
+from goent.domain.errors import RequestError, WorkerError, WorkerIsClosed
 from goent.domain.events import Noticed
 from goent.domain.guard import GuardedCall, Verdict
 from goent.domain.ports import Emit, Signs, StopReason, WorkerSpec
 from goent.domain.types import Answer, Prompt, Value
 from goent.drivers.ground import Ground
 from goent.drivers.opencode.catalogue import Catalogue
-from goent.drivers.opencode.conversation import refused
+from goent.drivers.opencode.conversation import refused, unguarded
 from goent.drivers.opencode.environment import database
 from goent.drivers.opencode.first_start import first_start
 from goent.drivers.opencode.guard import matters
+from goent.drivers.opencode.second_look import SecondLook
 from goent.drivers.opencode_run.lines import Transcript
+from goent.drivers.opencode_run.subagents import look_at_subagents
 from goent.drivers.opencode_run.verdict import Ending, denied, failure
 from goent.drivers.questions import Matter, verdict
 from goent.drivers.signs import look
@@ -83,6 +85,7 @@ class RunSession:
         self._cancelled = False
         self._ground = Ground(order.spec.cwd)
         self._guarded = False
+        self._second_look = SecondLook()
         self._refused: Matter | None = None  # what nobody could be asked for; it ends the turn
 
     @property
@@ -94,15 +97,21 @@ class RunSession:
         if self._used:
             raise WorkerIsClosed(f"worker {order.spec.id!r} had its one turn; spawn another one")
         self._used = True
-        transcript = Transcript(order.spec.provider, order.spec.cwd, direct=order.direct)
+        provider, cwd = order.spec.provider, order.spec.cwd
+        transcript = Transcript(provider, cwd, self._second_look, direct=order.direct)
         ending = Ending(code=None, errors="")
         with self._scope:
             ending = await self._run(prompt, transcript, emit)
+            await self._look_at_subagents(transcript, emit)
         if self._cancelled:
             return "cancelled"
+        if transcript.bypass:
+            raise transcript.bypass
+        if transcript.began and not self._guarded:
+            raise unguarded(str(cwd))
         if self._refused:
             raise denied(self._refused.permission, ", ".join(self._refused.patterns))
-        if error := failure(transcript, ending, order.spec.provider):
+        if error := failure(transcript, ending, provider):
             raise error
         for refusal in ending.refusals():
             text = f"a subagent was refused {refusal.tool!r} for {refusal.what!r}"
@@ -121,8 +130,12 @@ class RunSession:
             f"worker {self._order.spec.id!r} asks nothing, so {permission_id!r} has no {option}"
         )
 
+    @property
+    def in_force(self) -> bool:
+        """A process whose guard never said so gets no model."""
+        return self._guarded
+
     def loaded(self, directory: str) -> None:
-        """The guard is in force; a process that never says so gets no model."""
         self._guarded = True
 
     async def judge(self, call: GuardedCall) -> Verdict:
@@ -135,6 +148,7 @@ class RunSession:
                 if call.is_own:
                     self._refused = matter
                 return refused(matter, "because the method 'cli' has nobody to ask")
+        self._second_look.allow(call.session, call.call)
         return Verdict(allow=True)
 
     async def signs(self) -> Signs:
@@ -173,7 +187,7 @@ class RunSession:
         while chunk := await _receive(child):
             made()
             await _tell(splitter.feed(chunk), transcript, emit)
-            if self._refused:  # the call that was refused is told; its model is not asked again
+            if self._must_end(transcript):
                 send(child.pid, signal.SIGTERM)
                 return
         rest = splitter.rest()
@@ -182,6 +196,25 @@ class RunSession:
             return
         for event in transcript.read_last(rest):
             await emit(event)
+
+    def _must_end(self, transcript: Transcript) -> bool:
+        """A call was refused or ran unasked, and is told by now; or all of them would be unasked."""
+        return bool(self._refused or transcript.bypass or (transcript.began and not self._guarded))
+
+    async def _look_at_subagents(self, transcript: Transcript, emit: Emit) -> None:
+        if transcript.bypass or not transcript.subagents:
+            return
+        order = self._order
+        try:
+            transcript.bypass = await look_at_subagents(
+                transcript.subagents,
+                self._second_look,
+                program=order.program,
+                cwd=order.spec.cwd,
+                env=order.env,
+            )
+        except WorkerError as error:
+            await emit(Noticed(text=f"what its subagents ran could not be looked at: {error}"))
 
 
 async def _tell(lines: Sequence[bytes | TooLong], transcript: Transcript, emit: Emit) -> None:

@@ -148,7 +148,7 @@ class ServeSession(Conversation):
             case SessionIdle() if self._began:
                 self._news.set()
             case Connected():
-                self._missed = True
+                self._missed = self._second_look.missed = True
                 await self._catch_up(turn)
                 self._news.set()
             case _:

@@ -21,9 +21,12 @@ from goent.domain.errors import (
     TurnTimeout,
     WorkerError,
 )
+from goent.domain.guard import GuardedCall, Verdict
 from goent.domain.settings import PermissionRule
 from goent.domain.types import Value
+from goent.drivers.ground import Ground
 from goent.drivers.opencode.client import Client, ServerUnreachable, Words
+from goent.drivers.opencode.conversation import unguarded
 from goent.drivers.opencode.failures import classify_fault
 from goent.drivers.opencode.shapes import Message
 from goent.drivers.opencode.usage import Spending
@@ -89,6 +92,7 @@ class Attempting:
         self._thread = thread or Thread(log=StreamLog(secrets))
         self._log = self._thread.log
         self._permits = Permits(plan.rules, plan.policy, plan.links, witness)
+        self._ground = Ground(plan.directory)
         self._scope = anyio.CancelScope()
         self._error: WorkerError | None = None
         self._reply: Message | None = None
@@ -105,6 +109,7 @@ class Attempting:
             if not plan.choice.held:
                 await self._accounts.allow_direct(plan.payer, plan.choice.provider)
             session = await self._open(until)
+            await self._be_guarded()
             growing = Growing(session, self._witness, self._thread.seen)
             began, clock = datetime.now(UTC), time.monotonic()
             try:
@@ -159,10 +164,28 @@ class Attempting:
     def _bound(self, session: str) -> Generator[None]:
         gate = self._accounts.gate
         gate.bind(token=self._use.server.token, session=session, worker=self._plan.payer)
+        guard = self._use.server.guard
+        if guard:
+            guard.add(session, self)
         try:
             yield
         finally:
             gate.unbind(session)
+            if guard:
+                guard.remove(session)
+
+    async def _be_guarded(self) -> None:
+        """A server that somebody else runs has no guard: what it asks is all that we hear of."""
+        guard, directory = self._use.server.guard, str(self._plan.directory)
+        if guard and not await guard.is_loaded(directory):
+            raise unguarded(directory)
+
+    async def judge(self, call: GuardedCall) -> Verdict:
+        """A call that the policy refuses ends the attempt."""
+        verdict = self._permits.judge(call, self._ground)
+        if self._permits.refused:
+            self.refused(by_subagent=not call.is_own)
+        return verdict
 
     async def _talk(self, session: str, growing: Growing, bill: Bill, until: float) -> None:
         plan, server = self._plan, self._use.server

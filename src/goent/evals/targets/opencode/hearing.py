@@ -17,12 +17,14 @@ from goent.drivers.opencode.events import (
     WHOLE,
     Connected,
     Heartbeat,
+    PartTold,
     PermissionQuestion,
     SessionCreated,
     SessionError,
     Told,
     listen_in,
 )
+from goent.drivers.opencode.second_look import call_state
 from goent.drivers.opencode.shapes import Question, SessionFault
 from goent.evals.targets.opencode.growing import Growing
 from goent.evals.targets.opencode.logs import StreamLog
@@ -118,6 +120,9 @@ class Hearing:
                     self.fault = error  # the next one may be the same with its stack
             case PermissionQuestion():
                 await self._answer(told)
+            case PartTold(part=part) if part.call and part.call == self._permits.stopped:
+                if call_state(part).status == "error":  # as it is to be read in the trace
+                    self._concerned.refused(by_subagent=True)
             case _:
                 pass
 

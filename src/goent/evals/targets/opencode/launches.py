@@ -142,6 +142,9 @@ class Terms(Value, frozen=True, kw_only=True):
         own = msgspec.convert(added.get("provider", {}), dict[str, object])
         enabled = (*plain.enabled_providers, self.backend, *own)
         content["enabled_providers"] = [name for name in dict.fromkeys(enabled) if name]
+        if "plugin" in added:  # beside our guard, not in its place
+            ours = msgspec.convert(content["plugin"], list[object])
+            added["plugin"] = [*msgspec.convert(added["plugin"], list[object]), *ours]
         return _merged(content, added)
 
 

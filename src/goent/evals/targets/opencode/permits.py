@@ -2,15 +2,25 @@
 
 The session's rules make OpenCode ask. A subagent's session has none of them, so what they decide is
 decided here; a file that the case links to may be read, and not written; all else is the target's policy.
+
+go-ent's guard in a server of ours asks before a call runs, OpenCode while it runs. What the policy does not
+allow is refused to the guard already; what it allows, OpenCode's own question notes.
 """
 
 from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from goent.domain.guard import GuardedCall, Verdict
 from goent.domain.settings import PermissionRule
+from goent.drivers.ground import Ground
 from goent.drivers.opencode.client import Client, Reply
+from goent.drivers.opencode.conversation import refused
+from goent.drivers.opencode.guard import OUTSIDE, matters
 from goent.drivers.opencode.shapes import Question
+from goent.drivers.questions import Matter, verdict
 from goent.drivers.rules import judge
 from goent.evals.ports import Witness
 from goent.evals.suites import Policy
@@ -18,7 +28,10 @@ from goent.evals.traces import PermissionDecision
 
 
 class Permits:
-    """The permissions of one attempt; `refused` is the decision that fails it."""
+    """The permissions of one attempt; `refused` is the decision that fails it, `stopped` the call it was about.
+
+    Only of a call that the guard has stopped: OpenCode does not end its turn for that.
+    """
 
     def __init__(
         self,
@@ -28,6 +41,7 @@ class Permits:
         witness: Witness,
     ) -> None:
         self.refused: PermissionDecision | None = None
+        self.stopped = ""
         self._rules = tuple(rules)
         self._policy: Policy = policy
         self._links = frozenset(map(str, links))
@@ -44,6 +58,34 @@ class Permits:
             self._note(question.id, self._decide(question, linked=linked))
         await client.reply(question.id, self._decided[question.id].decision, directory)
         self._answered.add(question.id)
+
+    def judge(self, call: GuardedCall, ground: Ground) -> Verdict:
+        """May a call run? By the rules, or else by the policy; a guarded file is like any other here."""
+        for matter in matters(call, ground):
+            action = verdict(replace(matter, reason=""), self._rules)
+            if action == "allow" or self._looks_at_link(call, matter, ground):
+                continue
+            if action == "ask" and self._policy != "reject":
+                continue
+            by = "policy" if action == "ask" else "rule"
+            decision = PermissionDecision(
+                permission=matter.permission,
+                patterns=matter.patterns,
+                decision="reject",
+                by=by,
+                at=_now(),
+                call=call.call,
+            )
+            self._note(f"{call.session} {call.call}", decision)
+            self.stopped = call.call if self.refused is decision else self.stopped
+            return refused(matter, f"by the target's {by}")
+        return Verdict(allow=True)
+
+    def _looks_at_link(self, call: GuardedCall, matter: Matter, ground: Ground) -> bool:
+        path = call.args.get("filePath")
+        place = ground.real(path) if isinstance(path, str) else None
+        linked = {ground.real(link) for link in self._links}
+        return call.tool == "read" and matter.permission == OUTSIDE and place in linked
 
     @property
     def decisions(self) -> tuple[PermissionDecision, ...]:
@@ -68,7 +110,7 @@ class Permits:
             patterns=question.patterns,
             decision=decision,
             by=by,
-            at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            at=_now(),
             call=question.tool.call if question.tool else "",
         )
 
@@ -83,3 +125,7 @@ class Permits:
         said = await client.messages(question.session)
         calls = (part for message in said for part in message.parts if part.type == "tool")
         return any(part.call == question.tool.call and part.tool == "read" for part in calls)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -18,6 +18,7 @@ from goent.domain.errors import WorkerCrashed
 from goent.drivers.environment import Surroundings
 from goent.drivers.opencode.client import USER, Client
 from goent.drivers.opencode.environment import Launch
+from goent.drivers.opencode.guard import ProcessGuard
 from goent.drivers.opencode.hosted import Hosted
 from goent.drivers.opencode.pool import Pool
 from goent.drivers.opencode.slot import COLD_STARTS
@@ -55,6 +56,9 @@ class Server(Protocol):
     @property
     def token(self) -> str: ...
 
+    @property
+    def guard(self) -> ProcessGuard | None: ...
+
     async def is_ending(self) -> bool: ...
 
     async def crash(self) -> WorkerCrashed: ...
@@ -64,6 +68,7 @@ class Outside:
     """One that somebody else runs: it is never stopped, and no call of it passes our gate."""
 
     token = ""
+    guard = None
 
     def __init__(self, url: str, client: Client) -> None:
         self.client = client
