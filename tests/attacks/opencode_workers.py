@@ -21,7 +21,7 @@ from goent.testing import Script, ScriptedModels, opencode_config
 METHODS: tuple[Method, ...] = ("acp", "serve", "cli")
 ASKING: tuple[Method, ...] = ("acp", "serve")  # by `cli`, nobody can be asked
 KEY = "sk-attacked-51c2"
-PATIENCE = 100.0
+PATIENCE = 60.0  # seconds for a turn on a machine that has other things to do
 
 
 class Outcome(Value, frozen=True, kw_only=True):
@@ -64,7 +64,8 @@ class Workers:
         spawned = await self._ask("worker_spawn", task=task, method=method, **asked)
         assert isinstance(spawned, Spawned) and spawned.method == method
         worker, done = spawned.worker_id, 0
-        with anyio.fail_after(PATIENCE):
+        questions = list[PermissionAsked]()
+        with anyio.move_on_after(PATIENCE) as waiting:
             while True:
                 seen, ended = self._app.feed.seq, self._app.feed.view(worker).state in ENDED
                 questions = await self._questions(worker)
@@ -75,16 +76,22 @@ class Workers:
                         await self._answer(worker, question, answer)
                     done = len(questions)
                 await self._app.feed.news(seen)
+        assert not waiting.cancelled_caught, f"asked were only {questions}"
         result = await self._ask("worker_result", worker_id=worker)
         await self._ask("worker_cancel", worker_id=worker, close=True)
         assert isinstance(result, Result)
         return Outcome(asked=tuple(questions), result=result)
 
-    def told(self, task: str) -> str:
-        """All that the models were told since a prompt with this text was first sent."""
+    def told(self, prompt: str) -> str:
+        """All that models were told by requests with such a prompt in them."""
         requests = [call.request for call in self.models.calls if call.request]
-        of_task = [request for request in requests if task in str(request.messages)]
-        return "\n".join(f"{request.system}\n{request.messages}" for request in of_task)
+        return "\n".join(str(each) for each in requests if prompt in str(each.messages))
+
+    def tool_results(self, prompt: str) -> list[str]:
+        """What came of the calls in the last answer to a prompt, as its model was told."""
+        requests = [call.request for call in self.models.calls if call.request]
+        last = [request for request in requests if request.prompt == prompt][-1]
+        return [message.text for message in last.messages if message.role == "tool"]
 
     async def _answer(self, worker: str, question: PermissionAsked, option: Answer) -> None:
         with suppress(RequestError):  # a rejection ends the turn, and with it the other questions

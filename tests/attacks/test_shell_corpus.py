@@ -77,13 +77,6 @@ def in_one_answer(lines: Sequence[str]) -> Step:
     return Step(calls=tuple(uses), chunk=100_000)
 
 
-def tool_results(attacked: Workers, prompt: str) -> list[str]:
-    """What came of the calls in the last answer to a prompt, as its model was told."""
-    requests = [call.request for call in attacked.models.calls if call.request]
-    last = [request for request in requests if request.prompt == prompt][-1]
-    return [message.text for message in last.messages if message.role == "tool"]
-
-
 def delegate(prompt: str) -> Step:
     return call("task", description="a part", prompt=prompt, subagent_type="general")
 
@@ -184,7 +177,7 @@ async def test_every_construct_of_a_subagent_is_refused_where_nobody_can_be_aske
     for n, lines in enumerate(batches(working, proof)):
         outcome = await attacked.run("cli", f"delegate batch {n};", "ask")
         assert outcome.result.state == "completed"
-        refused = [text for text in tool_results(attacked, f"try batch {n};") if REFUSED in text]
+        refused = [text for text in attacked.tool_results(f"try batch {n};") if REFUSED in text]
         assert len(refused) == len(lines)
         assert not any(proof.iterdir())
 
