@@ -7,13 +7,17 @@ from goent.domain.types import Value
 
 
 class GuardedCall(Value, frozen=True, kw_only=True):
-    """One call, before it runs. `owner` is the worker's own session, `session` perhaps a subagent's."""
+    """One call, before it runs. `owner` is the worker's own session, `session` perhaps a subagent's.
+
+    `worktree` is the top of the checkout, as the program sees it; `/` where there is none.
+    """
 
     owner: str
     session: str
     call: str
     tool: str
     directory: str
+    worktree: str = ""
     args: Mapping[str, object] = {}
 
     @property

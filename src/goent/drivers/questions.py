@@ -23,6 +23,7 @@ from goent.domain.settings import Action, PermissionRule
 from goent.domain.types import Answer, PermissionOption, Value
 from goent.drivers.rules import judge
 from goent.drivers.shell_line import read_line
+from goent.policy.wildcards import matches
 
 Ask = Callable[[PermissionAsked], Awaitable[None]]
 
@@ -46,7 +47,8 @@ class Matter(Value, frozen=True, kw_only=True):
     """What a question is about. `always` is what a lasting yes covers: patterns, as in rules.
 
     With `exact`, it covers these very words: a `*` in a command is the shell's. `reason` says why
-    it is asked although a rule would allow it.
+    it is asked although a rule would allow it. Where no rule names the permission, those for the
+    one that it is `like` decide.
     """
 
     permission: str
@@ -55,6 +57,7 @@ class Matter(Value, frozen=True, kw_only=True):
     exact: bool = False
     detail: str = ""
     reason: str = ""
+    like: str = ""
 
     @property
     def lasts(self) -> bool:
@@ -69,6 +72,8 @@ def verdict(matter: Matter, rules: Sequence[PermissionRule]) -> Action:
 
 
 def _verdict(matter: Matter, rules: Sequence[PermissionRule]) -> Action:
+    if matter.like and not any(matches(rule.tool, matter.permission) for rule in rules):
+        return _verdict(replace(matter, permission=matter.like, like=""), rules)
     if matter.permission != "bash":
         return judge((*_FREE, *rules), matter.permission, matter.patterns)
     lines = [read_line(pattern) for pattern in matter.patterns]

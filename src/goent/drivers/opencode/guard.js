@@ -4,7 +4,7 @@
 // written. So go-ent decides first, by the worker's rules or by asking its owner. A call that
 // go-ent does not allow, or cannot be asked about, does not run.
 
-export const GoentGuard = async ({ client, directory }, options) => {
+export const GoentGuard = async ({ client, directory, worktree }, options) => {
   const owners = new Map();
 
   // The session that a subagent works for, however deep it is nested.
@@ -32,7 +32,8 @@ export const GoentGuard = async ({ client, directory }, options) => {
   return {
     "tool.execute.before": async ({ tool, sessionID, callID }, { args }) => {
       const owner = await ownerOf(sessionID);
-      const verdict = await post("call", { owner, session: sessionID, call: callID, tool, args, directory });
+      const place = { directory, worktree };
+      const verdict = await post("call", { owner, session: sessionID, call: callID, tool, args, ...place });
       if (verdict.allow !== true) throw new Error(verdict.message);
     },
     // What OpenCode knows of us and of its own server is not for the commands that it runs.

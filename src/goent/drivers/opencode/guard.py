@@ -2,9 +2,10 @@
 
 The guard inside OpenCode puts every call to us before it runs. A call needs whatever its matters
 need: the command, the edit, the address, and the way out of the worker's directory. Paths are
-judged after links are followed.
+judged after links are followed. A tool that is not OpenCode's own may do anything.
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 import anyio
+import msgspec
 
 from goent.domain.guard import GuardedCall, Verdict
 from goent.drivers.diffs import unified
@@ -22,15 +24,18 @@ PLUGIN = Path(__file__).with_name("guard.js")
 OUTSIDE = "external_directory"
 EDITS = frozenset({"edit", "write", "apply_patch", "patch", "multiedit"})
 # What must not be done without a verdict; a call that was is found by its end.
-JUDGED = EDITS | {"bash", "webfetch"}
+JUDGED = EDITS | {"bash", "webfetch", "websearch"}
+# OpenCode's own that neither change nor fetch anything; what a subagent does is judged by itself.
+_HARMLESS = frozenset({"todowrite", "todoread", "skill", "question", "invalid", "plan_exit"})
 LOADING = 20.0  # seconds for the guard to come up in a directory that OpenCode has opened
 NOBODY = Verdict(allow=False, message="go-ent does not know this session, so the call may not run")
 # OpenCode sends these along with a file that is read below them.
 _INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", "CONTEXT.md")
 _LOOKS = {"read": "filePath", "grep": "path", "glob": "path", "list": "path", "lsp": "filePath"}
-_PATCHED = re.compile(
-    r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (?P<path>.+?)\s*$", re.MULTILINE
-)
+# Read as OpenCode reads them: with what JavaScript calls a blank, and a letter.
+_BLANKS = "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+_PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to):(?P<path>.*)$", re.MULTILINE)
+_MENTION = re.compile(rf"(?<![A-Za-z0-9_`])@(?P<path>\.?[^{_BLANKS}`,.]*(?:\.[^{_BLANKS}`,.]+)*)")
 
 
 class Judge(Protocol):
@@ -86,39 +91,82 @@ def matters(call: GuardedCall, ground: Ground) -> tuple[Matter, ...]:
     """All that has to be allowed for the call; nothing for one that only looks inside."""
     match call.tool:
         case "bash":
-            return tuple(_of_command(call, ground))
-        case "webfetch":
-            return tuple(_of_fetch(_text(call, "url")))
+            found = _of_command(call, ground)
+        case "webfetch" | "websearch":
+            found = _of_fetch(call)
+        case "task":
+            found = _of_delegation(call, ground)
         case tool if tool in EDITS:
-            return tuple(_of_edit(call, ground))
+            found = _of_edit(call, ground)
         case tool if tool in _LOOKS:
-            return tuple(_of_look(_text(call, _LOOKS[tool]), ground))
+            found = _of_look(call, ground)
+        case tool if tool in _HARMLESS:
+            found = ()
         case _:
-            return ()
+            found = _of_another(call)
+    return tuple(found)
 
 
 def _of_command(call: GuardedCall, ground: Ground) -> Iterator[Matter]:
     command = _text(call, "command")
-    yield from _outside([_text(call, "workdir")], ground, command)
+    yield from _outside(_readings(call, _text(call, "workdir")), ground, command)
     yield Matter(
         permission="bash", patterns=(command,), always=(command,), exact=True, detail=command
     )
 
 
-def _of_fetch(url: str) -> Iterator[Matter]:
-    yield Matter(permission="webfetch", patterns=(url,), always=(url,), exact=True, detail=url)
+def _of_fetch(call: GuardedCall) -> Iterator[Matter]:
+    """An address, or what is searched for; a search is like a fetch where no rule speaks of it."""
+    what = _text(call, "url") or _text(call, "query")
+    yield Matter(
+        permission=call.tool,
+        patterns=(what,),
+        always=(what,),
+        exact=True,
+        detail=what,
+        like="webfetch",
+    )
 
 
-def _of_look(path: str, ground: Ground) -> Iterator[Matter]:
-    yield from _outside([path, *_beside(path, ground)], ground, path)
+def _of_delegation(call: GuardedCall, ground: Ground) -> Iterator[Matter]:
+    """A file that a subagent's prompt mentions is sent along with it, links followed."""
+    prompt = _text(call, "prompt")
+    top = Path(call.worktree or call.directory)
+    for name in dict.fromkeys(found["path"] for found in _MENTION.finditer(prompt)):
+        own = name.startswith("~/")  # in OpenCode's home, which need not be ours
+        path = os.path.normpath(top / (Path(name).expanduser() if own else name))
+        if own or (name and Path(path).exists()):
+            yield from _outside([path, *_beside(path, call)], ground, prompt)
+
+
+def _of_another(call: GuardedCall) -> Iterator[Matter]:
+    """A tool of an MCP server or a plugin: as much as a command where no rule speaks of it."""
+    args = msgspec.json.encode(call.args).decode()
+    yield Matter(
+        permission=call.tool,
+        patterns=("*",),
+        always=("*",),
+        detail=f"{call.tool} {args}",
+        like="bash",
+    )
+
+
+def _of_look(call: GuardedCall, ground: Ground) -> Iterator[Matter]:
+    path = _text(call, _LOOKS[call.tool])
+    paths = _readings(call, path)
+    beside = [each for one in paths for each in _beside(one, call)] if call.tool == "read" else []
+    yield from _outside([*paths, *beside], ground, path)
 
 
 def _of_edit(call: GuardedCall, ground: Ground) -> Iterator[Matter]:
-    paths = [path for path in (_text(call, "filePath"), *_patched(call)) if path]
-    detail = "\n".join(filter(None, (", ".join(paths), _diff(call, ground))))
-    yield from _outside(paths or [""], ground, detail)
+    written = [path for path in (_text(call, "filePath"), *_patched(call)) if path]
+    detail = "\n".join(filter(None, (", ".join(written), _diff(call, ground))))
+    paths = _readings(call, *written)
+    yield from _outside(paths, ground, detail)
     real = {path: ground.real(path) for path in paths}
-    shown = tuple(ground.shown(place) if place else path for path, place in real.items())
+    shown = tuple(
+        dict.fromkeys(ground.shown(place) if place else path for path, place in real.items())
+    )
     yield Matter(
         permission="edit",
         patterns=shown or ("*",),
@@ -127,6 +175,15 @@ def _of_edit(call: GuardedCall, ground: Ground) -> Iterator[Matter]:
         detail=detail,
         reason=next((why for path in paths if (why := ground.guard(path))), ""),
     )
+
+
+def _readings(call: GuardedCall, *paths: str) -> list[str]:
+    """What OpenCode may mean by them. It takes `~` and addresses for names of files.
+
+    Of some paths it drops `..` with the name before, links or not; others the system reads.
+    """
+    whole = [str(Path(call.directory, path)) for path in paths if path]
+    return [*dict.fromkeys(way for path in whole for way in (path, os.path.normpath(path)))]
 
 
 def _outside(paths: list[str], ground: Ground, detail: str) -> Iterator[Matter]:
@@ -145,24 +202,27 @@ def _outside(paths: list[str], ground: Ground, detail: str) -> Iterator[Matter]:
         )
 
 
-def _beside(path: str, ground: Ground) -> Iterator[str]:
-    """Instructions that OpenCode would send along, where they are links."""
-    place = ground.real(path) if path else None
-    for folder in place.parents if place else ():
-        if not ground.holds(folder):
+def _beside(path: str, call: GuardedCall) -> Iterator[str]:
+    """Instructions that OpenCode would send along from below its directory, where they are links."""
+    top = Path(os.path.normpath(call.directory))
+    for folder in Path(os.path.normpath(path)).parents:
+        if folder == top or not folder.is_relative_to(top):
             return
-        yield from (str(folder / name) for name in _INSTRUCTIONS if (folder / name).is_symlink())
+        with suppress(OSError, ValueError):
+            yield from (
+                str(folder / each) for each in _INSTRUCTIONS if (folder / each).is_symlink()
+            )
 
 
 def _patched(call: GuardedCall) -> Iterator[str]:
     text = _text(call, "patchText") or _text(call, "patch")
-    yield from (found["path"] for found in _PATCHED.finditer(text))
+    yield from (found["path"].strip(_BLANKS) for found in _PATCHED.finditer(text))
 
 
 def _diff(call: GuardedCall, ground: Ground) -> str:
     """The whole change, for a person."""
-    args, path = call.args, ground.real(_text(call, "filePath"))
-    before = ""
+    args, before = call.args, ""
+    path = next((ground.real(each) for each in _readings(call, _text(call, "filePath"))[-1:]), None)
     with suppress(OSError, UnicodeDecodeError):
         before = path.read_text() if path and path.is_file() else ""
     match args:
