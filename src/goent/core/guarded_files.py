@@ -8,7 +8,7 @@ git's own folder. What lies deeper is found among the files of the worker's resu
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePath
 
 from goent.domain.types import GuardedChange
@@ -18,17 +18,23 @@ MOST_FILES = 2000
 MOST_DEPTH = 6
 SMALL = 256 * 1024  # bytes that are read; of a larger file size and times count
 # Of git's folder what makes it run programs; it writes the rest itself with every command.
-_OF_GIT = ("config", "config.worktree", "hooks", "info")
+_OF_GIT = ("config", "config.worktree", "hooks", "info/attributes", "info/exclude")
 # go-ent writes there; and what OpenCode installs is not looked into.
 _PASSED_OVER = frozenset({"node_modules", "logs", "objects", "evals"})
+
+MARKERS = (".git", ".goent")  # where a project begins
 
 Prints = Mapping[Path, str]
 
 
-def fingerprints(cwd: Path) -> Prints:
-    """The guarded files that a worker in `cwd` is closest to, each by what is in it."""
+def fingerprints(cwd: Path, origin: Path | None = None) -> Prints:
+    """The guarded files that a worker in `cwd` is closest to, each by what is in it.
+
+    `origin` is the user's folder that a worker's own was made from.
+    """
     found: dict[Path, str] = {}
-    for place in _places(cwd):
+    folders = dict.fromkeys([*_up_to_top(cwd), *(_up_to_top(origin) if origin else ())])
+    for place in _places(folders):
         for file in _files(place, MOST_DEPTH):
             if len(found) >= MOST_FILES:
                 return found
@@ -42,15 +48,12 @@ def changes(before: Prints, after: Prints, cwd: Path) -> tuple[GuardedChange, ..
     if max(len(before), len(after)) >= MOST_FILES:
         return ()
     paths = sorted(path for path in before.keys() | after if before.get(path) != after.get(path))
-    return tuple(
-        GuardedChange(path=_shown(path, cwd), reason=guard_reason(_within(path)) or "")
-        for path in paths
-    )
+    return tuple(GuardedChange(path=_shown(path, cwd), reason=_reason(path, cwd)) for path in paths)
 
 
-def _places(cwd: Path) -> Iterator[Path]:
+def _places(folders: Iterable[Path]) -> Iterator[Path]:
     """Files and folders to look at."""
-    for folder in _up_to_top(cwd):
+    for folder in folders:
         for entry in _entries(folder):
             if entry.name == ".git":
                 yield from _of_git(Path(entry.path))
@@ -63,7 +66,8 @@ def _places(cwd: Path) -> Iterator[Path]:
 
 def _up_to_top(cwd: Path) -> Iterator[Path]:
     folders = (cwd, *cwd.parents)
-    top = next((folder for folder in folders if (folder / ".git").exists()), cwd)
+    marked = (folder for name in MARKERS for folder in folders if (folder / name).exists())
+    top = next(marked, cwd)
     for folder in folders:
         yield folder
         if folder == top:
@@ -122,9 +126,11 @@ def _print(file: Path) -> str:
     return f"{state.st_mode} {state.st_ino} {state.st_size} {state.st_mtime_ns} {state.st_ctime_ns}"
 
 
-def _within(path: Path) -> PurePath:
-    """A path in a repository's own folder that has another name is git's all the same."""
-    return path if guard_reason(path) else PurePath(".git", path.name)
+def _reason(path: Path, cwd: Path) -> str:
+    """By its name below the worker's directory, or below one above that; a checkout may lie in a guarded folder."""
+    above = (folder for folder in (cwd, *cwd.parents) if path.is_relative_to(folder))
+    named = path.relative_to(next(above, path.parent))
+    return guard_reason(named) or guard_reason(path) or guard_reason(PurePath(".git")) or ""
 
 
 def _shown(path: Path, cwd: Path) -> str:

@@ -7,6 +7,7 @@ A session that does not stop within the grace is left behind, and the worker clo
 import math
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Literal
 
 import anyio
@@ -193,7 +194,9 @@ class Turn:
         self._shared.ended(self._spec.id)
 
     async def _look_at_guarded(self) -> Prints:
-        return await anyio.to_thread.run_sync(fingerprints, self._spec.cwd)
+        own = self._terms.workspace
+        origin = Path(own.origin) if own else None
+        return await anyio.to_thread.run_sync(fingerprints, self._spec.cwd, origin)
 
     async def _tell_of_guarded(self) -> None:
         if self._guarded is None:
