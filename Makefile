@@ -19,7 +19,7 @@ PYTEST_ARGS = -q -n 4 --dist=loadfile --no-loadscope-reorder
 # Stories of tests/faults: a range, a list or one.
 SEEDS ?= 0-39
 
-.PHONY: help demo test soak check bench lock
+.PHONY: help demo test peers soak check bench lock
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
@@ -29,13 +29,17 @@ demo: ## see it work: a demonstration with OpenCode, without a key
 	@PATH="$$PATH:$(WORKERS)" GOENT_OPENCODE="$(CURDIR)/.venv/opencode" $(BIN)/go-ent demo $(ARGS)
 
 # The types take as long as a tenth of the tests, on one core: they are checked beside them.
-test: ## check, and run every test (ARGS="-k word" to choose)
+test: ## check, and run every test but the attacks (ARGS="-k word" to choose)
 	@$(SETUP) dev --opencode pinned --clients
 	@$(CHECK)
 	@$(TYPES) > .venv/types.txt 2>&1 & types=$$!; \
-	$(PINNED) $(BIN)/pytest $(PYTEST_ARGS) $(ARGS); tests=$$?; \
+	$(PINNED) $(BIN)/pytest $(PYTEST_ARGS) --ignore=tests/attacks $(ARGS); tests=$$?; \
 	wait $$types || { cat .venv/types.txt; exit 1; }; \
 	exit $$tests
+
+peers: ## play the attacks on the real programs (ARGS="-k word" to choose)
+	@$(SETUP) dev --opencode pinned --clients
+	@$(PINNED) $(BIN)/pytest $(PYTEST_ARGS) tests/attacks $(ARGS)
 
 soak: ## many stories of faults, each from its seed (SEEDS=40-79 others, SEEDS=7 one of them)
 	@$(SETUP) dev --opencode pinned

@@ -2,19 +2,22 @@
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from pathlib import PurePath
 
 from goent.core.views import WorkerView, evidence, usd
 from goent.domain.events import (
     BudgetWarned,
     Envelope,
     FailedOver,
+    GuardedFilesChanged,
     TextDelta,
     ToolCall,
     TurnStarted,
     UsageReported,
 )
 from goent.domain.replies import Failover, ModelUse, Result
-from goent.domain.types import Check, Command, FileChange, Usage
+from goent.domain.types import Check, Command, FileChange, GuardedChange, Usage
+from goent.policy.guarded import guard_reason
 
 # Together these keep a result below 1,500 tokens, whatever the worker did.
 TEXT_LIMIT = 1500
@@ -61,6 +64,9 @@ def result(view: WorkerView, events: Sequence[Envelope]) -> Result:
         output=f"worker://{view.id}/output",
         branch=view.spawned.workspace.branch if view.spawned.workspace and files else None,
         workspace=view.spawned.workspace.path if view.spawned.workspace else None,
+        guarded_changes=guarded_changes(
+            (e for e in happened if isinstance(e, GuardedFilesChanged)), files
+        )[:FILES_LIMIT],
         notes=(
             *_place(view),
             *_notes(view, text, len(files), len(commands)),
@@ -97,6 +103,17 @@ def changed_files(calls: Iterable[ToolCall]) -> tuple[FileChange, ...]:
             removed=_plus(before.removed, change.removed),
         )
     return tuple(sums.values())
+
+
+def guarded_changes(
+    told: Iterable[GuardedFilesChanged], files: Iterable[FileChange]
+) -> tuple[GuardedChange, ...]:
+    """What changed during its turns, and what is among its own files."""
+    found = {change.path: change for event in told for change in event.changes}
+    for file in files:
+        if reason := guard_reason(PurePath(file.path)):
+            found.setdefault(file.path, GuardedChange(path=file.path, reason=reason))
+    return tuple(found.values())
 
 
 def _plus(one: int | None, other: int | None) -> int | None:

@@ -7,6 +7,7 @@ from goent.domain.events import (
     BudgetWarned,
     Envelope,
     FailedOver,
+    GuardedFilesChanged,
     Noticed,
     PermissionAnswered,
     PermissionAsked,
@@ -113,6 +114,9 @@ def _aside(event: AnyEvent) -> str:
             return f"  withdrawn: {event.reason[:LINE]} [{event.id}]"
         case Noticed():
             return f"! {event.text}"
+        case GuardedFilesChanged(changes=changes):
+            names = ", ".join(change.path for change in changes)
+            return f"! changed while this worker worked, and other programs obey it: {names[:LINE]}"
         case FailedOver():
             return f"! moved from {event.from_provider} to {event.to_provider}: {event.reason}"
         case BudgetWarned():

@@ -7,6 +7,7 @@ A session that does not stop within the grace is left behind, and the worker clo
 import math
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Literal
 
 import anyio
@@ -14,6 +15,7 @@ from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from goent.core.failing import failure_of
+from goent.core.guarded_files import Prints, changes, fingerprints
 from goent.core.questions import Questions
 from goent.core.rescue import Move, Stuck
 from goent.core.terms import Shared, Terms
@@ -33,6 +35,7 @@ from goent.domain.events import (
     DriverEvent,
     Envelope,
     FailedOver,
+    GuardedFilesChanged,
     Noticed,
     PermissionAnswered,
     PermissionAsked,
@@ -85,6 +88,7 @@ class Turn:
         self._calls_before = 0
         self._moves = 0
         self._deadline: float | None = None
+        self._guarded: Prints | None = None  # files that other programs obey, before the turn
         self._unkept = terms.workspace  # until what was made in it is on its branch
 
     def stop(self, by: Stopper, reason: str) -> None:
@@ -174,6 +178,7 @@ class Turn:
         """Write down how it ended; also for a turn that could not even begin."""
         self._make_way()
         await self._start()
+        await self._tell_of_guarded()
         failure = outcome if isinstance(outcome, Failure) else None
         state = "failed" if isinstance(outcome, Failure) else outcome
         if self._session and self._unkept:
@@ -192,6 +197,18 @@ class Turn:
         )
         self._shared.ended(self._spec.id)
 
+    async def _look_at_guarded(self) -> Prints:
+        own = self._terms.workspace
+        origin = Path(own.origin) if own else None
+        return await anyio.to_thread.run_sync(fingerprints, self._spec.cwd, origin)
+
+    async def _tell_of_guarded(self) -> None:
+        if self._guarded is None:
+            return
+        changed = changes(self._guarded, await self._look_at_guarded(), self._spec.cwd)
+        if changed:
+            await self._append(GuardedFilesChanged(changes=changed))
+
     async def _outcome(self, session: Session) -> Outcome | WorkerError:
         outcome: Outcome | WorkerError = "cancelled"
         async with anyio.create_task_group() as beside:
@@ -201,6 +218,7 @@ class Turn:
                 await self.queue()
                 await self._start()
                 await self._note_session(session)
+                self._guarded = self._guarded or await self._look_at_guarded()
                 beside.start_soon(self._limit_time)
                 beside.start_soon(self._watch_silence, session)
                 outcome = await self._work(session)

@@ -29,6 +29,7 @@ from goent.domain.types import (
     Evidence,
     Failure,
     FileChange,
+    GuardedChange,
     Isolation,
     Method,
     PermissionOption,
@@ -193,6 +194,12 @@ class WorkKept(Event, frozen=True, kw_only=True):
     work: Work
 
 
+class GuardedFilesChanged(Event, frozen=True, kw_only=True):
+    """Files that other programs obey changed while the turn ran, by whoever."""
+
+    changes: tuple[GuardedChange, ...]
+
+
 class FailedOver(Event, frozen=True, kw_only=True):
     """The turn went on at another provider."""
 
@@ -303,6 +310,7 @@ AnyEvent = (
     | PermissionAnswered
     | Verified
     | WorkKept
+    | GuardedFilesChanged
     | FailedOver
     | BudgetWarned
     | TurnEnded

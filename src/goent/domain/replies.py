@@ -13,6 +13,7 @@ from goent.domain.types import (
     Evidence,
     Failure,
     FileChange,
+    GuardedChange,
     Method,
     PermissionOption,
     State,
@@ -55,7 +56,8 @@ class Failover(Value, frozen=True, kw_only=True):
 class Result(Value, frozen=True, kw_only=True):
     """What a worker made of its task. `evidence` says whether anybody checked.
 
-    `workspace` is the folder of its own, if it had one, and `branch` where its changes are.
+    `workspace` is the folder of its own, if it had one, and `branch` where its changes are. `guarded_changes` are
+    files that other programs obey and that changed while it worked.
     """
 
     worker_id: str
@@ -74,6 +76,7 @@ class Result(Value, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     branch: str | None = None
     workspace: str | None = None
+    guarded_changes: tuple[GuardedChange, ...] = ()
 
 
 class Spawned(Value, frozen=True, kw_only=True):

@@ -142,6 +142,13 @@ class FileChange(Value, frozen=True, kw_only=True):
     removed: int | None = None
 
 
+class GuardedChange(Value, frozen=True, kw_only=True):
+    """A file that other programs obey, and that changed while a worker worked; `reason` says which."""
+
+    path: str
+    reason: str
+
+
 class Command(Value, frozen=True, kw_only=True):
     """A shell command that a worker ran."""
 

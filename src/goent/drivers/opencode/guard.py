@@ -31,6 +31,7 @@ LOADING = 20.0  # seconds for the guard to come up in a directory that OpenCode 
 NOBODY = Verdict(allow=False, message="go-ent does not know this session, so the call may not run")
 # OpenCode sends these along with a file that is read below them.
 _INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", "CONTEXT.md")
+_ENVIRONMENT = re.compile(r"(?!.*\.example$).*\.env(?:\..*)?")  # it may hold keys
 _LOOKS = {"read": "filePath", "grep": "path", "glob": "path", "list": "path", "lsp": "filePath"}
 # Read as OpenCode reads them: with what JavaScript calls a blank, and a letter.
 _BLANKS = "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
@@ -156,6 +157,16 @@ def _of_look(call: GuardedCall, ground: Ground) -> Iterator[Matter]:
     paths = _readings(call, path)
     beside = [each for one in paths for each in _beside(one, call)] if call.tool == "read" else []
     yield from _outside([*paths, *beside], ground, path)
+    if call.tool == "read" and any(_ENVIRONMENT.fullmatch(Path(one).name) for one in paths):
+        # As OpenCode by itself: it is asked about in every preset, unless a rule speaks of reading.
+        yield Matter(
+            permission="read",
+            patterns=(path,),
+            always=(path,),
+            exact=True,
+            detail=path,
+            like=OUTSIDE,
+        )
 
 
 def _of_edit(call: GuardedCall, ground: Ground) -> Iterator[Matter]:

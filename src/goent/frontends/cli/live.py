@@ -12,6 +12,7 @@ from goent.domain.events import (
     BudgetWarned,
     Envelope,
     FailedOver,
+    GuardedFilesChanged,
     Noticed,
     PermissionAnswered,
     PermissionAsked,
@@ -141,7 +142,7 @@ def told_line(event: AnyEvent) -> tuple[str, str] | None:
             style = "red" if event.status == "failed" else "cyan"
         case Verified():
             style = "green" if all(check.exit == 0 for check in event.checks) else "red"
-        case Noticed() | FailedOver() | BudgetWarned():
+        case Noticed() | FailedOver() | BudgetWarned() | GuardedFilesChanged():
             style = "yellow"
         case _:
             return None

@@ -136,6 +136,9 @@ def show_result(result: Result, *, cwd: str, text: bool) -> None:
         *((_head("note", i), note) for i, note in _n(result.notes)),
     ]
     _show_titled(result.worker_id, badge(result.state, result.evidence), rows)
+    for change in result.guarded_changes:
+        told = f"  ! {change.path} changed while this worker worked: {change.reason}"
+        make_console().print(styled(told, "yellow"))
 
 
 def is_done(worker: Status | Result) -> bool:
