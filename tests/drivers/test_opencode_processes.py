@@ -14,6 +14,8 @@ from opencode import opencode_binary
 from opencode_script import SCRIPT
 from opencode_stage import ALLOW, ASK, PATIENCE, Heard, Stage, processes, stage
 
+from goent.config.trust.opencode_files import opencode_acts
+from goent.config.trust.records import grant
 from goent.domain.errors import WorkerCrashed
 from goent.domain.settings import OpenCodeSettings, PermissionRule
 from goent.domain.types import Prompt, Provider
@@ -242,6 +244,8 @@ async def test_a_repository_can_neither_reroute_calls_nor_waive_questions(tmp_pa
                 }
             )
         )
+        environ, whole = built.environ, built.settings.opencode.project_config
+        grant(project, environ, opencode_acts(project, environ, whole=whole))
         assert await hello(built, project) == "Hello from glm-4."
         async with (
             built.driver.open(built.spec(project, rules=ASK)) as session,
