@@ -91,6 +91,7 @@ class Transcript:
         self.rejected: ToolCall | None = None
         self.bypass: PermissionBypassed | None = None
         self.subagents: list[str] = []
+        self.ended: set[str] = set()  # calls
         self._look = look
         self._provider = provider
         self._direct = direct
@@ -141,6 +142,7 @@ class Transcript:
         self._translator.translate(begun)
         events = self._translator.translate(ended)
         self.spoke = True
+        self.ended.add(part.call)
         if state.error.startswith(REJECTED):
             self.rejected = next((e for e in events if isinstance(e, ToolCall)), None)
         return events

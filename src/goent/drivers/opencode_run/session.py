@@ -87,6 +87,7 @@ class RunSession:
         self._guarded = False
         self._second_look = SecondLook()
         self._refused: Matter | None = None  # what nobody could be asked for; it ends the turn
+        self._refused_call = ""
 
     @property
     def token(self) -> str:
@@ -146,7 +147,7 @@ class RunSession:
                 return refused(matter, "by a rule of the user's")
             if action == "ask":
                 if call.is_own:
-                    self._refused = matter
+                    self._refused, self._refused_call = matter, call.call
                 return refused(matter, "because the method 'cli' has nobody to ask")
         self._second_look.allow(call.session, call.call)
         return Verdict(allow=True)
@@ -199,7 +200,8 @@ class RunSession:
 
     def _must_end(self, transcript: Transcript) -> bool:
         """A call was refused or ran unasked, and is told by now; or all of them would be unasked."""
-        return bool(self._refused or transcript.bypass or (transcript.began and not self._guarded))
+        refused = self._refused is not None and self._refused_call in transcript.ended
+        return bool(refused or transcript.bypass or (transcript.began and not self._guarded))
 
     async def _look_at_subagents(self, transcript: Transcript, emit: Emit) -> None:
         if transcript.bypass or not transcript.subagents:
