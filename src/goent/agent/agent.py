@@ -40,13 +40,14 @@ class SessionSummary(Value, frozen=True, kw_only=True):
 class Provision(Value, frozen=True, kw_only=True):
     """What a session has where it works. `environ` has no keys in it.
 
-    `patience` is how long a question waits for its answer, in seconds.
+    `patience` is how long a question waits for its answer, in seconds. `notices` are for the user.
     """
 
     models: Models
     environ: Mapping[str, str]
     patience: float = 300.0
     writable: tuple[Path, ...] = ()
+    notices: tuple[str, ...] = ()
 
 
 class Setup(Value, frozen=True, kw_only=True):
@@ -239,7 +240,11 @@ class Agent:
             memory,
             place.models,
             client,
-            replace(toolbox, tools=lambda: self._allowed(toolbox.tools())),
+            replace(
+                toolbox,
+                tools=lambda: self._allowed(toolbox.tools()),
+                warnings=(*place.notices, *toolbox.warnings),
+            ),
             roots=roots,
             patience=place.patience,
         )

@@ -140,6 +140,7 @@ class _Held:
             environ=around.without_keys(),
             writable=settings.agent.writable,
             patience=settings.permissions.timeout_s,
+            notices=around.notices(),
         )
 
     def secrets(self) -> Collection[str]:

@@ -69,6 +69,7 @@ def worker_environment(
     env = SMALL_HEAP | public_environment(settings, environ)
     env |= dict.fromkeys(QUIET, "1")
     env["PWD"] = str(cwd)  # OpenCode believes it more than its working directory
+    env |= _without_fsmonitor(env)
     env["OPENCODE_CONFIG_CONTENT"] = msgspec.json.encode(content).decode()
     if config := settings.opencode.config_path:
         if (
@@ -86,6 +87,17 @@ def worker_environment(
     elif not settings.opencode.project_config:
         env["OPENCODE_DISABLE_PROJECT_CONFIG"] = "1"
     return env
+
+
+def _without_fsmonitor(env: Mapping[str, str]) -> dict[str, str]:
+    """One more setting for git, which OpenCode asks by itself: a repository could name a program there."""
+    given = env.get("GIT_CONFIG_COUNT", "0")
+    count = int(given) if given.isdecimal() else 0
+    return {
+        "GIT_CONFIG_COUNT": str(count + 1),
+        f"GIT_CONFIG_KEY_{count}": "core.fsmonitor",
+        f"GIT_CONFIG_VALUE_{count}": "false",
+    }
 
 
 def with_program(env: Mapping[str, str], program: Path | None) -> dict[str, str]:

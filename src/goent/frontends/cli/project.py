@@ -99,6 +99,7 @@ def init(
         f"\nNext, in {project}:\n"
         "  go-ent doctor       what is there, what is missing\n"
         "  go-ent providers    the models your keys give you\n"
+        "  go-ent trust        allow what you have written into .goent/\n"
         '  go-ent run "…"      a first task\n'
         "Claude Code finds go-ent by .mcp.json when it starts in this folder."
     )
