@@ -109,16 +109,12 @@ def test_a_worker_is_refused(
 
 def at_the_terminal(world: World, *keys: str) -> str:
     """`go-ent run`, with a line typed for each question about trust."""
-    person = Person(
-        "run",
-        "hello",
-        "--method",
-        "api",
-        "--provider",
-        "moonshot",
-        cwd=world.project,
-        env=world.env,
-    )
+    home = {
+        "XDG_CONFIG_HOME": f"{world.home}/.config",
+        "XDG_STATE_HOME": f"{world.home}/.local/state",
+    }
+    asks = ("run", "hello", "--method", "api", "--provider", "moonshot")
+    person = Person(*asks, cwd=world.project, env={**world.env, **home})
     for key in keys:
         person.sees("[y/N]")
         person.types(f"{key}\n")
