@@ -227,3 +227,29 @@ def test_the_users_own_entry_said_again_is_no_news(ground: Ground) -> None:
     ground.write("~/.config/go-ent/config.yaml", text)
     ground.write(".goent/config.yaml", text)
     assert waiting(ground) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "permissions: null",
+        "permissions: ~",
+        "permissions: {preset: null, rules: null}",
+        "budget: null",
+        "budget: {per_day: null, hard: ~}",
+        "opencode: null\nprofile: null",
+        "opencode: {profile: null}",
+    ],
+)
+def test_a_project_takes_no_setting_of_the_users_back(ground: Ground, text: str) -> None:
+    ground.write(
+        "~/.config/go-ent/config.yaml",
+        "permissions: {preset: readonly, rules: [{tool: bash, pattern: 'rm *', action: deny}]}\n"
+        "budget: {per_day: 5, hard: true}\nopencode: {profile: hermetic}\n",
+    )
+    before = ground.load_untrusted()
+    ground.write(".goent/config.yaml", text)
+    after = ground.load_untrusted()
+    assert after.withheld
+    for part in ("permissions", "budget", "opencode"):
+        assert getattr(after, part) == getattr(before, part)

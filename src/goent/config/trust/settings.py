@@ -70,7 +70,19 @@ def _sift(table: Table, proposals: Iterable[_Proposal], approved: Approvals) -> 
     )
 
 
+def _taken_back(own: Table, users: Table, *above: str) -> Iterator[_Proposal]:
+    """An explicit `null` brings the default back, whatever the user has set."""
+    for key, node in own.entries.items():
+        theirs, path = users.entries.get(key), (*above, key)
+        if isinstance(node, Table) and isinstance(theirs, Table):
+            yield from _taken_back(node, theirs, *path)
+        elif _is_null(node) and _text(node) and theirs and not _is_null(theirs):
+            says = f"your own setting {'.'.join(path)} is taken back"
+            yield _proposal(path, node, "permission", says)
+
+
 def _general(own: Table, users: Table, project: Path) -> Iterator[_Proposal]:
+    yield from _taken_back(own, users)
     for name, agent in _table(own, "agents").entries.items():
         if not _same(agent, _at(users, "agents", name)):
             words = _texts(_at(agent, "command"))
@@ -205,6 +217,7 @@ def _budget(own: Table, users: Table) -> Iterator[_Proposal]:
 
 
 def _providers(own: Table, users: Table) -> Iterator[_Proposal]:
+    yield from _taken_back(own, users)
     for name, entry in _table(own, "providers").entries.items():
         if not isinstance(entry, Table):
             continue
@@ -327,6 +340,10 @@ def _is_true(node: Node | None) -> bool:
     return isinstance(node, Scalar) and node.is_true
 
 
+def _is_null(node: Node | None) -> bool:
+    return isinstance(node, Scalar) and node.kind == "null"
+
+
 def _is_false(node: Node) -> bool:
     return _text(node).lower() in ("false", "no", "off")
 
@@ -346,9 +363,7 @@ def _same(one: Node | None, other: Node | None) -> bool:
 def _at(node: Node | None, *keys: str) -> Node | None:
     for key in keys:
         node = node.entries.get(key) if isinstance(node, Table) else None
-    if isinstance(node, Scalar) and node.kind == "null" and not node.text:
-        return None  # `budget:` with every line below it commented out
-    return node
+    return None if _is_null(node) else node
 
 
 def _table(node: Node, key: str) -> Table:
