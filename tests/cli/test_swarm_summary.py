@@ -141,7 +141,7 @@ def test_a_refuted_merge_is_not_offered(capsys: Capture):
 def test_what_is_applied_needs_no_next_step(capsys: Capture):
     show_merged(merged("api", applied="main"))
     assert shown(capsys) == [
-        "✓ merged api into go-ent/tidy-up/merged (0123456789)",
+        "~ merged api into go-ent/tidy-up/merged (0123456789), not checked",
         "  applied  main is there now",
     ]
     show_merged(merged("api", branch=None, commit=None), dry_run=True)

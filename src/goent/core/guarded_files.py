@@ -44,9 +44,7 @@ def fingerprints(cwd: Path, origin: Path | None = None) -> Prints:
 
 
 def changes(before: Prints, after: Prints, cwd: Path) -> tuple[GuardedChange, ...]:
-    """What came, went or is different. A listing that was cut off says nothing of the rest."""
-    if max(len(before), len(after)) >= MOST_FILES:
-        return ()
+    """What came, went or is different. Of more than `MOST_FILES`, those beyond are not known."""
     paths = sorted(path for path in before.keys() | after if before.get(path) != after.get(path))
     return tuple(GuardedChange(path=_shown(path, cwd), reason=_reason(path, cwd)) for path in paths)
 

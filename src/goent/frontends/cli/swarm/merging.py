@@ -59,10 +59,12 @@ def _headline(merged: SwarmMerged, *, dry_run: bool) -> tuple[str, str]:
         return f"✗ {done} nothing", "bold red"
     where = f" into {merged.branch}" if merged.branch else ""
     commit = f" ({merged.commit[:SHORT_COMMIT]})" if merged.commit else ""
-    verdict = f", {merged.evidence}" if merged.evidence else ""
+    verdict = "" if dry_run else f", {merged.evidence or 'not checked'}"
     said = f"{done} {', '.join(merged.merged)}{where}{commit}{verdict}"
     if merged.evidence == "refuted":
         return f"✗ {said}", "bold red"
+    if not dry_run and merged.evidence != "verified":
+        return f"~ {said}", "bold"
     return f"✓ {said}", "bold yellow" if merged.left else "bold green"
 
 
