@@ -17,11 +17,12 @@ from goent.config.trust.records import (
     read_record,
     revoke,
 )
+from goent.domain.question_text import visible
 from goent.domain.trust import Act
 from goent.domain.types import Value
 from goent.frontends.cli.client import Trouble
 from goent.frontends.cli.keys import somebody_is_there
-from goent.frontends.cli.screen import clean, say
+from goent.frontends.cli.screen import say
 from goent.frontends.cli.show import print_json, show_table
 from goent.launch import MARK
 from goent.project import find_project
@@ -223,4 +224,4 @@ def _told(act: Act, record: Record | None, approved: Approvals) -> Told:
 
 def _line(text: str) -> str:
     """A repository's words must not draw lines of their own."""
-    return clean(text.replace("\n", "\\n").replace("\r", "\\r"))
+    return visible(text).replace("\n", "\\n")
