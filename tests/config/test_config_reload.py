@@ -1,8 +1,11 @@
+import os
 from pathlib import Path
 
 import pytest
+from ground import Ground
 
 from goent.config.reload import Configuration
+from goent.config.trust.survey import trust_own
 from goent.domain.errors import ConfigError
 
 
@@ -83,3 +86,17 @@ def test_a_mistake_beside_the_rules_stops_new_work(tmp_path: Path, environ: dict
     (tmp_path / ".goent" / "routing.yaml").write_text("rules: 3")
     with pytest.raises(ConfigError, match="workers"):
         configuration.check(environ)
+
+
+def test_a_program_that_was_allowed_and_is_another_now_is_found_out(ground: Ground) -> None:
+    """Also if whoever changed it kept its size and set its time back."""
+    script = ground.write("agent.sh", "echo good\n")
+    ground.write(".goent/config.yaml", "agents: {helper: {command: [sh, agent.sh]}}\n")
+    environ = {"HOME": str(ground.home)}
+    trust_own(ground.project, environ)
+    configuration = Configuration(ground.project)
+    assert "helper" in configuration.current(environ).agents
+    before = script.stat()
+    script.write_text("echo evil\n")
+    os.utime(script, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert not configuration.current(environ).agents

@@ -13,7 +13,7 @@ from goent.project import config_dir
 
 NAMES = ("config.yaml", "providers.yaml", "routing.yaml")
 
-Stamp = tuple[int, tuple[tuple[int, int] | None, ...], tuple[tuple[object, ...], ...]]
+Stamp = tuple[int, tuple[tuple[int, int, int] | None, ...], tuple[tuple[object, ...], ...]]
 
 log = logging.getLogger(__name__)
 
@@ -69,9 +69,10 @@ class Configuration:
         yield record_path(self._project, environ)
 
 
-def _state(path: Path) -> tuple[int, int] | None:
+def _state(path: Path) -> tuple[int, int, int] | None:
+    """Something that changes with the file, also if whoever changes it sets its times back."""
     try:
         info = path.stat()
     except OSError:
         return None
-    return info.st_mtime_ns, info.st_size
+    return info.st_ctime_ns, info.st_mtime_ns, info.st_size
