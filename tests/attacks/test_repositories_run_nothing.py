@@ -217,7 +217,7 @@ async def test_a_worker_cannot_say_yes_for_a_person(world: World, clean: Path) -
         [sys.executable, "-m", "goent", "trust", "--yes"], cwd=clean, env=env, check=False
     )
     assert ended.returncode == 2
-    assert b"a worker cannot say what is trusted" in ended.stderr
+    assert b"workers cannot change what is trusted" in ended.stderr
 
 
 async def test_the_environment_of_a_machine_can_say_yes(tmp_path: Path) -> None:

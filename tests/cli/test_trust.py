@@ -36,7 +36,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 
 def test_it_is_shown_and_said_yes_to(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["trust"]) == 0
-    assert "there is nothing to trust" in capsys.readouterr().out
+    assert "nothing here needs your trust" in capsys.readouterr().out
     (project / ".goent/config.yaml").write_text(AGENT)
     assert run_cli(["trust"]) == 1, "nobody is there who could say yes"
     said = capsys.readouterr().out
@@ -104,7 +104,7 @@ def test_a_worker_is_refused(
     monkeypatch.setenv("GOENT_PROC", "x.1.2.3")
     for arguments in (["--yes"], ["--revoke"], [str(project)]):
         assert run_cli(["trust", *arguments]) == 2
-        assert "a worker cannot say" in capsys.readouterr().err
+        assert "workers cannot change what is trusted" in capsys.readouterr().err
 
 
 def at_the_terminal(world: World, *keys: str) -> str:
@@ -141,6 +141,6 @@ async def test_nobody_else_is_kept_waiting(tmp_path: Path) -> None:
         (world.project / ".goent/config.yaml").write_text(AGENT)
         ended = await world.go_ent("run", "hello", "--detach")
         assert ended.exit == 0
-        assert "nobody has trusted it: .goent/config.yaml: agents.helper" in ended.err
+        assert "ignored until you trust it: .goent/config.yaml: agents.helper" in ended.err
         assert "go-ent trust" in ended.err
         assert os.path.realpath(world.project) not in (await world.go_ent("trust", "--list")).err

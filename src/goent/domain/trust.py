@@ -76,7 +76,7 @@ def in_few_words(acts: "tuple[Act, ...]", most: int = 3) -> str:
 
 
 def withheld_in_words(acts: "tuple[Act, ...]") -> tuple[str, ...]:
-    """One line for what is ignored until somebody allows it; none if nothing is."""
+    """One line for what is ignored until the user trusts it; none if nothing is."""
     if not acts:
         return ()
-    return (f"ignored, because nobody has trusted it: {in_few_words(acts)}; see `go-ent trust`",)
+    return (f"ignored until you trust it: {in_few_words(acts)}; see `go-ent trust`",)

@@ -135,8 +135,8 @@ def _only_model(backend: str, settings: Settings) -> Provider:
 def _unknown_provider(name: str, settings: Settings) -> str:
     if act := next((act for act in settings.withheld if name in act.names), None):
         return (
-            f"provider {name!r} is not used, because nobody has trusted {act.place}: {act.says}. "
-            "Look at it and allow it with `go-ent trust`"
+            f"provider {name!r} is defined by {act.place}, which is not trusted ({act.says}). "
+            "Review and allow it with `go-ent trust`"
         )
     return f"unknown provider {name!r}; {_there(settings)}"
 
@@ -146,8 +146,8 @@ def _there(settings: Settings) -> str:
         return f"there are: {_names(settings)}"
     if settings.withheld:
         return (
-            f"no provider is configured but by {in_few_words(settings.withheld)}, which nobody has "
-            "trusted: look at it and allow it with `go-ent trust`"
+            f"the only providers are defined by {in_few_words(settings.withheld)}, which is not "
+            "trusted: review and allow it with `go-ent trust`"
         )
     return NONE
 

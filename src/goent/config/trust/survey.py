@@ -49,16 +49,16 @@ def check_opencode(folder: Path, project: Path, environ: Mapping[str, str], *, w
     try:
         acts = opencode_acts(folder, environ, whole=whole)
     except UnsafeFolder as error:
-        raise NotTrusted(f"OpenCode is not started in {str(folder)!r}: {error}") from None
+        raise NotTrusted(f"OpenCode was not started in {str(folder)!r}: {error}") from None
     missing = approvals(project, environ).missing(acts)
     if not missing:
         return
     command = "go-ent trust" if folder == project else f"go-ent trust {shlex.quote(str(folder))}"
     what = "; ".join(dict.fromkeys(act.says for act in missing[:3]))
     raise NotTrusted(
-        f"OpenCode is not started in {str(folder)!r}, because of {in_few_words(missing)}, which "
-        f"nobody has trusted: {what}. Look at it and allow it with `{command}`, or remove it, or "
-        "take the method agent or api, which do not run it"
+        f"OpenCode was not started in {str(folder)!r}: {in_few_words(missing)} is not trusted "
+        f"({what}). Review and allow it with `{command}`, remove it, or use the method agent or api, "
+        "which do not load it"
     )
 
 

@@ -55,9 +55,9 @@ class Order(Value, frozen=True, kw_only=True):
         ):
             files = " ".join(shlex.quote(str(suite)) for suite in self.suites)
             raise RequestError(
-                f"nothing is evaluated, because nobody has trusted {in_few_words(missing)}: "
-                f"{missing[0].says}. A person can look at it and allow it with `go-ent trust {files}`, "
-                "or run `go-ent eval run` at a terminal"
+                f"the evaluation was not started: {in_few_words(missing)} is not trusted "
+                f"({missing[0].says}). Ask the user to review and allow it with `go-ent trust {files}`, "
+                "or to run `go-ent eval run` in a terminal"
             )
         return found
 

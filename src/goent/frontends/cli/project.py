@@ -99,7 +99,7 @@ def init(
         f"\nNext, in {project}:\n"
         "  go-ent doctor       what is there, what is missing\n"
         "  go-ent providers    the models your keys give you\n"
-        "  go-ent trust        allow what you have written into .goent/\n"
+        "  go-ent trust        allow what you wrote in .goent/\n"
         '  go-ent run "…"      a first task\n'
         "Claude Code finds go-ent by .mcp.json when it starts in this folder."
     )
@@ -115,21 +115,17 @@ def trust(
     ] = None,
     *,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Say yes to what is shown, without being asked.")
+        bool, typer.Option("--yes", "-y", help="Trust what is shown, without asking.")
     ] = False,
-    listed: Annotated[
-        bool, typer.Option("--list", help="Show every project that you have said yes to.")
-    ] = False,
-    revoked: Annotated[
-        bool, typer.Option("--revoke", help="Take back what you said of this project.")
-    ] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the projects you trust.")] = False,
+    revoked: Annotated[bool, typer.Option("--revoke", help="Stop trusting this project.")] = False,
     json: Json = False,
 ) -> int:
-    """Show what this project's files would do, and allow it.
+    """Review what this project's files would do, and allow it.
 
-    Programs they start, addresses and the keys that go there, permissions they widen, plugins of
-    OpenCode, git's own configuration, commands of evaluations. A yes is for exactly that content: what
-    changes is asked again. Exits 0 if everything is trusted, 1 if something waits.
+    Programs they start, addresses and the keys sent there, wider permissions, OpenCode plugins, git
+    configuration, commands in evaluations. Trust covers exactly that content: changes are asked
+    again. Exits 0 if everything is trusted, 1 if something is not.
     """
     from goent.frontends.cli.trusting import (  # noqa: PLC0415 (only this command)
         list_trusted,

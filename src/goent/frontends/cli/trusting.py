@@ -81,7 +81,7 @@ def look_at(paths: Sequence[Path], *, yes: bool, json: bool) -> int:
         _allow(project, acts)
         missing = approvals(project, os.environ).missing(acts)
         if not json:
-            say("\ntrusted: what you have seen is followed from now on" if not missing else "")
+            say("\ntrusted" if not missing else "")
     if json and yes:
         _tell(project, acts, json=True)
     return WAITS if missing else 0
@@ -94,7 +94,7 @@ def take_back(paths: Sequence[Path], *, json: bool) -> int:
     if json:
         print_json(Revoked(project=str(project), revoked=gone))
     else:
-        say(f"taken back for {project}" if gone else f"nothing was said of {project}")
+        say(f"{project} is no longer trusted" if gone else f"{project} was not trusted")
     return 0
 
 
@@ -112,9 +112,9 @@ def list_trusted(*, json: bool) -> int:
         print_json(TrustList(projects=found))
     elif found:
         rows = ((each.project, each.trusted_at or "-", str(len(each.acts))) for each in found)
-        show_table(("PROJECT", "SINCE", "ALLOWED"), rows)
+        show_table(("PROJECT", "SINCE", "ITEMS"), rows)
     else:
-        say("no project is trusted yet; `go-ent trust` in one shows what its files would do")
+        say("no trusted projects; run `go-ent trust` in one to see what its files would do")
     return 0
 
 
@@ -135,16 +135,16 @@ def ask_for_trust(cwd: Path | None = None) -> None:
         _allow(project, acts)
     else:
         decline(project, os.environ, missing)
-        say("not trusted: go-ent goes on without them. `go-ent trust` asks again")
+        say("not trusted: continuing without it. `go-ent trust` asks again")
 
 
 def _meant(paths: Sequence[Path]) -> tuple[Path, list[Path]]:
     """The project, and the paths in it that were named."""
     if os.environ.get(MARK):
-        raise Trouble("a worker cannot say what is trusted: a person runs `go-ent trust`", 2)
+        raise Trouble("workers cannot change what is trusted: run `go-ent trust` yourself", 2)
     named = [path.absolute() for path in paths]
     if missing := next((path for path in named if not path.exists()), None):
-        raise Trouble(f"there is nothing at {str(missing)!r}", 2)
+        raise Trouble(f"{str(missing)!r} does not exist", 2)
     start = named[0] if named else Path.cwd()
     return find_project(start if start.is_dir() else start.parent), named
 
@@ -167,7 +167,7 @@ def _agreed(missing: tuple[Act, ...]) -> bool:
     impossible = [act for act in missing if not act.digest]
     if len(impossible) == len(missing):
         return False
-    sys.stdout.write("\nTrust this? It is remembered for exactly this content. [y/N] ")
+    sys.stdout.write("\nTrust this project? Your answer covers exactly what is shown above. [y/N] ")
     sys.stdout.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -187,19 +187,17 @@ def _tell(project: Path, acts: tuple[Act, ...], *, json: bool) -> None:
         if each.before and each.before != each.says:
             say(f"         before: {_line(each.before)}")
         if each.changed:
-            say(f"         not as it was: {_line(', '.join(each.changed))}")
+            say(f"         changed files: {_line(', '.join(each.changed))}")
 
 
 def _headline(project: Path, told: tuple[Told, ...], waiting: list[Told]) -> str:
     if not told:
-        return f"{project}: nothing in it acts by itself; there is nothing to trust"
+        return f"{project}: nothing here needs your trust"
     if not waiting:
         return f"{project}: everything is trusted"
     if len(waiting) == 1:
-        return f"{project}: one thing waits for your yes, and is ignored or refused until then"
-    return (
-        f"{project}: {len(waiting)} things wait for your yes, and are ignored or refused until then"
-    )
+        return f"{project}: 1 item is not trusted; until you allow it, it is ignored or refused"
+    return f"{project}: {len(waiting)} items are not trusted; until you allow them, they are ignored or refused"
 
 
 def _told(act: Act, record: Record | None, approved: Approvals) -> Told:
