@@ -132,6 +132,23 @@ async def test_nor_in_a_worktree(world: World, clean: Path, method: str) -> None
         repository.git("rm", "-r", "--cached", "--quiet", ".")
 
 
+@pytest.mark.parametrize("name", ["tsconfig.json", "jsconfig.json"])
+@pytest.mark.parametrize("method", METHODS)
+async def test_nor_a_file_that_a_tsconfig_puts_in_the_place_of_others(
+    tmp_path: Path, method: str, name: str
+) -> None:
+    """Bun obeys it where a process starts: whatever OpenCode imports would be the repository's."""
+    marker = tmp_path / "marker"
+    async with a_world(tmp_path, SCRIPT) as world:
+        Repository(world.project).git("init", "--quiet", "-b", "main")
+        (world.project / "evil.js").write_text(EVIL.format(marker=marker))
+        paths = {"compilerOptions": {"baseUrl": ".", "paths": {"*": ["./evil.js"]}}}
+        (world.project / name).write_text(json.dumps(paths))
+        ended = await world.go_ent("run", "hello", "--method", method, "--permissions", "readonly")
+        assert ended.exit == 0, ended.out + ended.err
+        assert not marker.exists()
+
+
 async def test_nor_one_above_a_project_without_git(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     async with a_world(tmp_path, SCRIPT) as world:

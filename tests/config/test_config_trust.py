@@ -156,6 +156,25 @@ def test_a_project_does_not_raise_the_users_budgets(ground: Ground) -> None:
     assert ground.load_untrusted().budget.per_day == 2
 
 
+@pytest.mark.parametrize("null", ["null", "~", "Null"])
+def test_a_project_does_not_wipe_a_table_of_the_users_away(ground: Ground, null: str) -> None:
+    ground.write(
+        "~/.config/go-ent/config.yaml",
+        "profile: hermetic\nbudget: {per_day: 5, hard: true}\n"
+        "permissions: {preset: readonly, rules: [{tool: webfetch, action: deny}]}\n",
+    )
+    proxy = ", base_url: 'https://proxy.example/v1', api_key_env: MOONSHOT_API_KEY"
+    ground.write("~/.config/go-ent/providers.yaml", PROVIDER.format(more=proxy))
+    before = ground.load_untrusted(MOONSHOT_API_KEY="k")
+    tables = ("budget", "permissions", "opencode")
+    ground.write(".goent/config.yaml", "".join(f"{name}: {null}\n" for name in tables))
+    for providers in (f"providers: {null}\n", f"providers: {{mine: {null}}}\n"):
+        ground.write(".goent/providers.yaml", providers)
+        after = ground.load_untrusted(MOONSHOT_API_KEY="k")
+        for part in (*tables, "backends", "providers"):
+            assert getattr(after, part) == getattr(before, part)
+
+
 def test_a_yes_is_for_the_content_and_not_for_its_layout(ground: Ground) -> None:
     ground.write(".goent/config.yaml", "agents:\n  a: {command: [tool, run]}\n")
     ground.load()

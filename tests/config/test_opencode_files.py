@@ -101,6 +101,38 @@ def test_what_a_plugin_imports_is_part_of_it(project: Path) -> None:
     assert found(project)[0].digest != before.digest
 
 
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("./evil", "evil.js"),
+        ("./evil", "evil.ts"),
+        ("./evil.js", "evil.ts"),
+        ("./evil.js?v=1", "evil.js"),
+        ("./evil", "evil/index.js"),
+        ("./evil", "evil/main.js"),
+        ("./evil", "evil/lib/start.mjs"),
+        ("file://{folder}/evil", "evil.js"),
+        ("evil@file:{folder}/evil", "evil/main.js"),
+    ],
+)
+def test_a_named_plugin_is_looked_at_however_it_is_found(
+    project: Path, name: str, file: str
+) -> None:
+    """OpenCode imports it by Bun's rules: endings, folders, packages."""
+    path = project / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.parent != project:
+        package = {"main": "main.js", "exports": {".": "./lib/start.mjs"}}
+        (project / "evil/package.json").write_text(json.dumps(package))
+    (project / "opencode.json").write_text(
+        json.dumps({"plugin": [name.format(folder=project)]}),
+    )
+    path.write_text("1")
+    before = found(project)[0]
+    path.write_text("2")
+    assert found(project)[0].digest != before.digest
+
+
 def test_the_same_content_in_another_folder_is_the_same_act(project: Path, tmp_path: Path) -> None:
     """So a worktree of a trusted project is trusted."""
     acts: list[list[str]] = []

@@ -237,7 +237,7 @@ async def test_a_subagents_refused_permission_is_told_and_ends_nothing(tmp_path:
 
 async def test_cancel_ends_one_that_does_not_want_to(tmp_path: Path) -> None:
     heard = Heard()
-    script = f"trap '' TERM INT\necho '{HELLO}'\nsetsid sleep 300 &\ntouch ready\nsleep 300"
+    script = f"trap '' TERM INT\necho '{HELLO}'\nsetsid sleep 300 &\ntouch ../ready\nsleep 300"
     with anyio.fail_after(30):
         assert await by_script(tmp_path, script, heard, cancel=True) == "cancelled"
     assert heard.text == "Hello."
@@ -254,16 +254,17 @@ async def test_an_output_without_end_and_a_child_that_holds_the_pipe(tmp_path: P
 
 @pytest.mark.spec("P07", "P08")
 async def test_the_program_gets_the_prompt_on_its_standard_input(tmp_path: Path) -> None:
-    script = f"""cat > got; printf '%s\\n' "$@" > args; echo "$PWD $OPENCODE_CONFIG_CONTENT" > env
+    script = f"""cat > ../got; printf '%s\\n' "$@" > ../args
+echo "$PWD $OPENCODE_CONFIG_CONTENT" > ../env
 echo '{HELLO}'"""
     prompt = "/-\"quoted\" 'x' $HOME `ls` ü\n last  " + "y" * 1_000_000
     assert await by_script(tmp_path, script, Heard(), prompt=prompt) == "end"
     assert (tmp_path / "got").read_text() == prompt
     args = (tmp_path / "args").read_text().splitlines()
     assert args[0] == "run" and {"--format=json", "--model=moonshot/glm-4", "--title=w1"} <= {*args}
-    assert f"--dir={tmp_path}" in args and not any("quoted" in arg for arg in args)
+    assert not any("quoted" in arg or arg.startswith("--dir") for arg in args)
     pwd, _, content = (tmp_path / "env").read_text().partition(" ")
-    assert pwd == str(tmp_path) and "goent_" in content
+    assert pwd == str(tmp_path / "opencode-start") and "goent_" in content
 
 
 @pytest.mark.spec("P08")
@@ -317,7 +318,7 @@ async def test_one_first_start_at_a_time(tmp_path: Path) -> None:
 
 async def test_the_program_knows_no_more_models_than_it_can_use(tmp_path: Path) -> None:
     built_in = """# {id:"anthropic",env:[],name:"A"},{id:"moonshot",env:[],name:"M"}"""
-    script = f"{built_in}\ncp $OPENCODE_MODELS_PATH known; echo '{HELLO}'"
+    script = f"{built_in}\ncp $OPENCODE_MODELS_PATH ../known; echo '{HELLO}'"
     assert await by_script(tmp_path, script, Heard()) == "end"
     assert json.loads((tmp_path / "known").read_text()) == {}, "it is set up with none of the two"
 

@@ -68,11 +68,15 @@ Node: TypeAlias = Scalar | Items | Table
 
 
 def merge(earlier: Node, later: Node) -> Node:
-    """Tables are merged key by key; of anything else the later one stands."""
+    """Tables are merged key by key; of anything else the later one stands.
+
+    `null` says nothing of a table: what an earlier file has in it stays.
+    """
     if isinstance(earlier, Table) and isinstance(later, Table):
         return merge_tables(earlier, later)
-    if isinstance(later, Scalar) and later.kind == "null" and not later.text:
-        return earlier  # `budget:` with every line below it commented out
+    if isinstance(later, Scalar) and later.kind == "null":
+        silent = not later.text  # `budget:` with every line below it commented out
+        return earlier if silent or isinstance(earlier, Table) else later
     return later
 
 

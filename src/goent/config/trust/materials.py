@@ -22,18 +22,10 @@ _BETWEEN: Final = re.compile(r"[\s\"'=;|&<>()`,:]+")
 _IMPORTED: Final = re.compile(
     rb"""(?:\bfrom|\bimport|\brequire|\bimport\s*\(|\brequire\s*\()\s*\(?\s*["'`](\.{1,2}/[^"'`\n]+)["'`]"""
 )
-_ENDINGS: Final = (
-    "",
-    ".ts",
-    ".js",
-    ".mjs",
-    ".cjs",
-    ".tsx",
-    ".jsx",
-    ".json",
-    "/index.ts",
-    "/index.js",
-)
+_ENDINGS: Final = ("", ".ts", ".js", ".mjs", ".cjs", ".mts", ".cts", ".tsx", ".jsx", ".json")
+_STANDS_FOR_TYPED: Final = re.compile(r"\.[mc]?jsx?$")  # a `.js` may stand for a `.ts`
+_PACKAGE: Final = "package.json"
+_TEXT: Final = re.compile(rb'"([^"\\\n]+)"')
 
 
 class Unlooked(Exception):
@@ -110,10 +102,36 @@ def with_imports(paths: Iterable[Path], top: Path) -> Iterator[Material]:
             )
         yield file_material(path, top)
         for name in _IMPORTED.findall(read_plain(path, MOST_BYTES)):
-            beside = f"{path.parent}/{os.fsdecode(name)}"
-            stem = beside.removesuffix(".js")  # which may stand for a `.ts`
-            tried = (Path(base + ending) for base in {beside, stem} for ending in _ENDINGS)
-            waiting.extend(each for each in tried if _is_file(each))
+            waiting.extend(module_files(f"{path.parent}/{os.fsdecode(name)}"))
+
+
+def module_files(path: str) -> Iterator[Path]:
+    """Every file that the import of a path may mean: with an ending, after a `?`, of a package."""
+    for base in dict.fromkeys((path, re.split(r"[?#]", path)[0])):
+        yield from _with_endings(base)
+        if os.path.isdir(base):  # noqa: PTH112 (a Path raises for what is too long)
+            yield from _with_endings(f"{base}/index")
+            yield from _of_package(Path(base))
+
+
+def _with_endings(base: str) -> Iterator[Path]:
+    stems = dict.fromkeys((base, _STANDS_FOR_TYPED.sub("", base)))
+    tried = (Path(stem + ending) for stem in stems for ending in _ENDINGS)
+    return (each for each in tried if _is_file(each))
+
+
+def _of_package(folder: Path) -> Iterator[Path]:
+    """What its `package.json` says of entries, and whatever files of the folder are named there."""
+    package = folder / _PACKAGE
+    if not _is_file(package):
+        return
+    yield package
+    try:
+        names = _TEXT.findall(read_plain(package, MOST_BYTES))
+    except OSError:
+        return  # the file itself is told as one that cannot be looked at
+    for name in dict.fromkeys(names):
+        yield from _with_endings(f"{folder}/{os.fsdecode(name)}")
 
 
 def _is_file(path: Path) -> bool:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from goent.config.jsonc import parse_jsonc
 from goent.config.tree import Items, Node, Place, Problems, Scalar, Table
@@ -20,6 +20,7 @@ from goent.config.trust.materials import (
     Unlooked,
     file_material,
     files_below,
+    module_files,
     setting,
     with_imports,
 )
@@ -96,7 +97,7 @@ def _of_config(path: Path, *, whole: bool) -> Iterator[Act]:
     if not acting:
         return
     plugins = [text for key in PLUGINS for text in _plugin_names(acting.get(key))]
-    files = (each for name in plugins if (each := _local(name, path.parent)))
+    files = [each for name in plugins for each in _local(name, path.parent)]
     yield act(
         file=str(path),
         key=", ".join(acting),
@@ -179,13 +180,11 @@ def _plugin_names(node: Node | None) -> Iterator[str]:
             yield from _plugin_names(entry)
 
 
-def _local(name: str, folder: Path) -> Path | None:
-    address = urlsplit(name) if name.startswith("file:") else None
-    path = Path(unquote(address.path)) if address else folder / name
-    try:
-        return path if path.is_file() else None
-    except (OSError, ValueError):
-        return None
+def _local(name: str, folder: Path) -> Iterator[Path]:
+    """The files that are imported for a plugin of that name, if it is no package of a registry."""
+    _, is_file, after = name.partition("file:")
+    path = unquote(after.removeprefix("//")) if is_file else name
+    return module_files(str(folder / path))
 
 
 def _is_empty(node: Node) -> bool:

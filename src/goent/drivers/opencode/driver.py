@@ -32,6 +32,7 @@ from goent.drivers.opencode.launching import (
     known_models,
     process_environment,
     project_instructions,
+    start_folder,
 )
 from goent.drivers.opencode.pool import Pool
 from goent.drivers.opencode.slot import Slot
@@ -143,10 +144,11 @@ class OpenCodeDriver:
         program = find_opencode(settings.opencode.command, environ)
         token = self._gate.issue_token()
         content = gated_content(settings, environ, self._gate, token=token)
-        env = process_environment(self._around, content, program=program, cwd=settings.project)
+        start = start_folder(self._around)
+        env = process_environment(self._around, content, program=program, cwd=start)
         return Launch(
             program=program,
-            cwd=settings.project,
+            cwd=start,
             env=env,
             password=f"goent_{secrets.token_urlsafe(32)}",  # the shape that is redacted in journals
             token=token,

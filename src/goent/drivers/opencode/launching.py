@@ -37,6 +37,21 @@ def gated_content(
     return replace(content, plugin=((PLUGIN.as_uri(), options),))
 
 
+def start_folder(around: Surroundings) -> Path:
+    """Where every OpenCode process of ours starts, whatever directory it is to work in.
+
+    Bun, which OpenCode is built on, obeys the nearest `tsconfig.json` from the folder that a process
+    is in upwards: its `paths` name another file for whatever OpenCode imports, our guard among it.
+    No switch turns that off. So a process is never in somebody's repository, and finds ours first.
+    """
+    folder = around.state_dir / "opencode-start"
+    folder.mkdir(0o700, parents=True, exist_ok=True)
+    nearest = folder / "tsconfig.json"
+    if not nearest.exists():
+        nearest.write_text("{}\n")
+    return folder
+
+
 def check_trusted(around: Surroundings, *folders: Path) -> None:
     """Raise `NotTrusted` if an OpenCode that works there would run what nobody has allowed.
 
@@ -44,7 +59,7 @@ def check_trusted(around: Surroundings, *folders: Path) -> None:
     """
     settings = around.settings()
     whole = settings.opencode.project_config and settings.opencode.profile == "user"
-    for folder in dict.fromkeys(folders):
+    for folder in dict.fromkeys((*folders, start_folder(around))):
         check_opencode(folder, settings.project, around.environ(), whole=whole)
 
 

@@ -21,6 +21,7 @@ from goent.drivers.opencode.launching import (
     known_models,
     process_environment,
     project_instructions,
+    start_folder,
 )
 from goent.drivers.opencode_run.permission import as_permissions
 from goent.drivers.opencode_run.session import Order, RunSession
@@ -62,6 +63,7 @@ class OpenCodeRunDriver:
         return Order(
             spec=spec,
             program=program,
+            start=start_folder(self._around),
             env=process_environment(self._around, content, program=program, cwd=spec.cwd),
             mark=new_mark(self._owner),
             agent=agent,

@@ -44,11 +44,14 @@ EXIT = 10.0  # seconds for the exit code, once the output has ended
 class Order(Value, frozen=True, kw_only=True):
     """What a session is opened with. `agent` is the one that has the worker's rules.
 
+    The process is in the folder `start`, and hears from the variable PWD where to work: an option
+    would make it go there, and then it obeys what a repository says of modules (see `start_folder`).
     `catalogue` is all that the process has to know of models; without one, it knows every model.
     """
 
     spec: WorkerSpec
     program: Path
+    start: Path
     env: Mapping[str, str]
     mark: str
     agent: str
@@ -68,7 +71,7 @@ class Order(Value, frozen=True, kw_only=True):
             *(str(self.program), "run", "--format=json", "--thinking"),
             *("--print-logs", "--log-level=ERROR"),
             *(f"--model={provider.opencode_model}", f"--agent={self.agent}"),
-            *(f"--dir={self.spec.cwd}", f"--title={self.spec.id}"),
+            f"--title={self.spec.id}",
             *(f"--file={self.spec.cwd / path}" for path in paths),
         ]
 
@@ -168,7 +171,7 @@ class RunSession:
             child = self._child = await stack.enter_async_context(
                 supervised(
                     order.command(prompt.files),
-                    cwd=order.spec.cwd,
+                    cwd=order.start,
                     env=env,
                     mark=order.mark,
                 )
@@ -212,7 +215,7 @@ class RunSession:
                 transcript.subagents,
                 self._second_look,
                 program=order.program,
-                cwd=order.spec.cwd,
+                cwd=order.start,
                 env=order.env,
             )
         except WorkerError as error:

@@ -21,6 +21,7 @@ from goent.drivers.opencode.launching import (
     gated_content,
     known_models,
     process_environment,
+    start_folder,
 )
 from goent.evals.ports import TargetError
 from goent.evals.targets.opencode.settings import OpenCodeSettings
@@ -111,11 +112,12 @@ class Terms(Value, frozen=True, kw_only=True):
         content = self._content(around, gate, token=token)
         enabled = msgspec.convert(content["enabled_providers"], tuple[str, ...])
         catalogue = known_models(around, plain)
+        start = start_folder(around)
         return Launch(
             program=program,
-            cwd=settings.project,
+            cwd=start,
             env={
-                **process_environment(around, plain, program=program, cwd=settings.project),
+                **process_environment(around, plain, program=program, cwd=start),
                 "OPENCODE_CONFIG_CONTENT": msgspec.json.encode(content).decode(),
                 **self.told.env,
             },
