@@ -7,7 +7,6 @@ of is asked.
 """
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from goent.acp.content import Diff
@@ -37,7 +36,11 @@ def matters(call: ToolFields, ground: Ground) -> tuple[Matter, ...]:
     about = subject(call)
     permission = _permission(call, about)
     places = {path: ground.real(path) for path in about.paths}
-    away = [_folder(place) for place in places.values() if not (place and ground.holds(place))]
+    away = [
+        ground.around(place) if place else ANYWHERE
+        for place in places.values()
+        if not (place and ground.holds(place))
+    ]
     if about.unconfined or _untold(call, about, len(set(places.values()))):
         away.append(ANYWHERE)
     names = [ground.shown(place) if place else path for path, place in places.items()]
@@ -61,10 +64,6 @@ def _untold(call: ToolFields, about: Subject, places: int) -> bool:
     if about.command or call.kind not in ABOUT_FILES:
         return False
     return places < (2 if call.kind == "move" else 1)
-
-
-def _folder(place: Path | None) -> str:
-    return str(place.parent / "*") if place else ANYWHERE
 
 
 def _permission(call: ToolFields, about: Subject) -> str:
