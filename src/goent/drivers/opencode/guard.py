@@ -25,8 +25,9 @@ OUTSIDE = "external_directory"
 EDITS = frozenset({"edit", "write", "apply_patch", "patch", "multiedit"})
 # What must not be done without a verdict; a call that was is found by its end.
 JUDGED = EDITS | {"bash", "webfetch", "websearch"}
+# No name with `_` in it: a tool `exit` of an MCP server `plan` is `plan_exit`.
 # OpenCode's own that neither change nor fetch anything; what a subagent does is judged by itself.
-_HARMLESS = frozenset({"todowrite", "todoread", "skill", "question", "invalid", "plan_exit"})
+_HARMLESS = frozenset({"todowrite", "todoread", "skill", "question", "invalid"})
 LOADING = 20.0  # seconds for the guard to come up in a directory that OpenCode has opened
 STRANGER = Verdict(
     allow=False,
