@@ -82,6 +82,10 @@ class Workers:
         assert isinstance(result, Result)
         return Outcome(asked=tuple(questions), result=result)
 
+    def sessions(self) -> list[str]:
+        """OpenCode's ids of the workers' sessions, in the order of the workers."""
+        return [view.token for view in self._app.feed.views.values()]
+
     def told(self, prompt: str) -> str:
         """All that models were told by requests with such a prompt in them."""
         requests = [call.request for call in self.models.calls if call.request]

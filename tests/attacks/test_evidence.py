@@ -17,7 +17,8 @@ from scripted_project import OpenProject, project_opener
 from world import refusal, told
 
 from goent.domain.types import Prompt
-from goent.domain.verification import is_blank
+from goent.domain.verification import evidence_of, is_blank
+from goent.proc import ShellVerifier
 from goent.testing.driver import Move, Pause, ScriptedDriver, say
 
 pytestmark = pytest.mark.timeout(120)
@@ -86,6 +87,18 @@ def test_an_unset_variable_is_refused_before_any_work_begins(open_desk: OpenDesk
         assert "--verify" in ended.stderr
         assert "'' is a blank command" in " ".join(ended.stderr.replace("│", " ").split())
         assert json.loads(desk.go_ent("ps", "--json").out)["total"] == 0
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("command", ["$UNSET", "${UNSET}", " $EMPTY $UNSET # all of them"])
+async def test_a_command_of_variables_that_are_empty_proves_nothing(
+    tmp_path: Path, command: str
+) -> None:
+    told: dict[str, str] = {"PATH": os.environ["PATH"], "EMPTY": " ", "GOOD": "true"}
+    verifier = ShellVerifier(lambda: told)
+    empty, good, quoted = await verifier.verify([command, "$GOOD", "'$UNSET'"], tmp_path)
+    assert evidence_of([empty]) == "refuted" and "variables are empty" in empty.tail
+    assert (good.exit, quoted.exit) == (0, 127)
 
 
 @pytest.mark.parametrize("command", BLANK)

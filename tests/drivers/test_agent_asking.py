@@ -69,6 +69,9 @@ def test_a_command_is_bash_whatever_its_kind_is_said_to_be(
 ) -> None:
     call = {"kind": kind, "rawInput": {"command": ["rm", "-rf", "."]}}
     (matter,) = matters(fields(call), Ground(tmp_path))
+    assert (matter.permission, matter.patterns[0]) == ("bash", "rm -rf .")
+    assert matter.always == ('{"command": ["rm", "-rf", "."]}',), "for this very call"
+    (matter,) = matters(fields(call | {"kind": "execute"}), Ground(tmp_path))
     assert (matter.permission, matter.patterns) == ("bash", ("rm -rf .",))
     assert matter.always == ("rm -rf .",), "an always for a command is for this very command"
 

@@ -9,6 +9,7 @@ from goent.domain.types import Value
 class GuardedCall(Value, frozen=True, kw_only=True):
     """One call, before it runs. `owner` is the worker's own session, `session` perhaps a subagent's.
 
+    `resumes` is whose session the call goes on with, if it is to go on with one.
     `worktree` is the top of the checkout, as the program sees it; `/` where there is none.
     """
 
@@ -18,6 +19,7 @@ class GuardedCall(Value, frozen=True, kw_only=True):
     tool: str
     directory: str
     worktree: str = ""
+    resumes: str = ""
     args: Mapping[str, object] = {}
 
     @property

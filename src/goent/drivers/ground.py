@@ -5,6 +5,7 @@ Agents write paths in many ways: from the directory, from the home, as addresses
 
 import os
 import re
+import shlex
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -47,6 +48,19 @@ class Ground:
 
     def holds(self, path: Path) -> bool:
         return path.is_relative_to(self._cwd)
+
+    def around(self, place: Path) -> str:
+        """The folder that a look or a change there is allowed in, as a pattern."""
+        return str((place if place.is_dir() else place.parent) / "*")
+
+    def command_in(self, folder: str, command: str) -> str:
+        """The command as it is shown and remembered: with a `cd` before it if it is run elsewhere."""
+        place = self.real(folder)
+        if place == self._cwd:
+            return command
+        inside = place is not None and self.holds(place)
+        told = os.path.relpath(place, self._cwd) if place and inside else str(place or folder)
+        return f"cd {shlex.quote(told)} && {command}"
 
     def shown(self, path: Path) -> str:
         return os.path.relpath(path, self._top)

@@ -1,14 +1,19 @@
 """Do the commands that prove a claim succeed?"""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from goent.domain.settings import Limits
 from goent.domain.types import Check
+from goent.domain.verification import is_blank
 from goent.proc.run import run
 
 TIME_LIMIT = Limits().verify_s
 TAIL = 4000
+NOT_FOUND = 127  # as a shell says of a command that there is none
+NOTHING = "its variables are empty here, so it would check nothing and always pass: set them"
+_VARIABLE = re.compile(r"\$(?P<brace>\{)?(?P<name>[A-Za-z_]\w*)(?(brace)\})", re.ASCII)
 
 
 class ShellVerifier:
@@ -31,11 +36,13 @@ class ShellVerifier:
         return tuple([await self._check(command, cwd) for command in commands])
 
     async def _check(self, command: str, cwd: Path) -> Check:
-        limit = self._time_limit()
+        limit, environ = self._time_limit(), self._environ()
+        if is_blank(_VARIABLE.sub(lambda found: environ.get(found["name"], ""), command)):
+            return Check(command=command, exit=NOT_FOUND, tail=NOTHING)
         done = await run(
             ["sh", "-c", f"exec 2>&1\n{command}"],
             cwd=cwd,
-            env=self._environ(),
+            env=environ,
             timeout=limit,
             max_output=TAIL,
         )

@@ -7,7 +7,7 @@ from msgspec import Meta
 from goent.agent.content import Location
 from goent.agent.ports import Intent, Outcome, Report, ToolMistake
 from goent.agent.tools.calls import Arguments, Prepared, ToolOf
-from goent.agent.tools.files import Files, difference, in_thread
+from goent.agent.tools.files import Files, difference, in_thread, replacement
 from goent.agent.tools.places import Place
 from goent.agent.tools.replacing import NotReplaced, Replaced, replaced
 from goent.agent.tools.texts import Written, clean
@@ -44,7 +44,11 @@ def edit_tool(files: Files) -> ToolOf[EditArguments]:
             kind="edit",
             title=f"Edit {place.name}",
             need=place.writing,
-            shown=(difference(place, planned.before, planned.after),) if planned else (),
+            shown=(
+                difference(place, planned.before, planned.after)
+                if planned
+                else replacement(place, asked.old_string, asked.new_string),
+            ),
             locations=_locations(place, planned),
         )
 

@@ -17,7 +17,7 @@ from goent.agent.tools.texts import Seen, Written, as_stored, clean, kind_of_dat
 WHOLE = 10_000_000  # bytes: a file that is read at once, and can be edited
 BY_CLIENT = 2_000_000  # bytes: what is asked of an editor; its messages are single lines
 CLIENT_S = 30.0
-SHOWN = 100_000  # characters of a file that are shown as its difference
+SHOWN = 100_000  # characters of a file that is shown whole when it changes
 AROUND = 3  # lines before and after a change
 T = TypeVar("T")
 
@@ -163,14 +163,19 @@ def _as_before(file: int, old: os.stat_result) -> None:
 
 
 def difference(place: Place, old: Written | None, new: Written) -> Diff:
-    """What people are shown: the whole file if it is short, else the part that changes."""
+    """What people are shown: the whole file if it is short, else the part that changes, whole."""
     before, after = (old.text if old else None), new.text
     if before is not None and max(len(before), len(after)) > SHOWN:
         before, after = _changed_part(before, after)
+    return replacement(place, before, after)
+
+
+def replacement(place: Place, before: str | None, after: str) -> Diff:
+    """The same of a file that may not be looked at: these words for those."""
     return Diff(
         path=clean(str(place.known)),
         old=None if before is None else clean(before),
-        new=clean(after[:SHOWN]),
+        new=clean(after),
     )
 
 
@@ -180,7 +185,4 @@ def _changed_part(before: str, after: str) -> tuple[str, str]:
     head = next((n for n in range(most) if old[n] != new[n]), most)
     tail = next((n for n in range(most - head) if old[-1 - n] != new[-1 - n]), most - head)
     start, end = max(0, head - AROUND), max(0, tail - AROUND)
-    return (
-        "".join(old[start : len(old) - end])[:SHOWN],
-        "".join(new[start : len(new) - end])[:SHOWN],
-    )
+    return "".join(old[start : len(old) - end]), "".join(new[start : len(new) - end])

@@ -7,7 +7,6 @@ of is asked.
 """
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from goent.acp.content import Diff
@@ -37,20 +36,25 @@ def matters(call: ToolFields, ground: Ground) -> tuple[Matter, ...]:
     about = subject(call)
     permission = _permission(call, about)
     places = {path: ground.real(path) for path in about.paths}
-    away = [_folder(place) for place in places.values() if not (place and ground.holds(place))]
+    away = [
+        ground.around(place) if place else ANYWHERE
+        for place in places.values()
+        if not (place and ground.holds(place))
+    ]
     if about.unconfined or _untold(call, about, len(set(places.values()))):
         away.append(ANYWHERE)
     names = [ground.shown(place) if place else path for path, place in places.items()]
     guards = [ground.guard(path) for path in about.paths if permission in _CHANGING]
     reason = next(filter(None, guards), "")
-    found = [_matter(permission, about, call, names, reason)]
+    detail = _detail(about, call, ground)
+    found = [_matter(permission, about, call, names, detail, reason)]
     if away:
         outside = Matter(
             permission=OUTSIDE,
             patterns=tuple(dict.fromkeys(away)),
             always=tuple(_always(OUTSIDE, away, about)),
             exact=True,
-            detail=_detail(about, call),
+            detail=detail,
         )
         found.insert(0, outside)
     return tuple(found)
@@ -63,10 +67,6 @@ def _untold(call: ToolFields, about: Subject, places: int) -> bool:
     return places < (2 if call.kind == "move" else 1)
 
 
-def _folder(place: Path | None) -> str:
-    return str(place.parent / "*") if place else ANYWHERE
-
-
 def _permission(call: ToolFields, about: Subject) -> str:
     if about.command:
         return "bash"
@@ -74,14 +74,22 @@ def _permission(call: ToolFields, about: Subject) -> str:
         return "edit"  # whatever its kind is said to be
     if call.kind in _PERMISSIONS:
         return _PERMISSIONS[call.kind]
-    return "webfetch" if about.url else "tool"
+    return "tool"  # an address, like a command, may be what some other tool is given
 
 
 def _matter(
-    permission: str, about: Subject, call: ToolFields, paths: Sequence[str], reason: str
+    permission: str,
+    about: Subject,
+    call: ToolFields,
+    paths: Sequence[str],
+    detail: str,
+    reason: str,
 ) -> Matter:
     patterns: tuple[str, ...]
     match permission:
+        case "bash" if about.command and call.kind != "execute":
+            # Who knows what the tool does with it: only a rule for every command allows that.
+            patterns = (about.command, "*")
         case "bash":
             patterns = (about.command or call.title or "*",)
         case "webfetch":
@@ -93,9 +101,11 @@ def _matter(
     return Matter(
         permission=permission,
         patterns=patterns,
-        always=tuple(_always(permission, patterns, about)),
+        always=(detail,)
+        if permission == "bash" and about.command
+        else tuple(_always(permission, patterns, about)),
         exact=True,
-        detail=_detail(about, call),
+        detail=detail,
         reason=reason,
     )
 
@@ -123,11 +133,20 @@ def _site(address: str) -> str:
     return f"{parts.scheme}://{parts.netloc}/*".lower() if parts.netloc else address
 
 
-def _detail(about: Subject, call: ToolFields) -> str:
-    """For a person, whole: the command, or the paths and the edits, or what the agent calls it."""
+def _detail(about: Subject, call: ToolFields, ground: Ground) -> str:
+    """For a person, whole: the command, or the paths and the edits, or the tool and all that it is given."""
     diffs = [part for part in call.content or () if isinstance(part, Diff)]
-    lines = [about.command or ", ".join(about.paths) or about.detail or call.title or ""]
+    if about.command and call.kind == "execute":
+        lines = [ground.command_in(about.place, about.command)]
+    elif about.command or not (diffs or call.kind in _PERMISSIONS):
+        lines = [" ".join(filter(None, (call.title, _input(call))))]
+    else:
+        lines = [", ".join(about.paths) or about.detail or call.title or ""]
     for diff in diffs:
         lines += [diff.path] if len(diffs) > 1 else []
         lines.append(unified(diff.old_text or "", diff.new_text))
     return "\n".join(lines).strip("\n")
+
+
+def _input(call: ToolFields) -> str:
+    return bytes(call.raw_input).decode(errors="replace") if call.raw_input else ""

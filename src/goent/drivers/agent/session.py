@@ -149,13 +149,14 @@ class DrivenSession:
         turn = self._turn
         if turn is None or turn.cancelled or turn.bypass or request.session_id != self._id:
             return Cancelled()
-        about = matters(turn.calls.whole(request.tool_call), self._ground)
+        call = turn.calls.whole(request.tool_call)
+        about = matters(call, self._ground)
         reply = Reply(answer="allow_always")
         for matter in about:
             reply = await self._judged(matter, turn)
             if reply.answer in (None, "reject"):
                 return self._refusal(request, reply, turn)
-        turn.permitted.add(request.tool_call.tool_call_id, about)
+        turn.permitted.add(call, about)
         return outcome(request, reply.answer)
 
     def _refusal(

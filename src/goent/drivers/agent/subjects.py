@@ -34,10 +34,12 @@ EXITS = ("exit", "exit_code", "exitCode")
 class Subject(Value, frozen=True, kw_only=True):
     """As far as it is known. `paths` are as the agent wrote them, addresses of files too.
 
+    `place` is where a command is run, if that is told.
     `unconfined`: go-ent's own agent wants to run the command without its confinement.
     """
 
     command: str = ""
+    place: str = ""
     paths: tuple[str, ...] = ()
     url: str = ""
     words: str = ""
@@ -93,6 +95,7 @@ def subject(call: ToolFields) -> Subject:
     command = given.text(COMMANDS)
     return Subject(
         command=" ".join(filter(None, (command, given.text(ARGUMENTS)))) if command else "",
+        place=next(given.texts(PLACES), ""),
         paths=tuple(dict.fromkeys(_paths(given, call))),
         url=given.text(URLS),
         words=given.text(WORDS),

@@ -32,15 +32,24 @@ class Permitted:
     """What was allowed in one turn: calls by their ids, and what they were about."""
 
     def __init__(self) -> None:
-        self._calls: set[str] = set()
+        self._calls: dict[str, set[tuple[str, str]]] = {}
+        self._vague: set[str] = set()
         self._matters: set[tuple[str, str]] = set()
 
-    def add(self, call: str, about: Sequence[Matter]) -> None:
-        self._calls.add(call)
-        self._matters |= {(each.permission, p) for each in about for p in each.patterns}
+    def add(self, call: ToolFields, about: Sequence[Matter]) -> None:
+        named = {(each.permission, p) for each in about for p in each.patterns}
+        self._calls.setdefault(call.tool_call_id, set()).update(named)
+        self._matters |= named
+        told = subject(call)
+        if not (told.command or told.paths):
+            self._vague.add(call.tool_call_id)
 
-    def call(self, name: str) -> bool:
-        return name in self._calls
+    def call(self, name: str, matter: Matter) -> bool:
+        """Whether the call was allowed to do this; one that did not tell what it would do, anything."""
+        if name in self._vague:
+            return True
+        named = {(matter.permission, each) for each in matter.patterns if each != "*"}
+        return name in self._calls and named <= self._calls[name]
 
     def covers(self, matter: Matter) -> bool:
         """Some agents ask for a call by one name, and tell of it by another."""
@@ -57,10 +66,12 @@ def unasked(
     call: ToolFields, ground: Ground, rules: Sequence[PermissionRule], permitted: Permitted
 ) -> Matter | None:
     """What of a call that was completed nobody has allowed; None if all is well."""
-    if permitted.call(call.tool_call_id) or not is_act(call):
+    if not is_act(call):
         return None
     careful = care_for(rules) != "free"
     for matter in matters(call, ground):
+        if permitted.call(call.tool_call_id, matter):
+            continue
         if matter.permission == OUTSIDE and not careful:
             continue
         if verdict(replace(matter, reason=""), rules) != "allow" and not permitted.covers(matter):

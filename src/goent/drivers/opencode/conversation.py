@@ -29,7 +29,7 @@ from goent.domain.types import Answer, Prompt
 from goent.drivers.agent.modes import care_for
 from goent.drivers.ground import Ground
 from goent.drivers.opencode.client import Client
-from goent.drivers.opencode.guard import OUTSIDE, ProcessGuard, matters
+from goent.drivers.opencode.guard import OUTSIDE, STRANGER, ProcessGuard, goes_astray, matters
 from goent.drivers.opencode.questions import Questions
 from goent.drivers.opencode.second_look import SecondLook
 from goent.drivers.opencode.shapes import Activity, Message, Part, Question
@@ -162,18 +162,23 @@ class Conversation(ABC):
         turn = self._turn
         if turn is None or turn.cancelled:
             return OVER
-        asked = matters(call, self._ground)
+        if goes_astray(call):
+            return STRANGER
+        asked, seen = matters(call, self._ground), False
         for matter in asked:
             action = verdict(matter, self._spec.rules)
             if action == "deny":
                 return refused(matter, "by a rule of the user's")
             if action == "ask":
+                seen = seen or self.questions.shows(matter)
                 reply = await self.questions.put(matter, turn.put)
                 if reply.answer not in ("allow_once", "allow_always"):
                     if reply.answer == "reject" and call.is_own and not reply.message:
                         await self._end_by_rejection(turn, matter)
                     return refused(matter, "by the user", reply.message) if reply.answer else OVER
-        self.questions.clear(call.call, asked, self._spec.rules)
+        if turn is not self._turn or turn.cancelled:
+            return OVER  # it ended after the answer
+        self.questions.clear(call, asked, seen=seen)
         self._second_look.allow(call.session, call.call)
         return Verdict(allow=True)
 

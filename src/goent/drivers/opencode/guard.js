@@ -33,7 +33,9 @@ export const GoentGuard = async ({ client, directory, worktree }, options) => {
     "tool.execute.before": async ({ tool, sessionID, callID }, { args }) => {
       const owner = await ownerOf(sessionID);
       const place = { directory, worktree };
-      const verdict = await post("call", { owner, session: sessionID, call: callID, tool, args, ...place });
+      const resumes = tool === "task" && args.task_id ? await ownerOf(String(args.task_id)) : "";
+      const about = { owner, session: sessionID, call: callID, tool, args, resumes };
+      const verdict = await post("call", { ...about, ...place });
       if (verdict.allow !== true) throw new Error(verdict.message);
     },
     // What OpenCode knows of us and of its own server is not for the commands that it runs.

@@ -25,9 +25,14 @@ OUTSIDE = "external_directory"
 EDITS = frozenset({"edit", "write", "apply_patch", "patch", "multiedit"})
 # What must not be done without a verdict; a call that was is found by its end.
 JUDGED = EDITS | {"bash", "webfetch", "websearch"}
+# No name with `_` in it: a tool `exit` of an MCP server `plan` is `plan_exit`.
 # OpenCode's own that neither change nor fetch anything; what a subagent does is judged by itself.
-_HARMLESS = frozenset({"todowrite", "todoread", "skill", "question", "invalid", "plan_exit"})
+_HARMLESS = frozenset({"todowrite", "todoread", "skill", "question", "invalid"})
 LOADING = 20.0  # seconds for the guard to come up in a directory that OpenCode has opened
+STRANGER = Verdict(
+    allow=False,
+    message="This task_id is no task of this session's. Leave it out to start a new one.",
+)
 NOBODY = Verdict(allow=False, message="go-ent does not know this session, so the call may not run")
 # OpenCode sends these along with a file that is read below them.
 _INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", "CONTEXT.md")
@@ -88,6 +93,11 @@ class ProcessGuard:
         return await judge.judge(call) if judge else NOBODY
 
 
+def goes_astray(call: GuardedCall) -> bool:
+    """Whether it would prompt another worker's session, which may be allowed more."""
+    return bool(call.resumes) and call.resumes != call.owner
+
+
 def matters(call: GuardedCall, ground: Ground) -> tuple[Matter, ...]:
     """All that has to be allowed for the call; nothing for one that only looks inside."""
     match call.tool:
@@ -109,11 +119,13 @@ def matters(call: GuardedCall, ground: Ground) -> tuple[Matter, ...]:
 
 
 def _of_command(call: GuardedCall, ground: Ground) -> Iterator[Matter]:
-    command = _text(call, "command")
-    yield from _outside(_readings(call, _text(call, "workdir")), ground, command)
-    yield Matter(
-        permission="bash", patterns=(command,), always=(command,), exact=True, detail=command
-    )
+    """Rules speak of the command; a person sees it with the folder that it is run in, and allows both."""
+    command, folder = _text(call, "command"), _text(call, "workdir")
+    places = _readings(call, folder)
+    ways = dict.fromkeys(ground.command_in(place, command) for place in places)
+    shown = "\n".join(ways) or command
+    yield from _outside(places, ground, shown)
+    yield Matter(permission="bash", patterns=(command,), always=(shown,), exact=True, detail=shown)
 
 
 def _of_fetch(call: GuardedCall) -> Iterator[Matter]:
@@ -201,7 +213,7 @@ def _outside(paths: list[str], ground: Ground, detail: str) -> Iterator[Matter]:
     """The way out of the worker's directory, where one of the paths leads there or nobody can tell."""
     places = {path: ground.real(path) for path in paths if path}
     away = [
-        str(place.parent / "*") if place else "/*"
+        ground.around(place) if place else "/*"
         for place in places.values()
         if not (place and ground.holds(place))
     ]

@@ -17,12 +17,13 @@ from contextlib import suppress
 
 from goent.acp.asks import PermissionRequest
 from goent.domain.errors import ProtocolError
+from goent.domain.guard import GuardedCall
 from goent.domain.ports import WorkerSpec
-from goent.domain.settings import PermissionRule
 from goent.domain.types import Answer
 from goent.drivers.opencode.client import Client, Reply
+from goent.drivers.opencode.guard import OUTSIDE
 from goent.drivers.opencode.shapes import Question, Subject, ToolReference
-from goent.drivers.questions import Ask, Matter, OpenQuestions, verdict
+from goent.drivers.questions import Ask, Matter, OpenQuestions
 from goent.drivers.questions import Reply as Answered
 from goent.drivers.rules import judge
 
@@ -41,8 +42,8 @@ class Questions:
         self._directory = str(spec.cwd)
         self._open = earlier or OpenQuestions(spec.asked)
         self._spec = spec
-        # By call, the permissions that were given for it; None: all of them.
-        self._cleared: dict[str, set[str] | None] = {}
+        # By session and call, the permissions that were given for it; None: all of them.
+        self._cleared: dict[tuple[str, str], set[str] | None] = {}
 
     def at(self, client: Client) -> "Questions":
         """The same worker's in another process: its grants hold."""
@@ -52,20 +53,30 @@ class Questions:
         """A question of ours, before OpenCode has one; without an answer if the turn ends first."""
         return await self._open.put(matter, ask)
 
-    def clear(self, call: str, matters: Sequence[Matter], rules: Sequence[PermissionRule]) -> None:
+    def shows(self, matter: Matter) -> bool:
+        """Whether a yes to it is a yes to the whole call: it is asked now, or this very command was."""
+        return matter.permission == "bash" or not self._open.covers(matter)
+
+    def clear(self, call: GuardedCall, matters: Sequence[Matter], *, seen: bool) -> None:
         """The call may run, so OpenCode's own questions about it are answered already.
 
-        Whom a person allowed a call, they saw it whole; a rule allowed no more than it speaks of.
+        With `seen`, a person saw the call whole; a rule or an earlier "always" allowed no more than
+        it speaks of.
         """
-        by_person = any(verdict(matter, rules) == "ask" for matter in matters)
-        self._cleared[call] = None if by_person else {matter.permission for matter in matters}
+        permissions = {matter.permission for matter in matters}
+        if call.tool == "bash":
+            permissions.discard(OUTSIDE)  # OpenCode finds more ways out, in the command
+        self._cleared[call.session, call.call] = None if seen else permissions
 
     def _is_cleared(self, question: Question) -> bool:
-        call = question.tool.call if question.tool else ""
+        call = (question.session, question.tool.call if question.tool else "")
         if call not in self._cleared or question.permission == LOOP:
             return False
         permissions = self._cleared[call]
-        return permissions is None or question.permission in permissions
+        if permissions is None or question.permission in permissions:
+            return True
+        way = Matter(permission=OUTSIDE, always=question.patterns, exact=True)
+        return question.permission == OUTSIDE and self._open.covers(way)
 
     async def ask_own(self, request: PermissionRequest, ask: Ask) -> tuple[Matter, Answered]:
         """A question that ACP brought: the answer is None if the turn is over before.

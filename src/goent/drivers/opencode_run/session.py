@@ -24,7 +24,7 @@ from goent.drivers.opencode.catalogue import Catalogue
 from goent.drivers.opencode.conversation import refused, unguarded
 from goent.drivers.opencode.environment import database
 from goent.drivers.opencode.first_start import first_start
-from goent.drivers.opencode.guard import matters
+from goent.drivers.opencode.guard import STRANGER, goes_astray, matters
 from goent.drivers.opencode.second_look import SecondLook
 from goent.drivers.opencode_run.lines import Transcript
 from goent.drivers.opencode_run.subagents import look_at_subagents
@@ -144,6 +144,8 @@ class RunSession:
 
     async def judge(self, call: GuardedCall) -> Verdict:
         """By the worker's rules alone: nobody can be asked."""
+        if goes_astray(call):
+            return STRANGER
         for matter in matters(call, self._ground):
             action = verdict(matter, self._order.spec.rules)
             if action == "deny":
