@@ -40,7 +40,7 @@ def test_it_is_shown_and_said_yes_to(project: Path, capsys: pytest.CaptureFixtur
     (project / ".goent/config.yaml").write_text(AGENT)
     assert run_cli(["trust"]) == 1, "nobody is there who could say yes"
     said = capsys.readouterr().out
-    assert "the agent 'helper' is the program `./helper.sh --acp`" in said
+    assert "agent 'helper' runs `./helper.sh --acp`" in said
     assert run_cli(["trust", "--yes"]) == 0
     assert run_cli(["trust"]) == 0
     (listed,) = told(capsys, "trust", "--list")["projects"]
@@ -58,7 +58,7 @@ def test_a_change_is_shown_beside_what_was(
     assert run_cli(["trust"]) == 1
     said = capsys.readouterr().out
     assert "changed  .goent/config.yaml: agents.helper" in said
-    assert "before: the agent 'helper' is the program `./helper.sh --acp`" in said
+    assert "before: agent 'helper' runs `./helper.sh --acp`" in said
 
 
 def test_it_can_be_taken_back(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,7 +127,7 @@ async def test_a_person_at_the_terminal_is_asked_once(tmp_path: Path) -> None:
         config = world.project / ".goent/config.yaml"
         config.write_text(AGENT)
         refused = await anyio.to_thread.run_sync(at_the_terminal, world, "n")
-        assert "the agent 'helper'" in refused
+        assert "agent 'helper'" in refused
         again = await anyio.to_thread.run_sync(at_the_terminal, world)
         assert "[y/N]" not in again, "a no is remembered"
         config.write_text(AGENT.replace("--acp", "--stdio"))

@@ -11,8 +11,21 @@ from pathlib import Path
 from typing import Final
 
 from goent.config.known import known_backend
-from goent.config.tree import Items, Node, Scalar, Table
-from goent.config.trust.materials import Unlooked, named_files, plain, setting
+from goent.config.tree import Items, Node, Table
+from goent.config.trust.materials import Unlooked, named_files, setting
+from goent.config.trust.nodes import (
+    Keys,
+    at,
+    is_false,
+    is_null,
+    is_true,
+    put,
+    same,
+    table_at,
+    text_of,
+    texts_of,
+    without,
+)
 from goent.config.trust.records import Approvals
 from goent.domain.trust import Act, ActKind, Material, act
 from goent.domain.types import Value
@@ -23,7 +36,6 @@ ADDRESS: Final = ("base_url", "api_key_env")
 SERVER: Final = ("serve_url", "serve_password_env")
 PRICES: Final = ("price", "cost_per_1m_tokens", "cost")  # one spelling of today, and older ones
 LIMITS: Final = ("per_task", "per_day", "per_project")
-Keys = tuple[str, ...]
 
 
 class _Proposal(Value, frozen=True, kw_only=True):
@@ -47,7 +59,7 @@ def sift_general(own: Table, users: Table, project: Path, approved: Approvals) -
     if any(each.key == "permissions.rules" for each in sifted.withheld):
         rules = _with_denials(own, users)
         permissions = Table(place=own.place, entries={"rules": rules})
-        extended = _put(sifted.table, "permissions", permissions)
+        extended = put(sifted.table, "permissions", permissions)
         return Sifted(table=extended, acts=sifted.acts, withheld=sifted.withheld)
     return sifted
 
@@ -62,7 +74,7 @@ def _sift(table: Table, proposals: Iterable[_Proposal], approved: Approvals) -> 
     waiting = [each for each in found if not approved.cover(each.act)]
     for proposal in waiting:
         for path in proposal.settings:
-            table = _without(table, path)
+            table = without(table, path)
     return Sifted(
         table=table,
         acts=tuple(each.act for each in found),
@@ -76,68 +88,68 @@ def _taken_back(own: Table, users: Table, *above: str) -> Iterator[_Proposal]:
         theirs, path = users.entries.get(key), (*above, key)
         if isinstance(node, Table) and isinstance(theirs, Table):
             yield from _taken_back(node, theirs, *path)
-        elif _is_null(node) and _text(node) and theirs and not _is_null(theirs):
-            says = f"your own setting {'.'.join(path)} is taken back"
+        elif is_null(node) and text_of(node) and theirs and not is_null(theirs):
+            says = f"your own setting {'.'.join(path)} is reset to its default"
             yield _proposal(path, node, "permission", says)
 
 
 def _general(own: Table, users: Table, project: Path) -> Iterator[_Proposal]:
     yield from _taken_back(own, users)
-    for name, agent in _table(own, "agents").entries.items():
-        if not _same(agent, _at(users, "agents", name)):
-            words = _texts(_at(agent, "command"))
+    for name, agent in table_at(own, "agents").entries.items():
+        if not same(agent, at(users, "agents", name)):
+            words = texts_of(at(agent, "command"))
             yield _program(
                 ("agents", name),
                 agent,
                 project,
                 words,
-                f"the agent {name!r} is the program `{' '.join(words)}`, started for its workers",
+                f"agent {name!r} runs `{' '.join(words)}`",
                 names=(name,),
             )
     yield from _opencode(own, users, project)
     yield from _permissions(own, users)
     yield from _budget(own, users)
-    writable = _at(own, "agent", "writable")
-    if writable and not _same(writable, _at(users, "agent", "writable")):
+    writable = at(own, "agent", "writable")
+    if writable and not same(writable, at(users, "agent", "writable")):
         yield _proposal(
             ("agent", "writable"),
             writable,
             "permission",
-            f"commands of go-ent's own agent may write in {_listed(_texts(writable))} of your home",
+            f"commands of go-ent's own agent can write to {_listed(texts_of(writable))} in your home",
         )
-    isolation, theirs = _at(own, "isolation"), _at(users, "isolation")
-    if isolation and theirs and not _same(isolation, theirs):
+    isolation, theirs = at(own, "isolation"), at(users, "isolation")
+    if isolation and theirs and not same(isolation, theirs):
         yield _proposal(
             ("isolation",),
             isolation,
             "permission",
-            f"workers work by isolation {_text(isolation)!r} instead of your {_text(theirs)!r}",
+            f"workers use the isolation {text_of(isolation)!r} instead of your {text_of(theirs)!r}",
         )
 
 
 def _opencode(own: Table, users: Table, project: Path) -> Iterator[_Proposal]:
     def said(key: str) -> Node | None:
-        node = _at(own, "opencode", key)
-        return None if node is None or _same(node, _at(users, "opencode", key)) else node
+        node = at(own, "opencode", key)
+        return None if node is None or same(node, at(users, "opencode", key)) else node
 
     if command := said("command"):
         yield _program(
             ("opencode", "command"),
             command,
             project,
-            (_text(command),),
-            f"the program {_text(command)!r} is started as OpenCode, also by `go-ent doctor`",
+            (text_of(command),),
+            f"{text_of(command)!r} is started as OpenCode, also by `go-ent doctor`",
         )
     if config := said("config_path"):
         yield _program(
             ("opencode", "config_path"),
             config,
             project,
-            (_text(config),),
-            f"OpenCode and go-ent read {_text(config)!r} instead of your own opencode.json: its "
+            (text_of(config),),
+            f"OpenCode and go-ent read {text_of(config)!r} instead of your own opencode.json: its "
             "providers, addresses, plugins and MCP servers",
         )
-    if (flag := said("project_config")) and not _is_false(flag):
+    if (flag := said("project_config")) and not is_false(flag):
         yield _proposal(
             ("opencode", "project_config"),
             flag,
@@ -145,87 +157,87 @@ def _opencode(own: Table, users: Table, project: Path) -> Iterator[_Proposal]:
             "OpenCode follows the project's own opencode.json and .opencode/: agents, commands, tools, "
             "MCP servers, permissions",
         )
-    profile, chosen = said("profile"), _at(users, "opencode", "profile")
-    if profile and chosen and _text(profile) != "hermetic":
+    profile, chosen = said("profile"), at(users, "opencode", "profile")
+    if profile and chosen and text_of(profile) != "hermetic":
         yield _proposal(
             ("opencode", "profile"),
             profile,
             "opencode",
-            f"OpenCode runs with the profile {_text(profile)!r} instead of your {_text(chosen)!r}",
+            f"OpenCode runs with the profile {text_of(profile)!r} instead of your {text_of(chosen)!r}",
         )
     if server := [key for key in SERVER if said(key)]:
-        url = _text(_at(own, "opencode", "serve_url"))
-        password = _text(_at(own, "opencode", "serve_password_env"))
-        key = f", which is given the password in ${password}" if password else ""
-        section = _table(own, "opencode")
+        url = text_of(at(own, "opencode", "serve_url"))
+        password = text_of(at(own, "opencode", "serve_password_env"))
+        key = f", which gets the password in ${password}" if password else ""
+        section = table_at(own, "opencode")
         told = {each: section.entries[each] for each in server}
         yield _proposal(
             ("opencode", "serve_url"),
             Table(place=section.place, entries=told),
             "address",
-            f"workers by the method serve run on the server at {url or 'your address'}{key}, and "
-            "it sees their tasks and files",
+            f"workers with the method serve run on the server at {url or 'your address'}{key}; it "
+            "sees their tasks and files",
             also=tuple(("opencode", each) for each in server),
         )
 
 
 def _permissions(own: Table, users: Table) -> Iterator[_Proposal]:
-    preset, chosen = _at(own, "permissions", "preset"), _at(users, "permissions", "preset")
+    preset, chosen = at(own, "permissions", "preset"), at(users, "permissions", "preset")
     if preset and not _is_narrow(preset, chosen):
         yield _proposal(
             ("permissions", "preset"),
             preset,
             "permission",
-            f"workers work under {_text(preset)!r}: {_IN_WORDS.get(_text(preset), 'what that is')}",
+            f"workers run with the preset {text_of(preset)!r}: {_IN_WORDS.get(text_of(preset), 'unknown')}",
         )
-    rules, theirs = _at(own, "permissions", "rules"), _at(users, "permissions", "rules")
-    if rules and not _same(rules, theirs) and (theirs or not _only_denies(rules)):
+    rules, theirs = at(own, "permissions", "rules"), at(users, "permissions", "rules")
+    if rules and not same(rules, theirs) and (theirs or not _only_denies(rules)):
         yield _proposal(
             ("permissions", "rules"), rules, "permission", _rules_in_words(rules, users)
         )
 
 
 _IN_WORDS: Final = {
-    "ask": "they ask before they change files or run commands",
-    "edit": "they change files without asking",
-    "auto": "they change files, run commands and fetch pages without asking",
+    "ask": "they ask before they edit files or run commands",
+    "edit": "they edit files without asking",
+    "auto": "they edit files, run commands and fetch pages without asking",
 }
 
 
 def _budget(own: Table, users: Table) -> Iterator[_Proposal]:
     for key in LIMITS:
-        limit, theirs = _at(own, "budget", key), _at(users, "budget", key)
+        limit, theirs = at(own, "budget", key), at(users, "budget", key)
         if limit and theirs and not _is_at_most(limit, theirs):
             yield _proposal(
                 ("budget", key),
                 limit,
                 "spending",
-                f"the budget {key} is ${_text(limit)} instead of your ${_text(theirs)}",
+                f"the budget {key} is ${text_of(limit)} instead of your ${text_of(theirs)}",
             )
-    hard, direct = _at(own, "budget", "hard"), _at(own, "budget", "direct")
-    if hard and _is_true(_at(users, "budget", "hard")) and not _is_true(hard):
+    hard, direct = at(own, "budget", "hard"), at(own, "budget", "direct")
+    if hard and is_true(at(users, "budget", "hard")) and not is_true(hard):
         yield _proposal(
-            ("budget", "hard"), hard, "spending", "budgets warn only, where yours refuse"
+            ("budget", "hard"), hard, "spending", "budgets only warn, where yours refuse"
         )
-    if direct and _text(direct) != "refuse":
+    if direct and text_of(direct) != "refuse":
         yield _proposal(
             ("budget", "direct"),
             direct,
             "spending",
-            "workers whose calls go-ent cannot count may start under a hard budget",
+            "workers whose calls go-ent cannot meter can start despite a hard budget",
         )
 
 
 def _providers(own: Table, users: Table) -> Iterator[_Proposal]:
     yield from _taken_back(own, users)
-    for name, entry in _table(own, "providers").entries.items():
+    for name, entry in table_at(own, "providers").entries.items():
         if not isinstance(entry, Table):
             continue
-        theirs = _at(users, "providers", name)
-        renamed = theirs and not _same(_at(entry, "provider"), _at(theirs, "provider"))
+        theirs = at(users, "providers", name)
+        renamed = theirs and not same(at(entry, "provider"), at(theirs, "provider"))
         if any(key in entry.entries for key in ADDRESS) or renamed:
-            backend = _text(_at(entry, "provider"))
-            model = _text(_at(entry, "model"))
+            backend = text_of(at(entry, "provider"))
+            model = text_of(at(entry, "model"))
             yield _proposal(
                 ("providers", name),
                 entry,
@@ -235,26 +247,26 @@ def _providers(own: Table, users: Table) -> Iterator[_Proposal]:
             )
             continue
         for key in PRICES:
-            price = _at(entry, key)
-            if price and not _same(price, _at(theirs, key)):
+            price = at(entry, key)
+            if price and not same(price, at(theirs, key)):
                 yield _proposal(
                     ("providers", name, key),
                     price,
                     "spending",
-                    f"the prices that {name!r} is counted by in budgets are the project's",
+                    f"the project's own prices for {name!r} count against your budgets",
                 )
-    probe = _at(own, "health", "probe")
-    if probe and not _is_false(probe) and not _is_true(_at(users, "health", "probe")):
+    probe = at(own, "health", "probe")
+    if probe and not is_false(probe) and not is_true(at(users, "health", "probe")):
         yield _proposal(
             ("health", "probe"),
             probe,
             "address",
-            "every provider is asked for its models now and then, with your keys",
+            "providers are probed in the background, with your keys",
         )
 
 
 def _address_in_words(name: str, entry: Table, backend: str) -> str:
-    url, variable = _text(_at(entry, "base_url")), _text(_at(entry, "api_key_env"))
+    url, variable = text_of(at(entry, "base_url")), text_of(at(entry, "api_key_env"))
     known = known_backend(backend)
     names = (variable,) if variable else known.variables if known else ()
     key = f", with your key in {_listed(f'${each}' for each in names)}" if names else ""
@@ -305,7 +317,7 @@ def _proposal(  # noqa: PLR0913 (what an act and its settings are)
 
 def _with_denials(own: Table, users: Table) -> Items:
     """The user's rules, and after them the project's that close something."""
-    theirs, rules = _at(users, "permissions", "rules"), _at(own, "permissions", "rules")
+    theirs, rules = at(users, "permissions", "rules"), at(own, "permissions", "rules")
     before = theirs.items if isinstance(theirs, Items) else ()
     denials = filter(_denies, rules.items) if isinstance(rules, Items) else ()
     return Items(place=own.place, items=(*before, *denials))
@@ -316,90 +328,33 @@ def _only_denies(rules: Node) -> bool:
 
 
 def _denies(rule: Node) -> bool:
-    return _text(_at(rule, "action")) == "deny"
+    return text_of(at(rule, "action")) == "deny"
 
 
 def _rules_in_words(rules: Node, users: Table) -> str:
     items = rules.items if isinstance(rules, Items) else ()
     told = _listed(
-        f"{_text(_at(rule, 'action'))} {_text(_at(rule, 'tool'))} {_text(_at(rule, 'pattern')) or '*'!r}"
+        f"{text_of(at(rule, 'action'))} {text_of(at(rule, 'tool'))} {text_of(at(rule, 'pattern')) or '*'!r}"
         for rule in items
     )
-    instead = " instead of your own rules" if _at(users, "permissions", "rules") else ""
-    return f"workers work under these rules{instead}: {told or 'none'}"
+    instead = " instead of your own rules" if at(users, "permissions", "rules") else ""
+    return f"these permission rules apply{instead}: {told or 'none'}"
 
 
 def _is_at_most(limit: Node, theirs: Node) -> bool:
     try:
-        return Decimal(_text(limit)) <= Decimal(_text(theirs))
+        return Decimal(text_of(limit)) <= Decimal(text_of(theirs))
     except InvalidOperation:
         return False
 
 
-def _is_true(node: Node | None) -> bool:
-    return isinstance(node, Scalar) and node.is_true
-
-
-def _is_null(node: Node | None) -> bool:
-    return isinstance(node, Scalar) and node.kind == "null"
-
-
-def _is_false(node: Node) -> bool:
-    return _text(node).lower() in ("false", "no", "off")
-
-
 def _is_narrow(preset: Node, chosen: Node | None) -> bool:
     """Whether it is no wider than what the user chose, or than a choice of theirs would be."""
-    bound = _text(chosen) or NARROW
-    if _text(preset) not in PRESETS or bound not in PRESETS:
+    bound = text_of(chosen) or NARROW
+    if text_of(preset) not in PRESETS or bound not in PRESETS:
         return False
-    return PRESETS.index(_text(preset)) <= PRESETS.index(bound)
-
-
-def _same(one: Node | None, other: Node | None) -> bool:
-    return one is not None and other is not None and plain(one) == plain(other)
-
-
-def _at(node: Node | None, *keys: str) -> Node | None:
-    for key in keys:
-        node = node.entries.get(key) if isinstance(node, Table) else None
-    return None if _is_null(node) else node
-
-
-def _table(node: Node, key: str) -> Table:
-    found = _at(node, key)
-    return found if isinstance(found, Table) else Table(place=node.place)
-
-
-def _text(node: Node | None) -> str:
-    return node.text if isinstance(node, Scalar) else ""
-
-
-def _texts(node: Node | None) -> tuple[str, ...]:
-    if isinstance(node, Items):
-        return tuple(map(_text, node.items))
-    return (_text(node),) if node else ()
+    return PRESETS.index(text_of(preset)) <= PRESETS.index(bound)
 
 
 def _listed(words: Iterable[str]) -> str:
     return ", ".join(words)
-
-
-def _without(table: Table, path: Keys) -> Table:
-    head, *rest = path
-    entry = table.entries.get(head)
-    if entry is None:
-        return table
-    kept = {key: node for key, node in table.entries.items() if key != head}
-    if rest and isinstance(entry, Table):
-        kept[head] = _without(entry, tuple(rest))
-    return Table(place=table.place, entries=kept)
-
-
-def _put(table: Table, key: str, more: Table) -> Table:
-    before = _table(table, key)
-    entries = {**before.entries, **more.entries}
-    return Table(
-        place=table.place,
-        entries={**table.entries, key: Table(place=before.place, entries=entries)},
-    )
