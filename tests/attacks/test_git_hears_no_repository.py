@@ -16,6 +16,7 @@ from goent.evals.workspaces import open_workspaces
 from goent.git.command import Git
 from goent.git.merging import GitMerging
 from goent.git.spaces import GitWorkspaces
+from goent.git.trust import repository_acts
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -349,3 +350,10 @@ async def test_a_git_in_the_work_directory_is_not_run(tmp_path: Path, trap: Trap
         environ = {**repository.environ, "PATH": f"{path}:{repository.environ['PATH']}"}
         assert (await Git(repository.top, environ).do("version")).text.startswith("git version")
     assert trap.sprung == set()
+
+
+def test_what_a_line_goes_on_with_is_shown_to_whom_is_asked(tmp_path: Path) -> None:
+    """Else a person would say yes to a backslash."""
+    (tmp_path / "config").write_text("[core]\n\tfsmonitor = \\\n  evil --now\n\tbare = false\n")
+    (found,) = repository_acts(tmp_path)
+    assert "evil --now" in found.says

@@ -13,7 +13,7 @@ import pytest
 from real_git import Repository
 from world import Ended, World, a_world, refusal
 
-from goent.testing import Script, case, openai, say
+from goent.testing import Script, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
@@ -32,6 +32,15 @@ PLUGINS = {
     "named in opencode.json": "opencode.json",
     "named in .opencode/opencode.jsonc": ".opencode/opencode.jsonc",
 }
+
+READ, WRITE = "Look at it.", "Write it."
+# Programs that OpenCode's own language servers and formatters take from a repository.
+PROGRAMS = (
+    "node_modules/.bin/oxlint",
+    "node_modules/.bin/oxc_language_server",
+    "node_modules/.bin/biome",
+    "vendor/bin/pint",
+)
 
 
 def said(ended: Ended) -> str:
@@ -147,6 +156,43 @@ async def test_nor_a_file_that_a_tsconfig_puts_in_the_place_of_others(
         ended = await world.go_ent("run", "hello", "--method", method, "--permissions", "readonly")
         assert ended.exit == 0, ended.out + ended.err
         assert not marker.exists()
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_nor_a_language_server_or_a_formatter_of_a_repository(
+    tmp_path: Path, method: str
+) -> None:
+    """Although the user has both switched on in their own opencode.json."""
+    project, markers = tmp_path / "project", tmp_path / "markers"
+    read = call("read", filePath=str(project / "a.ts"))
+    write = call("write", filePath=str(project / "b.php"), content="<?php")
+    script = Script(
+        providers={
+            "moonshot": openai(
+                case(READ, read, say("Read.")), case(WRITE, write, say("Done.")), key="sk-moon"
+            )
+        }
+    )
+    async with a_world(tmp_path, script, config="daemon: {idle_exit_s: 120}\n") as world:
+        markers.mkdir()
+        users = world.home / ".config/opencode/opencode.json"
+        switched_on = {**json.loads(users.read_text()), "lsp": True, "formatter": True}
+        users.write_text(json.dumps(switched_on))
+        Repository(project).git("init", "--quiet", "-b", "main")
+        for name in PROGRAMS:
+            program = project / name
+            program.parent.mkdir(parents=True, exist_ok=True)
+            program.write_text(f"#!/bin/sh\ntouch {markers / program.name}\n")
+            program.chmod(0o755)
+        for name in ("biome.json", "package.json", "package-lock.json"):
+            (project / name).write_text("{}")
+        (project / "composer.json").write_text('{"require": {"laravel/pint": "1"}}')
+        (project / "a.ts").write_text("let a = 1\n")
+        for task, preset in ((READ, "readonly"), (WRITE, "edit")):
+            ended = await world.go_ent("run", task, "--method", method, "--permissions", preset)
+            assert ended.exit == 0, ended.out + ended.err
+        assert (project / "b.php").exists()
+        assert not list(markers.iterdir())
 
 
 async def test_nor_one_above_a_project_without_git(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ tests:
 
 def furnish(project: Path) -> None:
     (project / ".goent").mkdir(exist_ok=True, parents=True)
-    targets = TARGETS.replace("-e go", f"-e {project / 'go'}")
+    targets = TARGETS.replace("-e go", f"-e {project.parent / 'go'}")
     (project / ".goent" / "targets.yaml").write_text(targets)
     (project / "demo.eval.yaml").write_text(SUITE)
 
@@ -116,7 +116,7 @@ async def test_a_cancelled_run_keeps_what_it_has_and_can_be_gone_on_with(project
         ended = await status(runs, begun.run_id, cancel=True)
         assert (ended.state, ended.done, ended.total) == ("cancelled", 1, 3)
         assert f"resume {begun.run_id!r}" in ended.message
-        (project / "go").touch()
+        (project.parent / "go").touch()
         again = await runs.run(EvalRunRequest(resume=begun.run_id), project)
         assert (again.run_id, again.state) == (begun.run_id, "running")
         ended = await status(runs, begun.run_id, wait_s=60)
@@ -155,7 +155,7 @@ async def test_a_cancel_is_forgotten_when_the_run_is_gone_on_with_at_a_terminal(
         with Folder.held(Path(begun.out)):
             assert (await status(runs, begun.run_id)).state == "running"
         assert (await status(runs, begun.run_id)).state == "cancelled"
-        (project / "go").touch()
+        (project.parent / "go").touch()
         suite, options = str(project / "demo.eval.yaml"), ("--target", "slow", "--resume")
         command = (sys.executable, "-m", "goent", "eval", "run", suite, "--out", begun.out)
         await anyio.run_process([*command, *options], cwd=project, check=False)
@@ -192,7 +192,7 @@ async def test_a_run_is_gone_on_with_by_one_of_those_who_ask_at_once(project: Pa
         first = await run(runs, project, target=("slow",))
         await done(runs, first.run_id, 1)
         await status(runs, first.run_id, cancel=True)
-        (project / "go").touch()
+        (project.parent / "go").touch()
         begun, refused = await at_once(runs, *[EvalRunRequest(resume=first.run_id)] * 3)
         assert [one.run_id for one in begun] == [first.run_id]
         assert ["still goes on" in why for why in refused] == [True, True]
@@ -326,7 +326,7 @@ async def test_a_killed_daemon_leaves_no_evaluation_and_the_next_one_can_go_on(w
         found = told(await lead.call_tool("eval_status", {"run_id": begun["run_id"]}))
         assert found["state"] == "failed"
         assert "cut off" in found["message"]
-        (world.project / "go").touch()
+        (world.project.parent / "go").touch()
         told(await lead.call_tool("eval_run", {"resume": begun["run_id"]}))
         asked = {"run_id": begun["run_id"], "wait_s": 60}
         ended = told(await lead.call_tool("eval_status", asked))
@@ -388,3 +388,25 @@ async def test_hooks_and_graders_of_a_suite_wait_for_a_yes(
         (project / "demo.eval.yaml").write_text(SUITE.replace("is it", "is it so"))
         script.write_text("echo evil\n")
         assert (await run(runs, project)).total == 3, "nothing is left that acts"
+
+
+async def test_a_program_of_a_target_is_part_of_what_was_allowed(project: Path) -> None:
+    environ = {"HOME": str(project.parent)}
+    suite = project / "evals" / "demo.eval.yaml"
+    suite.parent.mkdir()
+    (project / "demo.eval.yaml").rename(suite)
+    told = "{name: own, provider: cli, command: 'sh ./answer.sh {OUTPUT_FILE}'}"
+    (project / ".goent/targets.yaml").write_text(f"{TARGETS}  - {told}\n")
+    (suite.parent / "answer.sh").write_text('echo yes it is > "$1"\n')
+    grant(project, environ, project_acts(project, environ))
+    allowed = {act.digest for act in project_acts(project, environ)}
+    (suite.parent / "answer.sh").write_text('echo evil > "$1"\n')
+    waiting = [act for act in project_acts(project, environ) if act.digest not in allowed]
+    assert {act.key for act in waiting} == {"targets.own"}
+
+
+async def test_a_long_setting_of_a_target_hides_no_other(project: Path) -> None:
+    told = f"{{name: own, provider: cli, command: 'evil {{OUTPUT_FILE}} # {'x' * 2000} and worse'}}"
+    (project / ".goent/targets.yaml").write_text(f"targets:\n  - {told}\n")
+    (found,) = project_acts(project, {"HOME": str(project.parent)})
+    assert "and worse" in found.says

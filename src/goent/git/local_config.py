@@ -89,6 +89,7 @@ _NAMES: Final = (
 _WORD: Final = re.compile(
     rb"(?<![a-z0-9-])(?:" + "|".join(sorted(set(_NAMES))).encode() + rb")(?![a-z0-9-])"
 )
+_CONTINUED: Final = re.compile(rb"\\\r?\n")
 
 
 class Entry(Value, frozen=True, kw_only=True):
@@ -126,8 +127,11 @@ class Texts(Value, frozen=True, kw_only=True):
 
 
 def acting_lines(text: bytes) -> tuple[tuple[str, str], ...]:
-    """The lines of a configuration that could run something, and the names that they say it by."""
-    lines = (line.strip() for line in text.splitlines())
+    """The lines of a configuration that could run something, and the names that they say it by.
+
+    A line that ends with a backslash goes on in the next: what it runs may stand there alone.
+    """
+    lines = (line.strip() for line in _CONTINUED.sub(b" ", text).splitlines())
     found = ((line, _WORD.search(line.lower())) for line in lines)
     return tuple((line.decode(errors="replace"), word[0].decode()) for line, word in found if word)
 

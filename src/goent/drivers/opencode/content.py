@@ -100,7 +100,11 @@ UNTITLED = Agent(disable=True)  # it would spend a model call on naming each ses
 
 
 class Content(Struct, frozen=True, kw_only=True):
-    """The whole. A session whose model was never set can only reach the gate's own model."""
+    """The whole. A session whose model was never set can only reach the gate's own model.
+
+    Language servers and formatters are programs, many of them a repository's own: of its
+    `node_modules/.bin` or `vendor/bin`. They run unasked, also when a file is only read.
+    """
 
     provider: Mapping[str, ProviderEntry]
     enabled_providers: tuple[str, ...]
@@ -113,6 +117,8 @@ class Content(Struct, frozen=True, kw_only=True):
     agent: Mapping[str, Agent] = field(default_factory=lambda: {"title": UNTITLED})
     permission: Permission | Permissions = Permission()
     plugin: tuple[tuple[str, GuardOptions], ...] = ()
+    lsp: bool | UnsetType = False
+    formatter: bool | UnsetType = False
 
 
 def held_backends(settings: Settings, environ: Mapping[str, str]) -> frozenset[str]:
@@ -141,9 +147,13 @@ def generate(
             package = backend.npm or _PACKAGES[backend.dialect]
             options = Options(base_url=backend.base_url)
             entries[backend.id] = _entry(settings, backend, package, options)
-    own = (OWN_PROVIDER,) if settings.opencode.profile == "user" else ()
+    is_users = settings.opencode.profile == "user"
+    own = (OWN_PROVIDER,) if is_users else ()
     enabled = dict.fromkeys((*settings.backends, *own, WARM_PROVIDER))
-    return Content(provider=entries, enabled_providers=tuple(enabled))
+    programs = UNSET if is_users and settings.opencode.project_config else False
+    return Content(
+        provider=entries, enabled_providers=tuple(enabled), lsp=programs, formatter=programs
+    )
 
 
 def _entry(settings: Settings, backend: Backend, npm: str, options: Options) -> ProviderEntry:

@@ -11,12 +11,14 @@ from typing import Final
 
 import msgspec
 
+from goent.config.trust.materials import Unlooked, named_files
 from goent.domain.trust import Act, Material, act, digest
 from goent.evals.files.validating import validate
 from goent.evals.graders.grading import every_grader
 from goent.evals.graders.values import NO_KEYS, is_array, is_object
 from goent.evals.running.materials import digests, materials
 from goent.evals.suites import Case, GraderSpec, Suite, TargetSpec
+from goent.evals.targets.settings import home_of
 
 # What a target of one of these kinds may say without doing anything by itself.
 HARMLESS: Final[Mapping[str, frozenset[str]]] = {
@@ -37,9 +39,11 @@ def evaluation_acts(
     suites: Iterable[Suite], targets: Iterable[TargetSpec], project: Path
 ) -> tuple[Act, ...]:
     """Of all cases of the suites, whichever of them are asked for, and of the targets."""
+    known = tuple(suites)
+    places = [suite.path.absolute().parent for suite in known]
     return (
-        *(found for suite in suites for found in _of_suite(suite, project)),
-        *(found for spec in targets for found in _of_target(spec, project)),
+        *(found for suite in known for found in _of_suite(suite, project)),
+        *(found for spec in targets for found in _of_target(spec, project, places)),
     )
 
 
@@ -87,20 +91,42 @@ def _of_grader(grader: GraderSpec) -> Iterator[str]:
             yield f"grade with `{words}`"
 
 
-def _of_target(spec: TargetSpec, project: Path) -> Iterator[Act]:
+def _of_target(spec: TargetSpec, project: Path, places: Iterable[Path]) -> Iterator[Act]:
+    """One for each place that its command may run in, if other files of the project are named there."""
     harmless = HARMLESS.get(spec.kind, frozenset[str]())
     told = {key: value for key, value in spec.settings.items() if key not in harmless}
     if "*" in harmless or (spec.kind in HARMLESS and not told):
         return
     content = msgspec.json.encode((spec.kind, told), enc_hook=str, order="sorted")
-    yield act(
-        file=_shown(Path(spec.place.file), project),
-        key=f"targets.{spec.name}",
-        kind="evaluation",
-        says=f"the target {spec.name!r} is {spec.kind} with {', '.join(sorted(told)) or 'its own settings'}: "
-        f"{content.decode()[:500]}",
-        materials=(Material(name=spec.name, digest=digest(content)),),
+    file, key = _shown(Path(spec.place.file), project), f"targets.{spec.name}"
+    says = (
+        f"the target {spec.name!r} is {spec.kind} with {', '.join(sorted(told)) or 'its own settings'}: "
+        f"{content.decode()}"
     )
+    itself = Material(name=spec.name, digest=digest(content))
+    found = dict[str, Act]()
+    for place in dict.fromkeys((home_of(spec), *places)):
+        try:
+            files = named_files(tuple(_texts(told)), place, project.absolute())
+        except Unlooked as error:
+            yield Act(file=file, key=key, kind="evaluation", says=str(error), digest="")
+            continue
+        made_of = (itself, *files)
+        one = act(file=file, key=key, kind="evaluation", says=says, materials=made_of)
+        found[one.digest] = one
+    yield from found.values()
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Every text in a setting, whatever it is in."""
+    if isinstance(value, str):
+        yield value
+    elif is_object(value):
+        for each in value.values():
+            yield from _texts(each)
+    elif is_array(value):
+        for each in value:
+            yield from _texts(each)
 
 
 def _shown(path: Path, project: Path) -> str:
