@@ -22,7 +22,7 @@ from goent.domain.events import (
 from goent.domain.question_text import always_rule, excerpt, visible
 from goent.domain.requests import OutputFilter
 from goent.domain.types import Evidence, State
-from goent.domain.verification import outcome_mark, outcome_words
+from goent.domain.verification import outcome_mark, outcome_words, quoted
 
 MORE = "a larger limit shows them"
 LINE = 400  # characters of one event that is not speech
@@ -51,7 +51,11 @@ def transcript(
         event = envelope.event
         if not isinstance(event, WANTED[kind]):
             continue
-        piece = _joint(previous, event) + _within(event, limit)
+        joint = _joint(previous, event)
+        piece = _within(event, limit)
+        if isinstance(event, TextDelta | Thought) and kind == "all":
+            piece = quoted(piece, within_line=not joint and _is_within_line(previous))
+        piece = joint + piece
         if pieces and size + len(piece) > limit:
             return "".join(pieces), taken
         previous = event if piece else previous
@@ -62,7 +66,9 @@ def transcript(
 
 def _within(event: AnyEvent, limit: int) -> str:
     """A question that is longer than a page alone is shown with its head and its tail."""
-    return _asked(event, limit) if isinstance(event, PermissionAsked) else render(event)
+    if isinstance(event, PermissionAsked):
+        return quoted(_asked(event, limit), within_line=True)
+    return render(event)
 
 
 def _joint(previous: AnyEvent | None, event: AnyEvent) -> str:
@@ -70,6 +76,10 @@ def _joint(previous: AnyEvent | None, event: AnyEvent) -> str:
     if previous is None or not render(event):
         return ""
     return "" if _message(previous) == _message(event) is not None else "\n"
+
+
+def _is_within_line(previous: AnyEvent | None) -> bool:
+    return isinstance(previous, TextDelta | Thought) and not previous.text.endswith("\n")
 
 
 def _message(event: AnyEvent) -> tuple[type, str] | None:
@@ -87,14 +97,14 @@ def render(event: AnyEvent) -> str:
             return f"── turn {event.turn}"
         case TurnEnded():
             failure = f": {event.failure.message[:LINE]}" if event.failure else ""
-            return turn_end(event.state, event.evidence) + failure
+            return turn_end(event.state, event.evidence) + quoted(failure, within_line=True)
         case Verified():
             return "\n".join(
                 f"✓ {c.command}" if c.exit == 0 else _refuted(c.command, c.exit)
                 for c in event.checks
             )
         case _:
-            return _aside(event)
+            return quoted(_aside(event), within_line=True)
 
 
 def turn_end(state: State, evidence: Evidence | None) -> str:
@@ -151,4 +161,4 @@ def _tool(call: ToolCall) -> str:
         head += f" (exit {call.command.exit})"
     if call.status == "failed":
         head += f" failed: {call.output[:LINE]}" if call.output else " failed"
-    return head
+    return quoted(head, within_line=True)

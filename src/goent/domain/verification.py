@@ -1,5 +1,6 @@
 """Verification: which commands can check work, what they prove, and how an outcome is worded."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -12,6 +13,8 @@ MARKS: Final[dict[Evidence | None, str]] = {
     "refuted": "✗",
     None: "~",
 }
+# A line that begins like one of go-ent's own: an outcome, a check or a call.
+_LIKE_OURS = re.compile(r"^(?=[─✓✗■~●])", re.MULTILINE)
 
 
 def is_blank(command: str) -> bool:
@@ -64,3 +67,12 @@ def outcome_mark(state: str, evidence: Evidence | None) -> str:
             return "✗" if evidence == "refuted" else "■"
         case _:
             return ""
+
+
+def quoted(text: str, *, within_line: bool = False) -> str:
+    """A worker's words between go-ent's lines: what could be taken for one of those is quoted.
+
+    With `within_line`, they go on with a line that was begun before.
+    """
+    head, end, rest = text.partition("\n") if within_line else ("", "", text)
+    return head + end + _LIKE_OURS.sub("> ", rest)

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import TYPE_CHECKING, TextIO
 
+from goent.domain.verification import quoted
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
     from rich.console import Console, RenderableType
@@ -142,12 +144,12 @@ class Screen:
     def words(self, text: str) -> None:
         *lines, self._begun = (self._begun + clean(text)).split("\n")
         for line in lines:
-            self._print(line, "")
+            self._print(quoted(line), "")
 
     def end_words(self) -> None:
         begun, self._begun = self._begun, ""
         if begun:
-            self._print(begun, "")
+            self._print(quoted(begun), "")
 
     def foot(self, drawn: "RenderableType") -> None:
         """How things stand; only a terminal shows it."""
