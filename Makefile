@@ -38,7 +38,7 @@ test: ## check, and run every test but the attacks (ARGS="-k word" to choose)
 	exit $$tests
 
 peers: ## play the attacks on the real programs (ARGS="-k word" to choose)
-	@$(SETUP) dev --opencode pinned --clients
+	@$(SETUP) dev --opencode pinned --clients --peers
 	@$(PINNED) $(BIN)/pytest $(PYTEST_ARGS) tests/attacks $(ARGS)
 
 soak: ## many stories of faults, each from its seed (SEEDS=40-79 others, SEEDS=7 one of them)

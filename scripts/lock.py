@@ -1,6 +1,6 @@
 """Which exact packages does this version stand on? Write it into the lock files.
 
-Pins that still satisfy pyproject.toml and both package.json are kept; `--upgrade` lets them go.
+Pins that still satisfy pyproject.toml and each package.json are kept; `--upgrade` lets them go.
 No lock file names a registry: where packages come from is the installing machine's affair.
 """
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from setup import (
     CLIENTS,
     INDEX_REMEDY,
+    PEERS,
     PIP,
     PYTHON,
     REGISTRY_REMEDY,
@@ -42,7 +43,9 @@ def main() -> None:
                 compile_lock(uv, name, sources)
         npm = [find_npm(), "update" if upgrade else "install", "--package-lock-only"]
         run("locking package-lock.json", npm, remedy=REGISTRY_REMEDY)
-        run("locking tests/npm/package-lock.json", npm, remedy=REGISTRY_REMEDY, cwd=CLIENTS)
+        for project in (CLIENTS, PEERS):
+            name = f"{project.relative_to(ROOT)}/package-lock.json"
+            run(f"locking {name}", npm, remedy=REGISTRY_REMEDY, cwd=project)
     except SetupFailed as error:
         sys.exit(f"\nlocking failed: {error}")
 

