@@ -41,7 +41,7 @@ async def test_no_worker_prompts_the_session_of_another(
     async with workers(tmp_path, SCRIPT) as attacked:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(attacked.run, method, "work on", "auto")
-            await attacked.models.at_gate("busy")
+            await attacked.models.at_gate("busy", timeout=60)
             (session,) = attacked.sessions()
             outcome = await attacked.run(by, session, "readonly")
             assert outcome.result.state == "completed"
