@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from goent.domain.replies import Question, Result, Status, WorkerLine
 from goent.domain.types import ENDED, Check, Evidence, Failure
+from goent.domain.verification import quoted
 from goent.frontends.cli.asking import DIFFS, line_style
 from goent.frontends.cli.badge import Badge, badge
 from goent.frontends.cli.screen import clean, make_console
@@ -122,7 +123,7 @@ def _cost(worker: Status) -> str:
 def show_result(result: Result, *, cwd: str, text: bool) -> None:
     """What came of the task; `text` if the worker's words were not shown already."""
     if text and result.text:
-        print(clean(result.text))
+        print(clean(quoted(result.text)))
         print()
     verdict = EVIDENCE[result.evidence] if result.evidence else ""
     rows = [
