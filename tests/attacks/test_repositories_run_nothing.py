@@ -17,7 +17,17 @@ from goent.testing import Script, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
-SCRIPT = Script(providers={"moonshot": openai(case(None, say("Hello.")), key="sk-moon")})
+WAIT = "Wait for the plugin."  # OpenCode loads plugins beside the first turn, and may end before
+UNTIL_IT_RAN = call(
+    "bash", command="until test -e marker; do sleep 0.05; done", description="wait for the plugin"
+)
+SCRIPT = Script(
+    providers={
+        "moonshot": openai(
+            case(WAIT, UNTIL_IT_RAN, say("It ran.")), case(None, say("Hello.")), key="sk-moon"
+        )
+    }
+)
 METHODS = ("acp", "cli", "serve")
 EVIL = """\
 import {{ writeFileSync }} from "node:fs"
@@ -98,7 +108,7 @@ async def test_a_yes_holds_for_exactly_that_content(world: World, clean: Path, m
     marker = clean / "marker"
     planted = plant(clean, ".opencode/plugin/evil.js", marker)
     assert (await world.go_ent("trust", "--yes")).exit == 0
-    ended = await world.go_ent("run", "hello", "--method", method)
+    ended = await world.go_ent("run", WAIT, "--method", method, "--permissions", "auto")
     assert ended.exit == 0, ended.out + ended.err
     assert marker.exists()
     marker.unlink()
@@ -284,9 +294,9 @@ async def test_a_worker_cannot_say_yes_for_a_person(world: World, clean: Path) -
 
 
 async def test_the_environment_of_a_machine_can_say_yes(tmp_path: Path) -> None:
-    marker = tmp_path / "marker"
     async with a_world(tmp_path, SCRIPT, environ={"GOENT_TRUST": "1"}) as world:
+        marker = world.project / "marker"
         plant(world.project, ".opencode/plugin/evil.js", marker)
-        ended = await world.go_ent("run", "hello", "--method", "cli")
+        ended = await world.go_ent("run", WAIT, "--method", "cli", "--permissions", "auto")
         assert ended.exit == 0, ended.out + ended.err
         assert marker.exists()
