@@ -1,53 +1,26 @@
 """Evaluations beside the work: asked of the daemon, run by a process of their own."""
 
-import os
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
+from attended_play import SUITE, furnish, run, runs_of, status
 from world import COLD, World, a_cold_world, kill, refusal, told
 
-from goent.composition.trusting import project_acts
-from goent.config.trust.records import grant, revoke
 from goent.domain.errors import ConfigError, RequestError
 from goent.domain.evaluations import (
     EvalCompareRequest,
     EvalRunRequest,
     EvalStatus,
-    EvalStatusRequest,
 )
 from goent.evals.attended.runs import AT_ONCE, EvalRuns
 from goent.evals.attended.standing import standing
 from goent.evals.grades import Verdict
 from goent.evals.rows import Row, RowFile, Score, line_of, read_rows
 from goent.evals.running.folder import Folder
-from goent.proc import marked, new_owner
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
-
-TARGETS = """\
-targets:
-  - {name: good, provider: mock, response: yes it is}
-  - {name: bad, provider: mock, response: never}
-  - {name: slow, provider: cli, workers: 1, command: "test {EVAL_ID} != c2 || test -e go || sleep 600; echo yes > {OUTPUT_FILE}"}
-"""
-SUITE = """\
-execution: {target: good}
-tests:
-  - {id: c1, input: is it, tags: [first], assertions: [{type: contains, value: "yes"}]}
-  - {id: c2, input: is it, assertions: [{type: contains, value: "yes"}]}
-  - {id: c3, input: is it, tags: [first, last], assertions: [{type: contains, value: it is}]}
-"""
-
-
-def furnish(project: Path) -> None:
-    (project / ".goent").mkdir(exist_ok=True, parents=True)
-    targets = TARGETS.replace("-e go", f"-e {project.parent / 'go'}")
-    (project / ".goent" / "targets.yaml").write_text(targets)
-    (project / "demo.eval.yaml").write_text(SUITE)
 
 
 @pytest.fixture
@@ -55,27 +28,6 @@ def project(tmp_path: Path) -> Path:
     made = tmp_path / "project"
     furnish(made)
     return made
-
-
-@asynccontextmanager
-async def runs_of(project: Path) -> AsyncGenerator[EvalRuns]:
-    owner = new_owner(f"evals-{project.name}")
-    environ = {"PATH": os.environ["PATH"], "HOME": str(project.parent)}
-    grant(project, environ, project_acts(project, environ))
-    runs = EvalRuns(project, environ=lambda: environ, owner=owner)
-    async with runs.running():
-        yield runs
-    assert list(marked(owner)) == []
-
-
-async def run(runs: EvalRuns, project: Path, **more: object) -> EvalStatus:
-    asked = {"suites": ("demo.eval.yaml",), **more}
-    return await runs.run(EvalRunRequest(**asked), project)  # pyright: ignore[reportArgumentType] (as told)
-
-
-async def status(runs: EvalRuns, name: str, **more: object) -> EvalStatus:
-    asked = EvalStatusRequest(run_id=name, **more)  # pyright: ignore[reportArgumentType] (as told)
-    return await runs.status(asked, runs.project)
 
 
 async def done(runs: EvalRuns, name: str, trials: int) -> None:
@@ -342,71 +294,3 @@ async def test_a_daemon_loads_nothing_of_evaluations_before_it_is_asked():
     assert "goent.evals.attended.runs" in loaded
     assert "goent.evals.files" not in loaded
     assert "goent.evals.reports" not in loaded
-
-
-async def test_what_an_agent_names_runs_nothing_that_nobody_has_trusted(project: Path) -> None:
-    environ = {"HOME": str(project.parent)}
-    async with runs_of(project) as runs:
-        revoke(project, environ)
-        with pytest.raises(RequestError, match=r"targets\.yaml: targets\.slow.*go-ent trust"):
-            await run(runs, project, target=("slow",))
-        assert (await run(runs, project)).total == 3, "who only says something harms nobody"
-
-
-HOOKED = """\
-execution: {{target: good}}
-{more}
-tests:
-  - {{id: c1, input: is it, assertions: [{graders}]}}
-"""
-
-
-@pytest.mark.parametrize(
-    ("more", "graders", "told"),
-    [
-        ("", "{type: code-grader, command: [sh, ./evil.sh]}", "grade with `sh ./evil.sh`"),
-        (
-            "workspace: {hooks: {before_each: {command: [sh, -c, 'touch x']}}}",
-            "{type: contains, value: x}",
-            "run `sh -c touch x`",
-        ),
-    ],
-)
-async def test_hooks_and_graders_of_a_suite_wait_for_a_yes(
-    project: Path, more: str, graders: str, told: str
-) -> None:
-    environ = {"HOME": str(project.parent)}
-    script = project / "evil.sh"
-    script.write_text("echo '{}'\n")
-    (project / "demo.eval.yaml").write_text(HOOKED.format(more=more, graders=graders))
-    async with runs_of(project) as runs:
-        assert (await run(runs, project)).total == 1, "it was trusted"
-        revoke(project, environ)
-        with pytest.raises(RequestError, match=told.replace("`", ".")):
-            await run(runs, project)
-        grant(project, environ, project_acts(project, environ))
-        (project / "demo.eval.yaml").write_text(SUITE.replace("is it", "is it so"))
-        script.write_text("echo evil\n")
-        assert (await run(runs, project)).total == 3, "nothing is left that acts"
-
-
-async def test_a_program_of_a_target_is_part_of_what_was_allowed(project: Path) -> None:
-    environ = {"HOME": str(project.parent)}
-    suite = project / "evals" / "demo.eval.yaml"
-    suite.parent.mkdir()
-    (project / "demo.eval.yaml").rename(suite)
-    told = "{name: own, provider: cli, command: 'sh ./answer.sh {OUTPUT_FILE}'}"
-    (project / ".goent/targets.yaml").write_text(f"{TARGETS}  - {told}\n")
-    (suite.parent / "answer.sh").write_text('echo yes it is > "$1"\n')
-    grant(project, environ, project_acts(project, environ))
-    allowed = {act.digest for act in project_acts(project, environ)}
-    (suite.parent / "answer.sh").write_text('echo evil > "$1"\n')
-    waiting = [act for act in project_acts(project, environ) if act.digest not in allowed]
-    assert {act.key for act in waiting} == {"targets.own"}
-
-
-async def test_a_long_setting_of_a_target_hides_no_other(project: Path) -> None:
-    told = f"{{name: own, provider: cli, command: 'evil {{OUTPUT_FILE}} # {'x' * 2000} and worse'}}"
-    (project / ".goent/targets.yaml").write_text(f"targets:\n  - {told}\n")
-    (found,) = project_acts(project, {"HOME": str(project.parent)})
-    assert "and worse" in found.says
