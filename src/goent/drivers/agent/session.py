@@ -149,7 +149,7 @@ class DrivenSession:
         turn = self._turn
         if turn is None or turn.cancelled or turn.bypass or request.session_id != self._id:
             return Cancelled()
-        about = matters(turn.calls.whole(request.tool_call), self._ground)
+        about = matters(turn.calls.asked(request.tool_call), self._ground)
         reply = Reply(answer="allow_always")
         for matter in about:
             reply = await self._judged(matter, turn)
@@ -244,7 +244,7 @@ class DrivenSession:
             self._questions.withdraw()
         if self._spending and turn.spoke and (report := self._spending.ended(turn.usage)):
             await emit(report)
-        changes = await self._watch.end(emit) if self._watch else None
+        changes = await self._watch.end(turn.permitted, emit) if self._watch else None
         if bypass := turn.bypass or changes:
             raise bypass
         await self._pass_on(turn, process, emit)
