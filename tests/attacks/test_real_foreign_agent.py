@@ -48,6 +48,7 @@ SCRIPT = Script(
                 for deed in DEEDS
             ),
             *(case(deed, step, DONE) for deed, step in DEEDS.items()),
+            case("run two", DEEDS["run it"], call("Bash", command="touch more.txt"), DONE),
             models=("scripted",),
             key=KEY,
         )
@@ -105,6 +106,23 @@ async def output(lead: Client, spawned: dict[str, Any]) -> str:
     return str(told(await lead.call_tool("worker_output", asked))["text"])
 
 
+async def question_of(lead: Client, spawned: dict[str, Any]) -> dict[str, Any]:
+    assert spawned["state"] == "waiting", spawned
+    waited = told(await lead.call_tool("worker_wait", {"worker_ids": [spawned["worker_id"]]}))
+    return waited["workers"][0]["permission"]
+
+
+async def answer_to(
+    lead: Client, spawned: dict[str, Any], question: dict[str, Any], option: str
+) -> dict[str, Any]:
+    """The worker, when it has ended its turn or asks again."""
+    worker = spawned["worker_id"]
+    answer = {"worker_id": worker, "permission_id": question["id"], "option": option}
+    told(await lead.call_tool("worker_answer", answer))
+    waited = told(await lead.call_tool("worker_wait", {"worker_ids": [worker]}))
+    return waited["workers"][0]
+
+
 def failure(spawned: dict[str, Any]) -> tuple[str, str]:
     failed = spawned["result"]["failure"]
     return failed["kind"], failed["message"]
@@ -144,6 +162,63 @@ async def test_under_ask_an_edit_that_it_did_not_ask_about_fails_the_turn(
     kind, message = failure(spawned)
     assert kind == "permission_bypassed" and "did not ask: edit" in message
     assert any("permissions of its own" in warning for warning in spawned["warnings"])
+
+
+@pytest.mark.parametrize("deed", ["write it", "edit it"])
+async def test_under_ask_what_its_subagent_changed_fails_the_turn(world: World, deed: str) -> None:
+    """It tells of no call of a subagent's: the files do."""
+    async with world.client() as lead:
+        spawned = await spawn(lead, f"let another {deed}", "ask")
+    kind, message = failure(spawned)
+    assert kind == "permission_bypassed" and "only after asking" in message
+    assert repr("old.txt" if deed == "edit it" else "made.txt") in message
+
+
+async def test_under_readonly_a_command_of_its_subagent_is_refused(world: World) -> None:
+    async with world.client() as lead:
+        spawned = await spawn(lead, "let another run it", "readonly")
+        assert "refused by a rule: bash Bash" in await output(lead, spawned)
+    assert spawned["state"] == "completed" and files(world) == UNTOUCHED
+
+
+@pytest.mark.parametrize("answer", ["allow_once", "reject"])
+async def test_under_ask_a_command_is_asked_and_shown(world: World, answer: str) -> None:
+    async with world.client() as lead:
+        spawned = await spawn(lead, "run it", "ask")
+        question = await question_of(lead, spawned)
+        assert (question["tool"], question["detail"]) == ("bash", "touch made.txt")
+        assert files(world) == UNTOUCHED
+        ended = await answer_to(lead, spawned, question, answer)
+    assert ended["state"] == "completed", ended
+    assert files(world) == (LEFT["run it"] if answer == "allow_once" else UNTOUCHED)
+
+
+async def test_an_always_for_one_command_covers_no_other(world: World) -> None:
+    """kimi-code calls each of them `Bash` when it asks."""
+    async with world.client() as lead:
+        spawned = await spawn(lead, "run two", "ask")
+        first = await question_of(lead, spawned)
+        told_next = await answer_to(lead, spawned, first, "allow_always")
+        assert told_next["permission"]["detail"] == "touch more.txt"
+        await answer_to(lead, spawned, told_next["permission"], "reject")
+    assert files(world) == LEFT["run it"]
+
+
+@pytest.mark.parametrize("answer", ["allow_once", "reject"])
+async def test_under_ask_a_command_of_its_subagent_is_asked_and_shown(
+    world: World, answer: str
+) -> None:
+    async with world.client() as lead:
+        spawned = await spawn(lead, "let another run it", "ask")
+        question = await question_of(lead, spawned)
+        assert question["tool"] == "bash" and "touch made.txt" in question["detail"]
+        assert files(world) == UNTOUCHED
+        ended = await answer_to(lead, spawned, question, answer)
+        assert ended["state"] == "completed", ended
+        shown = await output(lead, spawned)
+    allowed = answer == "allow_once"
+    assert files(world) == (LEFT["run it"] if allowed else UNTOUCHED)
+    assert ("by kimi or by a command that was allowed: 'made.txt'" in shown) == allowed
 
 
 @pytest.mark.parametrize("deed", DEEDS)

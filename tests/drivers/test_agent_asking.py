@@ -8,7 +8,7 @@ import pytest
 from agent_stage import AWAY, BASH, EDIT
 from msgspec import UNSET, Raw
 
-from goent.acp.content import Diff
+from goent.acp.content import Diff, Text, ToolContent
 from goent.acp.updates import Location, ToolFields
 from goent.domain.settings import Action, PermissionRule
 from goent.domain.types import Preset
@@ -302,6 +302,23 @@ def test_edits_are_named_from_the_top_of_the_checkout(tmp_path: Path) -> None:
     docs = PermissionRule(tool="edit", pattern="sub/docs/*", action="deny")
     held = rules_for("edit", (docs,), "sub")
     assert judged({"kind": "edit", "rawInput": {"path": "docs/x.md"}}, held, below) == "deny"
+
+
+@pytest.mark.parametrize(("title", "permission"), [("Bash", "bash"), ("deploy", "tool")])
+def test_what_is_told_as_text_alone_is_shown_and_an_always_covers_no_more(
+    tmp_path: Path, title: str, permission: str
+) -> None:
+    content = (ToolContent(content=Text(text="Running: make")),)
+    call = ToolFields(tool_call_id="c", title=title, content=content)
+    (matter,) = matters(call, Ground(tmp_path))
+    told = f"{title} Running: make"
+    assert (matter.permission, matter.detail, matter.always) == (permission, told, (told,))
+
+
+def test_an_edit_that_names_no_file_may_be_anywhere(tmp_path: Path) -> None:
+    call = {"title": "Write"}
+    assert judged(call, rules_for("readonly", ()), tmp_path) == "deny"
+    assert judged(call, rules_for("auto", ()), tmp_path) == "ask"
 
 
 @pytest.mark.parametrize(

@@ -210,17 +210,23 @@ async def test_what_was_asked_and_refused_may_not(tmp_path: Path) -> None:
         assert isinstance(turn.error, PermissionBypassed)
 
 
-async def test_a_file_that_changed_although_nothing_was_told_fails_the_turn(tmp_path: Path) -> None:
-    async with Stage(tmp_path).running() as stage:
-        async with stage.open(permissions="readonly") as session:
-            assert (await ask(session, "say hi")).text == "hi"
-            for path in ("sub/made.txt", "sub/made.txt", ".git/hooks/pre-commit"):
-                async with during(session, f"make {stage.project / path}") as turn:
-                    pass
-                assert isinstance(turn.error, PermissionBypassed) and path in str(turn.error)
-                assert turn.heard.text == "looked around", "what it said is kept"
-        async with stage.open(permissions="ask") as session:
-            await ask(session, f"make {stage.project / 'b.txt'}")
+@pytest.mark.parametrize("preset", ["readonly", "ask"])
+async def test_a_file_that_changed_although_nothing_was_told_fails_the_turn(
+    tmp_path: Path, preset: Preset
+) -> None:
+    async with Stage(tmp_path).running() as stage, stage.open(permissions=preset) as session:
+        assert (await ask(session, "say hi")).text == "hi"
+        for path in ("sub/made.txt", "sub/made.txt", ".git/hooks/pre-commit"):
+            async with during(session, f"make {stage.project / path}") as turn:
+                pass
+            assert isinstance(turn.error, PermissionBypassed) and path in str(turn.error)
+            assert turn.heard.text == "looked around", "what it said is kept"
+
+
+async def test_where_edits_are_allowed_a_changed_file_is_no_matter(tmp_path: Path) -> None:
+    async with Stage(tmp_path).running() as stage, stage.open(permissions="edit") as session:
+        heard = await ask(session, f"make {stage.project / 'b.txt'}")
+        assert len(heard.notices) == 1, "of its mode"
 
 
 async def test_where_others_work_too_it_is_told_and_fails_nobody(tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ of is asked.
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
+
 from goent.acp.content import Diff
 from goent.acp.updates import ToolFields
-from goent.drivers.agent.subjects import ABOUT_FILES, Subject, subject
+from goent.drivers.agent.subjects import ABOUT_FILES, Given, Subject, subject, told_text
 from goent.drivers.diffs import unified
 from goent.drivers.ground import Ground
 from goent.drivers.questions import Matter
@@ -28,11 +30,15 @@ _PERMISSIONS = {
     "search": "grep",
     "think": "think",
 }
+# Of a call that does not tell its kind: names of tools that say enough.
+_NAMED = {"bash": "execute", "shell": "execute", "edit": "edit", "write": "edit"}
 _CHANGING = frozenset({"edit", "tool"})  # or may change, for nobody can tell
 
 
 def matters(call: ToolFields, ground: Ground) -> tuple[Matter, ...]:
     """All that has to be allowed for the call; most often one."""
+    if call.kind is None:
+        call = replace(call, kind=_NAMED.get((call.title or "").lower()))
     about = subject(call)
     permission = _permission(call, about)
     places = {path: ground.real(path) for path in about.paths}
@@ -91,11 +97,11 @@ def _matter(
             # Who knows what the tool does with it: only a rule for every command allows that.
             patterns = (about.command, "*")
         case "bash":
-            patterns = (about.command or call.title or "*",)
+            patterns = (about.command or _told(call),)
         case "webfetch":
             patterns = (about.url or "*",)
         case "tool":
-            patterns = (call.title or "*",)
+            patterns = (_told(call),)
         case _:
             patterns = tuple(paths) or ("*",)
     return Matter(
@@ -108,6 +114,16 @@ def _matter(
         detail=detail,
         reason=reason,
     )
+
+
+def _told(call: ToolFields) -> str:
+    """What it is called; and what it says of itself, where that is all there is to know."""
+    return " ".join(filter(None, (call.title, _words(call)))) or "*"
+
+
+def _words(call: ToolFields) -> str:
+    ended = call.status in ("completed", "failed")  # then the text is what came of it
+    return "" if ended or Given.read(call.raw_input) else told_text(call)
 
 
 def _always(permission: str, patterns: Sequence[str], about: Subject) -> Iterator[str]:
@@ -139,9 +155,9 @@ def _detail(about: Subject, call: ToolFields, ground: Ground) -> str:
     if about.command and call.kind == "execute":
         lines = [ground.command_in(about.place, about.command)]
     elif about.command or not (diffs or call.kind in _PERMISSIONS):
-        lines = [" ".join(filter(None, (call.title, _input(call))))]
+        lines = [" ".join(filter(None, (call.title, _input(call) or _words(call))))]
     else:
-        lines = [", ".join(about.paths) or about.detail or call.title or ""]
+        lines = [", ".join(about.paths) or about.detail or _told(call)]
     for diff in diffs:
         lines += [diff.path] if len(diffs) > 1 else []
         lines.append(unified(diff.old_text or "", diff.new_text))

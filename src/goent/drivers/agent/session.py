@@ -149,7 +149,7 @@ class DrivenSession:
         turn = self._turn
         if turn is None or turn.cancelled or turn.bypass or request.session_id != self._id:
             return Cancelled()
-        call = turn.calls.whole(request.tool_call)
+        call = turn.calls.asked(request.tool_call)
         about = matters(call, self._ground)
         reply = Reply(answer="allow_always")
         for matter in about:
@@ -245,7 +245,7 @@ class DrivenSession:
             self._questions.withdraw()
         if self._spending and turn.spoke and (report := self._spending.ended(turn.usage)):
             await emit(report)
-        changes = await self._watch.end(emit) if self._watch else None
+        changes = await self._watch.end(turn.permitted, emit) if self._watch else None
         if bypass := turn.bypass or changes:
             raise bypass
         await self._pass_on(turn, process, emit)

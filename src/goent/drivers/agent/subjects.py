@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec import Raw, UnsetType
 
-from goent.acp.content import Diff
+from goent.acp.content import Diff, ToolContent, plain_text
 from goent.acp.updates import ToolFields
 from goent.domain.types import Value
 from goent.drivers.ground import is_file_address
@@ -101,6 +101,12 @@ def subject(call: ToolFields) -> Subject:
         words=given.text(WORDS),
         unconfined=given.get("unconfined") is True,
     )
+
+
+def told_text(call: ToolFields) -> str:
+    """What it tells as text; before it runs, what it is about."""
+    blocks = [part.content for part in call.content or () if isinstance(part, ToolContent)]
+    return "".join(map(plain_text, blocks))
 
 
 def _paths(given: Given, call: ToolFields) -> Iterator[str]:

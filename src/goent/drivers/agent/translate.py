@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import asdict
 
-from goent.acp.content import Diff, ToolContent, plain_text
+from goent.acp.content import Diff
 from goent.acp.updates import ToolFields
 from goent.domain.events import DriverEvent, ToolCall
 from goent.domain.types import Command, FileChange
@@ -19,7 +19,7 @@ from goent.drivers.acp_translate import (
     Translator,
     kept_input,
 )
-from goent.drivers.agent.subjects import EXITS, Given, Subject, subject
+from goent.drivers.agent.subjects import EXITS, Given, Subject, subject, told_text
 
 MOST_CALLS = 10_000  # a turn that tells of more is told of no further ones
 COMPARED = 2000  # lines; beyond, an edit is counted as if every line had changed
@@ -44,6 +44,19 @@ class AgentTranslator(Translator):
             if value is not None and value is not UNSET
         }
         return msgspec.structs.replace(known, **news)
+
+    def asked(self, fields: ToolFields) -> ToolFields:
+        """The same for a call that is asked about.
+
+        Some agents have told its input only as text so far, piece by piece, as its model wrote it.
+        """
+        whole, known = self.whole(fields), self._whole.get(fields.tool_call_id)
+        if whole.raw_input or known is None:
+            return whole
+        text = told_text(known).encode()
+        return (
+            msgspec.structs.replace(whole, raw_input=Raw(text)) if Given.read(Raw(text)) else whole
+        )
 
     def _tool(self, fields: ToolUpdate) -> Sequence[DriverEvent]:
         if fields.tool_call_id not in self._whole and len(self._whole) >= MOST_CALLS:
@@ -99,8 +112,7 @@ def _lines(diff: Diff) -> tuple[int, int]:
 
 
 def _text(call: ToolFields) -> str:
-    blocks = [part.content for part in call.content or () if isinstance(part, ToolContent)]
-    return "".join(map(plain_text, blocks)) or _raw_text(call.raw_output)
+    return told_text(call) or _raw_text(call.raw_output)
 
 
 def _raw_text(raw: Raw | UnsetType | None) -> str:

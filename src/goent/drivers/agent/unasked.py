@@ -22,6 +22,8 @@ from goent.drivers.questions import Matter, verdict
 
 MOST_FILES = 20_000  # of a tree; nothing can be said of a larger one
 _ACTS = frozenset({"edit", "delete", "move", "execute"})
+# What changes no files, or those that it names.
+_BOUNDED = frozenset({"edit", "read", "grep", "think", "webfetch", OUTSIDE})
 # Of git's own folder only what makes it act: looking around writes the rest.
 _OF_GIT = ("config", "hooks", "HEAD")
 
@@ -50,6 +52,16 @@ class Permitted:
             return True
         named = {(matter.permission, each) for each in matter.patterns if each != "*"}
         return name in self._calls and named <= self._calls[name]
+
+    @property
+    def commands(self) -> bool:
+        """Whether something was allowed that may change any file."""
+        return any(permission not in _BOUNDED for permission, _ in self._matters)
+
+    def edits(self, path: str) -> bool:
+        """Whether this file may be changed, or one below this folder."""
+        named = (pattern for permission, pattern in self._matters if permission == "edit")
+        return any(name == path or name.startswith(f"{path}/") for name in named)
 
     def covers(self, matter: Matter) -> bool:
         """Some agents ask for a call by one name, and tell of it by another."""

@@ -4,7 +4,7 @@ Before a turn its own mode, during the turn what it tells of its calls, and afte
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import anyio
 
@@ -19,13 +19,15 @@ from goent.acp.updates import (
 from goent.domain.errors import PermissionBypassed
 from goent.domain.events import Noticed
 from goent.domain.ports import Emit, WorkerSpec
+from goent.drivers.agent.asking import matters
 from goent.drivers.agent.models import Opened
 from goent.drivers.agent.modes import HeldMode, care_for
 from goent.drivers.agent.process import AgentProcess
 from goent.drivers.agent.turn import AgentTurn
-from goent.drivers.agent.unasked import Listing, changed, listing, unasked
+from goent.drivers.agent.unasked import Listing, Permitted, changed, is_act, listing, unasked
 from goent.drivers.ground import Ground
-from goent.drivers.questions import Matter
+from goent.drivers.questions import ANYTHING, Matter
+from goent.drivers.rules import judge
 
 MOST_NAMES = 5
 
@@ -41,6 +43,9 @@ class Watch:
         self._shared = shared
         self._agent = spec.provider.backend
         self._looks_only = care_for(spec.rules) == "readonly"
+        self._edits_are_asked = judge(spec.rules, "edit", (ANYTHING,)) != "allow"
+        # A command may change any file, also in a later turn.
+        self._ran = judge(spec.rules, "bash", (ANYTHING,)) == "allow"
         self._mode = HeldMode(spec.rules, self._agent)
         self._files: Listing | None = None
         self._began = 0.0
@@ -70,28 +75,47 @@ class Watch:
                 matter = unasked(call, self._ground, self._spec.rules, turn.permitted)
                 if matter and not granted(matter):
                     turn.catch(self._agent, matter.permission, matter.detail)
+                elif is_act(call):
+                    turn.permitted.add(call, matters(call, self._ground))
             case _:
                 pass
 
-    async def end(self, emit: Emit) -> PermissionBypassed | None:
-        """After a turn: what has become of the files that it must not change."""
-        before, self._files = self._files, None
-        after = await self._listing() if before is not None else None
-        names = changed(before, after) if before is not None and after is not None else ()
+    async def end(self, permitted: Permitted, emit: Emit) -> PermissionBypassed | None:
+        """After a turn: what has become of the files that it must not change, or not unasked."""
+        names = await self._unexplained(permitted)
         if not names:
             return None
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         told = ", ".join(map(repr, names[:MOST_NAMES])) + more
-        if self._shared(self._spec.id, self._began):
-            text = f"files changed during the turn, by {self._agent} or by others who work there: {told}"
-            await emit(Noticed(text=text))
+        others = ["others who work there"] if self._shared(self._spec.id, self._began) else []
+        others += ["a command that was allowed"] if self._ran and not self._looks_only else []
+        if others:
+            who = " or by ".join([self._agent, *others])
+            await emit(Noticed(text=f"files changed during the turn, by {who}: {told}"))
             return None
+        may = "change no files" if self._looks_only else "change files only after asking"
         return PermissionBypassed(
-            f"{self._agent} may change no files, and during its turn these changed: {told}. It did not ask; "
+            f"{self._agent} may {may}, and during its turn these changed: {told}. It did not ask; "
             "what it did is in place"
         )
 
+    async def _unexplained(self, permitted: Permitted) -> Sequence[str]:
+        """The files that changed and that it was not allowed to change."""
+        before, self._files = self._files, None
+        after = await self._listing() if before is not None else None
+        if before is None or after is None:
+            return ()
+        names = changed(before, after)
+        if self._looks_only:
+            return names
+        self._ran = self._ran or permitted.commands
+        return [name for name in names if not permitted.edits(self._shown(name))]
+
+    def _shown(self, name: str) -> str:
+        place = self._ground.real(name)
+        return self._ground.shown(place) if place else name
+
     async def _listing(self) -> Listing | None:
-        if not self._looks_only:
+        if not self._edits_are_asked:
             return None
         return await anyio.to_thread.run_sync(listing, self._spec.cwd)
