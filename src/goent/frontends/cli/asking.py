@@ -65,6 +65,7 @@ class Asking:
 
     def put(self, worker: str, question: Asked, who: str = "") -> None:
         """Ask the person here, or say how it can be answered."""
+        self._screen.foot("")  # keys of an earlier question do not count for this one
         self._show(question, who, whole=not sys.stdout.isatty())
         if self._keyboard:
             if self._words is None:
