@@ -91,9 +91,7 @@ def worker_environment(
 
 
 def _quiet_git(env: Mapping[str, str]) -> dict[str, str]:
-    """More settings for git, which OpenCode asks by itself: a repository's monitor and the hook of an
-    automatic cleanup are programs.
-    """
+    """More settings for git, which OpenCode runs: a repository's monitor and hooks are programs."""
     given = env.get("GIT_CONFIG_COUNT", "0")
     count = int(given) if given.isdecimal() else 0
     told = {"GIT_CONFIG_COUNT": str(count + len(QUIET_GIT))}
