@@ -155,12 +155,16 @@ def _of_delegation(call: GuardedCall, ground: Ground) -> Iterator[Matter]:
 
 
 def _of_another(call: GuardedCall) -> Iterator[Matter]:
-    """A tool of an MCP server or a plugin: as much as a command where no rule speaks of it."""
+    """A tool of an MCP server or a plugin: as much as a command where no rule speaks of it.
+
+    What it is given may be a command, so an "always" is for this very call.
+    """
     args = msgspec.json.encode(call.args).decode()
     yield Matter(
         permission=call.tool,
         patterns=("*",),
-        always=("*",),
+        always=(args,),
+        exact=True,
         detail=f"{call.tool} {args}",
         like="bash",
     )
