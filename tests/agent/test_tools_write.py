@@ -165,6 +165,23 @@ async def test_a_guarded_name_that_is_a_link_is_guarded_too(tmp_path: Path):
         assert call.intent.need and "VS Code" in call.intent.need.reason
 
 
+async def test_what_a_guarded_link_leads_to_is_guarded(tmp_path: Path):
+    (tmp_path / "settings").mkdir()
+    (tmp_path / ".vscode").symlink_to("settings")
+    async with a_bench(tmp_path) as bench:
+        call = await bench.prepare("Write", file_path="settings/tasks.json", content="x")
+        assert call.intent.need and "'.vscode' leads there" in call.intent.need.reason
+
+
+async def test_a_session_in_a_guarded_folder_of_its_checkout_is_asked(tmp_path: Path):
+    (tmp_path / ".git").mkdir()
+    below = tmp_path / ".github"
+    below.mkdir()
+    async with a_bench(below) as bench:
+        call = await bench.prepare("Write", file_path="workflows/ci.yml", content="x")
+        assert call.intent.need and "GitHub Actions" in call.intent.need.reason
+
+
 async def test_a_session_inside_a_guarded_folder_is_no_longer_asked_for_that(tmp_path: Path):
     below = tmp_path / ".claude" / "worktrees" / "one"
     below.mkdir(parents=True)

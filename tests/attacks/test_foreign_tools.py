@@ -82,6 +82,12 @@ async def attacked(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[W
                 case("use both", calling(*FOREIGN), done),
                 case("leave the plan", calling("plan_exit"), done),
                 case("use the named one", calling(NAMED), done),
+                case(
+                    "use it twice",
+                    Step(calls=(ToolUse(tool="clock_touch", input={"say": "hi"}),)),
+                    Step(calls=(ToolUse(tool="clock_touch", input={"say": "rm"}),)),
+                    done,
+                ),
                 key=KEY,
             )
         }
@@ -116,6 +122,14 @@ async def test_a_foreign_tool_is_asked_by_whatever_name(
     outcome = await attacked.run(method, "leave the plan", "edit")
     assert [question.tool for question in outcome.asked] == ["plan_exit"]
     assert not any(proof.iterdir())
+
+
+@pytest.mark.parametrize("method", ASKING)
+async def test_an_always_for_a_foreign_tool_is_for_what_it_was_given(
+    attacked: Workers, method: Method
+) -> None:
+    outcome = await attacked.run(method, "use it twice", "edit", answer="allow_always")
+    assert [question.always for question in outcome.asked] == [('{"say":"hi"}',), ('{"say":"rm"}',)]
 
 
 async def test_a_foreign_tool_ends_the_turn_where_nobody_can_be_asked(

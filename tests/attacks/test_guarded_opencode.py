@@ -43,6 +43,7 @@ GUARDED = (
     "inside/../harmless/pre-commit",  # a link, and up: by name or by where it leads
     "{cwd}/sub/up/../harmless.txt",
     "~/../.git/config",
+    "hooks.d/pre-commit",  # where .husky leads
 )
 HEADS = ("Add File: {}", "Add File:{}", "Add File:   {}", "Add File:\t{}", "Add File:\ufeff{}")
 
@@ -232,7 +233,7 @@ class Field:
         await anyio.run_process(["git", "init", "-q", str(self.cwd)])
         self.outside.mkdir()
         (self.outside / "x.txt").write_text(f"{SECRET}\n")
-        for folder in ("sub/deep", "told", ".goent"):
+        for folder in ("sub/deep", "told", ".goent", "hooks.d"):
             (self.cwd / folder).mkdir(parents=True)
         for name in ("plain.txt", "told/fine.txt"):
             (self.cwd / name).write_text("plain\n")
@@ -246,6 +247,7 @@ class Field:
             "sub/up": Path("../told"),
             "loop": Path(),
             "harmless": Path(".git/hooks"),
+            ".husky": Path("hooks.d"),
             "harmless.txt": Path(".git/config"),
         }.items():
             (self.cwd / name).symlink_to(target)

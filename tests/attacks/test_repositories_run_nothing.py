@@ -286,11 +286,22 @@ async def test_settings_of_a_repository_start_nothing_and_send_nothing(tmp_path:
 async def test_a_worker_cannot_say_yes_for_a_person(world: World, clean: Path) -> None:
     plant(clean, ".opencode/plugin/evil.js", clean / "marker")
     env = {**world.env, "GOENT_PROC": f"{world.key}.1.2.3"}
-    ended = await anyio.run_process(
-        [sys.executable, "-m", "goent", "trust", "--yes"], cwd=clean, env=env, check=False
-    )
-    assert ended.returncode == 2
-    assert b"workers cannot change what is trusted" in ended.stderr
+    trust = [sys.executable, "-m", "goent", "trust", "--yes"]
+    unmarked = ["sh", "-c", 'env -u GOENT_PROC "$@"; exit $?', "sh", *trust]
+    for command in (trust, unmarked):
+        ended = await anyio.run_process(command, cwd=clean, env=env, check=False)
+        assert ended.returncode == 2
+        assert b"workers cannot change what is trusted" in ended.stderr
+
+
+async def test_every_file_that_a_yes_covers_is_shown(world: World, clean: Path) -> None:
+    """The one that does harm may be the last of many."""
+    for number in range(8):
+        plant(clean, f".opencode/plugin/fine{number}.js", clean / "marker")
+    plant(clean, ".opencode/plugin/zzz-evil.js", clean / "marker")
+    assert ".opencode/plugin/zzz-evil.js" in said(await world.go_ent("trust"))
+    told = json.loads((await world.go_ent("trust", "--json")).out)
+    assert ".opencode/plugin/zzz-evil.js" in told["acts"][0]["made_of"]
 
 
 async def test_the_environment_of_a_machine_can_say_yes(tmp_path: Path) -> None:

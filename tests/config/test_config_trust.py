@@ -27,6 +27,8 @@ WAITING = {
     "permissions: {preset: auto}": ["permissions.preset"],
     "permissions: {rules: [{tool: bash, action: allow}]}": ["permissions.rules"],
     "permissions: {rules: [{tool: bash, action: ask}]}": ["permissions.rules"],
+    "isolation: worktree": ["isolation"],
+    "isolation: copy\npermissions: {preset: auto}": ["permissions.preset", "isolation"],
     "budget: {direct: stop}": ["budget.direct"],
 }
 HARMLESS = (
@@ -34,7 +36,8 @@ HARMLESS = (
     "permissions: {preset: readonly, timeout_s: 10}",
     "permissions: {preset: ask}",
     "permissions: {rules: [{tool: bash, pattern: 'git push*', action: deny}]}",
-    "isolation: worktree",
+    "isolation: shared",
+    "isolation: worktree\npermissions: {preset: ask}",
     "budget: {per_task: 1, per_day: 5, hard: true, direct: refuse}",
     "failover: {pinned: true}",
     "limits: {workers: 2}",
@@ -57,7 +60,7 @@ def test_what_acts_waits_for_a_yes(ground: Ground, text: str, keys: list[str]) -
     assert waiting(ground) == keys
     plain = load_settings(ground.home, {"HOME": str(ground.home)})
     found = ground.load_untrusted()
-    for part in ("agents", "agent", "opencode", "permissions", "budget"):
+    for part in ("agents", "agent", "opencode", "permissions", "budget", "isolation"):
         assert getattr(found, part) == getattr(plain, part)
     assert waiting(ground) and not ground.load().withheld
 

@@ -89,7 +89,7 @@ def test_links_are_followed(project: Path, tmp_path: Path) -> None:
 def test_what_a_plugin_imports_is_part_of_it(project: Path) -> None:
     plugin = project / ".opencode/plugin/a.ts"
     plugin.parent.mkdir(parents=True)
-    plugin.write_text('import { b } from "../../lib/b.js"\nawait import("./c")\n')
+    plugin.write_text('import { b } from /* ours */ "../../lib/b.js"\nawait import("./c")\n')
     library = project / "lib/b.ts"
     library.parent.mkdir()
     library.write_text('export * from "./d"')

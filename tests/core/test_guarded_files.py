@@ -1,11 +1,13 @@
 """Which files that other programs obey changed between two looks."""
 
+import os
 from pathlib import Path
 
 import pytest
 from real_git import Repository
 
-from goent.core.guarded_files import MOST_FILES, Prints, changes, fingerprints
+from goent.core import guarded_files
+from goent.core.guarded_files import Prints, changes, fingerprints
 
 
 @pytest.fixture
@@ -90,9 +92,55 @@ def test_a_worktree_is_seen_with_the_repository_behind_it(project: Repository) -
     assert all(each.reason for each in found)
 
 
-def test_a_huge_folder_is_not_read_to_its_end(project: Repository) -> None:
-    folder = project.top / ".vscode"
-    folder.mkdir()
-    for number in range(MOST_FILES + 10):
-        (folder / f"{number}").touch()
-    assert len(fingerprints(project.top)) == MOST_FILES
+def test_a_huge_folder_is_not_read_to_its_end(
+    project: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guarded_files, "MOST_FILES", 20)
+    few = len(fingerprints(project.top))
+    for number in range(30):
+        project.write(f".vscode/{number}")
+    assert len(fingerprints(project.top)) == few + 20
+
+
+def test_many_files_in_one_place_hide_no_other(project: Repository) -> None:
+    for number in range(guarded_files.MOST_READ + 10):
+        project.write(f".claude/{number:05}")
+    before = fingerprints(project.top)
+    project.write(f".claude/{guarded_files.MOST_READ + 5:05}", "other\n")
+    project.write(".git/hooks/pre-commit")
+    project.write(".goent/config.yaml", "agents: {}\n")
+    assert list(changed(project, before)) == [
+        f".claude/{guarded_files.MOST_READ + 5:05}",
+        ".git/hooks/pre-commit",
+        ".goent/config.yaml",
+    ]
+
+
+def test_what_a_guarded_link_leads_to_is_guarded(project: Repository) -> None:
+    project.write("tools/env.sh")
+    project.write("tools/claude/settings.json")
+    (project.top / ".envrc").symlink_to("tools/env.sh")
+    (project.top / ".claude").symlink_to("tools/claude")
+    before = fingerprints(project.top)
+    assert changed(project, before) == {}
+    project.write("tools/env.sh", "other\n")
+    project.write("tools/claude/settings.json", "other\n")
+    assert list(changed(project, before)) == [".claude/settings.json", ".envrc"]
+
+
+def test_where_git_goes_on_and_its_submodules_are_seen(project: Repository) -> None:
+    project.write(".git/modules/library/config", "[core]\n")
+    before = fingerprints(project.top)
+    project.write(".git/modules/library/hooks/post-checkout", "#!/bin/sh\n")
+    project.write(".git/modules/library/config", "[core]\n\tfsmonitor = ./evil\n")
+    project.write(".git/commondir", "../elsewhere\n")
+    assert list(changed(project, before)) == [
+        ".git/commondir",
+        ".git/modules/library/config",
+        ".git/modules/library/hooks/post-checkout",
+    ]
+
+
+def test_a_git_that_is_a_pipe_does_not_stop_the_look(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".git")
+    assert list(fingerprints(tmp_path)) == [tmp_path / ".git"]

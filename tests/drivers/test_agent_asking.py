@@ -368,6 +368,52 @@ def test_a_worker_inside_a_guarded_folder_is_asked_only_for_what_lies_below(tmp_
 
 
 @pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        (".github", "workflows/ci.yml"),
+        (".github/workflows", "ci.yml"),
+        (".git/hooks", "pre-commit"),
+        (".goent", "config.yaml"),
+        (".claude", "settings.json"),
+    ],
+)
+def test_a_guarded_folder_is_guarded_for_a_worker_in_it(
+    tmp_path: Path, folder: str, name: str
+) -> None:
+    (tmp_path / ".git").mkdir()
+    below = tmp_path / folder
+    below.mkdir(parents=True, exist_ok=True)
+    assert (
+        judged({"kind": "edit", "rawInput": {"file_path": name}}, PRESETS["auto"], below) == "ask"
+    )
+
+
+@pytest.mark.parametrize(
+    ("link", "leads_to", "written"),
+    [
+        (".envrc", "tools/env.sh", "tools/env.sh"),
+        (".claude", "tools/claude", "tools/claude/settings.json"),
+        (".github", "tools/forge", "tools/forge/workflows/ci.yml"),
+        (".github/workflows", "ci", "ci/new.yml"),
+        (".husky/pre-commit", "tools/hook.sh", "tools/hook.sh"),
+        (".git/hooks/pre-commit", "tools/hook.sh", "tools/hook.sh"),
+    ],
+)
+def test_what_a_guarded_link_leads_to_is_guarded(
+    tmp_path: Path, link: str, leads_to: str, written: str
+) -> None:
+    (tmp_path / ".git" / "hooks").mkdir(parents=True)
+    (tmp_path / written).parent.mkdir(parents=True)
+    (tmp_path / link).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / link).symlink_to(tmp_path / leads_to)
+    call = ToolFields(tool_call_id="c", kind="edit", content=(Diff(path=written, new_text="x"),))
+    matter = matters(call, Ground(tmp_path))[-1]
+    assert verdict(matter, rules_for("auto", ())) == "ask"
+    assert f"{link!r} leads there" in matter.reason
+    assert judged(EDIT, PRESETS["auto"], tmp_path) == "allow"
+
+
+@pytest.mark.parametrize(
     ("rules", "refused"),
     [
         (rules_for("readonly", ()), ("Bash", "Edit", "Write")),

@@ -23,7 +23,7 @@ def project_acts(project: Path, environ: Mapping[str, str], *named: Path) -> tup
     suites = dict.fromkeys((*files, *_suites(project)))
     return (
         *acts_of(project, environ, *folders),
-        *git_acts(project),
+        *git_acts(project, *folders),
         *_evaluations(tuple(suites), environ, project),
     )
 

@@ -9,22 +9,48 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path, PurePath
+from typing import Final
 
-from goent.domain.types import GuardedChange
+from goent.domain.types import GuardedChange, Value
+from goent.plain_files import read_plain
 from goent.policy.guarded import guard_reason
 
-MOST_FILES = 2000
+MOST_READ = 2000  # files; of the others size and times count
+MOST_FILES = 10_000  # of one place, so that none can hide another
 MOST_DEPTH = 6
 SMALL = 256 * 1024  # bytes that are read; of a larger file size and times count
 # Of git's folder what makes it run programs; it writes the rest itself with every command.
-_OF_GIT = ("config", "config.worktree", "hooks", "info/attributes", "info/exclude")
+_OF_GIT = (
+    *("config", "config.worktree", "hooks", "info/attributes", "info/exclude"),
+    *("commondir", "gitdir"),  # where it goes on
+)
+_OF_MODULES: Final = tuple(
+    f"modules/{deep}{name}" for deep in ("*/", "*/*/") for name in ("config", "hooks")
+)
 # go-ent writes there; and what OpenCode installs is not looked into.
 _PASSED_OVER = frozenset({"node_modules", "logs", "objects", "evals"})
 
 MARKERS = (".git", ".goent")  # where a project begins
 
-Prints = Mapping[Path, str]
+
+class Print(Value, frozen=True, kw_only=True):
+    """What a file is like: `state` by the system's word, `content` by what is in it, if it was read."""
+
+    state: str
+    content: str = ""
+
+    def differs(self, other: "Print | None") -> bool:
+        if other is None:
+            return True
+        if self.content and other.content:
+            return self.content != other.content
+        return self.state != other.state
+
+
+Prints = Mapping[Path, Print]
 
 
 def fingerprints(cwd: Path, origin: Path | None = None) -> Prints:
@@ -32,20 +58,18 @@ def fingerprints(cwd: Path, origin: Path | None = None) -> Prints:
 
     `origin` is the user's folder that a worker's own was made from.
     """
-    found: dict[Path, str] = {}
+    found: dict[Path, Print] = {}
     folders = dict.fromkeys([*_up_to_top(cwd), *(_up_to_top(origin) if origin else ())])
     for place in _places(folders):
-        for file in _files(place, MOST_DEPTH):
-            if len(found) >= MOST_FILES:
-                return found
-            if told := _print(file):
+        for file in islice(_files(place, MOST_DEPTH), MOST_FILES):
+            if told := _print(file, read=len(found) < MOST_READ):
                 found[file] = told
     return found
 
 
 def changes(before: Prints, after: Prints, cwd: Path) -> tuple[GuardedChange, ...]:
-    """What came, went or is different. Of more than `MOST_FILES`, those beyond are not known."""
-    paths = sorted(path for path in before.keys() | after if before.get(path) != after.get(path))
+    """What came, went or is different. Of more than `MOST_FILES` in one place, those beyond are not known."""
+    paths = sorted(path for path in before.keys() | after if _changed(path, before, after))
     return tuple(GuardedChange(path=_shown(path, cwd), reason=_reason(path, cwd)) for path in paths)
 
 
@@ -74,29 +98,37 @@ def _up_to_top(cwd: Path) -> Iterator[Path]:
 
 def _of_git(git: Path) -> Iterator[Path]:
     """Git's folder, or the one that a worktree's file names and the repository's behind it."""
-    yield from (git / name for name in _OF_GIT)
+    yield from _of_git_folder(git)
     if git.is_dir():
         return
     yield git
     own = _named(git, "gitdir:")
     if own is None:
         return
-    yield from (own / name for name in _OF_GIT)
+    yield from _of_git_folder(own)
     if common := _named(own / "commondir", ""):
-        yield from (common / name for name in _OF_GIT)
+        yield from _of_git_folder(common)
+
+
+def _of_git_folder(git: Path) -> Iterator[Path]:
+    yield from (git / name for name in _OF_GIT)
+    for pattern in _OF_MODULES:
+        yield from git.glob(pattern)
 
 
 def _named(file: Path, begin: str) -> Path | None:
     try:
-        text = file.read_text().strip()
-    except (OSError, UnicodeDecodeError):
+        text = os.fsdecode(read_plain(file, SMALL)).strip()
+    except OSError:
         return None
     return Path(os.path.normpath(file.parent / text.removeprefix(begin).strip()))
 
 
 def _files(place: Path, depth: int) -> Iterator[Path]:
+    """Whoever obeys a file follows links to it, and to its folder."""
     if place.is_symlink() or not place.is_dir():
         yield place
+    if not place.is_dir():
         return
     for entry in _entries(place):
         if depth and entry.name not in _PASSED_OVER:
@@ -111,17 +143,27 @@ def _entries(folder: Path) -> "list[os.DirEntry[str]]":
         return []  # it went away, or is not ours to see
 
 
-def _print(file: Path) -> str:
-    """Empty if there is no such file."""
+def _changed(path: Path, before: Prints, after: Prints) -> bool:
+    was, now = before.get(path), after.get(path)
+    return was.differs(now) if was else now is not None
+
+
+def _print(file: Path, *, read: bool) -> Print | None:
+    """None if there is no such file. A link is what it says and what is there."""
     try:
-        state = file.lstat()
-        if stat.S_ISLNK(state.st_mode):
-            return f"link {file.readlink()}"
-        if stat.S_ISREG(state.st_mode) and state.st_size <= SMALL:
-            return f"{stat.S_IMODE(state.st_mode)} {hashlib.sha256(file.read_bytes()).hexdigest()}"
+        link = f"link {file.readlink()} " if file.is_symlink() else ""
+        if link and not file.is_file():  # what a folder has is looked at by itself
+            return Print(state=link, content=link)
+        state = file.stat()
     except OSError:
-        return ""
-    return f"{state.st_mode} {state.st_ino} {state.st_size} {state.st_mtime_ns} {state.st_ctime_ns}"
+        return None
+    times = (state.st_mode, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+    content = ""
+    if read and state.st_size <= SMALL:
+        with suppress(OSError):
+            digest = hashlib.sha256(read_plain(file, SMALL)).hexdigest()
+            content = f"{link}{stat.S_IMODE(state.st_mode)} {digest}"
+    return Print(state=f"{link}{times}", content=content)
 
 
 def _reason(path: Path, cwd: Path) -> str:

@@ -9,7 +9,7 @@ import shlex
 from pathlib import Path
 from urllib.parse import unquote
 
-from goent.policy.guarded import guard_reason
+from goent.guarded_places import guard_base, guard_by_link, guard_of
 
 _FILE = re.compile(r"file:(?://(?:localhost(?=/))?)?", re.IGNORECASE)
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -22,6 +22,7 @@ class Ground:
         self._cwd = Path(os.path.realpath(cwd))
         folders = (self._cwd, *self._cwd.parents)
         self._top = next((each for each in folders if (each / ".git").exists()), self._cwd)
+        self._base = guard_base(self._cwd)
 
     def real(self, path: str) -> Path | None:
         """Where a path leads, links followed; None: nobody can tell."""
@@ -35,7 +36,11 @@ class Ground:
 
     def guard(self, path: str) -> str:
         """Why a change there is always asked, by where it leads or by how it is written; or nothing."""
-        return _guard(self.real(path), self._cwd) or _guard(self._written(path), self._cwd)
+        real, written = self.real(path), self._written(path)
+        found = next(
+            filter(None, (guard_of(each, self._base) for each in (real, written) if each)), ""
+        )
+        return found or (guard_by_link(real, self._base, self._cwd) if real else "")
 
     def _written(self, path: str) -> Path | None:
         """The same without following links."""
@@ -68,13 +73,6 @@ class Ground:
 
 def is_file_address(text: str) -> bool:
     return _FILE.match(text) is not None
-
-
-def _guard(place: Path | None, cwd: Path) -> str:
-    """Inside its directory only what is below counts: that may itself lie in a guarded folder."""
-    if place is None:
-        return ""
-    return guard_reason(place.relative_to(cwd) if place.is_relative_to(cwd) else place) or ""
 
 
 def _local(text: str) -> str | None:

@@ -141,7 +141,7 @@ def read_texts(folder: Path, git_dir: str | None) -> Texts:
 
     Raises a `RequestError` for a configuration that is no file.
     """
-    homes = [_home(Path(git_dir), None)] if git_dir else list(_homes(folder))
+    homes = [_home(Path(git_dir), None)] if git_dir else list(homes_around(folder))
     paths = dict.fromkeys(
         path
         for home in homes
@@ -256,7 +256,7 @@ def _is_helper(key: str) -> bool:
     return key.startswith("credential.") and key.endswith(".helper")
 
 
-def _homes(folder: Path) -> Iterator[Home]:
+def homes_around(folder: Path) -> Iterator[Home]:
     """Going up, as git does: the nearest first. One that git would pass over does no harm here."""
     here = folder.resolve()
     for each in (here, *here.parents):

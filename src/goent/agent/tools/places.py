@@ -13,6 +13,7 @@ from pathlib import Path
 
 from goent.agent.ports import Desk, Need, ToolMistake
 from goent.domain.types import Value
+from goent.guarded_places import guard_base, guard_by_link, guard_of
 from goent.policy.guarded import guard_reason
 
 WIDE = 2  # parts of a path below which too much lies for one yes: `/`, `/home`
@@ -70,6 +71,7 @@ class Places:
         self._home = desk.environ.get("HOME", "")
         self._given = (desk.cwd, *desk.roots)
         self._roots = tuple(Path(os.path.realpath(root)) for root in self._given)
+        self._bases = tuple(map(guard_base, self._roots))
 
     def find(self, asked: str) -> Place:
         """Raises `ToolMistake` for what cannot be a path."""
@@ -99,13 +101,16 @@ class Places:
         )
 
     def _guard(self, path: Path, known: Path) -> str:
-        """By where it leads, and by how it is called: either is enough."""
-        roots = (*self._roots, *self._given)
-        below = (
-            next((place.relative_to(root) for root in roots if place.is_relative_to(root)), place)
-            for place in (path, known)
-        )
-        return next(filter(None, map(guard_reason, below)), "")
+        """By where it leads, by how it is called, or by a link that leads there: each is enough."""
+        found = self._named(path) or self._named(known)
+        return found or guard_by_link(path, *self._bases, *self._roots)
+
+    def _named(self, place: Path) -> str:
+        given = zip((*self._roots, *self._given), self._roots * 2, self._bases * 2, strict=True)
+        for root, real, base in given:
+            if place.is_relative_to(root):
+                return guard_of(real / place.relative_to(root), base)
+        return guard_reason(place) or ""
 
     def again(self, place: Place) -> None:
         """Raises `ToolMistake` if the place leads elsewhere now."""

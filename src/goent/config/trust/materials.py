@@ -19,8 +19,10 @@ from goent.plain_files import NotPlain, read_plain
 MOST_BYTES: Final = 16_000_000  # of one file
 MOST_FILES: Final = 2_000
 _BETWEEN: Final = re.compile(r"[\s\"'=;|&<>()`,:]+")
+# Blanks and comments. Possessive and bounded: a repository could make a search in it last for hours.
+_GAP: Final = rb"(?:\s++|/\*(?:[^*]|\*(?!/)){0,200}+\*/|//[^\n]{0,200}+\n){0,20}+"
 _IMPORTED: Final = re.compile(
-    rb"""(?:\bfrom|\bimport|\brequire|\bimport\s*\(|\brequire\s*\()\s*\(?\s*["'`](\.{1,2}/[^"'`\n]+)["'`]"""
+    rb"\b(?:from|import|require)" + _GAP + rb"\(?" + _GAP + rb"""["'`](\.{1,2}/[^"'`\n]+)["'`]"""
 )
 _ENDINGS: Final = ("", ".ts", ".js", ".mjs", ".cjs", ".mts", ".cts", ".tsx", ".jsx", ".json")
 _STANDS_FOR_TYPED: Final = re.compile(r"\.[mc]?jsx?$")  # a `.js` may stand for a `.ts`

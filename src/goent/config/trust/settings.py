@@ -32,6 +32,8 @@ from goent.domain.types import Value
 
 PRESETS: Final = ("readonly", "ask", "edit", "auto")  # from the narrowest
 NARROW: Final = "ask"  # what the project may choose where the user has chosen nothing
+# Where workers ask before they edit, if nothing else is said.
+SAFE_ISOLATION: Final = ("auto", "shared", "dedicated")
 ADDRESS: Final = ("base_url", "api_key_env")
 SERVER: Final = ("serve_url", "serve_password_env")
 PRICES: Final = ("price", "cost_per_1m_tokens", "cost")  # one spelling of today, and older ones
@@ -117,14 +119,25 @@ def _general(own: Table, users: Table, project: Path) -> Iterator[_Proposal]:
             "permission",
             f"commands of go-ent's own agent can write to {_listed(texts_of(writable))} in your home",
         )
+    yield from _isolation(own, users)
+
+
+def _isolation(own: Table, users: Table) -> Iterator[_Proposal]:
+    """One that replaces the user's, or in which workers edit unasked because no preset is set."""
     isolation, theirs = at(own, "isolation"), at(users, "isolation")
-    if isolation and theirs and not same(isolation, theirs):
+    if isolation is None or same(isolation, theirs):
+        return
+    says = f"workers use the isolation {text_of(isolation)!r}"
+    if theirs:
         yield _proposal(
-            ("isolation",),
-            isolation,
-            "permission",
-            f"workers use the isolation {text_of(isolation)!r} instead of your {text_of(theirs)!r}",
+            ("isolation",), isolation, "permission", f"{says} instead of your {text_of(theirs)!r}"
         )
+        return
+    preset, chosen = at(own, "permissions", "preset"), at(users, "permissions", "preset")
+    bounded = chosen or (preset and _is_narrow(preset, chosen))
+    if text_of(isolation) not in SAFE_ISOLATION and not bounded:
+        edits = "where they edit files without asking, unless a preset is set"
+        yield _proposal(("isolation",), isolation, "permission", f"{says}, {edits}")
 
 
 def _opencode(own: Table, users: Table, project: Path) -> Iterator[_Proposal]:

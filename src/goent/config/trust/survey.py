@@ -12,6 +12,7 @@ from goent.config.trust.records import approvals, grant, read_record
 from goent.domain.errors import ConfigError, NotTrusted
 from goent.domain.trust import Act, in_few_words
 from goent.ownership import UnsafeFolder
+from goent.project import find_project
 
 PROJECT_CONFIG = "opencode.project_config"
 
@@ -44,13 +45,25 @@ def trust_starter(project: Path, environ: Mapping[str, str], written: Collection
     grant(project, environ, (*(record.acts if record else ()), *new))
 
 
-def check_opencode(folder: Path, project: Path, environ: Mapping[str, str], *, whole: bool) -> None:
-    """Raise `NotTrusted` if OpenCode would run something in the folder that nobody has allowed."""
+def check_opencode(
+    folder: Path,
+    project: Path,
+    environ: Mapping[str, str],
+    *,
+    whole: bool,
+    more: tuple[Act, ...] = (),
+) -> None:
+    """Raise `NotTrusted` if OpenCode would run something in the folder that nobody has allowed.
+
+    `more` is what else it would make run there. A folder may be in a project of its own, inside the
+    other: what the user allowed for either is allowed.
+    """
     try:
-        acts = opencode_acts(folder, environ, whole=whole)
+        acts = (*opencode_acts(folder, environ, whole=whole), *more)
+        missing = approvals(project, environ).missing(acts)
+        missing = missing and approvals(find_project(folder), environ).missing(missing)
     except UnsafeFolder as error:
         raise NotTrusted(f"OpenCode was not started in {str(folder)!r}: {error}") from None
-    missing = approvals(project, environ).missing(acts)
     if not missing:
         return
     command = "go-ent trust" if folder == project else f"go-ent trust {shlex.quote(str(folder))}"

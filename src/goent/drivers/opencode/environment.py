@@ -21,6 +21,7 @@ HERMETIC = (
     "OPENCODE_DISABLE_PROJECT_CONFIG",
     "OPENCODE_DISABLE_SHARE",
 )
+QUIET_GIT = {"core.fsmonitor": "false", "gc.auto": "0", "maintenance.auto": "false"}
 # OpenCode runs on JavaScriptCore, which by itself lets its heap double before it collects garbage
 # on any large machine. Told of a small one, it collects earlier; this is no limit.
 SMALL_HEAP = {"BUN_JSC_forceRAMSize": "1000000000"}
@@ -69,7 +70,7 @@ def worker_environment(
     env = SMALL_HEAP | public_environment(settings, environ)
     env |= dict.fromkeys(QUIET, "1")
     env["PWD"] = str(cwd)  # OpenCode believes it more than its working directory
-    env |= _without_fsmonitor(env)
+    env |= _quiet_git(env)
     env["OPENCODE_CONFIG_CONTENT"] = msgspec.json.encode(content).decode()
     if config := settings.opencode.config_path:
         if (
@@ -89,15 +90,14 @@ def worker_environment(
     return env
 
 
-def _without_fsmonitor(env: Mapping[str, str]) -> dict[str, str]:
-    """One more setting for git, which OpenCode asks by itself: a repository could name a program there."""
+def _quiet_git(env: Mapping[str, str]) -> dict[str, str]:
+    """More settings for git, which OpenCode runs: a repository's monitor and hooks are programs."""
     given = env.get("GIT_CONFIG_COUNT", "0")
     count = int(given) if given.isdecimal() else 0
-    return {
-        "GIT_CONFIG_COUNT": str(count + 1),
-        f"GIT_CONFIG_KEY_{count}": "core.fsmonitor",
-        f"GIT_CONFIG_VALUE_{count}": "false",
-    }
+    told = {"GIT_CONFIG_COUNT": str(count + len(QUIET_GIT))}
+    for number, (key, value) in enumerate(QUIET_GIT.items(), count):
+        told |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return told
 
 
 def with_program(env: Mapping[str, str], program: Path | None) -> dict[str, str]:

@@ -19,7 +19,9 @@ from goent.domain.guard import GuardedCall, Verdict
 from goent.drivers.diffs import unified
 from goent.drivers.ground import Ground
 from goent.drivers.questions import Matter
+from goent.plain_files import read_plain_text
 
+MOST_SHOWN = 16_000_000  # bytes of a file whose change is shown
 PLUGIN = Path(__file__).with_name("guard.js")
 OUTSIDE = "external_directory"
 EDITS = frozenset({"edit", "write", "apply_patch", "patch", "multiedit"})
@@ -153,12 +155,16 @@ def _of_delegation(call: GuardedCall, ground: Ground) -> Iterator[Matter]:
 
 
 def _of_another(call: GuardedCall) -> Iterator[Matter]:
-    """A tool of an MCP server or a plugin: as much as a command where no rule speaks of it."""
+    """A tool of an MCP server or a plugin: as much as a command where no rule speaks of it.
+
+    What it is given may be a command, so an "always" is for this very call.
+    """
     args = msgspec.json.encode(call.args).decode()
     yield Matter(
         permission=call.tool,
         patterns=("*",),
-        always=("*",),
+        always=(args,),
+        exact=True,
         detail=f"{call.tool} {args}",
         like="bash",
     )
@@ -247,7 +253,7 @@ def _diff(call: GuardedCall, ground: Ground) -> str:
     args, before = call.args, ""
     path = next((ground.real(each) for each in _readings(call, _text(call, "filePath"))[-1:]), None)
     with suppress(OSError, UnicodeDecodeError):
-        before = path.read_text() if path and path.is_file() else ""
+        before = read_plain_text(path, MOST_SHOWN) if path and path.is_file() else ""
     match args:
         case {"content": str(after)}:
             return unified(before, after)

@@ -24,6 +24,7 @@ from goent.drivers.opencode.content import (
 )
 from goent.drivers.opencode.environment import pretend_installed, with_program, worker_environment
 from goent.drivers.opencode.guard import PLUGIN
+from goent.git.trust import fetch_acts
 
 
 def gated_content(
@@ -55,12 +56,14 @@ def start_folder(around: Surroundings) -> Path:
 def check_trusted(around: Surroundings, *folders: Path) -> None:
     """Raise `NotTrusted` if an OpenCode that works there would run what nobody has allowed.
 
-    Looked at each time: a worker may have put it there since.
+    That is also what its git would run: OpenCode asks it about every folder. Looked at each time: a worker may have put it there since.
     """
     settings = around.settings()
     whole = settings.opencode.project_config and settings.opencode.profile == "user"
     for folder in dict.fromkeys((*folders, start_folder(around))):
-        check_opencode(folder, settings.project, around.environ(), whole=whole)
+        check_opencode(
+            folder, settings.project, around.environ(), whole=whole, more=fetch_acts(folder)
+        )
 
 
 def known_models(around: Surroundings, content: Content) -> Catalogue:

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -32,12 +33,16 @@ WAITS = 1  # the exit code while something waits for a yes
 
 
 class Told(Value, frozen=True, kw_only=True):
-    """One thing that the project's files would do. `changed` are the parts that are not as they were."""
+    """One thing that the project's files would do. `changed` are the parts that are not as they were.
+
+    `made_of` names every setting and file that a yes covers.
+    """
 
     place: str
     kind: str
     says: str
     standing: Standing
+    made_of: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     before: str = ""
 
@@ -120,7 +125,7 @@ def list_trusted(*, json: bool) -> int:
 
 def ask_for_trust(cwd: Path | None = None) -> None:
     """Ask the person at the terminal, once, about what waits for a yes."""
-    if os.environ.get(MARK):
+    if _is_worker():
         return
     here = (cwd or Path.cwd()).absolute()
     project = find_project(here)
@@ -140,13 +145,30 @@ def ask_for_trust(cwd: Path | None = None) -> None:
 
 def _meant(paths: Sequence[Path]) -> tuple[Path, list[Path]]:
     """The project, and the paths in it that were named."""
-    if os.environ.get(MARK):
+    if _is_worker():
         raise Trouble("workers cannot change what is trusted: run `go-ent trust` yourself", 2)
     named = [path.absolute() for path in paths]
     if missing := next((path for path in named if not path.exists()), None):
         raise Trouble(f"{str(missing)!r} does not exist", 2)
     start = named[0] if named else Path.cwd()
     return find_project(start if start.is_dir() else start.parent), named
+
+
+def _is_worker() -> bool:
+    """Whether a worker runs us: its mark is in our environment, or in that of whoever started us."""
+    if os.environ.get(MARK):
+        return True
+    pid, needle = os.getppid(), f"{MARK}=".encode()
+    with suppress(OSError, ValueError):  # where there is no /proc, or it is not ours to see
+        while pid > 1:
+            if any(each.startswith(needle) for each in _of_process(pid, "environ").split(b"\0")):
+                return True
+            pid = int(_of_process(pid, "stat").rpartition(b")")[2].split()[1])
+    return False
+
+
+def _of_process(pid: int, what: str) -> bytes:
+    return Path(f"/proc/{pid}/{what}").read_bytes()
 
 
 def _acts(project: Path, *named: Path) -> tuple[Act, ...]:
@@ -184,6 +206,8 @@ def _tell(project: Path, acts: tuple[Act, ...], *, json: bool) -> None:
     for each in sorted(told, key=lambda one: one.standing == "trusted"):
         place = each.place.removeprefix(f"{project}/")
         say(f"\n{each.standing:8} {_line(place)}\n         {_line(each.says)}")
+        if unnamed := [name for name in each.made_of if name not in f"{place} {each.says}"]:
+            say(f"         made of: {_line(', '.join(unnamed))}")
         if each.before and each.before != each.says:
             say(f"         before: {_line(each.before)}")
         if each.changed:
@@ -215,6 +239,7 @@ def _told(act: Act, record: Record | None, approved: Approvals) -> Told:
         kind=act.kind,
         says=act.says,
         standing=standing,
+        made_of=tuple(part.name for part in act.materials),
         changed=changed,
         before=earlier.says if earlier and standing == "changed" else "",
     )
