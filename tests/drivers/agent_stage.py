@@ -12,6 +12,7 @@ from witness import Witness
 
 from goent.domain.errors import GoentError
 from goent.domain.ports import Session, StopReason, WorkerSpec
+from goent.domain.sandbox import SandboxSettings
 from goent.domain.settings import Agent, Limits, PermissionRule, Settings
 from goent.domain.types import Preset, Prompt, Provider
 from goent.drivers.agent import AgentDriver
@@ -53,6 +54,7 @@ class Stage:
             agents={"actor": Agent(command=command, start_timeout_s=patience)},
             limits=Limits(cancel_grace_s=grace),
             usual_keys=("SECRET_API_KEY",),
+            sandbox=SandboxSettings(writable=(self.kept,), readable=(ACTOR.parents[2],)),
         )
         self.environ = {
             "PATH": os.environ["PATH"],

@@ -67,9 +67,16 @@ class AgentProcess:
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Started when it has shaken hands; raises a `WorkerError` if it does not get there."""
         try:
-            async with supervised(
-                self.launch.command, cwd=self.launch.cwd, env=self.launch.env, mark=self._mark
-            ) as child:
+            async with (
+                self.launch.confined() as start,
+                supervised(
+                    start.command,
+                    cwd=self.launch.cwd,
+                    env=start.env,
+                    mark=self._mark,
+                    inner_mark=start.mark,
+                ) as child,
+            ):
                 await self._live(child, task_status)
         except Exception as error:
             if self._parts is None:
