@@ -5,7 +5,7 @@ import resource
 import signal
 import sqlite3
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +17,7 @@ from samples import SPAWNED
 
 from goent.core.feed import Feed
 from goent.domain.errors import EnvironmentTrouble
-from goent.domain.events import TextDelta, WorkerClosed
+from goent.domain.events import AnyEvent, Envelope, TextDelta, WorkerClosed
 from goent.domain.ledger import LedgerEntry
 from goent.domain.types import Usage
 from goent.store import sqlite
@@ -74,6 +74,49 @@ async def test_the_feed_keeps_what_a_full_disk_refuses_and_says_so(tmp_path: Pat
         said = [envelope.event for envelope in await feed.events()]
         assert [event.text for event in said if isinstance(event, TextDelta)] == words
         group.cancel_scope.cancel()
+
+
+class _Lagging:
+    """A journal whose commit is on the disk a while before its writer hears of it."""
+
+    def __init__(self, journal: SqliteJournal) -> None:
+        self._journal = journal
+        self.committed = anyio.Event()
+        self.heard = anyio.Event()
+        self.read, self.workers, self.swarms = journal.read, journal.workers, journal.swarms
+
+    async def append(self, batch: Sequence[tuple[str, float, AnyEvent]]) -> list[Envelope]:
+        stored = await self._journal.append(batch)
+        self.committed.set()
+        await self.heard.wait()
+        return stored
+
+
+async def test_no_reader_knows_more_than_the_views(tmp_path: Path):
+    """A client that sees an event may ask for the result at once, and must get what it saw."""
+    async with SqliteJournal.open(tmp_path / "journal.db") as real:
+        journal = _Lagging(real)
+        feed = Feed(journal)
+        seen: list[str] = []
+        told = anyio.Event()
+
+        async def read() -> None:
+            await feed.events(worker="w")
+            seen.append(feed.view("w").state)
+            told.set()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(feed.run)
+            await feed.append("w", SPAWNED)
+            await journal.committed.wait()
+            group.start_soon(read)
+            await anyio.wait_all_tasks_blocked()
+            assert seen == []
+            journal.heard.set()
+            with anyio.fail_after(10):
+                await told.wait()
+            group.cancel_scope.cancel()
+        assert seen == ["starting"]
 
 
 def a_call(number: int) -> LedgerEntry:

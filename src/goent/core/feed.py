@@ -44,6 +44,7 @@ class Feed:
         self._waiting: list[tuple[str, float, AnyEvent]] = []
         self._appended = 0
         self._stored = 0
+        self._writing = False
         self._refused = 0  # how often the disk did not take what it was given
         self._trouble: EnvironmentTrouble | None = None  # why, if it was so the last time
         self._arrived = anyio.Event()
@@ -136,18 +137,21 @@ class Feed:
 
     async def _write(self) -> None:
         taken, self._waiting, self._arrived = self._waiting, [], anyio.Event()
+        self._writing = True
         try:
             envelopes = await self._journal.append(merged(taken))
+            for envelope in envelopes:
+                self._fold(envelope)
+                self.seq = envelope.seq
+            self._trouble = None
+            self._stored += len(taken)
         except EnvironmentTrouble as trouble:
             self._give_back(taken, trouble)
+        finally:
+            self._writing = False
+            self._wake()
+        if self._trouble:
             await anyio.sleep(RETRY)
-            return
-        self._trouble = None
-        for envelope in envelopes:
-            self._fold(envelope)
-            self.seq = envelope.seq
-        self._stored += len(taken)
-        self._wake()
 
     def _fold(self, envelope: Envelope) -> None:
         whose = envelope.worker
@@ -165,7 +169,6 @@ class Feed:
         self._refused += 1
         self._waiting[:0] = taken
         self._arrived.set()
-        self._wake()
 
     def _wake(self) -> None:
         news, self._news = self._news, anyio.Event()
@@ -190,7 +193,11 @@ class Feed:
     async def events(
         self, *, worker: str | None = None, after: int = 0, limit: int = 1000
     ) -> list[Envelope]:
-        return await self._journal.read(worker=worker, after=after, limit=limit)
+        """What is stored after the cursor. No event is given out before the views know it."""
+        page = await self._journal.read(worker=worker, after=after, limit=limit)
+        while self._writing and page and page[-1].seq > self.seq:
+            await self._news.wait()
+        return page
 
     async def news(self, after: int) -> None:
         """Return as soon as something newer than the cursor has been stored."""
