@@ -30,6 +30,7 @@ class Client:
 
     def __init__(self, place: Place, info: DaemonInfo, peer: Peer, seen: list[Envelope]) -> None:
         self.pid = info.pid
+        self.gateway = info.http
         self.seen = seen
         self._peer = peer
         # The name under which this daemon marks its processes.

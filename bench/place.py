@@ -116,6 +116,7 @@ GO_ENT = (str(Path(sys.executable).parent / "go-ent"),)
 class Place:
     """The directory of work, the models, and the environment of either side."""
 
+    home: Path
     project: Path
     models: ScriptedModels
     env: dict[str, str]
@@ -146,6 +147,7 @@ async def a_place(folder: Path) -> AsyncGenerator[Place]:
             config.parent.mkdir(parents=True, exist_ok=True)
             config.write_text(opencode_config(models, keys={"moonshot": key}))
         place = Place(
+            home=home,
             project=project,
             models=models,
             opencode=str(_opencode()),

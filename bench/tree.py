@@ -22,6 +22,7 @@ from msgspec import Struct
 
 PR_SET_CHILD_SUBREAPER = 36
 SAMPLE_S = 0.5
+PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Order(Struct, frozen=True, kw_only=True):
@@ -89,15 +90,24 @@ def _memories(pids: list[int]) -> Iterator[int]:
         with suppress(OSError):
             parent = int(_stat(pid)[1])
             if _command(pid) != _command(parent):
-                yield _memory(pid)
+                yield memory_of(pid)
 
 
 def _command(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-def _memory(pid: int) -> int:
+def memory_of(pid: int) -> int:
+    """Its share, or all that it has if it is closed to us, as go-ent is to everybody but root."""
+    with suppress(PermissionError):
+        return _share(pid)
     with suppress(OSError, ValueError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
+    return 0
+
+
+def _share(pid: int) -> int:
+    with suppress(FileNotFoundError, ProcessLookupError, ValueError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
                 return int(line.split()[1]) * 1024

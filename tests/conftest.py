@@ -1,3 +1,4 @@
+import os
 import signal
 from collections.abc import Generator
 from pathlib import Path
@@ -5,6 +6,7 @@ from pathlib import Path
 import pytest
 from anyio._core import _eventloop
 from hypothesis import HealthCheck, settings
+from ordinary_user import run_again
 
 from goent.upstream import tries
 
@@ -37,6 +39,18 @@ def soon_asked_again() -> Generator[None]:
     with pytest.MonkeyPatch.context() as changed:
         changed.setattr(tries, "GROWTH", 0.1)
         yield
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test of what the user's other processes can do is not run as root."""
+    if os.geteuid() != 0 or pyfuncitem.get_closest_marker("ordinary_user") is None:
+        return None
+    limit = pyfuncitem.get_closest_marker("timeout")
+    said = run_again(pyfuncitem.nodeid, limit.args[0] - 5 if limit else 100)
+    if said is not None:
+        pytest.fail(f"as an ordinary user:\n{said}", pytrace=False)
+    return True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

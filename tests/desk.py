@@ -21,6 +21,7 @@ import anyio
 import msgspec
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
+from held_lock import held_as_daemon
 from scripted_project import OpenProject, Project
 
 from goent import __version__
@@ -131,7 +132,7 @@ async def _served(opened: AbstractAsyncContextManager[Project]) -> AsyncGenerato
                 caller = Caller(name="cli", cwd=project.folder)
                 await serve_control(stream, said.partition(b"\n")[2], room, caller)
 
-        with LocalListener(path) as listener:
+        with held_as_daemon(path.parent), LocalListener(path) as listener:
             async with anyio.create_task_group() as group:
                 group.start_soon(listener.serve, converse)
                 yield project

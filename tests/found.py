@@ -16,12 +16,12 @@ def spoken_by(pids: Iterable[int]) -> list[Path]:
 
 
 def holding(word: str, paths: Iterable[Path]) -> list[Path]:
-    """What is gone held nothing that anybody could still read."""
+    """What is gone, or closed to us, holds nothing that anybody but root could read."""
     found: list[Path] = []
     for path in paths:
         try:
             if path.is_file() and word.encode() in path.read_bytes():
                 found.append(path)
-        except (FileNotFoundError, ProcessLookupError):
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
     return found

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import anyio
+from sandboxed import a_sandbox
 
 from goent.core.allowance import Allowance
 from goent.core.books import Books
@@ -183,7 +184,9 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 in_use=lambda worker: worker in roster,
             )
             verifier = ShellVerifier(
-                environ=lambda: {"PATH": "/usr/bin:/bin"}, time_limit=lambda: limits.verify_s
+                environ=lambda: {"PATH": "/usr/bin:/bin"},
+                sandbox=a_sandbox(tmp_path),
+                time_limit=lambda: limits.verify_s,
             )
             orchestrator = Orchestrator(
                 settings=lambda: settings,
@@ -200,6 +203,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 healths=healths,
                 router=router,
                 lessons=Lessons(feed, history),
+                level=a_sandbox(tmp_path).level,
                 workspaces=workspaces,
             )
             enquiries = Enquiries(feed)

@@ -1,9 +1,10 @@
 """The daemon's log tells what happened, and no key."""
 
+import io
 import logging
 import sys
 
-from goent.logs import Discreet
+from goent.logs import MOST_LINES, MOST_SIMILAR, MOST_TEXT, WINDOW_S, Discreet, FloodHandler
 
 HELD = "a-key-of-no-known-shape"
 
@@ -41,3 +42,52 @@ def test_asking_for_the_keys_may_itself_log():
 
 def test_text_that_is_no_text_is_logged_all_the_same():
     assert "\\udcff" in Discreet().format(record("/tmp/\udcff"))
+
+
+class Flood:
+    """A handler with a clock of our own."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.handler = FloodHandler(lambda: self.now)
+        self.handler.setFormatter(Discreet())
+        self.written = self.handler.stream = io.StringIO()
+
+    def log(self, message: str, *arguments: object, error: Exception | None = None) -> None:
+        line = record(message, error=error)
+        line.args = arguments
+        self.handler.handle(line)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.written.getvalue().splitlines()
+
+
+def test_a_flood_of_one_line_is_told_as_a_number():
+    flood = Flood()
+    for number in range(5000):
+        flood.log("accept number %d failed", number, error=ValueError("no descriptor"))
+    assert flood.written.getvalue().count("accept number") == MOST_SIMILAR
+    flood.log("something else")
+    assert "something else" in flood.lines[-1], "others are not kept back"
+    flood.now += WINDOW_S
+    flood.log("accept number %d failed", 5001)
+    told = flood.written.getvalue()
+    assert f"{5000 - MOST_SIMILAR} similar lines left out: accept number %d failed" in told
+    assert "accept number 5001 failed" in flood.lines[-1]
+
+
+def test_a_flood_of_different_lines_is_bounded_as_well():
+    flood = Flood()
+    for number in range(5000):
+        flood.log(f"line {number}")
+    assert len(flood.lines) == MOST_LINES
+    flood.handler.close()
+    assert f"{5000 - MOST_LINES} similar lines left out" in flood.lines[-1]
+
+
+def test_one_line_is_bounded():
+    flood = Flood()
+    flood.log("x" * 1_000_000)
+    assert len(flood.written.getvalue()) < MOST_TEXT + 200
+    assert "characters left out" in flood.written.getvalue()

@@ -4,7 +4,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -18,13 +17,16 @@ import msgspec
 from goent import __version__
 from goent.composition.app import App, open_app
 from goent.core.operation import Caller
+from goent.core.worker_access import WorkerAccess
+from goent.descriptors import raise_descriptor_limit
 from goent.domain.errors import EnvironmentTrouble, GoentError
 from goent.domain.replies import DaemonInfo
-from goent.frontends.control import ControlRoom, serve_control
-from goent.hello import is_same_user, read_hello
+from goent.frontends.control import ControlRoom, refuse_all, serve_control
+from goent.hello import ClientHello, is_same_user, read_hello
 from goent.launch import PROTOCOL, START_S, no_room
 from goent.lock import holder, take_lock
 from goent.logs import Discreet, bound_log, log_to_stderr
+from goent.peer import confinement
 from goent.project import log_path, project_key, runtime_dir
 from goent.rpc.local import LocalListener, LocalStream
 
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from goent.frontends.mcp.server import McpFrontend
 
 HELLO_S = 10.0
+MOST_CLIENTS = 512
+MOST_UNGREETED = 64  # of them that have not said hello; then the oldest has to go
 LOOK_S = 5.0  # between looks at whether there is a reason to end
 LOCK_S = START_S - 15.0  # so that whoever started us still hears why it was in vain
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -59,8 +63,10 @@ class Daemon:
         self._mcp: McpFrontend | None = None
         self._loading = anyio.Lock()
         self._clients = 0
+        self._ungreeted: dict[LocalStream, None] = {}
         self._commands = 0
         self._handover = False
+        self._bounded: set[str] = set()
         self._quiet_since = time.monotonic()
         self._inode = 0
         self.stopping = anyio.Event()
@@ -106,9 +112,18 @@ class Daemon:
             return
         if self.stopping.is_set():
             return  # whoever is not greeted starts another daemon, and loses nothing
-        with anyio.fail_after(HELLO_S):
-            await stream.send(self._hello())
-            hello, rest = await read_hello(stream)
+        why = confinement(stream.socket)
+        hello, rest = await self._greet(stream, with_keys=why is None)
+        if self._clients > MOST_CLIENTS:
+            refusal = {"error": f"{MOST_CLIENTS} clients are connected, the limit: close some"}
+            await stream.send(msgspec.json.encode(refusal) + b"\n")
+            return
+        if why:
+            worker = self._app.project.passes.worker_of(hello.worker_pass)
+            await self._converse_with_worker(
+                stream, rest, hello, WorkerAccess(why=why, worker=worker)
+            )
+            return
         caller = Caller(
             name="mcp" if hello.kind in ("mcp", "http") else "cli",
             cwd=Path(hello.cwd),
@@ -122,6 +137,38 @@ class Daemon:
             await self._door(stream, rest, caller)
         else:
             await self._command(stream, rest, caller)
+
+    async def _greet(self, stream: LocalStream, *, with_keys: bool) -> tuple[ClientHello, bytes]:
+        if len(self._ungreeted) >= MOST_UNGREETED:
+            oldest = next(iter(self._ungreeted))
+            del self._ungreeted[oldest]
+            await oldest.aclose()
+        self._ungreeted[stream] = None
+        try:
+            with anyio.fail_after(HELLO_S):
+                await stream.send(self._hello(with_keys=with_keys))
+                return await read_hello(stream)
+        finally:
+            self._ungreeted.pop(stream, None)
+
+    async def _converse_with_worker(
+        self, stream: LocalStream, rest: bytes, hello: ClientHello, bounds: WorkerAccess
+    ) -> None:
+        """A process that a worker started brings no keys and gives no orders."""
+        if bounds.refusal not in self._bounded:  # a worker may come as often as it likes
+            self._bounded.add(bounds.refusal)
+            log.warning("a client is kept within bounds: %s", bounds.refusal)
+        if hello.kind == "control":
+            caller = Caller(name="worker", cwd=Path(hello.cwd))
+            await self._command(stream, rest, caller, bounds=bounds)
+        elif hello.kind == "http":
+            with anyio.fail_after(HELLO_S):
+                rest = (
+                    rest or await stream.receive()
+                )  # closed on something unread, it would not hear us
+            await stream.send(msgspec.json.encode({"refusal": bounds.refusal}) + b"\n")
+        else:
+            await refuse_all(stream, rest, bounds.refusal)
 
     async def _mcp_frontend(self) -> "McpFrontend":
         """Loaded for the first who needs it: its library takes longer to import than all the rest."""
@@ -138,24 +185,33 @@ class Daemon:
 
         await serve_http(stream, rest, frontend, caller)
 
-    async def _command(self, stream: LocalStream, rest: bytes, caller: Caller) -> None:
+    async def _command(
+        self,
+        stream: LocalStream,
+        rest: bytes,
+        caller: Caller,
+        *,
+        bounds: WorkerAccess | None = None,
+    ) -> None:
         room = ControlRoom(
             operations=self._app.operations, feed=self._app.feed, info=self.info, stop=self._stop
         )
         self._commands += 1
         try:
-            await serve_control(stream, rest, room, caller)
+            await serve_control(stream, rest, room, caller, bounds=bounds)
         finally:
             self._commands -= 1
 
-    def _hello(self) -> bytes:
+    def _hello(self, *, with_keys: bool) -> bytes:
+        keys = self._app.project.key_names() if with_keys else ()
+        fingerprints = self._app.project.fingerprints() if with_keys else dict[str, str]()
         hello = {
             "goent": PROTOCOL,
             "version": __version__,
             "kind": "daemon",
             "cwd": str(self._app.project.folder),
-            "keys": " ".join(self._app.project.key_names()),
-            "fingerprints": self._app.project.fingerprints(),
+            "keys": " ".join(keys),
+            "fingerprints": fingerprints,
             "pid": os.getpid(),
         }
         return msgspec.json.encode(hello) + b"\n"
@@ -276,18 +332,19 @@ def _is_greeted(path: Path) -> bool:
     return False
 
 
-def main() -> None:
-    """Started by `launch.start_daemon`: project and the descriptor that awaits the verdict."""
-    project, told = Path(sys.argv[1]), int(sys.argv[2])
+def run_daemon(folder_of_project: str, told: int) -> int:
+    """Started by `launch.start_daemon`: the project, and the descriptor that awaits the verdict."""
+    project = Path(folder_of_project)
     if os.fork():
         os._exit(0)
     os.set_inheritable(told, False)  # noqa: FBT003 (the standard library's own signature)
+    raise_descriptor_limit()
     discreet = log_to_stderr(os.environ.get("GOENT_LOG", "INFO"))
     try:
         folder = runtime_dir(project_key(project), os.environ)
         if _lock(project, folder) is None:
             _tell(told, "ok")
-            return
+            return 0
         anyio.run(_run, project, folder, told, discreet)
     except BaseException as raised:
         error = _innermost(raised)
@@ -297,7 +354,8 @@ def main() -> None:
             raise
         log.error("%s", error)  # noqa: TRY400 (the message says it all)
         _tell(told, f"{error.exit_code if isinstance(error, GoentError) else 3} {error}")
-        sys.exit(3)
+        return 3
+    return 0
 
 
 def _innermost(error: BaseException) -> BaseException:
@@ -307,7 +365,3 @@ def _innermost(error: BaseException) -> BaseException:
             return _innermost(only)
         case _:
             return error
-
-
-if __name__ == "__main__":
-    main()

@@ -24,6 +24,7 @@ from goent.launch import NoDaemon, connect, fingerprint
 from goent.policy.health import condition, mended
 from goent.proc.programs import find_program
 from goent.project import UnsafeFolder, find_project, home_dir, project_key, runtime_dir, state_dir
+from goent.sandbox.level import find_level
 from goent.store.health import read_health
 from goent.upstream.health import account
 from goent.upstream.standing import words
@@ -65,6 +66,7 @@ def examine(cwd: Path, environ: Mapping[str, str]) -> Diagnosis:
     findings = (
         *_itself(),
         *_git(environ),
+        *_sandbox(settings),
         *_opencode(command, environ),
         *files,
         *(_trust(settings, environ) if settings else ()),
@@ -109,6 +111,18 @@ def _git(environ: Mapping[str, str]) -> Iterator[Finding]:
         yield _fine("git", found)
     else:
         yield _note("git", "not on the PATH", "install git: worktrees and diffs need it")
+
+
+def _sandbox(settings: Settings | None) -> Iterator[Finding]:
+    level = anyio.run(find_level, settings.sandbox.level if settings else "auto")
+    match level.name:
+        case "namespace":
+            yield _fine("sandbox", "namespace: workers see a file system and sockets of their own")
+        case "landlock":
+            text = f"landlock: workers write only where they work ({level.reason})"
+            yield _note("sandbox", text, "docs/sandbox.md says what that leaves open")
+        case _:
+            yield _note("sandbox", f"none: {level.reason}", "docs/sandbox.md")
 
 
 def _opencode(command: str | None, environ: Mapping[str, str]) -> Iterator[Finding]:

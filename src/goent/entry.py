@@ -12,11 +12,16 @@ def main() -> None:
     """`go-ent mcp` is the shim, on the standard library alone, `go-ent acp` is the agent."""
     if sys.platform == "win32":
         sys.exit("go-ent does not run on Windows yet; inside WSL it does.")
+    from goent.hardening import harden  # noqa: PLC0415 (Windows has none of what it needs)
+
+    harden()
     arguments = sys.argv[1:]
     if arguments == ["mcp"]:
         from goent.shim import run_shim  # noqa: PLC0415 (see above)
 
         sys.exit(run_shim(_here()))
+    if arguments[:1] == ["serve-daemon"]:
+        _serve_daemon(*arguments[1:])
     code = _agent(arguments[1:]) if arguments[:1] == ["acp"] else None
     if code is None:
         from goent.frontends.cli.main import run_cli  # noqa: PLC0415 (see above)
@@ -25,6 +30,17 @@ def main() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # taking the interpreter down piece by piece costs a tenth of a second
+
+
+def _serve_daemon(project: str, starter: str) -> None:
+    """What `launch.start_daemon` starts. Keys come in only now that nobody can look."""
+    from goent.daemon_environment import take_environment  # noqa: PLC0415 (see above)
+
+    take_environment(int(starter))
+
+    from goent.daemon import run_daemon  # noqa: PLC0415 (see above)
+
+    sys.exit(run_daemon(project, int(starter)))
 
 
 def _agent(arguments: list[str]) -> int | None:

@@ -2,16 +2,15 @@
 
 import os
 import socket
-import struct
 
 import anyio
 import msgspec
 from anyio.abc import ByteStream
 
 from goent.launch import PROTOCOL
+from goent.peer import peer_of
 
 HELLO_LIMIT = 256 * 1024
-LOCAL_PEERCRED = 0x001  # macOS; not in Python's socket module
 
 
 class ClientHello(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +21,7 @@ class ClientHello(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = "control"
     cwd: str = "/"
     env: dict[str, str] = {}
+    worker_pass: str = ""
 
 
 async def read_hello(stream: ByteStream) -> tuple[ClientHello, bytes]:
@@ -45,10 +45,4 @@ async def read_hello(stream: ByteStream) -> tuple[ClientHello, bytes]:
 
 def is_same_user(raw: socket.socket) -> bool:
     """The socket's folder is ours alone; this is the second lock on the same door."""
-    if hasattr(socket, "SO_PEERCRED"):
-        packed = raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        _, uid, _ = struct.unpack("3i", packed)
-    else:
-        packed = raw.getsockopt(0, LOCAL_PEERCRED, 76)
-        _, uid = struct.unpack_from("II", packed)
-    return uid == os.geteuid()
+    return peer_of(raw).uid == os.geteuid()

@@ -16,16 +16,29 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from goent import __version__
+from goent.daemon_environment import (
+    WORKER_PASS,
+    give_environment,
+    may_be_sent,
+    start_environment,
+)
 from goent.lock import Holder, holder, take_lock
-from goent.project import find_project, log_path, project_key, runtime_dir, unusable
+from goent.peer import GONE, confinement, peer_of
+from goent.project import (
+    find_project,
+    log_path,
+    project_key,
+    runtime_dir,
+    unusable,
+)
 
 PROTOCOL = 1
 CONNECT_S = 5.0
 START_S = 60.0
+LOCKLESS_S = 1.0
 ATTEMPTS = 5
 HELLO_LIMIT = 64 * 1024
 LOG_LIMIT = 5_000_000  # bytes; two such files are kept
-MARK = "GOENT_PROC"
 
 
 class NoDaemon(Exception):
@@ -51,6 +64,7 @@ def connect(cwd: Path, kind: str, *, start: bool = True, replace: bool = True) -
     `replace` lets an idle daemon of another version make way for one of this version.
     """
     _check_name(cwd)
+    start = start and not os.environ.get(WORKER_PASS)  # a worker's commands start no daemon
     try:
         project = find_project(cwd)
         path = runtime_dir(project_key(project), os.environ) / "sock"
@@ -65,13 +79,20 @@ def connect(cwd: Path, kind: str, *, start: bool = True, replace: bool = True) -
             if connection:
                 return connection
             if not start:
-                raise NoDaemon(f"no daemon runs for {str(project)!r}", 1)
+                raise NoDaemon(_none_runs(project), 1)
     except OSError as error:
         raise NoDaemon(str(error)) from error
     raise NoDaemon(
         f"the daemon of {str(project)!r} started but does not answer at {str(path)!r}; "
         f"its log: {log_path(project_key(project), os.environ)}"
     )
+
+
+def _none_runs(project: Path) -> str:
+    none = f"no daemon runs for {str(project)!r}"
+    if worker := os.environ.get(WORKER_PASS, "").rpartition(".")[0]:
+        return f"{none}, and this process was started by worker {worker}, which may not start one"
+    return none
 
 
 def _check_name(cwd: Path) -> None:
@@ -126,6 +147,7 @@ def _try_connect(path: Path, kind: str, cwd: Path) -> Connection | None:
     deadline = time.monotonic() + CONNECT_S
     try:
         _dial(sock, path, deadline)
+        _check_daemon(sock, path)
         hello, rest = _read_hello(sock, deadline)
         sock.sendall(_own_hello(kind, cwd, hello))
     except TimeoutError:
@@ -178,15 +200,46 @@ def _read_hello(sock: socket.socket, deadline: float) -> tuple[dict[str, object]
     return hello, rest
 
 
+def _check_daemon(sock: socket.socket, path: Path) -> None:
+    """Keys go to the user's own daemon alone, and to nothing that a worker has put in its place.
+
+    Raises `ConnectionResetError` for one that has just ended. A worker's own command has no keys to
+    send, and sees the daemon from inside its namespaces: it needs no such check.
+    """
+    if os.environ.get(WORKER_PASS):
+        return
+    peer = peer_of(sock)
+    why = f"it belongs to user {peer.uid}" if peer.uid != os.geteuid() else confinement(sock)
+    held = holder(path.parent)
+    deadline = time.monotonic() + LOCKLESS_S
+    while why is None and held is None and time.monotonic() < deadline:
+        time.sleep(0.02)  # one that ends has let go of its lock for a moment before it is gone
+        why, held = confinement(sock), holder(path.parent)
+    is_holder = held is not None and held.pid in (0, peer.pid)
+    if why == GONE and not is_holder:
+        raise ConnectionResetError
+    if why is None and peer.pid and not is_holder:
+        why = f"{held} holds the project" if held else "it does not hold the project's lock"
+    if why:
+        raise NoDaemon(
+            f"process {peer.pid} answers at {str(path)!r} but is not your daemon: {why}. Nothing was "
+            f"sent to it. `go-ent daemon stop --force` ends the daemon, `kill {peer.pid}` that process; "
+            "in a container or sandbox of its own, use `go-ent mcp --embedded`"
+        )
+
+
 def _own_hello(kind: str, cwd: Path, theirs: Mapping[str, object]) -> bytes:
-    """Only the key variables that the project's configuration names leave this process."""
-    wanted = str(theirs.get("keys") or "").split()
+    """Only key variables leave this process, and none leaves a worker's."""
+    worker_pass = os.environ.get(WORKER_PASS, "")
+    wanted = [] if worker_pass else str(theirs.get("keys") or "").split()
+    names = [name for name in wanted if os.environ.get(name) and may_be_sent(name, cwd)]
     hello = {
         "goent": PROTOCOL,
         "version": __version__,
         "kind": kind,
         "cwd": str(cwd),
-        "env": {name: os.environ[name] for name in wanted if os.environ.get(name)},
+        "env": {name: os.environ[name] for name in names},
+        **({"worker_pass": worker_pass} if worker_pass else {}),
     }
     return json.dumps(hello).encode() + b"\n"
 
@@ -243,11 +296,9 @@ def start_daemon(project: Path) -> None:
         raise NoDaemon(f"{str(project)!r} no longer exists: change to a folder that does", 2)
     log = log_path(project_key(project), os.environ)
     output = open_log(log)
-    ready, told = os.pipe()
-    try:
-        verdict = _verdict(project, output, ready, told)
-    finally:
-        os.close(ready)
+    ours, its = socket.socketpair()
+    with ours:
+        verdict = _verdict(project, output, ours, its)
     if verdict == b"":
         raise NoDaemon(f"the daemon of {str(project)!r} did not start; its log: {log}")
     if not verdict.startswith(b"ok"):
@@ -255,32 +306,33 @@ def start_daemon(project: Path) -> None:
         raise NoDaemon(message.strip(), int(code) if code.isdigit() else 3)
 
 
-def _verdict(project: Path, log: int, ready: int, told: int) -> bytes:
+def _verdict(project: Path, log: int, ours: socket.socket, its: socket.socket) -> bytes:
     """What the new daemon says of itself; empty if it says nothing in time."""
-    environ = {name: value for name, value in os.environ.items() if name != MARK}
     # -P: a project must not be able to put its own modules in the daemon's way.
-    command = [sys.executable, "-P", "-m", "goent.daemon", str(project), str(told)]
+    command = [sys.executable, "-P", "-m", "goent", "serve-daemon", str(project)]
     try:
         daemon = subprocess.Popen(
-            command,
+            [*command, str(its.fileno())],
             cwd=project,
-            env=environ,
+            env=start_environment(),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
-            pass_fds=(told,),
+            pass_fds=(its.fileno(),),
         )
     finally:
         os.close(log)
-        os.close(told)
+        its.close()
     try:
+        ours.settimeout(START_S)
+        give_environment(ours)
         daemon.wait(START_S)  # it forks at once: what serves the project is nobody's child
-    except subprocess.TimeoutExpired:
+    except (subprocess.TimeoutExpired, TimeoutError):
         daemon.kill()
         daemon.wait(START_S)
         return b""
-    return _read_until_eof(ready, START_S)
+    return _read_until_eof(ours.fileno(), START_S)
 
 
 def open_log(path: Path) -> int:

@@ -112,6 +112,11 @@ def runtime_dir(key: str, environ: Mapping[str, str]) -> Path:
     raise UnsafeFolder(f"no folder for {key!r} has a path short enough for a socket")
 
 
+def runtime_path(environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """The folders that hold the sockets of all projects, as far as they are there."""
+    return tuple(base for base in _runtime_bases(environ) if base.is_dir())
+
+
 def state_dir(environ: Mapping[str, str]) -> Path:
     """Journals, ledger and logs: `$XDG_STATE_HOME/go-ent`."""
     return _made(_xdg(environ, "XDG_STATE_HOME", ".local/state"), "go-ent")

@@ -7,9 +7,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+from msgspec.structs import replace
+from sandboxed import a_sandbox
 
 from goent.agent.ports import Call, ClientFiles, ClientTerminals, Desk, Outcome, Progress, Tool
 from goent.agent.tools.toolbox import open_tools
+from goent.domain.sandbox import Strictness
 from goent.proc import marked, new_owner
 
 RIPGREP = Path(__file__).parents[2] / "node_modules" / ".bin" / "rg"
@@ -59,6 +62,7 @@ async def a_bench(  # noqa: PLR0913 (so much lies on a desk)
     writing: ClientFiles | None = None,
     terminals: ClientTerminals | None = None,
     writable: tuple[Path, ...] = (),
+    level: Strictness = "auto",
 ) -> AsyncGenerator[Bench]:
     """Whatever was started is gone at the end."""
     owner = new_owner("tools-test")
@@ -73,7 +77,12 @@ async def a_bench(  # noqa: PLR0913 (so much lies on a desk)
         writable=writable,
         owner=owner,
     )
-    async with open_tools(desk) as tools:
+    async with (
+        a_sandbox(cwd.parent / "home", level=level).session(
+            cwd, roots=(*desk.roots, *writable), env=desk.environ
+        ) as limits,
+        open_tools(replace(desk, sandbox=limits)) as tools,
+    ):
         yield Bench(desk, tools)
     assert list(marked(owner)) == []
 

@@ -13,6 +13,7 @@ from lead import a_lead
 from mcp import Client
 from mcp.types import CallToolResult, TextContent
 from real_git import a_repository
+from sandboxed import a_sandbox
 from scripted_project import OpenProject, project_opener
 from world import refusal, told
 
@@ -95,7 +96,7 @@ async def test_a_command_of_variables_that_are_empty_proves_nothing(
     tmp_path: Path, command: str
 ) -> None:
     told: dict[str, str] = {"PATH": os.environ["PATH"], "EMPTY": " ", "GOOD": "true"}
-    verifier = ShellVerifier(lambda: told)
+    verifier = ShellVerifier(lambda: told, a_sandbox(tmp_path / "home"))
     empty, good, quoted = await verifier.verify([command, "$GOOD", "'$UNSET'"], tmp_path)
     assert evidence_of([empty]) == "refuted" and "variables are empty" in empty.tail
     assert (good.exit, quoted.exit) == (0, 127)

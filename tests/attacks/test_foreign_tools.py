@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 CONFIG = """\
 opencode: {profile: user, warm: false}
 permissions: {rules: [{tool: clock_tick, action: allow}]}
+sandbox: {writable: [%s]}
 """
 # An MCP server of the tools that it is told, each of which leaves a file.
 SERVER = """
@@ -62,11 +63,11 @@ def calling(*tools: str) -> Step:
 @pytest.fixture(scope="module")
 async def attacked(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Workers]:
     folder = tmp_path_factory.mktemp("foreign")
-    proof, server = folder / "proof", folder / "server.py"
+    proof, server = folder / "proof", folder / "home" / "server.py"
     proof.mkdir()
-    server.write_text(SERVER)
     tools = folder / "home" / ".config" / "opencode" / "tool"
     tools.mkdir(parents=True)
+    server.write_text(SERVER)
     (tools / "own.js").write_text(PLUGIN % proof)
     command = [sys.executable, str(server), str(proof)]
     opencode = {
@@ -92,7 +93,7 @@ async def attacked(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[W
             )
         }
     )
-    async with workers(folder, script, config=CONFIG, opencode=opencode) as built:
+    async with workers(folder, script, config=CONFIG % proof, opencode=opencode) as built:
         yield built
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from real_git import Repository, a_repository, orders_for
+from sandboxed import eval_commands
 
 from goent.domain.errors import RequestError
 from goent.domain.workspaces import Piece, Workspace
@@ -245,7 +246,7 @@ async def test_a_repository_that_an_agent_made_runs_nothing_in_an_evaluation(
         workspace=WorkspaceSpec(repository=str(origin.top)),
     )
     async with (
-        open_workspaces(tmp_path / "root", origin.environ) as spaces,
+        open_workspaces(eval_commands(origin.environ, root=tmp_path / "root")) as spaces,
         spaces.space(case, target="t", trial=1, number=1) as space,
     ):
         made = Repository(space.path / "sub")

@@ -52,9 +52,9 @@ async def run(world: World, method: str, cwd: Path) -> tuple[int, str]:
 async def test_a_missing_object_is_fetched_by_no_program_of_the_repository(
     tmp_path: Path, method: str
 ) -> None:
-    marker = tmp_path / "marker"
     async with a_world(tmp_path, SCRIPT) as world:
-        partial_clone(world.project, a_program(tmp_path, marker))
+        marker = world.project / "marker"
+        partial_clone(world.project, a_program(world.project, marker))
         code, said = await run(world, method, world.project)
         assert code == 1
         assert "sshCommand" in said and "`go-ent trust`" in said

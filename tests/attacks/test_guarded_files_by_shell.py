@@ -1,12 +1,13 @@
 """A shell command that was allowed, and changes files that other programs obey: whoever gave the task is told."""
 
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from real_git import Repository
-from world import World, a_world, told
+from world import COLD, World, a_world, told
 
 from goent.testing import Script, call, case, openai, say
 
@@ -37,8 +38,21 @@ SCRIPT = Script(
 
 @pytest.fixture(scope="module")
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[World]:
-    config = "opencode: {profile: hermetic, warm: false}\n"
-    async with a_world(tmp_path_factory.mktemp("guarded"), SCRIPT, config=config) as world:
+    async with a_repository(tmp_path_factory.mktemp("guarded"), COLD) as world:
+        yield world
+
+
+@pytest.fixture(scope="module")
+async def free(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[World]:
+    """Where there is no sandbox, as on macOS."""
+    config = f"{COLD}sandbox: off\n"
+    async with a_repository(tmp_path_factory.mktemp("free"), config) as world:
+        yield world
+
+
+@asynccontextmanager
+async def a_repository(folder: Path, config: str) -> AsyncGenerator[World]:
+    async with a_world(folder, SCRIPT, config=config) as world:
         project = Repository(world.project)
         project.git("init", "--quiet", "-b", "main")
         project.commit()
@@ -52,22 +66,28 @@ async def result_of(world: World, task: str, **more: object) -> dict[str, Any]:
     return spawned["result"]
 
 
-async def test_a_hook_that_a_command_wrote_is_named(world: World) -> None:
+async def test_what_a_command_wrote_is_named_and_a_hook_is_not_written(world: World) -> None:
     result = await result_of(world, "hide a hook")
+    assert [each["path"] for each in result["guarded_changes"]] == [".mcp.json"]
+    assert not (world.project / ".git" / "hooks" / "post-commit").exists()
+
+
+async def test_a_hook_that_a_command_wrote_is_named(free: World) -> None:
+    result = await result_of(free, "hide a hook")
     assert result["state"] == "completed"
     changes = {each["path"]: each["reason"] for each in result["guarded_changes"]}
     assert list(changes) == [".git/hooks/post-commit", ".mcp.json"]
     assert "git run other programs" in changes[".git/hooks/post-commit"]
-    shown = await world.go_ent("result", str(result["worker_id"]))
+    shown = await free.go_ent("result", str(result["worker_id"]))
     assert ".git/hooks/post-commit changed while this worker worked" in " ".join(shown.out.split())
-    output = await world.go_ent("output", str(result["worker_id"]))
+    output = await free.go_ent("output", str(result["worker_id"]))
     assert ".mcp.json" in output.out
 
 
-async def test_a_hook_that_was_written_from_a_worktree_is_named(world: World) -> None:
-    result = await result_of(world, "hide it outside", isolation="worktree")
+async def test_a_hook_that_was_written_from_a_worktree_is_named(free: World) -> None:
+    result = await result_of(free, "hide it outside", isolation="worktree")
     (change,) = result["guarded_changes"]
-    assert Path(change["path"]) == world.project / ".git" / "hooks" / "post-merge"
+    assert Path(change["path"]) == free.project / ".git" / "hooks" / "post-merge"
 
 
 @pytest.mark.parametrize("isolation", ["shared", "worktree", "copy"])

@@ -1,7 +1,6 @@
 """Tool calls of OpenCode that get past go-ent's guard: nobody was asked, so the turn ends."""
 
 from collections.abc import AsyncGenerator
-from pathlib import Path
 
 import pytest
 from contract_stage import World, contract_world
@@ -53,20 +52,17 @@ SCRIPT = Script(
 
 
 @pytest.fixture(scope="module")
-def sabotaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A guard that lets some calls through without a word to go-ent."""
+async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[World]:
+    """With a guard that lets some calls through without a word to go-ent."""
+    folder = tmp_path_factory.mktemp("past")
     text = guard.PLUGIN.read_text()
     assert POSTED in text
-    plugin = tmp_path_factory.mktemp("plugin") / "guard.js"
-    plugin.write_text(text.replace(POSTED, UNASKED + POSTED))
-    return plugin
-
-
-@pytest.fixture(scope="module")
-async def world(tmp_path_factory: pytest.TempPathFactory, sabotaged: Path) -> AsyncGenerator[World]:
+    sabotaged = folder / "project" / "guard.js"  # where OpenCode can see it
+    sabotaged.parent.mkdir()
+    sabotaged.write_text(text.replace(POSTED, UNASKED + POSTED))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launching, "PLUGIN", sabotaged)
-        async with contract_world(tmp_path_factory.mktemp("past"), SCRIPT) as world:
+        async with contract_world(folder, SCRIPT) as world:
             yield world
 
 

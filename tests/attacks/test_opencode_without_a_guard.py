@@ -36,7 +36,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
 
     @asynccontextmanager
     async def with_plugin(text: str) -> AsyncGenerator[World]:
-        plugin = tmp_path / "guard.js"
+        plugin = tmp_path / "project" / "guard.js"  # where OpenCode can see it
+        plugin.parent.mkdir()
         plugin.write_text(text)
         monkeypatch.setattr(launching, "PLUGIN", plugin)
         monkeypatch.setattr(guard, "LOADING", 3.0)

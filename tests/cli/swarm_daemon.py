@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
+from held_lock import held_as_daemon
 from msgspec import Raw, Struct
 
 from goent import __version__
@@ -184,7 +185,7 @@ class SwarmDaemon:
     def serving(self, project: Path) -> Generator["SwarmDaemon"]:
         """Where the command line looks for the project's daemon."""
         path = runtime_dir(project_key(project), os.environ) / "sock"
-        with socket.socket(socket.AF_UNIX) as listener:
+        with held_as_daemon(path.parent), socket.socket(socket.AF_UNIX) as listener:
             path.unlink(missing_ok=True)
             listener.bind(str(path))
             listener.listen()

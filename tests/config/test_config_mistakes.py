@@ -14,7 +14,7 @@ CONFIG = [
         "zzz: 1",
         (
             "1: zzz: unknown setting; one of opencode, agents, default_provider, permissions, "
-            "isolation, budget, failover, limits, agent, daemon, learning, evals"
+            "isolation, budget, failover, limits, agent, daemon, sandbox, learning, evals"
         ),
     ),
     (

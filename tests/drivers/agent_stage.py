@@ -12,6 +12,7 @@ from witness import Witness
 
 from goent.domain.errors import GoentError
 from goent.domain.ports import Session, StopReason, WorkerSpec
+from goent.domain.sandbox import SandboxSettings
 from goent.domain.settings import Agent, Limits, PermissionRule, Settings
 from goent.domain.types import Preset, Prompt, Provider
 from goent.drivers.agent import AgentDriver
@@ -19,6 +20,7 @@ from goent.drivers.environment import Surroundings
 from goent.gateway.server import Gateway
 from goent.policy.permissions import rules_for
 from goent.proc import marked, new_owner
+from goent.proc.table import lives
 from goent.upstream.ask import Upstream
 from goent.upstream.course import Course
 from goent.upstream.forward import Connections
@@ -53,6 +55,7 @@ class Stage:
             agents={"actor": Agent(command=command, start_timeout_s=patience)},
             limits=Limits(cancel_grace_s=grace),
             usual_keys=("SECRET_API_KEY",),
+            sandbox=SandboxSettings(writable=(self.kept,), readable=(ACTOR.parents[2],)),
         )
         self.environ = {
             "PATH": os.environ["PATH"],
@@ -107,6 +110,12 @@ class Stage:
 
     def at_work(self) -> set[int]:
         return set(marked(self.owner))
+
+    async def until_dead(self, process: int) -> None:
+        """One that dies has lost its mark a moment before the kernel calls it dead."""
+        with anyio.fail_after(20):
+            while lives(process):  # noqa: ASYNC110 (it announces nothing to us)
+                await anyio.sleep(0.02)
 
     async def until_at_work(self, processes: int) -> None:
         """A process shows its mark only when it is through its exec, and is gone when reaped."""

@@ -24,6 +24,7 @@ from goent.domain.events import (
     UsageReported,
 )
 from goent.domain.ports import WorkerSpec
+from goent.domain.sandbox import SandboxSettings
 from goent.domain.settings import Backend, OpenCodeSettings, PermissionRule, Settings
 from goent.domain.types import Provider
 from goent.drivers.environment import Surroundings
@@ -42,6 +43,10 @@ ALLOW = tuple(
 ASK = tuple(PermissionRule(tool=tool, action="ask") for tool in ("edit", "bash"))
 KEYS = {"MOONSHOT_API_KEY": "sk-moon", "DEEPSEEK_API_KEY": "sk-deep"}
 PATIENCE = 60.0
+
+CHECKOUT = Path(__file__).parents[
+    2
+]  # with the programs in node_modules; it may lie in a temporary folder
 
 
 class Stage:
@@ -212,6 +217,7 @@ def settings(models: ScriptedModels, project: Path, opencode: OpenCodeSettings) 
         ),
         backends=backends,
         opencode=opencode,
+        sandbox=SandboxSettings(writable=(project.parent,), readable=(CHECKOUT,)),
     )
 
 

@@ -98,7 +98,7 @@ async def test_an_agent_that_ends_between_two_turns_is_started_again(tmp_path: P
         await ask(session, "say one")
         (agent,) = stage.at_work()
         os.kill(agent, 9)
-        await stage.until_at_work(0)
+        await stage.until_dead(agent)
         assert (await ask(session, "history")).text == "say one | history"
 
 
@@ -333,3 +333,21 @@ async def test_how_a_turn_can_fail(
             pass
         assert isinstance(turn.error, error) and words in str(turn.error)
         assert (await ask(session, "say on")).text == "on", "the session lives"
+
+
+async def test_an_agent_whose_data_the_sandbox_closes_names_the_setting(tmp_path: Path) -> None:
+    data = tmp_path / ".elsewhere"
+    data.mkdir()
+    stage = Stage(tmp_path)
+    actor = stage.settings.agents["actor"]
+    command = ("sh", "-c", f'touch {data}/x && exec "$@"', "sh", *actor.command)
+    stage.settings = replace(stage.settings, agents={"actor": replace(actor, command=command)})
+    async with stage.running():
+        with pytest.raises(WorkerCrashed, match=r"add that folder to `sandbox\.writable`"):
+            async with stage.open():
+                pass
+        sandbox = stage.settings.sandbox
+        opened = replace(sandbox, writable=(*sandbox.writable, data))
+        stage.settings = replace(stage.settings, sandbox=opened)
+        async with stage.open() as session:
+            assert (await ask(session, "say hello")).text == "hello"

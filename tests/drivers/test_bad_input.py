@@ -80,7 +80,7 @@ FAILURES: Mapping[str, Outcome] = {
     "nojson": Outcome(kind="provider_down", words=("'nojson'",), said="one two"),
     "empty": Outcome(kind="provider_down", words=("'empty'", "broke off")),
     "nobody": Outcome(kind="provider_down", words=("'nobody'", "127.0.0.1:1")),
-    "toolong": Outcome(kind="provider_down", words=("'toolong'", "too long")),
+    "toolong": Outcome(kind="provider_down", words=("'toolong'", "of more than")),
     "nomodel": Outcome(kind="unknown_model", words=("'nomodel'", "choose a model"), calls=1),
     "quoting": Outcome(kind="provider_down", words=("'quoting'",), said="one"),
 }

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from sandboxed import a_sandbox
 
 from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.lasting import Moment
@@ -19,6 +20,7 @@ LAUNCH = Launch(
     token="t",
     fingerprint="f",
     start_timeout=1,
+    sandbox=a_sandbox(Path("/home/me")),
 )
 
 
@@ -86,5 +88,6 @@ def test_the_database_is_where_opencode_keeps_it(env: dict[str, str], folder: st
         token="t",
         fingerprint="f",
         start_timeout=1,
+        sandbox=LAUNCH.sandbox,
     )
     assert launch.database == Path(folder, "opencode/opencode.db")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from opencode import LIGHT, opencode_binary
+from sandboxed import a_sandbox
 
 from goent.drivers.opencode.acp_host import AcpHost
 from goent.drivers.opencode.binary import find_opencode
@@ -52,6 +53,7 @@ async def offered(program: Path, folder: Path, catalogue: Catalogue | None) -> d
         token="t",
         fingerprint="f",
         start_timeout=60,
+        sandbox=a_sandbox(folder / "home"),
         catalogue=catalogue,
     )
     async with AcpHost.running(launch, new_mark(new_owner("drivers"))) as process:

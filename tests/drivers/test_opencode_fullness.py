@@ -86,8 +86,9 @@ async def crowded(
     stage_of_all: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncGenerator[Crowded]:
     monkeypatch.setattr(slot, "DIRECTORIES", 1)
-    second, third = tmp_path / "second", tmp_path / "third"
-    second.mkdir()
+    folder = stage_of_all.settings.project / tmp_path.name
+    second, third = folder / "second", folder / "third"
+    second.mkdir(parents=True)
     third.mkdir()
     yield Crowded(stage_of_all, lambda: processes("acp"), second, third)
     with anyio.fail_after(PATIENCE):

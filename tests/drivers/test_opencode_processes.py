@@ -88,21 +88,23 @@ async def test_a_process_that_is_killed_while_a_session_is_set_up_is_no_reason_t
 
 
 async def test_a_warmed_directory_costs_no_model_call_and_is_booted_once(
-    apart: Apart, tmp_path: Path
+    apart: Apart,
 ) -> None:
     driver, calls = apart.stage.driver, len(apart.stage.models.calls)
+    folder = apart.stage.settings.project / "warmed"
+    folder.mkdir()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(driver.warm_up, tmp_path)
-        tasks.start_soon(driver.warm_up, tmp_path)
+        tasks.start_soon(driver.warm_up, folder)
+        tasks.start_soon(driver.warm_up, folder)
     assert len(apart.stage.models.calls) == calls
     (pid,) = apart.acp()
     os.kill(pid, signal.SIGSTOP)  # it can boot nothing now
     try:
         with anyio.fail_after(10):
-            await driver.warm_up(tmp_path)
+            await driver.warm_up(folder)
     finally:
         os.kill(pid, signal.SIGCONT)
-    assert await hello(apart.stage, tmp_path) == "Hello from glm-4."
+    assert await hello(apart.stage, folder) == "Hello from glm-4."
     assert len(apart.stage.models.calls) == calls + 1
 
 

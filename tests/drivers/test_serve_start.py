@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sandboxed import a_sandbox
 
 from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode_serve.server import ServeProcess
@@ -48,6 +49,7 @@ async def test_a_server_that_never_answers_its_first_caller_is_asked_again(tmp_p
         token="t",
         fingerprint="f",
         start_timeout=9.0,  # less than the client's own patience with an answer
+        sandbox=a_sandbox(tmp_path / "home"),
     )
     async with Quiet.running(launch, new_mark(new_owner("deaf"))) as process:
         assert not process.gone.is_set()

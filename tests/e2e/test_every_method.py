@@ -96,7 +96,8 @@ async def test_one_task_has_one_result_and_costs_what_the_provider_counted(
     (used,) = result["models_used"]
     assert (used["calls"], used["usage"]) == (1, result["usage"])
     own = {"worker_id": result["worker_id"], "output": result["output"]}
-    assert result == {**results["mcp", "acp"], **own}
+    assert result["sandbox"] == (None if method == "api" else results["mcp", "acp"]["sandbox"])
+    assert result == {**results["mcp", "acp"], **own, "sandbox": result["sandbox"]}
 
 
 @pytest.mark.spec("P33", "P34")

@@ -23,6 +23,7 @@ agents:
   actor: {{command: [{python}, {actor}, --keep, {kept}], models: [small, large]}}
   broken: {{command: [{python}, {actor}, --at-start, exit]}}
   missing: {{command: [/no/such/agent]}}
+sandbox: {{writable: [{kept}]}}
 """
 BASH = {"kind": "execute", "title": "make", "rawInput": {"command": "make"}}
 

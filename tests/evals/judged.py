@@ -3,6 +3,8 @@
 import json
 from collections.abc import Callable
 
+from sandboxed import eval_commands
+
 from goent.domain.errors import GoentError
 from goent.evals.graders.asked import askers
 from goent.evals.graders.grading import grade_asking
@@ -64,5 +66,5 @@ async def judged(
         trace or a_trace(),
         threshold=0.8,
         compat=compat,
-        askers=askers({"PATH": "/usr/bin:/bin"}, judge),
+        askers=askers(eval_commands({"PATH": "/usr/bin:/bin"}), judge),
     )

@@ -9,8 +9,10 @@ import anyio
 import msgspec
 import pytest
 from judged import ScriptedJudge, a_case, a_trace
+from sandboxed import eval_commands
 
 from goent.domain.errors import ConfigError
+from goent.domain.sandbox import SandboxSettings
 from goent.evals.files import load_suites
 from goent.evals.graders.asked import askers
 from goent.evals.graders.findings import Finding, Look
@@ -39,19 +41,27 @@ def script(command: list[str], name: str = "bad", **settings: object) -> GraderS
     return GraderSpec(type="code-grader", name=name, settings=given)
 
 
-async def graded(*graders: GraderSpec, trace: Trace | None = None, compat: bool = False) -> Graded:
+async def graded(
+    *graders: GraderSpec,
+    trace: Trace | None = None,
+    compat: bool = False,
+    writable: tuple[Path, ...] = (),
+) -> Graded:
+    sandbox = SandboxSettings(writable=writable)
     with anyio.fail_after(45):
         return await grade_asking(
             a_case(*graders),
             trace or a_trace(),
             threshold=0.8,
             compat=compat,
-            askers=askers(ENVIRON, ScriptedJudge("no")),
+            askers=askers(eval_commands(ENVIRON, settings=sandbox), ScriptedJudge("no")),
         )
 
 
-async def beside_a_good_one(spec: GraderSpec, *, compat: bool = False) -> Grade:
-    found = await graded(spec, FINE, compat=compat)
+async def beside_a_good_one(
+    spec: GraderSpec, *, compat: bool = False, writable: tuple[Path, ...] = ()
+) -> Grade:
+    found = await graded(spec, FINE, compat=compat, writable=writable)
     bad, fine = found.grades
     assert (fine.score, fine.verdict) == (1, "pass")
     assert found.status != "execution_error"
@@ -76,7 +86,8 @@ async def test_a_script_that_hangs_is_ended_with_its_children(tmp_path: Path):
         echo $$ > {tmp_path}/own.pid
         while true; do sleep 1; done
     """
-    bad = await beside_a_good_one(script(shell(code), timeout_seconds=3.0))
+    hangs = script(shell(code), timeout_seconds=3.0)
+    bad = await beside_a_good_one(hangs, writable=(tmp_path,))
     assert bad.score == 0
     assert "ran for more than 3 s" in said(bad)
     assert all_gone(tmp_path)
@@ -88,7 +99,7 @@ async def test_a_daemon_that_a_script_leaves_behind_is_swept(tmp_path: Path):
         until [ -s {tmp_path}/daemon.pid ]; do sleep 0.05; done
         echo '{{"score": 0.5}}'
     """
-    bad = await beside_a_good_one(script(shell(code)))
+    bad = await beside_a_good_one(script(shell(code)), writable=(tmp_path,))
     assert bad.score == 0.5  # what it said counts, whoever still holds the pipe
     assert all_gone(tmp_path)
 
@@ -324,7 +335,9 @@ async def test_a_long_answer_is_in_a_file_that_is_gone_afterwards(length: int, i
     assert not in_file or not Path(str(details["path"])).exists()
 
 
-async def test_a_script_that_takes_its_own_folder_away_harms_nobody(tmp_path: Path):
+async def test_a_script_cannot_take_its_own_folder_away_and_one_without_any_harms_nobody(
+    tmp_path: Path,
+):
     place = Place(file=str(tmp_path / "room/x.eval.yaml"))
     (tmp_path / "room").mkdir()
     remove = script(shell("rm -r ../room; echo 0.9"))
@@ -335,9 +348,11 @@ async def test_a_script_that_takes_its_own_folder_away_harms_nobody(tmp_path: Pa
             a_trace(),
             threshold=0.8,
             compat=False,
-            askers=askers(ENVIRON, ScriptedJudge("no")),
+            askers=askers(eval_commands(ENVIRON), ScriptedJudge("no")),
         )
         assert [grade.score for grade in found.grades] == [expected, 1]
+        if expected:
+            (tmp_path / "room").rmdir()
 
 
 SUITE = """\

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from sandboxed import eval_commands
 
 from goent.evals.graders.grading import grade, grade_asking
 from goent.evals.graders.scripts import code_grader
@@ -65,7 +66,7 @@ async def graded(name: str, *, compat: bool) -> Graded:
         trace_of(name),
         threshold=0.8 if case.threshold is None else case.threshold,
         compat=compat,
-        askers={"code-grader": code_grader(os.environ)},
+        askers={"code-grader": code_grader(eval_commands(os.environ))},
     )
 
 

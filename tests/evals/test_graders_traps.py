@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from sandboxed import eval_commands
 
 from goent.evals.graders.grading import grade, grade_asking, mistakes
 from goent.evals.graders.llm import Judged
@@ -152,6 +153,6 @@ async def test_a_script_cannot_harm_the_run(command: list[str], worth: float):
         Trace(messages=(said,)),
         threshold=0.8,
         compat=False,
-        askers={"code-grader": code_grader(os.environ)},
+        askers={"code-grader": code_grader(eval_commands(os.environ))},
     )
     assert found.score == worth

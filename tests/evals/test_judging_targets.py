@@ -6,6 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 from judged import a_case, a_trace, llm
+from sandboxed import eval_commands
 
 from goent.domain.errors import ConfigError
 from goent.evals.graders.asked import askers
@@ -42,7 +43,11 @@ async def graded(
 ) -> Graded:
     judge = judge_by_targets(invoke, default=default, timeout_s=timeout_s, retry=AT_ONCE)
     return await grade_asking(
-        a_case(*graders), a_trace(), threshold=0.8, compat=False, askers=askers(ENVIRON, judge)
+        a_case(*graders),
+        a_trace(),
+        threshold=0.8,
+        compat=False,
+        askers=askers(eval_commands(ENVIRON), judge),
     )
 
 

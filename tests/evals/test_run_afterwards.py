@@ -143,6 +143,7 @@ def test_dice_that_are_thrown_again_stay_told_when_graded_again(desk: EvalDesk) 
 def test_an_interrupted_grading_leaves_the_grades_from_before(desk: EvalDesk) -> None:
     desk.targets(one=HELLO)
     assert desk.go_ent("run", desk.suite(["a", "b"]), "--out", desk.out).code == 0
+    desk.let_scripts_write_here()
     before = {path.relative_to(desk.out) for path in desk.out.rglob("*")}
     script = f'cat >/dev/null; touch {desk.folder}/begun; test "$GO" || sleep 300; echo 0'
     slow = [{"type": "code-grader", "command": ["sh", "-c", script]}]
@@ -165,6 +166,7 @@ def test_an_interrupted_grading_leaves_the_grades_from_before(desk: EvalDesk) ->
 
 def test_a_second_interruption_leaves_no_process(desk: EvalDesk) -> None:
     """The first one waits for a hook that tidies up, and takes its time."""
+    desk.let_scripts_write_here()
     desk.targets(one=SLOW)
     tidy = {
         "command": ["sh", "-c", f"touch {desk.folder}/tidying; sleep 300"],

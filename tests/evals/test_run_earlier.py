@@ -181,6 +181,7 @@ def test_what_attempts_need_may_be_gone_when_they_are_graded(tmp_path: Path) -> 
 def test_a_grading_that_was_killed_can_be_begun_again(tmp_path: Path) -> None:
     desk = EvalDesk(tmp_path)
     desk.targets(one="echo hello > {OUTPUT_FILE}")
+    desk.let_scripts_write_here()
     slow = [
         {"type": "code-grader", "command": ["sh", "-c", "echo x >> calls; test -e go || sleep 60"]}
     ]

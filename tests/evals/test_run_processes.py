@@ -239,6 +239,7 @@ LONG = "echo x >> calls; setsid sh -c \"trap '' TERM; sleep 300\" & sleep 300"
 
 @pytest.mark.parametrize("command", ["run", "grade"])
 def test_nothing_outlives_a_run_that_is_killed(desk: EvalDesk, command: str) -> None:
+    desk.let_scripts_write_here()
     slow = {"type": "code-grader", "command": ["sh", "-c", LONG]}
     desk.targets(one=f"{LONG}; {HELLO}", quick=HELLO)
     suite = desk.suite(["a"])
@@ -274,6 +275,7 @@ def test_no_prompt_of_a_killed_run_outlives_the_next_one(desk: EvalDesk) -> None
     scratch = Path(desk.env["HOME"]) / ".local/state/go-ent/evals/scratch"
     desk.env["TMPDIR"] = str(desk.folder / "tmp")
     (desk.folder / "tmp").mkdir()
+    desk.let_scripts_write_here()
     slow = {"type": "code-grader", "command": "touch graded; sleep 300"}
     waiting = "test -s {PROMPT_FILE}; echo {EVAL_ID} >> calls; sleep 300; echo x > {OUTPUT_FILE}"
     desk.targets(one=waiting, quick=HELLO)

@@ -101,6 +101,7 @@ def test_names_that_look_like_keys_or_like_our_own_files_are_names(desk: EvalDes
 
 def test_no_more_scripts_grade_at_once_than_a_machine_stands(desk: EvalDesk) -> None:
     desk.targets(one=HELLO)
+    desk.let_scripts_write_here()
     script = "echo begun >> log; sleep 0.5; echo over >> log; echo 1"
     grader = {"type": "code-grader", "command": ["sh", "-c", script]}
     suite = desk.suite(["a", "b", "c", "d"], assertions=[grader] * (SCRIPTS_AT_ONCE // 2))

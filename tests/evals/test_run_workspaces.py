@@ -60,6 +60,7 @@ def test_attempts_see_nothing_of_each_other_and_tell_what_they_changed(desk: Eva
 
 def test_a_hook_that_fails_costs_its_own_case_and_sees_no_key(desk: EvalDesk) -> None:
     desk.targets(one=WRITING)
+    desk.let_scripts_write_here()
     hook = f'env >> {desk.folder}/seen; ! grep -q \'"test_id":"b"\''
     suite = a_suite(desk, {"before_each": {"command": hook}}, a="beginning\na", b="beginning\nb")
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from judged import ScriptedJudge, a_case, a_trace
+from sandboxed import eval_commands
 
 from goent.evals.graders.asked import askers
 from goent.evals.graders.grading import grade_asking
@@ -32,7 +33,7 @@ async def told(trace: Trace, form: Form = "v4") -> Any:
         trace,
         threshold=0.8,
         compat=False,
-        askers=askers({"PATH": "/usr/bin:/bin"}, ScriptedJudge("no")),
+        askers=askers(eval_commands({"PATH": "/usr/bin:/bin"}), ScriptedJudge("no")),
     )
     return json.loads(msgspec.json.encode(found.grades[0].details))
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import anyio
 import pytest
+from sandboxed import eval_commands
 
+from goent.domain.sandbox import SandboxSettings
 from goent.evals.ports import TargetError
 from goent.evals.suites import Case, Hook, Said, WorkspaceSpec
 from goent.evals.workspaces import Keep, folders, open_workspaces, workspaces_root
@@ -32,13 +34,19 @@ def shell(command: str, timeout_s: float = 60.0) -> Hook:
     return Hook(command=("sh", "-c", command), timeout_s=timeout_s)
 
 
+def opening(folder: Path) -> SandboxSettings:
+    """Hooks can write there, because the user has said so: what they do in a workspace goes with it."""
+    folder.mkdir()
+    return SandboxSettings(writable=(folder,))
+
+
 def left(root: Path) -> Iterator[Path]:
     """Directories of attempts that are still there."""
     return root.glob("run-*/*/work")
 
 
 async def test_hooks_run_around_each_attempt_and_around_all(tmp_path: Path) -> None:
-    said = tmp_path / "said"
+    said = tmp_path / "notes" / "said"
     say = f'printf "%s " $0 >> {said}; cat >> {said}; echo >> {said}'
     spec = WorkspaceSpec(
         before_all=Hook(command=("sh", "-c", f"echo shared > all.txt; {say}", "before_all")),
@@ -46,7 +54,10 @@ async def test_hooks_run_around_each_attempt_and_around_all(tmp_path: Path) -> N
         after_each=Hook(command=("sh", "-c", f"{say}; ls >> {said}", "after_each")),
         after_all=Hook(command=("sh", "-c", say, "after_all")),
     )
-    async with open_workspaces(tmp_path / "root", ENVIRON, run_id="run-7") as spaces:
+    async with open_workspaces(
+        eval_commands(ENVIRON, root=tmp_path / "root", settings=opening(said.parent)),
+        run_id="run-7",
+    ) as spaces:
         for name in ("one", "two"):
             case = a_case(spec, name=name)
             async with spaces.space(case, target="t", trial=1, number=0) as space:
@@ -71,9 +82,11 @@ async def test_hooks_run_around_each_attempt_and_around_all(tmp_path: Path) -> N
 
 
 async def test_a_set_up_that_fails_before_all_fails_its_cases_and_no_other(tmp_path: Path) -> None:
-    runs = tmp_path / "runs"
+    runs = tmp_path / "notes" / "runs"
     failing = WorkspaceSpec(before_all=shell(f"echo x >> {runs}; echo no network >&2; exit 4"))
-    async with open_workspaces(tmp_path / "root", ENVIRON) as spaces:
+    async with open_workspaces(
+        eval_commands(ENVIRON, root=tmp_path / "root", settings=opening(runs.parent))
+    ) as spaces:
 
         async def one(name: str) -> None:
             with pytest.raises(
@@ -96,7 +109,9 @@ async def test_a_failed_tear_down_is_a_warning(tmp_path: Path) -> None:
     warnings: list[str] = []
     spec = WorkspaceSpec(after_each=shell("exit 3"), after_all=Hook(command=("no-such-program",)))
     async with (
-        open_workspaces(tmp_path / "root", ENVIRON, warn=warnings.append) as spaces,
+        open_workspaces(
+            eval_commands(ENVIRON, root=tmp_path / "root"), warn=warnings.append
+        ) as spaces,
         spaces.space(a_case(spec), target="t", trial=1, number=0) as space,
     ):
         space.passed()
@@ -105,9 +120,11 @@ async def test_a_failed_tear_down_is_a_warning(tmp_path: Path) -> None:
 
 
 async def test_a_hook_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
-    pid = tmp_path / "pid"
+    pid = tmp_path / "notes" / "pid"
     spec = WorkspaceSpec(before_each=shell(f"setsid sleep 600 & echo $! > {pid}; sleep 600", 2.0))
-    async with open_workspaces(tmp_path / "root", ENVIRON) as spaces:
+    async with open_workspaces(
+        eval_commands(ENVIRON, root=tmp_path / "root", settings=opening(pid.parent))
+    ) as spaces:
         with pytest.raises(TargetError, match="did not end within 2 s"):
             async with spaces.space(a_case(spec), target="t", trial=1, number=0):
                 pytest.fail("it was not set up")
@@ -125,7 +142,7 @@ async def test_what_failed_is_kept_and_what_passed_is_not(
 ) -> None:
     root = tmp_path / "root"
     for _ in range(2):  # the second run finds what the first one left
-        async with open_workspaces(root, ENVIRON, keep=keep) as spaces:
+        async with open_workspaces(eval_commands(ENVIRON, root=root), keep=keep) as spaces:
             for name in ("passed", "failed", "empty"):
                 async with spaces.space(a_case(name=name), target="t", trial=1, number=0) as space:
                     if name != "empty":
@@ -136,11 +153,14 @@ async def test_what_failed_is_kept_and_what_passed_is_not(
 
 
 async def test_what_is_interrupted_is_not_kept(tmp_path: Path) -> None:
-    said = tmp_path / "said"
+    said = tmp_path / "notes" / "said"
+    settings = opening(said.parent)
     case = a_case(WorkspaceSpec(after_each=shell(f"echo torn down > {said}")))
     with anyio.CancelScope() as scope:
         async with (
-            open_workspaces(tmp_path / "root", ENVIRON) as spaces,
+            open_workspaces(
+                eval_commands(ENVIRON, root=tmp_path / "root", settings=settings)
+            ) as spaces,
             spaces.space(case, target="t", trial=1, number=0) as space,
         ):
             (space.path / "file").write_text("half")
@@ -154,14 +174,19 @@ KILLED = """
 import sys
 from pathlib import Path
 import anyio
+from goent.evals.commands import Commands
 from goent.evals.suites import Case, Said
 from goent.evals.workspaces import open_workspaces
+from goent.domain.sandbox import SandboxSettings
+from goent.sandbox.sandbox import Sandbox
 
 def case(name):
     return Case(id=name, suite="s", form="v4", input=(Said(role="user", text="x"),))
 
 async def main(root):
-    async with open_workspaces(Path(root), {}) as spaces:
+    sandbox = Sandbox(settings=SandboxSettings, environ=dict, state=Path(root).parent)
+    commands = Commands(environ={}, sandbox=sandbox, workspaces=Path(root))
+    async with open_workspaces(commands) as spaces:
         async with spaces.space(case("failed"), target="t", trial=1, number=0) as space:
             (space.path / "file").write_text("to be kept")
         async with spaces.space(case("running"), target="t", trial=1, number=0) as space:
@@ -180,7 +205,7 @@ async def test_what_a_killed_run_left_is_swept_by_the_next_one(
 
     async def another_run() -> None:
         async with (
-            open_workspaces(root, ENVIRON) as spaces,
+            open_workspaces(eval_commands(ENVIRON, root=root)) as spaces,
             spaces.space(a_case(), target="t", trial=1, number=0) as space,
         ):
             space.passed()
@@ -211,7 +236,7 @@ async def test_a_disk_that_takes_no_more_fails_one_attempt(tmp_path: Path) -> No
     template.mkdir()
     (template / "large").write_bytes(os.urandom(3_000_000))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    async with open_workspaces(tmp_path / "root", ENVIRON) as spaces:
+    async with open_workspaces(eval_commands(ENVIRON, root=tmp_path / "root")) as spaces:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
         try:
             case = a_case(WorkspaceSpec(template=template))

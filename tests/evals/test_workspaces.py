@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 from real_git import Repository, a_repository
+from sandboxed import eval_commands
 
 from goent.evals.ports import TargetError
 from goent.evals.suites import Case, Hook, Said, WorkspaceSpec
@@ -53,7 +54,7 @@ def template(tmp_path: Path) -> Path:
 @pytest.mark.spec("E02")
 async def test_nothing_leaks_between_attempts(tmp_path: Path, template: Path) -> None:
     case = a_case(WorkspaceSpec(template=template), name="../../\0 odd\nname " + "x" * 300)
-    async with open_workspaces(tmp_path / "root", ENVIRON) as spaces:
+    async with open_workspaces(eval_commands(ENVIRON, root=tmp_path / "root")) as spaces:
         async with a_space(spaces, case) as first, a_space(spaces, case) as second:
             (first.path / "a.txt").write_text("changed\n")
             (first.path / "new.txt").write_text("new\n")
@@ -72,7 +73,7 @@ async def test_a_copy_keeps_modes_and_links_and_leaves_git_and_pipes_out(
 ) -> None:
     case = a_case(WorkspaceSpec(template=template))
     async with (
-        open_workspaces(tmp_path / "root", ENVIRON) as spaces,
+        open_workspaces(eval_commands(ENVIRON, root=tmp_path / "root")) as spaces,
         a_space(spaces, case) as space,
     ):
         assert (space.path / "run.sh").stat().st_mode & 0o777 == 0o755
@@ -87,7 +88,7 @@ async def test_the_diff_tells_what_is_new_changed_gone_and_binary(
 ) -> None:
     case = a_case(WorkspaceSpec(template=template))
     async with (
-        open_workspaces(tmp_path / "root", ENVIRON) as spaces,
+        open_workspaces(eval_commands(ENVIRON, root=tmp_path / "root")) as spaces,
         a_space(spaces, case) as space,
     ):
         (space.path / "a.txt").write_text("one\nthree\n")
@@ -114,7 +115,7 @@ async def test_an_agent_that_plays_with_git_changes_nothing_about_the_diff(
     tmp_path: Path, template: Path
 ) -> None:
     case = a_case(WorkspaceSpec(template=template))
-    async with open_workspaces(tmp_path / "root", ENVIRON) as spaces:
+    async with open_workspaces(eval_commands(ENVIRON, root=tmp_path / "root")) as spaces:
         async with a_space(spaces, case) as space:
             agent = Repository(space.path)
             assert agent.git("status", "--porcelain") == ""
@@ -133,7 +134,7 @@ async def test_files_of_repositories_inside_are_told(tmp_path: Path, template: P
     (template / "before" / ".git").rename(template / "before" / "not-git")
     case = a_case(WorkspaceSpec(template=template))
     async with (
-        open_workspaces(tmp_path / "root", ENVIRON) as spaces,
+        open_workspaces(eval_commands(ENVIRON, root=tmp_path / "root")) as spaces,
         a_space(spaces, case) as space,
     ):
         a_repository(space.path / "inner", files={"in.txt": "inside\n"})
@@ -160,7 +161,7 @@ async def test_the_users_git_has_no_say(tmp_path: Path, template: Path) -> None:
     environ = {**ENVIRON, "HOME": str(home), "GIT_AUTHOR_NAME": "Somebody"}
     case = a_case(WorkspaceSpec(template=template))
     async with (
-        open_workspaces(tmp_path / "root", environ) as spaces,
+        open_workspaces(eval_commands(environ, root=tmp_path / "root")) as spaces,
         a_space(spaces, case) as space,
     ):
         (space.path / "b.txt").write_text("b\n")
@@ -174,7 +175,7 @@ async def test_a_diff_has_an_end(
     monkeypatch.setattr(recording, "MOST", 2000)
     case = a_case(WorkspaceSpec(template=template))
     async with (
-        open_workspaces(tmp_path / "root", ENVIRON) as spaces,
+        open_workspaces(eval_commands(ENVIRON, root=tmp_path / "root")) as spaces,
         a_space(spaces, case) as space,
     ):
         (space.path / "big.txt").write_text("line\n" * 10_000)
@@ -191,7 +192,7 @@ async def test_a_clone_has_its_history_and_no_way_back(tmp_path: Path) -> None:
     origin.write("f.txt", "new\n")
     new = origin.commit("second")
     before = origin.state()
-    async with open_workspaces(tmp_path / "root", ENVIRON) as spaces:
+    async with open_workspaces(eval_commands(ENVIRON, root=tmp_path / "root")) as spaces:
         spec = WorkspaceSpec(repository=str(origin.top))
         async with a_space(spaces, a_case(spec)) as space:
             agent = Repository(space.path)
@@ -226,7 +227,7 @@ async def test_what_is_not_there_fails_the_attempt(
     if spec.repository == "REPO":
         top = a_repository(tmp_path / "repo", files={"f": "x"}).top
         spec = WorkspaceSpec(repository=str(top), ref=spec.ref)
-    async with open_workspaces(tmp_path / "root", ENVIRON) as spaces:
+    async with open_workspaces(eval_commands(ENVIRON, root=tmp_path / "root")) as spaces:
         for _ in range(2):
             with pytest.raises(TargetError, match=words) as failed:
                 async with a_space(spaces, a_case(spec)):
@@ -238,7 +239,7 @@ async def test_what_is_not_there_fails_the_attempt(
 
 async def test_without_a_workspace_there_is_an_empty_directory(tmp_path: Path) -> None:
     async with (
-        open_workspaces(tmp_path / "root", ENVIRON) as spaces,
+        open_workspaces(eval_commands(ENVIRON, root=tmp_path / "root")) as spaces,
         a_space(spaces, a_case()) as space,
     ):
         assert not any(space.path.iterdir())
@@ -250,7 +251,7 @@ async def test_without_a_workspace_there_is_an_empty_directory(tmp_path: Path) -
 async def test_who_looks_at_no_directory_gets_none(tmp_path: Path) -> None:
     root = tmp_path / "root"
     async with (
-        open_workspaces(root, ENVIRON, idle={"mock"}) as spaces,
+        open_workspaces(eval_commands(ENVIRON, root=root), idle={"mock"}) as spaces,
         spaces.space(a_case(), target="mock", trial=1, number=0) as space,
     ):
         assert await space.changes() == ""
@@ -261,7 +262,9 @@ async def test_who_looks_at_no_directory_gets_none(tmp_path: Path) -> None:
 
 async def test_a_place_that_cannot_be_written_fails_attempts_one_by_one(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    async with open_workspaces(tmp_path / "file" / "root", ENVIRON, idle={"mock"}) as spaces:
+    async with open_workspaces(
+        eval_commands(ENVIRON, root=tmp_path / "file" / "root"), idle={"mock"}
+    ) as spaces:
         with pytest.raises(TargetError, match="XDG_STATE_HOME moves it"):
             async with a_space(spaces, a_case()):
                 pytest.fail("there is no room")

@@ -12,6 +12,7 @@ import anyio
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 from mutation import mutated, rounds
+from sandboxed import a_sandbox
 
 from goent.acp.asks import Cancelled, PermissionOutcome, PermissionRequest
 from goent.acp.content import Text
@@ -238,6 +239,7 @@ async def test_a_program_that_is_no_opencode_is_told_apart_and_ended(
         token="t",
         fingerprint="f",
         start_timeout=1.0 if "not ready" in words else 20.0,
+        sandbox=a_sandbox(tmp_path / "home"),
     )
     owner = new_owner("fuzz-acp")
     with anyio.fail_after(30), pytest.raises((WorkerCrashed, ProtocolError)) as caught:

@@ -116,7 +116,11 @@ async def test_what_is_refused_is_refused_with_the_reason(gate: Gate, dialect: s
         ([post("/%ff%00/models", good, body)], 404, b"not offered"),
         ([post("/nobody/messages", good, body)], 404, b"no backend 'nobody'"),
         ([post(path, good, body, length="x")], 400, b"Invalid HTTP"),
-        ([post(path, good, body).replace(b"\r\n\r\n", b"\r\n" + HUGE + b"\r\n")], 400, b"Invalid"),
+        (
+            [post(path, good, body).replace(b"\r\n\r\n", b"\r\n" + HUGE + b"\r\n")],
+            431,
+            b"at most 65536",
+        ),
         ([b"GET / HTTP/9.9\r\n\r\n"], 403, b"host ''"),
         ([b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 9], 400, b"Invalid HTTP"),
     ):
@@ -128,7 +132,8 @@ async def test_what_is_refused_is_refused_with_the_reason(gate: Gate, dialect: s
 async def test_whoever_dawdles_is_put_out(
     gate: Gate, dialect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guest, "REQUEST_S", 0.3)
+    for limit in ("HEAD_S", "BODY_S"):
+        monkeypatch.setattr(guest, limit, 0.3)
     path, good = f"/{WARM_BACKEND}/{REST[dialect]}", gate.headers(dialect)
     whole = post(path, good, BODIES[0])
 
@@ -153,7 +158,8 @@ async def test_whoever_dawdles_is_put_out(
 async def test_a_drop_now_and_then_does_not_keep_the_door_open(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guest, "REQUEST_S", 0.4)
+    for limit in ("HEAD_S", "BODY_S"):
+        monkeypatch.setattr(guest, limit, 0.4)
     async with await anyio.connect_tcp("127.0.0.1", gate.port) as stream:
 
         async def drip() -> None:
@@ -169,7 +175,8 @@ async def test_a_drop_now_and_then_does_not_keep_the_door_open(
 async def test_a_connection_that_waits_for_its_next_request_is_left_alone(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guest, "REQUEST_S", 0.5)
+    for limit in ("HEAD_S", "BODY_S"):
+        monkeypatch.setattr(guest, limit, 0.5)
     limits = httpx2.Limits(max_connections=1)
     async with httpx2.AsyncClient(trust_env=False, timeout=10, limits=limits) as client:
         url = f"http://127.0.0.1:{gate.port}/{WARM_BACKEND}/messages"

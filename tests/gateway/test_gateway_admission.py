@@ -11,6 +11,7 @@ from goent.gateway.server import WARM_BACKEND
 from goent.llm.codec import codec
 from goent.llm.sse import SseSplitter
 from goent.llm.talk import Stopped
+from goent.upstream.course import Course, ForeignBackend
 
 pytestmark = pytest.mark.anyio
 
@@ -168,3 +169,60 @@ async def _call(world: World, *, session: str, parent: str | None = None) -> Non
         world.url(), content=BODY, headers=world.headers(session, parent)
     )
     assert answer.status_code == 200
+
+
+def _only(world: World, allowed: dict[str, set[str]]) -> None:
+    """Each worker has backends of its own."""
+    anyone = world.plan
+
+    def plan(worker: str, backend: str, model: str) -> Course:
+        course = anyone(worker, backend, model)
+        if backend not in allowed[worker]:
+            raise ForeignBackend(f"worker {worker!r} may not call backend {backend!r}")
+        return course
+
+    world.plan = plan
+
+
+async def test_a_key_is_good_for_the_backends_of_its_worker_alone(world: World):
+    _only(world, {"w1": {"glm"}})
+    own = await world.client.post(world.url(), content=BODY, headers=world.headers())
+    assert own.status_code == 200
+    for rest, backend in (("chat/completions", "spare"), ("messages", "anth"), ("models", "spare")):
+        method = "GET" if rest == "models" else "POST"
+        url = world.url(rest, backend)
+        answer = await world.client.request(method, url, content=BODY, headers=world.headers())
+        assert answer.status_code == 403
+        assert f"backend {backend!r}" in told(answer)
+    assert world.other.seen == [] and len(world.provider.seen) == 1
+
+
+async def test_workers_of_one_process_have_their_own_backends_each(world: World):
+    _only(world, {"w1": {"glm"}, "w2": {"spare"}})
+    world.other.script = Script(openai_pieces())
+    world.gateway.bind(token=world.token, session="s2", worker="w2")
+    for session, parent, backend, status in (
+        ("s1", None, "glm", 200),
+        ("s1", None, "spare", 403),
+        ("s2", None, "spare", 200),
+        ("s2", None, "glm", 403),
+        ("child", "s1", "glm", 200),
+        ("child", "s1", "spare", 403),
+    ):
+        headers = world.headers(session, parent)
+        answer = await world.client.post(world.url(backend=backend), content=BODY, headers=headers)
+        assert answer.status_code == status, (session, backend)
+
+
+async def test_a_session_that_nobody_announced_is_of_the_last_worker_that_may_call_there(
+    world: World,
+):
+    _only(world, {"w1": {"glm"}, "w2": {"spare", "anth"}, "w3": {"glm"}})
+    world.gateway.bind(token=world.token, session="s2", worker="w2")
+    for session in ("s3", "gone"):
+        world.gateway.bind(token=world.token, session=session, worker="w3")
+    world.gateway.unbind("gone")
+    world.gateway.unbind("s3")
+    headers = world.headers("unheard of")
+    assert (await world.client.post(world.url(), content=BODY, headers=headers)).status_code == 200
+    assert [call.worker for call in world.calls] == ["w1"], "w2 may not, and w3 has left"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from sandboxed import a_sandbox
 
 from goent.domain.errors import WorkerCrashed
 from goent.domain.types import Check
@@ -93,7 +94,9 @@ async def test_of_endless_output_the_end_is_kept(tmp_path: Path) -> None:
 
 
 async def test_every_verify_command_runs_and_says_how_it_ended(tmp_path: Path) -> None:
-    verifier = ShellVerifier(lambda: dict(os.environ), time_limit=lambda: 2)
+    verifier = ShellVerifier(
+        lambda: dict(os.environ), a_sandbox(tmp_path / "home"), time_limit=lambda: 2
+    )
     checks = await verifier.verify(["echo fine", "echo bad >&2; false", "sleep 60"], tmp_path)
     assert checks[:2] == (
         Check(command="echo fine", exit=0, tail="fine"),
@@ -105,7 +108,7 @@ async def test_every_verify_command_runs_and_says_how_it_ended(tmp_path: Path) -
 
 async def test_a_verify_command_that_daemonises_ends_with_its_answer(tmp_path: Path) -> None:
     """In a session of its own, without a parent, and deaf to a polite end."""
-    verifier = ShellVerifier(lambda: dict(os.environ))
+    verifier = ShellVerifier(lambda: dict(os.environ), a_sandbox(tmp_path / "home"))
     daemon = "trap '' TERM HUP; echo $$ > pid; exec > /dev/null 2>&1; while :; do sleep 1; done"
     command = (
         f'(setsid sh -c "{daemon.replace("$", chr(92) + "$")}" &); until [ -s pid ]; do :; done'
@@ -118,13 +121,17 @@ async def test_a_verify_command_that_daemonises_ends_with_its_answer(tmp_path: P
 
 
 async def test_a_verify_command_that_hangs_ends_with_all_that_it_started(tmp_path: Path) -> None:
-    verifier = ShellVerifier(lambda: dict(os.environ), time_limit=lambda: 0.5)
+    verifier = ShellVerifier(
+        lambda: dict(os.environ), a_sandbox(tmp_path / "home"), time_limit=lambda: 0.5
+    )
     (check,) = await verifier.verify(["echo begun; setsid sleep 300 & exec sleep 300"], tmp_path)
     assert (check.exit, check.tail) == (None, "begun\n\nstill running after 0.5 s: ended")
     assert list(marked(new_owner("command"))) == []
 
 
 async def test_verify_commands_see_the_environment_they_are_given(tmp_path: Path) -> None:
-    verifier = ShellVerifier(lambda: {"PATH": os.environ["PATH"], "COLOUR": "green"})
+    verifier = ShellVerifier(
+        lambda: {"PATH": os.environ["PATH"], "COLOUR": "green"}, a_sandbox(tmp_path / "home")
+    )
     (check,) = await verifier.verify(['echo "$COLOUR ${HOME-none}"'], tmp_path)
     assert check.tail == "green none"

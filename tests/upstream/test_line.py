@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import AsyncGenerator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import anyio
 import httpx2
@@ -122,6 +122,35 @@ async def test_what_is_no_http_is_told_of():
 
 async def test_hints_before_the_answer_are_passed_over():
     assert await _heard(Line(Told([b"HTTP/1.1 103 Early Hints\r\n\r\n" + SHORT]))) == b"hi"
+
+
+async def test_hints_without_an_end_are_given_up():
+    hints = [b"HTTP/1.1 102 Processing\r\n\r\n" * 10] * 100
+    with pytest.raises(httpx2.RemoteProtocolError, match="32 informational replies"):
+        await Line(Told([*hints, SHORT])).ask(REQUEST)
+
+
+@pytest.mark.parametrize("drop", [b"HTTP/1.1 102 Processing\r\n\r\n", b"x"])
+async def test_the_head_of_an_answer_has_one_deadline_whatever_drips_in(drop: bytes):
+    async def drip(stream: SocketStream) -> None:
+        with suppress(anyio.BrokenResourceError):
+            async with stream:
+                await stream.send(b"HTTP/1.1 102 Processing\r\nx: ")
+                for _ in range(30):
+                    await stream.send(drop)
+                    await anyio.sleep(0.1)
+
+    patience = {"timeout": {"connect": 5, "read": 0.3, "write": 5}}
+    async with (
+        await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+        anyio.create_task_group() as tasks,
+        httpx2.AsyncClient(transport=Direct(kept=2, keep_s=60)) as client,
+    ):
+        tasks.start_soon(listener.serve, drip)
+        url = f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}/"
+        with anyio.fail_after(1.5), pytest.raises(httpx2.ReadTimeout):
+            await client.send(httpx2.Request("GET", url, extensions=patience))
+        tasks.cancel_scope.cancel()
 
 
 async def test_who_answers_without_reading_is_heard_and_not_asked_again():

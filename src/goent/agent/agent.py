@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from goent.agent.memory import Memory
 from goent.agent.models import AUTO, ModelChoice, Models
-from goent.agent.ports import Client, Desk, ServerSpec, Tool, Toolbox
+from goent.agent.ports import Client, CommandLimits, Desk, ServerSpec, Tool, Toolbox
 from goent.agent.records import Set
 from goent.agent.refusing import AuthRequired, UnknownSession
 from goent.agent.session import AgentSession
@@ -25,6 +25,7 @@ CLOSE_S = 10.0  # for a turn to end that was cancelled
 
 log = logging.getLogger(__name__)
 
+OpenLimits = Callable[[tuple[Path, ...]], AbstractAsyncContextManager[CommandLimits]]
 OpenTools = Callable[[Desk, Sequence[ServerSpec]], AbstractAsyncContextManager[Toolbox]]
 
 
@@ -40,6 +41,7 @@ class SessionSummary(Value, frozen=True, kw_only=True):
 class Provision(Value, frozen=True, kw_only=True):
     """What a session has where it works. `environ` has no keys in it.
 
+    `sandbox` opens the limits of a session's commands, for its directories.
     `patience` is how long a question waits for its answer, in seconds. `notices` are for the user.
     """
 
@@ -47,6 +49,7 @@ class Provision(Value, frozen=True, kw_only=True):
     environ: Mapping[str, str]
     patience: float = 300.0
     writable: tuple[Path, ...] = ()
+    sandbox: OpenLimits | None = None
     notices: tuple[str, ...] = ()
 
 
@@ -234,7 +237,8 @@ class Agent:
         servers: Sequence[ServerSpec],
     ) -> AgentSession:
         place = self._around.at(roots[0])
-        desk = self._desk(client, memory.id, roots, place)
+        limits = await held.enter_async_context(place.sandbox(roots)) if place.sandbox else None
+        desk = replace(self._desk(client, memory.id, roots, place), sandbox=limits)
         toolbox = await held.enter_async_context(self._around.open_tools(desk, servers))
         return AgentSession(
             memory,

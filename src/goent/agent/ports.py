@@ -179,11 +179,28 @@ class Tool(Protocol):
         ...
 
 
+class CommandLimits(Protocol):
+    """How the commands of a session are confined."""
+
+    @property
+    def confines(self) -> bool: ...
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """What is different in the environment of a confined command."""
+        ...
+
+    async def options(self) -> tuple[str, ...]:
+        """For the sandbox's launcher; none if commands are not confined after all."""
+        ...
+
+
 class Desk(Value, frozen=True, kw_only=True):
     """What a session's tools work with. `roots` are the session's directories, `cwd` the first.
 
     `environ` has no keys in it. `reading`, `writing` and `terminals` are the client's, if it offers
     them. Commands may write below the roots, temporary folders and `writable`; `owner` marks them.
+    `sandbox` confines them; None: they are free.
     """
 
     session: str
@@ -194,6 +211,7 @@ class Desk(Value, frozen=True, kw_only=True):
     writing: ClientFiles | None = None
     terminals: ClientTerminals | None = None
     writable: tuple[Path, ...] = ()
+    sandbox: CommandLimits | None = None
     owner: str
 
 

@@ -5,7 +5,7 @@ agent it has started is answered at once.
 """
 
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -26,6 +26,7 @@ from goent.domain.errors import ConfigError
 from goent.domain.gate import GateAddress
 from goent.proc.marks import new_owner, sweep_dead_owners
 from goent.project import UnsafeFolder, find_project, state_dir
+from goent.sandbox.sandbox import GivenLimits
 from goent.store.sessions import SqliteSessions
 from goent.upstream.forward import Connections
 
@@ -108,6 +109,7 @@ class _Gated:
             models=self.models,
             environ=around.without_keys(),
             writable=tuple(map(Path, self.gate.writable)),
+            sandbox=lambda _: nullcontext(GivenLimits(self.gate.sandbox)),
             patience=FOR_EVER,  # the worker's owner has a limit of its own
         )
 
@@ -139,6 +141,11 @@ class _Held:
             models=models,
             environ=around.without_keys(),
             writable=settings.agent.writable,
+            sandbox=lambda roots: around.surroundings.sandbox.session(
+                roots[0],
+                roots=(*roots, *settings.agent.writable),
+                env=around.without_keys(),
+            ),
             patience=settings.permissions.timeout_s,
             notices=around.notices(),
         )

@@ -40,10 +40,11 @@ from goent.git.trust import trusted_by
 from goent.proc.marks import new_owner, sweep_dead_owners
 from goent.proc.verify import ShellVerifier
 from goent.project import project_key, seal, state_dir
+from goent.sandbox.temporary import remove_leftovers
 from goent.store.history import SqliteHistory
 from goent.store.journal import SqliteJournal
 from goent.upstream.ask import Upstream
-from goent.upstream.course import Course, plan_course
+from goent.upstream.course import Course, ForeignBackend, plan_course
 from goent.upstream.forward import Connections
 from goent.upstream.probe import Probe
 
@@ -72,6 +73,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
         with suppress(OSError):  # whoever needs to write there will say why it cannot
             seal(folder)
     swept = await anyio.to_thread.run_sync(sweep_dead_owners, project_key(project))
+    await anyio.to_thread.run_sync(remove_leftovers, around.state)
     if swept:
         log.warning("ended %d processes that a dead go-ent had left behind", len(swept))
 
@@ -106,6 +108,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
             )
             verifier = ShellVerifier(
                 environ=around.without_keys,
+                sandbox=around.surroundings.sandbox,
                 time_limit=lambda: around.settings().limits.verify_s,
             )
             orchestrator = Orchestrator(
@@ -124,6 +127,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 router=router,
                 lessons=Lessons(feed, history),
                 workspaces=workspaces,
+                level=around.surroundings.sandbox.level,
             )
             enquiries = Enquiries(feed)
             providers = Providers(
@@ -189,7 +193,10 @@ async def _running_methods(
 ) -> AsyncGenerator[_Methods]:
     def course(worker: str, backend: str, model: str) -> Course:
         named, *fallbacks = roster.serving(worker, backend, model)
-        return plan_course(named, fallbacks, around.settings().backends, around.environ())
+        planned = plan_course(named, fallbacks, around.settings().backends, around.environ())
+        if reason := roster.why_not(worker, backend):
+            raise ForeignBackend(reason)
+        return planned
 
     def owner() -> str:
         return new_owner(project_key(around.folder))

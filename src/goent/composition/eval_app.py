@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anyio import CapacityLimiter, to_thread
+from msgspec.structs import replace
 
 from goent.composition.live_project import Project
 from goent.domain.errors import EnvironmentTrouble
 from goent.domain.forecasts import History, Judged
+from goent.domain.sandbox import weaker
+from goent.evals.commands import Commands
 from goent.evals.graders.asked import SCRIPTS_AT_ONCE, askers
 from goent.evals.graders.grading import grade_asking
 from goent.evals.graders.judging import judge_by_targets
@@ -27,7 +30,7 @@ from goent.evals.running.judges import judges_of, usual_judge
 from goent.evals.running.opened import Opened, widths
 from goent.evals.running.outcome import Outcome
 from goent.evals.running.plan import Trial, in_use
-from goent.evals.running.preparing import Prepared
+from goent.evals.running.preparing import Prepared, uses_sandbox
 from goent.evals.running.ready import not_asked
 from goent.evals.running.regrade import regrade
 from goent.evals.running.watching import Watcher
@@ -39,6 +42,7 @@ from goent.proc.guard import all_guarded
 from goent.proc.marks import new_owner, sweep_dead_owners
 from goent.proc.run import COMMAND
 from goent.project import state_dir
+from goent.sandbox.temporary import remove_leftovers
 
 if TYPE_CHECKING:
     from goent.evals.targets.opencode.servers import Servers
@@ -55,16 +59,17 @@ class EvalApp:
     async def run(self, prepared: Prepared, folder: Folder, bounds: Bounds) -> Outcome:
         """The whole run; see `evaluate`. What a run that was killed had started is ended first."""
         await to_thread.run_sync(sweep_dead_owners, COMMAND)
+        await to_thread.run_sync(remove_leftovers, self.project.state)
         specs = {**in_use(prepared.trials, prepared.specs), **judges_of(prepared)}
         idle = [spec.name for spec in specs.values() if not spec.is_agent]
         at_once = widths(specs, prepared.trials, workers=bounds.workers)
+        prepared = await self._with_level(prepared, specs.values())
         async with (
             all_guarded(new_owner(COMMAND)),
             open_scratch(scratch_root(self.project.environ())) as scratch,
             self._opened(specs, scratch, at_once) as targets,
             open_workspaces(
-                workspaces_root(self.project.environ()),
-                self.project.without_keys(),
+                self._commands(),
                 run_id=folder.path.name,
                 keep=bounds.keep,
                 idle=idle,
@@ -85,6 +90,7 @@ class EvalApp:
         """The run at `source`, with the graders of `prepared`; see `regrade`."""
         judges = judges_of(prepared)
         at_once = widths(judges, prepared.trials, workers=None)
+        prepared = await self._with_level(prepared, judges.values())
         async with (
             all_guarded(new_owner(COMMAND)),
             open_scratch(scratch_root(self.project.environ())) as scratch,
@@ -98,6 +104,14 @@ class EvalApp:
                 watcher=self.watcher,
                 correct=self._correct,
             )
+
+    async def _with_level(self, prepared: Prepared, specs: Iterable[TargetSpec]) -> Prepared:
+        """With the level of the sandbox in its manifest. Finding out costs a process: not for nothing."""
+        if not uses_sandbox(prepared.trials, specs):
+            return prepared
+        level = await self.project.surroundings.sandbox.level()
+        noted = weaker(prepared.manifest.sandbox, level.name)
+        return replace(prepared, manifest=replace(prepared.manifest, sandbox=noted))
 
     async def _correct(self, trials: Sequence[Judged]) -> None:
         """The grades stand already: a history that cannot be used costs the lesson alone."""
@@ -143,9 +157,16 @@ class EvalApp:
                 )
             yield await stack.enter_async_context(Opened.of(specs.values(), kinds.open, at_once))
 
+    def _commands(self) -> Commands:
+        return Commands(
+            environ=self.project.without_keys(),
+            sandbox=self.project.surroundings.sandbox,
+            workspaces=workspaces_root(self.project.environ()),
+        )
+
     def _grading(self, prepared: Prepared, targets: Opened, scratch: Path) -> Grading:
         wanted = prepared.manifest.wanted
-        environ = self.project.without_keys()
+        commands = self._commands()
         turn = CapacityLimiter(SCRIPTS_AT_ONCE)
 
         async def grading(trial: Trial, trace: Trace) -> Graded:
@@ -157,7 +178,7 @@ class EvalApp:
                 trace,
                 threshold=trial.threshold,
                 compat=wanted.compat,
-                askers=askers(environ, judge, scratch, turn=turn),
+                askers=askers(commands, judge, scratch, turn=turn),
             )
 
         return grading

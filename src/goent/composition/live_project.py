@@ -6,6 +6,7 @@ from pathlib import Path
 
 from goent.config.reload import Configuration
 from goent.config.trust.records import approvals
+from goent.core.worker_access import IssuedPasses
 from goent.domain.errors import ConfigError
 from goent.domain.settings import Limits, Settings
 from goent.domain.trust import Act, withheld_in_words
@@ -26,11 +27,17 @@ class Project:
         self._warned: set[str] = set()
         self._configuration = Configuration(project)
         self.state = project_state(project_key(project), environ)
+        self.passes = IssuedPasses()
 
     @property
     def surroundings(self) -> Surroundings:
         """What whoever starts processes is given of it."""
-        return Surroundings(settings=self.settings, environ=self.environ, state_dir=self.state)
+        return Surroundings(
+            settings=self.settings,
+            environ=self.environ,
+            state_dir=self.state,
+            passes=self.passes,
+        )
 
     def environ(self) -> Mapping[str, str]:
         return self._own

@@ -1,10 +1,12 @@
 """What does `config.yaml` say? Everything but providers and routing rules."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final, Literal, get_args
 
 from goent.config.fields import Fields, Mention, read_url, read_variable
-from goent.config.tree import Place
+from goent.config.tree import Place, Scalar
+from goent.domain.sandbox import Network, Reading, SandboxSettings, Strictness
 from goent.domain.settings import (
     Action,
     Agent,
@@ -24,6 +26,9 @@ ISOLATIONS: Final[tuple[Isolation, ...]] = get_args(Isolation)
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 STANDBYS: Final[tuple[Standby, ...]] = get_args(Standby)
 DIRECTS: Final[tuple[Direct, ...]] = get_args(Direct)
+LEVELS: Final[tuple[Strictness, ...]] = get_args(Strictness)
+READINGS: Final[tuple[Reading, ...]] = get_args(Reading)
+NETWORKS: Final[tuple[Network, ...]] = get_args(Network)
 PROFILES: Final[tuple[Literal["user", "hermetic"], ...]] = ("user", "hermetic")
 
 # OpenCode asks for these under another name, so a rule for them would hold nothing back.
@@ -31,7 +36,7 @@ _ASKED_AS_EDIT: Final = ("write", "patch", "multiedit", "apply_patch")
 
 
 class GeneralFile(Value, frozen=True, kw_only=True):
-    """Paths are not resolved yet: `config_path` (of opencode) and `writable` (of agent), as written."""
+    """Paths are not resolved yet: `config_path` (of opencode), `writable` (of agent), and the sandbox's."""
 
     default_provider: Mention | None
     permissions: PermissionSettings
@@ -45,6 +50,7 @@ class GeneralFile(Value, frozen=True, kw_only=True):
     daemon: DaemonSettings
     opencode: OpenCodeSettings
     config_path: Mention | None
+    sandbox: SandboxSettings
     learning: bool
 
 
@@ -64,10 +70,37 @@ def read_general(fields: Fields) -> GeneralFile:
         daemon=fields.section("daemon", _daemon),
         opencode=opencode,
         config_path=config_path,
+        sandbox=_sandbox_block(fields),
         learning=fields.flag("learning", default=True),
     )
     fields.section("evals", lambda f: f.texts("guideline_patterns"))  # taken by evals/files
     return general
+
+
+def _sandbox_block(fields: Fields) -> SandboxSettings:
+    """`sandbox: off` for short, or a table."""
+    if fields.shape("sandbox") == "value":
+        return SandboxSettings(level="auto" if _is_on(fields) else "off")
+    return fields.section("sandbox", _sandbox)
+
+
+def _is_on(fields: Fields) -> bool:
+    node = fields.node("sandbox")
+    off = isinstance(node, Scalar) and node.text.casefold() in ("off", "false", "no")
+    if not off:
+        fields.mistake("sandbox", "expected off, or a table with level, writable, read and network")
+    return not off
+
+
+def _sandbox(fields: Fields) -> SandboxSettings:
+    normal = SandboxSettings()
+    return SandboxSettings(
+        level=fields.choice("level", LEVELS, normal.level),
+        writable=tuple(map(Path, fields.texts("writable"))),
+        read=fields.choice("read", READINGS, normal.read),
+        readable=tuple(map(Path, fields.texts("readable"))),
+        network=fields.choice("network", NETWORKS, normal.network),
+    )
 
 
 def _permissions(fields: Fields) -> PermissionSettings:

@@ -32,13 +32,14 @@ def instructions(folders: Sequence[Path], *, project: Path | None = None) -> Ins
     for folder in dict.fromkeys(folders):
         homes = [Path(os.path.realpath(home)) for home in (checkout(folder), project) if home]
         for path in (folder / name for name in NAMES):
-            if not _is_file(path):
+            # What a link leads to may be hidden from this process; that it leads out is still to be told.
+            if not (path.is_symlink() or _is_file(path)):
                 continue
             if refusal := _refusal(path, homes):
                 skipped.append(refusal)
-                continue
-            files.append(path)
-            break
+            elif _is_file(path):
+                files.append(path)
+                break
     return Instructions(files=tuple(files), skipped=tuple(skipped))
 
 

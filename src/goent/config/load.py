@@ -200,6 +200,11 @@ def _settings(
         isolation=general.isolation,
         permissions=general.permissions,
         opencode=replace(general.opencode, config_path=read.opencode_path),
+        sandbox=replace(
+            general.sandbox,
+            writable=tuple(home / _below_home(str(path)) for path in general.sandbox.writable),
+            readable=tuple(home / _below_home(str(path)) for path in general.sandbox.readable),
+        ),
         limits=general.limits,
         daemon=general.daemon,
         files=files,

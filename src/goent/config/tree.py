@@ -9,7 +9,7 @@ from goent.domain.errors import ConfigError, RulesMistaken
 from goent.domain.types import Value
 
 QUOTED: Final = 60  # characters of a value that a message repeats
-LISTED: Final = 12  # names that a message offers
+LISTED: Final = 16  # names that a message offers
 RULES: Final = "routing.yaml"
 TRUE: Final = frozenset({"true", "yes", "on"})
 

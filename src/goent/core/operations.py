@@ -163,6 +163,7 @@ class Operations:
             cwd=spawned.cwd,
             estimate=estimate(forecast),
             warnings=(*spawned.warnings, *caller.warnings, *self._recommending.notices),
+            sandbox=spawned.sandbox,
             result=await self._ask.result(worker) if status.state in ENDED else None,
         )
 

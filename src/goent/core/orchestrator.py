@@ -5,7 +5,7 @@ or where an event is kept. What only looks is in `enquiries`.
 """
 
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -52,6 +52,7 @@ from goent.domain.requests import (
     PromptRequest,
     SpawnRequest,
 )
+from goent.domain.sandbox import SandboxLevel
 from goent.domain.settings import Settings
 from goent.domain.types import ENDED, Method, Prompt, Route
 from goent.domain.workspaces import Workspaces
@@ -82,6 +83,7 @@ class Orchestrator:
         router: Router,
         lessons: Lessons,
         workspaces: Workspaces,
+        level: Callable[[], Awaitable[SandboxLevel]],
     ) -> None:
         self._settings = settings
         self._check = check
@@ -92,6 +94,7 @@ class Orchestrator:
         self._verifier = verifier
         self._router = router
         self._lessons = lessons
+        self._level = level
         self.places = Places(workspaces)
         self._lives = roster
         self._books = books
@@ -180,7 +183,12 @@ class Orchestrator:
         )
         worker = within.worker or self.new_id()
         warnings = await self._allowance.allow(worker, route, spawned, routed.likely)
-        spawned = replace(spawned, warnings=(*spawned.warnings, *warnings))
+        level = await self._sandbox_of(spawned, settings)
+        spawned = replace(
+            spawned,
+            warnings=(*spawned.warnings, *warnings, *_unconfined(level)),
+            sandbox=level.name if level else None,
+        )
         try:
             async with self.places.settled(worker, spawned, request, within) as settled:
                 self._check_open()
@@ -191,6 +199,14 @@ class Orchestrator:
             raise
         life.prompt(Prompt(text=request.task, files=settled.files), queue=True)
         return worker, settled, routed.forecast
+
+    async def _sandbox_of(self, spawned: WorkerSpawned, settings: Settings) -> SandboxLevel | None:
+        """How the processes of the worker are confined; None if it has none."""
+        if spawned.method == "api":
+            return None
+        if spawned.method == "serve" and settings.opencode.serve_url:
+            return SandboxLevel(name="none", reason="somebody else runs the server at serve_url")
+        return await self._level()
 
     async def _admit(
         self, worker: str, route: Route, spawned: WorkerSpawned, settings: Settings
@@ -329,3 +345,9 @@ class Orchestrator:
                 f"worker {worker!r} is closed ({view.state}); spawn another one for further work"
             )
         return life
+
+
+def _unconfined(level: SandboxLevel | None) -> tuple[str, ...]:
+    if level is None or level.name != "none":
+        return ()
+    return (f"no sandbox: this worker's commands can do what your account can ({level.reason})",)

@@ -67,13 +67,21 @@ def result(view: WorkerView, events: Sequence[Envelope]) -> Result:
         guarded_changes=guarded_changes(
             (e for e in happened if isinstance(e, GuardedFilesChanged)), files
         )[:FILES_LIMIT],
+        sandbox=view.spawned.sandbox,
         notes=(
+            *_unconfined(view),
             *_place(view),
             *_notes(view, text, len(files), len(commands)),
             *[_cut(e.message, WARNING_LIMIT) for e in happened if isinstance(e, BudgetWarned)][
                 -WARNINGS_LIMIT:
             ],
         ),
+    )
+
+
+def _unconfined(view: WorkerView) -> tuple[str, ...]:
+    return ("no sandbox: its commands could do what your account can",) * (
+        view.spawned.sandbox == "none"
     )
 
 

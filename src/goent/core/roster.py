@@ -32,3 +32,20 @@ class Roster(dict[str, Life]):
         """Who may answer a call: whom it names, and then the worker's fallbacks."""
         life = self.get(worker)
         return (self.provider(worker, backend, model), *(life.spec.fallbacks if life else ()))
+
+    def why_not(self, worker: str, backend: str) -> str:
+        """Why the worker may not call the backend; empty if it may.
+
+        Its program holds a token, and so does every command that it runs: that token opens no
+        backend but the worker's own and those of its fallbacks.
+        """
+        life = self.get(worker)
+        if life is None:
+            return f"worker {worker!r} has ended, so it calls backend {backend!r} no more"
+        own = dict.fromkeys(p.backend for p in (life.spec.provider, *life.spec.fallbacks))
+        if backend in own:
+            return ""
+        return (
+            f"worker {worker!r} may not call backend {backend!r}, only its provider's and its "
+            f"fallbacks': {', '.join(map(repr, own))}"
+        )

@@ -4,7 +4,7 @@ GoentError
 ├── ConfigError             fix a file, start again                 exit 2
 ├── RequestError            cannot be served as asked               MCP tool error, JSON-RPC -32602
 │   └── UnknownWorker · UnknownSwarm · WorkerBusy · WorkerIsClosed · GoesOnElsewhere · NoRoute ·
-│       BudgetExceeded
+│       BudgetExceeded · StartedByWorker
 ├── EnvironmentTrouble      go-ent or the machine                   exit 3
 │   └── OpenCodeMissing · Ending
 └── WorkerError             one worker failed, its siblings go on   a Failure in its result
@@ -71,6 +71,10 @@ class NoRoute(RequestError):
 
 class BudgetExceeded(RequestError):
     """The task is likely to cost more than a hard budget has left."""
+
+
+class StartedByWorker(RequestError):
+    """A process that a worker started asked for more than a look at that worker."""
 
 
 class EnvironmentTrouble(GoentError):

@@ -19,6 +19,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from goent.domain.sandbox import Level
 from goent.domain.swarms import SwarmSpawnRequest
 from goent.domain.tasks import Complexity, TaskType
 from goent.domain.types import (
@@ -133,7 +134,8 @@ class Noticed(Event, frozen=True, kw_only=True):
 class WorkerSpawned(Event, frozen=True, kw_only=True):
     """The task was accepted. Workers of one `group`, a swarm, draw on one budget.
 
-    `edits_asked`: who then has neither edited nor used a tool has not done it.
+    `edits_asked`: who then has neither edited nor used a tool has not done it. `sandbox` is how its processes
+    are confined; None if it has none, or if an older go-ent wrote it.
     """
 
     task: str
@@ -161,6 +163,7 @@ class WorkerSpawned(Event, frozen=True, kw_only=True):
     edits_asked: bool = False
     allowed_tools: tuple[str, ...] | None = None
     temperature: float | None = None
+    sandbox: Level | None = None
 
 
 class TurnStarted(Event, frozen=True, kw_only=True):

@@ -22,7 +22,8 @@ class GateAddress(Value, frozen=True, kw_only=True):
     """The value of `GOENT_GATE`. `url` stands in for the backend's own address.
 
     `writable` is of the project's settings, which a worktree may not hold. `refused` are the tools
-    that the worker's rules refuse whatever they are given: the model is not offered them.
+    that the worker's rules refuse whatever they are given: the model is not offered them. `sandbox` is
+    how its commands are confined; empty if they are not.
     """
 
     url: str
@@ -30,3 +31,4 @@ class GateAddress(Value, frozen=True, kw_only=True):
     provider: GatedModel
     writable: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    sandbox: str = ""

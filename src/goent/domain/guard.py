@@ -49,3 +49,11 @@ class ToolGuard(Protocol):
     async def judge(self, call: GuardedCall) -> Verdict:
         """May take as long as a person needs to answer."""
         ...
+
+    def shell(self, session: str) -> Mapping[str, str]:
+        """Variables for a command of a worker's session; without them it is not started."""
+        ...
+
+    def hint(self, session: str, output: str) -> str:
+        """What to say after the words of a command that failed; nothing if the sandbox had no part."""
+        ...

@@ -4,7 +4,7 @@ Other ports stand beside the values they speak of: `calls`, `ledger`, `health`, 
 `evaluations`.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Literal, Protocol
@@ -149,4 +149,12 @@ class Gate(Protocol):
 
     def waiting(self, worker: str) -> float | None:
         """For how long the worker has been waiting for a model; None if it is not."""
+        ...
+
+
+class WorkerPasses(Protocol):
+    """Says to the daemon which worker a process belongs to, however it was started."""
+
+    def environment(self, worker: str) -> Mapping[str, str]:
+        """For whatever is run for the worker: from there it can be looked at, and no other."""
         ...

@@ -6,6 +6,7 @@ decimals; an amount that is not known is None, never 0.
 
 from typing import Literal
 
+from goent.domain.sandbox import Level
 from goent.domain.types import (
     Check,
     Command,
@@ -57,7 +58,8 @@ class Result(Value, frozen=True, kw_only=True):
     """What a worker made of its task. `evidence` says whether anybody checked.
 
     `workspace` is the folder of its own, if it had one, and `branch` where its changes are. `guarded_changes` are
-    files that other programs obey and that changed while it worked.
+    files that other programs obey and that changed while it worked. `sandbox` is how its processes are
+    confined; null where it has none of its own (`api`).
     """
 
     worker_id: str
@@ -77,6 +79,7 @@ class Result(Value, frozen=True, kw_only=True):
     branch: str | None = None
     workspace: str | None = None
     guarded_changes: tuple[GuardedChange, ...] = ()
+    sandbox: Level | None = None
 
 
 class Spawned(Value, frozen=True, kw_only=True):
@@ -92,6 +95,7 @@ class Spawned(Value, frozen=True, kw_only=True):
     cwd: str
     estimate: Estimate
     warnings: tuple[str, ...]
+    sandbox: Level | None = None
     result: Result | None = None
 
 

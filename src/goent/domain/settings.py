@@ -5,6 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Literal
 
+from goent.domain.sandbox import SandboxSettings
 from goent.domain.trust import Act
 from goent.domain.types import Dialect, Isolation, Method, Preset, Provider, Secret, Value
 
@@ -162,6 +163,7 @@ class Settings(Value, frozen=True, kw_only=True):
     isolation: Isolation = "auto"
     permissions: PermissionSettings = PermissionSettings()
     opencode: OpenCodeSettings = OpenCodeSettings()
+    sandbox: SandboxSettings = SandboxSettings()
     limits: Limits = Limits()
     daemon: DaemonSettings = DaemonSettings()
     files: tuple[Path, ...] = ()

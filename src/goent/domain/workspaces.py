@@ -8,11 +8,13 @@ nothing of the user's checkout is touched.
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from goent.domain.types import FileChange, Value
 
 Kind = Literal["worktree", "copy"]
+# In the project's state folder: where the workspaces of each kind lie.
+FOLDERS: Final[Mapping[Kind, str]] = {"worktree": "worktrees", "copy": "copies"}
 ConflictKind = Literal[
     "file_overlap", "hunk_conflict", "delete_modify", "rename", "binary", "mode", "semantic"
 ]

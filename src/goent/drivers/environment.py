@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from goent.domain.ports import WorkerPasses
 from goent.domain.settings import Settings
 from goent.domain.types import Value
 from goent.proc.programs import safe_path
+from goent.sandbox.sandbox import Sandbox
 
 PRIVATE = ("GOENT_", "OPENCODE")  # ours, and what another OpenCode left for its children
 OWN = frozenset({"OPENCODE_API_KEY", "OPENCODE_CONFIG_DIR"})  # the user's: OpenCode's own login
@@ -18,12 +20,27 @@ FOLDERS = {
 }
 
 
+class WithoutPasses:
+    """The port `WorkerPasses` where no daemon could be asked."""
+
+    def environment(self, worker: str) -> Mapping[str, str]:
+        return {}
+
+
 class Surroundings(Value, frozen=True, kw_only=True):
     """What a driver is given by whoever runs it; settings and environment may change any time."""
 
     settings: Callable[[], Settings]
     environ: Callable[[], Mapping[str, str]]
     state_dir: Path
+    passes: WorkerPasses = WithoutPasses()
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """Where its processes run."""
+        return Sandbox(
+            settings=lambda: self.settings().sandbox, environ=self.environ, state=self.state_dir
+        )
 
 
 def public_environment(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:

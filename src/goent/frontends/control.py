@@ -4,7 +4,8 @@ Besides the operations there are `daemon_status`, `daemon_stop` and `watch`, whi
 event of some workers as a notification `event`, from a cursor on, until the connection closes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from msgspec import Raw
 from goent.core.feed import Feed
 from goent.core.operation import Caller
 from goent.core.operations import Operations
+from goent.core.worker_access import WorkerAccess
 from goent.domain.errors import GoentError
 from goent.domain.replies import DaemonInfo, Stopping
 from goent.domain.requests import StopRequest, WatchRequest
@@ -22,6 +24,7 @@ from goent.rpc.errors import INVALID_PARAMS
 from goent.rpc.reread import Reread
 
 PAGE = 500
+REFUSED = -32000
 
 
 class Stop(Protocol):
@@ -41,12 +44,16 @@ class ControlRoom:
 
 
 class _Control:
-    def __init__(self, room: ControlRoom, caller: Caller) -> None:
+    def __init__(self, room: ControlRoom, caller: Caller, bounds: WorkerAccess | None) -> None:
         self._room = room
         self._caller = caller
+        self._bounds = bounds
         self.peer: Peer | None = None
 
     async def request(self, method: str, params: Raw) -> object:
+        if self._bounds:
+            with _translated():
+                self._bounds.check(method, decode_params(params, object))
         if method == "daemon_status":
             return self._room.info()
         if method == "daemon_stop":
@@ -59,12 +66,8 @@ class _Control:
         operation = operations.table.get(method) or operations.for_people.get(method)
         if operation is None:
             raise MethodNotFound(method)
-        try:
-            with operations.answering():
-                return await operation.call(decode_params(params, object), self._caller)
-        except GoentError as error:
-            data = {"kind": type(error).__name__, "exit_code": error.exit_code}
-            raise RpcError(INVALID_PARAMS, str(error), data) from error
+        with _translated(), operations.answering():
+            return await operation.call(decode_params(params, object), self._caller)
 
     async def notification(self, method: str, params: Raw) -> None:
         pass
@@ -84,9 +87,40 @@ class _Control:
                 await self._room.feed.news(seen)
 
 
+@contextmanager
+def _translated() -> Generator[None]:
+    try:
+        yield
+    except GoentError as error:
+        data = {"kind": type(error).__name__, "exit_code": error.exit_code}
+        raise RpcError(INVALID_PARAMS, str(error), data) from error
+
+
 async def serve_control(
-    stream: ByteStream, already_read: bytes, room: ControlRoom, caller: Caller
+    stream: ByteStream,
+    already_read: bytes,
+    room: ControlRoom,
+    caller: Caller,
+    *,
+    bounds: WorkerAccess | None = None,
 ) -> None:
-    handler = _Control(room, caller)
+    """Until the connection closes. `bounds`: the client was started by a worker."""
+    handler = _Control(room, caller, bounds)
     handler.peer = Peer(Reread(already_read, stream), stream, handler)
     await handler.peer.run()
+
+
+class _Refusing:
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    async def request(self, method: str, params: Raw) -> object:
+        raise RpcError(REFUSED, self._why)
+
+    async def notification(self, method: str, params: Raw) -> None:
+        pass
+
+
+async def refuse_all(stream: ByteStream, already_read: bytes, why: str) -> None:
+    """Answer every request with the same refusal: MCP's messages are JSON-RPC, too."""
+    await Peer(Reread(already_read, stream), stream, _Refusing(why)).run()

@@ -7,18 +7,33 @@ from msgspec import Struct
 from goent.domain.guard import GuardedCall, ToolGuard, Verdict
 from goent.gateway import http
 from goent.gateway.http import HungUp, Receive, Refused, Request, Send
+from goent.upstream.memory import Share
 
 GUARD_BACKEND = "goent-guard"
-MOST_CALL = 64 * 1024 * 1024
 
 
 class _Hello(Struct):
     directory: str
 
 
-async def attend(request: Request, guard: ToolGuard | None, receive: Receive, send: Send) -> None:
+class _Shell(Struct):
+    owner: str
+
+
+class _Failed(Struct):
+    owner: str
+    output: str
+
+
+class _Hint(Struct):
+    hint: str
+
+
+async def attend(
+    request: Request, guard: ToolGuard | None, receive: Receive, send: Send, share: Share
+) -> None:
     """Answer one question of a guard. Without anybody who decides, nothing is allowed."""
-    body = await http.read_body(receive, most=MOST_CALL)
+    body = await http.read_body(receive, share)
     if guard is None:
         raise Refused(403, "nobody decides on the tool calls of this process")
     try:
@@ -26,6 +41,15 @@ async def attend(request: Request, guard: ToolGuard | None, receive: Receive, se
             case "POST", "hello":
                 guard.loaded(msgspec.json.decode(body, type=_Hello).directory)
                 answer = Verdict(allow=True)
+            case "POST", "shell":
+                variables = guard.shell(msgspec.json.decode(body, type=_Shell).owner)
+                await http.reply(send, 200, http.JSON, msgspec.json.encode(variables))
+                return
+            case "POST", "hint":
+                failed = msgspec.json.decode(body, type=_Failed)
+                hint = guard.hint(failed.owner, failed.output)
+                await http.reply(send, 200, http.JSON, msgspec.json.encode(_Hint(hint=hint)))
+                return
             case "POST", "call":
                 call = msgspec.json.decode(body, type=GuardedCall)
                 answer = await _decide(guard, call, receive)

@@ -3,52 +3,76 @@
 uvicorn waits for ever for the rest of a request. Here a request has to be whole in time, and
 whoever dawdles is told so and put out.
 
+asyncio accepts whoever connects, and where descriptors run out it logs thousands of tracebacks.
+Here connections are accepted by ourselves: within limits, and a lack of descriptors is one line.
+
 uvicorn shows every piece of an answer to h11, which only writes its length before it. Here the
 pieces in the middle of an answer in chunks are written at once: they change nothing in h11's view.
 """
 
 import asyncio
+import errno
+import logging
 import socket
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
+from typing import Literal
 
 import anyio
 import msgspec
 import uvicorn
+from anyio.abc import TaskGroup
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from goent.gateway.http import Headers, Message, Receive, Scope, Send
+from goent.gateway.connection_table import ConnectionLimits, ConnectionTable
+from goent.gateway.http import AUTHENTICATED, Headers, Message, Receive, Scope, Send
+from goent.gateway.peer_user import PeerUsers
+
+log = logging.getLogger(__name__)
 
 GRACE_S = 2
-REQUEST_S = 60.0  # from a connection, or a request's first byte, to the request's last byte
+HEAD_S = 10.0  # from a connection, or a request's first byte, to the end of the request's head
+BODY_S = 60.0  # from there to the request's last byte
+MOST_HEAD = 64 * 1024  # bytes of a request's head
 KEEP_ALIVE_S = 600  # a client that reuses a connection which is just being closed sees an error
+BACKLOG = 4096  # a client that does not fit in waits a second before it tries again
+BATCH = 32  # connections that are accepted before others have their turn
+NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+NO_ROOM_S = 0.1  # until somebody may have closed something
+MADE_ROOM = 32  # connections that are closed when descriptors run out
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+Phase = Literal["head", "body"]
 
 
 class GuestProtocol(H11Protocol):
     """One connection."""
 
-    _patience: asyncio.TimerHandle | None = None
-
     def __init__(
         self,
         config: uvicorn.Config,
         server_state: ServerState,
-        app_state: dict[str, object],
-        _loop: asyncio.AbstractEventLoop | None = None,
+        table: ConnectionTable,
+        user: int | None,
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+        super().__init__(config, server_state, {})
+        self.user = user
+        self._table = table
         self._told: Application = self.app
         self.app = self._answer
+        self._phase: Phase | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        self.timeout_keep_alive = int(HEAD_S)  # until it has shown a token
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
+        self._table.add(self)
         self._mind()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._table.remove(self)
         self._settle()
         super().connection_lost(exc)
 
@@ -62,46 +86,80 @@ class GuestProtocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         # By itself it would begin this answer in the middle of another one.
-        if self._may_answer():
-            super().send_400_response(msg)
-        else:
+        if not self._may_answer():
             self.transport.close()
+        elif len(self.conn.trailing_data[0]) > MOST_HEAD:
+            words = f"the head of the request is too long: at most {MOST_HEAD} bytes are taken"
+            self._refuse("431 Request Header Fields Too Large", words)
+        else:
+            super().send_400_response(msg)
+
+    @property
+    def is_idle(self) -> bool:
+        between = not self.scope or self.cycle.response_complete
+        return between and self._awaited() is None
+
+    def drop(self) -> None:
+        self._settle()
+        self.transport.abort()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._told(scope, receive, _Shortcut(self, scope, send))
+        told = {**scope, AUTHENTICATED: self._authenticated}
+        await self._told(told, receive, _Shortcut(self, scope, send))
+
+    def _authenticated(self) -> None:
+        self.timeout_keep_alive = KEEP_ALIVE_S
+        self._table.authenticated(self)
 
     def _mind(self) -> None:
-        if not self._is_awaited():
-            self._settle()
-        elif self._patience is None:
-            self._patience = self.loop.call_later(REQUEST_S, self._put_out)
+        """Start the clock of the phase that the request is in; a phase has one."""
+        phase = self._awaited()
+        if phase == self._phase:
+            return
+        self._settle()
+        self._phase = phase
+        if phase is not None:
+            limit = HEAD_S if phase == "head" else BODY_S
+            self._patience = self.loop.call_later(limit, self._put_out, limit)
 
-    def _is_awaited(self) -> bool:
+    def _awaited(self) -> Phase | None:
         """A request has begun and is not whole, or the first one is still to come."""
         match self.conn.their_state.__name__:
             case "SEND_BODY":
-                return True
-            case "IDLE":
-                return not self.scope or bool(self.conn.trailing_data[0])
+                return "body"
+            case "IDLE" if not self.scope or self.conn.trailing_data[0]:
+                return "head"
             case _:
-                return False
+                return None
 
     def _may_answer(self) -> bool:
         return self.conn.our_state.__name__ in ("IDLE", "SEND_RESPONSE")
 
     def _settle(self) -> None:
+        self._phase = None
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
 
-    def _put_out(self) -> None:
+    def _put_out(self, limit: float) -> None:
+        part = "request" if self._phase == "body" else "head of the request"
         if self._may_answer():
-            words = b"go-ent: the request was not whole within %g s" % REQUEST_S
-            self.transport.write(
-                b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain\r\n"
-                b"connection: close\r\ncontent-length: %d\r\n\r\n%b" % (len(words), words)
-            )
+            self._refuse("408 Request Timeout", f"the {part} was not whole within {limit:g} s")
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: str, message: str) -> None:
+        self.transport.write(_refusal(status, message))
         self.transport.close()
+
+
+def _refusal(status: str, message: str) -> bytes:
+    words = f"go-ent: {message}".encode()
+    head = (
+        f"HTTP/1.1 {status}\r\ncontent-type: text/plain\r\n"
+        f"connection: close\r\ncontent-length: {len(words)}\r\n\r\n"
+    )
+    return head.encode() + words
 
 
 class _Shortcut:
@@ -135,10 +193,51 @@ class _Shortcut:
         )
 
 
+class SilentConnection:
+    """A connection that has not said anything yet: a socket, and no more. It takes 30 µs and 1 kB.
+
+    With its first byte it becomes a `GuestProtocol`, which takes five times as long to make.
+    """
+
+    is_idle = True
+
+    def __init__(self, table: ConnectionTable, connection: socket.socket, user: int | None) -> None:
+        self.user = user
+        self.connection = connection
+        self._table = table
+        self._loop = asyncio.get_running_loop()
+        self._patience = self._loop.call_later(HEAD_S, self._put_out, HEAD_S)
+
+    def listen(self, spoke: "Callable[[SilentConnection], None]") -> None:
+        """Call `spoke` when there is something to read, or the other side has left."""
+        self._table.add(self)
+        self._loop.add_reader(self.connection, spoke, self)
+
+    def leave(self) -> None:
+        """The socket is somebody else's now."""
+        self._table.remove(self)
+        self._patience.cancel()
+        self._loop.remove_reader(self.connection)
+
+    def drop(self) -> None:
+        self.leave()
+        self.connection.close()
+
+    def _put_out(self, limit: float) -> None:
+        words = f"the head of the request was not whole within {limit:g} s"
+        with suppress(OSError):
+            self.connection.send(_refusal("408 Request Timeout", words))
+        self.drop()
+
+
 class GuestServer(uvicorn.Server):
     """Signals stay with the daemon, and no clock ticks ten times a second."""
 
-    def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        app: Callable[..., Awaitable[None]],
+        limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 (frozen)
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -153,21 +252,89 @@ class GuestServer(uvicorn.Server):
                 proxy_headers=False,
                 timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=GRACE_S,
+                h11_max_incomplete_event_size=MOST_HEAD,
             )
         )
         self._stopped = anyio.Event()
+        self._table = ConnectionTable(limits)
+        self._users = PeerUsers()
+        self._listener: socket.socket | None = None
 
     async def serve_on(self, listener: socket.socket) -> None:
-        with anyio.CancelScope(shield=True):  # `stop` ends it, so that connections are closed
-            await self.serve([listener])
+        self._listener = listener
+        try:
+            with anyio.CancelScope(shield=True):  # `stop` ends it, so that connections are closed
+                await self.serve([listener])
+        finally:
+            self._users.close()
 
     def stop(self) -> None:
         self.should_exit = True
         self._stopped.set()
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.lifespan.startup()
+        self.servers = []
+        self.started = True
+
     async def main_loop(self) -> None:
-        await self._stopped.wait()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._accept, tasks)
+            await self._stopped.wait()
+            tasks.cancel_scope.cancel()
+        self._table.drop_strangers()
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
         yield
+
+    async def _accept(self, tasks: TaskGroup) -> None:
+        assert self._listener, "given by `serve_on`"
+        self._listener.settimeout(0)
+        own = self._listener.getsockname()
+        accepted = 0
+
+        def spoke(silent: SilentConnection) -> None:
+            silent.leave()
+            tasks.start_soon(self._attend, silent.connection, silent.user)
+
+        while True:
+            try:
+                connection, peer = await asyncio.get_running_loop().sock_accept(self._listener)
+            except OSError as error:
+                await self._wait_for_room(error)
+                continue
+            user = self._users.find(peer, own)
+            if self._takes(connection, user):
+                SilentConnection(self._table, connection, user).listen(spoke)
+            accepted += 1
+            if accepted % BATCH == 0:
+                await asyncio.sleep(0)
+
+    def _takes(self, connection: socket.socket, user: int | None) -> bool:
+        if not self._table.welcomes(user):
+            log.warning("refused a connection of another user (uid %s)", user)
+        elif not self._table.make_room():
+            log.warning("refused a connection: all %d are at work", len(self._table))
+            words = f"all {len(self._table)} connections are at work: try again"
+            with suppress(OSError):
+                connection.send(_refusal("503 Service Unavailable", words))
+        else:
+            return True
+        connection.close()
+        return False
+
+    async def _attend(self, connection: socket.socket, user: int | None) -> None:
+        def protocol() -> GuestProtocol:
+            return GuestProtocol(self.config, self.server_state, self._table, user)
+
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(protocol, connection)
+
+    async def _wait_for_room(self, error: OSError) -> None:
+        log.warning("a connection could not be accepted: %s", error.strerror)
+        if error.errno in NO_ROOM:
+            for _ in range(MADE_ROOM):
+                if not self._table.drop_idle():
+                    break
+        await asyncio.sleep(NO_ROOM_S)

@@ -7,8 +7,10 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Struct
 
+from goent.domain.errors import AtLimit
 from goent.domain.types import Dialect, Value
 from goent.llm.errors import error_body
+from goent.upstream.memory import Share
 
 Scope = Mapping[str, object]
 Message = Mapping[str, object]
@@ -18,7 +20,8 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 JSON: Headers = ((b"content-type", b"application/json"),)
 SSE: Headers = ((b"content-type", b"text/event-stream; charset=utf-8"),)
-MOST_BODY = 256 * 1024 * 1024
+MOST_BODY = 64 * 1024 * 1024  # bytes of one request; providers take 32 to 50 MB
+AUTHENTICATED = "goent.authenticated"  # in the scope: what to call once the token was good
 
 
 class Refused(Exception):
@@ -82,8 +85,15 @@ class Request(Value, frozen=True, kw_only=True):
         return next((v.decode("latin-1") for name, v in self.headers if name == wanted), "")
 
 
-async def read_body(receive: Receive, *, most: int = MOST_BODY) -> bytes:
-    """The request's body, whole."""
+def authenticated(scope: Scope) -> None:
+    """Tell the server that whoever is connected has shown a good token."""
+    tell = scope.get(AUTHENTICATED)
+    if callable(tell):
+        tell()
+
+
+async def read_body(receive: Receive, share: Share, *, most: int = MOST_BODY) -> bytes:
+    """The request's body, whole; its bytes are counted in `share`."""
     body = bytearray()
     more = True
     while more:
@@ -94,6 +104,10 @@ async def read_body(receive: Receive, *, most: int = MOST_BODY) -> bytes:
         more = message.more_body
         if len(body) > most:
             raise Refused(413, f"the request is too long: at most {most} bytes are taken")
+        try:
+            share.add(len(message.body))
+        except AtLimit as full:
+            raise Refused(429, str(full)) from full
     return bytes(body)
 
 

@@ -1,10 +1,18 @@
 """Whose call is it? A token stands for a worker process, a session for a worker in it."""
 
 import secrets
+from collections.abc import Generator
+from contextlib import contextmanager
 from hmac import compare_digest
 from typing import NamedTuple
 
 from goent.domain.guard import ToolGuard
+
+MOST_AT_A_TIME = 256  # requests of one token
+
+
+class TooMany(Exception):
+    """The process has more requests under way than it may."""
 
 
 class Owner(NamedTuple):
@@ -21,19 +29,35 @@ class Pass:
         self.sessions: dict[str, Owner] = {}
         self.guard: ToolGuard | None = None
         self._last: Owner | None = None
+        self._under_way = 0
+
+    @contextmanager
+    def request(self) -> Generator[None]:
+        """One request of the process. Raises `TooMany`."""
+        if self._under_way >= MOST_AT_A_TIME:
+            raise TooMany(f"{MOST_AT_A_TIME} requests with this key are under way: try again")
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
 
     def bind(self, session: str, owner: Owner) -> None:
+        self.sessions.pop(session, None)  # the last to be bound is the last in order
         self.sessions[session] = owner
         if not owner.warm:
             self._last = owner
 
-    def owner(self, *, session: str, parent: str) -> Owner | None:
-        """The parent's owner pays for a child session.
+    def owners(self, *, session: str, parent: str) -> tuple[Owner, ...]:
+        """Who may have made a call, the likeliest first; nobody if no worker was ever bound.
 
-        A session that nobody announced is paid by the worker that was bound last: the process
-        works for somebody, and that one is the likeliest. None if there never was one.
+        The parent's owner pays for a child session. A session that nobody announced belongs to one
+        of the workers of the process, most likely to the one that was bound last.
         """
-        return self.sessions.get(parent) or self.sessions.get(session) or self._last
+        if announced := self.sessions.get(parent) or self.sessions.get(session):
+            return (announced,)
+        bound = [owner for owner in reversed(self.sessions.values()) if not owner.warm]
+        return tuple(dict.fromkeys(bound)) or ((self._last,) if self._last else ())
 
 
 class Passes:

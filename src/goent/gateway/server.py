@@ -9,14 +9,12 @@ import anyio
 
 from goent.domain.guard import ToolGuard
 from goent.gateway.guard_desk import GUARD_BACKEND
-from goent.gateway.guest import GuestServer
+from goent.gateway.guest import BACKLOG, GuestServer
 from goent.gateway.passes import Passes
 from goent.gateway.relay import WARM_BACKEND, PlanCourse, Relay
 from goent.upstream.ask import Upstream
 
 __all__ = ["WARM_BACKEND", "Gateway"]
-
-BACKLOG = 512
 
 
 class Gateway:

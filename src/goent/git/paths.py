@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from goent.domain.errors import RequestError
-from goent.domain.workspaces import Kind
+from goent.domain.workspaces import FOLDERS, Kind
 
 PRIVATE: Final = 0o700
-FOLDERS: Final[dict[Kind, str]] = {"worktree": "worktrees", "copy": "copies"}
 SOLO: Final = "solo"  # the group of workers that are in no swarm
 MERGED: Final = "merged"  # in a group's branches: what was joined
 SAFE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")

@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 
 from goent.domain.types import Value
-from goent.domain.workspaces import Workspace
-from goent.git.paths import FOLDERS
+from goent.domain.workspaces import FOLDERS, Workspace
 
 ENDING = ".json"
 

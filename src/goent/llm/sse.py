@@ -22,8 +22,9 @@ class SseSplitter:
 
     def __init__(self, *, limit: int = LIMIT) -> None:
         self.dropped = 0
-        self._limit = limit
-        self._line: list[bytes] = []  # pieces of the line whose end has not come yet
+        self.limit = limit
+        # The line whose end has not come yet. As a list, pieces of two bytes would take 20 times as much.
+        self._line = bytearray()
         self._length = 0  # of that line, pieces that were not kept included
         self._event = b""
         self._data: list[bytes] = []
@@ -32,7 +33,7 @@ class SseSplitter:
     def feed(self, piece: bytes) -> list[SseEvent]:
         """The events that this piece completes."""
         begun = self._length or self._data or self._size or self._event
-        if not begun and len(piece) < self._limit and (one := _ONE_EVENT.fullmatch(piece)):
+        if not begun and len(piece) < self.limit and (one := _ONE_EVENT.fullmatch(piece)):
             return [SseEvent(b"", one[1])]
         *ends, rest = piece.split(b"\n")
         events: list[SseEvent] = []
@@ -49,13 +50,13 @@ class SseSplitter:
     def _keep(self, piece: bytes) -> None:
         if piece:
             self._length += len(piece)
-            if self._length <= self._limit:
-                self._line.append(piece)
+            if self._length <= self.limit:
+                self._line += piece
 
     def _end_line(self, events: list[SseEvent]) -> None:
-        if self._length > self._limit:
-            self._size = self._limit + 1
-        elif self._length and (line := b"".join(self._line).removesuffix(b"\r")):
+        if self._length > self.limit:
+            self._size = self.limit + 1
+        elif self._length and (line := bytes(self._line).removesuffix(b"\r")):
             self._take(line)
         else:
             self._end_event(events)
@@ -67,14 +68,14 @@ class SseSplitter:
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if field == b"data":
-            self._size += len(value)
-            if self._size <= self._limit:
+            self._size += len(value) or 1  # empty ones take room, too
+            if self._size <= self.limit:
                 self._data.append(value)
         elif field == b"event":
             self._event = value
 
     def _end_event(self, events: list[SseEvent]) -> None:
-        if self._size > self._limit:
+        if self._size > self.limit:
             self.dropped += 1
         elif self._data:
             events.append(SseEvent(self._event, b"\n".join(self._data)))

@@ -17,14 +17,17 @@ from goent.proc.supervised import supervised
 
 GUARD = "guard"
 # A line means that all is well; the end of the input without one, that we are dead. Who is in the
-# middle of exec has no environment for a moment, so all are looked at again.
+# middle of exec has no environment for a moment, so all are looked at again. Who is closed to others
+# has its mark among its arguments.
 _SCRIPT = r"""
 trap '' HUP INT TERM
 if read -r _; then exit; fi
 trap - HUP INT TERM
 for ask in TERM KILL KILL KILL; do
   for folder in /proc/[0-9]*; do
-    tr '\0' '\n' <"$folder/environ" | grep -Eq "^$1=(.* )?$2( |\$)" && kill -$ask "${folder#/proc/}"
+    { tr '\0' '\n' <"$folder/environ" | grep -Eq "^$1=(.* )?$2( |\$)" ||
+      tr '\0' '\n' <"$folder/cmdline" | grep -Eq "^-X$1=(.* )?$2( |\$)"
+    } && kill -$ask "${folder#/proc/}"
   done
   sleep 1
 done 2>/dev/null

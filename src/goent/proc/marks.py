@@ -4,19 +4,25 @@ A process we start carries `GOENT_PROC=<owner>/<n>` in its environment, and what
 inherits that, also what moved to a session of its own. The owner names a go-ent by pid and start
 time, so that any other go-ent can tell whether it still lives. A go-ent that is itself somebody's
 marked process puts its own mark behind the inherited one, separated by a space: whoever brings
-the outer one down finds the inner ones too.
+the outer one down finds the inner ones too. A process may clear its environment; one in a sandbox with
+mounts of its own is known by the name of a folder that is mounted for it as well.
+
+A go-ent closes itself to other processes, and nobody can read its environment then. So one that we
+start carries its mark among its arguments as well.
 """
 
 import os
 import signal
+import sys
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import count
+from itertools import count, pairwise
 
+from goent.hardening import MARK, MARK_OPTION
 from goent.proc import table
 
-MARK = "GOENT_PROC"
+MOUNTED = "goent-mark-"  # how the names of folders begin that are mounted for marked processes
 POLL = 0.05
 _numbers = count(1)
 
@@ -39,8 +45,21 @@ def new_mark(owner: str) -> str:
 
 def marked_environment(env: Mapping[str, str], mark: str) -> dict[str, str]:
     """The environment of a process of ours, behind the mark that we carry ourselves."""
+    return {**env, MARK: _behind_ours(mark)}
+
+
+def marked_command(command: Sequence[str], mark: str) -> tuple[str, ...]:
+    """The command; if it is a go-ent, its interpreter is given the mark as an option of no effect."""
+    words = tuple(command)
+    for at, pair in enumerate(pairwise(words)):
+        if pair == ("-m", "goent") and sys.executable in words[:at]:
+            return (*words[:at], f"{MARK_OPTION}{_behind_ours(mark)}", *words[at:])
+    return words
+
+
+def _behind_ours(mark: str) -> str:
     inherited = os.environ.get(MARK)
-    return {**env, MARK: f"{inherited} {mark}" if inherited else mark}
+    return f"{inherited} {mark}" if inherited else mark
 
 
 def marked(prefix: str, *, but: Collection[int] = ()) -> Iterator[int]:
@@ -103,3 +122,10 @@ def _marks(but: Collection[int] = ()) -> Iterator[tuple[int, list[str]]]:
         value = next((entry for entry in environ if entry.startswith(needle)), "")
         if value and pid != os.getpid():
             yield pid, value.removeprefix(needle).split(" ")
+    for pid, name in table.mounts(f"/{MOUNTED}", but=but):
+        yield pid, [name.replace("~", "/")]
+
+
+def mounted_name(mark: str) -> str:
+    """A folder that is mounted for a process, and so marks it, must be called this."""
+    return f"{MOUNTED}{mark.replace('/', '~')}"

@@ -34,7 +34,7 @@ class Completed(Value, frozen=True, kw_only=True):
     errors: str
 
 
-async def run(
+async def run(  # noqa: PLR0913 (how a command is run)
     command: Sequence[str],
     *,
     cwd: Path,
@@ -42,8 +42,11 @@ async def run(
     timeout: float,  # noqa: ASYNC109 (running out of time is an outcome here, not an exception)
     stdin: bytes = b"",
     max_output: int = MAX_OUTPUT,
+    inner_mark: str = "",
 ) -> Completed:
     """Run to the end or to the time limit; what the command left running ends with it.
+
+    `inner_mark` is that of its sandbox, see `supervised`.
 
     Raises `WorkerCrashed` if it cannot be started.
     """
@@ -53,6 +56,7 @@ async def run(
             output = stack.enter_context(Tail(max_output))
             errors = stack.enter_context(Tail(STDERR_KEPT))
             child = _start(command, cwd, env, stdin, output, errors)
+            child.inner_mark = inner_mark
         try:
             with anyio.move_on_after(timeout):
                 code = await exit_of(child)
@@ -74,6 +78,7 @@ class _Command:
         self.pid = process.pid
         self.mark = mark
         self.before = before
+        self.inner_mark = ""
         self._process = process
 
     @property

@@ -15,7 +15,7 @@ from anyio.lowlevel import checkpoint
 
 from goent.domain.errors import WorkerCrashed
 from goent.proc import table
-from goent.proc.marks import marked_environment
+from goent.proc.marks import marked_command, marked_environment
 from goent.proc.programs import located
 from goent.proc.short import cannot_start
 from goent.proc.tail import Tail
@@ -29,7 +29,14 @@ STDERR_KEPT = 16 * 1024
 class Supervised:
     """A running child. It exists only inside `supervised`."""
 
-    def __init__(self, process: Process, mark: str, stderr: Tail, before: Collection[int]) -> None:
+    def __init__(
+        self,
+        process: Process,
+        mark: str,
+        stderr: Tail,
+        before: Collection[int],
+        inner_mark: str,
+    ) -> None:
         assert process.stdin and process.stdout
         self.stdin: ByteSendStream = process.stdin
         self.output = Output(process.stdout)
@@ -38,6 +45,7 @@ class Supervised:
         self._process = process
         self._stderr = stderr
         self.before = before
+        self.inner_mark = inner_mark
 
     @property
     def stdout(self) -> ByteReceiveStream:
@@ -66,13 +74,18 @@ async def supervised(
     cwd: Path,
     env: Mapping[str, str],
     mark: str,
+    inner_mark: str = "",
     grace: float = GRACE,
 ) -> AsyncGenerator[Supervised]:
-    """Leaving the context leaves no process behind, however it is left."""
+    """Leaving the context leaves no process behind, however it is left.
+
+    `inner_mark` is that of its sandbox, by which a process is found that cleared its environment.
+    """
     with Tail(STDERR_KEPT) as stderr:
         before = table.present()
-        process = await _start(command, cwd, marked_environment(env, mark), stderr)
-        child = Supervised(process, mark, stderr, before)
+        environ = marked_environment(env, mark)
+        process = await _start(marked_command(command, mark), cwd, environ, stderr)
+        child = Supervised(process, mark, stderr, before, inner_mark)
         try:
             yield child
         finally:

@@ -30,8 +30,9 @@ if sys.platform == "linux":
     def environments(needle: str, *, but: Collection[int] = ()) -> Iterator[tuple[int, list[str]]]:
         """The environment each living process was started with, where it holds the needle.
 
-        A zombie's is empty, and so is that of a process we may not look into. Who was `present`
-        at some time before can be left out: reading all of them is most of what ending one costs.
+        A zombie's is empty. Of a process of ours that we may not look into, it is what its interpreter
+        was told by `-X`: anybody can read arguments. Who was `present` at some time before can be left
+        out: reading all of them is most of what ending one costs.
         """
         wanted = needle.encode()
         with os.scandir(PROC) as entries:
@@ -39,6 +40,30 @@ if sys.platform == "linux":
         for name in names:
             if name.isdecimal() and wanted in (environ := _environ(int(name))):
                 yield int(name), os.fsdecode(environ).split("\0")
+
+    def mounts(needle: str, *, but: Collection[int] = ()) -> Iterator[tuple[int, str]]:
+        """What the needle begins on a line of each process's own mounts, if it has mounts of its own.
+
+        Unlike an environment, a process cannot clear them.
+        """
+        ours = os.readlink("/proc/self/ns/mnt")  # noqa: PTH115 (for each of very many)
+        with os.scandir(PROC) as entries:
+            names = [entry.name for entry in entries if entry.inode() not in but]
+        for name in names:
+            if not name.isdecimal():
+                continue
+            try:
+                if os.readlink(f"/proc/{name}/ns/mnt") == ours:  # noqa: PTH115 (the same)
+                    continue
+                lines = os.fsdecode(_content(f"/proc/{name}/mountinfo")).splitlines()
+            except OSError as error:
+                if error.errno in WANTING:
+                    raise
+                continue
+            for line in lines:
+                if needle in line:
+                    yield int(name), line.partition(needle)[2].partition(" ")[0]
+                    break
 
     def _environ(pid: int) -> bytes:
         """Empty if there is none, or none for us. Raises `OSError` for want of descriptors.
@@ -60,10 +85,24 @@ if sys.platform == "linux":
                         f"/proc/{pid}/exe"
                     ).readlink()  # fails for zombies and threads of the kernel
                     time.sleep(GLANCE)
+        except PermissionError:
+            return _options(pid)
         except OSError as error:
             if error.errno in WANTING:
                 raise
         return b""
+
+    def _options(pid: int) -> bytes:
+        """The values of `-X` among the arguments of a process of ours, as if they were its environment."""
+        try:
+            if os.stat(f"/proc/{pid}").st_uid != os.geteuid():  # noqa: PTH116 (for each of very many)
+                return b""
+            words = _content(f"/proc/{pid}/cmdline").split(b"\0")
+        except OSError as error:
+            if error.errno in WANTING:
+                raise
+            return b""
+        return b"\0".join(word.removeprefix(b"-X") for word in words if word.startswith(b"-X"))
 
     def _content(path: str) -> bytes:
         """Of a file that has no size."""
@@ -83,20 +122,44 @@ if sys.platform == "linux":
         """
         try:
             stat = os.fsdecode(_content(f"/proc/{pid}/stat"))
-        except (FileNotFoundError, ProcessLookupError):
+        except (FileNotFoundError, ProcessLookupError) as error:
+            if _is_hidden(pid):
+                raise OSError(f"/proc does not show process {pid}") from error
             return None
         # The name in parentheses may hold anything, parentheses too; what follows is plain.
         state, *fields = stat.rpartition(")")[2].split()
         return None if state in DEAD else fields[18]
 
+    def _is_hidden(pid: int) -> bool:
+        """Whether it lives all the same: with `hidepid`, /proc does not show who is closed to us."""
+        try:
+            os.kill(pid, 0)
+        except OSError:
+            return False
+        return Path(PROC, "self").exists() and not Path(PROC, str(pid)).exists()
+
     def in_our_namespace(pid: int) -> bool:
         """False for a container's process: its pids are not ours, nor are its owner's."""
         with suppress(OSError):
-            ours, its = (Path(PROC, who, "ns/pid").stat().st_ino for who in ("self", str(pid)))
+            try:
+                ours, its = (Path(PROC, who, "ns/pid").stat().st_ino for who in ("self", str(pid)))
+            except PermissionError:  # of a process that is closed to us, how deep it is nested
+                ours, its = (_depth(Path(PROC, who, "status")) for who in ("self", str(pid)))
             return ours == its
         return False
 
+    def _depth(status: Path) -> int:
+        for line in status.read_text(errors="replace").splitlines():
+            if line.startswith("NSpid:"):
+                return len(line.split())
+        return 0
+
 else:
+
+    def mounts(needle: str, *, but: Collection[int] = ()) -> Iterator[tuple[int, str]]:
+        """Nobody has mounts of its own."""
+        del needle, but
+        yield from ()
 
     def present() -> frozenset[int]:
         """Nobody has such a number."""

@@ -26,6 +26,11 @@ class Child(Protocol):
     def mark(self) -> str: ...
 
     @property
+    def inner_mark(self) -> str:
+        """The mark of its sandbox, which it cannot shed; empty without one."""
+        ...
+
+    @property
     def before(self) -> Collection[int]: ...
 
     @property
@@ -71,4 +76,5 @@ def _surely_living(child: Child) -> set[int] | None:
 
 def _living(child: Child) -> set[int]:
     own = {child.pid} if child.returncode is None else set[int]()
-    return own | set(marked(child.mark, but=child.before))
+    inner = marked(child.inner_mark, but=child.before) if child.inner_mark else ()
+    return own | set(marked(child.mark, but=child.before)) | set(inner)

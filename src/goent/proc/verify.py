@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from goent.domain.sandbox import CommandSandbox, is_refusal
 from goent.domain.settings import Limits
 from goent.domain.types import Check
 from goent.domain.verification import is_blank
@@ -19,17 +20,19 @@ _VARIABLE = re.compile(r"\$(?P<brace>\{)?(?P<name>[A-Za-z_]\w*)(?(brace)\})", re
 class ShellVerifier:
     """Runs verify commands by `sh -c`, one after the other, all of them.
 
-    `environ` gives their environment; whoever passes it has taken the keys out. A command that has
-    not ended within `time_limit` seconds is ended, and so is what it left behind.
+    `environ` gives their environment; whoever passes it has taken the keys out. They run inside the
+    `sandbox`, confined to the checkout that they check. A command that has not ended within `time_limit` seconds is ended, and so is what it left behind.
     """
 
     def __init__(
         self,
         environ: Callable[[], Mapping[str, str]],
+        sandbox: CommandSandbox,
         *,
         time_limit: Callable[[], float] = lambda: TIME_LIMIT,
     ) -> None:
         self._environ = environ
+        self._sandbox = sandbox
         self._time_limit = time_limit
 
     async def verify(self, commands: Sequence[str], cwd: Path) -> tuple[Check, ...]:
@@ -39,12 +42,17 @@ class ShellVerifier:
         limit, environ = self._time_limit(), self._environ()
         if is_blank(_VARIABLE.sub(lambda found: environ.get(found["name"], ""), command)):
             return Check(command=command, exit=NOT_FOUND, tail=NOTHING)
-        done = await run(
-            ["sh", "-c", f"exec 2>&1\n{command}"],
-            cwd=cwd,
-            env=environ,
-            timeout=limit,
-            max_output=TAIL,
-        )
+        words = ["sh", "-c", f"exec 2>&1\n{command}"]
+        async with self._sandbox.command(words, cwd=cwd, env=environ) as start:
+            done = await run(
+                start.command,
+                cwd=cwd,
+                env=start.env,
+                timeout=limit,
+                max_output=TAIL,
+                inner_mark=start.mark,
+            )
         late = f"\nstill running after {limit:g} s: ended" if done.exit is None else ""
-        return Check(command=command, exit=done.exit, tail=(done.output + late).strip())
+        said = (done.output + late or done.errors).strip()
+        hint = f"\n{start.hint}" if done.exit and is_refusal(said) and start.hint else ""
+        return Check(command=command, exit=done.exit, tail=said + hint)

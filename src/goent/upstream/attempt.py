@@ -19,14 +19,22 @@ from goent.llm.sane import sane
 from goent.llm.sse import SseEvent, SseSplitter
 from goent.llm.talk import Broken, Stopped
 from goent.upstream.course import Target
-from goent.upstream.forward import Answer, Connections, ModelCall, never_left
+from goent.upstream.forward import (
+    Answer,
+    Connections,
+    ModelCall,
+    TooLarge,
+    never_left,
+    read_whole,
+)
 from goent.upstream.said import Streamed, Take
 from goent.upstream.tally import Tally
 
 LONGEST_ERROR_S = 10.0
 PARTING_S = 0.2  # for an answer to end that has said its last word
 MOST_ERROR = 1024 * 1024  # bytes of an error
-MOST_ANSWER = 256 * 1024 * 1024
+MOST_ANSWER = 64 * 1024 * 1024  # bytes of an answer, at once or streamed
+MOST_PIECES = 250_000  # of an answer with tool calls, which is held until it is whole
 FIRST_NOT_OK = 300
 
 BeforeTheEnd = Callable[[], Awaitable[None]]
@@ -76,7 +84,8 @@ class Attempt:
     async def plain(self) -> bytes:
         """The answer at once."""
         async with self._sent() as answer:
-            body = await _read_all(answer)
+            with self._connections.memory.share() as share:
+                body = await read_whole(answer, self.target.place, share, most=MOST_ANSWER)
         chunks = codec(self.target.dialect).read_answer(body)
         self.tally.note(chunks)
         self._look_for_trouble(chunks)
@@ -100,7 +109,11 @@ class Attempt:
 
     async def _read(self, answer: Answer, take: Take, before_the_end: BeforeTheEnd) -> None:
         splitter = SseSplitter()
+        size = 0
         async for piece in answer.pieces:
+            size += len(piece)
+            if size > MOST_ANSWER:
+                raise self._too_large(f"an answer of more than {MOST_ANSWER} bytes")
             if await self._pass(self._events(splitter, piece), take, before_the_end):
                 # A connection that is read to its end can be used again.
                 with anyio.move_on_after(PARTING_S):
@@ -112,8 +125,11 @@ class Attempt:
     def _events(self, splitter: SseSplitter, piece: bytes) -> Sequence[SseEvent]:
         events = splitter.feed(piece)
         if splitter.dropped:  # an answer with a hole in it must not look whole
-            raise ProviderDown(f"{self.target.place} sent an event that is too long to be read")
+            raise self._too_large(f"an event of more than {splitter.limit} bytes")
         return events
+
+    def _too_large(self, what: str) -> TooLarge:
+        return TooLarge(f"{self.target.place} sent {what}, the limit")
 
     async def _pass(
         self, events: Sequence[SseEvent], take: Take, before_the_end: BeforeTheEnd
@@ -144,6 +160,8 @@ class Attempt:
             event = event._replace(data=shown)
         streamed = Streamed(chunks, event, self._reader.place)
         if self.tally.has_calls:
+            if len(self._held) >= MOST_PIECES:
+                raise self._too_large(f"tool calls in more than {MOST_PIECES} pieces")
             self._held.append(streamed)
         else:
             ready.append(streamed)
@@ -188,15 +206,10 @@ class Attempt:
         with anyio.move_on_after(LONGEST_ERROR_S):  # who answers wrongly may also not end
             async for piece in answer.pieces:
                 body += piece[: MOST_ERROR - len(body)]
+                if len(body) == MOST_ERROR:
+                    break
         return self._call.without_key(bytes(body))
 
 
 def _is_last(event: SseEvent) -> bool:
     return event.data == b"[DONE]" or event.event == b"message_stop"
-
-
-async def _read_all(answer: Answer) -> bytes:
-    body = bytearray()
-    async for piece in answer.pieces:
-        body += piece[: MOST_ANSWER - len(body)]
-    return bytes(body)

@@ -12,6 +12,10 @@ class UnknownBackend(ProviderRefused):
     """Nobody has configured it."""
 
 
+class ForeignBackend(ProviderRefused):
+    """It is configured, but not for the worker that called."""
+
+
 class Target(Value, frozen=True, kw_only=True):
     """One provider's model, with all that is needed to call it."""
 

@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from urllib.request import getproxies
 
+import anyio
 import httpx2
 
 from goent.domain.errors import ProviderDown, ProviderRefused, ProviderTimeout, WorkerError
 from goent.domain.types import Dialect, Secret, Value
+from goent.upstream.memory import Memory, Share
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -23,7 +25,12 @@ OURS_TO_SET = frozenset(
     b"host content-length expect accept-encoding authorization x-api-key cookie".split()
 )
 KEPT, KEEP_S = 20, 5.0  # connections that nobody uses, and for how long
+WRITES = 2  # a slow network may take longer for a long request than one `write_s`
 NOT_CONNECTED = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+
+
+class TooLarge(ProviderDown):
+    """An answer is longer than go-ent reads; the message names the limit."""
 
 
 class Timeouts(Value, frozen=True, kw_only=True):
@@ -74,6 +81,7 @@ class Connections:
     """The way out to all providers: one pool of connections."""
 
     def __init__(self, client: httpx2.AsyncClient, timeouts: Timeouts) -> None:
+        self.memory = Memory()
         self._client = client
         self._timeouts = timeouts
 
@@ -104,18 +112,36 @@ class Connections:
         """
         headers = [*_kept(call.headers, OURS_TO_SET), (b"accept-encoding", b"identity"), _key(call)]
         try:
-            async with self._client.stream(
-                call.method,
-                call.url,
-                headers=headers,
-                content=call.body or None,
-                timeout=self._patience(call),
-            ) as response:
+            async with self._begun(call, headers) as response:
                 passed = _kept(response.headers.raw, frozenset({b"set-cookie"}))
                 assert isinstance(response.stream, httpx2.AsyncByteStream)
                 yield Answer(response.status_code, tuple(passed), aiter(response.stream))
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             raise _translated(call, error) from error
+
+    @asynccontextmanager
+    async def _begun(
+        self, call: ModelCall, headers: list[tuple[bytes, bytes]]
+    ) -> AsyncGenerator[httpx2.Response]:
+        """The answer, once its head is there: all of the waits before it have one end.
+
+        A proxy may pass on informational replies for ever, each of which httpx takes for progress.
+        """
+        patience = self._patience(call)
+        request = self._client.build_request(
+            call.method, call.url, headers=headers, content=call.body or None, timeout=patience
+        )
+        told = self._timeouts
+        longest = told.connect_s + WRITES * told.write_s + (patience.read or told.read_s)
+        try:
+            with anyio.fail_after(longest):
+                response = await self._client.send(request, stream=True)
+        except TimeoutError as error:
+            raise httpx2.ReadTimeout(f"no answer within {longest:g} s") from error
+        try:
+            yield response
+        finally:
+            await response.aclose()
 
     def _patience(self, call: ModelCall) -> httpx2.Timeout:
         told = self._timeouts
@@ -125,6 +151,17 @@ class Connections:
             write=told.write_s,
             pool=told.connect_s,
         )
+
+
+async def read_whole(answer: Answer, place: str, share: Share, *, most: int) -> bytes:
+    """All of an answer's body, as it came: nothing is unpacked. Raises `TooLarge` and `AtLimit`."""
+    body = bytearray()
+    async for piece in answer.pieces:
+        if len(body) + len(piece) > most:
+            raise TooLarge(f"{place} sent an answer of more than {most} bytes, the limit")
+        share.add(len(piece))
+        body += piece
+    return bytes(body)
 
 
 def never_left(error: WorkerError) -> bool:

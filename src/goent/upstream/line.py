@@ -6,6 +6,7 @@ change nothing in h11's view of the answer, and need not be shown to it.
 """
 
 import re
+import time
 from collections.abc import AsyncIterable, Generator
 from contextlib import contextmanager, suppress
 
@@ -17,6 +18,7 @@ from msgspec import Struct
 from goent.upstream.wire import Wire
 
 LONGEST_HEAD = 100 * 1024
+MOST_HINTS = 32  # informational replies (1xx) before the answer
 _SIZE = re.compile(rb"([0-9a-fA-F]{1,8})\r\n")
 
 
@@ -38,14 +40,21 @@ class Line:
         self._between_chunks = False
 
     async def ask(self, request: httpx2.Request) -> h11.Response:
-        """Make the request; the head of its answer."""
+        """Make the request; the head of its answer, for all of which there is one deadline."""
         patience = patience_of(request)
         self._read_s = patience.read
         with suppress(httpx2.WriteError):  # who refuses a request need not read it to its end
             await self._say(request, patience.write)
+        began, hints = time.monotonic(), 0
         while not isinstance(event := self._next(), h11.Response):
             if event is h11.NEED_DATA:
-                await self._hear()
+                await self._hear(_left(patience.read, began))
+            elif isinstance(event, h11.InformationalResponse):
+                hints += 1
+                if hints > MOST_HINTS:
+                    raise httpx2.RemoteProtocolError(
+                        f"more than {MOST_HINTS} informational replies and no answer"
+                    )
         return event
 
     async def piece(self) -> bytes:
@@ -59,7 +68,7 @@ class Line:
         while not isinstance(event := self._next(), h11.Data):
             if event is not h11.NEED_DATA:
                 return b""
-            await self._hear()
+            await self._hear(self._read_s)
         self._between_chunks = event.chunk_end and self._http.trailing_data[0] == b"\r\n"
         return bytes(event.data)
 
@@ -97,8 +106,8 @@ class Line:
         if data:
             await self._wire.write(data, within_s)
 
-    async def _hear(self) -> None:
-        data = await self._wire.read(self._read_s)
+    async def _hear(self, within_s: float | None) -> None:
+        data = await self._wire.read(within_s)
         if not data and self._http.their_state is h11.SEND_RESPONSE:
             raise httpx2.RemoteProtocolError("the provider hung up without an answer")
         self._http.receive_data(data)
@@ -106,6 +115,15 @@ class Line:
     def _next(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         with _told_by_httpx():
             return self._http.next_event()
+
+
+def _left(seconds: float | None, began: float) -> float | None:
+    if seconds is None:
+        return None
+    left = began + seconds - time.monotonic()
+    if left <= 0:
+        raise httpx2.ReadTimeout("the answer did not begin in time")
+    return left
 
 
 def patience_of(request: httpx2.Request) -> Patience:

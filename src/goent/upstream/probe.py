@@ -133,6 +133,8 @@ class Probe:
                 body = bytearray()
                 async for piece in answer.pieces:
                     body += piece[: MOST_READ - len(body)]
+                    if len(body) == MOST_READ:
+                        break
                 said = call.without_key(bytes(body))
                 backend = asked.provider.backend
                 return failure(backend, answer.status, answer.headers, said, now=time.time())

@@ -18,8 +18,19 @@ def everywhere(soon_asked_again: None) -> None:
 
 
 @pytest.fixture
-def cwd(tmp_path: Path) -> Path:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Where attempts have their directories: they share a server that can write there."""
+    if "shared" not in request.fixturenames:
+        return tmp_path
+    home: Evaluation = request.getfixturevalue("shared")
+    folder = home.workspaces / tmp_path.name
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def cwd(place: Path) -> Path:
     """The attempt's own directory."""
-    folder = tmp_path / "work"
+    folder = place / "work"
     folder.mkdir()
     return folder

@@ -16,6 +16,7 @@ from goent.evals.suites import Case, Place, Said, TargetSpec
 from goent.evals.targets.opencode.servers import Servers
 from goent.evals.targets.opencode.target import OpenCodeTarget
 from goent.evals.traces import PermissionDecision, TokenUsage, Trace, TracedMessage
+from goent.evals.workspaces import workspaces_root
 from goent.proc import marked, new_owner
 from goent.testing import Script, ScriptedModels, call, case, fail, openai, opencode_config, say
 from goent.testing.script import Step
@@ -58,6 +59,15 @@ CASES = (
         say("Delegated."),
     ),
     case("use the tool", call("mine_wipe"), say("Used.")),
+    case(
+        "commit",
+        call(
+            "bash",
+            command="git log --format=%s > log.txt; git add .; git -c user.name=A -c user.email=a@b commit -qm mine; git log --format=%s",
+            description="commits",
+        ),
+        say("Committed."),
+    ),
 )
 
 
@@ -129,6 +139,10 @@ class Evaluation:
         self._servers: Servers | None = None
 
     @property
+    def workspaces(self) -> Path:
+        return workspaces_root(self.environ)
+
+    @property
     def servers(self) -> Servers:
         assert self._servers
         return self._servers
@@ -184,7 +198,8 @@ def servers(owner: str | None = None) -> set[int]:
 @asynccontextmanager
 async def a_home(folder: Path) -> AsyncGenerator[Evaluation]:
     """A user's home and project, and the models; nothing runs yet."""
-    home, project, script = folder / "home", folder / "project", script_for(folder)
+    home, project = folder / "home", folder / "project"
+    script = script_for(project)
     for path in (home / "tmp", home / "run", project / ".goent"):
         path.mkdir(parents=True)
         path.chmod(0o700)

@@ -144,8 +144,8 @@ async def test_logs_are_switched_off_by_setting_or_environment_and_never_in_the_
 @pytest.mark.spec("E02")
 @pytest.mark.spec("E09")
 @pytest.mark.spec("E11")
-async def test_attempts_share_a_server_and_nothing_else(shared: Evaluation, tmp_path: Path) -> None:
-    folders = [tmp_path / name for name in ("a", "b", "c")]
+async def test_attempts_share_a_server_and_nothing_else(shared: Evaluation, place: Path) -> None:
+    folders = [place / name for name in ("a", "b", "c")]
     targets = [
         shared.target(permission_policy="once"),
         shared.target(permission={"edit": "allow", "bash": "allow"}),

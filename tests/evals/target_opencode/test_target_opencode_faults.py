@@ -30,7 +30,7 @@ async def until(true: Callable[[], bool]) -> None:
 @pytest.mark.spec("E09")
 @pytest.mark.spec("E10")
 async def test_eight_at_once_start_one_server_and_none_gets_in_anothers_way(
-    shared: Evaluation, tmp_path: Path
+    shared: Evaluation, place: Path
 ) -> None:
     answers = list[str]()
 
@@ -41,17 +41,17 @@ async def test_eight_at_once_start_one_server_and_none_gets_in_anothers_way(
 
     async with anyio.create_task_group() as tasks:
         for number in range(8):
-            tasks.start_soon(one, tmp_path / str(number))
+            tasks.start_soon(one, place / str(number))
     assert answers == ["All done."] * 8
     assert len(servers()) == 1
     for number in range(8):
-        assert [path.name for path in (tmp_path / str(number)).iterdir()] == ["made.txt"]
+        assert [path.name for path in (place / str(number)).iterdir()] == ["made.txt"]
 
 
 @pytest.mark.spec("E10")
 @pytest.mark.spec("E14")
 async def test_servers_that_are_not_shared_have_ports_of_their_own_and_go_with_their_attempt(
-    shared: Evaluation, tmp_path: Path
+    shared: Evaluation, place: Path
 ) -> None:
     before = servers()
     target = shared.target(shared_server=False)
@@ -64,7 +64,7 @@ async def test_servers_that_are_not_shared_have_ports_of_their_own_and_go_with_t
 
     async with anyio.create_task_group() as tasks:
         for name in ("a", "b"):
-            tasks.start_soon(one, tmp_path / name)
+            tasks.start_soon(one, place / name)
         await shared.models.at_gate("door", 2, timeout=120)
         seen.extend(servers() - before)
         shared.models.open_gate("door")
@@ -114,7 +114,7 @@ async def test_an_attempt_that_takes_too_long_is_ended_and_what_it_told_is_kept(
 @pytest.mark.spec("E09")
 @pytest.mark.spec("E14")
 async def test_a_server_that_dies_fails_its_attempt_and_the_next_has_another(
-    shared: Evaluation, cwd: Path, tmp_path: Path
+    shared: Evaluation, cwd: Path, place: Path
 ) -> None:
     await shared.attempt(cwd, "say hello")
     (first,) = servers()
@@ -136,7 +136,7 @@ async def test_a_server_that_dies_fails_its_attempt_and_the_next_has_another(
     (error,) = caught
     assert (error.kind, error.retryable) == ("worker_crashed", True)
     assert f"pid {first}" in str(error)
-    other = tmp_path / "other"
+    other = place / "other"
     other.mkdir()
     trace = await shared.attempt(other, "say hello")
     assert trace.answer == "Hello from glm-4."
@@ -146,7 +146,7 @@ async def test_a_server_that_dies_fails_its_attempt_and_the_next_has_another(
 
 @pytest.mark.spec("E09")
 async def test_a_server_that_has_grown_serves_its_attempts_to_their_end_and_is_replaced(
-    shared: Evaluation, cwd: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    shared: Evaluation, cwd: Path, place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     before = servers()
@@ -166,8 +166,8 @@ async def test_a_server_that_has_grown_serves_its_attempts_to_their_end_and_is_r
             shared.servers.care = Care(interval=0.2, memory=1)
             await until(lambda: "takes no further work, for its" in caplog.text)
             shared.servers.care = Care()
-            (tmp_path / "other").mkdir()
-            other = await target.invoke(an_attempt(tmp_path / "other", "say hello"), Heard())
+            (place / "other").mkdir()
+            other = await target.invoke(an_attempt(place / "other", "say hello"), Heard())
             answers.append(other.answer)
             assert worn < servers(), "an attempt is still under way there"
             shared.models.open_gate("worn")

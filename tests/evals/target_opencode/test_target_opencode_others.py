@@ -44,9 +44,10 @@ async def lax(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Evalua
     """A user whose OpenCode has an MCP server, and subagents that ask for nothing."""
     folder = tmp_path_factory.mktemp("evals")
     async with a_home(folder) as home:
-        (folder / "mcp.py").write_text(MCP_SERVER)
+        server = folder / "home" / "mcp.py"
+        server.write_text(MCP_SERVER)
         config = folder / "home" / ".config" / "opencode" / "opencode.json"
-        command = [sys.executable, str(folder / "mcp.py"), str(folder / "wiped")]
+        command = [sys.executable, str(server), str(wiped(home))]
         more = {
             "mcp": {"mine": {"type": "local", "command": command}},
             "agent": {"general": {"permission": {"edit": "allow", "bash": "allow"}}},
@@ -57,13 +58,18 @@ async def lax(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Evalua
             yield home
 
 
+def wiped(built: Evaluation) -> Path:
+    """What the MCP server would make: where OpenCode can write in its sandbox."""
+    return Path(built.environ["HOME"]) / ".local" / "share" / "opencode" / "wiped"
+
+
 async def refused(built: Evaluation, cwd: Path, text: str, **settings: object) -> str:
     """The permission that an attempt fails for; it is also written down."""
     heard = Heard()
     with pytest.raises(TargetError, match=r"permission '\w+' was refused") as caught:
         await built.attempt(cwd, text, heard, **settings)
     assert not list(cwd.iterdir())
-    assert not (built.project.parent / "wiped").exists()
+    assert not wiped(built).exists()
     (found,) = re.findall(r"permission '(\w+)'", str(caught.value))
     assert [decision.permission for decision in heard.decisions] == [found]
     return found
@@ -82,7 +88,7 @@ async def test_the_users_opencode_has_no_say_unless_the_target_says_so(
     assert "task" in request.tools
     assert "mine_wipe" not in request.tools
     around, gate = lax.servers.around, lax.servers.accounts.gate
-    mark = {Terms(told=told, backend="moonshot").fingerprint(around, gate) for told in TOLD}
+    mark = {Terms(told=told, backend="moonshot").fingerprint(around, gate, ()) for told in TOLD}
     assert len(mark) == 2
 
 

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 from eval_opencode import Evaluation, Heard, an_attempt
+from sandboxed import eval_commands
 
 from goent.evals.ports import TargetError
-from goent.evals.suites import Said
+from goent.evals.suites import Case, Said, WorkspaceSpec
+from goent.evals.workspaces import open_workspaces
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
@@ -16,7 +18,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 async def test_a_linked_file_may_be_read_and_its_neighbours_may_not(
     shared: Evaluation, cwd: Path
 ) -> None:
-    outside = shared.project.parent
+    outside = shared.project
     note = outside / "note.md"
     note.write_text("remember the milk\n")
     (outside / "answers.md").write_text("42\n")
@@ -32,12 +34,33 @@ async def test_a_linked_file_may_be_read_and_its_neighbours_may_not(
 @pytest.mark.spec("E16")
 @pytest.mark.spec("E17")
 async def test_a_linked_file_may_not_be_written(shared: Evaluation, cwd: Path) -> None:
-    note = shared.project.parent / "note.md"
+    note = shared.project / "note.md"
     note.write_text("remember the milk\n")
     attempt = an_attempt(cwd, Said(role="user", text="rewrite note.md", files=(note,)))
     with pytest.raises(TargetError, match="permission 'external_directory' was refused"):
         await shared.target(permission={"edit": "allow"}).invoke(attempt, Heard())
     assert note.read_text() == "remember the milk\n"
+
+
+async def test_a_shell_finds_the_history_and_commits_to_it(
+    shared: Evaluation, tmp_path: Path
+) -> None:
+    """The objects are borrowed from go-ent's own record, which a command cannot see otherwise."""
+    template = tmp_path / "template"
+    template.mkdir()
+    (template / "file.txt").write_text("one\n")
+    said = (Said(role="user", text="x"),)
+    case = Case(
+        id="c", suite="s", form="v4", input=said, workspace=WorkspaceSpec(template=template)
+    )
+    commands = eval_commands(shared.environ, root=shared.workspaces)
+    async with (
+        open_workspaces(commands) as spaces,
+        spaces.space(case, target="t", trial=1, number=0) as space,
+    ):
+        trace = await shared.attempt(space.path, "commit", permission_policy="once")
+        assert str(trace.calls[0].output).startswith("mine\nThe beginning of s/c"), trace.calls
+        assert (space.path / "log.txt").read_text().startswith("The beginning of s/c")
 
 
 @pytest.mark.spec("E17")

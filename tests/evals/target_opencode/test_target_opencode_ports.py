@@ -20,7 +20,7 @@ def listening(pids: set[int]) -> list[str]:
 
 
 async def test_the_port_that_was_asked_for_is_the_first_servers(
-    shared: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shared: Evaluation, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("goent.drivers.opencode.slot.DIRECTORIES", 1)
     monkeypatch.setattr("goent.drivers.opencode.slot.MOST_DIRECTORIES", 1)
@@ -34,7 +34,7 @@ async def test_the_port_that_was_asked_for_is_the_first_servers(
 
     async with anyio.create_task_group() as tasks:
         for name in ("a", "b"):
-            tasks.start_soon(one, tmp_path / name)
+            tasks.start_soon(one, place / name)
         await shared.models.at_gate("door", 2, timeout=120)
         seen.extend(listening(servers() - before))
         shared.models.open_gate("door")
@@ -42,7 +42,7 @@ async def test_the_port_that_was_asked_for_is_the_first_servers(
     assert seen.count(str(port)) == 1
     other = shared.target(port=port, env={"ONE": "2"})
     with pytest.raises(TargetError, match=f"port {port} is that of another target's server"):
-        await other.invoke(an_attempt(tmp_path / "a", "say hello"), Heard())
+        await other.invoke(an_attempt(place / "a", "say hello"), Heard())
 
 
 async def test_a_port_that_is_taken_is_named_with_what_to_do(shared: Evaluation, cwd: Path) -> None:

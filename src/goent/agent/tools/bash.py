@@ -15,6 +15,7 @@ from goent.agent.tools.outputs import KEPT, Kept
 from goent.agent.tools.places import printable
 from goent.agent.tools.shells import Exit, Shell
 from goent.agent.tools.terminals import in_terminal
+from goent.domain.sandbox import is_refusal
 
 TIMEOUT = 120
 LONGEST = 600
@@ -29,8 +30,7 @@ For servers and watchers set background: they are ended with the session. output
 CONFINED = """
 Commands can write only in the working directory and in temporary folders. If one must write elsewhere, set unconfined, and the user is asked."""
 OPEN = """
-This system cannot confine commands (it has no Landlock): they can write wherever the user can. Be careful."""
-DENIED = ("Permission denied", "Read-only file system", "Operation not permitted", "EACCES")
+Commands are not confined here: they can write wherever the user can. Be careful."""
 
 Seconds = Annotated[float, Meta(gt=0, le=LONGEST)]
 
@@ -97,7 +97,7 @@ class Bash:
         return Prepared(intent, run)
 
     async def _run(self, asked: BashArguments, report: Report) -> Outcome:
-        launch = self._shell.launch(
+        launch = await self._shell.launch(
             asked.command,
             unconfined=asked.unconfined,
             at_client=self._terminals is not None and not asked.background,
@@ -132,7 +132,7 @@ class Bash:
             return outcome
         self._warned = True
         return Outcome(
-            text=f"{outcome.text}\n(not confined: this system has no Landlock)",
+            text=f"{outcome.text}\n(not confined: there is no sandbox here)",
             failed=outcome.failed,
             shown=outcome.shown,
             exit=outcome.exit,
@@ -221,7 +221,7 @@ def _joined(text: str, notes: list[str]) -> str:
 
 
 def _denied(text: str) -> bool:
-    return any(word in text[-KEPT:] for word in DENIED)
+    return is_refusal(text[-KEPT:])
 
 
 def _hint(shell: Shell) -> str:

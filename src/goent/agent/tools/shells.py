@@ -5,7 +5,6 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from functools import cached_property
 from pathlib import Path
 
 import anyio
@@ -17,13 +16,13 @@ from goent.domain.errors import WorkerCrashed
 from goent.domain.types import Value
 from goent.proc.marks import MARK, marked, new_mark, send
 from goent.proc.supervised import Supervised, supervised
+from goent.sandbox.confinement import LAUNCHER, OPTIONS, SEPARATOR, launcher
 
 GRACE = 1.0  # seconds between one way of asking a command to end and the next
 DRAIN = 0.5  # seconds for the last output, should a child of the command hold the pipe open
 TOLD = 0.2  # seconds between one report and the next
 POLL = 0.05
 FIRST_LOOK = 0.002
-TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 (where commands expect to be able to write)
 QUIET = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_PAGER": "cat",
@@ -33,7 +32,7 @@ QUIET = {
     "TERM": "dumb",
 }
 _COLOURFUL = frozenset({"FORCE_COLOR", "CLICOLOR_FORCE", "COLORTERM", "LS_COLORS"})
-# Without Landlock there is nothing to set up: the shell joins the streams by itself.
+# Without a sandbox there is nothing to set up: the shell joins the streams by itself.
 _PLAIN = 'exec 2>&1 </dev/null; exec "$0" -c "$1"'
 
 
@@ -61,44 +60,39 @@ class Shell:
         self._desk = desk
         self._shell = program("bash", "/bin:/usr/bin:/usr/local/bin") or "/bin/sh"
 
-    @cached_property
+    @property
     def confines(self) -> bool:
-        """Whether this system can confine a command."""
-        from goent.agent.tools.confine import abi  # noqa: PLC0415 (ctypes: not before it is needed)
+        """Whether commands are confined."""
+        return self._desk.sandbox is not None and self._desk.sandbox.confines
 
-        return abi() > 0
-
-    @cached_property
+    @property
     def writable(self) -> tuple[Path, ...]:
         """Below which folders a confined command can write."""
-        temporary = (self._desk.environ.get("TMPDIR", ""), *TEMPORARY)
-        folders = (
-            *(self.cwd, *self._desk.roots),
-            *(Path(folder) for folder in temporary if folder),
-            *self._desk.writable,
-        )
-        return tuple(dict.fromkeys(folders))
+        return tuple(dict.fromkeys((self.cwd, *self._desk.roots, *self._desk.writable)))
 
-    def launch(self, command: str, *, unconfined: bool, at_client: bool = False) -> Launch:
+    async def launch(self, command: str, *, unconfined: bool, at_client: bool = False) -> Launch:
         mark = new_mark(self._desk.owner)
         env = {name: value for name, value in self._desk.environ.items() if name not in _COLOURFUL}
         env |= {"PWD": str(self.cwd), **QUIET}
-        free = unconfined or not self.confines
-        if free and not at_client:
+        limits = None if unconfined else self._desk.sandbox
+        options = await limits.options() if limits else ()
+        if not options and not at_client:
             program = ("/bin/sh", "-c", _PLAIN, self._shell, command)
             return Launch(command=program, env=env, mark=mark)
-        from goent.agent.tools import confine  # noqa: PLC0415 (ctypes: not before it is needed)
-
+        if limits:
+            env |= limits.variables
         if at_client:  # where keys may be in the environment that ours is put over
-            env[confine.KEEP] = " ".join([*env, MARK])
-        if not free:
-            env[confine.WRITE] = " ".join(os.fsencode(folder).hex() for folder in self.writable)
-        launcher = Path(confine.__file__)
-        readable = str(launcher.with_name("go-ent-command"))
+            options = (*options, "--only", " ".join([*env, MARK]))
+        readable = str(Path(__file__).with_name("go-ent-command"))
         if at_client and os.access(readable, os.X_OK):
-            env |= {"GOENT_PYTHON": sys.executable, "GOENT_SHELL": self._shell}
+            env |= {
+                "GOENT_PYTHON": sys.executable,
+                "GOENT_LAUNCHER": str(LAUNCHER),
+                "GOENT_SHELL": self._shell,
+                OPTIONS: SEPARATOR.join(options),
+            }
             return Launch(command=(readable, command), env=env, mark=mark)
-        program = (sys.executable, "-I", "-S", str(launcher), self._shell, "-c", command)
+        program = (*launcher(), *options, "--quiet", "--", self._shell, "-c", command)
         return Launch(command=program, env=env, mark=mark)
 
     @asynccontextmanager

@@ -119,6 +119,7 @@ def _general(own: Table, users: Table, project: Path) -> Iterator[_Proposal]:
             "permission",
             f"commands of go-ent's own agent can write to {_listed(texts_of(writable))} in your home",
         )
+    yield from _sandbox(own, users)
     yield from _isolation(own, users)
 
 
@@ -192,6 +193,31 @@ def _opencode(own: Table, users: Table, project: Path) -> Iterator[_Proposal]:
             "sees their tasks and files",
             also=tuple(("opencode", each) for each in server),
         )
+
+
+def _sandbox(own: Table, users: Table) -> Iterator[_Proposal]:
+    """Whatever a project says of the sandbox: even a tighter one can be meant to break a check."""
+    block, theirs = at(own, "sandbox"), at(users, "sandbox")
+    if block is None or same(block, theirs):
+        return
+    if not isinstance(block, Table):
+        yield _proposal(("sandbox",), block, "permission", "workers run without a sandbox")
+        return
+    for key, node in block.entries.items():
+        if not same(node, at(users, "sandbox", key)):
+            value = _listed(texts_of(node)) or text_of(node)
+            yield _proposal(
+                ("sandbox", key), node, "permission", f"{_SANDBOX.get(key, key)}: {value}"
+            )
+
+
+_SANDBOX: Final = {
+    "level": "the sandbox of workers is at most",
+    "writable": "commands of workers can also write to",
+    "read": "workers can read",
+    "readable": "workers can also read",
+    "network": "workers can use the network",
+}
 
 
 def _permissions(own: Table, users: Table) -> Iterator[_Proposal]:

@@ -54,6 +54,7 @@ class AgentDriver:
         """A session for one worker, whose agent ends with it."""
         if not spec.cwd.is_dir():
             raise RequestError(f"the directory {str(spec.cwd)!r} does not exist")
+        await self._around.sandbox.level()
         settings = self._around.settings()
         own = is_own(spec.provider, settings)
         token = self._gate.issue_token()

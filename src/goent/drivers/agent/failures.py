@@ -20,7 +20,9 @@ class _Details(Struct, frozen=True, kw_only=True):
     kind: str = ""
 
 
-def classify(error: RpcError, launch: Launch, logins: tuple[AuthMethod, ...] | None) -> WorkerError:
+def classify(
+    error: RpcError, launch: Launch, logins: tuple[AuthMethod, ...] | None, *, remedy: str = ""
+) -> WorkerError:
     """The refusal of a session or a prompt, as the kind of failure it is."""
     message = calm.plain(error.message.removeprefix(PREFIX))
     if error.code == AUTH_REQUIRED:
@@ -29,7 +31,7 @@ def classify(error: RpcError, launch: Launch, logins: tuple[AuthMethod, ...] | N
     if kind == NothingSaid.kind:
         return NothingSaid(message)
     told = of_kind(kind, message) or told_by_gateway(message)
-    return told or by_words(message)(f"{launch.name}: {message}")
+    return told or by_words(message)(f"{launch.name}: {message}{remedy}")
 
 
 def _how(launch: Launch, logins: tuple[AuthMethod, ...] | None) -> str:

@@ -4,19 +4,31 @@ Keys that go-ent holds are in no agent's environment. go-ent's own agent is told
 is, by one variable that it removes at its start; other agents have logins of their own.
 """
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from glob import escape
+from itertools import pairwise
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
 from goent.domain.errors import ProviderRefused
 from goent.domain.gate import GATE, GateAddress, GatedModel
 from goent.domain.ports import Gate, WorkerSpec
+from goent.domain.sandbox import Start
 from goent.domain.settings import PermissionRule, Settings
 from goent.domain.types import Provider, Value
 from goent.drivers.environment import Surroundings, hermetic_folders, public_environment
+from goent.drivers.opencode.environment import own_folders
 from goent.drivers.rules import refused_outright
+from goent.proc.programs import located
+from goent.project import home_dir, state_path
+from goent.sandbox.confinement import OPTIONS
+from goent.sandbox.folders import checkout_top, git_writes
+from goent.sandbox.sandbox import Agent, Sandbox
 
 OWN_NAME = "go-ent acp"
 # -P: a worker's directory must not be searched for modules, it is somebody's repository.
@@ -30,10 +42,15 @@ OWN_TOOLS = {
     "read": ("Read",),
     "todowrite": ("TodoWrite",),
 }
+# Words of a command line that are folders of a home, and no agent's own.
+NO_AGENTS = ("", "aws", "cache", "config", "docker", "git", "gnupg", "kube", "local", "ssh")
 
 
 class Launch(Value, frozen=True, kw_only=True):
-    """How one agent process is started. `own`: it is go-ent's own, and calls through the gateway."""
+    """How one agent process is started. `own`: it is go-ent's own, and calls through the gateway.
+
+    In its sandbox it can write where its worker works, and in `folders`, its own.
+    """
 
     name: str
     command: tuple[str, ...]
@@ -41,6 +58,33 @@ class Launch(Value, frozen=True, kw_only=True):
     env: Mapping[str, str]
     own: bool
     start_timeout: float
+    sandbox: Sandbox
+    folders: tuple[Path, ...] = ()
+    gate_port: int | None = None
+
+    @property
+    def remedy(self) -> str:
+        """What may help an agent of somebody else's that does not come up inside its sandbox."""
+        if self.own or not self.sandbox.confines:
+            return ""
+        places = ", ".join(map(str, self.folders)) or "no folder of its own"
+        return (
+            f" (in go-ent's sandbox {self.name} can write in the project and {places}; if it keeps its "
+            "data elsewhere, add that folder to `sandbox.writable` in ~/.config/go-ent/config.yaml)"
+        )
+
+    def confined(self) -> AbstractAsyncContextManager[Start]:
+        """How to start it inside its sandbox."""
+        top = checkout_top(self.cwd)
+        return self.sandbox.agent(
+            Agent(
+                command=self.command,
+                env=self.env,
+                roots=(top, *git_writes(top)),
+                own=self.folders,
+                port=self.gate_port,
+            )
+        )
 
 
 def is_own(provider: Provider, settings: Settings) -> bool:
@@ -58,6 +102,8 @@ def own_launch(spec: WorkerSpec, around: Surroundings, gate: Gate, token: str) -
             f"go-ent's own agent calls models through go-ent, which holds no key for provider "
             f"{provider.name!r}: give it one in .goent/providers.yaml, or use the method 'acp'"
         )
+    env = _environment(around, spec)
+    also = tuple(folder for folder in settings.agent.writable if folder.is_dir())
     told = GatedModel(
         name=provider.name,
         backend=provider.backend,
@@ -71,6 +117,7 @@ def own_launch(spec: WorkerSpec, around: Surroundings, gate: Gate, token: str) -
         provider=told,
         writable=tuple(map(str, settings.agent.writable)),
         refused=refused_tools(spec.rules),
+        sandbox=around.sandbox.shell_variables(spec.cwd, env, also).get(OPTIONS, ""),
     )
     named = spec.allowed_tools
     tools = () if named is None else (f"--allowed-tools={','.join(named)}",)
@@ -78,9 +125,12 @@ def own_launch(spec: WorkerSpec, around: Surroundings, gate: Gate, token: str) -
         name=OWN_NAME,
         command=(*OWN_COMMAND, "--model", provider.opencode_model, *tools),
         cwd=spec.cwd,
-        env={**_environment(around, spec.cwd), GATE: msgspec.json.encode(address).decode()},
+        env={**env, GATE: msgspec.json.encode(address).decode()},
         own=True,
         start_timeout=settings.opencode.start_timeout_s,
+        sandbox=around.sandbox,
+        folders=(state_path(env), *also),
+        gate_port=urlsplit(gate.guard_url).port,
     )
 
 
@@ -93,20 +143,50 @@ def refused_tools(rules: Sequence[PermissionRule]) -> tuple[str, ...]:
 def foreign_launch(spec: WorkerSpec, around: Surroundings) -> Launch:
     settings = around.settings()
     agent = settings.agents[spec.provider.backend]
+    env = _environment(around, spec)
     return Launch(
         name=spec.provider.backend,
-        command=agent.command,
+        command=tuple(map(os.fsdecode, located(agent.command, env))),
         cwd=spec.cwd,
-        env=_environment(around, spec.cwd),
+        env=env,
         own=False,
         start_timeout=agent.start_timeout_s,
+        sandbox=around.sandbox,
+        folders=_usual_folders((spec.provider.backend, *_programs(agent.command)), env),
     )
 
 
-def _environment(around: Surroundings, cwd: Path) -> dict[str, str]:
+def _programs(command: Sequence[str]) -> tuple[str, ...]:
+    """The names of what a command runs, and of its packages: it may begin with `env`, `npx` or `node`."""
+    words = [Path(word) for word in command if not word.startswith("-")]
+    real = [word.resolve() for word in words if word.is_absolute()]
+    packages = [
+        name
+        for path in real
+        for before, name in pairwise(path.parts)
+        if before == "node_modules" or before.startswith("@")
+    ]
+    return (*(word.name for word in words), *packages)
+
+
+def _usual_folders(names: Sequence[str], env: Mapping[str, str]) -> tuple[Path, ...]:
+    """Where programs of these names usually keep their logins and sessions, as far as it is there."""
+    if "opencode" in names:
+        return own_folders(env)
+    home = home_dir(env)
+    names = [name for name in names if name not in NO_AGENTS]
+    bases = (".config", ".cache", ".local/share", ".local/state")
+    found = [home / f".{name}" for name in names]
+    found += [home / base / name for base in bases for name in names]
+    found += [home / f".{name.partition('-')[0]}" for name in names]
+    found += [path for name in names for path in home.glob(f".{escape(name)}-*")]
+    return tuple(path for path in dict.fromkeys(found) if path.is_dir() and path != home)
+
+
+def _environment(around: Surroundings, spec: WorkerSpec) -> dict[str, str]:
     settings = around.settings()
     env = public_environment(settings, around.environ())
-    env["PWD"] = str(cwd)
+    env |= {"PWD": str(spec.cwd), **around.passes.environment(spec.id)}
     if settings.opencode.profile == "hermetic":
         home = around.state_dir / "agent-home"
         home.mkdir(0o700, parents=True, exist_ok=True)

@@ -67,9 +67,16 @@ class AgentProcess:
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Started when it has shaken hands; raises a `WorkerError` if it does not get there."""
         try:
-            async with supervised(
-                self.launch.command, cwd=self.launch.cwd, env=self.launch.env, mark=self._mark
-            ) as child:
+            async with (
+                self.launch.confined() as start,
+                supervised(
+                    start.command,
+                    cwd=self.launch.cwd,
+                    env=start.env,
+                    mark=self._mark,
+                    inner_mark=start.mark,
+                ) as child,
+            ):
                 await self._live(child, task_status)
         except Exception as error:
             if self._parts is None:
@@ -143,20 +150,22 @@ class AgentProcess:
             raise WorkerCrashed(_with(message, child.stderr), stderr=child.stderr) from None
         except WorkerCrashed:
             await self._hear_last_words(child)
-            raise self._crash(child, session_lives=False) from None
+            raise self._crash(child, session_lives=False, remedy=self.launch.remedy) from None
         except ProtocolError as error:
             raise ProtocolError(_with(str(error), child.stderr)) from error
         except RpcError as error:
-            raise self.refusal(error) from error
+            raise self.refusal(error, opening=True) from error
 
-    def refusal(self, error: RpcError) -> WorkerError:
-        return classify(error, self.launch, self._parts[2].auth_methods if self._parts else ())
+    def refusal(self, error: RpcError, *, opening: bool = False) -> WorkerError:
+        """Of a prompt, or of the session when that is opened."""
+        logins = self._parts[2].auth_methods if self._parts else ()
+        return classify(error, self.launch, logins, remedy=self.launch.remedy if opening else "")
 
-    def _crash(self, child: Supervised, *, session_lives: bool) -> WorkerCrashed:
+    def _crash(self, child: Supervised, *, session_lives: bool, remedy: str = "") -> WorkerCrashed:
         ending = "hung up" if self._code is None else f"ended with code {self._code}"
         ending = self._given_up or ending
         return WorkerCrashed(
-            _with(f"{self.launch.name} (pid {child.pid}) {ending}", self._stderr),
+            _with(f"{self.launch.name} (pid {child.pid}) {ending}", self._stderr) + remedy,
             returncode=self._code,
             stderr=_COLOURS.sub("", self._stderr),
             session_lives=session_lives,

@@ -202,7 +202,7 @@ class DrivenSession:
             raise await process.crash(session_lives=bool(self.token)) from None
         except RpcError as error:
             await process.close()
-            raise process.refusal(error) from error
+            raise process.refusal(error, opening=True) from error
         except BaseException:
             await process.close()
             raise

@@ -117,6 +117,7 @@ class Content(Struct, frozen=True, kw_only=True):
     agent: Mapping[str, Agent] = field(default_factory=lambda: {"title": UNTITLED})
     permission: Permission | Permissions = Permission()
     plugin: tuple[tuple[str, GuardOptions], ...] = ()
+    shell: str | UnsetType = UNSET
     lsp: bool | UnsetType = False
     formatter: bool | UnsetType = False
 

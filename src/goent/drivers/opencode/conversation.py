@@ -74,6 +74,10 @@ class Conversation(ABC):
         self._late: PermissionBypassed | None = None  # found between two turns
 
     @property
+    def worker(self) -> str:
+        return self._spec.id
+
+    @property
     def directory(self) -> str:
         return str(self._spec.cwd)
 

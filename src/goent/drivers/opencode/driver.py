@@ -7,7 +7,7 @@ when a process is lost, its workers go on in another, which may have been kept i
 
 import hashlib
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Self
@@ -28,16 +28,19 @@ from goent.drivers.opencode.hosted import Hosted
 from goent.drivers.opencode.lasting import LastingSession, Place
 from goent.drivers.opencode.launching import (
     check_trusted,
+    gate_port,
     gated_content,
     known_models,
     process_environment,
     project_instructions,
+    shared_roots,
     start_folder,
 )
 from goent.drivers.opencode.pool import Pool
 from goent.drivers.opencode.slot import Slot
 from goent.drivers.tasks import task_group
 from goent.drivers.vitals import Care
+from goent.sandbox.folders import checkout_top, is_below
 
 
 class OpenCodeDriver:
@@ -77,6 +80,7 @@ class OpenCodeDriver:
         """A session for one worker, closed on leaving."""
         if not spec.cwd.is_dir():
             raise RequestError(f"the directory {str(spec.cwd)!r} does not exist")
+        await self._around.sandbox.level()
         session = LastingSession(spec, self._place, lambda: self._gate.waiting(spec.id))
         try:
             await session.enter()
@@ -88,7 +92,8 @@ class OpenCodeDriver:
     async def warm_up(self, cwd: Path) -> None:
         """Make the shared process ready for work in a directory; quick if it is already."""
         check_trusted(self._around, cwd)
-        await self._pool.warm_up(cwd, *self._terms())
+        await self._around.sandbox.level()
+        await self._pool.warm_up(cwd, *self._terms(cwd))
 
     @asynccontextmanager
     async def _place(self, spec: WorkerSpec, earlier: Conversation | None) -> AsyncGenerator[Place]:
@@ -126,24 +131,28 @@ class OpenCodeDriver:
         return session
 
     def _slot(self, spec: WorkerSpec) -> AbstractAsyncContextManager[Slot]:
-        return self._pool.use(spec.cwd, *self._terms(), dedicated=spec.dedicated)
+        return self._pool.use(spec.cwd, *self._terms(spec.cwd), dedicated=spec.dedicated)
 
-    def _terms(self) -> tuple[str, Callable[[], Launch]]:
-        """What tells processes apart, and how one is started."""
+    def _terms(self, cwd: Path) -> tuple[str, Callable[[], Launch]]:
+        """What tells processes apart, and how one is started. Elsewhere a folder has one of its own."""
+        settings, roots = self._around.settings(), shared_roots(self._around)
+        open_to_all = (*roots, *settings.sandbox.writable)
+        if not is_below(cwd.resolve(), [root.resolve() for root in open_to_all]):
+            roots = (checkout_top(cwd),)
+        content = gated_content(self._around, self._gate, token="")
+        fingerprint = self._fingerprint(settings, content, roots)
+        return fingerprint, lambda: self._launch(fingerprint, roots)
+
+    def _fingerprint(self, settings: Settings, content: Content, roots: tuple[Path, ...]) -> str:
+        told = (content, settings.opencode, settings.sandbox, roots)
+        return hashlib.sha256(msgspec.json.encode(told, enc_hook=str)).hexdigest()
+
+    def _launch(self, fingerprint: str, roots: tuple[Path, ...]) -> Launch:
         settings, environ = self._around.settings(), self._around.environ()
-        content = gated_content(settings, environ, self._gate, token="")
-        fingerprint = self._fingerprint(settings, content)
-        return fingerprint, lambda: self._launch(settings, environ, fingerprint)
-
-    def _fingerprint(self, settings: Settings, content: Content) -> str:
-        told = msgspec.json.encode((content, settings.opencode), enc_hook=str)
-        return hashlib.sha256(told).hexdigest()
-
-    def _launch(self, settings: Settings, environ: Mapping[str, str], fingerprint: str) -> Launch:
         check_trusted(self._around, settings.project)
         program = find_opencode(settings.opencode.command, environ)
         token = self._gate.issue_token()
-        content = gated_content(settings, environ, self._gate, token=token)
+        content = gated_content(self._around, self._gate, token=token)
         start = start_folder(self._around)
         env = process_environment(self._around, content, program=program, cwd=start)
         return Launch(
@@ -154,6 +163,10 @@ class OpenCodeDriver:
             token=token,
             fingerprint=fingerprint,
             start_timeout=settings.opencode.start_timeout_s,
+            sandbox=self._around.sandbox,
+            passes=self._around.passes,
+            roots=roots,
+            gate_port=gate_port(self._gate),
             standby=settings.opencode.standby,
             catalogue=known_models(self._around, content),
         )

@@ -1,16 +1,25 @@
 """What does an OpenCode process inherit, and what is kept from it?"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import msgspec
 
 from goent.domain.errors import ConfigError
+from goent.domain.ports import WorkerPasses
+from goent.domain.sandbox import Start
 from goent.domain.settings import Settings, Standby
 from goent.domain.types import Value
-from goent.drivers.environment import OWN, hermetic_folders, public_environment
+from goent.drivers.environment import (
+    OWN,
+    WithoutPasses,
+    hermetic_folders,
+    public_environment,
+)
 from goent.drivers.opencode.catalogue import Catalogue
 from goent.drivers.opencode.content import Content
+from goent.sandbox.sandbox import Agent, Sandbox
 
 QUIET = ("OPENCODE_DISABLE_AUTOUPDATE", "OPENCODE_DISABLE_MODELS_FETCH")
 HERMETIC = (
@@ -31,7 +40,8 @@ PLUGIN = "@opencode-ai/plugin"  # what OpenCode installs for itself
 class Launch(Value, frozen=True, kw_only=True):
     """How one OpenCode process is started; a port of 0 is chosen at the last moment.
 
-    `hostname`, `port` and `arguments` are for `opencode serve`.
+    `hostname`, `port` and `arguments` are for `opencode serve`. In its sandbox the process can write below
+    `roots`, read what is `shown` to it, and reach its models at `gate_port`.
     """
 
     program: Path
@@ -41,6 +51,11 @@ class Launch(Value, frozen=True, kw_only=True):
     token: str
     fingerprint: str
     start_timeout: float
+    sandbox: Sandbox
+    passes: WorkerPasses = WithoutPasses()
+    roots: tuple[Path, ...] = ()
+    gate_port: int | None = None
+    shown: tuple[Path, ...] = ()
     standby: Standby = "auto"
     catalogue: Catalogue | None = None
     hostname: str = "127.0.0.1"
@@ -55,6 +70,41 @@ class Launch(Value, frozen=True, kw_only=True):
         """The whole environment but for the mark. Reads files, at a first start large ones."""
         models = self.catalogue.variables(self.program, self.env) if self.catalogue else {}
         return {**self.env, **models, "OPENCODE_SERVER_PASSWORD": self.password}
+
+    def confined(
+        self, command: Sequence[str], env: Mapping[str, str]
+    ) -> AbstractAsyncContextManager[Start]:
+        """How to start the process inside its sandbox."""
+        return self.sandbox.agent(
+            Agent(
+                command=tuple(command),
+                env=env,
+                roots=self.roots,
+                own=own_folders(env),
+                shown=self.shown,
+                port=self.gate_port,
+            )
+        )
+
+    def shell_variables(self, worker: str, cwd: Path) -> dict[str, str]:
+        """What confines a command of the process to the folder that its worker works in."""
+        return {**self.passes.environment(worker), **self.sandbox.shell_variables(cwd, self.env)}
+
+
+def own_folders(env: Mapping[str, str]) -> tuple[Path, ...]:
+    """Where OpenCode keeps its sessions, cache, logs and settings.
+
+    It does not start where it cannot write a `.gitignore` beside its settings.
+    """
+    home = env.get("HOME", "")
+    bases = (
+        env.get("XDG_DATA_HOME") or f"{home}/.local/share",
+        env.get("XDG_CACHE_HOME") or f"{home}/.cache",
+        env.get("XDG_STATE_HOME") or f"{home}/.local/state",
+        env.get("XDG_CONFIG_HOME") or f"{home}/.config",
+    )
+    own = Path(home, ".opencode")
+    return (*(Path(base, "opencode") for base in bases), *((own,) if own.is_dir() else ()))
 
 
 def database(env: Mapping[str, str]) -> Path:

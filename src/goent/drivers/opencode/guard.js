@@ -38,8 +38,19 @@ export const GoentGuard = async ({ client, directory, worktree }, options) => {
       const verdict = await post("call", { ...about, ...place });
       if (verdict.allow !== true) throw new Error(verdict.message);
     },
-    // What OpenCode knows of us and of its own server is not for the commands that it runs.
-    "shell.env": async (_, output) => {
+    // A command that its sandbox refused something says so in its own words; ours name the remedy.
+    "tool.execute.after": async ({ tool, sessionID }, output) => {
+      if (tool !== "bash" || !output?.metadata?.exit || typeof output.output !== "string") return;
+      const body = { owner: await ownerOf(sessionID), output: output.output.slice(-4000) };
+      const { hint } = await post("hint", body);
+      if (hint) output.output += `\n${hint}`;
+    },
+    // What OpenCode knows of us and of its own server is not for the commands that it runs. Each is
+    // confined to the folder of its worker; the shell that OpenCode starts reads how from a variable.
+    "shell.env": async ({ sessionID }, output) => {
+      if (sessionID) {
+        Object.assign(output.env, await post("shell", { owner: await ownerOf(sessionID) }));
+      }
       output.env.OPENCODE_CONFIG_CONTENT = "";
       output.env.OPENCODE_SERVER_PASSWORD = "";
     },

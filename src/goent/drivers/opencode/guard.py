@@ -7,7 +7,7 @@ judged after links are followed. A tool that is not OpenCode's own may do anythi
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -49,13 +49,29 @@ _MENTION = re.compile(rf"(?<![A-Za-z0-9_`])@(?P<path>\.?[^{_BLANKS}`,.]*(?:\.[^{
 class Judge(Protocol):
     """A session that decides on its own calls and on its subagents'."""
 
+    @property
+    def worker(self) -> str: ...
+
+    @property
+    def directory(self) -> str: ...
+
     async def judge(self, call: GuardedCall) -> Verdict: ...
 
 
 class ProcessGuard:
-    """The port `ToolGuard`, for one OpenCode process: finds the session that decides."""
+    """The port `ToolGuard`, for one OpenCode process: finds the session that decides.
 
-    def __init__(self) -> None:
+    `shell_variables` says what confines the commands of whoever works in a folder, and `hint` what to
+    say after the words of one that failed there.
+    """
+
+    def __init__(
+        self,
+        shell_variables: Callable[[str, Path], Mapping[str, str]],
+        hint: Callable[[Path, str], str],
+    ) -> None:
+        self._shell_variables = shell_variables
+        self._hint = hint
         self._sessions: dict[str, Judge] = {}
         self._directories: dict[str, anyio.Event] = {}
 
@@ -93,6 +109,14 @@ class ProcessGuard:
     async def judge(self, call: GuardedCall) -> Verdict:
         judge = self._sessions.get(call.owner)
         return await judge.judge(call) if judge else NOBODY
+
+    def hint(self, session: str, output: str) -> str:
+        judge = self._sessions.get(session)
+        return self._hint(Path(judge.directory), output) if judge else ""
+
+    def shell(self, session: str) -> Mapping[str, str]:
+        judge = self._sessions.get(session)
+        return self._shell_variables(judge.worker, Path(judge.directory)) if judge else {}
 
 
 def goes_astray(call: GuardedCall) -> bool:

@@ -3,15 +3,18 @@
 The generated configuration with the gate's token in it, the environment without keys, the program.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from goent.config.instructions import instructions
 from goent.config.trust.survey import check_opencode
 from goent.domain.ports import Gate
 from goent.domain.settings import Settings
+from goent.domain.workspaces import FOLDERS
 from goent.drivers.environment import Surroundings
 from goent.drivers.opencode.binary import find_ripgrep
 from goent.drivers.opencode.catalogue import Catalogue
@@ -27,15 +30,33 @@ from goent.drivers.opencode.guard import PLUGIN
 from goent.git.trust import fetch_acts
 
 
-def gated_content(
-    settings: Settings, environ: Mapping[str, str], gate: Gate, *, token: str
-) -> Content:
-    """The configuration by which every model whose key we hold is called through the gate."""
+def gated_content(around: Surroundings, gate: Gate, *, token: str) -> Content:
+    """The configuration by which every model whose key we hold is called through the gate.
+
+    Commands run by a shell that confines them.
+    """
+    settings, environ = around.settings(), around.environ()
     held = held_backends(settings, environ)
     addresses = {name: gate.base_url(name) for name in (*held, WARM_PROVIDER)}
     content = generate(settings, held=held, addresses=addresses, token=token)
     options = GuardOptions(url=gate.guard_url, token=token)
-    return replace(content, plugin=((PLUGIN.as_uri(), options),))
+    shell = around.sandbox.shell()
+    return replace(
+        content, plugin=((PLUGIN.as_uri(), options),), shell=str(shell) if shell else UNSET
+    )
+
+
+def gate_port(gate: Gate) -> int | None:
+    """Where the gate listens."""
+    return urlsplit(gate.guard_url).port
+
+
+def shared_roots(around: Surroundings) -> tuple[Path, ...]:
+    """Where the workers of a shared process work: in the project, or in folders of their own."""
+    own = tuple(around.state_dir / name for name in FOLDERS.values())
+    for folder in own:
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+    return (around.settings().project, *own)
 
 
 def start_folder(around: Surroundings) -> Path:

@@ -49,7 +49,10 @@ class OpenCodeProcess(Hosted, ABC):
         command = [str(launch.program), "acp", "--port", str(port)]
         env = await to_thread.run_sync(launch.variables)
         async with (
-            supervised(command, cwd=launch.cwd, env=env, mark=mark) as child,
+            launch.confined(command, env) as start,
+            supervised(
+                start.command, cwd=launch.cwd, env=start.env, mark=mark, inner_mark=start.mark
+            ) as child,
             Client.at(f"http://127.0.0.1:{port}", launch.password) as inner,
             task_group() as tasks,
         ):

@@ -17,6 +17,7 @@ from goent.drivers.opencode.binary import find_opencode
 from goent.drivers.opencode.content import UNTITLED, Agent, Content, held_backends
 from goent.drivers.opencode.launching import (
     check_trusted,
+    gate_port,
     gated_content,
     known_models,
     process_environment,
@@ -42,6 +43,7 @@ class OpenCodeRunDriver:
         if not spec.cwd.is_dir():
             raise RequestError(f"the directory {str(spec.cwd)!r} does not exist")
         check_trusted(self._around, spec.cwd)
+        await self._around.sandbox.level()
         token = self._gate.issue_token()
         try:
             # OpenCode names its session when it has one; until then any name does.
@@ -59,13 +61,16 @@ class OpenCodeRunDriver:
         program = find_opencode(settings.opencode.command, environ)
         # Nobody who wrote a configuration can know the name and add to its rules.
         agent = f"goent-{secrets.token_hex(8)}"
-        content = _ruled(gated_content(settings, environ, self._gate, token=token), agent, spec)
+        content = _ruled(gated_content(self._around, self._gate, token=token), agent, spec)
         return Order(
             spec=spec,
             program=program,
             start=start_folder(self._around),
             env=process_environment(self._around, content, program=program, cwd=spec.cwd),
             mark=new_mark(self._owner),
+            sandbox=self._around.sandbox,
+            passes=self._around.passes,
+            gate_port=gate_port(self._gate),
             agent=agent,
             direct=spec.provider.backend not in held_backends(settings, environ),
             instructions=tuple(project_instructions(spec.cwd, settings)),

@@ -7,7 +7,7 @@ fails or is cancelled keeps what it has said. A part is printed when it is compl
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from pathlib import Path
 
 import anyio
@@ -17,12 +17,13 @@ from anyio.abc import ByteSendStream
 from goent.domain.errors import RequestError, WorkerError, WorkerIsClosed
 from goent.domain.events import Noticed
 from goent.domain.guard import GuardedCall, Verdict
-from goent.domain.ports import Emit, Signs, StopReason, WorkerSpec
+from goent.domain.ports import Emit, Signs, StopReason, WorkerPasses, WorkerSpec
+from goent.domain.sandbox import Start
 from goent.domain.types import Answer, Prompt, Value
 from goent.drivers.ground import Ground
 from goent.drivers.opencode.catalogue import Catalogue
 from goent.drivers.opencode.conversation import refused, unguarded
-from goent.drivers.opencode.environment import database
+from goent.drivers.opencode.environment import database, own_folders
 from goent.drivers.opencode.first_start import first_start
 from goent.drivers.opencode.guard import STRANGER, goes_astray, matters
 from goent.drivers.opencode.second_look import SecondLook
@@ -35,6 +36,8 @@ from goent.drivers.tasks import task_group
 from goent.lines import LineSplitter, TooLong
 from goent.proc import Supervised, supervised
 from goent.proc.marks import send
+from goent.sandbox.folders import checkout_top, git_writes
+from goent.sandbox.sandbox import Agent, Sandbox
 
 LONGEST_LINE = 64 * 1024 * 1024
 DRAIN = 0.5  # seconds for the last output, should a child of the process hold the pipe open
@@ -54,6 +57,9 @@ class Order(Value, frozen=True, kw_only=True):
     start: Path
     env: Mapping[str, str]
     mark: str
+    sandbox: Sandbox
+    passes: WorkerPasses
+    gate_port: int | None
     agent: str
     direct: bool
     instructions: tuple[Path, ...] = ()
@@ -63,6 +69,20 @@ class Order(Value, frozen=True, kw_only=True):
         """The whole environment but for the mark. Reads files, at a first start large ones."""
         models = self.catalogue.variables(self.program, self.env) if self.catalogue else {}
         return {**self.env, **models}
+
+    def confined(
+        self, files: Sequence[str], env: Mapping[str, str]
+    ) -> AbstractAsyncContextManager[Start]:
+        """How to start the process inside its sandbox."""
+        return self.sandbox.agent(
+            Agent(
+                command=tuple(self.command(files)),
+                env=env,
+                roots=(checkout_top(self.spec.cwd), *git_writes(checkout_top(self.spec.cwd))),
+                own=own_folders(env),
+                port=self.gate_port,
+            )
+        )
 
     def command(self, files: Sequence[str]) -> list[str]:
         provider = self.spec.provider
@@ -157,6 +177,15 @@ class RunSession:
         self._second_look.allow(call.session, call.call)
         return Verdict(allow=True)
 
+    def shell(self, session: str) -> Mapping[str, str]:
+        """All its sessions are the worker's own, or of its subagents."""
+        order = self._order
+        confined = order.sandbox.shell_variables(order.spec.cwd, order.env)
+        return {**order.passes.environment(order.spec.id), **confined}
+
+    def hint(self, session: str, output: str) -> str:
+        return self._order.sandbox.hint_for(self._order.spec.cwd, output)
+
     async def signs(self) -> Signs:
         waited = self._waiting()
         if waited is not None:
@@ -170,12 +199,14 @@ class RunSession:
         async with AsyncExitStack() as stack:
             made = await stack.enter_async_context(first_start(database(order.env)))
             env = await to_thread.run_sync(order.variables)
+            start = await stack.enter_async_context(order.confined(prompt.files, env))
             child = self._child = await stack.enter_async_context(
                 supervised(
-                    order.command(prompt.files),
+                    start.command,
                     cwd=order.start,
-                    env=env,
+                    env=start.env,
                     mark=order.mark,
+                    inner_mark=start.mark,
                 )
             )
             async with task_group() as tasks:

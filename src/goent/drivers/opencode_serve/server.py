@@ -55,7 +55,10 @@ class ServeProcess(Hosted):
         env = await to_thread.run_sync(launch.variables)
         async with (
             guarded(mark),
-            supervised(command, cwd=launch.cwd, env=env, mark=mark) as child,
+            launch.confined(command, env) as start,
+            supervised(
+                start.command, cwd=launch.cwd, env=start.env, mark=mark, inner_mark=start.mark
+            ) as child,
             Client.at(_address(launch.hostname, port), launch.password) as client,
             task_group() as tasks,
         ):

@@ -6,6 +6,7 @@ from typing import Final
 
 import anyio
 
+from goent.evals.commands import Commands
 from goent.evals.graders.findings import Asked, Finding, Look
 from goent.evals.graders.judging import Judge
 from goent.evals.graders.llm import llm_aggregator, llm_grader
@@ -15,20 +16,20 @@ SCRIPTS_AT_ONCE: Final = 16  # in a run, however many cases are graded and by ho
 
 
 def askers(
-    environ: Mapping[str, str],
+    commands: Commands,
     judge: Judge,
     scratch: Path | None = None,
     *,
     turn: anyio.CapacityLimiter | None = None,
 ) -> Mapping[str, Asked]:
-    """By type. Scripts get this environment and no more: it should hold no key of a provider.
+    """By type. Scripts are run by `commands`.
 
     They take `turn`s, the same for all cases of a run; a script's time begins with its turn.
     """
     turn = turn or anyio.CapacityLimiter(SCRIPTS_AT_ONCE)
     return {
-        "code-grader": _in_turn(code_grader(environ, scratch), turn),
-        "code-aggregator": _in_turn(code_aggregator(environ), turn),
+        "code-grader": _in_turn(code_grader(commands, scratch), turn),
+        "code-aggregator": _in_turn(code_aggregator(commands), turn),
         "llm-grader": llm_grader(judge),
         "rubrics": llm_grader(judge),
         "llm-aggregator": llm_aggregator(judge),

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,13 +13,15 @@ import msgspec
 
 from goent.domain.errors import WorkerCrashed
 from goent.domain.types import Value
+from goent.evals.commands import Commands, Order
 from goent.evals.graders.findings import Asked, Finding, Look, Misfit, broken, share
 from goent.evals.graders.questions import bounded
 from goent.evals.graders.settings import Composition, Settable, read
 from goent.evals.graders.telling import payload
 from goent.evals.grades import Assertion
+from goent.evals.suites import Case
 from goent.plain_files import read_plain
-from goent.proc.run import MAX_OUTPUT, Completed, run
+from goent.proc.run import MAX_OUTPUT, Completed
 
 LARGEST_SCRIPT: Final = 1024 * 1024  # bytes; what is larger is a program
 SHOWN: Final = 2_000  # of what a script said
@@ -75,8 +77,8 @@ def _files_of(command: Sequence[str]) -> Iterator[str]:
             yield script
 
 
-def code_grader(environ: Mapping[str, str], scratch: Path | None = None) -> Asked:
-    """Scripts get this environment, and where the attempt worked; a long answer in a folder in `scratch`."""
+def code_grader(commands: Commands, scratch: Path | None = None) -> Asked:
+    """Scripts are told where the attempt worked; a long answer is in a folder in `scratch`."""
 
     async def look_at(look: Look) -> Finding:
         script = read(look.spec, Script)
@@ -85,7 +87,7 @@ def code_grader(environ: Mapping[str, str], scratch: Path | None = None) -> Aske
         try:
             with TemporaryDirectory(prefix="goent-grader-", dir=scratch) as folder:
                 told = msgspec.json.encode(payload(look, script.config, Path(folder)))
-                return await _asked(script, look, told, environ)
+                return await _asked(script, look, told, commands, handed=Path(folder))
         except OSError as error:
             return broken(f"{script.command[0]!r} cannot be told about the attempt: {error}")
 
@@ -104,7 +106,7 @@ def _looks_there(script: Script, look: Look) -> bool:
     return False
 
 
-def code_aggregator(environ: Mapping[str, str]) -> Asked:
+def code_aggregator(commands: Commands) -> Asked:
     """Makes one opinion of those of a composite's members, told by their names."""
 
     async def look_at(look: Look) -> Finding:
@@ -113,30 +115,45 @@ def code_aggregator(environ: Mapping[str, str]) -> Asked:
             raise Misfit(f"Grader {look.spec.name!r}: its aggregator has no `command`.")
         script = Script(command=how.command, cwd=how.cwd, timeout_seconds=how.timeout_seconds)
         results = {grade.name: grade for grade in look.members}
-        return await _asked(script, look, msgspec.json.encode({"results": results}), environ)
+        return await _asked(script, look, msgspec.json.encode({"results": results}), commands)
 
     return look_at
 
 
-async def _asked(script: Script, look: Look, told: bytes, environ: Mapping[str, str]) -> Finding:
+async def _asked(
+    script: Script, look: Look, told: bytes, commands: Commands, *, handed: Path | None = None
+) -> Finding:
     """A script that cannot say anything is broken, and harms nobody else.
 
     One that cannot even be started has not looked at the attempt: there is no score.
     """
+    place = look.trace.workspace_path
+    order = Order(
+        command=script.command,
+        cwd=_folder(script, look),
+        stdin=told,
+        timeout_s=script.timeout_seconds,
+        workspace=Path(place) if place else None,
+        told=_files(look.case),
+        handed=handed,
+        env=dict.fromkeys(WORKSPACE, place) if place else {},
+    )
     try:
-        done = await run(
-            script.command,
-            cwd=_folder(script, look),
-            env=_environment(look, environ),
-            timeout=script.timeout_seconds,
-            stdin=told,
-        )
+        ran = await commands.run(order)
     except WorkerCrashed as error:
         found = broken(str(error))
         return found if look.compat else msgspec.structs.replace(found, error=str(error))
+    done = ran.done
     if done.exit is None:
         return broken(f"{script.command[0]!r} ran for more than {script.timeout_seconds:g} s.")
+    if ran.hint and done.errors:
+        done = msgspec.structs.replace(done, errors=f"{done.errors}\n{ran.hint}")
     return opinion(done, compat=look.compat)
+
+
+def _files(case: Case) -> tuple[Path, ...]:
+    """What a script may want to look at: it is told their names."""
+    return (*(path for said in case.input for path in said.files), *case.guidelines)
 
 
 def _folder(script: Script, look: Look) -> Path:
@@ -247,8 +264,3 @@ def _bare(said: str) -> float | None:
         return float(msgspec.json.decode(said, type=float | bool))
     except (msgspec.DecodeError, UnicodeError):
         return None
-
-
-def _environment(look: Look, environ: Mapping[str, str]) -> Mapping[str, str]:
-    place = look.trace.workspace_path
-    return {**environ, **(dict.fromkeys(WORKSPACE, place) if place else {})}

@@ -19,6 +19,7 @@ from anyio import to_thread
 from msgspec.structs import replace
 
 from goent.domain.errors import ConfigError, GoentError, RequestError
+from goent.domain.sandbox import Level
 from goent.domain.types import Value
 from goent.evals.grades import Graded
 from goent.evals.rows import (
@@ -59,6 +60,7 @@ class Manifest(Value, frozen=True, kw_only=True):
     `stopped` says why trials were left out, `graded_from` whose traces were graded; `gone` are trials in
     the index that are none of the run's any more, for the suites have changed. Of `planned` trials, `spared`
     are not made, for their cases have cost enough; `remade` had failed before, in an index that was put aside.
+    `sandbox` is how agents, hooks and script graders were confined, at the least; None if there were none.
     """
 
     suites: tuple[str, ...]
@@ -74,6 +76,7 @@ class Manifest(Value, frozen=True, kw_only=True):
     planned: int | None = None
     spared: tuple[tuple[CaseKey, int], ...] = ()
     remade: tuple[tuple[CaseKey, int], ...] = ()
+    sandbox: Level | None = None
 
 
 class _Kept(NamedTuple):

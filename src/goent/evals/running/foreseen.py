@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from goent.domain.types import Value
 from goent.evals.graders.judging import needs_a_judge, who_judges
@@ -11,6 +12,8 @@ from goent.evals.running.opened import widths
 from goent.evals.running.plan import Trial, in_use
 from goent.evals.running.preparing import Prepared
 from goent.evals.suites import TargetSpec, WorkspaceSpec
+
+UNCONFINED: Final = "cli"  # the kind of target that is a command of the user's own
 
 
 class ForeseenTarget(Value, frozen=True, kw_only=True):
@@ -44,12 +47,16 @@ class ForeseenCase(Value, frozen=True, kw_only=True):
 
 
 class Foreseen(Value, frozen=True, kw_only=True):
-    """A run that was not begun. `out` is None where a new folder would be made; `budgets_usd` are those of suites."""
+    """A run that was not begun. `out` is None where a new folder would be made; `budgets_usd` are those of suites.
+
+    `unconfined` are those who would be asked by a command that no sandbox confines.
+    """
 
     trials: int
     to_make: int
     targets: tuple[ForeseenTarget, ...]
     judges: Mapping[str, str]
+    unconfined: tuple[str, ...]
     cases: tuple[ForeseenCase, ...]
     timeout_s: float
     budget_usd: float | None = None
@@ -63,11 +70,15 @@ def foresee(prepared: Prepared, bounds: Bounds, out: Path | None) -> Foreseen:
     used = in_use(prepared.trials, prepared.specs)
     at_once = widths(used, prepared.trials, workers=bounds.workers)
     asked = dict.fromkeys(trial.target for trial in prepared.trials)
+    judges = judges_of(prepared)
     return Foreseen(
         trials=len(prepared.trials),
         to_make=len(prepared.to_make),
         targets=tuple(_target(used[name], prepared, at_once[name]) for name in asked),
-        judges={name: spec.kind for name, spec in judges_of(prepared).items()},
+        judges={name: spec.kind for name, spec in judges.items()},
+        unconfined=tuple(
+            name for name, spec in {**used, **judges}.items() if spec.kind == UNCONFINED
+        ),
         cases=_cases(prepared),
         timeout_s=bounds.timeout_s,
         budget_usd=bounds.budget_usd,

@@ -1,7 +1,7 @@
 """What will a run do? Files are read and checked, and an earlier run's folder is looked at, before anything starts."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from goent.domain.errors import ConfigError
 from goent.domain.types import Value
 from goent.evals.files import validate
+from goent.evals.graders.grading import every_grader
+from goent.evals.graders.values import is_object
 from goent.evals.reports.words import left_out
 from goent.evals.rows import Row, latest
 from goent.evals.running.folder import Folder, Manifest, now, read_manifest
@@ -81,6 +83,23 @@ def _came_along(trials: Sequence[Trial], wanted: Wanted) -> Iterator[str]:
     names = dict.fromkeys(trial.case.id for trial in trials if not wanted.takes(trial.case))
     if names:
         yield f"run as well, for what was chosen depends on them: {', '.join(names)}"
+
+
+def uses_sandbox(trials: Iterable[Trial], specs: Iterable[TargetSpec]) -> bool:
+    """Whether anything is started confined: an agent, a hook or a script grader."""
+    return any(spec.is_agent for spec in specs) or any(_has_commands(one.case) for one in trials)
+
+
+def _has_commands(case: Case) -> bool:
+    place = case.workspace
+    if place and (place.before_all or place.before_each or place.after_each or place.after_all):
+        return True
+    return any(map(_runs_script, (spec for _, spec in every_grader(case.every_grader))))
+
+
+def _runs_script(spec: GraderSpec) -> bool:
+    aggregator = spec.settings.get("aggregator")
+    return "command" in spec.settings or (is_object(aggregator) and "command" in aggregator)
 
 
 def graded_by(prepared: Prepared, graders: tuple[GraderSpec, ...]) -> Prepared:

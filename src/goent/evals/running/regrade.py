@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from goent.domain.errors import RequestError
 from goent.domain.forecasts import Judged
+from goent.domain.sandbox import weaker
 from goent.evals.grades import Graded
 from goent.evals.lessons import Correct, judged_of
 from goent.evals.reports.words import left_out
@@ -137,6 +138,7 @@ def _manifest(prepared: Prepared, source: Path, folder: Folder, read: Rows) -> M
         planned=len(planned) if before.planned is not None else None,
         spared=tuple(one for one in before.spared if one in planned),
         remade=tuple(sorted(read.remade & planned)),
+        sandbox=weaker(before.sandbox, prepared.manifest.sandbox),
     )
     if folder.path == source:
         return now_so

@@ -9,10 +9,10 @@ import msgspec
 
 from goent.domain.errors import WorkerCrashed
 from goent.domain.types import Value
+from goent.evals.commands import Commands, Order
 from goent.evals.prompts import question
 from goent.evals.suites import Case, Hook
 from goent.evals.turns import whole_of
-from goent.proc import run
 
 TAIL: Final = 500  # characters of what a failed hook said
 
@@ -37,22 +37,28 @@ def about(workspace: Path, run_id: str, case: Case | None = None) -> About:
 
 
 async def run_hook(
-    name: str, hook: Hook, told: About, environ: Mapping[str, str], *, most_s: float | None = None
+    name: str, hook: Hook, told: About, commands: Commands, *, most_s: float | None = None
 ) -> str:
-    """What went wrong, in words; nothing if it did not. It runs in the workspace, or where it says."""
+    """What went wrong, in words; nothing if it did not.
+
+    It runs in the workspace, or where it says, and can write in the workspace alone.
+    """
     limit = hook.timeout_s if most_s is None else min(hook.timeout_s, most_s)
     shown = f"{name} ({shlex.join(hook.command)[:200]})"
+    order = Order(
+        command=hook.command,
+        cwd=hook.cwd or Path(told.workspace_path),
+        stdin=msgspec.json.encode(told),
+        timeout_s=limit,
+        workspace=Path(told.workspace_path),
+    )
     try:
-        done = await run(
-            hook.command,
-            cwd=hook.cwd or Path(told.workspace_path),
-            env=environ,
-            timeout=limit,
-            stdin=msgspec.json.encode(told),
-        )
+        ran = await commands.run(order)
     except (WorkerCrashed, ValueError) as error:  # a zero byte in a word is a ValueError
         return f"{shown}: {error}"
+    done = ran.done
     said = (done.errors or done.output)[-TAIL:].strip() or "it said nothing"
     if done.exit is None:
         return f"{shown} did not end within {limit:g} s, and was ended: {said}"
-    return f"{shown} ended with {done.exit}: {said}" if done.exit else ""
+    hint = f"\n{ran.hint}" if ran.hint else ""
+    return f"{shown} ended with {done.exit}: {said}{hint}" if done.exit else ""

@@ -1,6 +1,6 @@
 """Which directory does an attempt get, and what happens to it before and after?"""
 
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final, Literal
@@ -9,6 +9,7 @@ import anyio
 
 from goent.domain.errors import GoentError
 from goent.domain.types import Value
+from goent.evals.commands import Commands
 from goent.evals.ports import TargetError
 from goent.evals.suites import Case, Hook, WorkspaceSpec
 from goent.evals.workspaces.clones import Origin, Origins
@@ -79,18 +80,17 @@ class Workspaces:
 
     def __init__(
         self,
-        run: RunFolder,
-        environ: Mapping[str, str],
+        commands: Commands,
         *,
         run_id: str,
         keep: Keep,
         idle: Collection[str],
         warn: Callable[[str], None],
     ) -> None:
-        self._run = run
-        self._environ = environ
-        self._git = Git(run.root, environ)
-        self._origins = Origins(run, self._git)
+        self._run = RunFolder(commands.workspaces)
+        self._commands = commands
+        self._git = Git(commands.workspaces, commands.environ)
+        self._origins = Origins(self._run, self._git)
         self._prepared: Once[tuple[str, WorkspaceSpec], _Prepared] = Once()
         self._begun: list[tuple[Hook | None, Path]] = []
         self._run_id = run_id
@@ -179,12 +179,12 @@ class Workspaces:
             await space.record.check_out(origin)
 
     async def _before(self, name: str, hook: Hook, told: About) -> None:
-        if trouble := await run_hook(name, hook, told, self._environ):
+        if trouble := await run_hook(name, hook, told, self._commands):
             raise TargetError("setup_failed", trouble)
 
     async def _after(self, name: str, hook: Hook | None, told: About, *, hurry: bool) -> None:
         limit = HURRY_S if hurry else None
-        if hook and (trouble := await run_hook(name, hook, told, self._environ, most_s=limit)):
+        if hook and (trouble := await run_hook(name, hook, told, self._commands, most_s=limit)):
             self._warn(trouble)
 
     async def _leave(self, case: Case, space: Space, *, ended: bool) -> None:
@@ -213,20 +213,19 @@ class Workspaces:
 
 @asynccontextmanager
 async def open_workspaces(
-    root: Path,
-    environ: Mapping[str, str],
+    commands: Commands,
     *,
     run_id: str = "",
     keep: Keep = "failure",
     idle: Collection[str] = (),
     warn: Callable[[str], None] = lambda _: None,
 ) -> AsyncGenerator[Workspaces]:
-    """Directories for the attempts of one run, below `root`.
+    """Directories for the attempts of one run, where `commands` expects them.
 
-    `environ` is for hooks and for git: whoever passes it has taken the keys out. `idle` are targets
-    that look at no directory. `warn` is told what fails after an attempt.
+    `commands` runs the hooks; git gets the same environment. `idle` are targets that look at no
+    directory. `warn` is told what fails after an attempt.
     """
-    spaces = Workspaces(RunFolder(root), environ, run_id=run_id, keep=keep, idle=idle, warn=warn)
+    spaces = Workspaces(commands, run_id=run_id, keep=keep, idle=idle, warn=warn)
     hurry = True
     try:
         yield spaces

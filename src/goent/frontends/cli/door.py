@@ -25,6 +25,7 @@ class _Answer(Value, frozen=True, kw_only=True):
     url: str = ""
     token: str = ""
     error: str = ""
+    refusal: str = ""
 
 
 def hold_door(cwd: Path, port: int, *, json: bool) -> int:
@@ -53,6 +54,8 @@ def _parsed(line: bytes) -> Door:
         answer = msgspec.json.decode(line, type=_Answer)
     except msgspec.DecodeError as error:
         raise Trouble(f"the daemon's answer is not understood ({error}); {OTHER_VERSION}") from None
+    if answer.refusal:
+        raise Trouble(answer.refusal, 2)
     if answer.error:
         raise Trouble(f"{answer.error}; choose another with --port, or leave it out", 3)
     if not answer.url:

@@ -25,7 +25,7 @@ from goent.frontends.cli.client import Trouble
 from goent.frontends.cli.keys import somebody_is_there
 from goent.frontends.cli.screen import say
 from goent.frontends.cli.show import print_json, show_table
-from goent.launch import MARK
+from goent.hardening import MARK
 from goent.project import find_project
 
 Standing = Literal["trusted", "new", "changed"]

@@ -22,16 +22,20 @@ from mcp.types import INVALID_REQUEST
 from goent.core.operation import Caller
 from goent.frontends.mcp.asking import Context
 from goent.frontends.mcp.server import McpFrontend
-from goent.gateway.guest import GuestServer
-from goent.gateway.http import HungUp, Refused, read_body
+from goent.gateway.connection_table import ConnectionLimits
+from goent.gateway.guest import BACKLOG, GuestServer
+from goent.gateway.http import HungUp, Refused, authenticated, read_body
 from goent.lines import MAX_LINE
+from goent.upstream.memory import Memory
 
 PATH = "/mcp"
 MOST_SESSIONS = 32
 SESSION_IDLE_S = 1800.0
 ASK_S = 10.0
 ASK_LIMIT = 4096
-BACKLOG = 64
+# Whoever holds the token may be another user, say a container's; each connection is a stream at most.
+LIMITS = ConnectionLimits(total=256, strangers=64, other_users=32)
+MOST_BODIES = 4 * MAX_LINE  # bytes of all requests that are read at a time
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -106,7 +110,7 @@ async def _open_door(
         session_idle_timeout=SESSION_IDLE_S,
         max_request_body_size=MAX_LINE,
     )
-    server = GuestServer(Doorkeeper(sessions.handle_request, port, token))
+    server = GuestServer(Doorkeeper(sessions.handle_request, port, token), LIMITS)
     async with anyio.create_task_group() as group:
         group.start_soon(server.serve_on, listener)
         try:
@@ -143,16 +147,19 @@ class Doorkeeper:
         self._inside = inside
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
         self._bearer = f"Bearer {token}".encode()
+        self._memory = Memory(MOST_BODIES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._refusal(scope["path"], dict(scope["headers"]))
         if refusal is not None:
             await _refuse(send, *refusal)
             return
+        authenticated(scope)
         # The SDK takes it for a fault of its own if a client leaves before the body's end.
         with suppress(HungUp):
             try:
-                body = await read_body(receive, most=MAX_LINE)
+                with self._memory.share() as share:
+                    body = await read_body(receive, share, most=MAX_LINE)
             except Refused as too_long:
                 await _refuse(send, too_long.status, str(too_long))
             else:

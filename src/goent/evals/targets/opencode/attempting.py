@@ -137,6 +137,14 @@ class Attempting:
             partial=error is not None,
         ), error
 
+    @property
+    def worker(self) -> str:
+        return self._plan.payer
+
+    @property
+    def directory(self) -> str:
+        return str(self._plan.directory)
+
     async def _open(self, until: float) -> str:
         """Making a directory ready takes the server a while, and all its strength."""
         if self._thread.session:

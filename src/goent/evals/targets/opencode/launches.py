@@ -3,6 +3,7 @@
 import hashlib
 import secrets
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -18,6 +19,7 @@ from goent.drivers.opencode.content import held_backends
 from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.launching import (
     check_trusted,
+    gate_port,
     gated_content,
     known_models,
     process_environment,
@@ -94,21 +96,24 @@ class Terms(Value, frozen=True, kw_only=True):
     told: OpenCodeSettings
     backend: str
 
-    def fingerprint(self, around: Surroundings, gate: Gate) -> str:
+    def fingerprint(self, around: Surroundings, gate: Gate, roots: tuple[Path, ...]) -> str:
         told, around = self.told, in_profile(self.told, around)
         own = (told.program, told.args, told.hostname, told.port, told.env)
         content = self._content(around, gate, token="")
-        spelt = msgspec.json.encode((own, content, around.settings().opencode), enc_hook=str)
+        settings = around.settings()
+        spelt = msgspec.json.encode(
+            (own, content, settings.opencode, settings.sandbox, roots), enc_hook=str
+        )
         return hashlib.sha256(spelt).hexdigest()
 
-    def launch(self, around: Surroundings, gate: Gate) -> Launch:
-        """Raises `OpenCodeMissing` if there is no such program."""
+    def launch(self, around: Surroundings, gate: Gate, roots: tuple[Path, ...]) -> Launch:
+        """`roots` is where attempts work. Raises `OpenCodeMissing` if there is no such program."""
         around = in_profile(self.told, around)
         settings, environ = around.settings(), around.environ()
         check_trusted(around, settings.project)
         program = find_opencode(self.told.program or settings.opencode.command, environ)
         token = gate.issue_token()
-        plain = gated_content(settings, environ, gate, token=token)
+        plain = gated_content(around, gate, token=token)
         content = self._content(around, gate, token=token)
         enabled = msgspec.convert(content["enabled_providers"], tuple[str, ...])
         catalogue = known_models(around, plain)
@@ -123,8 +128,12 @@ class Terms(Value, frozen=True, kw_only=True):
             },
             password=f"goent_{secrets.token_urlsafe(32)}",  # the shape that is redacted in logs
             token=token,
-            fingerprint=self.fingerprint(around, gate),
+            fingerprint=self.fingerprint(around, gate, roots),
             start_timeout=self.told.startup_timeout_seconds,
+            sandbox=around.sandbox,
+            roots=roots,
+            shown=(settings.project,),
+            gate_port=gate_port(gate),
             standby="never",
             catalogue=Catalogue(backends=enabled, folder=catalogue.folder),
             hostname=self.told.hostname,
@@ -134,7 +143,7 @@ class Terms(Value, frozen=True, kw_only=True):
 
     def _content(self, around: Surroundings, gate: Gate, *, token: str) -> Tree:
         """Ours, with what the target adds; its own providers, and its model's, are enabled too."""
-        plain = gated_content(around.settings(), around.environ(), gate, token=token)
+        plain = gated_content(around, gate, token=token)
         content = msgspec.convert(msgspec.to_builtins(plain), Tree)
         if not self.told.is_ours_alone:
             content = _merged(content, {"agent": SUBAGENTS})

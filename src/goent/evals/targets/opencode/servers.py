@@ -29,6 +29,8 @@ from goent.drivers.vitals import Care
 from goent.evals.targets.opencode.accounts import Accounts
 from goent.evals.targets.opencode.launches import Terms
 from goent.evals.targets.opencode.settings import OpenCodeSettings
+from goent.project import state_path
+from goent.sandbox.folders import checkout_top, is_below
 
 PASSWORD, USERNAME = "OPENCODE_SERVER_PASSWORD", "OPENCODE_SERVER_USERNAME"
 IF_REFUSED = f"set {PASSWORD} in the target's `env`"
@@ -136,7 +138,9 @@ class Servers:
                 yield Use(outside, anyio.CapacityLimiter(COLD_STARTS))
             return
         gate = self.accounts.gate
-        fingerprint = terms.fingerprint(self.around, gate)
+        await self.around.sandbox.level()
+        roots = self._roots(cwd)
+        fingerprint = terms.fingerprint(self.around, gate, roots)
         if fingerprint not in self._pools:
             # One each: a pool ends what is idle and not its newest.
             self._pools[fingerprint] = Pool(
@@ -145,10 +149,16 @@ class Servers:
         async with self._pools[fingerprint].use(
             cwd,
             fingerprint,
-            lambda: terms.launch(self.around, gate),
+            lambda: terms.launch(self.around, gate, roots),
             dedicated=not terms.told.shared_server,
         ) as slot:
             yield Use(_serving(await slot.process()), slot.booting)
+
+    def _roots(self, cwd: Path) -> tuple[Path, ...]:
+        """Where a server can write: where attempts usually work, or else in this one's folder."""
+        usual = state_path(self.around.environ()) / "evals"
+        writable = self.around.settings().sandbox.writable
+        return (usual if is_below(cwd, (usual, *writable)) else checkout_top(cwd),)
 
     @asynccontextmanager
     async def _started(self, launch: Launch, mark: str) -> AsyncGenerator[ServeProcess]:

@@ -59,8 +59,10 @@ def _bounds(foreseen: "Foreseen") -> list[tuple[str, str]]:
     judges = (f"{name} ({kind})" for name, kind in foreseen.judges.items())
     budgets = [f"${foreseen.budget_usd:g} for the run"] if foreseen.budget_usd is not None else []
     budgets += [f"${usd:g} for {suite}" for suite, usd in foreseen.budgets_usd.items()]
+    free = ", ".join(foreseen.unconfined)
     return [
         ("judges", ", ".join(judges)),
+        *([("not confined", f"{free}: `cli` commands run outside the sandbox")] if free else []),
         ("budget", ", ".join(budgets) or "none"),
         ("limit", f"{foreseen.timeout_s:g} s for an attempt"),
         ("kept in", foreseen.out or f"a new folder in {RUNS}"),

@@ -1,0 +1,108 @@
+"""The sandbox of workers' processes: its levels, its settings, and the port that starts them inside."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Literal, Protocol
+
+from goent.domain.types import Value
+
+Level = Literal["namespace", "landlock", "none"]
+_LEVELS: tuple[Level, ...] = ("namespace", "landlock", "none")
+Strictness = Literal["auto", "landlock", "off"]
+Reading = Literal["all", "listed"]
+Network = Literal["all", "gateway", "off"]
+
+
+class SandboxSettings(Value, frozen=True, kw_only=True):
+    """The `sandbox:` block. `level` is the best that may be used; `off` confines nothing."""
+
+    level: Strictness = "auto"
+    writable: tuple[Path, ...] = ()
+    read: Reading = "all"
+    readable: tuple[Path, ...] = ()
+    network: Network = "all"
+
+
+def weaker(one: Level | None, other: Level | None) -> Level | None:
+    """The one that confines less; None is where nothing was to be confined."""
+    if one is None or other is None:
+        return one or other
+    return _LEVELS[max(_LEVELS.index(one), _LEVELS.index(other))]
+
+
+class SandboxLevel(Value, frozen=True, kw_only=True):
+    """How processes are confined on this machine; `reason` says why it is not better."""
+
+    name: Level
+    reason: str = ""
+
+
+class Start(Value, frozen=True, kw_only=True):
+    """What is started instead of a command, so that it runs inside the sandbox.
+
+    `mark` is carried by all processes inside, if they have mounts of their own. `hint` is for a person whose command was refused something: what it can do, and the setting that
+    allows more.
+    """
+
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    mark: str = ""
+    hint: str = ""
+
+
+# As programs and the system word it when a sandbox refuses them something.
+_REFUSALS = (
+    *("Permission denied", "Read-only file system", "Operation not permitted", "EACCES", "EROFS"),
+    *("EPERM", "Device or resource busy", "EBUSY", "Cannot connect to the Docker daemon"),
+    "due to an error writing to the directory",  # npm, which takes a closed folder for a missing one
+    *("Could not resolve host", "Temporary failure in name resolution", "Network is unreachable"),
+)
+
+
+def is_refusal(text: str) -> bool:
+    """Whether the words of a command that failed sound as if its sandbox was the cause."""
+    return any(words in text for words in _REFUSALS)
+
+
+class Reach(Value, frozen=True, kw_only=True):
+    """What a command can write, and what it must be able to read.
+
+    `writable` is None for the checkout around the folder that it works in; `also` is writable as well.
+    `handed` are files and folders of go-ent's own that it is given to read, although go-ent's folders are
+    hidden from it. `named` are others that it is told about: they stay visible in a temporary folder.
+    """
+
+    writable: tuple[Path, ...] | None = None
+    also: tuple[Path, ...] = ()
+    handed: tuple[Path, ...] = ()
+    named: tuple[Path, ...] = ()
+
+
+CHECKOUT = Reach()
+NOT_STARTED = 126  # the exit code, with a message that begins like this
+_NOT_STARTED = "go-ent: "
+
+
+def not_started(exit_code: int | None, errors: str) -> str:
+    """Why a confined command was not started; empty if it was."""
+    if exit_code != NOT_STARTED or not errors.startswith(_NOT_STARTED):
+        return ""
+    return errors.removeprefix(_NOT_STARTED)
+
+
+class CommandSandbox(Protocol):
+    """Starts commands that work for a worker: verify commands, hooks, graders."""
+
+    async def level(self) -> SandboxLevel:
+        """How they are confined now."""
+        ...
+
+    def command(
+        self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], reach: Reach = CHECKOUT
+    ) -> AbstractAsyncContextManager[Start]:
+        """How to start it. What it needed is cleared away on leaving.
+
+        Raises `OSError` if there is no such program.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""Confinement of the processes that work for a worker: what they can write, read and reach."""

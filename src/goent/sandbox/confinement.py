@@ -1,0 +1,95 @@
+"""What a confined process can write, read and reach, and the command line that makes it so."""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from goent.domain.sandbox import Level, Network
+from goent.domain.types import Value
+
+LAUNCHER = Path(__file__).with_name("launcher.py")
+# Where other programs leave sockets and files: a confined process has folders of its own there.
+PRIVATE = tuple(map(Path, ("/tmp", "/var/tmp", "/dev/shm", "/run", "/var/run")))  # noqa: S108 (not written here)
+OPTIONS = "GOENT_SANDBOX"  # a variable with the launcher's options
+SEPARATOR = "\x1f"  # between them
+
+
+class Confinement(Value, frozen=True, kw_only=True):
+    """The limits of one process and of all that it starts.
+
+    `nestable`: its own commands are confined again. `kept` is what it must be able to see although
+    the folder around it is replaced by a private one. `readable` is None if it can read everything.
+    `temporary` is None for a command of a process that is confined already: it shares that one's.
+    `port` is where the gateway listens, the only address left with `network: gateway`.
+    """
+
+    level: Level
+    writable: tuple[Path, ...]
+    temporary: Path | None = None
+    read_only: tuple[Path, ...] = ()
+    hidden: tuple[Path, ...] = ()
+    kept: tuple[Path, ...] = ()
+    readable: tuple[Path, ...] | None = None
+    network: Network = "all"
+    port: int | None = None
+    nestable: bool = False
+    unix_sockets: bool = False
+    unset: tuple[str, ...] = ()
+    variables: Mapping[str, str] = {}
+
+    def wrap(self, command: Sequence[str], *options: str) -> tuple[str, ...]:
+        """The command line that starts the command inside; further options of the launcher first."""
+        if self.level == "none" and not options:
+            return tuple(command)
+        return (*launcher(), *self.options(), *options, "--", *command)
+
+    def options(self) -> tuple[str, ...]:
+        """For the launcher."""
+        return tuple(self._options())
+
+    def _options(self) -> Iterator[str]:
+        if self.level == "namespace":
+            yield "--namespaces"
+            yield from _each("--tmp", (self.temporary or "/tmp",))  # noqa: S108 (private by then)
+            yield from _each("--read-only", self.read_only)
+        if self.level != "none":
+            yield from _each("--keep", self._kept())
+            yield from _each("--hide", self.hidden)
+            yield "--landlock"
+            yield from ("--nestable",) if self.nestable else ()
+            yield from _each("--write", self.writable)
+            if self.level == "landlock":
+                yield "--write-tmpdir"
+            yield from _each("--read", self.readable or ())
+            yield from self._network()
+            if self.level == "landlock" and not self.unix_sockets:
+                yield "--no-unix-sockets"
+        yield from _each("--unset", self.unset)
+        yield from _each("--set", (f"{name}={value}" for name, value in self.variables.items()))
+
+    def _network(self) -> Iterator[str]:
+        if self.network == "off" and not self.nestable:
+            yield from ("--network", "off")
+        elif self.network != "all" and self.port:
+            yield from ("--port", str(self.port))
+
+    def _kept(self) -> Iterator[Path]:
+        """Of what must be seen, that which would be gone."""
+        for path in dict.fromkeys(self.kept):
+            if any(path.is_relative_to(root) and path != root for root in (*PRIVATE, *self.hidden)):
+                yield path
+
+
+def launcher() -> tuple[str, ...]:
+    """The program that confines itself and becomes the command."""
+    return (sys.executable, "-I", "-S", str(LAUNCHER))
+
+
+def own_programs() -> tuple[Path, ...]:
+    """What go-ent is made of. It may be installed in a temporary folder."""
+    return (Path(sys.prefix), Path(sys.base_prefix), LAUNCHER.parents[1])
+
+
+def _each(option: str, values: Iterable[object]) -> Iterator[str]:
+    for value in values:
+        yield from (option, str(value))

@@ -1,0 +1,154 @@
+"""Which folders a process needs, and which it must not touch: git's, the system's, agents' own."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePath
+
+from goent.policy.guarded import guard_reason
+from goent.project import home_dir
+
+# What git writes with commit, branch and fetch. Not its hooks and settings, which make it run programs.
+_GIT_WRITES = ("objects", "refs", "logs", "lfs")
+_GIT_OBEYS = ("hooks", "config", "config.worktree", "info")
+_MOST_GUARDED = 200
+
+# With `read: listed`. Below a home folder only what holds no credentials.
+_SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/opt", "/proc")
+_MORE_SYSTEM = ("/run", "/sbin", "/snap", "/srv", "/sys", "/usr", "/var/lib", "/gnu")
+_TOOLCHAINS = (
+    *(".asdf", ".bun", ".deno", ".dotnet", ".ghcup", ".juliaup", ".nix-profile", ".nvm", ".opam"),
+    *(".pyenv", ".rbenv", ".rustup", ".sdkman", ".volta", ".linuxbrew", "go", "sdk"),
+    *(".cargo/bin", ".cargo/env", ".cargo/registry", ".cargo/git", ".gradle/wrapper"),
+    *(".gradle/caches", ".m2/repository", ".npm", ".cache/pip", ".cache/uv", ".cache/pnpm"),
+    *(".local/bin", ".local/lib", ".local/pipx", ".local/share/pnpm", ".local/share/uv"),
+    *(".local/share/fnm", ".local/share/mise", ".gitconfig", ".config/git", ".profile", ".bashrc"),
+    *(".bash_profile", ".zshrc", ".zshenv", ".zprofile"),
+)
+
+
+def is_below(path: Path, folders: Iterable[Path]) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)
+
+
+def checkout_top(cwd: Path) -> Path:
+    """The top of the git checkout around a folder; the folder itself where there is none."""
+    return next((folder for folder in (cwd, *cwd.parents) if (folder / ".git").exists()), cwd)
+
+
+def git_writes(top: Path) -> tuple[Path, ...]:
+    """What commits and branches need outside the checkout, if it is a linked worktree."""
+    own = _git_folder(top)
+    if own is None or own.is_relative_to(top):
+        return ()
+    common = _common_folder(own)
+    return (own, *(common / name for name in _GIT_WRITES if (common / name).is_dir()))
+
+
+def borrowed_objects(top: Path) -> tuple[Path, ...]:
+    """Where git finds the objects that a repository borrows, if it borrows them from its own neighbour.
+
+    Whoever works in the checkout can name any folder as the first; what a neighbour borrows is out of
+    their hands.
+    """
+    found: list[Path] = []
+    own = _git_folder(top)
+    first = _alternates(own / "objects") if own else []
+    waiting = [path for path in first if path.parents[1] == top.resolve().parent]
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found.append(path)
+            waiting += _alternates(path)
+    return tuple(found)
+
+
+def _alternates(objects: Path) -> list[Path]:
+    try:
+        lines = (objects / "info" / "alternates").read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []
+    found = ((objects / line).resolve() for line in lines if line and not line.startswith("#"))
+    return [path for path in found if path.name == "objects" and (path.parent / "HEAD").is_file()]
+
+
+def _git_folder(top: Path) -> Path | None:
+    marker = top / ".git"
+    if marker.is_dir():
+        return marker
+    return _named(marker, "gitdir:")
+
+
+def _common_folder(own: Path) -> Path:
+    return _named(own / "commondir", "") or own
+
+
+def _named(file: Path, begin: str) -> Path | None:
+    """The folder that one of git's own files names."""
+    try:
+        text = file.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return Path(os.path.normpath(file.parent / text.removeprefix(begin).strip()))
+
+
+def guarded_paths(cwd: Path, top: Path) -> tuple[Path, ...]:
+    """What is there of the files that other programs obey, from a folder up to its checkout's top."""
+    folders = [folder for folder in (cwd, *cwd.parents) if folder.is_relative_to(top)]
+    found = [path for folder in folders or [cwd] for path in _guarded_in(folder)]
+    return tuple(found[:_MOST_GUARDED])
+
+
+def _guarded_in(folder: Path) -> Iterator[Path]:
+    for name in _names(folder):
+        path = folder / name
+        if name == ".git":
+            if path.is_dir():
+                yield from (path / each for each in _GIT_OBEYS if (path / each).exists())
+            else:
+                yield path
+        elif guard_reason(PurePath(name)):
+            yield path
+        elif name.startswith(".") and path.is_dir():
+            yield from (path / each for each in _names(path) if guard_reason(PurePath(name, each)))
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))  # noqa: PTH208 (names alone)
+    except OSError:
+        return []
+
+
+def listed_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """What `read: listed` leaves readable: the system, and toolchains without their credentials."""
+    home = home_dir(environ)
+    programs = (Path(each) for each in environ.get("PATH", "").split(os.pathsep) if each)
+    system = map(Path, (*_SYSTEM, *_MORE_SYSTEM))
+    tools = (home / name for name in _TOOLCHAINS)
+    beside = (path for path in programs if path.is_absolute() and path != home)
+    return tuple(dict.fromkeys((*system, *tools, *beside)))
+
+
+def program_folders(program: Path) -> Iterator[Path]:
+    """Where a program is, behind its links too, and the environment whose packages it loads."""
+    yield program.parent
+    real = program.resolve()
+    yield real.parent
+    yield from (folder for folder in real.parents if folder.name == "node_modules")
+    for path in (program, real):
+        environment = path.parent.parent
+        if path.parent.name == "bin" and (environment / "pyvenv.cfg").is_file():
+            yield environment
+
+
+def listening_sockets() -> tuple[Path, ...]:
+    """Unix sockets in the file system that somebody listens on."""
+    try:
+        lines = Path("/proc/net/unix").read_text(errors="replace").splitlines()
+    except OSError:
+        return ()
+    listening = 0x10000  # a flag in the fourth column
+    rows = (line.split(maxsplit=7) for line in lines[1:])
+    named = (row for row in rows if len(row) == 8)  # noqa: PLR2004 (the last column is the name)
+    paths = (row[7] for row in named if int(row[3], 16) & listening and row[7].startswith("/"))
+    return tuple(dict.fromkeys(map(Path, paths)))

@@ -1,0 +1,545 @@
+r"""Starts a command inside a sandbox: namespaces, Landlock and seccomp, in that order.
+
+A program of its own, run with `python -I -S`: it confines itself, then becomes the command. It uses
+the standard library only, and as little of it as possible, because every command pays for its start.
+
+    launcher.py [OPTION ...] -- PROGRAM [ARGUMENT ...]
+
+    --namespaces        a private view of the file system, in namespaces of its own
+    --nestable          no Landlock rules on files, which would forbid further mounts, so that
+                        commands started inside can be confined again
+    --landlock          Landlock rules; without this and --namespaces, nothing is confined
+    --write PATH        the command can write below it
+    --write-tmpdir      the same for the folder in $TMPDIR
+    --read-only PATH    below a writable folder, but closed to writing; needs --namespaces
+    --hide PATH         looks empty to the command; without --namespaces, only the names are visible
+    --keep PATH         stays visible although the folder that it is in is private or hidden
+    --tmp PATH          what the command sees as /tmp, /var/tmp and /dev/shm; needs --namespaces
+    --read PATH         if given, the command can read only below such paths
+    --network off       a network of its own that reaches nothing; where there are no namespaces,
+                        no network sockets at all
+    --port N            TCP connections to this port only
+    --no-unix-sockets   the command cannot create Unix sockets: they lead to programs that are free
+    --set NAME=VALUE    a variable of the command's environment
+    --unset NAME        a variable that the command does not get
+    --only NAMES        the command gets these variables alone, separated by spaces
+    --quiet             no standard input; errors go where the output goes
+    --from-environment NAME   take further options from this variable, which the command does not
+                        get, each behind a \x1f; without it nothing is started
+"""
+
+import ctypes
+import os
+import sys
+
+TYPE_CHECKING = False  # the module `typing` alone takes as long to load as all the rest
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+_SYS = ctypes.CDLL(None, use_errno=True)
+_SYS.syscall.restype = ctypes.c_long
+
+# System calls with the same number on every architecture.
+_MOUNT_SETATTR, _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 442, 444, 445, 446
+
+_NEWNS, _NEWIPC, _NEWUSER, _NEWNET = 0x20000, 0x8000000, 0x10000000, 0x40000000
+_RDONLY, _NOSUID, _NODEV, _BIND, _REC, _PRIVATE = 1, 2, 4, 4096, 16384, 1 << 18
+_ATTR_RDONLY, _AT_RECURSIVE, _AT_FDCWD = 1, 0x8000, -100
+
+_SET_DUMPABLE, _SET_NO_NEW_PRIVS, _SET_SECCOMP, _CAPBSET_DROP, _SET_SECUREBITS = 4, 38, 22, 24, 28
+_LAST_CAPABILITY = 63
+_NO_ROOT = 0b101111  # NOROOT and NO_SETUID_FIXUP, both locked; KEEP_CAPS locked off
+_SYS_ADMIN, _PERFMON = 21, 38  # with these, root can read other processes' memory
+_SETFCAP = 31
+
+TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 (replaced by a private folder)
+RUNTIME = ("/run", "/var/run")
+# Below /run: what programs need to find names and, on NixOS, to run at all.
+_RUNTIME_KEPT = ("current-system", "booted-system", "wrappers", "opengl-driver", "systemd/resolve")
+
+# Landlock's rights on files. What a kernel does not know is left out.
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
+_CHANGE_DIR = sum(1 << bit for bit in range(4, 13))  # remove, and make every kind of file
+_REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
+_CONNECT_TCP = 2
+_SCOPES = 0b11  # abstract Unix sockets and signals of processes outside
+_PATH_RULE, _PORT_RULE = 1, 2
+
+
+class Failure(Exception):
+    """The command cannot be confined as asked, so it is not started."""
+
+
+class Options:
+    """The command line."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        self.flags: set[str] = set()
+        self.lists: dict[str, list[str]] = {}
+        rest = iter(arguments)
+        for word in rest:
+            if word == "--":
+                break
+            if word in (
+                "--namespaces",
+                "--nestable",
+                "--landlock",
+                "--no-unix-sockets",
+                "--write-tmpdir",
+                "--quiet",
+            ):
+                self.flags.add(word[2:])
+            else:
+                self.lists.setdefault(word[2:], []).append(next(rest))
+        self.command = list(rest)
+
+    def all(self, name: str) -> list[str]:
+        return self.lists.get(name, [])
+
+    def one(self, name: str) -> str | None:
+        return self.lists[name][-1] if name in self.lists else None
+
+
+def landlock_abi() -> int:
+    """Landlock's version in this kernel; 0 if there is none."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    return max(0, _SYS.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1))
+
+
+def main(arguments: list[str]) -> None:
+    """Become the command, or exit with 126 and a message."""
+    options = Options(arguments)
+    folder = os.getcwd()
+    try:
+        _add_from_environment(options)
+        if "write-tmpdir" in options.flags and os.environ.get("TMPDIR"):
+            options.lists.setdefault("write", []).append(os.environ["TMPDIR"])
+        if "namespaces" in options.flags:
+            _enter_namespaces(options)
+            _change_folder(folder)
+        if "namespaces" in options.flags or "landlock" in options.flags:
+            _give_up_privileges(options.flags)
+        if "landlock" in options.flags:
+            _apply_landlock(options)
+        _apply_seccomp(options)
+    except (OSError, Failure) as error:
+        _fail(f"go-ent: the command was not started, because it cannot be confined: {error}")
+    environment = _environment(options)
+    if "quiet" in options.flags:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(1, 2)
+    program = options.command[0]
+    try:
+        os.execve(program, options.command, environment)  # noqa: S606 (the confined command)
+    except OSError as error:
+        _fail(f"go-ent: cannot start {program!r}: {error.strerror}")
+
+
+def _add_from_environment(options: Options) -> None:
+    name = options.one("from-environment")
+    if name is None:
+        return
+    if name not in os.environ:
+        raise Failure("nobody said which folder it works in")
+    words = os.environ.pop(name)
+    further = Options([*(words.split("\x1f") if words else ()), "--"])
+    options.flags |= further.flags
+    for key, values in further.lists.items():
+        options.lists.setdefault(key, []).extend(values)
+
+
+def _fail(message: str) -> "NoReturn":
+    sys.stderr.write(f"{message}\n")
+    sys.exit(126)
+
+
+def _environment(options: Options) -> dict[str, str]:
+    environment = dict(os.environ)
+    only = options.one("only")
+    if only is not None:
+        names = frozenset(only.split())
+        environment = {name: value for name, value in environment.items() if name in names}
+    for name in options.all("unset"):
+        environment.pop(name, None)
+    for each in options.all("set"):
+        name, _, value = each.partition("=")
+        environment[name] = value
+    return environment
+
+
+def _change_folder(folder: str) -> None:
+    """The same path, as the new view has it."""
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        raise Failure(
+            f"the folder {folder!r} is not visible in the sandbox: {error.strerror}"
+        ) from error
+
+
+# --- Namespaces: a private view of the file system ---
+
+
+def _enter_namespaces(options: Options) -> None:
+    uid, gid = os.geteuid(), os.getegid()
+    network = _NEWNET if options.one("network") == "off" else 0
+    _checked(_SYS.unshare(_NEWUSER | _NEWNS | _NEWIPC | network), "unshare")
+    _write("/proc/self/setgroups", "deny")
+    _write("/proc/self/uid_map", f"{uid} {uid} 1")
+    _write("/proc/self/gid_map", f"{gid} {gid} 1")
+    _mount(None, "/", None, _REC | _PRIVATE)
+    if network:
+        _raise_loopback()
+    _arrange(options)
+
+
+def _arrange(options: Options) -> None:
+    """Mount the view: private folders first, then what is hidden or stays visible, then who may write."""
+    writable = [path for path in _outermost(options.all("write")) if os.path.exists(path)]
+    shown = {path for path in (*options.all("keep"), *writable) if os.path.exists(path)}
+    held = {path: _open(path) for path in shown}
+    private = _mount_private(options.one("tmp"))
+    _cover(private, hidden=set(options.all("hide")), held=held)
+    for path in writable:
+        _bind(path, path)
+    _set_read_only("/", recursive=True)
+    temporary = (root for root in private if root in TEMPORARY)
+    for path in (*writable, *temporary, "/proc", "/dev"):
+        _set_writable(path)
+    for path in options.all("read-only"):
+        if os.path.exists(path):
+            _bind(path, path)
+            _set_read_only(path)
+
+
+def _cover(private: list[str], *, hidden: set[str], held: dict[str, int]) -> None:
+    """Hide what is to be hidden, and show again what is held of it, from the outside in."""
+    gone = dict.fromkeys(private, True)  # by folder: whether what was in it is out of sight
+    for path in sorted(hidden | held.keys(), key=len):
+        around = max((each for each in gone if _is_below(path, each)), key=len, default="")
+        if path in hidden:
+            if os.path.lexists(path):  # else it is hidden with the folder around it
+                _hide(path)
+                gone[path] = True
+        elif gone.get(around):
+            _mount_held(held[path], path)
+            gone[path] = False
+    for descriptor in held.values():
+        os.close(descriptor)
+
+
+def _mount_private(tmp: str | None) -> list[str]:
+    """Replace the folders where other programs leave sockets and files; tells which."""
+    if tmp is None:
+        return []
+    temporary, runtime = _folders(TEMPORARY), _folders(RUNTIME)
+    kept = [f"{root}/{name}" for root in runtime for name in _RUNTIME_KEPT]
+    resolver = os.path.realpath("/etc/resolv.conf")
+    if any(_is_below(resolver, root) for root in runtime):
+        kept.append(resolver)
+    held = {path: _open(path) for path in kept if os.path.exists(path)}
+    source = _open(tmp)
+    for root in temporary:
+        _bind(f"/proc/self/fd/{source}", root)
+    for root in runtime:
+        _mount("tmpfs", root, "tmpfs", _NOSUID | _NODEV, "mode=755,size=1m")
+    for path, descriptor in held.items():
+        _mount_held(descriptor, path)
+        os.close(descriptor)
+    os.close(source)
+    return [*temporary, *runtime]
+
+
+def _folders(paths: tuple[str, ...]) -> list[str]:
+    return [path for path in paths if os.path.isdir(path) and not os.path.islink(path)]
+
+
+def _open(path: str) -> int:
+    return os.open(path, os.O_PATH | os.O_CLOEXEC)
+
+
+def _mount_held(descriptor: int, path: str) -> None:
+    """Show again what was at the path before its folder was replaced."""
+    source = f"/proc/self/fd/{descriptor}"
+    if not os.path.lexists(path):
+        if os.path.isdir(source):
+            os.makedirs(path, exist_ok=True)
+        else:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+    _bind(source, path)
+
+
+def _hide(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        _mount("tmpfs", path, "tmpfs", _NOSUID | _NODEV, "mode=700,size=64k")
+    elif not os.path.islink(path):
+        _bind(os.devnull, path)
+
+
+def _bind(source: str, target: str) -> None:
+    _mount(source, target, None, _BIND | _REC)
+
+
+def _mount(
+    source: str | None, target: str, kind: str | None, flags: int, data: str | None = None
+) -> None:
+    words = [None if each is None else os.fsencode(each) for each in (source, target, kind)]
+    options = None if data is None else os.fsencode(data)
+    result = _SYS.mount(*words, ctypes.c_ulong(flags), options)
+    _checked(result, f"mount on {target!r}")
+
+
+class _MountAttributes(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns"))
+
+
+def _set_read_only(path: str, *, recursive: bool = False) -> None:
+    _set_attributes(path, _MountAttributes(set=_ATTR_RDONLY), recursive=recursive)
+
+
+def _set_writable(path: str) -> None:
+    _set_attributes(path, _MountAttributes(clear=_ATTR_RDONLY), recursive=False)
+
+
+def _set_attributes(path: str, attributes: _MountAttributes, *, recursive: bool) -> None:
+    result = _SYS.syscall(
+        _MOUNT_SETATTR,
+        _AT_FDCWD,
+        os.fsencode(path),
+        _AT_RECURSIVE if recursive else 0,
+        ctypes.byref(attributes),
+        ctypes.c_size_t(ctypes.sizeof(attributes)),
+    )
+    _checked(result, f"mount attributes of {path!r}")
+
+
+def _outermost(paths: list[str]) -> list[str]:
+    """Without those that lie below others: one mount is enough for both."""
+    found: list[str] = []
+    for path in sorted(set(paths), key=len):
+        if not any(_is_below(path, each) for each in found):
+            found.append(path)
+    return found
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _write(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _raise_loopback() -> None:
+    """A new network has a loopback device, but switched off."""
+    import fcntl  # noqa: PLC0415 (only without a network)
+    import socket  # noqa: PLC0415 (the same)
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        up_and_running = (
+            b"lo".ljust(16, b"\0") + (0x1 | 0x40).to_bytes(2, sys.byteorder) + bytes(22)
+        )
+        fcntl.ioctl(any_socket, 0x8914, up_and_running)  # SIOCSIFFLAGS
+
+
+# --- Privileges ---
+
+
+def _give_up_privileges(flags: set[str]) -> None:
+    """No program started from here gains a right, and nobody is root inside."""
+    _checked(_SYS.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    if "namespaces" not in flags:
+        lost = {_SYS_ADMIN, _PERFMON}
+    else:
+        # Without this one, root cannot be itself in a namespace inside the namespace.
+        is_root = "nestable" in flags and os.geteuid() == 0
+        kept = {_SETFCAP} if is_root else set[int]()
+        lost = set(range(_LAST_CAPABILITY + 1)) - kept
+    for capability in lost:
+        _SYS.prctl(_CAPBSET_DROP, capability, 0, 0, 0)  # fails for one that the kernel lacks
+    if _SETFCAP in lost:
+        _SYS.prctl(_SET_SECUREBITS, _NO_ROOT, 0, 0, 0)
+        header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+        nothing = (ctypes.c_uint32 * 6)()
+        _checked(_SYS.capset(ctypes.byref(header), ctypes.byref(nothing)), "capset")
+
+
+# --- Landlock ---
+
+
+class _Ruleset(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("files", "network", "scoped"))
+
+
+class _PathRule(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("access", ctypes.c_uint64), ("folder", ctypes.c_int32))
+
+
+class _PortRule(ctypes.Structure):
+    _fields_ = (("access", ctypes.c_uint64), ("port", ctypes.c_uint64))
+
+
+def _apply_landlock(options: Options) -> None:
+    abi = landlock_abi()
+    if not abi:
+        raise Failure("this kernel has no Landlock")
+    write = _WRITE_FILE | _CHANGE_DIR
+    write |= _REFER if abi >= 2 else 0
+    write |= _TRUNCATE if abi >= 3 else 0
+    read = _EXECUTE | _READ_FILE | _READ_DIR
+    limits_writing = "nestable" not in options.flags
+    readable = options.all("read")
+    hidden = [] if readable or not limits_writing else _hidden_by_landlock(options)
+    limits_reading = bool(readable or hidden)
+    ports = options.all("port") if abi >= 4 else []
+    rules = _Ruleset(
+        files=(write if limits_writing else 0) | (read if limits_reading else 0),
+        network=_CONNECT_TCP if ports else 0,
+        scoped=_SCOPES if abi >= 6 else 0,
+    )
+    if not (rules.files or rules.network or rules.scoped):
+        return
+    size = 24 if abi >= 6 else 16 if abi >= 4 else 8
+    ruleset = _checked(
+        _SYS.syscall(_CREATE_RULESET, ctypes.byref(rules), ctypes.c_size_t(size), 0), "Landlock"
+    )
+    if limits_reading:
+        if hidden:
+            _allow(ruleset, "/", _READ_DIR)
+            readable = [*_beside(hidden), *_kept_of(hidden, options.all("keep"))]
+        for path in (*readable, *options.all("write")):
+            _allow(ruleset, path, read)
+    if limits_writing:
+        places = [*options.all("write"), *(TEMPORARY if options.one("tmp") else ())]
+        for path in places:
+            _allow(ruleset, path, rules.files)
+        _allow(ruleset, "/dev", rules.files & ~_CHANGE_DIR & ~_REFER)  # nothing new there
+    for port in ports:
+        rule = _PortRule(_CONNECT_TCP, int(port))
+        _checked(_SYS.syscall(_ADD_RULE, ruleset, _PORT_RULE, ctypes.byref(rule), 0), "port rule")
+    _checked(_SYS.syscall(_RESTRICT_SELF, ruleset, 0), "Landlock")
+    os.close(ruleset)
+
+
+def _hidden_by_landlock(options: Options) -> list[str]:
+    """What only Landlock can hide: mounts have not."""
+    if "namespaces" in options.flags:
+        return []
+    return [os.path.realpath(path) for path in options.all("hide") if os.path.lexists(path)]
+
+
+def _kept_of(hidden: list[str], kept: list[str]) -> list[str]:
+    real = [os.path.realpath(path) for path in kept]
+    inside = [path for path in real if path not in hidden]
+    return [path for path in inside if any(_is_below(path, each) for each in hidden)]
+
+
+def _beside(hidden: list[str], folder: str = "/") -> list[str]:
+    """All that is neither hidden nor around it: Landlock has no rules that take something away.
+
+    Links are left out, for a rule would open what they lead to.
+    """
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        names = []
+    begin = folder.rstrip("/") + "/"
+    found = [
+        begin + name
+        for name in names
+        if not any(_is_below(each, begin + name) for each in hidden)
+        and not os.path.islink(begin + name)
+    ]
+    onward = {each[len(begin) :].partition("/")[0] for each in hidden if each.startswith(begin)}
+    for name in onward:
+        if begin + name not in hidden:
+            found += _beside(hidden, begin + name)
+    return found
+
+
+def _allow(ruleset: int, path: str, access: int) -> None:
+    try:
+        place = _open(path)
+    except OSError:
+        return  # what is not there cannot be reached either
+    if not os.path.isdir(path):
+        access &= _EXECUTE | _READ_FILE | _WRITE_FILE | _TRUNCATE
+    rule = _PathRule(access, place)
+    if access:
+        _checked(_SYS.syscall(_ADD_RULE, ruleset, _PATH_RULE, ctypes.byref(rule), 0), "path rule")
+    os.close(place)
+
+
+# --- seccomp ---
+
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK, _AF_PACKET, _AF_VSOCK = 1, 2, 10, 16, 17, 40
+# By machine: the audit architecture, and the numbers of socket() and io_uring_setup().
+_MACHINES = {"x86_64": (0xC000003E, 41, 425), "aarch64": (0xC00000B7, 198, 425)}
+_ALLOW, _REFUSE, _MISSING = 0x7FFF0000, 0x00050000 | 13, 0x00050000 | 38  # EACCES, ENOSYS
+_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+
+
+class _Instruction(ctypes.Structure):
+    _fields_ = (
+        ("code", ctypes.c_uint16),
+        ("yes", ctypes.c_uint8),
+        ("no", ctypes.c_uint8),
+        ("value", ctypes.c_uint32),
+    )
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_uint16), ("instructions", ctypes.POINTER(_Instruction)))
+
+
+def _apply_seccomp(options: Options) -> None:
+    """Refuse to create sockets of some families. io_uring could create them past this filter."""
+    families: list[int] = []
+    if "no-unix-sockets" in options.flags:
+        families += [_AF_UNIX]
+    if options.one("network") == "off" and "namespaces" not in options.flags:
+        families += [_AF_INET, _AF_INET6, _AF_NETLINK, _AF_PACKET, _AF_VSOCK]
+    if not families:
+        return
+    machine = os.uname().machine
+    if machine not in _MACHINES:
+        raise Failure(f"go-ent has no seccomp filter for {machine!r}")
+    architecture, socket_call, io_uring = _MACHINES[machine]
+    lines = [
+        (_LOAD, 0, 0, 4),
+        (_EQUAL, 1, 0, architecture),
+        (_RETURN, 0, 0, _MISSING),  # another architecture's calls have other numbers
+        (_LOAD, 0, 0, 0),
+        (_AT_LEAST, 0, 1, 0x40000000),
+        (_RETURN, 0, 0, _MISSING),  # x32, the same
+        (_EQUAL, 0, 1, io_uring),
+        (_RETURN, 0, 0, _MISSING),
+        (_EQUAL, 1, 0, socket_call),
+        (_RETURN, 0, 0, _ALLOW),
+        (_LOAD, 0, 0, 16),
+    ]
+    for family in families:
+        lines += [(_EQUAL, 0, 1, family), (_RETURN, 0, 0, _REFUSE)]
+    lines += [(_RETURN, 0, 0, _ALLOW)]
+    instructions = (_Instruction * len(lines))(*(_Instruction(*line) for line in lines))
+    program = _Program(len(lines), instructions)
+    _checked(_SYS.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    _checked(_SYS.prctl(_SET_SECCOMP, 2, ctypes.byref(program), 0, 0), "seccomp")
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{what}: {os.strerror(code)}")
+    return result
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

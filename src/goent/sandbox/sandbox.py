@@ -1,0 +1,385 @@
+"""Decides how the processes that work for workers are confined, and starts them so.
+
+There are two kinds. An agent (OpenCode, or any other) lives long and may serve several workers: it can
+write where they work, and its commands are confined again, each to its own worker's folder. A command
+(a verify command, a hook, a grader) is confined once.
+"""
+
+import os
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from goent.domain.sandbox import (
+    CHECKOUT,
+    Reach,
+    SandboxLevel,
+    SandboxSettings,
+    Start,
+    is_refusal,
+)
+from goent.domain.types import Value
+from goent.project import config_dir, home_dir, runtime_path, state_path
+from goent.sandbox import folders
+from goent.sandbox.confinement import (
+    OPTIONS,
+    PRIVATE,
+    SEPARATOR,
+    Confinement,
+    launcher,
+    own_programs,
+)
+from goent.sandbox.level import find_level, known_level
+from goent.sandbox.temporary import mark_of, temporary_folder
+
+SHELLS = ("bash", "zsh", "sh", "dash", "ksh")
+# They name sockets and screens of the user's session, which are not there inside.
+SESSION = (
+    *("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "TMUX"),
+    *("TMUX_PANE", "STY", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DOCKER_HOST"),
+)
+OPENCODE_FILES = ("OPENCODE_CONFIG", "OPENCODE_MODELS_PATH", "OPENCODE_CONFIG_DIR")
+XDG = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
+# Of OpenCode's data: logins, and what other sessions said.
+LOGINS = ("auth.json", "mcp-auth.json", "account.json", "opencode.db", "opencode.db-wal")
+SETTINGS = ("opencode.json", "opencode.jsonc", "config.json")  # keys may stand in them
+PRIVATE_TMP = Path("/tmp")  # noqa: S108 (inside, a private folder is mounted there)
+
+
+class Agent(Value, frozen=True, kw_only=True):
+    """A long-lived process that works for workers. `own` are folders with its own data.
+
+    `shown` are folders that it can read even if they lie in a temporary one.
+    `port` is the gateway's, if the agent calls its models there.
+    """
+
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    roots: tuple[Path, ...]
+    own: tuple[Path, ...] = ()
+    shown: tuple[Path, ...] = ()
+    port: int | None = None
+
+
+class Sandbox:
+    """For one project. `environ` is the user's own environment, `state` a folder of go-ent's."""
+
+    def __init__(
+        self,
+        *,
+        settings: Callable[[], SandboxSettings],
+        environ: Callable[[], Mapping[str, str]],
+        state: Path,
+    ) -> None:
+        self._settings = settings
+        self._environ = environ
+        self._state = state
+
+    async def level(self) -> SandboxLevel:
+        """How processes are confined now."""
+        return await find_level(self._settings().level)
+
+    @property
+    def confines(self) -> bool:
+        return self._known_level().name != "none"
+
+    def _known_level(self) -> SandboxLevel:
+        return known_level(self._settings().level)
+
+    @asynccontextmanager
+    async def command(
+        self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], reach: Reach = CHECKOUT
+    ) -> AsyncGenerator[Start]:
+        """How to start a command that works in a folder, confined to what it may reach."""
+        level = await self.level()
+        if level.name == "none":
+            yield Start(command=tuple(command), env=env)
+            return
+        async with temporary_folder(self._state) as temporary:
+            confined = self._for_command(level, cwd, temporary, seen=(env, command), reach=reach)
+            yield Start(
+                command=confined.wrap(_located(command, env)),
+                env=_with_tmp(env, confined),
+                mark=mark_of(temporary),
+                hint=hint(confined, " ".join(command)),
+            )
+
+    @asynccontextmanager
+    async def agent(self, agent: Agent) -> AsyncGenerator[Start]:
+        """How to start an agent; its commands are to be run by `shell`."""
+        level = await self.level()
+        if level.name == "none":
+            yield Start(command=agent.command, env=agent.env)
+            return
+        async with temporary_folder(self._state) as temporary:
+            confined = self._for_agent(level, agent, temporary)
+            yield Start(
+                command=confined.wrap(agent.command),
+                env=_with_tmp(agent.env, confined),
+                mark=mark_of(temporary),
+            )
+
+    @asynccontextmanager
+    async def session(
+        self, cwd: Path, *, roots: tuple[Path, ...], env: Mapping[str, str]
+    ) -> "AsyncGenerator[SessionLimits]":
+        """The limits of commands that go-ent's own agent runs for an editor."""
+        async with temporary_folder(self._state) as temporary:
+
+            async def confinement() -> Confinement:
+                level = await self.level()
+                reach = Reach(also=roots)
+                return self._for_command(level, cwd, temporary, seen=(env, ()), reach=reach)
+
+            settings = self._settings()
+            confines = settings.level != "off" and sys.platform.startswith("linux")
+            yield SessionLimits(confinement, temporary, confines=confines)
+
+    def shell_variables(
+        self, cwd: Path, env: Mapping[str, str], also: tuple[Path, ...] = ()
+    ) -> dict[str, str]:
+        """What `shell` needs for a command of an agent's that works in `cwd`, and may write there.
+
+        `env` is the agent's environment: where its own data are. `also` are further folders.
+        """
+        level = self._known_level()
+        if level.name == "none":
+            return {}
+        confined = self._for_command(level, cwd, None, seen=(env, ()), reach=Reach(also=also))
+        return {OPTIONS: SEPARATOR.join(confined.options())}
+
+    def hint_for(self, cwd: Path, output: str) -> str:
+        """What to tell of a command in `cwd` that failed with these words; nothing if it was no refusal."""
+        level = self._known_level()
+        if level.name == "none" or not is_refusal(output):
+            return ""
+        return hint(self._for_command(level, cwd, None, seen=({}, ()), reach=CHECKOUT), output)
+
+    def shell(self) -> Path | None:
+        """A shell that confines itself by `shell_variables`; None without a sandbox.
+
+        Without them it runs nothing.
+        """
+        if self._known_level().name == "none":
+            return None
+        real = _real_shell(self._environ())
+        folder = self._state / "shell"
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        script = folder / real.name
+        words = [*map(_quoted, launcher()), "--from-environment", OPTIONS, "--", _quoted(str(real))]
+        text = f'#!/bin/sh\nexec {" ".join(words)} "$@"\n'
+        if not script.exists() or script.read_text() != text:
+            new = script.with_suffix(f".{os.getpid()}")
+            new.write_text(text)
+            new.chmod(0o700)
+            new.replace(script)
+        return script
+
+    def _for_agent(self, level: SandboxLevel, agent: Agent, temporary: Path) -> Confinement:
+        settings, environ = self._settings(), self._environ()
+        for folder in agent.own:
+            folder.mkdir(parents=True, exist_ok=True)
+        writable = _resolved((*agent.roots, *agent.own, *settings.writable))
+        shown = (*_named(agent.command), *agent.shown, self._state)
+        listed = (*self._listed(), *agent.roots, *agent.own, *shown)
+        return Confinement(
+            level=level.name,
+            nestable=True,
+            writable=writable,
+            temporary=temporary,
+            read_only=_closed(environ, writable),
+            hidden=self._sockets(writable),
+            kept=(*self._kept(agent.env), *shown),
+            readable=listed if settings.read == "listed" else None,
+            network=settings.network,
+            port=agent.port,
+            unix_sockets=_has_socket(settings),
+            unset=SESSION,
+        )
+
+    def _for_command(
+        self,
+        level: SandboxLevel,
+        cwd: Path,
+        temporary: Path | None,
+        *,
+        seen: tuple[Mapping[str, str], Sequence[str]],
+        reach: Reach,
+    ) -> Confinement:
+        settings, environ = self._settings(), self._environ()
+        top = folders.checkout_top(cwd)
+        asked = _resolved(settings.writable)
+        own = (top, *folders.git_writes(top)) if reach.writable is None else reach.writable
+        writable = _resolved((*own, *reach.also, *asked))
+        guarded = folders.guarded_paths(cwd, top) if reach.writable is None else ()
+        closed = [path for path in guarded if not folders.is_below(path, asked)]
+        shown = self._shown(top, own, seen[1], reach)
+        readable = (*self._listed(), *writable, *shown)
+        return Confinement(
+            level=level.name,
+            writable=writable,
+            temporary=temporary,
+            read_only=(*closed, *_closed(environ, writable)),
+            hidden=(
+                *(state_path(environ), config_dir(environ)),
+                *_secrets(seen[0]),
+                *(self._sockets(writable) if temporary else ()),
+            ),
+            kept=(*self._kept(seen[0]), *shown),
+            readable=readable if settings.read == "listed" else None,
+            network="off" if settings.network != "all" else "all",
+            unix_sockets=_has_socket(settings),
+            unset=SESSION,
+        )
+
+    def _listed(self) -> tuple[Path, ...]:
+        settings = self._settings()
+        return (*folders.listed_folders(self._environ()), *own_programs(), *settings.readable)
+
+    def _sockets(self, writable: Sequence[Path]) -> tuple[Path, ...]:
+        """Ways to programs that are not confined, where no private folder covers them already."""
+        apart = (*PRIVATE, *writable)
+        return tuple(
+            path for path in folders.listening_sockets() if not folders.is_below(path, apart)
+        )
+
+    def _shown(
+        self, top: Path, own: Sequence[Path], command: Sequence[str], reach: Reach
+    ) -> tuple[Path, ...]:
+        """What a command must see beside what it can write. go-ent's own folders open for what it is handed only."""
+        environ = self._environ()
+        secret = (state_path(environ), config_dir(environ))
+        named = (top, *_named(command), *reach.named)
+        seen = [path for path in _resolved(named) if not folders.is_below(path, _resolved(secret))]
+        borrowed = (objects for folder in own for objects in folders.borrowed_objects(folder))
+        return (*seen, *borrowed, *_resolved(reach.handed))
+
+    def _kept(self, env: Mapping[str, str]) -> tuple[Path, ...]:
+        """What a process must see even if it lies in a temporary folder."""
+        search = (each for each in env.get("PATH", "").split(os.pathsep) if each)
+        homes = (env[name] for name in ("HOME", *XDG, *OPENCODE_FILES) if env.get(name))
+        runtime = runtime_path(self._environ())
+        given = self._settings().readable
+        found = (*map(Path, (*search, *homes)), *own_programs(), *runtime, *given)
+        return tuple(path for path in dict.fromkeys(found) if path.is_absolute() and path.exists())
+
+
+def hint(confined: Confinement, words: str) -> str:
+    """What a command can do, and the setting that allows more; for one that was refused something.
+
+    `words` are the command's own, or what it said.
+    """
+    setting = "in ~/.config/go-ent/config.yaml"
+    if "docker" in words.casefold():
+        return (
+            "(go-ent's sandbox hides Docker's socket: who reaches it can do anything on this machine, as root. "
+            f"To allow it nevertheless: `sandbox: {{writable: [/var/run/docker.sock]}}` {setting})"
+        )
+    below = ", ".join(map(str, confined.writable[:3]))
+    places = f"below {below} and in temporary folders" if below else "in temporary folders"
+    network = (
+        "" if confined.network == "all" else ", and cannot use the network (`sandbox.network`)"
+    )
+    return (
+        f"(go-ent's sandbox: this command can write only {places}{network}. Files "
+        "that other programs obey, such as .git/hooks and .git/config, are closed to it. To open more, add "
+        f"its folder to `sandbox.writable` {setting}. What fails and why: docs/sandbox.md)"
+    )
+
+
+class SessionLimits:
+    """The limits of the commands of one session of go-ent's own agent."""
+
+    def __init__(
+        self,
+        confinement: Callable[[], Awaitable[Confinement]],
+        temporary: Path,
+        *,
+        confines: bool,
+    ) -> None:
+        self._confinement = confinement
+        self._temporary = temporary
+        self.confines = confines
+        self.variables: Mapping[str, str] = {}
+
+    async def options(self) -> tuple[str, ...]:
+        confined = await self._confinement()
+        if confined.level == "none":
+            self.confines = False
+            return ()
+        self.variables = _with_tmp({}, confined)
+        return confined.options()
+
+
+class GivenLimits:
+    """The limits that a daemon has given to its worker's agent, which is confined itself."""
+
+    variables: Mapping[str, str] = {}
+
+    def __init__(self, options: str) -> None:
+        self._options = options
+        self.confines = bool(options)
+
+    async def options(self) -> tuple[str, ...]:
+        return tuple(self._options.split(SEPARATOR)) if self._options else ()
+
+
+def _with_tmp(env: Mapping[str, str], confined: Confinement) -> Mapping[str, str]:
+    folder = PRIVATE_TMP if confined.level == "namespace" else confined.temporary
+    return {**env, "TMPDIR": str(folder)}
+
+
+def _resolved(paths: Iterable[Path]) -> tuple[Path, ...]:
+    """As the kernel will know them, links followed."""
+    return tuple(dict.fromkeys(path.resolve() for path in paths if path.exists()))
+
+
+def _closed(environ: Mapping[str, str], writable: Sequence[Path]) -> tuple[Path, ...]:
+    """What decides about workers stays closed, even where everything around it is open to them."""
+    deciding = (config_dir(environ), state_path(environ) / "trust")
+    return tuple(path for path in deciding if path.exists() and folders.is_below(path, writable))
+
+
+def _secrets(env: Mapping[str, str]) -> tuple[Path, ...]:
+    """Files of OpenCode's that hold keys, or what other sessions said."""
+    home = home_dir(env)
+    data = Path(env.get("XDG_DATA_HOME") or home / ".local/share", "opencode")
+    config = Path(env.get("XDG_CONFIG_HOME") or home / ".config", "opencode")
+    named = (Path(env["OPENCODE_CONFIG"]),) if env.get("OPENCODE_CONFIG") else ()
+    return (*(data / name for name in LOGINS), *(config / name for name in SETTINGS), *named)
+
+
+def _named(command: Sequence[str]) -> tuple[Path, ...]:
+    """The folders of the files that a command line names, and of the packages they belong to."""
+    paths = (
+        Path(word)
+        for word in command
+        if word.startswith("/") and len(word) < os.pathconf("/", "PC_PATH_MAX")
+    )
+    files = [path for path in paths if os.path.isfile(path)]  # noqa: PTH113 (a Path raises for what is too long)
+    return tuple(folder for path in files for folder in folders.program_folders(path))
+
+
+def _has_socket(settings: SandboxSettings) -> bool:
+    return any(path.is_socket() for path in settings.writable)
+
+
+def _located(command: Sequence[str], env: Mapping[str, str]) -> Sequence[str]:
+    from goent.proc.programs import located  # noqa: PLC0415
+
+    return [os.fsdecode(word) for word in located(command, env)]
+
+
+def _real_shell(environ: Mapping[str, str]) -> Path:
+    wanted = Path(environ.get("SHELL", ""))
+    if wanted.name in SHELLS and wanted.is_absolute() and os.access(wanted, os.X_OK):
+        return wanted
+    return next(
+        (path for path in map(Path, ("/bin/bash", "/usr/bin/bash")) if path.exists()),
+        Path("/bin/sh"),
+    )
+
+
+def _quoted(word: str) -> str:
+    return "'" + word.replace("'", "'\\''") + "'"

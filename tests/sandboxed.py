@@ -1,0 +1,48 @@
+"""A sandbox as the daemon has it, for tests that need no daemon."""
+
+import atexit
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from goent.domain.sandbox import SandboxSettings, Strictness
+from goent.evals.commands import Commands
+from goent.evals.workspaces import workspaces_root
+from goent.sandbox.sandbox import Sandbox
+
+
+def a_sandbox(
+    home: Path, settings: SandboxSettings | None = None, *, level: Strictness = "auto"
+) -> Sandbox:
+    """For a user who lives in `home`, where its own files lie too."""
+    environ = {"HOME": str(home), "PATH": os.environ["PATH"]}
+    return Sandbox(
+        settings=lambda: settings or SandboxSettings(level=level),
+        environ=lambda: environ,
+        state=home / ".local" / "state" / "go-ent" / "projects" / "test",
+    )
+
+
+def eval_commands(
+    environ: Mapping[str, str],
+    *,
+    root: Path | None = None,
+    settings: SandboxSettings | None = None,
+) -> Commands:
+    """What runs hooks and scripts of evaluations, with this environment; workspaces are below `root`."""
+    home = _a_home()
+    return Commands(
+        environ=environ,
+        sandbox=a_sandbox(home, settings),
+        workspaces=root or workspaces_root({"HOME": str(home)}),
+    )
+
+
+@cache
+def _a_home() -> Path:
+    """Somebody's who does nothing there."""
+    folder = TemporaryDirectory(prefix="go-ent-home-")
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
