@@ -54,9 +54,12 @@ class Confinement(Value, frozen=True, kw_only=True):
             yield from _each("--read-only", self.read_only)
         if self.level != "none":
             yield from _each("--keep", self._kept())
-            yield from _each("--hide", self.hidden)
+            # Without mounts, an agent that lives long would not see what is new beside a hidden folder.
+            yield from _each(
+                "--hide", () if self.level != "namespace" and self.nestable else self.hidden
+            )
             yield "--landlock"
-            yield from ("--nestable",) if self.nestable else ()
+            yield from ("--nestable",) if self.nestable and self.level == "namespace" else ()
             yield from _each("--write", self.writable)
             if self.level == "landlock":
                 yield "--write-tmpdir"
