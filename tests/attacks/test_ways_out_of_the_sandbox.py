@@ -88,6 +88,11 @@ class Home(NamedTuple):
             done = await run(start.command, cwd=cwd, env=start.env, timeout=60)
         return done.output + done.errors
 
+    async def agent_by_shell(
+        self, script: str, cwd: Path | None = None, settings: SandboxSettings | None = None
+    ) -> str:
+        return await self.agent(["/bin/sh", "-c", f"exec 2>&1\n{script}"], cwd, settings)
+
     async def agents_command(
         self, script: str, cwd: Path | None = None, settings: SandboxSettings | None = None
     ) -> str:
@@ -161,6 +166,37 @@ async def test_a_home_that_is_a_repository_is_no_workspace_of_what_lies_in_it(ho
     _assert_untouched(home)
 
 
+async def test_whoever_works_in_the_home_folder_does_not_change_go_ents_settings(
+    home: Home,
+) -> None:
+    config, trust = home.folder / ".config/go-ent", home.folder / ".local/state/go-ent/trust"
+    for folder in (config, trust):
+        folder.mkdir(parents=True)
+        (folder / "kept").write_text("mine\n")
+    (home.folder / "notes").write_text("old\n")
+    script = (
+        f"for d in {config} {trust}; do echo x > $d/kept; echo x > $d/new; mv $d $d-was; done; "
+        f"mv {home.folder}/.config {home.folder}/c; echo new > {home.folder}/notes"
+    )
+    for way in (home.command, home.agent_by_shell, home.agents_command):
+        await way(script, home.folder)
+        for folder in (config, trust):
+            assert [(path.name, path.read_text()) for path in folder.iterdir()] == [
+                ("kept", "mine\n")
+            ]
+    assert (home.folder / "notes").read_text() == "new\n"
+
+
+async def test_go_ent_itself_is_closed_where_it_is_installed_in_a_project(home: Home) -> None:
+    if home.level == "landlock":
+        return  # it could only close the project's own folder with it: docs/sandbox.md says so
+    settings = SandboxSettings(level=home.level, writable=(Path(sys.prefix).parent,))
+    probe = Path(sys.prefix, f"{home.folder.name}.pth")
+    for way in (home.command, home.agent_by_shell, home.agents_command):
+        said = await way(f"touch {probe}", home.project, settings)
+        assert not probe.exists() and "Read-only" in said
+
+
 def _assert_untouched(home: Home) -> None:
     assert (home.folder / ".bashrc").read_text() == "mine\n"
     git = home.other / ".git"
@@ -210,7 +246,7 @@ async def test_commits_and_branches_work_in_every_checkout(
 async def test_an_agents_own_process_writes_where_its_worker_works(home: Home) -> None:
     """Also without mounts, and for an agent that runs its commands by itself."""
     script = f"echo pwned >> {home.folder}/.bashrc; touch {home.other}/x; echo fine > {home.project}/fine"
-    await home.agent(["/bin/sh", "-c", script])
+    await home.agent_by_shell(script)
     assert (home.project / "fine").exists()
     _assert_untouched(home)
 

@@ -11,7 +11,8 @@ the standard library only, and as little of it as possible, because every comman
     --landlock          Landlock rules; without this and --namespaces, nothing is confined
     --write PATH        the command can write below it
     --write-tmpdir      the same for the folder in $TMPDIR
-    --read-only PATH    below a writable folder, but closed to writing; needs --namespaces
+    --read-only PATH    below a writable folder, but closed to writing; without --namespaces, nothing
+                        new can be made in the folders around it either
     --hide PATH         looks empty to the command; without --namespaces, only the names are visible
     --keep PATH         stays visible although the folder that it is in is private or hidden
     --tmp PATH          what the command sees as /tmp, /var/tmp and /dev/shm; needs --namespaces
@@ -462,7 +463,7 @@ def _apply_landlock(options: Options) -> None:
             readable = [*_beside(hidden), *_kept_of(hidden, options.all("keep"))]
         for path in readable:
             _allow(ruleset, path, read)
-    for path in options.all("write") if rules.files else ():
+    for path in _writable_by_landlock(options) if rules.files else ():
         _allow(ruleset, path, rules.files, _open_unmoved)
     if limits_writing:
         _allow_devices(ruleset, options, rules.files)
@@ -484,6 +485,18 @@ def _hidden_by_landlock(options: Options) -> list[str]:
     if "namespaces" in options.flags:
         return []
     return [os.path.realpath(path) for path in options.all("hide") if os.path.lexists(path)]
+
+
+def _writable_by_landlock(options: Options) -> list[str]:
+    """Mounts close what is to be read only; without them, what is around that is not open as a whole."""
+    writable, closed = options.all("write"), options.all("read-only")
+    if "namespaces" in options.flags:
+        return writable
+    found: list[str] = []
+    for path in writable:
+        inside = [each for each in closed if _is_below(each, path)]
+        found += _beside(inside, path) if inside else [path]
+    return found
 
 
 def _kept_of(hidden: list[str], kept: list[str]) -> list[str]:

@@ -204,7 +204,8 @@ class Sandbox:
             nestable=True,
             writable=writable,
             temporary=temporary,
-            read_only=_closed(environ, writable),
+            read_only=_below(writable, *own_programs()),
+            deciding=_below(writable, config_dir(environ), state_path(environ) / "trust"),
             hidden=_resolved(
                 (
                     *self._sockets(writable),
@@ -243,7 +244,8 @@ class Sandbox:
             level=level.name,
             writable=writable,
             temporary=temporary,
-            read_only=(*closed, *_closed(environ, writable)),
+            read_only=(*closed, *_below(writable, *own_programs())),
+            deciding=_below(writable, *_own_folders(environ)),
             hidden=_resolved(
                 (
                     *_own_folders(environ),
@@ -366,10 +368,9 @@ def _resolved(paths: Iterable[Path]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(path.resolve() for path in paths if path.exists()))
 
 
-def _closed(environ: Mapping[str, str], writable: Sequence[Path]) -> tuple[Path, ...]:
-    """What decides about workers stays closed, even where everything around it is open to them."""
-    deciding = _resolved((config_dir(environ), state_path(environ) / "trust"))
-    return tuple(path for path in deciding if folders.is_below(path, writable))
+def _below(writable: Sequence[Path], *paths: Path) -> tuple[Path, ...]:
+    """What stays closed even where everything around it is open: it decides about workers, or is go-ent itself."""
+    return tuple(path for path in _resolved(paths) if folders.is_below(path, writable))
 
 
 def _own_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
