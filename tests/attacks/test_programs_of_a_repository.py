@@ -1,11 +1,15 @@
 """Programs that lie in a repository, or above it, under the names that go-ent looks for."""
 
 import os
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from goent.domain.errors import EnvironmentTrouble, OpenCodeMissing, WorkerCrashed
+from goent.composition.app import open_app
+from goent.core.operation import Caller
+from goent.domain.errors import EnvironmentTrouble, OpenCodeMissing, RequestError, WorkerCrashed
 from goent.domain.settings import Settings
 from goent.drivers.environment import public_environment
 from goent.drivers.opencode.binary import find_opencode, find_ripgrep, platform_packages
@@ -81,3 +85,23 @@ async def test_no_process_is_started_from_a_relative_folder_of_the_path(
     ours = program(tmp_path / "ours" / "agent", "#!/bin/sh\necho ours\n")
     environ = {"PATH": f"{environ['PATH']}:{ours.parent}"}
     assert (await run(["agent"], cwd=work, env=environ, timeout=10)).output == "ours\n"
+
+
+@pytest.mark.anyio
+async def test_git_is_not_looked_for_where_workers_write(tmp_path: Path) -> None:
+    """An activated environment, or `node_modules/.bin`, is on the PATH of whoever starts go-ent there."""
+    project, home = tmp_path / "project", tmp_path / "home"
+    project.mkdir()
+    home.mkdir()
+    ran = tmp_path / "ran"
+    program(project / ".venv" / "bin" / "git", f"#!/bin/sh\ntouch {ran}\nexit 1\n")
+    subprocess.run(["git", "init", "--quiet"], cwd=project, check=True)  # noqa: ASYNC221 (once)
+    environ = {"HOME": str(home), "PATH": f"{project}/.venv/bin:{os.environ['PATH']}"}
+    async with open_app(project, environ) as app:
+        asked = {"task": "x", "model": "none/none", "isolation": "worktree"}
+        with suppress(RequestError):
+            caller = Caller(name="the test", cwd=project)
+            await app.operations.table["worker_spawn"].call(asked, caller)
+        path = app.project.for_git()["PATH"]
+    assert find_program("git", {"PATH": path}) and not ran.exists()
+    assert str(project) not in path

@@ -102,7 +102,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
             )
             workspaces = GitWorkspaces(
                 around.state,
-                environ=around.without_keys,
+                environ=around.for_git,
                 in_use=lambda worker: worker in roster,
                 trusted=trusted_by(around.allows),
             )
@@ -139,7 +139,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 allowance=calls.allowance,
                 healths=calls.healths,
             )
-            git = Git(project, around.without_keys(), trusted=trusted_by(around.allows))
+            git = Git(project, around.for_git(), trusted=trusted_by(around.allows))
             merging = GitMerging(git, around.state / "merging")
             joiner = Joiner(feed=feed, merging=merging, verifier=verifier)
             swarms = Swarms(

@@ -1,6 +1,7 @@
 """What is known of a project now: its settings as the files say, and the keys that it is used with."""
 
 import logging
+import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from goent.domain.settings import Limits, Settings
 from goent.domain.trust import Act, withheld_in_words
 from goent.drivers.environment import Surroundings
 from goent.launch import fingerprint
+from goent.proc.programs import path_outside
 from goent.project import project_key, project_state
 from goent.upstream.health import account
 
@@ -115,3 +117,8 @@ class Project:
         """The environment for whatever the project's own commands are."""
         hidden = set(self.key_names())
         return {name: value for name, value in self._own.items() if name not in hidden}
+
+    def for_git(self) -> Mapping[str, str]:
+        """The environment for git, which no sandbox holds: it is not looked for where workers write."""
+        environ = self.without_keys()
+        return {**environ, "PATH": path_outside(environ.get("PATH", os.defpath), self.folder)}

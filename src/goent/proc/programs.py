@@ -7,6 +7,7 @@ somebody's repository.
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 
 def find_program(name: str, environ: Mapping[str, str]) -> str | None:
@@ -19,6 +20,15 @@ def find_program(name: str, environ: Mapping[str, str]) -> str | None:
 def safe_path(path: str) -> str:
     """The PATH without the entries that depend on where a process works."""
     return os.pathsep.join(each for each in path.split(os.pathsep) if each.startswith("/"))
+
+
+def path_outside(path: str, folder: Path) -> str:
+    """The PATH without the entries in a folder where workers write."""
+    here = folder.resolve()
+    outside = (
+        each for each in path.split(os.pathsep) if not Path(each).resolve().is_relative_to(here)
+    )
+    return os.pathsep.join(outside)
 
 
 def located(command: Sequence[str | bytes], environ: Mapping[str, str]) -> tuple[str | bytes, ...]:

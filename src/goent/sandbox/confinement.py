@@ -20,6 +20,7 @@ class Confinement(Value, frozen=True, kw_only=True):
     `nestable`: its own commands are confined again. `kept` is what it must be able to see although
     the folder around it is replaced by a private one. `readable` is None if it can read everything.
     `temporary` is None for a command of a process that is confined already: it shares that one's.
+    `deciding` is read only as well, and at every level.
     `port` is where the gateway listens, the only address left with `network: gateway`.
     """
 
@@ -27,6 +28,7 @@ class Confinement(Value, frozen=True, kw_only=True):
     writable: tuple[Path, ...]
     temporary: Path | None = None
     read_only: tuple[Path, ...] = ()
+    deciding: tuple[Path, ...] = ()
     hidden: tuple[Path, ...] = ()
     kept: tuple[Path, ...] = ()
     readable: tuple[Path, ...] | None = None
@@ -54,10 +56,14 @@ class Confinement(Value, frozen=True, kw_only=True):
             yield from _each("--read-only", self.read_only)
         if self.level != "none":
             yield from _each("--keep", self._kept())
-            yield from _each("--hide", self.hidden)
+            # Without mounts, an agent that lives long would not see what is new beside a hidden folder.
+            yield from _each(
+                "--hide", () if self.level != "namespace" and self.nestable else self.hidden
+            )
             yield "--landlock"
-            yield from ("--nestable",) if self.nestable else ()
+            yield from ("--nestable",) if self.nestable and self.level == "namespace" else ()
             yield from _each("--write", self.writable)
+            yield from _each("--read-only", self.deciding)
             if self.level == "landlock":
                 yield "--write-tmpdir"
             yield from _each("--read", self.readable or ())

@@ -1,7 +1,7 @@
 """Which folders a process needs, and which it must not touch: git's, the system's, agents' own."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 
 from goent.policy.guarded import guard_reason
@@ -9,20 +9,22 @@ from goent.project import home_dir
 
 # What git writes with commit, branch and fetch. Not its hooks and settings, which make it run programs.
 _GIT_WRITES = ("objects", "refs", "logs", "lfs")
-_GIT_OBEYS = ("hooks", "config", "config.worktree", "info")
+_GIT_OBEYS = ("hooks", "config", "config.worktree", "info", "commondir", "gitdir", "worktrees")
+_OF_MODULES = ("modules/*/config", "modules/*/hooks", "modules/*/*/config", "modules/*/*/hooks")
 _MOST_GUARDED = 200
 
 # With `read: listed`. Below a home folder only what holds no credentials.
 _SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/opt", "/proc")
 _MORE_SYSTEM = ("/run", "/sbin", "/snap", "/srv", "/sys", "/usr", "/var/lib", "/gnu")
 _TOOLCHAINS = (
-    *(".asdf", ".bun", ".deno", ".dotnet", ".ghcup", ".juliaup", ".nix-profile", ".nvm", ".opam"),
+    *(".asdf", ".bun", ".deno", ".ghcup", ".juliaup", ".nix-profile", ".nvm", ".opam"),
     *(".pyenv", ".rbenv", ".rustup", ".sdkman", ".volta", ".linuxbrew", "go", "sdk"),
     *(".cargo/bin", ".cargo/env", ".cargo/registry", ".cargo/git", ".gradle/wrapper"),
     *(".gradle/caches", ".m2/repository", ".npm", ".cache/pip", ".cache/uv", ".cache/pnpm"),
-    *(".local/bin", ".local/lib", ".local/pipx", ".local/share/pnpm", ".local/share/uv"),
-    *(".local/share/fnm", ".local/share/mise", ".gitconfig", ".config/git", ".profile", ".bashrc"),
-    *(".bash_profile", ".zshrc", ".zshenv", ".zprofile"),
+    *(".local/bin", ".local/lib", ".local/pipx", ".local/share/pnpm", ".local/share/uv/python"),
+    *(".local/share/uv/tools", ".local/share/fnm", ".local/share/mise", ".gitconfig"),
+    *(f".config/git/{name}" for name in ("config", "ignore", "attributes")),  # not `credentials`
+    *(f".dotnet/{name}" for name in ("dotnet", "host", "packs", "sdk", "shared", "tools")),
 )
 
 
@@ -30,18 +32,43 @@ def is_below(path: Path, folders: Iterable[Path]) -> bool:
     return any(path.is_relative_to(folder) for folder in folders)
 
 
-def checkout_top(cwd: Path) -> Path:
-    """The top of the git checkout around a folder; the folder itself where there is none."""
-    return next((folder for folder in (cwd, *cwd.parents) if (folder / ".git").exists()), cwd)
+def checkout_top(cwd: Path, environ: Mapping[str, str]) -> Path:
+    """The top of the git checkout around a folder; the folder itself where there is none.
+
+    A home folder that is a checkout, as some keep their settings, is not one for all that lies in it.
+    """
+    home = home_dir(environ).resolve()
+    around = [folder for folder in cwd.parents if not home.is_relative_to(folder)]
+    return next((folder for folder in (cwd, *around) if (folder / ".git").exists()), cwd)
 
 
 def git_writes(top: Path) -> tuple[Path, ...]:
     """What commits and branches need outside the checkout, if it is a linked worktree."""
-    own = _git_folder(top)
-    if own is None or own.is_relative_to(top):
+    own = linked_folder(top)
+    if own is None:
         return ()
-    common = _common_folder(own)
+    common = own.parents[1]
     return (own, *(common / name for name in _GIT_WRITES if (common / name).is_dir()))
+
+
+def linked_folder(top: Path) -> Path | None:
+    """The folder that the main repository has for a linked worktree; None if there is none.
+
+    Whoever works in the checkout can write any path into its `.git`, and into `commondir`. So the
+    folder counts only if it lies where git puts it and names the checkout as its own.
+    """
+    named = _named(top / ".git", "gitdir:")
+    own = named.resolve() if named else None
+    if own is None or own.parent.name != "worktrees" or not (own.parents[1] / "HEAD").is_file():
+        return None
+    back = _named(own / "gitdir", "")
+    return own if back and back.parent.resolve() == top and back.name == ".git" else None
+
+
+def main_repositories(tops: Iterable[Path]) -> tuple[Path, ...]:
+    """Of those checkouts that are linked worktrees: git reads its settings and packed refs there."""
+    linked = map(linked_folder, tops)
+    return tuple(own.parents[1] for own in linked if own)
 
 
 def borrowed_objects(top: Path) -> tuple[Path, ...]:
@@ -78,10 +105,6 @@ def _git_folder(top: Path) -> Path | None:
     return _named(marker, "gitdir:")
 
 
-def _common_folder(own: Path) -> Path:
-    return _named(own / "commondir", "") or own
-
-
 def _named(file: Path, begin: str) -> Path | None:
     """The folder that one of git's own files names."""
     try:
@@ -103,13 +126,20 @@ def _guarded_in(folder: Path) -> Iterator[Path]:
         path = folder / name
         if name == ".git":
             if path.is_dir():
-                yield from (path / each for each in _GIT_OBEYS if (path / each).exists())
+                yield from _obeyed_by_git(path)
             else:
                 yield path
+                yield from _obeyed_by_git(linked_folder(folder))
         elif guard_reason(PurePath(name)):
             yield path
         elif name.startswith(".") and path.is_dir():
             yield from (path / each for each in _names(path) if guard_reason(PurePath(name, each)))
+
+
+def _obeyed_by_git(own: Path | None) -> Iterator[Path]:
+    if own:
+        yield from (own / each for each in _GIT_OBEYS if (own / each).exists())
+        yield from (found for pattern in _OF_MODULES for found in own.glob(pattern))
 
 
 def _names(folder: Path) -> list[str]:
@@ -129,11 +159,28 @@ def listed_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys((*system, *tools, *beside)))
 
 
-def program_folders(program: Path) -> Iterator[Path]:
-    """Where a program is, behind its links too, and the environment whose packages it loads."""
-    yield program.parent
+def unlisted(
+    listed: Iterable[Path], private: Sequence[Path], folder: Path = Path("/")
+) -> tuple[Path, ...]:
+    """The outermost folders that are not listed as a whole, nor have a private one in them."""
+    real = [*(path.resolve() for path in listed), *private]
+    inside = [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
+    closed = [path for path in inside if not is_below(path, real)]
+    apart = [path for path in closed if any(each.is_relative_to(path) for each in private)]
+    deeper = (each for path in apart for each in unlisted(real, private, path))
+    return (*(path for path in closed if path not in apart), *deeper)
+
+
+def program_folders(program: Path, home: Path) -> Iterator[Path]:
+    """Where a program is, behind its links too, and the environment whose packages it loads.
+
+    Beside one that lies in a home folder, or in a hidden folder there, are other things than programs.
+    """
     real = program.resolve()
-    yield real.parent
+    for path in (program, real):
+        folder = path.parent
+        hidden = folder.parent == home and folder.name.startswith(".")
+        yield path if hidden or home.is_relative_to(folder) else folder
     yield from (folder for folder in real.parents if folder.name == "node_modules")
     for path in (program, real):
         environment = path.parent.parent

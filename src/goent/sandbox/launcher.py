@@ -11,7 +11,8 @@ the standard library only, and as little of it as possible, because every comman
     --landlock          Landlock rules; without this and --namespaces, nothing is confined
     --write PATH        the command can write below it
     --write-tmpdir      the same for the folder in $TMPDIR
-    --read-only PATH    below a writable folder, but closed to writing; needs --namespaces
+    --read-only PATH    below a writable folder, but closed to writing; without --namespaces, nothing
+                        new can be made in the folders around it either
     --hide PATH         looks empty to the command; without --namespaces, only the names are visible
     --keep PATH         stays visible although the folder that it is in is private or hidden
     --tmp PATH          what the command sees as /tmp, /var/tmp and /dev/shm; needs --namespaces
@@ -34,6 +35,7 @@ import sys
 
 TYPE_CHECKING = False  # the module `typing` alone takes as long to load as all the rest
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import NoReturn
 
 _SYS = ctypes.CDLL(None, use_errno=True)
@@ -43,8 +45,8 @@ _SYS.syscall.restype = ctypes.c_long
 _MOUNT_SETATTR, _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 442, 444, 445, 446
 
 _NEWNS, _NEWIPC, _NEWUSER, _NEWNET = 0x20000, 0x8000000, 0x10000000, 0x40000000
-_RDONLY, _NOSUID, _NODEV, _BIND, _REC, _PRIVATE = 1, 2, 4, 4096, 16384, 1 << 18
-_ATTR_RDONLY, _AT_RECURSIVE, _AT_FDCWD = 1, 0x8000, -100
+_RDONLY, _NOSUID, _NODEV, _NOEXEC, _BIND, _REC, _PRIVATE = 1, 2, 4, 8, 4096, 16384, 1 << 18
+_ATTR_RDONLY, _AT_RECURSIVE, _AT_EMPTY_PATH = 1, 0x8000, 0x1000
 
 _SET_DUMPABLE, _SET_NO_NEW_PRIVS, _SET_SECCOMP, _CAPBSET_DROP, _SET_SECUREBITS = 4, 38, 22, 24, 28
 _LAST_CAPABILITY = 63
@@ -114,7 +116,8 @@ def main(arguments: list[str]) -> None:
     try:
         _add_from_environment(options)
         if "write-tmpdir" in options.flags and os.environ.get("TMPDIR"):
-            options.lists.setdefault("write", []).append(os.environ["TMPDIR"])
+            temporary = os.path.realpath(os.environ["TMPDIR"])
+            options.lists.setdefault("write", []).append(temporary)
         if "namespaces" in options.flags:
             _enter_namespaces(options)
             _change_folder(folder)
@@ -198,19 +201,24 @@ def _arrange(options: Options) -> None:
     """Mount the view: private folders first, then what is hidden or stays visible, then who may write."""
     writable = [path for path in _outermost(options.all("write")) if os.path.exists(path)]
     shown = {path for path in (*options.all("keep"), *writable) if os.path.exists(path)}
-    held = {path: _open(path) for path in shown}
+    held = {path: (_open_unmoved if path in writable else _open)(path) for path in shown}
     private = _mount_private(options.one("tmp"))
     _cover(private, hidden=set(options.all("hide")), held=held)
     for path in writable:
-        _bind(path, path)
-    _set_read_only("/", recursive=True)
+        _bind_to_itself(path)
+    _set_read_only(_open("/"), recursive=True)
     temporary = (root for root in private if root in TEMPORARY)
-    for path in (*writable, *temporary, "/proc", "/dev"):
-        _set_writable(path)
-    for path in options.all("read-only"):
-        if os.path.exists(path):
-            _bind(path, path)
-            _set_read_only(path)
+    for path in writable:
+        _set_writable(_open_unmoved(path))
+    for path in (*temporary, "/proc", "/dev"):
+        _set_writable(_open(path))
+    closed = [path for path in options.all("read-only") if os.path.exists(path)]
+    # What is mounted on cannot be renamed: else a new `.git` could take the place of the closed one.
+    for path in sorted({folder for each in closed for folder in _dotted(each, writable)}, key=len):
+        _bind(path, path)
+    for path in closed:
+        _bind(path, path)
+        _set_read_only(_open(path))
 
 
 def _cover(private: list[str], *, hidden: set[str], held: dict[str, int]) -> None:
@@ -244,11 +252,22 @@ def _mount_private(tmp: str | None) -> list[str]:
         _bind(f"/proc/self/fd/{source}", root)
     for root in runtime:
         _mount("tmpfs", root, "tmpfs", _NOSUID | _NODEV, "mode=755,size=1m")
+    _mount_terminals()
     for path, descriptor in held.items():
         _mount_held(descriptor, path)
         os.close(descriptor)
     os.close(source)
     return [*temporary, *runtime]
+
+
+def _mount_terminals() -> None:
+    """Its own, and none of the user's: those can be read and written by path."""
+    if not os.path.isdir("/dev/pts"):
+        return
+    options = "newinstance,ptmxmode=0666,mode=620"
+    _mount("devpts", "/dev/pts", "devpts", _NOSUID | _NOEXEC, options)
+    if not os.path.islink("/dev/ptmx"):
+        _bind("/dev/pts/ptmx", "/dev/ptmx")
 
 
 def _folders(paths: tuple[str, ...]) -> list[str]:
@@ -278,6 +297,29 @@ def _hide(path: str) -> None:
         _bind(os.devnull, path)
 
 
+def _open_unmoved(path: str) -> int:
+    """Of a path without links. Whoever can write in a folder on the way may put a link there meanwhile."""
+    descriptor = _open(path)
+    if os.readlink(f"/proc/self/fd/{descriptor}") != path:
+        raise Failure(f"{path!r} is a link by now, or lies behind one")
+    return descriptor
+
+
+def _bind_to_itself(path: str) -> None:
+    descriptor = _open_unmoved(path)
+    place = f"/proc/self/fd/{descriptor}"
+    _bind(place, place)
+    os.close(descriptor)
+
+
+def _dotted(path: str, writable: list[str]) -> list[str]:
+    """The folders around a path from the first whose name begins with a dot, below what is writable."""
+    top = max((each for each in writable if _is_below(path, each)), key=len, default=path)
+    names = path[len(top) :].strip("/").split("/")[:-1]
+    first = next((at for at, name in enumerate(names) if name.startswith(".")), len(names))
+    return ["/".join((top, *names[: at + 1])) for at in range(first, len(names))]
+
+
 def _bind(source: str, target: str) -> None:
     _mount(source, target, None, _BIND | _REC)
 
@@ -295,24 +337,27 @@ class _MountAttributes(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns"))
 
 
-def _set_read_only(path: str, *, recursive: bool = False) -> None:
-    _set_attributes(path, _MountAttributes(set=_ATTR_RDONLY), recursive=recursive)
+def _set_read_only(mounted: int, *, recursive: bool = False) -> None:
+    _set_attributes(mounted, _MountAttributes(set=_ATTR_RDONLY), recursive=recursive)
 
 
-def _set_writable(path: str) -> None:
-    _set_attributes(path, _MountAttributes(clear=_ATTR_RDONLY), recursive=False)
+def _set_writable(mounted: int) -> None:
+    _set_attributes(mounted, _MountAttributes(clear=_ATTR_RDONLY), recursive=False)
 
 
-def _set_attributes(path: str, attributes: _MountAttributes, *, recursive: bool) -> None:
+def _set_attributes(mounted: int, attributes: _MountAttributes, *, recursive: bool) -> None:
+    """Of what is mounted where the descriptor was opened; closes it."""
+    path = os.readlink(f"/proc/self/fd/{mounted}")
     result = _SYS.syscall(
         _MOUNT_SETATTR,
-        _AT_FDCWD,
-        os.fsencode(path),
-        _AT_RECURSIVE if recursive else 0,
+        mounted,
+        b"",
+        _AT_EMPTY_PATH | (_AT_RECURSIVE if recursive else 0),
         ctypes.byref(attributes),
         ctypes.c_size_t(ctypes.sizeof(attributes)),
     )
     _checked(result, f"mount attributes of {path!r}")
+    os.close(mounted)
 
 
 def _outermost(paths: list[str]) -> list[str]:
@@ -398,7 +443,9 @@ def _apply_landlock(options: Options) -> None:
     readable = options.all("read")
     hidden = [] if readable or not limits_writing else _hidden_by_landlock(options)
     limits_reading = bool(readable or hidden)
-    ports = options.all("port") if abi >= 4 else []
+    ports = options.all("port")
+    if ports and abi < 4:
+        raise Failure("this kernel's Landlock knows no ports; `sandbox.network` needs Linux 6.7")
     rules = _Ruleset(
         files=(write if limits_writing else 0) | (read if limits_reading else 0),
         network=_CONNECT_TCP if ports else 0,
@@ -414,13 +461,12 @@ def _apply_landlock(options: Options) -> None:
         if hidden:
             _allow(ruleset, "/", _READ_DIR)
             readable = [*_beside(hidden), *_kept_of(hidden, options.all("keep"))]
-        for path in (*readable, *options.all("write")):
+        for path in readable:
             _allow(ruleset, path, read)
+    for path in _writable_by_landlock(options) if rules.files else ():
+        _allow(ruleset, path, rules.files, _open_unmoved)
     if limits_writing:
-        places = [*options.all("write"), *(TEMPORARY if options.one("tmp") else ())]
-        for path in places:
-            _allow(ruleset, path, rules.files)
-        _allow(ruleset, "/dev", rules.files & ~_CHANGE_DIR & ~_REFER)  # nothing new there
+        _allow_devices(ruleset, options, rules.files)
     for port in ports:
         rule = _PortRule(_CONNECT_TCP, int(port))
         _checked(_SYS.syscall(_ADD_RULE, ruleset, _PORT_RULE, ctypes.byref(rule), 0), "port rule")
@@ -428,11 +474,29 @@ def _apply_landlock(options: Options) -> None:
     os.close(ruleset)
 
 
+def _allow_devices(ruleset: int, options: Options, access: int) -> None:
+    for path in TEMPORARY if options.one("tmp") else ():
+        _allow(ruleset, path, access)
+    _allow(ruleset, "/dev", access & ~_CHANGE_DIR & ~_REFER)  # nothing new there
+
+
 def _hidden_by_landlock(options: Options) -> list[str]:
     """What only Landlock can hide: mounts have not."""
     if "namespaces" in options.flags:
         return []
     return [os.path.realpath(path) for path in options.all("hide") if os.path.lexists(path)]
+
+
+def _writable_by_landlock(options: Options) -> list[str]:
+    """Mounts close what is to be read only; without them, what is around that is not open as a whole."""
+    writable, closed = options.all("write"), options.all("read-only")
+    if "namespaces" in options.flags:
+        return writable
+    found: list[str] = []
+    for path in writable:
+        inside = [each for each in closed if _is_below(each, path)]
+        found += _beside(inside, path) if inside else [path]
+    return found
 
 
 def _kept_of(hidden: list[str], kept: list[str]) -> list[str]:
@@ -464,9 +528,9 @@ def _beside(hidden: list[str], folder: str = "/") -> list[str]:
     return found
 
 
-def _allow(ruleset: int, path: str, access: int) -> None:
+def _allow(ruleset: int, path: str, access: int, opened: "Callable[[str], int]" = _open) -> None:
     try:
-        place = _open(path)
+        place = opened(path)
     except OSError:
         return  # what is not there cannot be reached either
     if not os.path.isdir(path):
@@ -479,11 +543,21 @@ def _allow(ruleset: int, path: str, access: int) -> None:
 
 # --- seccomp ---
 
-_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK, _AF_PACKET, _AF_VSOCK = 1, 2, 10, 16, 17, 40
-# By machine: the audit architecture, and the numbers of socket() and io_uring_setup().
-_MACHINES = {"x86_64": (0xC000003E, 41, 425), "aarch64": (0xC00000B7, 198, 425)}
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
+_STREAM, _DGRAM, _TYPES = 1, 2, 0xF  # the rest of a type are flags
+_TCP = 6
+_FASTOPEN = 0x20000000  # a flag with which sending connects, past Landlock's rules on ports
+# By machine: the audit architecture, and the numbers of socket(), socketpair(), sendto(), sendmsg()
+# and sendmmsg().
+_MACHINES = {
+    "x86_64": (0xC000003E, 41, 53, 44, 46, 307),
+    "aarch64": (0xC00000B7, 198, 199, 206, 211, 269),
+}
+_IO_URING_SETUP = 425
 _ALLOW, _REFUSE, _MISSING = 0x7FFF0000, 0x00050000 | 13, 0x00050000 | 38  # EACCES, ENOSYS
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_LOAD, _EQUAL, _AT_LEAST, _HAS_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+_FIRST, _SECOND, _THIRD, _FOURTH = 16, 24, 32, 40  # where a call's arguments are
+_ALLOWED, _REFUSED = (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _REFUSE)
 
 
 class _Instruction(ctypes.Structure):
@@ -500,18 +574,33 @@ class _Program(ctypes.Structure):
 
 
 def _apply_seccomp(options: Options) -> None:
-    """Refuse to create sockets of some families. io_uring could create them past this filter."""
-    families: list[int] = []
-    if "no-unix-sockets" in options.flags:
-        families += [_AF_UNIX]
-    if options.one("network") == "off" and "namespaces" not in options.flags:
-        families += [_AF_INET, _AF_INET6, _AF_NETLINK, _AF_PACKET, _AF_VSOCK]
-    if not families:
+    """Refuse sockets. io_uring could create and use them past this filter."""
+    no_unix = "no-unix-sockets" in options.flags
+    no_network = options.one("network") == "off"
+    tcp_alone = options.one("port") is not None  # of TCP Landlock knows the ports
+    if not (no_unix or no_network or tcp_alone):
         return
     machine = os.uname().machine
     if machine not in _MACHINES:
         raise Failure(f"go-ent has no seccomp filter for {machine!r}")
-    architecture, socket_call, io_uring = _MACHINES[machine]
+    architecture, socket_call, pair_call, *sending = _MACHINES[machine]
+    sockets = [(_LOAD, 0, 0, _FIRST), (_EQUAL, 0, 1, _AF_UNIX), _REFUSED if no_unix else _ALLOWED]
+    if no_network and "namespaces" not in options.flags:
+        sockets += [_REFUSED]
+    elif (
+        no_network or tcp_alone
+    ):  # a namespace holds these; not, for one, those of a virtual machine
+        sockets += [(_EQUAL, 0, 1, _AF_NETLINK), _ALLOWED]
+        sockets += [(_EQUAL, 2, 0, _AF_INET), (_EQUAL, 1, 0, _AF_INET6), _REFUSED]
+    sends: list[tuple[int, int, int, int]] = []
+    if tcp_alone:
+        for call, flags in zip(sending, (_FOURTH, _THIRD, _FOURTH), strict=True):
+            sends += [(_EQUAL, 0, 4, call), (_LOAD, 0, 0, flags)]
+            sends += [(_HAS_BIT, 0, 1, _FASTOPEN), _REFUSED, _ALLOWED]
+        sockets += [(_LOAD, 0, 0, _SECOND), (_AND, 0, 0, _TYPES), (_EQUAL, 1, 0, _STREAM), _REFUSED]
+        sockets += [(_LOAD, 0, 0, _THIRD), (_EQUAL, 2, 0, 0), (_EQUAL, 1, 0, _TCP), _REFUSED]
+    # A pair is connected for good, but for datagrams: those can be sent anywhere.
+    pairs = [(_LOAD, 0, 0, _SECOND), (_AND, 0, 0, _TYPES), (_EQUAL, 0, 1, _DGRAM), _REFUSED]
     lines = [
         (_LOAD, 0, 0, 4),
         (_EQUAL, 1, 0, architecture),
@@ -519,15 +608,13 @@ def _apply_seccomp(options: Options) -> None:
         (_LOAD, 0, 0, 0),
         (_AT_LEAST, 0, 1, 0x40000000),
         (_RETURN, 0, 0, _MISSING),  # x32, the same
-        (_EQUAL, 0, 1, io_uring),
+        (_EQUAL, 0, 1, _IO_URING_SETUP),
         (_RETURN, 0, 0, _MISSING),
-        (_EQUAL, 1, 0, socket_call),
-        (_RETURN, 0, 0, _ALLOW),
-        (_LOAD, 0, 0, 16),
+        *([(_EQUAL, 0, len(pairs) + 1, pair_call), *pairs, _ALLOWED] if no_unix else []),
+        *sends,
+        *((_EQUAL, 1, 0, socket_call), _ALLOWED),
+        *(*sockets, _ALLOWED),
     ]
-    for family in families:
-        lines += [(_EQUAL, 0, 1, family), (_RETURN, 0, 0, _REFUSE)]
-    lines += [(_RETURN, 0, 0, _ALLOW)]
     instructions = (_Instruction * len(lines))(*(_Instruction(*line) for line in lines))
     program = _Program(len(lines), instructions)
     _checked(_SYS.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")

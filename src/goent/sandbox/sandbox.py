@@ -50,7 +50,8 @@ PRIVATE_TMP = Path("/tmp")  # noqa: S108 (inside, a private folder is mounted th
 class Agent(Value, frozen=True, kw_only=True):
     """A long-lived process that works for workers. `own` are folders with its own data.
 
-    `shown` are folders that it can read even if they lie in a temporary one.
+    `shown` are folders that it can read even if they lie in a temporary one. `foreign`: it runs commands by
+    itself, so go-ent's own files are hidden from it as well.
     `port` is the gateway's, if the agent calls its models there.
     """
 
@@ -60,6 +61,7 @@ class Agent(Value, frozen=True, kw_only=True):
     own: tuple[Path, ...] = ()
     shown: tuple[Path, ...] = ()
     port: int | None = None
+    foreign: bool = False
 
 
 class Sandbox:
@@ -136,6 +138,11 @@ class Sandbox:
             confines = settings.level != "off" and sys.platform.startswith("linux")
             yield SessionLimits(confinement, temporary, confines=confines)
 
+    def writes(self, cwd: Path) -> tuple[Path, ...]:
+        """What whoever works in a folder can write: its checkout, and what git needs outside that."""
+        top = folders.checkout_top(cwd, self._environ())
+        return (top, *folders.git_writes(top))
+
     def shell_variables(
         self, cwd: Path, env: Mapping[str, str], also: tuple[Path, ...] = ()
     ) -> dict[str, str]:
@@ -181,17 +188,33 @@ class Sandbox:
         for folder in agent.own:
             folder.mkdir(parents=True, exist_ok=True)
         writable = _resolved((*agent.roots, *agent.own, *settings.writable))
-        shown = (*_named(agent.command), *agent.shown, self._state)
-        listed = (*self._listed(), *agent.roots, *agent.own, *shown)
+        shown = (
+            *_named(agent.command, environ),
+            *agent.shown,
+            *(() if agent.foreign else (self._state,)),
+        )
+        repositories = folders.main_repositories(agent.roots)
+        kept = self._kept(agent.env, listed=settings.read == "listed")
+        listed = (*self._listed(), *agent.roots, *repositories, *agent.own, *shown, *kept)
+        closed = listed if settings.read == "listed" else None
+        # Landlock's rules on files would forbid the mounts by which its commands are confined.
+        unlisted = folders.unlisted(listed, PRIVATE) if closed and level.name == "namespace" else ()
         return Confinement(
             level=level.name,
             nestable=True,
             writable=writable,
             temporary=temporary,
-            read_only=_closed(environ, writable),
-            hidden=self._sockets(writable),
-            kept=(*self._kept(agent.env), *shown),
-            readable=listed if settings.read == "listed" else None,
+            read_only=_below(writable, *own_programs()),
+            deciding=_below(writable, config_dir(environ), state_path(environ) / "trust"),
+            hidden=_resolved(
+                (
+                    *self._sockets(writable),
+                    *(_own_folders(environ) if agent.foreign else ()),
+                    *unlisted,
+                )
+            ),
+            kept=closed or (*kept, *shown),
+            readable=closed if level.name != "namespace" else None,
             network=settings.network,
             port=agent.port,
             unix_sockets=_has_socket(settings),
@@ -208,10 +231,11 @@ class Sandbox:
         reach: Reach,
     ) -> Confinement:
         settings, environ = self._settings(), self._environ()
-        top = folders.checkout_top(cwd)
+        top = folders.checkout_top(cwd, environ)
         asked = _resolved(settings.writable)
-        own = (top, *folders.git_writes(top)) if reach.writable is None else reach.writable
-        writable = _resolved((*own, *reach.also, *asked))
+        # A worker's folder is as it was at its start. If it is a link by now, nothing is started there.
+        own = self.writes(cwd) if reach.writable is None else _resolved(reach.writable)
+        writable = tuple(dict.fromkeys((*own, *_resolved((*reach.also, *asked)))))
         guarded = folders.guarded_paths(cwd, top) if reach.writable is None else ()
         closed = [path for path in guarded if not folders.is_below(path, asked)]
         shown = self._shown(top, own, seen[1], reach)
@@ -220,11 +244,14 @@ class Sandbox:
             level=level.name,
             writable=writable,
             temporary=temporary,
-            read_only=(*closed, *_closed(environ, writable)),
-            hidden=(
-                *(state_path(environ), config_dir(environ)),
-                *_secrets(seen[0]),
-                *(self._sockets(writable) if temporary else ()),
+            read_only=(*closed, *_below(writable, *own_programs())),
+            deciding=_below(writable, *_own_folders(environ)),
+            hidden=_resolved(
+                (
+                    *_own_folders(environ),
+                    *_secrets(seen[0]),
+                    *(self._sockets(writable) if temporary else ()),
+                )
             ),
             kept=(*self._kept(seen[0]), *shown),
             readable=readable if settings.read == "listed" else None,
@@ -249,16 +276,22 @@ class Sandbox:
     ) -> tuple[Path, ...]:
         """What a command must see beside what it can write. go-ent's own folders open for what it is handed only."""
         environ = self._environ()
-        secret = (state_path(environ), config_dir(environ))
-        named = (top, *_named(command), *reach.named)
-        seen = [path for path in _resolved(named) if not folders.is_below(path, _resolved(secret))]
+        secret = _resolved(_own_folders(environ))
+        named = (top, *_named(command, environ), *reach.named)
+        seen = [path for path in _resolved(named) if not folders.is_below(path, secret)]
         borrowed = (objects for folder in own for objects in folders.borrowed_objects(folder))
-        return (*seen, *borrowed, *_resolved(reach.handed))
+        repository = folders.main_repositories((top,))
+        return (*seen, *repository, *borrowed, *_resolved(reach.handed))
 
-    def _kept(self, env: Mapping[str, str]) -> tuple[Path, ...]:
-        """What a process must see even if it lies in a temporary folder."""
+    def _kept(self, env: Mapping[str, str], *, listed: bool = False) -> tuple[Path, ...]:
+        """What a process must see even if it lies in a temporary folder, or is not listed."""
         search = (each for each in env.get("PATH", "").split(os.pathsep) if each)
-        homes = (env[name] for name in ("HOME", *XDG, *OPENCODE_FILES) if env.get(name))
+        homes = [env[name] for name in ("HOME", *XDG, *OPENCODE_FILES) if env.get(name)]
+        if listed:  # of homes only those that go-ent has made
+            ours = state_path(self._environ())
+            homes = [
+                each for each in homes if Path(each).is_file() or Path(each).is_relative_to(ours)
+            ]
         runtime = runtime_path(self._environ())
         given = self._settings().readable
         found = (*map(Path, (*search, *homes)), *own_programs(), *runtime, *given)
@@ -335,10 +368,14 @@ def _resolved(paths: Iterable[Path]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(path.resolve() for path in paths if path.exists()))
 
 
-def _closed(environ: Mapping[str, str], writable: Sequence[Path]) -> tuple[Path, ...]:
-    """What decides about workers stays closed, even where everything around it is open to them."""
-    deciding = (config_dir(environ), state_path(environ) / "trust")
-    return tuple(path for path in deciding if path.exists() and folders.is_below(path, writable))
+def _below(writable: Sequence[Path], *paths: Path) -> tuple[Path, ...]:
+    """What stays closed even where everything around it is open: it decides about workers, or is go-ent itself."""
+    return tuple(path for path in _resolved(paths) if folders.is_below(path, writable))
+
+
+def _own_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """go-ent's own, where journals, trust and settings are."""
+    return (state_path(environ), config_dir(environ))
 
 
 def _secrets(env: Mapping[str, str]) -> tuple[Path, ...]:
@@ -350,7 +387,7 @@ def _secrets(env: Mapping[str, str]) -> tuple[Path, ...]:
     return (*(data / name for name in LOGINS), *(config / name for name in SETTINGS), *named)
 
 
-def _named(command: Sequence[str]) -> tuple[Path, ...]:
+def _named(command: Sequence[str], environ: Mapping[str, str]) -> tuple[Path, ...]:
     """The folders of the files that a command line names, and of the packages they belong to."""
     paths = (
         Path(word)
@@ -358,7 +395,8 @@ def _named(command: Sequence[str]) -> tuple[Path, ...]:
         if word.startswith("/") and len(word) < os.pathconf("/", "PC_PATH_MAX")
     )
     files = [path for path in paths if os.path.isfile(path)]  # noqa: PTH113 (a Path raises for what is too long)
-    return tuple(folder for path in files for folder in folders.program_folders(path))
+    home = home_dir(environ)
+    return tuple(folder for path in files for folder in folders.program_folders(path, home))
 
 
 def _has_socket(settings: SandboxSettings) -> bool:

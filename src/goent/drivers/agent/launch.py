@@ -27,7 +27,6 @@ from goent.drivers.rules import refused_outright
 from goent.proc.programs import located
 from goent.project import home_dir, state_path
 from goent.sandbox.confinement import OPTIONS
-from goent.sandbox.folders import checkout_top, git_writes
 from goent.sandbox.sandbox import Agent, Sandbox
 
 OWN_NAME = "go-ent acp"
@@ -75,14 +74,14 @@ class Launch(Value, frozen=True, kw_only=True):
 
     def confined(self) -> AbstractAsyncContextManager[Start]:
         """How to start it inside its sandbox."""
-        top = checkout_top(self.cwd)
         return self.sandbox.agent(
             Agent(
                 command=self.command,
                 env=self.env,
-                roots=(top, *git_writes(top)),
+                roots=self.sandbox.writes(self.cwd),
                 own=self.folders,
                 port=self.gate_port,
+                foreign=not self.own,
             )
         )
 
@@ -143,6 +142,12 @@ def refused_tools(rules: Sequence[PermissionRule]) -> tuple[str, ...]:
 def foreign_launch(spec: WorkerSpec, around: Surroundings) -> Launch:
     settings = around.settings()
     agent = settings.agents[spec.provider.backend]
+    if settings.sandbox.network != "all" and around.sandbox.confines:
+        raise ProviderRefused(
+            f"the agent {spec.provider.backend!r} calls its models by itself, and `sandbox.network: "
+            f"{settings.sandbox.network}` lets agents reach go-ent's gateway alone: use another provider, "
+            "or set `sandbox: {network: all}`"
+        )
     env = _environment(around, spec)
     return Launch(
         name=spec.provider.backend,

@@ -40,7 +40,7 @@ from goent.drivers.opencode.pool import Pool
 from goent.drivers.opencode.slot import Slot
 from goent.drivers.tasks import task_group
 from goent.drivers.vitals import Care
-from goent.sandbox.folders import checkout_top, is_below
+from goent.sandbox.folders import is_below
 
 
 class OpenCodeDriver:
@@ -137,8 +137,10 @@ class OpenCodeDriver:
         """What tells processes apart, and how one is started. Elsewhere a folder has one of its own."""
         settings, roots = self._around.settings(), shared_roots(self._around)
         open_to_all = (*roots, *settings.sandbox.writable)
-        if not is_below(cwd.resolve(), [root.resolve() for root in open_to_all]):
-            roots = (checkout_top(cwd),)
+        open_places = [root.resolve() for root in open_to_all]
+        writes = self._around.sandbox.writes(cwd)
+        if not all(is_below(path, open_places) for path in writes):
+            roots = writes
         content = gated_content(self._around, self._gate, token="")
         fingerprint = self._fingerprint(settings, content, roots)
         return fingerprint, lambda: self._launch(fingerprint, roots)

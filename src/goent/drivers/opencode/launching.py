@@ -56,7 +56,8 @@ def shared_roots(around: Surroundings) -> tuple[Path, ...]:
     own = tuple(around.state_dir / name for name in FOLDERS.values())
     for folder in own:
         folder.mkdir(0o700, parents=True, exist_ok=True)
-    return (around.settings().project, *own)
+    project = around.settings().project
+    return (*dict.fromkeys((project, *around.sandbox.writes(project))), *own)
 
 
 def start_folder(around: Surroundings) -> Path:

@@ -36,7 +36,6 @@ from goent.drivers.tasks import task_group
 from goent.lines import LineSplitter, TooLong
 from goent.proc import Supervised, supervised
 from goent.proc.marks import send
-from goent.sandbox.folders import checkout_top, git_writes
 from goent.sandbox.sandbox import Agent, Sandbox
 
 LONGEST_LINE = 64 * 1024 * 1024
@@ -78,7 +77,7 @@ class Order(Value, frozen=True, kw_only=True):
             Agent(
                 command=tuple(self.command(files)),
                 env=env,
-                roots=(checkout_top(self.spec.cwd), *git_writes(checkout_top(self.spec.cwd))),
+                roots=self.sandbox.writes(self.spec.cwd),
                 own=own_folders(env),
                 port=self.gate_port,
             )

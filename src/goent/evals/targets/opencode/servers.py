@@ -30,7 +30,7 @@ from goent.evals.targets.opencode.accounts import Accounts
 from goent.evals.targets.opencode.launches import Terms
 from goent.evals.targets.opencode.settings import OpenCodeSettings
 from goent.project import state_path
-from goent.sandbox.folders import checkout_top, is_below
+from goent.sandbox.folders import is_below
 
 PASSWORD, USERNAME = "OPENCODE_SERVER_PASSWORD", "OPENCODE_SERVER_USERNAME"
 IF_REFUSED = f"set {PASSWORD} in the target's `env`"
@@ -158,7 +158,8 @@ class Servers:
         """Where a server can write: where attempts usually work, or else in this one's folder."""
         usual = state_path(self.around.environ()) / "evals"
         writable = self.around.settings().sandbox.writable
-        return (usual if is_below(cwd, (usual, *writable)) else checkout_top(cwd),)
+        writes = self.around.sandbox.writes(cwd)
+        return (usual,) if all(is_below(path, (usual, *writable)) for path in writes) else writes
 
     @asynccontextmanager
     async def _started(self, launch: Launch, mark: str) -> AsyncGenerator[ServeProcess]:
