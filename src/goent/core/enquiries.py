@@ -1,7 +1,7 @@
 """What can be found out about workers, without changing anything?"""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import anyio
 
@@ -10,7 +10,15 @@ from goent.core.result import changed_files, models_used, result
 from goent.core.transcript import transcript
 from goent.core.views import WorkerView, evidence, line, status
 from goent.domain.events import Envelope, ToolCall, UsageReported
-from goent.domain.replies import ModelUse, Output, Result, Status, Waited, WorkerList
+from goent.domain.replies import (
+    ModelUse,
+    Output,
+    Result,
+    Status,
+    Waited,
+    WorkerLine,
+    WorkerList,
+)
 from goent.domain.requests import (
     ListRequest,
     OutputRequest,
@@ -19,7 +27,7 @@ from goent.domain.requests import (
     WorkerRequest,
 )
 from goent.domain.swarms import SwarmRequest
-from goent.domain.types import ENDED, FileChange, State, Value
+from goent.domain.types import ENDED, FileChange, Value
 
 HEARTBEAT = 5.0  # seconds between two signs of life to a caller who waits
 
@@ -27,9 +35,9 @@ OnProgress = Callable[[Status], Awaitable[None]]
 
 
 class Head(Value, frozen=True, kw_only=True):
-    """A worker's state, and its last event."""
+    """The state of a worker or a swarm, and the last event that it is made of."""
 
-    state: State
+    state: str
     seq: int
 
 
@@ -138,16 +146,22 @@ class Enquiries:
         )
 
     def list(self, request: ListRequest) -> WorkerList:
-        views = sorted(self._feed.views.values(), key=lambda view: view.started_at, reverse=True)
         fitting = [
             view
-            for view in views
+            for view in self._newest_first()
             if request.state in (None, view.state)
             and request.provider in (None, view.spawned.provider, view.spawned.backend)
         ]
         return WorkerList(
             workers=tuple(line(view) for view in fitting[: request.limit]), total=len(fitting)
         )
+
+    def lines(self) -> tuple[WorkerLine, ...]:
+        """Every worker in one line, newest first."""
+        return tuple(map(line, self._newest_first()))
+
+    def _newest_first(self) -> Iterable[WorkerView]:
+        return sorted(self._feed.views.values(), key=lambda view: view.started_at, reverse=True)
 
 
 def _enough(views: list[WorkerView], *, any_: bool) -> bool:

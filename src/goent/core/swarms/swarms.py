@@ -11,7 +11,7 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
-from goent.core.enquiries import HEARTBEAT, Enquiries, OnProgress, moved
+from goent.core.enquiries import HEARTBEAT, Enquiries, Head, OnProgress, moved
 from goent.core.failing import as_failure
 from goent.core.feed import Feed
 from goent.core.intake import directory
@@ -255,6 +255,16 @@ class Swarms:
         with anyio.move_on_after(STOPPING):
             while any(not self._feed.swarm(view.id).tasks[name].settled for name in meant):
                 await self._feed.news(self._feed.seq)
+
+    def heads(self) -> dict[str, Head]:
+        """How each swarm and its workers stand, in short: what is equal has not changed."""
+        return {swarm: self.head(swarm) for swarm in self._feed.swarms}
+
+    def head(self, swarm: str) -> Head:
+        view = self._feed.swarm(swarm)
+        workers = self._at_work(swarm).values()
+        seq = max([view.seq, *(worker.seq for worker in workers)])
+        return Head(state=swarm_state(view, self._feed.views), seq=seq)
 
     def list(self) -> SwarmList:
         """Newest first."""
