@@ -3,6 +3,7 @@
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import anyio
 import httpx2
@@ -10,7 +11,7 @@ import msgspec
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 from lead import Person, TaskClient, answers, start_task, task_until
-from mcp import Client
+from mcp import Client, types
 from mcp.client.streamable_http import streamable_http_client
 from scripted_project import OpenProject, Project
 from world import told
@@ -19,6 +20,7 @@ from goent.core.operation import Caller
 from goent.frontends.mcp import http
 from goent.frontends.mcp.http import HttpAsked, HttpOpened, serve_http
 from goent.frontends.mcp.server import McpFrontend
+from goent.frontends.mcp.tasks import EXTENSION
 from goent.rpc.local import LocalStream
 from goent.testing.driver import Pause, ScriptedDriver, question, say
 
@@ -88,6 +90,39 @@ async def test_a_task_outlives_the_request_that_began_it(open_project: OpenProje
         pause.go_on.set()
         done = await task_until(lead, handle.task_id, "completed")
         assert done.result and done.result["structuredContent"]["state"] == "completed"
+
+
+async def test_a_task_whose_header_names_another_one_is_refused(
+    open_project: OpenProject,
+) -> None:
+    driver = ScriptedDriver(lambda _: [Pause()])
+    async with (
+        open_project(driver) as project,
+        a_door(project) as door,
+        a_lead(door, "auto", tasks=True) as lead,
+        httpx2.AsyncClient(trust_env=False) as requests,
+    ):
+        handle = await start_task(lead, "worker_spawn", {"task": "do it", "wait_s": 20})
+        meta: dict[str, Any] = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {"extensions": {EXTENSION: {}}},
+        }
+        body: dict[str, Any] = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tasks/get",
+            "params": {"taskId": handle.task_id, "_meta": meta},
+        }
+        headers = {
+            "Authorization": f"Bearer {door.token}",
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": "2026-07-28",
+            "Mcp-Method": "tasks/get",
+        }
+        for named, status in ((handle.task_id, 200), ("another", 400)):
+            answer = await requests.post(door.url, headers=headers | {"Mcp-Name": named}, json=body)
+            assert answer.status_code == status, answer.text
+        assert answer.json()["error"]["code"] == types.HEADER_MISMATCH
 
 
 async def test_each_session_has_what_it_was_given_counted_for_itself(
