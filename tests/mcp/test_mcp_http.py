@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import anyio
@@ -170,33 +170,106 @@ async def test_only_who_has_the_token_and_means_this_door_comes_in(
         assert inside.status_code not in (401, 403)
 
 
-async def test_there_are_only_so_many_sessions(
+class Visitor:
+    """Speaks the older era, message by message."""
+
+    def __init__(self, requests: httpx2.AsyncClient, url: str) -> None:
+        self._requests = requests
+        self._url = url
+
+    async def post(self, method: str, session: str = "", **params: object) -> httpx2.Response:
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        named = {"Mcp-Session-Id": session} if session else {}
+        return await self._requests.post(self._url, headers=named, json=message)
+
+    async def greet(self) -> httpx2.Response:
+        client = {"name": "x", "version": "1"}
+        return await self.post(
+            "initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=client
+        )
+
+    async def opened(self) -> str:
+        answer = await self.greet()
+        assert answer.status_code == 200, answer.text
+        return answer.headers["mcp-session-id"]
+
+    def listening(self, session: str) -> AbstractAsyncContextManager[httpx2.Response]:
+        return self._requests.stream("GET", self._url, headers={"Mcp-Session-Id": session})
+
+
+@asynccontextmanager
+async def a_visitor(door: HttpOpened) -> AsyncGenerator[Visitor]:
+    headers = {
+        "Authorization": f"Bearer {door.token}",
+        "Accept": "application/json, text/event-stream",
+    }
+    async with httpx2.AsyncClient(trust_env=False, headers=headers, timeout=20) as requests:
+        yield Visitor(requests, door.url)
+
+
+async def test_clients_that_left_without_a_word_keep_nobody_out(
     open_project: OpenProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "MOST_SESSIONS", 1)
+    monkeypatch.setattr(http, "MOST_SESSIONS", 3)
     async with (
         open_project(ScriptedDriver(lambda _: [])) as project,
         a_door(project) as door,
-        httpx2.AsyncClient(
-            trust_env=False,
-            headers={
-                "Authorization": f"Bearer {door.token}",
-                "Accept": "application/json, text/event-stream",
-            },
-        ) as requests,
+        a_visitor(door) as visitor,
     ):
-        hello = {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "initialize",
-            "params": {
-                "protocolVersion": "2025-11-25",
-                "capabilities": {},
-                "clientInfo": {"name": "x", "version": "1"},
-            },
-        }
-        assert (await requests.post(door.url, json=hello)).status_code == 200
-        assert (await requests.post(door.url, json=hello)).status_code == 503
+        first, second, third = [await visitor.opened() for _ in range(3)]
+        assert (await visitor.post("ping", first)).status_code == 200, "so it is not the idlest"
+        fourth = await visitor.opened()
+        assert (await visitor.post("ping", second)).status_code == 404, (
+            "a client then opens another one"
+        )
+        for session in (first, third, fourth):
+            assert (await visitor.post("ping", session)).status_code == 200
+        for _ in range(8):
+            await visitor.opened()
+
+
+async def test_a_client_that_listens_is_the_last_to_be_ended(
+    open_project: OpenProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "MOST_SESSIONS", 2)
+    async with (
+        open_project(ScriptedDriver(lambda _: [])) as project,
+        a_door(project) as door,
+        a_visitor(door) as visitor,
+    ):
+        first = await visitor.opened()
+        async with visitor.listening(first) as stream:
+            assert stream.status_code == 200
+            second = await visitor.opened()
+            third = await visitor.opened()
+            assert (await visitor.post("ping", second)).status_code == 404, "though it came later"
+            async with visitor.listening(third):
+                await visitor.opened()
+                assert (await visitor.post("ping", first)).status_code == 404
+
+
+async def test_who_has_no_session_to_end_is_refused(
+    open_project: OpenProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "MOST_SESSIONS", 1)
+    pause = Pause()
+    driver = ScriptedDriver(lambda _: [pause, say("Done.")])
+    async with open_project(driver) as project, a_door(project) as door, a_visitor(door) as visitor:
+        session = await visitor.opened()
+        arguments = {"task": "do it", "wait_s": 20}
+        async with anyio.create_task_group() as group:
+
+            async def work() -> None:
+                call = await visitor.post(
+                    "tools/call", session, name="worker_spawn", arguments=arguments
+                )
+                assert "Done." in call.text
+
+            group.start_soon(work)
+            await pause.reached.wait()
+            assert (await visitor.greet()).status_code == 503
+            pause.go_on.set()
+        await visitor.opened()
 
 
 async def test_the_door_closes_with_its_holder_and_workers_live_on(
