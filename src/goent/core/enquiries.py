@@ -1,11 +1,12 @@
 """What can be found out about workers, without changing anything?"""
 
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 
 import anyio
 
 from goent.core.feed import Feed
+from goent.core.progress_reports import HEARTBEAT, OnProgress, ProgressReports
 from goent.core.result import changed_files, models_used, result
 from goent.core.transcript import transcript
 from goent.core.views import WorkerView, evidence, line, status
@@ -28,10 +29,6 @@ from goent.domain.requests import (
 )
 from goent.domain.swarms import SwarmRequest
 from goent.domain.types import ENDED, FileChange, Value
-
-HEARTBEAT = 5.0  # seconds between two signs of life to a caller who waits
-
-OnProgress = Callable[[Status], Awaitable[None]]
 
 
 class Head(Value, frozen=True, kw_only=True):
@@ -132,14 +129,14 @@ class Enquiries:
         """Until all (or any) have ended their turn, or one asks something: that needs the caller."""
         seq = self._feed.seq
         views = [self._feed.view(worker) for worker in request.worker_ids]
+        reports = ProgressReports(views)
         with anyio.move_on_after(request.timeout_s):
             while not _enough(views, any_=request.any):
-                with anyio.move_on_after(HEARTBEAT) as silence:
+                with anyio.move_on_after(HEARTBEAT):
                     await self._feed.news(seq)
-                seq, before = self._feed.seq, views
+                seq = self._feed.seq
                 views = [self._feed.view(worker) for worker in request.worker_ids]
-                for view in views if silence.cancelled_caught else moved(before, views):
-                    await on_progress(status(view))
+                await reports.tell(views, on_progress)
         return Waited(
             workers=tuple(map(self.status, request.worker_ids)),
             timed_out=not _enough(views, any_=request.any),
@@ -169,12 +166,3 @@ def _enough(views: list[WorkerView], *, any_: bool) -> bool:
         return True
     ended = [view.state in ENDED for view in views]
     return any(ended) if any_ else all(ended)
-
-
-def moved(before: list[WorkerView], after: list[WorkerView]) -> list[WorkerView]:
-    """Those of whom there is something new to tell."""
-    return [
-        new
-        for old, new in zip(before, after, strict=True)
-        if (old.step, old.state, old.plan) != (new.step, new.state, new.plan)
-    ]
