@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 
 from goent.core.allowance import Allowance
@@ -25,9 +25,13 @@ from goent.domain.provider_replies import (
 from goent.domain.requests import CostsRequest, ForgetRequest, ProvidersRequest
 from goent.domain.settings import Settings
 from goent.domain.types import ENDED, Price, Provider, Usage
+from goent.policy.pins import none_configured
 
 USABLE: frozenset[Health] = frozenset({"ready", "direct", "failing"})
 TYPICAL = Usage(input=20_000, output=2_000)  # what `cost_estimate` prices until there is history
+NOT_NOW = (
+    "no provider can be used now; provider_list without healthy_only (`go-ent providers`) says why"
+)
 
 
 class Providers:
@@ -62,7 +66,7 @@ class Providers:
         views = [await self._provider(p, settings, busy[p.name]) for p in settings.providers]
         if request.healthy_only:
             views = [view for view in views if view.health in USABLE]
-        return ProviderList(providers=tuple(views))
+        return ProviderList(providers=tuple(views), warnings=_remedies(settings, views))
 
     async def _provider(self, provider: Provider, settings: Settings, in_use: int) -> ProviderView:
         now = time.time()
@@ -157,6 +161,12 @@ def _figure(usd: Decimal) -> float:
 def _until(condition: Condition, now: float) -> str | None:
     until = condition.until if condition.is_out(now) else None
     return None if until is None else timestamp(until)
+
+
+def _remedies(settings: Settings, listed: Sequence[ProviderView]) -> tuple[str, ...]:
+    if listed:
+        return ()
+    return (NOT_NOW if settings.providers else none_configured(settings),)
 
 
 def _price(price: Price | None) -> PriceView | None:

@@ -47,7 +47,9 @@ from goent.domain.types import (
 from goent.domain.verification import evidence_of
 from goent.domain.workspaces import Work
 
+MOST_WORDS = 100  # characters of a worker's latest words
 LEAST_DETAIL = 30  # characters of a question in a list
+DONE = 100  # percent
 FIRST = 1  # the turn that the task itself is
 
 
@@ -73,6 +75,8 @@ class WorkerView(Value, frozen=True, kw_only=True):
     cost_source: CostSource | None = None
     checks: tuple[Check, ...] = ()
     work: Work | None = None
+    message: str = ""  # the one that it is saying, or said last
+    words: str = ""  # the end of it
     tools: int = 0  # calls of this turn
     tool_ids: frozenset[str] = frozenset()  # of them, while it runs
     failure: Failure | None = None
@@ -130,6 +134,8 @@ def _after(view: WorkerView, event: AnyEvent, seq: int) -> WorkerView:
                 turn_seq=seq,
                 step="thinking",
                 plan=(),
+                message="",
+                words="",
                 checks=(),
                 tools=0,
                 tool_ids=frozenset(),
@@ -177,12 +183,24 @@ def _after_work(
                 view = replace(view, tools=view.tools + 1, tool_ids=seen)
             step = f"{event.tool}: {event.title or event.detail}".rstrip(": ")
         case TextDelta():
-            step = "writing"
+            view, step = _speaking(view, event), "writing"
         case Thought():
             step = "thinking"
         case Noticed():
             step = event.text
     return replace(view, step=_current(view.plan) or step)
+
+
+def _speaking(view: WorkerView, event: TextDelta) -> WorkerView:
+    """A little more than is shown is kept: it may be blank."""
+    said = view.words if event.message == view.message else ""
+    return replace(view, message=event.message, words=(said + event.text)[-4 * MOST_WORDS :])
+
+
+def latest_words(view: WorkerView) -> str:
+    """In one line, what it said last."""
+    line = " ".join(view.words.split())
+    return line if len(line) <= MOST_WORDS else f"…{line[1 - MOST_WORDS :]}"
 
 
 def _current(plan: tuple[PlanEntry, ...]) -> str:
@@ -305,7 +323,8 @@ def _step(view: WorkerView, room: int = 120) -> str:
     if view.questions:
         asks = f"asks for {view.questions[0].tool}: "
         return asks + in_line(view.questions[0].detail, max(LEAST_DETAIL, room - len(asks)))
-    return shorten(view.step, room)
+    finishing = view.state == "running" and progress(view.plan).percent == DONE
+    return "finishing" if finishing else shorten(view.step, room)
 
 
 def progress(plan: tuple[PlanEntry, ...]) -> Progress:

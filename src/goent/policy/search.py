@@ -17,7 +17,7 @@ from goent.policy.decisions import (
     summary,
 )
 from goent.policy.facts import Facts, obstacle
-from goent.policy.pins import fallbacks_of
+from goent.policy.pins import fallbacks_of, none_configured
 from goent.policy.preferences import LARGE, Preferences, Wish, is_small
 from goent.policy.rules import conditions, label, mismatch, targets, too_dear
 from goent.policy.ways import Ways
@@ -229,10 +229,7 @@ class Search:
 
     def _refusal(self) -> str:
         if not self._settings.providers:
-            return (
-                "no provider is configured: run `go-ent init` and edit .goent/providers.yaml, set "
-                "a key such as ANTHROPIC_API_KEY, or log in with `opencode auth login`"
-            )
+            return none_configured(self._settings)
         each = "; ".join(f"{c.provider.name}: {c.obstacle or UNASKED}" for c in self._candidates)
         above = above_budget(self._facts, self._settings) if self._facts.hard else ""
         return f"no provider can take the task now. {each}" + (f". {above}" if above else "")
