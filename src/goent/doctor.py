@@ -21,6 +21,7 @@ from goent.domain.trust import withheld_in_words
 from goent.domain.types import Provider, Value
 from goent.drivers.opencode.binary import find_opencode, find_ripgrep, opencode_version
 from goent.launch import NoDaemon, connect, fingerprint
+from goent.lock import find_holder
 from goent.policy.health import condition, mended
 from goent.proc.programs import find_program
 from goent.project import UnsafeFolder, find_project, home_dir, project_key, runtime_dir, state_dir
@@ -268,8 +269,13 @@ def _daemon(cwd: Path, environ: Mapping[str, str]) -> Iterator[Finding]:
     connection.socket.close()
     hello = connection.hello
     yield _fine("daemon", f"process {hello.get('pid')}, version {hello.get('version')}")
-    held = msgspec.convert(hello.get("fingerprints") or {}, dict[str, str])
-    for name, theirs in held.items():
+    held = find_holder(project_key(find_project(cwd)), environ)
+    if held and held.state and Path(held.state).resolve() != state_dir(environ).resolve():
+        text = f"the daemon keeps its journal in {held.state}, you would in {state_dir(environ)}"
+        remedy = "give XDG_STATE_HOME the same value everywhere, also in your MCP client's `env`"
+        yield _note("state folder", text, remedy)
+    keys = msgspec.convert(hello.get("fingerprints") or {}, dict[str, str])
+    for name, theirs in keys.items():
         ours = environ.get(name)
         if ours and fingerprint(ours) != theirs:
             text = f"{fingerprint(ours)} here, {theirs} in the daemon, whose workers use that one"
