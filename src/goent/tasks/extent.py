@@ -11,7 +11,7 @@ from typing import Final
 
 from goent.domain.tasks import COMPLEXITIES, Complexity, Context, Feature, TaskText, TaskType
 from goent.domain.types import Value
-from goent.tasks.context import named
+from goent.tasks.context import count_named
 from goent.tasks.plain import CHAT, NOTED, REQUEST, Reading
 from goent.tasks.signs import READ, UNLEARNED
 
@@ -122,7 +122,7 @@ def extent(
 def known_files(task: TaskText, context: Context) -> int:
     """How many files the caller named, counted in words, or meant by a folder or a glob."""
     across = max((int(n) for n in _ACROSS.findall(task.text[:READ])), default=0)
-    return min(max(across, len(named(task)), context.files), MOST_FILES)
+    return min(max(across, count_named(task), context.files), MOST_FILES)
 
 
 def _of_answer(kind: TaskType, asked: Reading | None, text: str, steps: int) -> int:
