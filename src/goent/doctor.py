@@ -14,12 +14,26 @@ import msgspec
 from goent import __version__
 from goent.config import load_settings
 from goent.config.trust.survey import check_opencode
-from goent.domain.errors import ConfigError, GoentError, NotTrusted, OpenCodeMissing
+from goent.domain.errors import (
+    ConfigError,
+    GoentError,
+    NotTrusted,
+    OpenCodeMissing,
+    UnsupportedVersion,
+    WorkerCrashed,
+)
 from goent.domain.health import Condition, HealthKey
 from goent.domain.settings import Agent, Settings
 from goent.domain.trust import withheld_in_words
 from goent.domain.types import Provider, Value
-from goent.drivers.opencode.binary import find_opencode, find_ripgrep, opencode_version
+from goent.drivers.opencode.binary import OPENCODE, find_opencode, find_ripgrep
+from goent.drivers.opencode.version import (
+    TESTED,
+    age,
+    check_agent,
+    check_version,
+    read_version,
+)
 from goent.launch import NoDaemon, connect, fingerprint
 from goent.lock import find_holder
 from goent.policy.health import condition, mended
@@ -33,6 +47,7 @@ from goent.upstream.standing import words
 Verdict = Literal["fine", "note", "wrong"]
 OLDEST = (3, 11)
 OTHERS = 0o077
+PATIENCE = 60.0  # seconds for a program to say its version
 MISTAKE = 2
 MISSING = 3
 
@@ -129,20 +144,35 @@ def _sandbox(settings: Settings | None) -> Iterator[Finding]:
 def _opencode(command: str | None, environ: Mapping[str, str]) -> Iterator[Finding]:
     try:
         program = find_opencode(command, environ)
-        version = anyio.run(opencode_version, program, environ)
-    except OpenCodeMissing as missing:
-        what, _, remedy = str(missing).partition(": ")
+        version = check_version(_version(program, environ), repr(str(program)))
+    except (OpenCodeMissing, UnsupportedVersion) as unusable:
+        what, _, remedy = str(unusable).partition(": ")
         yield _wrong("opencode", what, remedy)
         return
-    except OSError as error:
+    except (OSError, WorkerCrashed) as error:
         yield _wrong("opencode", str(error), "make it executable, or install it again")
         return
-    yield _fine("opencode", f"{version} at {program}")
+    match age(version):
+        case "tested":
+            yield _fine("opencode", f"{version} at {program}")
+        case "old":
+            text = f"{version} at {program}: it can lose the end of an answer ({TESTED})"
+            yield _note("opencode", text, "npm install -g opencode-ai@1")
+        case "new":
+            text = f"{version} at {program}: newer than any that go-ent was tried with ({TESTED})"
+            yield _note("opencode", text)
     if ripgrep := find_ripgrep(program, environ):
         yield _fine("ripgrep", str(ripgrep))
     else:
         remedy = "install ripgrep: OpenCode's grep and glob need `rg`, and would download it"
         yield _note("ripgrep", "not found", remedy)
+
+
+def _version(program: Path, environ: Mapping[str, str]) -> str:
+    async def ask() -> str:
+        return await read_version(program, environ, patience=PATIENCE)
+
+    return anyio.run(ask)
 
 
 def _settings(
@@ -194,7 +224,7 @@ def _provider(provider: Provider, settings: Settings, environ: Mapping[str, str]
     subject = f"provider {provider.name}"
     backend = settings.backends.get(provider.backend)
     if agent := settings.agents.get(provider.backend):
-        return _agent(subject, agent, environ)
+        return _agent(provider, agent, environ)
     if backend is None:
         return _note(subject, "no backend")
     if backend.key_env and environ.get(backend.key_env):
@@ -207,12 +237,18 @@ def _provider(provider: Provider, settings: Settings, environ: Mapping[str, str]
     return _fine(subject, f"{provider.opencode_model}, by OpenCode itself ({backend.source})")
 
 
-def _agent(subject: str, agent: Agent, environ: Mapping[str, str]) -> Finding:
-    program = agent.command[0]
+def _agent(provider: Provider, agent: Agent, environ: Mapping[str, str]) -> Finding:
+    subject, program = f"provider {provider.name}", agent.command[0]
     found = find_program(program, environ)
     if found is None:
         remedy = "install it, or correct `command` under `agents` in .goent/config.yaml"
         return _note(subject, f"an agent of its own, but there is no program {program!r}", remedy)
+    if Path(found).name == OPENCODE:
+        try:
+            check_agent(_version(Path(found), environ), provider.backend)
+        except (UnsupportedVersion, WorkerCrashed) as unusable:
+            what, _, remedy = str(unusable).partition(": ")
+            return _note(subject, what, remedy)
     return _fine(subject, f"an agent of its own: {found}")
 
 
