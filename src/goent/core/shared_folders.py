@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 
 import anyio
+from msgspec.structs import replace
 
 from goent.core.feed import Feed
 from goent.core.neighbours import may_write
@@ -35,14 +36,16 @@ from goent.policy.attribution import (
     Part,
     Window,
     Wording,
+    candidates,
     lines_of,
-    suspects,
     wording,
 )
 
 log = logging.getLogger(__name__)
 
 LOOKING_S = 5.0  # seconds that a turn waits for the look at its files, before it and after it
+SELDOM = 10  # times as long as a look took, until the next one within a turn
+TICK = 0.01  # seconds that the clock of a file system may be behind ours
 LARGEST = 1024 * 1024  # bytes of a file in which lines are looked for
 TOO_LATE = f"its files: looking at them took longer than {LOOKING_S:g} s"
 LOST = "its files: go-ent ended in the middle of the turn, and what they were like before is lost"
@@ -94,7 +97,7 @@ class Look:
     ) -> None:
         self.worker = worker
         self.cwd = cwd
-        self.began = time.time()
+        self.began = _tick()
         self.ended: float | None = None
         self.wrote: dict[str, set[str] | None] = {}  # by file: its lines, None where not known
         self._feed = feed
@@ -103,11 +106,13 @@ class Look:
         self._observation: Observation | None = None
         self._unseen = ""
         self._heard_at = self.began
-        self._calls: dict[str, float] = {}  # under way, and since when
+        self._calls: dict[str, Window] = {}  # under way
         self._inputs: dict[str, object] = {}
         self._commands: list[Window] = []
         self._edits: list[Window] = []
         self._asked: set[str] = set()
+        self._own: dict[str, Changed] = {}  # what its commands changed, by file
+        self._next_look = 0.0
         self._told: set[tuple[str, str]] = set()  # whom it is known to meet, in which file
 
     @property
@@ -147,7 +152,7 @@ class Look:
     async def heard(self, event: DriverEvent | PermissionAnswered) -> None:
         """Note what the worker does, and when."""
         now, before = time.time(), self._heard_at
-        self._heard_at = now
+        self._heard_at = _tick()
         match event:
             case ToolCall():
                 await self._call(event, now, before)
@@ -156,7 +161,7 @@ class Look:
             case PermissionAnswered() | PermissionWithdrawn():
                 self._asked.discard(event.id)
                 if len(self._calls) == 1 and not self._asked:  # it waited until now
-                    self._calls = dict.fromkeys(self._calls, now)
+                    self._calls = dict.fromkeys(self._calls, Window(began=_tick()))
             case _:
                 pass
 
@@ -164,20 +169,46 @@ class Look:
         if call.input is not None:
             self._inputs[call.id] = call.input
         if call.status in ("pending", "running"):
-            self._calls.setdefault(call.id, max(before, now - SLACK))
+            slack = min(SLACK, max(0.0, now - before))
+            self._calls.setdefault(call.id, Window(began=_tick(), slack=slack))
             return
         # One that is told of only when it has ended began after what was told before.
-        began = self._calls.pop(call.id, before)
+        window = replace(self._calls.pop(call.id, Window(began=before)), ended=now)
         given = self._inputs.pop(call.id, None)
         name = call.tool.lower()
         if name in EDITING or call.changes:
             for change in call.changes if call.status == "completed" else ():
                 path = str(self.cwd / change.path)
-                self._edits.append(Window(began=began, ended=now, path=path))
+                self._edits.append(replace(window, path=path))
                 self._note(path, wording(given) if len(call.changes) == 1 else None)
                 await self._tell(path)
         elif name not in LOOKING:
-            self._commands.append(Window(began=began, ended=now))
+            self._commands.append(window)
+            await self._look_meanwhile()
+
+    async def _look_meanwhile(self) -> None:
+        """After a command, if others are at work: what they change later hides what it has changed."""
+        began = anyio.current_time()
+        if began < self._next_look or not any(other.runs for other in self._beside(self)):
+            return
+        with anyio.move_on_after(LOOKING_S):
+            await self._take_own(await self._changes())
+        took = anyio.current_time() - began
+        self._next_look = anyio.current_time() + SELDOM * took
+
+    async def _take_own(self, changes: Changes) -> list[AlsoChanged]:
+        """Remember what can only be its own; the rest."""
+        parts = [self.part(), *(other.part() for other in self._beside(self))]
+        rest: list[AlsoChanged] = []
+        for change in changes.files:
+            by = candidates(change, parts)
+            if by != (self.worker,):
+                rest.append(AlsoChanged(path=self.shown(change.path), by=by))
+            elif not self._edited(change):
+                self._own[change.path] = change
+                self.wrote[change.path] = None
+                await self._tell(change.path)
+        return rest
 
     def _note(self, path: str, said: Wording | None) -> None:
         lines = self.wrote.setdefault(path, set())
@@ -203,10 +234,8 @@ class Look:
 
     def part(self) -> Part:
         """What it has done so far. A call that still runs may be a command."""
-        running = (Window(began=began) for began in self._calls.values())
-        return Part(
-            worker=self.worker, commands=(*self._commands, *running), edits=tuple(self._edits)
-        )
+        commands = (*self._commands, *self._calls.values())
+        return Part(worker=self.worker, commands=commands, edits=tuple(self._edits))
 
     async def finish(self) -> FilesChanged | None:
         """What has changed, for the journal; None if there is nothing to tell. Does not wait long."""
@@ -233,23 +262,14 @@ class Look:
 
     async def _sorted(self, changes: Changes) -> FilesChanged:
         """Its own, those of others, and where they meet."""
-        parts = [self.part(), *(other.part() for other in self._beside(self))]
-        own: list[FileChange] = []
-        also: list[AlsoChanged] = []
-        for change in changes.files:
-            by = suspects(change, parts)
-            if by != (self.worker,):
-                also.append(AlsoChanged(path=self.shown(change.path), by=by))
-            elif not self._edited(change):
-                own.append(
-                    FileChange(
-                        path=self.shown(change.path), added=change.added, removed=change.removed
-                    )
-                )
-                self.wrote[change.path] = None
-                await self._tell(change.path)
+        also = await self._take_own(changes)
+        different = {change.path for change in changes.files}
+        own = (each for path, each in sorted(self._own.items()) if path in different)
         return FilesChanged(
-            files=tuple(own),
+            files=tuple(
+                FileChange(path=self.shown(each.path), added=each.added, removed=each.removed)
+                for each in own
+            ),
             also=tuple(also),
             overlaps=await anyio.to_thread.run_sync(self._overlaps),
             more=changes.more,
@@ -274,6 +294,11 @@ class Look:
         """As its tools would name it."""
         whole = Path(path)
         return str(whole.relative_to(self.cwd)) if whole.is_relative_to(self.cwd) else path
+
+
+def _tick() -> float:
+    """The time that a file which is changed now may have."""
+    return time.time() - TICK
 
 
 def _kind(path: str, one: Look, other: Look) -> OverlapKind:

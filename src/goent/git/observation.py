@@ -23,7 +23,7 @@ from goent.domain.errors import GoentError
 from goent.domain.observation import Changed, Changes
 from goent.domain.types import Value
 from goent.git.aside import a_folder, remove_folder
-from goent.git.command import Git
+from goent.git.command import Git, GitFailed
 from goent.git.local_config import Home, homes_around
 from goent.git.names import readable
 from goent.git.snapshot import may_have_links
@@ -115,7 +115,7 @@ class FolderObservation:
             try:
                 inner = await self._add(home, scope)
             except (GoentError, OSError) as error:
-                self._unseen[f"{str(scope)!r} ({error})"] = None
+                self._unseen[f"{str(scope)!r}: {error}"] = None
                 continue
             for each in inner:
                 path = Path(os.fsdecode(each))
@@ -143,7 +143,7 @@ class FolderObservation:
                 for each in await part.changes():
                     found.setdefault(each.path, each)
             except (GoentError, OSError) as error:
-                unseen[f"{readable(place)!r} ({error})"] = None
+                unseen[f"{readable(place)!r}: {error}"] = None
             if part.unseen:
                 unseen[part.unseen] = None
         told = sorted(found.values(), key=lambda each: each.path)
@@ -233,8 +233,10 @@ class _Checkout:
     def _whole(self, path: bytes) -> bytes:
         return self._top + b"/" + path
 
-    async def _ask(self, *arguments: str) -> bytes:
-        answer = await self._git.do(*PLAIN, *arguments, env=self._env, timeout=GIT_LIMIT)
+    async def _ask(self, *arguments: str | bytes) -> bytes:
+        answer = await self._git.ask(*PLAIN, *arguments, env=self._env, timeout=GIT_LIMIT)
+        if answer.exit:
+            raise GitFailed(answer.errors[-300:].replace(str(self._index), "its index"))
         return answer.output
 
     async def changes(self) -> Sequence[Changed]:
@@ -270,10 +272,7 @@ class _Checkout:
         if not counted:
             return found
         paths = [b":(top,literal)" + path[len(self._top) + 1 :] for path in counted]
-        answer = await self._git.do(
-            *PLAIN, *COUNTED, "--", *paths, env=self._env, timeout=GIT_LIMIT
-        )
-        for line in answer.output.split(b"\0"):
+        for line in (await self._ask(*COUNTED, "--", *paths)).split(b"\0"):
             added, _, rest = line.partition(b"\t")
             removed, _, path = rest.partition(b"\t")
             if path:

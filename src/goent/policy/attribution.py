@@ -26,14 +26,19 @@ _WIDTH: Final = 300  # characters of a line that are compared
 
 
 class Window(Value, frozen=True, kw_only=True):
-    """From when to when a call ran; without an end it still does. `path` is the file that an edit named."""
+    """From when to when a call ran; without an end it still does. `path` is the file that an edit named.
+
+    It was heard of at `began`, and may have begun up to `slack` seconds before.
+    """
 
     began: float
     ended: float | None = None
+    slack: float = 0.0
     path: str = ""
 
-    def covers(self, at: float) -> bool:
-        return self.began <= at and (self.ended is None or at <= self.ended)
+    def covers(self, at: float, *, early: bool = True) -> bool:
+        began = self.began - self.slack if early else self.began
+        return began <= at and (self.ended is None or at <= self.ended)
 
 
 class Part(Value, frozen=True, kw_only=True):
@@ -44,7 +49,7 @@ class Part(Value, frozen=True, kw_only=True):
     edits: tuple[Window, ...] = ()
 
 
-def suspects(change: Changed, parts: Sequence[Part]) -> tuple[str, ...]:
+def candidates(change: Changed, parts: Sequence[Part]) -> tuple[str, ...]:
     """The workers that can have made it. One: it is theirs; none: somebody else's, or it cannot be told."""
     at = change.at
     editors = tuple(
@@ -60,12 +65,20 @@ def suspects(change: Changed, parts: Sequence[Part]) -> tuple[str, ...]:
     if at is None:
         return tuple(part.worker for part in parts if part.commands)
     if change.exact:
-        return tuple(p.worker for p in parts if any(w.covers(at) for w in p.commands))
+        return _running(parts, at, early=False) or _running(parts, at, early=True)
     # Only the folder's time is known: it may have changed again since then.
     begun = [part for part in parts if any(window.began <= at for window in part.commands)]
     if not any(w.covers(at) for part in begun for w in (*part.commands, *part.edits)):
         return ()
     return tuple(part.worker for part in begun)
+
+
+def _running(parts: Sequence[Part], at: float, *, early: bool) -> tuple[str, ...]:
+    return tuple(
+        part.worker
+        for part in parts
+        if any(window.covers(at, early=early) for window in part.commands)
+    )
 
 
 class Wording(Value, frozen=True, kw_only=True):
