@@ -387,3 +387,18 @@ async def test_no_private_index_stays(
     (left / "index-0").write_text("")
     await spaces.clear()
     assert list((tmp_path / "state").iterdir()) == []
+
+
+async def test_a_repository_inside_that_would_run_programs_does_not(
+    spaces: GitWorkspaces, repository: Repository, tmp_path: Path
+):
+    nested = a_repository(repository.top / "nested", files={".gitattributes": "* filter=evil\n"})
+    for key, command in (
+        ("filter.evil.clean", f"echo clean >>{tmp_path}/sprung; cat"),
+        ("core.fsmonitor", f"echo fsmonitor >>{tmp_path}/sprung"),
+        ("diff.external", f"echo diff >>{tmp_path}/sprung"),
+    ):
+        nested.git("config", key, command)
+    found = await lines_after(spaces, repository, lambda: nested.write("README.md", "changed\n"))
+    assert found == {"nested/README.md": (1, 1)}
+    assert not (tmp_path / "sprung").exists()

@@ -71,9 +71,9 @@ class SharedFolders:
         if view.spawned.workspace or not may_write(view):
             return None
         self._looks = [look for look in self._looks if self._is_needed(look)]
-        look = Look(spec.id, spec.cwd, self._feed, self._beside)
+        look = Look(spec.id, spec.cwd, self._project(), self._feed, self._beside)
         self._looks.append(look)
-        self._start(lambda: look.begin(self._observer, self._project()))
+        self._start(lambda: look.begin(self._observer))
         return look
 
     def _beside(self, look: "Look") -> Iterator["Look"]:
@@ -92,6 +92,7 @@ class Look:
         self,
         worker: str,
         cwd: Path,
+        project: Path,
         feed: Feed,
         beside: Callable[["Look"], Iterator["Look"]],
     ) -> None:
@@ -100,6 +101,7 @@ class Look:
         self.began = _tick()
         self.ended: float | None = None
         self.wrote: dict[str, set[str] | None] = {}  # by file: its lines, None where not known
+        self._project = project
         self._feed = feed
         self._beside = beside
         self._ready = anyio.Event()
@@ -128,10 +130,10 @@ class Look:
             and (other.ended is None or self.began < other.ended)
         )
 
-    async def begin(self, observer: Observer, project: Path) -> None:
+    async def begin(self, observer: Observer) -> None:
         """Look at the files as they are. Raises nothing."""
         try:
-            observation = await observer.observe(self.cwd, project)
+            observation = await observer.observe(self.cwd, self._project)
         except (GoentError, OSError) as error:
             self._unseen = f"its files ({error})"
         else:
@@ -283,8 +285,9 @@ class Look:
         return any(at is None or not change.exact or edit.covers(at) for edit in edits)
 
     def _overlaps(self) -> tuple[Overlap, ...]:
+        top = self._project if self.cwd.is_relative_to(self._project) else self.cwd
         return tuple(
-            Overlap(worker_id=other.worker, path=path, kind=_kind(path, self, other))
+            Overlap(worker_id=other.worker, path=path, kind=_kind(path, self, other, top))
             for other in self._beside(self)
             for path in self.wrote
             if path in other.wrote
@@ -301,13 +304,16 @@ def _tick() -> float:
     return time.time() - TICK
 
 
-def _kind(path: str, one: Look, other: Look) -> OverlapKind:
-    """Whether lines that one of them wrote are gone: then the other has written over them."""
+def _kind(path: str, one: Look, other: Look, top: Path) -> OverlapKind:
+    """Whether lines that one of them wrote are gone: then the other has written over them.
+
+    Nothing outside the top is read.
+    """
     written = [lines for lines in (one.wrote[path], other.wrote[path]) if lines]
     if not written:
         return "file_overlap"
     try:
-        there = lines_of(read_plain(path, LARGEST).decode(errors="replace"))
+        there = lines_of(read_plain(path, LARGEST, inside=top).decode(errors="replace"))
     except FileNotFoundError:
         return "hunk_conflict"
     except OSError:

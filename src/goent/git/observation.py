@@ -31,7 +31,8 @@ from goent.plain_files import read_plain
 
 OBSERVED: Final = "observed"  # the kind of folder that private indexes lie in
 GIT_LIMIT: Final = 10.0  # seconds for one git
-WALK_LIMIT: Final = 1.0  # seconds to walk through a folder without git
+WALK_LIMIT: Final = 1.0  # seconds of work to walk through a folder without git
+WALK_WAIT: Final = 4.0  # seconds that it may take on a busy machine or a slow disk
 BEHIND: Final = 0.1  # seconds that the clock of a file system may be behind
 MOST: Final = 50_000  # files that are looked at one by one
 MOST_HASHED: Final = (
@@ -324,10 +325,10 @@ class _Walked:
         return list(self._compared(now, whole=whole))
 
     def _compared(self, now: Mapping[bytes, Stamp], *, whole: bool) -> Iterator[Changed]:
-        for path in self._stamps.keys() | now.keys():
-            before, after = self._stamps.get(path), now.get(path)
-            if before == after:
-                continue
+        known = self._stamps
+        different = [path for path, stamp in now.items() if known.get(path) != stamp]
+        for path in (*different, *(known.keys() - now.keys())):
+            before, after = known.get(path), now.get(path)
             at, exact = changed_at(path, after, self._began)
             is_new = before is None
             # Beyond the bounds of one walk or the other, absence says nothing.
@@ -460,30 +461,40 @@ def _walk(top: bytes) -> tuple[dict[bytes, Stamp], tuple[bytes, ...], bool]:
     """The files, the repositories among the folders, and whether those are all."""
     stamps: dict[bytes, Stamp] = {}
     inner: list[bytes] = []
-    until = time.monotonic() + WALK_LIMIT
+    until, work = time.monotonic() + WALK_WAIT, time.thread_time() + WALK_LIMIT
     ahead = deque([top])
     while ahead:
         folder = ahead.popleft()
-        entries = _entries(folder)
-        if folder != top and any(entry.name == b".git" for entry in entries):
+        if folder != top and os.path.lexists(folder + b"/.git"):
             inner.append(folder)
             continue
-        for entry in entries:
-            if entry.name in PASSED_OVER:
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                ahead.append(entry.path)
-                continue
-            with suppress(OSError):
-                stamps[entry.path] = _stamp_of(entry.stat(follow_symlinks=False))
-        if len(stamps) >= MOST or time.monotonic() > until:
+        _list(folder, stamps, ahead)
+        if len(stamps) >= MOST or time.monotonic() > until or time.thread_time() > work:
             return stamps, tuple(inner), not ahead
     return stamps, tuple(inner), True
 
 
-def _entries(folder: bytes) -> list[os.DirEntry[bytes]]:
+def _list(folder: bytes, stamps: dict[bytes, Stamp], ahead: deque[bytes]) -> None:
+    """Its files, and the folders in it. Tens of thousands of times a look: this has to be quick."""
+    folders: list[bytes] = []
     try:
-        with os.scandir(folder) as found:
-            return sorted(found, key=lambda entry: entry.name)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name not in PASSED_OVER:
+                        folders.append(entry.path)
+                    continue
+                try:
+                    found = entry.stat(follow_symlinks=False)
+                except OSError:
+                    continue
+                stamps[entry.path] = (
+                    found.st_mode,
+                    found.st_size,
+                    found.st_mtime_ns,
+                    found.st_ctime_ns,
+                    found.st_ino,
+                )
     except OSError:  # gone meanwhile, or not ours to read
-        return []
+        pass
+    ahead.extend(sorted(folders))
