@@ -153,6 +153,48 @@ async def test_of_two_whose_commands_ran_together_neither_is_given_the_change(
         assert (told.files, told.overlaps) == ((), ())
 
 
+async def test_who_only_looks_or_edits_or_waits_for_a_yes_is_no_candidate(
+    open_project: OpenProject, repository: Repository
+) -> None:
+    first = Pause()
+    reads = ToolCall(id="r", tool="read", status="running")
+    edits = ToolCall(id="e", tool="edit", status="running")
+    others: dict[str, Sequence[Move]] = {
+        "reads": (reads, Pause()),
+        "edits": (edits, Pause()),
+        "waits": (command(ends=False), question("q1")),
+    }
+    driver = each_its_own(one=paused_in_a_command(first), **others)
+    async with open_project(driver) as project:
+        for name, moves in others.items():
+            worker = await spawn(project, name)
+            if isinstance(pause := moves[-1], Pause):
+                await pause.reached.wait()
+            else:
+                await wait(project, worker)
+        one = await spawn(project, "one")
+        await first.reached.wait()
+        repository.write("new.txt")
+        first.go_on.set()
+        (told,) = await ended(project, one)
+    assert [file.path for file in told.files] == ["new.txt"]
+
+
+async def test_beside_a_worker_whose_commands_are_told_at_their_end_it_may_be_either(
+    open_project: OpenProject, repository: Repository
+) -> None:
+    first, second = Pause(), Pause()
+    driver = each_its_own(one=paused_in_a_command(first), two=(second, DONE))
+    async with open_project(driver) as project:
+        one, two = await spawn(project, "one"), await spawn(project, "two", method="cli")
+        await first.reached.wait()
+        await second.reached.wait()
+        repository.write("new.txt")
+        first.go_on.set()
+        (told,) = await ended(project, one)
+    assert told.also_changed == (AlsoChanged(path="new.txt", by=(one, two)),)
+
+
 async def test_a_change_of_anothers_command_or_edit_is_told_as_theirs(
     open_project: OpenProject, repository: Repository
 ) -> None:
@@ -212,7 +254,7 @@ async def test_two_that_edit_one_file_at_the_same_time_are_told_everywhere(
         }
         for me, other in ((one, two), (two, one)):
             output = await project.enquiries.whole_output(me)
-            assert output.count(f"{other} works here, too, and both have changed app.txt") == 1
+            assert output.count(f"{other} changed app.txt, too") == 1
             await project.ask("worker_cancel", worker_id=me, close=True)
             assert_grammar(await project.events(me))
 
@@ -293,6 +335,28 @@ async def test_paths_are_told_as_the_workers_tools_name_them(
         at.go_on.set()
         (told,) = await ended(project, worker)
     assert {file.path for file in told.files} == {"in.txt", str(repository.top / "above.txt")}
+
+
+async def test_the_files_are_looked_at_while_the_session_is_opened(
+    open_project: OpenProject, repository: Repository
+) -> None:
+    at = Pause()
+    driver = ScriptedDriver(lambda _: paused_in_a_command(at))
+    driver.ready = anyio.Event()
+    async with open_project(driver) as project:
+        worker = await spawn(project)
+        state = repository.top.parent / "state"
+        with anyio.fail_after(60):
+            while not list(state.glob("observed-*/index-0")):  # noqa: ASYNC110 (a file announces nothing)
+                await anyio.sleep(0.01)
+        assert not driver.opened
+        driver.ready.set()
+        await at.reached.wait()
+        repository.write("new.txt")
+        at.go_on.set()
+        (told,) = await ended(project, worker)
+    assert [file.path for file in told.files] == ["new.txt"]
+    assert not list(state.glob("observed-*"))
 
 
 async def test_a_second_turn_adds_to_the_first(

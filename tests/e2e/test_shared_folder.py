@@ -142,6 +142,9 @@ async def test_two_workers_that_meet_in_a_file_are_told_so_both(world: World, pr
             }
             for worker, met in ((one, other), (other, one)):
                 shown = await world.go_ent("output", worker)
-                assert f"{met} works here, too, and both have changed {path}" in shown.out
+                assert f"{met} changed {path}, too" in shown.out
+            lost = ": lines that one wrote are gone" if kind == "hunk_conflict" else ""
+            shown = await world.go_ent("result", one)
+            assert f"{path}  with {other}{lost}" in shown.out
     assert (project.top / "apart.txt").read_text() == TEXT.replace("two", "TWO")
     assert (project.top / "both.txt").read_text() == TEXT.replace("one", "1").replace("five", "5")

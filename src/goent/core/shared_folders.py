@@ -27,7 +27,7 @@ from goent.domain.events import (
 )
 from goent.domain.observation import Changed, Changes, Observation, Observer
 from goent.domain.ports import WorkerSpec
-from goent.domain.types import AlsoChanged, FileChange, Overlap, OverlapKind
+from goent.domain.types import ONE_TURN, AlsoChanged, FileChange, Overlap, OverlapKind
 from goent.plain_files import read_plain
 from goent.policy.attribution import (
     EDITING,
@@ -43,10 +43,11 @@ from goent.policy.attribution import (
 
 log = logging.getLogger(__name__)
 
-LOOKING_S = 5.0  # seconds that a turn waits for the look at its files, before it and after it
+LOOKING_S = 10.0  # seconds that a turn waits for the look at its files, before it and after it
 SELDOM = 10  # times as long as a look took, until the next one within a turn
 TICK = 0.01  # seconds that the clock of a file system may be behind ours
 LARGEST = 1024 * 1024  # bytes of a file in which lines are looked for
+NOT_SEEN = "its files: they were not looked at before the turn"
 TOO_LATE = f"its files: looking at them took longer than {LOOKING_S:g} s"
 LOST = "its files: go-ent ended in the middle of the turn, and what they were like before is lost"
 
@@ -71,7 +72,7 @@ class SharedFolders:
         if view.spawned.workspace or not may_write(view):
             return None
         self._looks = [look for look in self._looks if self._is_needed(look)]
-        look = Look(spec.id, spec.cwd, self._project(), self._feed, self._beside)
+        look = Look(spec, self._project(), self._feed, self._beside)
         self._looks.append(look)
         self._start(lambda: look.begin(self._observer))
         return look
@@ -90,14 +91,13 @@ class Look:
 
     def __init__(
         self,
-        worker: str,
-        cwd: Path,
+        spec: WorkerSpec,
         project: Path,
         feed: Feed,
         beside: Callable[["Look"], Iterator["Look"]],
     ) -> None:
-        self.worker = worker
-        self.cwd = cwd
+        self.worker = spec.id
+        self.cwd = spec.cwd
         self.began = _tick()
         self.ended: float | None = None
         self.wrote: dict[str, set[str] | None] = {}  # by file: its lines, None where not known
@@ -106,9 +106,10 @@ class Look:
         self._beside = beside
         self._ready = anyio.Event()
         self._observation: Observation | None = None
-        self._unseen = ""
+        self._unseen = NOT_SEEN
+        self._tells_ends = spec.method in ONE_TURN  # of calls, and nothing before
         self._heard_at = self.began
-        self._calls: dict[str, Window] = {}  # under way
+        self._calls: dict[str, Window] = {}  # under way, that may change files
         self._inputs: dict[str, object] = {}
         self._commands: list[Window] = []
         self._edits: list[Window] = []
@@ -137,9 +138,9 @@ class Look:
         except (GoentError, OSError) as error:
             self._unseen = f"its files ({error})"
         else:
-            if self.runs:
-                self._observation = observation
-            else:
+            if self.runs and self._unseen == NOT_SEEN:
+                self._observation, self._unseen = observation, ""
+            else:  # too late: by now the worker is at work, or done
                 await observation.close()
         finally:
             self._ready.set()
@@ -163,21 +164,23 @@ class Look:
             case PermissionAnswered() | PermissionWithdrawn():
                 self._asked.discard(event.id)
                 if len(self._calls) == 1 and not self._asked:  # it waited until now
-                    self._calls = dict.fromkeys(self._calls, Window(began=_tick()))
+                    ((name, waited),) = self._calls.items()
+                    self._calls = {name: replace(waited, began=_tick(), slack=0.0)}
             case _:
                 pass
 
     async def _call(self, call: ToolCall, now: float, before: float) -> None:
         if call.input is not None:
             self._inputs[call.id] = call.input
+        name = call.tool.lower()
         if call.status in ("pending", "running"):
-            slack = min(SLACK, max(0.0, now - before))
-            self._calls.setdefault(call.id, Window(began=_tick(), slack=slack))
+            if name not in LOOKING:
+                slack = min(SLACK, max(0.0, now - before))
+                self._calls.setdefault(call.id, Window(began=_tick(), slack=slack, tool=name))
             return
         # One that is told of only when it has ended began after what was told before.
         window = replace(self._calls.pop(call.id, Window(began=before)), ended=now)
         given = self._inputs.pop(call.id, None)
-        name = call.tool.lower()
         if name in EDITING or call.changes:
             for change in call.changes if call.status == "completed" else ():
                 path = str(self.cwd / change.path)
@@ -200,10 +203,12 @@ class Look:
 
     async def _take_own(self, changes: Changes) -> list[AlsoChanged]:
         """Remember what can only be its own; the rest."""
-        parts = [self.part(), *(other.part() for other in self._beside(self))]
+        parts = [self.part(), *(other.part(beside=True) for other in self._beside(self))]
+        sorted_out = await anyio.to_thread.run_sync(
+            lambda: [(change, candidates(change, parts)) for change in changes.files]
+        )
         rest: list[AlsoChanged] = []
-        for change in changes.files:
-            by = candidates(change, parts)
+        for change, by in sorted_out:
             if by != (self.worker,):
                 rest.append(AlsoChanged(path=self.shown(change.path), by=by))
             elif not self._edited(change):
@@ -229,15 +234,20 @@ class Look:
             for one, another in ((self, other), (other, self)):
                 if one.runs:
                     text = (
-                        f"{another.worker} works here, too, and both have changed "
-                        f"{one.shown(path)}: no folder of their own keeps them apart"
+                        f"{another.worker} changed {one.shown(path)}, too: both work in this folder"
                     )
                     await self._feed.append(one.worker, Noticed(text=text))
 
-    def part(self) -> Part:
-        """What it has done so far. A call that still runs may be a command."""
-        commands = (*self._commands, *self._calls.values())
-        return Part(worker=self.worker, commands=commands, edits=tuple(self._edits))
+    def part(self, *, beside: bool = False) -> Part:
+        """What it has done so far. To others, one that tells only of ends may be running a command."""
+        waits = len(self._calls) == 1 and self._asked
+        running = () if waits else (w for w in self._calls.values() if w.tool not in EDITING)
+        unknown = (Window(began=self._heard_at),) if beside and self._tells_ends else ()
+        return Part(
+            worker=self.worker,
+            commands=(*self._commands, *running, *(unknown if self.runs else ())),
+            edits=tuple(self._edits),
+        )
 
     async def finish(self) -> FilesChanged | None:
         """What has changed, for the journal; None if there is nothing to tell. Does not wait long."""
@@ -266,7 +276,9 @@ class Look:
         """Its own, those of others, and where they meet."""
         also = await self._take_own(changes)
         different = {change.path for change in changes.files}
-        own = (each for path, each in sorted(self._own.items()) if path in different)
+        own = (
+            each for path, each in sorted(self._own.items()) if path in different or changes.unseen
+        )
         return FilesChanged(
             files=tuple(
                 FileChange(path=self.shown(each.path), added=each.added, removed=each.removed)

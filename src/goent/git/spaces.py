@@ -64,7 +64,7 @@ class GitWorkspaces:
         return (await snapshot(folder)).states
 
     async def observe(self, cwd: Path, project: Path) -> FolderObservation:
-        return await GitObserver(self._root, await self._git(cwd)).observe(cwd, project)
+        return await GitObserver(self._root, self._any_git(cwd)).observe(cwd, project)
 
     async def head(self, cwd: Path, *, uncommitted: bool = False) -> tuple[str, str]:
         git = await self._git(cwd)
@@ -180,17 +180,21 @@ class GitWorkspaces:
         )
 
     async def _git(self, folder: Path) -> Git:
-        git = Git(
+        git = self._any_git(folder)
+        if not self._is_new_enough:
+            await git.check_version()
+            self._is_new_enough = True
+        return git
+
+    def _any_git(self, folder: Path) -> Git:
+        """Whatever its version, also if there is none."""
+        return Git(
             folder,
             self._environ(),
             git=self._program,
             trusted=self._trusted,
             heard=self._heard,
         )
-        if not self._is_new_enough:
-            await git.check_version()
-            self._is_new_enough = True
-        return git
 
 
 def _clear_observations(root: Path) -> None:

@@ -35,6 +35,7 @@ class Window(Value, frozen=True, kw_only=True):
     ended: float | None = None
     slack: float = 0.0
     path: str = ""
+    tool: str = ""
 
     def covers(self, at: float, *, early: bool = True) -> bool:
         began = self.began - self.slack if early else self.began
