@@ -1,16 +1,16 @@
 """What can be found out about workers, without changing anything?"""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import anyio
 
 from goent.core.feed import Feed
 from goent.core.progress_reports import HEARTBEAT, OnProgress, ProgressReports
-from goent.core.result import changed_files, models_used, result
+from goent.core.result import files_of, models_used, result
 from goent.core.transcript import transcript
-from goent.core.views import WorkerView, evidence, line, status
-from goent.domain.events import Envelope, ToolCall, UsageReported
+from goent.core.views import WorkerView, evidence, line, overlaps, status
+from goent.domain.events import Envelope, UsageReported
 from goent.domain.replies import (
     ModelUse,
     Output,
@@ -39,7 +39,7 @@ class Head(Value, frozen=True, kw_only=True):
 
 
 class Account(Value, frozen=True, kw_only=True):
-    """The models that a worker used, and the files that its edits changed."""
+    """The models that a worker used, and the files that its edits and commands changed."""
 
     models: tuple[ModelUse, ...] = ()
     files: tuple[FileChange, ...] = ()
@@ -66,16 +66,17 @@ class Enquiries:
 
     async def result(self, worker: str) -> Result:
         view = self._feed.view(worker)
-        return result(view, await self._all_events(worker))
+        met = overlaps(view, self._feed.views.values())
+        return result(view, await self._all_events(worker), met)
 
     async def account(self, worker: str) -> Account:
-        """Who worked for it, with what each took, and what its edits changed."""
+        """Who worked for it, with what each took, and what it changed."""
         if worker not in self._feed.views:
             return Account()
         events = [envelope.event for envelope in await self._all_events(worker)]
         return Account(
             models=models_used(event for event in events if isinstance(event, UsageReported)),
-            files=changed_files(event for event in events if isinstance(event, ToolCall)),
+            files=files_of(events),
         )
 
     async def _all_events(self, worker: str) -> list[Envelope]:
@@ -150,15 +151,19 @@ class Enquiries:
             and request.provider in (None, view.spawned.provider, view.spawned.backend)
         ]
         return WorkerList(
-            workers=tuple(line(view) for view in fitting[: request.limit]), total=len(fitting)
+            workers=tuple(line(view, self._met(view)) for view in fitting[: request.limit]),
+            total=len(fitting),
         )
 
     def lines(self) -> tuple[WorkerLine, ...]:
         """Every worker in one line, newest first."""
-        return tuple(map(line, self._newest_first()))
+        return tuple(line(view, self._met(view)) for view in self._newest_first())
 
     def _newest_first(self) -> Iterable[WorkerView]:
         return sorted(self._feed.views.values(), key=lambda view: view.started_at, reverse=True)
+
+    def _met(self, view: WorkerView) -> Iterator[str]:
+        return (each.worker_id for each in overlaps(view, self._feed.views.values()))
 
 
 def _enough(views: list[WorkerView], *, any_: bool) -> bool:

@@ -4,6 +4,7 @@
 the truth; a view can always be made again.
 """
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -13,6 +14,7 @@ from goent.domain.events import (
     AnyEvent,
     Envelope,
     FailedOver,
+    FilesChanged,
     Noticed,
     PermissionAnswered,
     PermissionAsked,
@@ -39,6 +41,7 @@ from goent.domain.types import (
     CostSource,
     Evidence,
     Failure,
+    Overlap,
     PlanEntry,
     State,
     Usage,
@@ -77,6 +80,8 @@ class WorkerView(Value, frozen=True, kw_only=True):
     work: Work | None = None
     message: str = ""  # the one that it is saying, or said last
     words: str = ""  # the end of it
+    overlaps: tuple[Overlap, ...] = ()  # with whole paths, the latest word on each
+    commands_changed: bool = False  # files, in this turn
     tools: int = 0  # calls of this turn
     tool_ids: frozenset[str] = frozenset()  # of them, while it runs
     failure: Failure | None = None
@@ -139,6 +144,7 @@ def _after(view: WorkerView, event: AnyEvent, seq: int) -> WorkerView:
                 checks=(),
                 tools=0,
                 tool_ids=frozenset(),
+                commands_changed=False,
                 failure=None,
             )
         case TurnEnded():
@@ -150,10 +156,8 @@ def _after(view: WorkerView, event: AnyEvent, seq: int) -> WorkerView:
                 step=event.state,
                 tool_ids=frozenset(),
             )
-        case Verified():
-            return replace(view, checks=event.checks)
-        case WorkKept():
-            return replace(view, work=event.work)
+        case Verified() | WorkKept() | FilesChanged():
+            return _after_look(view, event)
         case SessionOpened() | FailedOver():
             return _after_change(view, event)
         case WorkerClosed():
@@ -163,6 +167,15 @@ def _after(view: WorkerView, event: AnyEvent, seq: int) -> WorkerView:
             )
         case _:  # a warning, or of a swarm
             return view
+
+
+def _after_look(view: WorkerView, event: Verified | WorkKept | FilesChanged) -> WorkerView:
+    if isinstance(event, Verified):
+        return replace(view, checks=event.checks)
+    if isinstance(event, WorkKept):
+        return replace(view, work=event.work)
+    latest = {(each.worker_id, each.path): each for each in (*view.overlaps, *event.overlaps)}
+    return replace(view, overlaps=tuple(latest.values()), commands_changed=bool(event.files))
 
 
 def _after_change(view: WorkerView, event: SessionOpened | FailedOver) -> WorkerView:
@@ -252,7 +265,7 @@ def evidence(view: WorkerView) -> Evidence | None:
 
 def did_nothing(view: WorkerView) -> bool:
     """It was asked for edits, and has neither edited nor used a tool. Later turns ask other things."""
-    kept = view.work is not None and bool(view.work.files)
+    kept = (view.work is not None and bool(view.work.files)) or view.commands_changed
     return view.spawned.edits_asked and view.turn == FIRST and not view.tools and not kept
 
 
@@ -298,8 +311,20 @@ def _question(asked: PermissionAsked, now: float | None) -> Question:
     )
 
 
-def line(view: WorkerView) -> WorkerLine:
-    """The view in one line of a list."""
+def overlaps(view: WorkerView, views: Iterable[WorkerView]) -> tuple[Overlap, ...]:
+    """Where the worker met others, as it was told and as they were, with whole paths."""
+    told = {(o.worker_id, o.path): o for o in view.overlaps}
+    for other in views:
+        for each in other.overlaps:
+            if each.worker_id == view.id:
+                known = told.get((other.id, each.path))
+                if known is None or each.kind != "file_overlap":
+                    told[other.id, each.path] = replace(each, worker_id=other.id)
+    return tuple(told.values())
+
+
+def line(view: WorkerView, met: Iterable[str] = ()) -> WorkerLine:
+    """The view in one line of a list. `met` are the workers whose files it changed as well."""
     return WorkerLine(
         worker_id=view.id,
         state=view.state,
@@ -316,6 +341,7 @@ def line(view: WorkerView) -> WorkerLine:
         started_at=timestamp(view.started_at),
         updated_at=timestamp(view.updated_at),
         task=shorten(view.spawned.task, 60),
+        overlaps=tuple(dict.fromkeys(met)),
     )
 
 

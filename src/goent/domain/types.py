@@ -13,6 +13,7 @@ Preset = Literal["readonly", "ask", "edit", "auto"]
 Answer = Literal["allow_once", "allow_always", "reject"]
 Evidence = Literal["claimed", "verified", "refuted"]
 CostSource = Literal["gateway", "opencode", "estimate"]
+OverlapKind = Literal["file_overlap", "hunk_conflict"]
 
 ONE_TURN: frozenset[Method] = frozenset({"cli"})  # their workers close after their first turn
 OWN_TOOLS = ("Read", "Write", "Edit", "Bash", "Grep", "Glob", "TodoWrite")  # of go-ent's own agent
@@ -147,6 +148,27 @@ class GuardedChange(Value, frozen=True, kw_only=True):
 
     path: str
     reason: str
+
+
+class AlsoChanged(Value, frozen=True, kw_only=True):
+    """A file that changed while a worker worked in a shared folder, and that is not known to be its work.
+
+    `by`: the worker that changed it; of several, one of them, or somebody else; of none, nobody knows.
+    """
+
+    path: str
+    by: tuple[str, ...] = ()
+
+
+class Overlap(Value, frozen=True, kw_only=True):
+    """A file that another worker changed as well, in the same folder and at the same time.
+
+    `hunk_conflict`: lines that one of them wrote are gone.
+    """
+
+    worker_id: str
+    path: str
+    kind: OverlapKind = "file_overlap"
 
 
 class Command(Value, frozen=True, kw_only=True):
