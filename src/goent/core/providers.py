@@ -12,6 +12,7 @@ from goent.domain.budgets import Standing
 from goent.domain.errors import RequestError
 from goent.domain.health import Condition, Healths
 from goent.domain.ledger import Ledger, Prices
+from goent.domain.local_servers import ModelServers, NoServers
 from goent.domain.provider_replies import (
     BudgetLine,
     CostLine,
@@ -43,6 +44,7 @@ class Providers:
         prices: Prices,
         allowance: Allowance,
         healths: Healths,
+        servers: ModelServers = NoServers(),  # noqa: B008 (holds nothing)
     ) -> None:
         self._settings = settings
         self._environ = environ
@@ -51,8 +53,10 @@ class Providers:
         self._prices = prices
         self._allowance = allowance
         self._healths = healths
+        self._servers = servers
 
     async def list(self, request: ProvidersRequest) -> ProviderList:
+        await self._servers.refresh()
         settings = self._settings()
         busy = Counter(
             view.provider
@@ -67,7 +71,7 @@ class Providers:
     async def _provider(self, provider: Provider, settings: Settings, in_use: int) -> ProviderView:
         now = time.time()
         limits = provider.limits
-        condition = self._healths.condition(provider)
+        condition = self._condition(provider, settings)
         given = {"concurrency": limits.concurrency, "rpm": limits.rpm, "tpm": limits.tpm}
         return ProviderView(
             name=provider.name,
@@ -87,18 +91,26 @@ class Providers:
             default=provider.name == settings.default_provider,
         )
 
+    def _condition(self, provider: Provider, settings: Settings) -> Condition:
+        """A server of the user's own that does not answer is down; its calls tell the rest."""
+        trouble = self._servers.trouble(provider.backend)
+        backend = settings.backends.get(provider.backend)
+        if trouble and backend and backend.local:
+            return Condition(state="down", reason=trouble)
+        return self._healths.condition(provider)
+
     def _health(
         self, provider: Provider, settings: Settings, condition: Condition, now: float
     ) -> Health:
         backend = settings.backends.get(provider.backend)
         if backend is None and provider.backend not in settings.agents:
             return "unknown"
-        key = backend.resolve_key(self._environ()) if backend else None
-        if backend and not key and backend.key_env:
+        environ = self._environ()
+        if backend and backend.lacks_key(environ):
             return "no_key"
         if condition.state == "failing" or condition.is_out(now):
             return "unknown" if condition.state == "healthy" else condition.state
-        return "ready" if key else "direct"
+        return "ready" if backend and backend.is_held(environ) else "direct"
 
     async def forget(self, request: ForgetRequest) -> Forgotten:
         """Ask providers again as if nothing had been: whoever mended one need not wait."""

@@ -12,6 +12,7 @@ from goent.domain.budgets import Standing
 from goent.domain.forecasts import Forecast, History, Sample
 from goent.domain.health import Condition
 from goent.domain.ledger import Prices
+from goent.domain.local_servers import ModelServers, NoServers
 from goent.domain.settings import Settings
 from goent.domain.tasks import Classification, Classifier, TaskText
 from goent.domain.types import Method, Pin, Price, Provider, Value
@@ -63,7 +64,7 @@ class Router:
     """The way of each task.
 
     `condition` tells how a provider is, `standings` how the budgets of the day and the project are,
-    `notices` what is wrong with the rules as written.
+    `notices` what is wrong with the rules as written, `servers` which models the user's own have.
     """
 
     def __init__(  # noqa: PLR0913 (the ports, each by name)
@@ -78,6 +79,7 @@ class Router:
         condition: Callable[[Provider], Condition],
         standings: Callable[[], Awaitable[Sequence[Standing]]],
         notices: Callable[[], tuple[str, ...]] = tuple,
+        servers: ModelServers = NoServers(),  # noqa: B008 (holds nothing)
     ) -> None:
         self._settings = settings
         self._environ = environ
@@ -88,12 +90,14 @@ class Router:
         self._condition = condition
         self._standings = standings
         self.notices = notices
+        self._servers = servers
         self._samples: Sequence[Sample] = ()
         self._past = Past()
         self._experience = Experience()
 
     async def route(self, asked: Asked) -> Routed:
         """Never refuses: a decision without a route says why there is none."""
+        await self._servers.refresh()
         settings, now = self._settings(), time.time()
         task = await self._classifier.classify(
             TaskText(text=asked.text, files=asked.files), asked.cwd
@@ -171,6 +175,6 @@ class Router:
         wanting = {
             name: backend.key_env
             for name, backend in settings.backends.items()
-            if backend.key_env and not backend.resolve_key(environ)
+            if backend.key_env and backend.lacks_key(environ)
         }
         return {p.name: wanting[p.backend] for p in settings.providers if p.backend in wanting}
