@@ -75,7 +75,7 @@ def lm_studio(models: Mapping[str, int], *, loaded: Mapping[str, int] | None = N
 
 
 def vllm(model: str, window: int) -> Routes:
-    row = {
+    row: dict[str, object] = {
         "id": model,
         "object": "model",
         "created": 1,

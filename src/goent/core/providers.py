@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from goent.core.allowance import Allowance
 from goent.core.feed import Feed
+from goent.core.router import condition_now
 from goent.core.views import timestamp, usd
 from goent.domain.budgets import Standing
 from goent.domain.errors import RequestError
@@ -71,7 +72,7 @@ class Providers:
     async def _provider(self, provider: Provider, settings: Settings, in_use: int) -> ProviderView:
         now = time.time()
         limits = provider.limits
-        condition = self._condition(provider, settings)
+        condition = condition_now(provider, self._healths.condition, self._servers)
         given = {"concurrency": limits.concurrency, "rpm": limits.rpm, "tpm": limits.tpm}
         return ProviderView(
             name=provider.name,
@@ -91,14 +92,6 @@ class Providers:
             default=provider.name == settings.default_provider,
         )
 
-    def _condition(self, provider: Provider, settings: Settings) -> Condition:
-        """A server of the user's own that does not answer is down; its calls tell the rest."""
-        trouble = self._servers.trouble(provider.backend)
-        backend = settings.backends.get(provider.backend)
-        if trouble and backend and backend.local:
-            return Condition(state="down", reason=trouble)
-        return self._healths.condition(provider)
-
     def _health(
         self, provider: Provider, settings: Settings, condition: Condition, now: float
     ) -> Health:
@@ -108,7 +101,8 @@ class Providers:
         environ = self._environ()
         if backend and backend.lacks_key(environ):
             return "no_key"
-        if condition.state == "failing" or condition.is_out(now):
+        silent = condition.state == "down" and condition.until is None  # a server that is asked
+        if silent or condition.state == "failing" or condition.is_out(now):
             return "unknown" if condition.state == "healthy" else condition.state
         return "ready" if backend and backend.is_held(environ) else "direct"
 

@@ -60,6 +60,14 @@ class Routed(Value, frozen=True, kw_only=True):
         return {name: f.p50_usd for name, f in known.items() if f.p50_usd is not None}
 
 
+def condition_now(
+    provider: Provider, known: Callable[[Provider], Condition], servers: ModelServers
+) -> Condition:
+    """A server of the user's own that does not answer is down; of all others their calls tell."""
+    trouble = servers.trouble(provider.backend)
+    return Condition(state="down", reason=trouble) if trouble else known(provider)
+
+
 class Router:
     """The way of each task.
 
@@ -116,7 +124,9 @@ class Router:
         facts = Facts(
             text=asked.text,
             now=now,
-            conditions={p.name: self._condition(p) for p in settings.providers},
+            conditions={
+                p.name: condition_now(p, self._condition, self._servers) for p in settings.providers
+            },
             keyless=self._keyless(settings),
             prices=prices,
             forecasts=forecasts,

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from goent.domain.errors import ProviderRefused, ServerNotRunning, WorkerError
-from goent.domain.local_servers import Listing, ServedModel, not_running
+from goent.domain.local_servers import Listing, ServedModel, is_here, not_running
 from goent.domain.settings import Settings
 from goent.domain.types import Provider
 from goent.upstream.course import Target, target
@@ -133,9 +133,8 @@ class ModelLists:
                 for each in due:
                     group.start_soon(self._renew, each)
             names = {each.provider.backend for each in targets}
-            told = {name: listing for name, listing in self._told.items() if name in names}
-            if due:
-                self._heard(told)
+            self._told = {name: told for name, told in self._told.items() if name in names}
+            self._heard(dict(self._told))
 
     def trouble(self, backend: str) -> str:
         told = self._told.get(backend)
@@ -145,6 +144,8 @@ class ModelLists:
         told = self._told.get(asked.provider.backend)
         if told is None or told.base_url != asked.base_url:
             return True
+        if told.trouble and is_here(asked.base_url):
+            return True  # somebody may have started it, and to ask takes no time
         return self._clock() - self._asked[asked.provider.backend] > FRESH_S
 
     async def _renew(self, asked: Target) -> None:
