@@ -9,15 +9,23 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import anyio
 import msgspec
 from msgspec import Raw, Struct, field
 
 from goent.domain.errors import ProviderRefused, ServerNotRunning, WorkerError
-from goent.domain.local_servers import Listing, ServedModel, is_here, not_running
+from goent.domain.local_servers import (
+    LOCAL_SERVERS,
+    Listing,
+    LocalServer,
+    ServedModel,
+    is_here,
+    not_running,
+)
 from goent.domain.settings import Settings
-from goent.domain.types import Provider
+from goent.domain.types import Provider, Secret
 from goent.upstream.course import Target, target
 from goent.upstream.forward import Connections, ModelCall, read_whole
 
@@ -25,6 +33,7 @@ ANSWER_S = 2.0  # for all that one server is asked
 FRESH_S = 10.0  # for which an answer is not asked for again
 MOST_READ = 8 * 1024 * 1024
 MOST_MODELS = 100
+LONGEST_NAME = 200
 AT_ONCE = 4
 FIRST_NOT_OK = 300
 _CONTEXT = re.compile(r"^\s*num_ctx\s+(\d+)\s*$", re.MULTILINE)
@@ -183,7 +192,9 @@ class ModelLists:
         props = await self._get(asked, f"{root}/props", _Props)
         window = props.default_generation_settings.n_ctx if props else None
         return [
-            ServedModel(name=served.id, window=window or served.window) for served in listed.data
+            ServedModel(name=served.id, window=window or served.window)
+            for served in listed.data
+            if _is_name(served.id)
         ]
 
     async def _of_ollama(
@@ -210,7 +221,7 @@ class ModelLists:
                 window=self._loaded.get((asked.base_url, model.name)) or shown[model.name].window,
             )
             for model in pulled[:MOST_MODELS]
-            if shown[model.name].talks
+            if shown[model.name].talks and _is_name(model.name)
         ]
 
     async def _show(self, asked: Target, root: str, model: _Pulled) -> _Shown:
@@ -245,6 +256,44 @@ class ModelLists:
             return None
 
 
+async def look(
+    settings: Settings, environ: Mapping[str, str], usual: Mapping[str, int]
+) -> tuple[Mapping[str, Listing], Mapping[str, Listing]]:
+    """What the servers of the settings say, and those that answer on a `usual` port of this machine.
+
+    For a person who asks what there is: nobody else has ports tried that no settings name.
+    """
+    known: dict[str, Listing] = {}
+    found: dict[str, Listing] = {}
+    taken = {
+        urlsplit(backend.base_url).port
+        for backend in settings.backends.values()
+        if backend.base_url and is_here(backend.base_url)
+    }
+    others = {LOCAL_SERVERS[name]: port for name, port in usual.items() if port not in taken}
+    async with Connections.open() as connections, anyio.create_task_group() as group:
+        lists = ModelLists(
+            connections, settings=lambda: settings, environ=lambda: environ, heard=known.update
+        )
+
+        async def look_at(server: LocalServer, port: int) -> None:
+            stranger = Target(
+                provider=Provider(name=server.id, backend=server.id, model=""),
+                dialect="openai",
+                base_url=f"http://127.0.0.1:{port}/v1",
+                key=Secret(""),
+                local=True,
+            )
+            listing = await lists.ask(stranger)
+            if listing.models:
+                found[server.id] = listing
+
+        group.start_soon(lists.refresh)
+        for server, port in others.items():
+            group.start_soon(look_at, server, port)
+    return known, found
+
+
 def local_targets(settings: Settings, environ: Mapping[str, str]) -> Iterable[Target]:
     """The servers that can be asked, once each."""
     for backend in settings.backends.values():
@@ -262,8 +311,13 @@ def _served(models: Iterable[_Served]) -> Iterable[ServedModel]:
     return [
         ServedModel(name=model.id, window=model.window)
         for model in models
-        if model.type != "embeddings"
+        if model.type != "embeddings" and _is_name(model.id)
     ]
+
+
+def _is_name(text: str) -> bool:
+    """A server may say anything; what it says is shown to people, and given to programs."""
+    return text.isprintable() and not text.startswith("-") and 0 < len(text) <= LONGEST_NAME
 
 
 def _number(raw: Raw) -> int | None:
