@@ -4,7 +4,7 @@ import platform
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +23,8 @@ from goent.domain.errors import (
     WorkerCrashed,
 )
 from goent.domain.health import Condition, HealthKey
-from goent.domain.settings import Agent, Settings
+from goent.domain.local_servers import LOCAL_SERVERS, Listing, not_there
+from goent.domain.settings import Agent, Backend, Settings
 from goent.domain.trust import withheld_in_words
 from goent.domain.types import Provider, Value
 from goent.drivers.opencode.binary import OPENCODE, find_opencode, find_ripgrep
@@ -42,6 +43,7 @@ from goent.project import UnsafeFolder, find_project, home_dir, project_key, run
 from goent.sandbox.level import find_level
 from goent.store.health import read_health
 from goent.upstream.health import account
+from goent.upstream.model_list import look
 from goent.upstream.standing import words
 
 Verdict = Literal["fine", "note", "wrong"]
@@ -50,6 +52,8 @@ OTHERS = 0o077
 PATIENCE = 60.0  # seconds for a program to say its version
 MISTAKE = 2
 MISSING = 3
+USUAL_PORTS: Mapping[str, int] = {server.id: server.port for server in LOCAL_SERVERS.values()}
+MOST_NAMED = 5
 
 
 class Finding(Value, frozen=True, kw_only=True):
@@ -70,8 +74,13 @@ class Diagnosis(Value, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
 
 
-def examine(cwd: Path, environ: Mapping[str, str]) -> Diagnosis:
-    """Look at everything; one trouble does not hide the next."""
+def examine(
+    cwd: Path, environ: Mapping[str, str], usual: Mapping[str, int] = USUAL_PORTS
+) -> Diagnosis:
+    """Look at everything; one trouble does not hide the next.
+
+    `usual` are the ports of this machine where model servers are looked for that nobody configured.
+    """
     try:
         project = find_project(cwd)
     except UnsafeFolder as error:
@@ -86,7 +95,7 @@ def examine(cwd: Path, environ: Mapping[str, str]) -> Diagnosis:
         *_opencode(command, environ),
         *files,
         *(_trust(settings, environ) if settings else ()),
-        *(_providers(settings, environ) if settings else ()),
+        *(_providers(settings, environ, usual) if settings else ()),
         *(_health(settings, environ) if settings else ()),
         *_folders(project, environ),
         *_daemon(cwd, environ),
@@ -206,13 +215,19 @@ def _shown(path: Path, project: Path, environ: Mapping[str, str]) -> str:
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
-def _providers(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
-    findings = [_provider(p, settings, environ) for p in settings.providers]
+def _providers(
+    settings: Settings, environ: Mapping[str, str], usual: Mapping[str, int]
+) -> Iterator[Finding]:
+    listings, others = anyio.run(look, settings, environ, usual)
+    findings = [_provider(p, settings, environ, listings) for p in settings.providers]
     yield from findings
+    yield from _served(settings, listings)
+    yield from _unnamed(others)
     if not any(finding.verdict == "fine" for finding in findings):
         remedy = (
             "set a key such as ANTHROPIC_API_KEY, log in with `opencode auth login`, "
-            "or name your own in .goent/providers.yaml (`go-ent init` writes one)"
+            "or name your own in .goent/providers.yaml (`go-ent init` writes one); a model server of "
+            "your own, such as Ollama, needs no key"
         )
         yield _wrong("providers", "none can be used", remedy)
     elif settings.default_provider is None:
@@ -220,13 +235,65 @@ def _providers(settings: Settings, environ: Mapping[str, str]) -> Iterator[Findi
         yield _note("providers", "none is the default", remedy)
 
 
-def _provider(provider: Provider, settings: Settings, environ: Mapping[str, str]) -> Finding:
+def _served(settings: Settings, listings: Mapping[str, Listing]) -> Iterator[Finding]:
+    """What the user's own servers have that no file names."""
+    for backend, listing in listings.items():
+        written = [p.model for p in settings.providers if p.backend == backend]
+        known = {served.name for model in written if (served := listing.find(model))}
+        names = [f"{backend}/{served.name}" for served in listing.models]
+        names = [name for name in names if name.removeprefix(f"{backend}/") not in known]
+        if names and not listing.trouble:
+            yield _fine(f"server {backend}", f"{listing.base_url}, also has {_some(names)}")
+
+
+def _unnamed(others: Mapping[str, Listing]) -> Iterator[Finding]:
+    """Servers that run here, and that nobody has told go-ent of."""
+    for name, listing in others.items():
+        models = [served.name for served in listing.models]
+        entry = f"{name}: {{provider: {name}, model: '{models[0]}'}}"
+        if not listing.base_url.endswith(f":{LOCAL_SERVERS[name].port}/v1"):
+            entry = f"{entry[:-1]}, base_url: '{listing.base_url}'}}"
+        yield _note(
+            f"server {name}",
+            f"answers at {listing.base_url} with {_some(models)}, and no file of yours names it",
+            f"to use it, put `{entry}` below `providers:` in ~/.config/go-ent/providers.yaml",
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMED
+    told = ", ".join(names[:MOST_NAMED])
+    return f"{told} and {more} more" if more > 0 else told
+
+
+def _local(subject: str, provider: Provider, backend: Backend, listing: Listing | None) -> Finding:
+    """A server of the user's own: whether it runs, and has the model."""
+    url = backend.base_url or ""
+    if listing is None:
+        return _note(subject, f"{provider.opencode_model}, no key", f"export {backend.key_env}=…")
+    trouble = listing.trouble
+    if not trouble and listing.find(provider.model) is None:
+        trouble = not_there(provider.backend, url, provider.model)
+    if trouble:
+        what, _, remedy = trouble.partition(": ")
+        return _note(subject, what, remedy)
+    return _fine(subject, f"{provider.opencode_model}, at {url}, needs no key")
+
+
+def _provider(
+    provider: Provider,
+    settings: Settings,
+    environ: Mapping[str, str],
+    listings: Mapping[str, Listing],
+) -> Finding:
     subject = f"provider {provider.name}"
     backend = settings.backends.get(provider.backend)
     if agent := settings.agents.get(provider.backend):
         return _agent(provider, agent, environ)
     if backend is None:
         return _note(subject, "no backend")
+    if backend.local:
+        return _local(subject, provider, backend, listings.get(backend.id))
     if backend.key_env and environ.get(backend.key_env):
         return _fine(subject, f"{provider.opencode_model}, key in {backend.key_env}")
     if backend.key:

@@ -7,11 +7,13 @@ from decimal import Decimal
 
 from goent.core.allowance import Allowance
 from goent.core.feed import Feed
+from goent.core.router import condition_now
 from goent.core.views import timestamp, usd
 from goent.domain.budgets import Standing
 from goent.domain.errors import RequestError
 from goent.domain.health import Condition, Healths
 from goent.domain.ledger import Ledger, Prices
+from goent.domain.local_servers import ModelServers, NoServers
 from goent.domain.provider_replies import (
     BudgetLine,
     CostLine,
@@ -47,6 +49,7 @@ class Providers:
         prices: Prices,
         allowance: Allowance,
         healths: Healths,
+        servers: ModelServers = NoServers(),  # noqa: B008 (holds nothing)
     ) -> None:
         self._settings = settings
         self._environ = environ
@@ -55,8 +58,10 @@ class Providers:
         self._prices = prices
         self._allowance = allowance
         self._healths = healths
+        self._servers = servers
 
     async def list(self, request: ProvidersRequest) -> ProviderList:
+        await self._servers.refresh()
         settings = self._settings()
         busy = Counter(
             view.provider
@@ -71,7 +76,7 @@ class Providers:
     async def _provider(self, provider: Provider, settings: Settings, in_use: int) -> ProviderView:
         now = time.time()
         limits = provider.limits
-        condition = self._healths.condition(provider)
+        condition = condition_now(provider, self._healths.condition, self._servers)
         given = {"concurrency": limits.concurrency, "rpm": limits.rpm, "tpm": limits.tpm}
         return ProviderView(
             name=provider.name,
@@ -97,12 +102,13 @@ class Providers:
         backend = settings.backends.get(provider.backend)
         if backend is None and provider.backend not in settings.agents:
             return "unknown"
-        key = backend.resolve_key(self._environ()) if backend else None
-        if backend and not key and backend.key_env:
+        environ = self._environ()
+        if backend and backend.lacks_key(environ):
             return "no_key"
-        if condition.state == "failing" or condition.is_out(now):
+        silent = condition.state == "down" and condition.until is None  # a server that is asked
+        if silent or condition.state == "failing" or condition.is_out(now):
             return "unknown" if condition.state == "healthy" else condition.state
-        return "ready" if key else "direct"
+        return "ready" if backend and backend.is_held(environ) else "direct"
 
     async def forget(self, request: ForgetRequest) -> Forgotten:
         """Ask providers again as if nothing had been: whoever mended one need not wait."""

@@ -130,6 +130,10 @@ class ProviderDown(ProviderUnavailable):
     kind = "provider_down"
 
 
+class ServerNotRunning(ProviderDown):
+    """Nothing listens where a model server of the user's own should be."""
+
+
 class Overloaded(ProviderDown):
     """The provider has more to do than it can."""
 

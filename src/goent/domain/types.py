@@ -85,7 +85,11 @@ class RateLimits(Value, frozen=True, kw_only=True):
 
 
 class Provider(Value, frozen=True, kw_only=True):
-    """A model that workers can run on. `name` is ours, `backend` is OpenCode's provider id."""
+    """A model that workers can run on. `name` is ours, `backend` is OpenCode's provider id.
+
+    `listed`: nobody wrote it down, its server offers it. `options` are those of the model in
+    `opencode.json`, as JSON.
+    """
 
     name: str
     backend: str
@@ -96,6 +100,8 @@ class Provider(Value, frozen=True, kw_only=True):
     price: Price | None = None
     fallbacks: tuple[str, ...] = ()
     limits: RateLimits = RateLimits()
+    listed: bool = False
+    options: bytes = b""
 
     @property
     def opencode_model(self) -> str:

@@ -25,7 +25,7 @@ from goent.policy.ways import Ways
 MOST_ALTERNATIVES: Final = 5
 STAND_INS: Final = 2  # for a provider that go-ent chose by itself
 OWN_CHOICE: Final = frozenset({"policy", "learning"})
-UNASKED: Final = "only a pin or a rule sends a task to an agent"
+UNASKED: Final = "only a pin or a rule sends a task to an agent, or to a model that no file names"
 CODING: Final = frozenset({"implement", "fix", "test"})
 
 
@@ -261,7 +261,7 @@ def _each_once(providers: Iterator[Provider]) -> tuple[Provider, ...]:
     """A model that has several names goes by the shortest, which people gave it."""
     found: dict[tuple[str, str], Provider] = {}
     for provider in providers:
-        if provider.method == "agent":
+        if provider.method == "agent" or provider.listed:
             continue  # see UNASKED
         held = found.get((provider.backend, provider.model))
         if held is None or ("/" in held.name and "/" not in provider.name):
