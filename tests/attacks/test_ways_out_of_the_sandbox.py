@@ -157,6 +157,16 @@ async def test_a_folder_that_became_a_link_is_no_workspace(home: Home) -> None:
     _assert_untouched(home)
 
 
+async def test_links_of_the_users_own_on_the_way_home_do_not_matter(
+    home: Home, tmp_path: Path
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(home.folder)
+    linked = Home(link, home.level)
+    for way in (linked.command, linked.agents_command):
+        assert await way("touch y && pwd", linked.project) == f"{home.project}\n"
+
+
 async def test_a_home_that_is_a_repository_is_no_workspace_of_what_lies_in_it(home: Home) -> None:
     _sh("git init -q .", home)
     plain = home.folder / "plain"
