@@ -24,10 +24,10 @@ from goent.domain.replies import DaemonInfo
 from goent.frontends.control import ControlRoom, refuse_all, serve_control
 from goent.hello import ClientHello, is_same_user, read_hello
 from goent.launch import PROTOCOL, START_S, no_room
-from goent.lock import holder, take_lock
+from goent.lock import ProjectLock, find_holder, take_project
 from goent.logs import Discreet, bound_log, log_to_stderr
 from goent.peer import confinement
-from goent.project import log_path, project_key, runtime_dir
+from goent.project import log_path, project_key
 from goent.rpc.local import LocalListener, LocalStream
 
 if TYPE_CHECKING:
@@ -57,9 +57,11 @@ log = logging.getLogger("goent.daemon")
 class Daemon:
     """Accepts clients until it is told to stop or has been idle for long."""
 
-    def __init__(self, app: App, sock_path: Path) -> None:
+    def __init__(self, app: App, sock_path: Path, lock: ProjectLock | None = None) -> None:
         self._app = app
         self._path = sock_path
+        self._lock = lock
+        app.project.passes.socket = sock_path
         self._mcp: McpFrontend | None = None
         self._loading = anyio.Lock()
         self._clients = 0
@@ -260,11 +262,12 @@ class Daemon:
             return 1800.0
 
     def _can_be_found(self) -> bool:
-        """Not if the project's folder was removed or renamed, or the socket swept away."""
+        """Not if the project's folder was removed or renamed, or socket or lock swept away."""
         try:
-            return self._app.project.folder.is_dir() and self._path.stat().st_ino == self._inode
+            found = self._app.project.folder.is_dir() and self._path.stat().st_ino == self._inode
         except OSError:
             return False
+        return found and (self._lock is None or self._lock.is_found())
 
     async def _watch_signals(self, signals: AsyncIterator[signal.Signals]) -> None:
         async for number in signals:
@@ -272,14 +275,14 @@ class Daemon:
             self.stopping.set()
 
 
-async def _run(project: Path, folder: Path, told: int, discreet: Discreet) -> None:
-    path = folder / "sock"
+async def _run(project: Path, lock: ProjectLock, told: int, discreet: Discreet) -> None:
+    path = lock.socket
     _remove_stale(path)
     # Received to the very end: a second signal must not cut short what the first one began.
     with anyio.open_signal_receiver(*ENDING) as signals:
         async with open_app(project, dict(os.environ)) as app:
             discreet.secrets = app.project.secrets
-            daemon = Daemon(app, path)
+            daemon = Daemon(app, path, lock)
             with LocalListener(path) as listener:
                 _tell(told, "ok")
                 log.info("go-ent %s serves %r", __version__, str(project))
@@ -305,22 +308,24 @@ def _tell(told: int, verdict: str) -> None:
         os.close(told)
 
 
-def _lock(project: Path, folder: Path) -> int | None:
+def _lock(project: Path) -> ProjectLock | None:
     """The project's lock; None if somebody else serves it. Who only ends is waited for."""
+    key = project_key(project)
     deadline = time.monotonic() + LOCK_S
     held = None
     while time.monotonic() < deadline:
-        if (lock := take_lock(folder, kind="daemon")) is not None:
+        if (lock := take_project(key, os.environ, "daemon")) is not None:
             return lock
-        if _is_greeted(folder / "sock"):
+        held = find_holder(key, os.environ)
+        if held and held.socket and _is_greeted(held.socket):
             return None
-        held = holder(folder)
         if held and held.kind == "embedded":
             raise EnvironmentTrouble(no_room(project, held))
         time.sleep(0.05)
+    at = f" at {str(held.socket)!r}" if held and held.socket else ""
     raise EnvironmentTrouble(
-        f"{held} holds {str(folder / 'lock')!r} but does not answer: "
-        "end it with `go-ent daemon stop --force`"
+        f"{held} holds {str(project)!r} but does not answer{at}: end it with `go-ent daemon stop "
+        "--force`; if it runs in a container or has a /tmp of its own, end it there"
     )
 
 
@@ -341,11 +346,11 @@ def run_daemon(folder_of_project: str, told: int) -> int:
     raise_descriptor_limit()
     discreet = log_to_stderr(os.environ.get("GOENT_LOG", "INFO"))
     try:
-        folder = runtime_dir(project_key(project), os.environ)
-        if _lock(project, folder) is None:
+        lock = _lock(project)
+        if lock is None:
             _tell(told, "ok")
             return 0
-        anyio.run(_run, project, folder, told, discreet)
+        anyio.run(_run, project, lock, told, discreet)
     except BaseException as raised:
         error = _innermost(raised)
         if not isinstance(error, GoentError | OSError):

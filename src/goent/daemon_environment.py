@@ -15,6 +15,8 @@ from goent.project import config_dir, find_project, home_dir
 
 # In the environment of what a worker runs: which worker it is.
 WORKER_PASS = "GOENT_WORKER_PASS"  # noqa: S105 (the variable's name)
+# Beside it: where that worker's daemon listens.
+WORKER_SOCKET = "GOENT_WORKER_SOCKET"
 READY = b"+"
 # What the daemon's interpreter needs to start. The rest is handed over once nobody can look.
 _AT_START = re.compile(
@@ -48,7 +50,7 @@ def give_environment(daemon: socket.socket) -> None:
 def _inherited() -> Iterator[tuple[bytes, bytes]]:
     """The environment without what says whose process this is: the daemon outlives it."""
     for name, value in os.environb.items():
-        if os.fsdecode(name) not in (MARK, WORKER_PASS):
+        if os.fsdecode(name) not in (MARK, WORKER_PASS, WORKER_SOCKET):
             yield name, value
 
 

@@ -4,7 +4,7 @@ import platform
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,26 +14,46 @@ import msgspec
 from goent import __version__
 from goent.config import load_settings
 from goent.config.trust.survey import check_opencode
-from goent.domain.errors import ConfigError, GoentError, NotTrusted, OpenCodeMissing
+from goent.domain.errors import (
+    ConfigError,
+    GoentError,
+    NotTrusted,
+    OpenCodeMissing,
+    UnsupportedVersion,
+    WorkerCrashed,
+)
 from goent.domain.health import Condition, HealthKey
-from goent.domain.settings import Agent, Settings
+from goent.domain.local_servers import LOCAL_SERVERS, Listing, not_there
+from goent.domain.settings import Agent, Backend, Settings
 from goent.domain.trust import withheld_in_words
 from goent.domain.types import Provider, Value
-from goent.drivers.opencode.binary import find_opencode, find_ripgrep, opencode_version
+from goent.drivers.opencode.binary import OPENCODE, find_opencode, find_ripgrep
+from goent.drivers.opencode.version import (
+    TESTED,
+    age,
+    check_agent,
+    check_version,
+    read_version,
+)
 from goent.launch import NoDaemon, connect, fingerprint
+from goent.lock import find_holder
 from goent.policy.health import condition, mended
 from goent.proc.programs import find_program
 from goent.project import UnsafeFolder, find_project, home_dir, project_key, runtime_dir, state_dir
 from goent.sandbox.level import find_level
 from goent.store.health import read_health
 from goent.upstream.health import account
+from goent.upstream.model_list import look
 from goent.upstream.standing import words
 
 Verdict = Literal["fine", "note", "wrong"]
 OLDEST = (3, 11)
 OTHERS = 0o077
+PATIENCE = 60.0  # seconds for a program to say its version
 MISTAKE = 2
 MISSING = 3
+USUAL_PORTS: Mapping[str, int] = {server.id: server.port for server in LOCAL_SERVERS.values()}
+MOST_NAMED = 5
 
 
 class Finding(Value, frozen=True, kw_only=True):
@@ -54,8 +74,13 @@ class Diagnosis(Value, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
 
 
-def examine(cwd: Path, environ: Mapping[str, str]) -> Diagnosis:
-    """Look at everything; one trouble does not hide the next."""
+def examine(
+    cwd: Path, environ: Mapping[str, str], usual: Mapping[str, int] = USUAL_PORTS
+) -> Diagnosis:
+    """Look at everything; one trouble does not hide the next.
+
+    `usual` are the ports of this machine where model servers are looked for that nobody configured.
+    """
     try:
         project = find_project(cwd)
     except UnsafeFolder as error:
@@ -70,7 +95,7 @@ def examine(cwd: Path, environ: Mapping[str, str]) -> Diagnosis:
         *_opencode(command, environ),
         *files,
         *(_trust(settings, environ) if settings else ()),
-        *(_providers(settings, environ) if settings else ()),
+        *(_providers(settings, environ, usual) if settings else ()),
         *(_health(settings, environ) if settings else ()),
         *_folders(project, environ),
         *_daemon(cwd, environ),
@@ -128,20 +153,35 @@ def _sandbox(settings: Settings | None) -> Iterator[Finding]:
 def _opencode(command: str | None, environ: Mapping[str, str]) -> Iterator[Finding]:
     try:
         program = find_opencode(command, environ)
-        version = anyio.run(opencode_version, program, environ)
-    except OpenCodeMissing as missing:
-        what, _, remedy = str(missing).partition(": ")
+        version = check_version(_version(program, environ), repr(str(program)))
+    except (OpenCodeMissing, UnsupportedVersion) as unusable:
+        what, _, remedy = str(unusable).partition(": ")
         yield _wrong("opencode", what, remedy)
         return
-    except OSError as error:
+    except (OSError, WorkerCrashed) as error:
         yield _wrong("opencode", str(error), "make it executable, or install it again")
         return
-    yield _fine("opencode", f"{version} at {program}")
+    match age(version):
+        case "tested":
+            yield _fine("opencode", f"{version} at {program}")
+        case "old":
+            text = f"{version} at {program}: it can lose the end of an answer ({TESTED})"
+            yield _note("opencode", text, "npm install -g opencode-ai@1")
+        case "new":
+            text = f"{version} at {program}: newer than any that go-ent was tried with ({TESTED})"
+            yield _note("opencode", text)
     if ripgrep := find_ripgrep(program, environ):
         yield _fine("ripgrep", str(ripgrep))
     else:
         remedy = "install ripgrep: OpenCode's grep and glob need `rg`, and would download it"
         yield _note("ripgrep", "not found", remedy)
+
+
+def _version(program: Path, environ: Mapping[str, str]) -> str:
+    async def ask() -> str:
+        return await read_version(program, environ, patience=PATIENCE)
+
+    return anyio.run(ask)
 
 
 def _settings(
@@ -175,13 +215,19 @@ def _shown(path: Path, project: Path, environ: Mapping[str, str]) -> str:
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
-def _providers(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
-    findings = [_provider(p, settings, environ) for p in settings.providers]
+def _providers(
+    settings: Settings, environ: Mapping[str, str], usual: Mapping[str, int]
+) -> Iterator[Finding]:
+    listings, others = anyio.run(look, settings, environ, usual)
+    findings = [_provider(p, settings, environ, listings) for p in settings.providers]
     yield from findings
+    yield from _served(settings, listings)
+    yield from _unnamed(others)
     if not any(finding.verdict == "fine" for finding in findings):
         remedy = (
             "set a key such as ANTHROPIC_API_KEY, log in with `opencode auth login`, "
-            "or name your own in .goent/providers.yaml (`go-ent init` writes one)"
+            "or name your own in .goent/providers.yaml (`go-ent init` writes one); a model server of "
+            "your own, such as Ollama, needs no key"
         )
         yield _wrong("providers", "none can be used", remedy)
     elif settings.default_provider is None:
@@ -189,13 +235,65 @@ def _providers(settings: Settings, environ: Mapping[str, str]) -> Iterator[Findi
         yield _note("providers", "none is the default", remedy)
 
 
-def _provider(provider: Provider, settings: Settings, environ: Mapping[str, str]) -> Finding:
+def _served(settings: Settings, listings: Mapping[str, Listing]) -> Iterator[Finding]:
+    """What the user's own servers have that no file names."""
+    for backend, listing in listings.items():
+        written = [p.model for p in settings.providers if p.backend == backend]
+        known = {served.name for model in written if (served := listing.find(model))}
+        names = [f"{backend}/{served.name}" for served in listing.models]
+        names = [name for name in names if name.removeprefix(f"{backend}/") not in known]
+        if names and not listing.trouble:
+            yield _fine(f"server {backend}", f"{listing.base_url}, also has {_some(names)}")
+
+
+def _unnamed(others: Mapping[str, Listing]) -> Iterator[Finding]:
+    """Servers that run here, and that nobody has told go-ent of."""
+    for name, listing in others.items():
+        models = [served.name for served in listing.models]
+        entry = f"{name}: {{provider: {name}, model: '{models[0]}'}}"
+        if not listing.base_url.endswith(f":{LOCAL_SERVERS[name].port}/v1"):
+            entry = f"{entry[:-1]}, base_url: '{listing.base_url}'}}"
+        yield _note(
+            f"server {name}",
+            f"answers at {listing.base_url} with {_some(models)}, and no file of yours names it",
+            f"to use it, put `{entry}` below `providers:` in ~/.config/go-ent/providers.yaml",
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMED
+    told = ", ".join(names[:MOST_NAMED])
+    return f"{told} and {more} more" if more > 0 else told
+
+
+def _local(subject: str, provider: Provider, backend: Backend, listing: Listing | None) -> Finding:
+    """A server of the user's own: whether it runs, and has the model."""
+    url = backend.base_url or ""
+    if listing is None:
+        return _note(subject, f"{provider.opencode_model}, no key", f"export {backend.key_env}=…")
+    trouble = listing.trouble
+    if not trouble and listing.find(provider.model) is None:
+        trouble = not_there(provider.backend, url, provider.model)
+    if trouble:
+        what, _, remedy = trouble.partition(": ")
+        return _note(subject, what, remedy)
+    return _fine(subject, f"{provider.opencode_model}, at {url}, needs no key")
+
+
+def _provider(
+    provider: Provider,
+    settings: Settings,
+    environ: Mapping[str, str],
+    listings: Mapping[str, Listing],
+) -> Finding:
     subject = f"provider {provider.name}"
     backend = settings.backends.get(provider.backend)
     if agent := settings.agents.get(provider.backend):
-        return _agent(subject, agent, environ)
+        return _agent(provider, agent, environ)
     if backend is None:
         return _note(subject, "no backend")
+    if backend.local:
+        return _local(subject, provider, backend, listings.get(backend.id))
     if backend.key_env and environ.get(backend.key_env):
         return _fine(subject, f"{provider.opencode_model}, key in {backend.key_env}")
     if backend.key:
@@ -206,12 +304,18 @@ def _provider(provider: Provider, settings: Settings, environ: Mapping[str, str]
     return _fine(subject, f"{provider.opencode_model}, by OpenCode itself ({backend.source})")
 
 
-def _agent(subject: str, agent: Agent, environ: Mapping[str, str]) -> Finding:
-    program = agent.command[0]
+def _agent(provider: Provider, agent: Agent, environ: Mapping[str, str]) -> Finding:
+    subject, program = f"provider {provider.name}", agent.command[0]
     found = find_program(program, environ)
     if found is None:
         remedy = "install it, or correct `command` under `agents` in .goent/config.yaml"
         return _note(subject, f"an agent of its own, but there is no program {program!r}", remedy)
+    if Path(found).name == OPENCODE:
+        try:
+            check_agent(_version(Path(found), environ), provider.backend)
+        except (UnsupportedVersion, WorkerCrashed) as unusable:
+            what, _, remedy = str(unusable).partition(": ")
+            return _note(subject, what, remedy)
     return _fine(subject, f"an agent of its own: {found}")
 
 
@@ -268,8 +372,13 @@ def _daemon(cwd: Path, environ: Mapping[str, str]) -> Iterator[Finding]:
     connection.socket.close()
     hello = connection.hello
     yield _fine("daemon", f"process {hello.get('pid')}, version {hello.get('version')}")
-    held = msgspec.convert(hello.get("fingerprints") or {}, dict[str, str])
-    for name, theirs in held.items():
+    held = find_holder(project_key(find_project(cwd)), environ)
+    if held and held.state and Path(held.state).resolve() != state_dir(environ).resolve():
+        text = f"the daemon keeps its journal in {held.state}, you would in {state_dir(environ)}"
+        remedy = "give XDG_STATE_HOME the same value everywhere, also in your MCP client's `env`"
+        yield _note("state folder", text, remedy)
+    keys = msgspec.convert(hello.get("fingerprints") or {}, dict[str, str])
+    for name, theirs in keys.items():
         ours = environ.get(name)
         if ours and fingerprint(ours) != theirs:
             text = f"{fingerprint(ours)} here, {theirs} in the daemon, whose workers use that one"

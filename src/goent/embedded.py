@@ -10,8 +10,8 @@ from goent.composition.app import open_app
 from goent.core.operation import Caller
 from goent.domain.errors import GoentError
 from goent.frontends.mcp.server import McpFrontend
-from goent.lock import holder, take_lock
-from goent.project import UnsafeFolder, find_project, project_key, runtime_dir
+from goent.lock import find_holder, take_project
+from goent.project import UnsafeFolder, find_project, project_key
 from goent.rpc.stdio import stdio
 
 
@@ -19,16 +19,17 @@ def run_embedded(cwd: Path) -> int:
     """Serve the client on standard input and output; workers end with this process."""
     try:
         project = find_project(cwd)
-        folder = runtime_dir(project_key(project), os.environ)
+        key = project_key(project)
+        lock, held = take_project(key, os.environ, "embedded"), None
+        while lock is None and held is None:  # somebody may only have looked whether it is held
+            held = find_holder(key, os.environ)
+            lock = None if held else take_project(key, os.environ, "embedded")
     except UnsafeFolder as error:
         sys.stderr.write(f"go-ent: {error}\n")
         return 3
-    lock = take_lock(folder, kind="embedded")
-    while lock is None and holder(folder) is None:  # somebody only looked whether it is held
-        lock = take_lock(folder, kind="embedded")
     if lock is None:
         sys.stderr.write(
-            f"go-ent: {holder(folder)} already serves {str(project)!r}: leave out --embedded to "
+            f"go-ent: {held} already serves {str(project)!r}: leave out --embedded to "
             "share it, or end it with `go-ent daemon stop`\n"
         )
         return 3
@@ -38,7 +39,7 @@ def run_embedded(cwd: Path) -> int:
         sys.stderr.write(f"go-ent: {error}\n")
         return error.exit_code
     finally:
-        os.close(lock)
+        lock.close()
     return 0
 
 

@@ -1,4 +1,4 @@
-"""How does a command find its project's daemon, and start one if there is none?
+"""Finds the project's daemon for a command, and starts one if there is none.
 
 Standard library only: `go-ent mcp` must be there in well under 100 ms.
 """
@@ -18,17 +18,21 @@ from pathlib import Path
 from goent import __version__
 from goent.daemon_environment import (
     WORKER_PASS,
+    WORKER_SOCKET,
     give_environment,
     may_be_sent,
     start_environment,
 )
-from goent.lock import Holder, holder, take_lock
+from goent.lock import Holder, find_holder, take_lock
 from goent.peer import GONE, confinement, peer_of
 from goent.project import (
+    UnsafeFolder,
     find_project,
+    is_private,
     log_path,
     project_key,
-    runtime_dir,
+    project_state,
+    runtime_folders,
     unusable,
 )
 
@@ -65,27 +69,40 @@ def connect(cwd: Path, kind: str, *, start: bool = True, replace: bool = True) -
     """
     _check_name(cwd)
     start = start and not os.environ.get(WORKER_PASS)  # a worker's commands start no daemon
+    held = None
     try:
         project = find_project(cwd)
-        path = runtime_dir(project_key(project), os.environ) / "sock"
+        key = project_key(project)
         for _ in range(ATTEMPTS):  # a daemon may end just as we come
-            connection = _try_connect(path, kind, cwd)
-            if connection and start and replace and connection.hello.get("version") != __version__:
-                connection = _replace_other_version(connection, path, cwd)
-            if connection is None:
-                _check_holder(project, path.parent)
+            held = _held(key)
+            connection = _try_connect(held, kind, cwd)
+            if connection and start and replace and not _is_of_now(connection, held):
+                connection = _replace_other_version(connection, held, cwd)
+            if connection is None and held:
+                _check_holder(project, held)
             if connection is None and start:
-                connection = _start_and_connect(project, path, kind, cwd)
+                connection = _start_and_connect(project, kind, cwd)
             if connection:
                 return connection
             if not start:
                 raise NoDaemon(_none_runs(project), 1)
     except OSError as error:
         raise NoDaemon(str(error)) from error
+    where = f" at {str(held.socket)!r}" if held and held.socket else ""
     raise NoDaemon(
-        f"the daemon of {str(project)!r} started but does not answer at {str(path)!r}; "
-        f"its log: {log_path(project_key(project), os.environ)}"
+        f"the daemon of {str(project)!r} started but does not answer{where}; "
+        f"its log: {log_path(key, os.environ)}"
     )
+
+
+def _held(key: str) -> Holder | None:
+    """Who serves the project. A worker's command is told where: the lock is out of its sight."""
+    if not os.environ.get(WORKER_PASS):
+        return find_holder(key, os.environ)
+    told = os.environ.get(WORKER_SOCKET)
+    places = [folder / "sock" for folder in runtime_folders(key, os.environ)]
+    found = (path for path in (Path(told), *places) if path.exists()) if told else iter(places)
+    return Holder(kind="daemon", socket=next(found, None))
 
 
 def _none_runs(project: Path) -> str:
@@ -102,11 +119,16 @@ def _check_name(cwd: Path) -> None:
         raise NoDaemon(f"the path {str(cwd)!r} is not UTF-8: rename the folder", 2) from None
 
 
-def _check_holder(project: Path, folder: Path) -> None:
-    """A go-ent without a socket will not let us in, however long we wait."""
-    held = holder(folder)
-    if held and held.kind == "embedded":
+def _check_holder(project: Path, held: Holder) -> None:
+    """A go-ent without a socket, or on another machine, will not let us in, however long we wait."""
+    if held.kind == "embedded":
         raise NoDaemon(no_room(project, held))
+    if held.is_elsewhere:
+        raise NoDaemon(
+            f"{held} holds {str(project)!r}, and its socket {str(held.socket)!r} is not there from "
+            "here: stop it there with `go-ent daemon stop`, or give this machine or container "
+            "a state folder of its own with XDG_STATE_HOME"
+        )
 
 
 def no_room(project: Path, held: Holder) -> str:
@@ -118,12 +140,13 @@ def no_room(project: Path, held: Holder) -> str:
     )
 
 
-def _start_and_connect(project: Path, path: Path, kind: str, cwd: Path) -> Connection | None:
-    with _alone_in_starting(path.parent):
-        connection = _try_connect(path, kind, cwd)  # somebody may have been faster
+def _start_and_connect(project: Path, kind: str, cwd: Path) -> Connection | None:
+    key = project_key(project)
+    with _alone_in_starting(project_state(key, os.environ)):
+        connection = _try_connect(_held(key), kind, cwd)  # somebody may have been faster
         if connection is None:
             start_daemon(project)
-            connection = _try_connect(path, kind, cwd)
+            connection = _try_connect(_held(key), kind, cwd)
     return connection
 
 
@@ -140,14 +163,17 @@ def _alone_in_starting(folder: Path) -> Generator[None]:
             os.close(fd)
 
 
-def _try_connect(path: Path, kind: str, cwd: Path) -> Connection | None:
+def _try_connect(held: Holder | None, kind: str, cwd: Path) -> Connection | None:
     """None if nobody listens: no socket, a stale one, or one that just closes."""
+    path = held.socket if held else None
+    if path is None or not _is_safe(path):
+        return None
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(CONNECT_S)
     deadline = time.monotonic() + CONNECT_S
     try:
         _dial(sock, path, deadline)
-        _check_daemon(sock, path)
+        _check_daemon(sock, path, cwd)
         hello, rest = _read_hello(sock, deadline)
         sock.sendall(_own_hello(kind, cwd, hello))
     except TimeoutError:
@@ -161,6 +187,18 @@ def _try_connect(path: Path, kind: str, cwd: Path) -> Connection | None:
         raise
     sock.settimeout(None)
     return Connection(sock, hello, rest)
+
+
+def _is_safe(path: Path) -> bool:
+    """Whether the socket lies where nobody else can put one; false if there is no such folder."""
+    if os.environ.get(WORKER_PASS):  # it has no keys to send
+        return True
+    if os.path.lexists(path.parent) and not is_private(path.parent):
+        raise UnsafeFolder(
+            f"the daemon's socket is said to lie in {str(path.parent)!r}, which others can write: "
+            "nothing was sent there; `go-ent daemon stop --force` ends the daemon"
+        )
+    return path.is_absolute()
 
 
 def _dial(sock: socket.socket, path: Path, deadline: float) -> None:
@@ -200,7 +238,7 @@ def _read_hello(sock: socket.socket, deadline: float) -> tuple[dict[str, object]
     return hello, rest
 
 
-def _check_daemon(sock: socket.socket, path: Path) -> None:
+def _check_daemon(sock: socket.socket, path: Path, cwd: Path) -> None:
     """Keys go to the user's own daemon alone, and to nothing that a worker has put in its place.
 
     Raises `ConnectionResetError` for one that has just ended. A worker's own command has no keys to
@@ -210,11 +248,12 @@ def _check_daemon(sock: socket.socket, path: Path) -> None:
         return
     peer = peer_of(sock)
     why = f"it belongs to user {peer.uid}" if peer.uid != os.geteuid() else confinement(sock)
-    held = holder(path.parent)
+    key = project_key(find_project(cwd))
+    held = find_holder(key, os.environ)
     deadline = time.monotonic() + LOCKLESS_S
     while why is None and held is None and time.monotonic() < deadline:
         time.sleep(0.02)  # one that ends has let go of its lock for a moment before it is gone
-        why, held = confinement(sock), holder(path.parent)
+        why, held = confinement(sock), find_holder(key, os.environ)
     is_holder = held is not None and held.pid in (0, peer.pid)
     if why == GONE and not is_holder:
         raise ConnectionResetError
@@ -258,21 +297,27 @@ def parsed(line: bytes) -> dict[str, object]:
     return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType] (JSON has string keys)
 
 
-def _replace_other_version(found: Connection, path: Path, cwd: Path) -> Connection | None:
+def _is_of_now(found: Connection, held: Holder | None) -> bool:
+    earlier = held is not None and held.is_earlier
+    return found.hello.get("version") == __version__ and not earlier
+
+
+def _replace_other_version(found: Connection, held: Holder | None, cwd: Path) -> Connection | None:
     """A daemon of another version is replaced when it has nothing to do, else it is used."""
-    if _leaves_if_idle(path, cwd):
+    if held and _leaves_if_idle(held, cwd):
         found.socket.close()
         return None
     sys.stderr.write(
-        f"go-ent {__version__}: the running daemon is {found.hello.get('version')} and has "
+        f"go-ent {__version__}: the running daemon is {found.hello.get('version')}"
+        f"{', of an earlier build,' if held and held.is_earlier else ''} and has "
         "workers; it is used until they are done\n"
     )
     return found
 
 
-def _leaves_if_idle(path: Path, cwd: Path) -> bool:
-    asking = _try_connect(path, "control", cwd)
-    if asking is None:  # it is leaving already
+def _leaves_if_idle(held: Holder, cwd: Path) -> bool:
+    asking = _try_connect(held, "control", cwd)
+    if asking is None or held.socket is None:  # it is leaving already
         return True
     asking.socket.settimeout(CONNECT_S)
     with asking.socket, asking.socket.makefile("rb") as replies:
@@ -284,7 +329,7 @@ def _leaves_if_idle(path: Path, cwd: Path) -> bool:
                 if "error" not in parsed(reply):  # an older one may know no handover
                     break
         except TimeoutError:
-            raise _stuck(path, "answer", CONNECT_S) from None
+            raise _stuck(held.socket, "answer", CONNECT_S) from None
         except OSError:
             return True
     return not reply or parsed(reply).get("result") == {"stopping": True}

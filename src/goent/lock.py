@@ -1,30 +1,55 @@
-"""Who holds a project? One process at a time, and whoever comes second can say which.
+"""Who holds a project, and where its daemon listens.
 
-The lock is an flock, gone with its holder however that ends. What the file says is only for
-people: it is believed while the lock is held. Standard library only.
+A lock is an flock, gone with its holder however that ends. What the file says is believed while the
+lock is held, and only if nobody else could have written it. The lock that counts lies beside the
+journal, so that a journal has one writer whatever the environments of those who come. Standard
+library only.
 """
 
 import json
 import os
+import socket
+import stat
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from goent.project import unusable
+from goent.ownership import UnsafeFolder
+from goent.project import (
+    default_state,
+    is_private,
+    key_names,
+    project_state,
+    runtime_dir,
+    runtime_folders,
+    state_path,
+    unusable,
+)
 
 LIMIT = 4096
+LOCK = "lock"
 
 Kind = Literal["daemon", "embedded"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """The process that holds a project, as it introduced itself."""
+    """The process that holds a project, as it introduced itself.
+
+    `socket` is None for a go-ent that has none, or that does not say. `is_earlier`: a daemon of a
+    version whose lock lay beside its socket alone.
+    """
 
     kind: str = ""
     pid: int = 0
     since: float = 0.0
+    host: str = ""
+    socket: Path | None = None
+    state: str = ""
+    is_earlier: bool = False
 
     def __str__(self) -> str:
         name = "`go-ent mcp --embedded`" if self.kind == "embedded" else "another go-ent"
@@ -32,45 +57,213 @@ class Holder:
             return name
         day = "" if time.time() - self.since < 12 * 3600 else "%Y-%m-%d "
         since = time.strftime(f"{day}%H:%M:%S", time.localtime(self.since))
-        return f"{name} (process {self.pid}, since {since})"
+        where = f" on {self.host}" if self.is_elsewhere else ""
+        return f"{name} (process {self.pid}{where}, since {since})"
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """On another machine, or in a container with a name of its own."""
+        return self.host not in ("", socket.gethostname())
 
 
-def take_lock(folder: Path, name: str = "lock", *, kind: Kind | None = None) -> int | None:
+class ProjectLock:
+    """A project that this process holds, until it is closed or the process ends."""
+
+    def __init__(self, descriptors: Mapping[Path, int], socket: Path) -> None:
+        self._descriptors = descriptors
+        self.socket = socket
+
+    def is_found(self) -> bool:
+        """Whether who comes still sees the locks: somebody may have removed the folders."""
+        for path, fd in self._descriptors.items():
+            try:
+                if not os.path.samestat(path.lstat(), os.fstat(fd)):
+                    return False
+            except OSError:
+                return False
+        return True
+
+    def close(self) -> None:
+        for fd in self._descriptors.values():
+            os.close(fd)
+
+
+def take_project(key: str, environ: Mapping[str, str], kind: Kind) -> ProjectLock | None:
+    """Every lock of the project; None if somebody else holds it, or only looks whether it is held."""
+    folders = (project_state(key, environ), *_made_default(key, environ), runtime_dir(key, environ))
+    taken: dict[Path, int] = {}
+    lock = ProjectLock(taken, folders[-1] / "sock")
+    for folder in folders:
+        if (fd := take_lock(folder)) is None:
+            lock.close()
+            return None
+        taken[folder / LOCK] = fd
+    if _earlier(key, environ, folders[-1]):
+        lock.close()
+        return None
+    words = {
+        "kind": kind,
+        "pid": os.getpid(),
+        "since": time.time(),
+        "host": socket.gethostname(),
+        "socket": str(lock.socket) if kind == "daemon" else "",
+        "state": str(state_path(environ)),
+    }
+    for path, fd in taken.items():
+        _introduce(path, fd, json.dumps(words).encode())
+    return lock
+
+
+def find_holder(key: str, environ: Mapping[str, str]) -> Holder | None:
+    """Who holds the project, whatever environment it was started in. Creates nothing.
+
+    Raises `UnsafeFolder` for a lock beside the journal that somebody else could have prepared.
+    """
+    for folder in _states(key, environ):
+        if held := holder(folder):
+            return held
+    beside = runtime_folders(key, environ)[:1]
+    found = (_beside_socket(folder) for folder in beside)  # of who has another home, say
+    return next(filter(None, found), None) or _earlier(key, environ, *beside)
+
+
+def take_lock(folder: Path, name: str = LOCK) -> int | None:
     """A descriptor that holds the lock until it is closed; None if it is taken."""
     import fcntl  # noqa: PLC0415 (Windows has none, and is to get a message, not a traceback)
 
+    path = folder / name
     try:
-        fd = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise unusable(folder / name, error, "XDG_RUNTIME_DIR") from error
+        raise unusable(path, error, "XDG_STATE_HOME or XDG_RUNTIME_DIR") from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(fd)
         return None
-    if kind:
-        _introduce(fd, kind)
+    except OSError as error:  # some network file systems have no locks
+        os.close(fd)
+        raise unusable(path, error, "XDG_STATE_HOME or XDG_RUNTIME_DIR") from error
     return fd
 
 
-def holder(folder: Path, name: str = "lock") -> Holder | None:
+def holder(folder: Path, name: str = LOCK) -> Holder | None:
     """Who holds the lock now; None if nobody does."""
-    fd = take_lock(folder, name)
-    if fd is not None:
-        os.close(fd)
+    import fcntl  # noqa: PLC0415 (see above)
+
+    path = folder / name
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise unusable(path, error, "XDG_STATE_HOME or XDG_RUNTIME_DIR") from error
     try:
-        with (folder / name).open("rb") as file:
-            said = json.loads(file.read(LIMIT))
-        return Holder(kind=str(said["kind"]), pid=int(said["pid"]), since=float(said["since"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        _check_own(path, os.fstat(fd))
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _introduced(os.read(fd, LIMIT))
+    else:
+        return None
+    finally:
+        os.close(fd)
+
+
+def _states(key: str, environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """The folder of the journal; and where it is for who comes without XDG_STATE_HOME."""
+    folders = (each / "projects" / key for each in (state_path(environ), default_state(environ)))
+    found: dict[str, Path] = {}
+    for folder in folders:
+        found.setdefault(os.path.realpath(folder), folder)
+    return tuple(found.values())
+
+
+def _made_default(key: str, environ: Mapping[str, str]) -> Iterator[Path]:
+    """The second of them, if it can be written: XDG_STATE_HOME may be set because it cannot."""
+    for folder in _states(key, environ)[1:]:
+        with suppress(OSError):
+            made = project_state(key, {**environ, "XDG_STATE_HOME": ""})
+            if os.access(made, os.W_OK):
+                yield folder
+
+
+def _earlier(key: str, environ: Mapping[str, str], *but: Path) -> Holder | None:
+    """A go-ent whose only lock lies beside its socket, which may be in another environment's folder."""
+    for folder in dict.fromkeys((*runtime_folders(key, environ), *_listening(key))):
+        held = None if folder in but else _beside_socket(folder)
+        if held and held.is_earlier:
+            return held
+    return None
+
+
+def _beside_socket(folder: Path) -> Holder | None:
+    held = None
+    if is_private(folder):
+        if (folder / LOCK).is_char_device():  # so a worker's sandbox hides it
+            return Holder(kind="daemon", host=socket.gethostname(), socket=folder / "sock")
+        with suppress(OSError):  # whoever needs the folder will say what is wrong with it
+            held = holder(folder)
+    if held and not held.host:
+        return replace(held, socket=folder / "sock", is_earlier=True)
+    return held
+
+
+def _listening(key: str) -> Iterator[Path]:
+    """Folders of that project's sockets that somebody listens on, as the kernel tells it."""
+    names = key_names(key)
+    with suppress(OSError), open("/proc/net/unix", errors="replace") as lines:  # noqa: PTH123 (cheaper than a Path)
+        for line in lines:
+            folder, _, name = line.rstrip("\n").partition(" /")[2].rpartition("/")
+            if name == "sock" and folder.rpartition("/")[2] in names:
+                yield Path("/" + folder)
+
+
+def _check_own(path: Path, info: os.stat_result) -> None:
+    if not stat.S_ISREG(info.st_mode):
+        raise UnsafeFolder(f"{str(path)!r} must be a plain file: remove it")
+    if info.st_uid != os.geteuid():
+        raise UnsafeFolder(
+            f"{str(path)!r} belongs to user {info.st_uid}, not to {os.geteuid()}: "
+            "run go-ent as that user, or remove the file"
+        )
+    if info.st_mode & 0o022:
+        raise UnsafeFolder(
+            f"{str(path)!r} can be written by others (mode {info.st_mode & 0o777:o}): remove it"
+        )
+
+
+def _introduced(text: bytes) -> Holder:
+    try:
+        said = json.loads(text)
+        held = Holder(
+            kind=str(said["kind"]),
+            pid=int(said["pid"]),
+            since=float(said["since"]),
+            host=str(said.get("host", "")),
+            socket=Path(said["socket"]) if said.get("socket") else None,
+            state=str(said.get("state", "")),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
         return Holder()
+    if held.is_elsewhere or _lives(held.pid):
+        return held
+    return Holder(host=held.host, socket=held.socket)
 
 
-def _introduce(fd: int, kind: Kind) -> None:
-    words = json.dumps({"kind": kind, "pid": os.getpid(), "since": time.time()}).encode()
+def _lives(pid: int) -> bool:
+    """Else it is in a PID namespace of its own, or has ended and its successor has not written yet."""
     try:
-        os.ftruncate(fd, 0)
-        os.write(fd, words)
-    except OSError:  # a full disk: the lock holds all the same
-        return
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return pid > 0
+
+
+def _introduce(path: Path, fd: int, words: bytes) -> None:
+    try:
+        os.pwrite(fd, words, 0)
+        os.ftruncate(fd, len(words))
+    except OSError as error:
+        raise unusable(path, error, "XDG_STATE_HOME or XDG_RUNTIME_DIR") from error

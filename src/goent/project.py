@@ -102,14 +102,32 @@ def project_key(project: Path) -> str:
 
 def runtime_dir(key: str, environ: Mapping[str, str]) -> Path:
     """The project's folder for its socket `sock`, made for us alone."""
-    for base in _runtime_bases(environ):
-        for name in (key, key.rpartition("-")[2]):
-            folder = base / name
-            if len(os.fsencode(folder / "sock")) <= SOCKET_ROOM:
-                _make_private(base)
-                _make_private(folder)
-                return folder
+    for folder in runtime_folders(key, environ):
+        _make_private(folder.parent)
+        _make_private(folder)
+        return folder
     raise UnsafeFolder(f"no folder for {key!r} has a path short enough for a socket")
+
+
+def runtime_folders(key: str, environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """Where the socket of a daemon with such an environment may lie, the best first. Not created."""
+    places = (base / name for base in _runtime_bases(environ) for name in key_names(key))
+    fitting = (folder for folder in places if len(os.fsencode(folder / "sock")) <= SOCKET_ROOM)
+    return tuple(dict.fromkeys(fitting))
+
+
+def key_names(key: str) -> tuple[str, str]:
+    """The names of the project's folder for its socket: the second where the first is too long."""
+    return key, key.rpartition("-")[2]
+
+
+def is_private(folder: Path) -> bool:
+    """Whether it is a folder of ours that nobody else can write."""
+    try:
+        info = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid() and not info.st_mode & 0o022
 
 
 def runtime_path(environ: Mapping[str, str]) -> tuple[Path, ...]:
@@ -125,6 +143,11 @@ def state_dir(environ: Mapping[str, str]) -> Path:
 def state_path(environ: Mapping[str, str]) -> Path:
     """The same. Not created."""
     return _xdg(environ, "XDG_STATE_HOME", ".local/state") / "go-ent"
+
+
+def default_state(environ: Mapping[str, str]) -> Path:
+    """The same for who has no XDG_STATE_HOME. Not created."""
+    return home_dir(environ) / ".local/state/go-ent"
 
 
 def config_dir(environ: Mapping[str, str]) -> Path:
@@ -151,8 +174,15 @@ def seal(folder: Path) -> None:
 
 
 def home_dir(environ: Mapping[str, str]) -> Path:
-    """The user's home, as the environment tells it."""
-    return Path(environ.get("HOME") or os.path.expanduser("~"))  # noqa: PTH111 (Path.home would read another environment than the one given)
+    """The user's home, as the environment tells it, else the user database."""
+    if os.path.isabs(home := environ.get("HOME", "")):  # noqa: PTH117 (cheaper than a Path)
+        return Path(home)
+    import pwd  # noqa: PLC0415 (hardly ever, and Windows has none)
+
+    try:
+        return Path(pwd.getpwuid(os.geteuid()).pw_dir or "/")
+    except KeyError:  # a container may run as a user that it does not know
+        return Path("/")
 
 
 def _runtime_bases(environ: Mapping[str, str]) -> Iterator[Path]:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from socket import gethostname
 
 import anyio
 import pytest
@@ -13,19 +14,22 @@ from world import World, a_cold_world, kill
 
 from goent import __version__
 from goent.daemon_environment import is_key_name
+from goent.project import project_state
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60), pytest.mark.ordinary_user]
 
 KEY = "sk-moonshot-real-key"
+BESIDE_JOURNAL, BESIDE_SOCKET = "beside the journal", "beside the socket"
 FALSE = """
 import ctypes, fcntl, json, os, socket, sys
 given = json.loads(sys.argv[1])
 ENTER
 folder = given["folder"]
+said = {"kind": "daemon", "pid": given["pid"] or os.getpid(), "since": 0, **given["said"]}
 if given["lock"]:
-    lock = open(f"{folder}/lock", "w")
+    lock = open(f"{given['lock']}/lock", "w")
     fcntl.flock(lock, fcntl.LOCK_EX)
-    lock.write(json.dumps({"kind": "daemon", "pid": given["pid"] or os.getpid(), "since": 0}))
+    lock.write(json.dumps(said))
     lock.flush()
 listener = socket.socket(socket.AF_UNIX)
 listener.bind(f"{folder}/sock")
@@ -55,12 +59,23 @@ async def false_daemon(
     *,
     enter: str = "",
     keys: str = "MOONSHOT_API_KEY",
-    lock: bool = True,
+    lock: str = BESIDE_SOCKET,
     pid: int = 0,
+    folder: Path | None = None,
 ) -> AsyncGenerator[list[str]]:
-    """Yields what clients said to it."""
+    """Yields what clients said to it. It listens in `folder`, usually where a daemon would."""
     said: list[str] = []
-    given = {"folder": str(world.socket.parent), "keys": keys, "lock": lock, "pid": pid}
+    folder = folder or world.socket.parent
+    state = project_state(world.key, world.env)
+    given = {
+        "folder": str(folder),
+        "keys": keys,
+        "lock": {BESIDE_SOCKET: str(folder), BESIDE_JOURNAL: str(state)}.get(lock, ""),
+        "said": {"host": gethostname(), "socket": f"{folder}/sock"}
+        if lock == BESIDE_JOURNAL
+        else {},
+        "pid": pid,
+    }
     told = json.dumps({**given, "version": __version__})
     command = [sys.executable, "-c", FALSE.replace("ENTER", enter), told]
     async with await anyio.open_process(command) as process, anyio.create_task_group() as group:
@@ -78,20 +93,20 @@ async def false_daemon(
         finally:
             kill(process.pid)
             group.cancel_scope.cancel()
-    world.socket.unlink()
+    (folder / "sock").unlink(missing_ok=True)
 
 
+@pytest.mark.parametrize("lock", [BESIDE_JOURNAL, BESIDE_SOCKET])
 @pytest.mark.parametrize(
-    ("enter", "lock", "pid", "why"),
+    ("enter", "pid", "why"),
     [
-        (NO_NEW_PRIVS, True, 0, "it has NoNewPrivs, as everything that a worker starts"),
-        ("", False, 0, "it does not hold the project's lock"),
-        ("", True, 1, "(process 1, since "),
+        (NO_NEW_PRIVS, 0, "it has NoNewPrivs, as everything that a worker starts"),
+        ("", 1, "(process 1, since "),
     ],
-    ids=["of a worker", "without the lock", "beside the lock's holder"],
+    ids=["of a worker", "beside the lock's holder"],
 )
 async def test_a_false_daemon_is_told_nothing(
-    world: World, enter: str, lock: bool, pid: int, why: str
+    world: World, enter: str, lock: str, pid: int, why: str
 ) -> None:
     async with false_daemon(world, enter=enter, lock=lock, pid=pid) as said:
         for command in ("ps", "providers", "mcp"):
@@ -100,6 +115,42 @@ async def test_a_false_daemon_is_told_nothing(
             assert "is not your daemon: " in ended.err and why in ended.err, ended.err
             assert "Nothing was sent to it" in ended.err and "daemon stop --force" in ended.err
         assert not any(said), "it heard nothing at all"
+
+
+async def test_without_the_lock_a_false_daemon_is_not_even_asked(world: World) -> None:
+    """The user's own takes its place."""
+    async with false_daemon(world, lock="") as said:
+        assert (await world.go_ent("ps")).exit == 0
+        info = await world.daemon()
+        assert info and info.socket == str(world.socket)
+        assert not any(said)
+        await world.end()
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+async def test_an_address_where_others_can_listen_is_not_followed(
+    world: World, tmp_path: Path, mode: int
+) -> None:
+    planted = tmp_path / "p"
+    planted.mkdir()
+    planted.chmod(mode)
+    async with false_daemon(world, lock=BESIDE_JOURNAL, folder=planted) as said:
+        ended = await world.go_ent("ps")
+        assert ended.exit == 3 and "which others can write: nothing was sent there" in ended.err
+        assert not any(said)
+
+
+async def test_a_lock_that_others_could_have_written_is_not_believed(world: World) -> None:
+    lock = project_state(world.key, world.env) / "lock"
+    lock.write_text("{}")
+    lock.chmod(0o666)
+    ended = await world.go_ent("ps")
+    assert ended.exit == 3 and f"{str(lock)!r} can be written by others" in ended.err
+    lock.unlink()
+    lock.symlink_to(world.home / "elsewhere")
+    ended = await world.go_ent("ps")
+    assert ended.exit == 3 and str(lock) in ended.err and not (world.home / "elsewhere").exists()
+    lock.unlink()
 
 
 async def test_a_daemon_in_another_user_namespace_is_told_nothing(world: World) -> None:

@@ -108,6 +108,7 @@ async def work_in(repository: Repository, root: Path) -> None:
         pieces.append(Piece(task=task, commit=work.commit))
     await spaces.head(repository.top, uncommitted=True)
     await spaces.uncommitted(repository.top)
+    await look_at(repository, spaces)
     copied = await spaces.prepare(order("w-copy", kind="copy"))
     await spaces.keep(copied, "copied")
     await spaces.kept()
@@ -123,6 +124,22 @@ async def work_in(repository: Repository, root: Path) -> None:
     await merging.apply(where, repository.top, merge.commit)
     for space in made:
         await spaces.release(space)
+
+
+async def look_at(repository: Repository, spaces: GitWorkspaces) -> None:
+    """As before and after a turn in the checkout itself."""
+    seen = await spaces.observe(repository.top, repository.top)
+    before = (repository.top / "a.txt").read_text()
+    (repository.top / "a.txt").write_text(before + "seen\n")
+    (repository.top / "b.txt").write_text("new\n")
+    (repository.top / ".gitattributes").write_text("* filter=evil diff=evil\n")
+    changes = await seen.changes()
+    assert [Path(change.path).name for change in changes.files] == [
+        *(".gitattributes", "a.txt", "b.txt")
+    ]
+    await seen.close()
+    (repository.top / "b.txt").unlink()
+    (repository.top / "a.txt").write_text(before)
 
 
 async def test_nothing_of_a_repositorys_configuration_runs(tmp_path: Path, trap: Trap) -> None:

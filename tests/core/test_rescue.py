@@ -143,6 +143,17 @@ async def test_what_a_direct_provider_does_is_known_of_it(open_project: OpenProj
         assert [p.name for p in healthy.providers] == ["spare", "second", "third"]
 
 
+async def test_where_no_provider_can_be_used_now_the_list_says_where_to_look(
+    open_project: OpenProject,
+) -> None:
+    driver = Fragile([RateLimited("429: slow down", retry_after_s=3600)])
+    async with open_project(driver, providers=ALL[:1]) as project:
+        await finished(project)
+        healthy = await project.ask("provider_list", healthy_only=True)
+        assert isinstance(healthy, ProviderList)
+        assert healthy.providers == () and "without healthy_only" in healthy.warnings[0]
+
+
 async def test_a_session_that_is_gone_is_replaced_by_one_with_a_brief(
     open_project: OpenProject,
 ) -> None:

@@ -10,7 +10,7 @@ from samples import SPAWNED
 from goent.core.feed import merged
 from goent.core.result import result
 from goent.core.transcript import transcript
-from goent.core.views import WorkerView, fold, progress, status
+from goent.core.views import WorkerView, fold, latest_words, progress, status
 from goent.domain.events import (
     AnyEvent,
     Envelope,
@@ -220,3 +220,29 @@ def test_a_worker_ends_with_its_turn_and_not_when_it_is_closed() -> None:
     ended = TurnEnded(turn=1, state="completed")
     view = folded(envelopes(TurnStarted(turn=1, prompt="p"), ended, WorkerClosed(reason="idle")))
     assert (view.ended_at, view.updated_at) == (3.0, 4.0)
+
+
+def test_with_its_whole_list_done_a_worker_is_finishing() -> None:
+    done = PlanUpdated(entries=(PlanEntry(text="only", status="completed"),))
+    began, ended = TurnStarted(turn=1, prompt="p"), TurnEnded(turn=1, state="completed")
+    called = ToolCall(id="1", tool="bash", status="running", title="make")
+    now = status(folded(envelopes(began, done, called)))
+    assert (now.progress.percent, now.step) == (100, "finishing")
+    assert status(folded(envelopes(began, done, called, ended))).step == "completed"
+
+
+def test_the_latest_words_are_the_end_of_the_message_under_way() -> None:
+    began = TurnStarted(turn=1, prompt="p")
+    journal = envelopes(
+        began,
+        TextDelta(text="An earlier message.", message="1"),
+        TextDelta(text="I look at\n  the tests, ", message="2"),
+        ToolCall(id="1", tool="bash", status="running"),
+        TextDelta(text="then fix them.", message="2"),
+        Thought(text="hm"),
+    )
+    assert latest_words(folded(journal)) == "I look at the tests, then fix them."
+    long = folded(envelopes(began, *(TextDelta(text=f"{n} ", message="1") for n in range(500))))
+    assert latest_words(long).startswith("…") and latest_words(long).endswith(" 498 499")
+    assert len(latest_words(long)) <= 100
+    assert latest_words(folded(envelopes(began, began))) == ""

@@ -75,7 +75,7 @@ async def by_script(
 ) -> str:
     """Take a turn with a shell script in the place of `opencode`."""
     program = folder / "opencode"
-    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec echo 1.18.33\n{script}\n')
     program.chmod(0o755)
     settings = Settings(project=folder, opencode=OpenCodeSettings(command=str(program)))
     environ = {"PATH": os.environ["PATH"], "HOME": str(folder)}

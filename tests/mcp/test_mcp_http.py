@@ -2,7 +2,8 @@
 
 import socket
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 import anyio
 import httpx2
@@ -10,7 +11,7 @@ import msgspec
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 from lead import Person, TaskClient, answers, start_task, task_until
-from mcp import Client
+from mcp import Client, types
 from mcp.client.streamable_http import streamable_http_client
 from scripted_project import OpenProject, Project
 from world import told
@@ -19,6 +20,7 @@ from goent.core.operation import Caller
 from goent.frontends.mcp import http
 from goent.frontends.mcp.http import HttpAsked, HttpOpened, serve_http
 from goent.frontends.mcp.server import McpFrontend
+from goent.frontends.mcp.tasks import EXTENSION
 from goent.rpc.local import LocalStream
 from goent.testing.driver import Pause, ScriptedDriver, question, say
 
@@ -90,6 +92,39 @@ async def test_a_task_outlives_the_request_that_began_it(open_project: OpenProje
         assert done.result and done.result["structuredContent"]["state"] == "completed"
 
 
+async def test_a_task_whose_header_names_another_one_is_refused(
+    open_project: OpenProject,
+) -> None:
+    driver = ScriptedDriver(lambda _: [Pause()])
+    async with (
+        open_project(driver) as project,
+        a_door(project) as door,
+        a_lead(door, "auto", tasks=True) as lead,
+        httpx2.AsyncClient(trust_env=False) as requests,
+    ):
+        handle = await start_task(lead, "worker_spawn", {"task": "do it", "wait_s": 20})
+        meta: dict[str, Any] = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {"extensions": {EXTENSION: {}}},
+        }
+        body: dict[str, Any] = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tasks/get",
+            "params": {"taskId": handle.task_id, "_meta": meta},
+        }
+        headers = {
+            "Authorization": f"Bearer {door.token}",
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": "2026-07-28",
+            "Mcp-Method": "tasks/get",
+        }
+        for named, status in ((handle.task_id, 200), ("another", 400)):
+            answer = await requests.post(door.url, headers=headers | {"Mcp-Name": named}, json=body)
+            assert answer.status_code == status, answer.text
+        assert answer.json()["error"]["code"] == types.HEADER_MISMATCH
+
+
 async def test_each_session_has_what_it_was_given_counted_for_itself(
     open_project: OpenProject,
 ) -> None:
@@ -135,33 +170,106 @@ async def test_only_who_has_the_token_and_means_this_door_comes_in(
         assert inside.status_code not in (401, 403)
 
 
-async def test_there_are_only_so_many_sessions(
+class Visitor:
+    """Speaks the older era, message by message."""
+
+    def __init__(self, requests: httpx2.AsyncClient, url: str) -> None:
+        self._requests = requests
+        self._url = url
+
+    async def post(self, method: str, session: str = "", **params: object) -> httpx2.Response:
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        named = {"Mcp-Session-Id": session} if session else {}
+        return await self._requests.post(self._url, headers=named, json=message)
+
+    async def greet(self) -> httpx2.Response:
+        client = {"name": "x", "version": "1"}
+        return await self.post(
+            "initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=client
+        )
+
+    async def opened(self) -> str:
+        answer = await self.greet()
+        assert answer.status_code == 200, answer.text
+        return answer.headers["mcp-session-id"]
+
+    def listening(self, session: str) -> AbstractAsyncContextManager[httpx2.Response]:
+        return self._requests.stream("GET", self._url, headers={"Mcp-Session-Id": session})
+
+
+@asynccontextmanager
+async def a_visitor(door: HttpOpened) -> AsyncGenerator[Visitor]:
+    headers = {
+        "Authorization": f"Bearer {door.token}",
+        "Accept": "application/json, text/event-stream",
+    }
+    async with httpx2.AsyncClient(trust_env=False, headers=headers, timeout=20) as requests:
+        yield Visitor(requests, door.url)
+
+
+async def test_clients_that_left_without_a_word_keep_nobody_out(
     open_project: OpenProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "MOST_SESSIONS", 1)
+    monkeypatch.setattr(http, "MOST_SESSIONS", 3)
     async with (
         open_project(ScriptedDriver(lambda _: [])) as project,
         a_door(project) as door,
-        httpx2.AsyncClient(
-            trust_env=False,
-            headers={
-                "Authorization": f"Bearer {door.token}",
-                "Accept": "application/json, text/event-stream",
-            },
-        ) as requests,
+        a_visitor(door) as visitor,
     ):
-        hello = {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "initialize",
-            "params": {
-                "protocolVersion": "2025-11-25",
-                "capabilities": {},
-                "clientInfo": {"name": "x", "version": "1"},
-            },
-        }
-        assert (await requests.post(door.url, json=hello)).status_code == 200
-        assert (await requests.post(door.url, json=hello)).status_code == 503
+        first, second, third = [await visitor.opened() for _ in range(3)]
+        assert (await visitor.post("ping", first)).status_code == 200, "so it is not the idlest"
+        fourth = await visitor.opened()
+        assert (await visitor.post("ping", second)).status_code == 404, (
+            "a client then opens another one"
+        )
+        for session in (first, third, fourth):
+            assert (await visitor.post("ping", session)).status_code == 200
+        for _ in range(8):
+            await visitor.opened()
+
+
+async def test_a_client_that_listens_is_the_last_to_be_ended(
+    open_project: OpenProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "MOST_SESSIONS", 2)
+    async with (
+        open_project(ScriptedDriver(lambda _: [])) as project,
+        a_door(project) as door,
+        a_visitor(door) as visitor,
+    ):
+        first = await visitor.opened()
+        async with visitor.listening(first) as stream:
+            assert stream.status_code == 200
+            second = await visitor.opened()
+            third = await visitor.opened()
+            assert (await visitor.post("ping", second)).status_code == 404, "though it came later"
+            async with visitor.listening(third):
+                await visitor.opened()
+                assert (await visitor.post("ping", first)).status_code == 404
+
+
+async def test_who_has_no_session_to_end_is_refused(
+    open_project: OpenProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "MOST_SESSIONS", 1)
+    pause = Pause()
+    driver = ScriptedDriver(lambda _: [pause, say("Done.")])
+    async with open_project(driver) as project, a_door(project) as door, a_visitor(door) as visitor:
+        session = await visitor.opened()
+        arguments = {"task": "do it", "wait_s": 20}
+        async with anyio.create_task_group() as group:
+
+            async def work() -> None:
+                call = await visitor.post(
+                    "tools/call", session, name="worker_spawn", arguments=arguments
+                )
+                assert "Done." in call.text
+
+            group.start_soon(work)
+            await pause.reached.wait()
+            assert (await visitor.greet()).status_code == 503
+            pause.go_on.set()
+        await visitor.opened()
 
 
 async def test_the_door_closes_with_its_holder_and_workers_live_on(

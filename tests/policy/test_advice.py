@@ -20,6 +20,7 @@ def test_an_edit_of_a_few_lines_is_not_worth_a_worker() -> None:
     assert advice(small).startswith("Do not delegate")
     assert advice(a_task("fix", "trivial", files=1, size=40)) == ""
     assert advice(a_task("fix", "trivial", files=2, size=3)) == ""
+    assert advice(a_task("analyze", "trivial", files=1, size=1)) == ""
 
 
 @pytest.mark.spec("P28")
@@ -31,9 +32,10 @@ def test_files_of_one_folder_belong_to_one_worker() -> None:
 
 
 def test_much_work_should_be_split_and_verified() -> None:
-    big = advice(a_task("implement", "complex", files=20))
-    assert "Split it: about 20 files" in big and "Pass verify commands" in big
-    assert advice(a_task("implement", "medium", files=3)) == ""
+    big = advice(a_task("implement", "complex", named=20))
+    assert "Split it: 20 files are much" in big and "Pass verify commands" in big
+    assert advice(a_task("implement", "medium", files=20)) == ""
+    assert "a high task like this is much" in advice(a_task("implement", "high"))
 
 
 def test_a_question_is_answered_in_one_call() -> None:

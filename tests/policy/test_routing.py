@@ -1,6 +1,7 @@
 """Who gets which task, and what is said about it. Pure: nothing is asked but the values."""
 
 import pytest
+from msgspec.structs import replace
 from routing_ground import (
     ALL,
     DEEPSEEK,
@@ -102,6 +103,25 @@ def test_a_provider_is_believed_what_it_is_best_for() -> None:
     held = settings(providers=(*ALL, tester))
     assert decided(a_task("test"), held).route.provider == tester
     assert decided(a_task("implement"), held).route.provider == GLM
+
+
+def test_who_is_best_for_many_files_gets_them_where_many_are_named() -> None:
+    bulky = a_provider("bulky", "b-1", cost=5, best_for=("mass_file_edits",))
+    held = settings(providers=(*ALL, bulky))
+    guessed = decided(a_task("analyze", files=9), held).route
+    assert guessed.provider != bulky
+    assert "said to be best for" not in guessed.reason
+    known = decided(a_task("analyze", files=9, named=6), held).route
+    assert known.provider == bulky
+    assert "said to be best for many files, and 6 are named: bulky" in known.reason
+
+
+def test_the_reason_tells_what_is_known_of_the_task_and_no_guess() -> None:
+    sure = decided(a_task("fix", files=9)).route.reason
+    assert "the task is fix, medium, 2,000 tokens of context" in sure
+    assert "6 files named" in decided(a_task("fix", files=9, named=6)).route.reason
+    doubtful = decided(replace(a_task("fix"), confidence=0.4)).route.reason
+    assert "the task is probably fix, medium" in doubtful
 
 
 @pytest.mark.spec("P19")

@@ -19,7 +19,7 @@ def test_the_first_rule_that_matches_decides() -> None:
         RoutingRule(id="big", min_files=3, provider="kimi", method="serve"),
         RoutingRule(id="all", provider="sonnet"),
     )
-    decision = decided(a_task("fix", files=4), held)
+    decision = decided(a_task("fix", named=4), held)
     assert (decision.route.provider, decision.route.method) == (KIMI, "serve")
     assert decision.route.reason.startswith("rule 'big': matches (3 files or more): kimi")
     told = {step.name: (step.decided, step.why) for step in decision.steps}
@@ -34,7 +34,7 @@ def test_the_first_rule_that_matches_decides() -> None:
     [
         (RoutingRule(types=("test", "fix")), "the type is implement, not test or fix"),
         (RoutingRule(complexity=("high",)), "the complexity is medium, not high"),
-        (RoutingRule(min_files=3), "it is about 2 files, not 3 or more"),
+        (RoutingRule(min_files=3), "it names no files, not 3 or more"),
         (RoutingRule(min_context=50_000), "2,000 tokens of context, not 50,000 or more"),
         (RoutingRule(keywords=("lint", "tidy up")), "it says none of 'lint', 'tidy up'"),
         (
@@ -57,6 +57,14 @@ def test_a_rule_that_does_not_match_says_why(rule: RoutingRule, why: str) -> Non
     decision = decided(a_task("implement"), settings(named), facts)
     assert decision.steps[0].why == why
     assert decision.route.provider == GLM
+
+
+def test_a_guessed_number_of_files_matches_no_rule() -> None:
+    held = settings(RoutingRule(min_files=3, provider="kimi"))
+    assert decided(a_task(files=9), held).route.provider == GLM
+    assert decided(a_task(files=9, named=3), held).route.provider == KIMI
+    told = decided(a_task(files=9, named=1), held).steps[0].why
+    assert told == "it names 1 file, not 3 or more"
 
 
 def test_keywords_are_whole_words_in_any_case() -> None:

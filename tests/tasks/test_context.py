@@ -8,7 +8,7 @@ import pytest
 
 from goent.domain.tasks import Context, TaskText
 from goent.llm.estimate import estimate_tokens
-from goent.tasks.context import MOST_FILES, SAMPLE, count_context, named
+from goent.tasks.context import MOST_FILES, SAMPLE, count_context, count_named, named
 
 CODE = "def answer(question):\n    return 42\n"
 
@@ -106,3 +106,21 @@ def test_names_are_told_apart_from_words():
     )
     assert "src/x.py" in named(task)
     assert not [name for name in named(task) if "example" in name]
+
+
+@pytest.mark.parametrize(
+    ("text", "files"),
+    [
+        ("make a.py, src/b.ts and docs/c.md", 3),
+        ("sort src/*.py", 1),
+        ("upgrade to 4.17.21, and/or 2.0", 0),
+        ("use Node.js as on example.com, e.g. with async/await", 0),
+        ("What is 2+2?", 0),
+    ],
+)
+def test_files_that_a_task_names_are_counted_whether_they_are_there_or_not(text: str, files: int):
+    assert count_named(TaskText(text=text)) == files
+
+
+def test_a_file_that_the_caller_lists_counts_whatever_its_name():
+    assert count_named(TaskText(text="fix it", files=("LICENSE", "a.py"))) == 2

@@ -18,6 +18,7 @@ from goent.agent.records import Set
 from goent.agent.refusing import AuthRequired, UnknownSession
 from goent.agent.session import AgentSession
 from goent.domain.errors import EnvironmentTrouble, RequestError
+from goent.domain.local_servers import ModelServers, NoServers
 from goent.domain.types import Value
 from goent.store.sessions import PAGE, SqliteSessions
 
@@ -43,6 +44,7 @@ class Provision(Value, frozen=True, kw_only=True):
 
     `sandbox` opens the limits of a session's commands, for its directories.
     `patience` is how long a question waits for its answer, in seconds. `notices` are for the user.
+    `servers` are asked for their models before a session begins.
     """
 
     models: Models
@@ -51,6 +53,7 @@ class Provision(Value, frozen=True, kw_only=True):
     writable: tuple[Path, ...] = ()
     sandbox: OpenLimits | None = None
     notices: tuple[str, ...] = ()
+    servers: ModelServers = NoServers()
 
 
 class Setup(Value, frozen=True, kw_only=True):
@@ -103,7 +106,7 @@ class Agent:
 
     async def ready(self) -> Sequence[ModelChoice]:
         """What a session, begun where we are, could ask. Raises `AuthRequired` if there is nothing."""
-        return self._usable(Path.cwd()).models.choices()
+        return (await self._usable(Path.cwd())).models.choices()
 
     async def new(
         self,
@@ -114,7 +117,7 @@ class Agent:
         servers: Sequence[ServerSpec] = (),
         model: str | None = None,
     ) -> AgentSession:
-        place = self._usable(cwd)
+        place = await self._usable(cwd)
         wanted = model or self._around.model
         chosen = wanted if wanted == AUTO else place.models.find(wanted).provider.name
         memory = Memory(self._shelf, f"agent-{secrets.token_hex(6)}", str(cwd))
@@ -237,6 +240,7 @@ class Agent:
         servers: Sequence[ServerSpec],
     ) -> AgentSession:
         place = self._around.at(roots[0])
+        await place.servers.refresh()
         limits = await held.enter_async_context(place.sandbox(roots)) if place.sandbox else None
         desk = replace(self._desk(client, memory.id, roots, place), sandbox=limits)
         toolbox = await held.enter_async_context(self._around.open_tools(desk, servers))
@@ -253,8 +257,9 @@ class Agent:
             patience=place.patience,
         )
 
-    def _usable(self, cwd: Path) -> Provision:
+    async def _usable(self, cwd: Path) -> Provision:
         place = self._around.at(cwd)
+        await place.servers.refresh()
         if not place.models.choices():
             raise AuthRequired(
                 "no model can be used: set a key such as ANTHROPIC_API_KEY where go-ent is started, or "

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import anyio
 from anyio import to_thread
@@ -29,6 +29,7 @@ from goent.project import UnsafeFolder, find_project, state_dir
 from goent.sandbox.sandbox import GivenLimits
 from goent.store.sessions import SqliteSessions
 from goent.upstream.forward import Connections
+from goent.upstream.model_list import ModelLists
 
 MARK_KEY = "agent"
 FOR_EVER = float("inf")
@@ -124,9 +125,7 @@ class _Held:
     connections: Connections
     records: UserRecords
     environ: Mapping[str, str]
-    known: dict[Path, tuple[Project, HeldModels]] = field(
-        default_factory=dict[Path, tuple[Project, HeldModels]]
-    )
+    known: dict[Path, "_Known"] = field(default_factory=dict[Path, "_Known"])
 
     def at(self, cwd: Path) -> Provision:
         """Raises `ConfigError` if the project's files have a mistake."""
@@ -134,8 +133,8 @@ class _Held:
         if project not in self.known:
             around = Project(project, self.environ)
             around.check()
-            self.known[project] = (around, self._models(around))
-        around, models = self.known[project]
+            self.known[project] = self._models(around)
+        around, models, servers = self.known[project]
         settings = around.settings()
         return Provision(
             models=models,
@@ -148,15 +147,16 @@ class _Held:
             ),
             patience=settings.permissions.timeout_s,
             notices=around.notices(),
+            servers=servers,
         )
 
     def secrets(self) -> Collection[str]:
-        return [key for around, _ in self.known.values() for key in around.secrets()]
+        return [key for around, _, _ in self.known.values() for key in around.secrets()]
 
-    def _models(self, around: Project) -> HeldModels:
+    def _models(self, around: Project) -> "_Known":
         payer = Payer(around.settings)
         calls = model_calls(around, self.connections, self.records, feed=payer, roster=payer)
-        return HeldModels(
+        models = HeldModels(
             calls.upstream,
             payer,
             TaskClassifier(),
@@ -164,6 +164,15 @@ class _Held:
             settings=around.settings,
             environ=around.environ,
         )
+        return _Known(around, models, calls.servers)
+
+
+class _Known(NamedTuple):
+    """A project that sessions have begun in."""
+
+    around: Project
+    models: HeldModels
+    servers: ModelLists
 
 
 @asynccontextmanager

@@ -46,6 +46,7 @@ from goent.store.journal import SqliteJournal
 from goent.upstream.ask import Upstream
 from goent.upstream.course import Course, ForeignBackend, plan_course
 from goent.upstream.forward import Connections
+from goent.upstream.model_list import ModelLists
 from goent.upstream.probe import Probe
 
 log = logging.getLogger(__name__)
@@ -99,6 +100,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 condition=calls.healths.condition,
                 standings=calls.allowance.standings,
                 notices=around.notices,
+                servers=calls.servers,
             )
             workspaces = GitWorkspaces(
                 around.state,
@@ -138,6 +140,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 prices=calls.prices,
                 allowance=calls.allowance,
                 healths=calls.healths,
+                servers=calls.servers,
             )
             git = Git(project, around.for_git(), trusted=trusted_by(around.allows))
             merging = GitMerging(git, around.state / "merging")
@@ -172,7 +175,9 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                         evaluations=evaluations,
                     ),
                     evaluations=evaluations,
-                    warm_up=lambda: background.start_soon(_warm_up, methods.opencode, around),
+                    warm_up=lambda: background.start_soon(
+                        _warm_up, methods.opencode, around, calls.servers
+                    ),
                     gateway_url=f"http://127.0.0.1:{methods.gateway.port}",
                 )
             background.cancel_scope.cancel()
@@ -234,9 +239,10 @@ async def _running_feed(journal: SqliteJournal) -> AsyncGenerator[Feed]:
         await feed.drain()
 
 
-async def _warm_up(driver: OpenCodeDriver, around: Project) -> None:
+async def _warm_up(driver: OpenCodeDriver, around: Project, servers: ModelLists) -> None:
     """A client has come: have OpenCode ready before it asks. A failure shows when it does."""
     try:
+        await servers.refresh()  # OpenCode is told of the models at its start
         if around.settings().opencode.warm:
             await driver.warm_up(around.folder)
     except Exception as error:  # noqa: BLE001 (a head start is never worth an end)

@@ -71,6 +71,7 @@ async def open_models(around: Project, owner: str) -> "AsyncGenerator[EvalModels
     ):
         payer = Payer(around.settings)
         calls = model_calls(around, connections, records, feed=payer, roster=payer)
+        await calls.servers.refresh()
 
         def course(worker: str, backend: str, model: str) -> Course:
             named = payer.provider(worker, backend, model)

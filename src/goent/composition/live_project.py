@@ -6,9 +6,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from goent.config.reload import Configuration
+from goent.config.served_models import with_served_models
 from goent.config.trust.records import approvals
 from goent.core.worker_access import IssuedPasses
 from goent.domain.errors import ConfigError
+from goent.domain.local_servers import Listing
 from goent.domain.settings import Limits, Settings
 from goent.domain.trust import Act, withheld_in_words
 from goent.drivers.environment import Surroundings
@@ -27,6 +29,8 @@ class Project:
         self.folder = project
         self._own = dict(environ)
         self._warned: set[str] = set()
+        self._listings: Mapping[str, Listing] = {}
+        self._merged: tuple[Settings, Settings] | None = None
         self._configuration = Configuration(project)
         self.state = project_state(project_key(project), environ)
         self.passes = IssuedPasses()
@@ -46,7 +50,15 @@ class Project:
 
     def settings(self) -> Settings:
         """As the files say now; the last good ones while a file has a mistake."""
-        return self._configuration.current(self._own)
+        said = self._configuration.current(self._own)
+        if self._merged is None or self._merged[0] is not said:
+            self._merged = (said, with_served_models(said, self._listings))
+        return self._merged[1]
+
+    def hear_servers(self, listings: Mapping[str, Listing]) -> None:
+        """What the user's own servers have said of their models."""
+        if listings != self._listings:
+            self._listings, self._merged = dict(listings), None
 
     def check(self) -> None:
         """Raise what is wrong with the files now: no new work on settings that nobody wrote."""
@@ -111,7 +123,7 @@ class Project:
             backends = self.settings().backends.values()
         except ConfigError:
             return ()
-        return [key for backend in backends if (key := backend.resolve_key(self._own))]
+        return [secret for backend in backends for secret in backend.secrets(self._own)]
 
     def without_keys(self) -> Mapping[str, str]:
         """The environment for whatever the project's own commands are."""

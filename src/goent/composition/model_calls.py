@@ -19,6 +19,7 @@ from goent.upstream.ask import Upstream
 from goent.upstream.forward import Connections
 from goent.upstream.gauge import Gauge
 from goent.upstream.health import Breakers
+from goent.upstream.model_list import ModelLists
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,7 @@ class ModelCalls:
     allowance: Allowance
     books: Books
     healths: Breakers
+    servers: ModelLists
 
 
 def model_calls(
@@ -88,4 +90,10 @@ def model_calls(
         allowance=allowance,
         books=books,
         healths=healths,
+        servers=ModelLists(
+            connections,
+            settings=around.settings,
+            environ=around.environ,
+            heard=around.hear_servers,
+        ),
     )

@@ -4,16 +4,34 @@ What `providers.yaml` says goes before `opencode.json`, and that before the buil
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
 from goent.config.fields import Mention
 from goent.config.known import KNOWN, SHORT_NAMES, KnownBackend, known_backend
-from goent.config.opencode import OpenCodeConfig, speaks_our_wire
+from goent.config.opencode import OUR_PACKAGES, OpenCodeConfig, speaks_our_wire
 from goent.config.providers import Entry
 from goent.config.tree import Problems
+from goent.domain.local_servers import is_near, local_server
 from goent.domain.settings import Agent, Backend
-from goent.domain.types import Dialect, Provider, Value
+from goent.domain.types import Dialect, Provider, Secret, Value
+
+CREDENTIALS: Final = frozenset({"authorization", "x-api-key", "api-key", "cookie"})
+# What people write for servers that want no key, because some program asks for one.
+STAND_INS: Final = frozenset(
+    {
+        "ollama",
+        "lmstudio",
+        "lm-studio",
+        "empty",
+        "none",
+        "no-key",
+        "not-needed",
+        "sk-no-key-required",
+    }
+)
 
 
 class Sources(Value, frozen=True, kw_only=True):
@@ -31,6 +49,7 @@ class _Said(Value, frozen=True, kw_only=True):
 
     base_url: str | None = None
     key_env: str | None = None
+    local: bool | None = None
 
 
 def gather_backends(sources: Sources, problems: Problems) -> dict[str, Backend]:
@@ -99,7 +118,9 @@ def _what_entries_say(entries: Iterable[Entry], problems: Problems) -> dict[str,
     first: dict[tuple[str, str], Mention] = {}
     for entry in entries:
         backend = entry.provider.backend
-        said.setdefault(backend, _Said())
+        known = said.setdefault(backend, _Said())
+        if entry.local is not None and known.local is None:
+            said[backend] = replace(known, local=entry.local)
         for what, mention in (("base_url", entry.base_url), ("key_env", entry.api_key_env)):
             if mention is None:
                 continue
@@ -116,35 +137,63 @@ def _what_entries_say(entries: Iterable[Entry], problems: Problems) -> dict[str,
 
 def _backend(backend: str, said: _Said, sources: Sources) -> Backend:
     known = known_backend(backend)
-    theirs = sources.opencode.backends.get(backend)
-    npm = theirs.npm if theirs else None
+    theirs = sources.opencode.backends.get(backend) or Backend(id=backend)
     logged_in = backend in sources.logins
-    key_env = said.key_env or (theirs.key_env if theirs else None)
-    key = theirs.key if theirs and not said.key_env else None
-    if known and not key_env and not key:
+    key_env = said.key_env or theirs.key_env
+    key = theirs.key if not said.key_env else None
+    if known and not key_env and not key and not said.local:
         key_env = known.variable(sources.environ)
         if not key_env and not logged_in:
             key_env = known.variables[0]
-    base_url = said.base_url or (theirs.base_url if theirs else None)
+    base_url = said.base_url or theirs.base_url
     if known and (key_env or key):
         base_url = base_url or known.base_url
+    if not logged_in and (server := local_server(backend)):
+        base_url = base_url or server.base_url
+    local = said.local
+    if local is None:
+        local = _is_local(theirs, base_url) and not (known or key_env or logged_in)
+    if local and base_url and not urlsplit(base_url).path:
+        base_url += "/v1"  # where all of these speak OpenAI's dialect
     # Without an address, or in a wire format that we do not speak, OpenCode has to call by itself;
     # then its key has to stay in its environment.
-    ours = said.base_url or (base_url and speaks_our_wire(npm))
+    ours = said.base_url or (base_url and speaks_our_wire(theirs.npm))
     direct = not ours or (logged_in and not key_env and not key)
+    if direct:
+        return Backend(
+            id=backend,
+            dialect=_dialect(known, theirs),
+            npm=theirs.npm,
+            source=_source(backend, said, sources),
+        )
     return Backend(
         id=backend,
         dialect=_dialect(known, theirs),
-        base_url=None if direct else base_url,
-        key_env=None if direct else key_env,
-        key=None if direct else key,
-        npm=npm,
+        base_url=base_url,
+        key_env=key_env,
+        key=None if local and _stands_in(key, backend) else key,
+        npm=theirs.npm,
         source=_source(backend, said, sources),
+        local=local,
+        headers=theirs.headers,
     )
 
 
-def _dialect(known: KnownBackend | None, theirs: Backend | None) -> Dialect:
-    if theirs and (theirs.npm or not known):
+def _is_local(theirs: Backend, base_url: str | None) -> bool:
+    """Whether it looks like a server of the user's own that wants no key."""
+    if not (base_url and is_near(base_url) and theirs.npm in OUR_PACKAGES):
+        return False
+    own_login = any(name.lower() in CREDENTIALS for name, _ in theirs.headers)
+    return not own_login and (theirs.key is None or _stands_in(theirs.key, theirs.id))
+
+
+def _stands_in(key: Secret | None, backend: str) -> bool:
+    """Whether a key was only written because some program wanted one."""
+    return key is not None and key.reveal().lower() in {*STAND_INS, backend.lower()}
+
+
+def _dialect(known: KnownBackend | None, theirs: Backend) -> Dialect:
+    if theirs.npm or not known:
         return theirs.dialect
     return known.dialect if known else "openai"
 

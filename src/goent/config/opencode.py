@@ -24,6 +24,11 @@ _OTHER_WIRE: Final = frozenset(
     f"@ai-sdk/{name}" for name in ("amazon-bedrock", "azure", "cohere", "google", "google-vertex")
 )
 
+# Those that speak one of ours, and what OpenCode takes where none is named.
+OUR_PACKAGES: Final = frozenset(
+    (None, "@ai-sdk/openai-compatible", "@ai-sdk/openai", "@ai-sdk/anthropic")
+)
+
 
 class OpenCodeConfig(Value, frozen=True, kw_only=True):
     """`offers` says what `enabled_providers` and `disabled_providers` leave."""
@@ -99,6 +104,16 @@ class OpenCodeReader:
             key=Secret(resolved) if resolved else None,
             npm=npm,
             source="opencode.json",
+            headers=fields.section("headers", self._headers),
+        )
+
+    def _headers(self, fields: Fields) -> tuple[tuple[str, Secret], ...]:
+        """What every call to the provider carries."""
+        found = ((name, fields.text(name, None)) for name in fields.keys)
+        return tuple(
+            (name, Secret(resolved))
+            for name, value in found
+            if value and (resolved := self._resolved(fields, name, value))
         )
 
     def _resolved(self, fields: Fields, key: str, text: str) -> str | None:

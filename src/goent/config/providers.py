@@ -7,6 +7,7 @@ from goent.config.fields import Fields, Mention, read_url, read_variable
 from goent.config.known import SHORT_NAMES, known_backend
 from goent.config.prices import read_price
 from goent.config.types import TYPES
+from goent.domain.local_servers import local_server
 from goent.domain.settings import Health
 from goent.domain.types import Method, Provider, RateLimits, Value
 
@@ -20,6 +21,7 @@ class Entry(Value, frozen=True, kw_only=True):
     provider: Provider
     base_url: Mention | None = None
     api_key_env: Mention | None = None
+    local: bool | None = None
     fallbacks: tuple[Mention, ...] = ()
 
 
@@ -56,8 +58,19 @@ def _entry(fields: Fields) -> Entry:
         ),
         base_url=read_url(fields, "base_url"),
         api_key_env=read_variable(fields, "api_key_env"),
+        local=_local(fields, backend),
         fallbacks=fallbacks,
     )
+
+
+def _local(fields: Fields, backend: str) -> bool | None:
+    """None: its address decides."""
+    if not fields.has("local"):
+        return None
+    local = fields.flag("local", default=False)
+    if local and not fields.has("base_url") and local_server(backend) is None:
+        fields.mistake("local", "needs a base_url: say where the server answers")
+    return local
 
 
 def _model(fields: Fields, backend: str) -> str:

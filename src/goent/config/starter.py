@@ -79,9 +79,12 @@ PROVIDERS: Final = """\
 #    fallbacks: [local]
 #    limits: {concurrency: 8, rpm: 60}
 #  local:
+#    provider: ollama           # or lmstudio, vllm, llama.cpp: no key, and no price
+#    model: qwen3-coder:30b
+#  proxy:
 #    provider: my-server
 #    model: qwen3-coder
-#    base_url: http://127.0.0.1:8000/v1
+#    base_url: https://models.example/v1
 #    api_key_env: MY_SERVER_KEY # the name of a variable, never the key
 
 #defaults: {implementation: glm, large_context: glm, simple_tasks: local}

@@ -102,7 +102,7 @@ class Allowance:
         if method == "serve" and settings.opencode.serve_url:
             return True
         backend = settings.backends.get(provider.backend)
-        return backend is None or not backend.resolve_key(self._environ())
+        return backend is None or not backend.is_held(self._environ())
 
     # A call
 

@@ -1,16 +1,25 @@
 """What can be found out about workers, without changing anything?"""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterable, Iterator
 
 import anyio
 
 from goent.core.feed import Feed
-from goent.core.result import changed_files, models_used, result
+from goent.core.progress_reports import HEARTBEAT, OnProgress, ProgressReports
+from goent.core.result import files_of, models_used, result
 from goent.core.transcript import transcript
-from goent.core.views import WorkerView, evidence, line, status
-from goent.domain.events import Envelope, ToolCall, UsageReported
-from goent.domain.replies import ModelUse, Output, Result, Status, Waited, WorkerList
+from goent.core.views import WorkerView, evidence, line, overlaps, status
+from goent.domain.events import Envelope, UsageReported
+from goent.domain.replies import (
+    ModelUse,
+    Output,
+    Result,
+    Status,
+    Waited,
+    WorkerLine,
+    WorkerList,
+)
 from goent.domain.requests import (
     ListRequest,
     OutputRequest,
@@ -19,22 +28,18 @@ from goent.domain.requests import (
     WorkerRequest,
 )
 from goent.domain.swarms import SwarmRequest
-from goent.domain.types import ENDED, FileChange, State, Value
-
-HEARTBEAT = 5.0  # seconds between two signs of life to a caller who waits
-
-OnProgress = Callable[[Status], Awaitable[None]]
+from goent.domain.types import ENDED, FileChange, Value
 
 
 class Head(Value, frozen=True, kw_only=True):
-    """A worker's state, and its last event."""
+    """The state of a worker or a swarm, and the last event that it is made of."""
 
-    state: State
+    state: str
     seq: int
 
 
 class Account(Value, frozen=True, kw_only=True):
-    """The models that a worker used, and the files that its edits changed."""
+    """The models that a worker used, and the files that its edits and commands changed."""
 
     models: tuple[ModelUse, ...] = ()
     files: tuple[FileChange, ...] = ()
@@ -61,16 +66,17 @@ class Enquiries:
 
     async def result(self, worker: str) -> Result:
         view = self._feed.view(worker)
-        return result(view, await self._all_events(worker))
+        met = overlaps(view, self._feed.views.values())
+        return result(view, await self._all_events(worker), met)
 
     async def account(self, worker: str) -> Account:
-        """Who worked for it, with what each took, and what its edits changed."""
+        """Who worked for it, with what each took, and what it changed."""
         if worker not in self._feed.views:
             return Account()
         events = [envelope.event for envelope in await self._all_events(worker)]
         return Account(
             models=models_used(event for event in events if isinstance(event, UsageReported)),
-            files=changed_files(event for event in events if isinstance(event, ToolCall)),
+            files=files_of(events),
         )
 
     async def _all_events(self, worker: str) -> list[Envelope]:
@@ -124,30 +130,40 @@ class Enquiries:
         """Until all (or any) have ended their turn, or one asks something: that needs the caller."""
         seq = self._feed.seq
         views = [self._feed.view(worker) for worker in request.worker_ids]
+        reports = ProgressReports(views)
         with anyio.move_on_after(request.timeout_s):
             while not _enough(views, any_=request.any):
-                with anyio.move_on_after(HEARTBEAT) as silence:
+                with anyio.move_on_after(HEARTBEAT):
                     await self._feed.news(seq)
-                seq, before = self._feed.seq, views
+                seq = self._feed.seq
                 views = [self._feed.view(worker) for worker in request.worker_ids]
-                for view in views if silence.cancelled_caught else moved(before, views):
-                    await on_progress(status(view))
+                await reports.tell(views, on_progress)
         return Waited(
             workers=tuple(map(self.status, request.worker_ids)),
             timed_out=not _enough(views, any_=request.any),
         )
 
     def list(self, request: ListRequest) -> WorkerList:
-        views = sorted(self._feed.views.values(), key=lambda view: view.started_at, reverse=True)
         fitting = [
             view
-            for view in views
+            for view in self._newest_first()
             if request.state in (None, view.state)
             and request.provider in (None, view.spawned.provider, view.spawned.backend)
         ]
         return WorkerList(
-            workers=tuple(line(view) for view in fitting[: request.limit]), total=len(fitting)
+            workers=tuple(line(view, self._met(view)) for view in fitting[: request.limit]),
+            total=len(fitting),
         )
+
+    def lines(self) -> tuple[WorkerLine, ...]:
+        """Every worker in one line, newest first."""
+        return tuple(line(view, self._met(view)) for view in self._newest_first())
+
+    def _newest_first(self) -> Iterable[WorkerView]:
+        return sorted(self._feed.views.values(), key=lambda view: view.started_at, reverse=True)
+
+    def _met(self, view: WorkerView) -> Iterator[str]:
+        return (each.worker_id for each in overlaps(view, self._feed.views.values()))
 
 
 def _enough(views: list[WorkerView], *, any_: bool) -> bool:
@@ -155,12 +171,3 @@ def _enough(views: list[WorkerView], *, any_: bool) -> bool:
         return True
     ended = [view.state in ENDED for view in views]
     return any(ended) if any_ else all(ended)
-
-
-def moved(before: list[WorkerView], after: list[WorkerView]) -> list[WorkerView]:
-    """Those of whom there is something new to tell."""
-    return [
-        new
-        for old, new in zip(before, after, strict=True)
-        if (old.step, old.state, old.plan) != (new.step, new.state, new.plan)
-    ]

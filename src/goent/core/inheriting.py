@@ -7,10 +7,12 @@ from msgspec.structs import replace
 
 from goent.core.feed import Feed
 from goent.core.intake import below_checkout
+from goent.core.neighbours import may_write
 from goent.core.places import Places
+from goent.core.shared_folders import LOST
 from goent.core.views import WorkerView, evidence
 from goent.domain.errors import WorkerIsClosed
-from goent.domain.events import TurnEnded, TurnStarted, UsageReported
+from goent.domain.events import FilesChanged, TurnEnded, TurnStarted, UsageReported
 from goent.domain.ports import WorkerSpec
 from goent.domain.settings import Settings
 from goent.domain.types import Failure, Method, Pin
@@ -44,6 +46,8 @@ async def end_turn(
         prompt = view.spawned.task
         for event in await places.keep_what_is_there(workspace, prompt, view.id):
             await feed.append(view.id, event)
+    elif view.turn and may_write(view):
+        await feed.append(view.id, FilesChanged(unseen=LOST))
     ended = TurnEnded(
         turn=view.turn or 1,
         state="failed",

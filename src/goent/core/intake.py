@@ -126,7 +126,7 @@ def accept(
 
 def _check_key(provider: Provider, settings: Settings, environ: Mapping[str, str]) -> None:
     backend = settings.backends.get(provider.backend)
-    if backend and backend.key_env and not backend.resolve_key(environ):
+    if backend and backend.lacks_key(environ):
         raise NoRoute(
             f"no key for provider {provider.name!r}: set {backend.key_env} where go-ent or its "
             f"client is started, or log in with `opencode auth login`"
@@ -162,7 +162,7 @@ def _check_agent(
             f"{', '.join(OWN_TOOLS)}"
         )
     backend = settings.backends.get(provider.backend)
-    if own and not (backend and backend.base_url and backend.resolve_key(environ)):
+    if own and not (backend and backend.base_url and backend.is_held(environ)):
         raise NoRoute(
             f"go-ent's own agent calls models through go-ent, which holds no key for provider "
             f"{provider.name!r}: give it one in .goent/providers.yaml, or use the method 'acp'"

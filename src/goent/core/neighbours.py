@@ -16,11 +16,12 @@ def shares_its_place(views: Iterable[WorkerView], worker: str, since: float) -> 
     return any(
         _meet(Path(own.spawned.cwd), Path(view.spawned.cwd))
         for view in known.values()
-        if view.id != worker and _may_write(view) and _at_work(view, since)
+        if view.id != worker and may_write(view) and _at_work(view, since)
     )
 
 
-def _may_write(view: WorkerView) -> bool:
+def may_write(view: WorkerView) -> bool:
+    """Whether it may change files where it works."""
     return view.spawned.method != "api" and view.spawned.permissions != "readonly"
 
 

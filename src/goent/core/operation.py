@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from goent.core.enquiries import OnProgress
+from goent.core.progress_reports import OnProgress
 from goent.domain.replies import Status
 from goent.domain.requests import Request
 from goent.domain.types import Value
@@ -14,7 +14,7 @@ Q = TypeVar("Q", bound=Request)
 R = TypeVar("R", bound=Value)
 
 
-async def _silent(_: Status) -> None: ...
+async def _silent(_: Status, __: str) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)

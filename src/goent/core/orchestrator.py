@@ -5,7 +5,7 @@ or where an event is kept. What only looks is in `enquiries`.
 """
 
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from goent.core.places import Places, inside
 from goent.core.rescue import Rescuer
 from goent.core.roster import Roster
 from goent.core.router import Router
+from goent.core.shared_folders import SharedFolders
 from goent.core.terms import Shared, Terms
 from goent.domain.errors import (
     BudgetExceeded,
@@ -96,6 +97,12 @@ class Orchestrator:
         self._lessons = lessons
         self._level = level
         self.places = Places(workspaces)
+        self._folders = SharedFolders(
+            feed=feed,
+            observer=workspaces,
+            project=lambda: settings().project,
+            start=self._start_beside,
+        )
         self._lives = roster
         self._books = books
         self._allowance = allowance
@@ -257,6 +264,7 @@ class Orchestrator:
             over=self._allowance.release,
             rescuer=self._rescuer,
             places=self.places,
+            folders=self._folders,
         )
         driver = self._drivers[spec.method]
         life = Life(spec, terms, driver, shared, turns_before=turns_before)
@@ -275,6 +283,10 @@ class Orchestrator:
                     await self.places.give_back(life.workspace)
             self._lives.pop(life.spec.id, None)
             life.gone.set()
+
+    def _start_beside(self, look: Callable[[], Coroutine[None, None, None]]) -> None:
+        assert self._group, "workers live inside `running`"
+        self._group.start_soon(look, name="a look at a shared folder")
 
     def _learn_later(self, worker: str) -> None:
         """Beside the worker: its turn is over, whatever the disk takes for the lesson."""

@@ -2,16 +2,18 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 
 from goent.core.allowance import Allowance
 from goent.core.feed import Feed
+from goent.core.router import condition_now
 from goent.core.views import timestamp, usd
 from goent.domain.budgets import Standing
 from goent.domain.errors import RequestError
 from goent.domain.health import Condition, Healths
 from goent.domain.ledger import Ledger, Prices
+from goent.domain.local_servers import ModelServers, NoServers
 from goent.domain.provider_replies import (
     BudgetLine,
     CostLine,
@@ -25,9 +27,13 @@ from goent.domain.provider_replies import (
 from goent.domain.requests import CostsRequest, ForgetRequest, ProvidersRequest
 from goent.domain.settings import Settings
 from goent.domain.types import ENDED, Price, Provider, Usage
+from goent.policy.pins import none_configured
 
 USABLE: frozenset[Health] = frozenset({"ready", "direct", "failing"})
 TYPICAL = Usage(input=20_000, output=2_000)  # what `cost_estimate` prices until there is history
+NOT_NOW = (
+    "no provider can be used now; provider_list without healthy_only (`go-ent providers`) says why"
+)
 
 
 class Providers:
@@ -43,6 +49,7 @@ class Providers:
         prices: Prices,
         allowance: Allowance,
         healths: Healths,
+        servers: ModelServers = NoServers(),  # noqa: B008 (holds nothing)
     ) -> None:
         self._settings = settings
         self._environ = environ
@@ -51,8 +58,10 @@ class Providers:
         self._prices = prices
         self._allowance = allowance
         self._healths = healths
+        self._servers = servers
 
     async def list(self, request: ProvidersRequest) -> ProviderList:
+        await self._servers.refresh()
         settings = self._settings()
         busy = Counter(
             view.provider
@@ -62,12 +71,12 @@ class Providers:
         views = [await self._provider(p, settings, busy[p.name]) for p in settings.providers]
         if request.healthy_only:
             views = [view for view in views if view.health in USABLE]
-        return ProviderList(providers=tuple(views))
+        return ProviderList(providers=tuple(views), warnings=_remedies(settings, views))
 
     async def _provider(self, provider: Provider, settings: Settings, in_use: int) -> ProviderView:
         now = time.time()
         limits = provider.limits
-        condition = self._healths.condition(provider)
+        condition = condition_now(provider, self._healths.condition, self._servers)
         given = {"concurrency": limits.concurrency, "rpm": limits.rpm, "tpm": limits.tpm}
         return ProviderView(
             name=provider.name,
@@ -93,12 +102,13 @@ class Providers:
         backend = settings.backends.get(provider.backend)
         if backend is None and provider.backend not in settings.agents:
             return "unknown"
-        key = backend.resolve_key(self._environ()) if backend else None
-        if backend and not key and backend.key_env:
+        environ = self._environ()
+        if backend and backend.lacks_key(environ):
             return "no_key"
-        if condition.state == "failing" or condition.is_out(now):
+        silent = condition.state == "down" and condition.until is None  # a server that is asked
+        if silent or condition.state == "failing" or condition.is_out(now):
             return "unknown" if condition.state == "healthy" else condition.state
-        return "ready" if key else "direct"
+        return "ready" if backend and backend.is_held(environ) else "direct"
 
     async def forget(self, request: ForgetRequest) -> Forgotten:
         """Ask providers again as if nothing had been: whoever mended one need not wait."""
@@ -157,6 +167,12 @@ def _figure(usd: Decimal) -> float:
 def _until(condition: Condition, now: float) -> str | None:
     until = condition.until if condition.is_out(now) else None
     return None if until is None else timestamp(until)
+
+
+def _remedies(settings: Settings, listed: Sequence[ProviderView]) -> tuple[str, ...]:
+    if listed:
+        return ()
+    return (NOT_NOW if settings.providers else none_configured(settings),)
 
 
 def _price(price: Price | None) -> PriceView | None:

@@ -125,14 +125,14 @@ class Rescuer:
         backend = self._settings().backends.get(provider.backend)
         if backend is None or self._healths.condition(provider).is_out(time.time()):
             return False
-        return not backend.key_env or bool(backend.resolve_key(self._environ()))
+        return not backend.lacks_key(self._environ())
 
     def _is_direct(self, spec: WorkerSpec) -> bool:
         settings = self._settings()
         if spec.method == "serve" and settings.opencode.serve_url:
             return True
         backend = settings.backends.get(spec.provider.backend)
-        return backend is None or not backend.resolve_key(self._environ())
+        return backend is None or not backend.is_held(self._environ())
 
     async def _events(self, worker: str) -> list[Envelope]:
         events: list[Envelope] = []

@@ -1,14 +1,18 @@
 """What came of a worker's task? Told from its events, short enough for a model's context."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import PurePath
 
+from msgspec.structs import replace
+
 from goent.core.views import WorkerView, evidence, usd
 from goent.domain.events import (
+    AnyEvent,
     BudgetWarned,
     Envelope,
     FailedOver,
+    FilesChanged,
     GuardedFilesChanged,
     TextDelta,
     ToolCall,
@@ -16,7 +20,15 @@ from goent.domain.events import (
     UsageReported,
 )
 from goent.domain.replies import Failover, ModelUse, Result
-from goent.domain.types import Check, Command, FileChange, GuardedChange, Usage
+from goent.domain.types import (
+    AlsoChanged,
+    Check,
+    Command,
+    FileChange,
+    GuardedChange,
+    Overlap,
+    Usage,
+)
 from goent.policy.guarded import guard_reason
 
 # Together these keep a result below 1,500 tokens, whatever the worker did.
@@ -31,11 +43,14 @@ WARNINGS_LIMIT = 2
 WARNING_LIMIT = 400
 
 
-def result(view: WorkerView, events: Sequence[Envelope]) -> Result:
-    """The whole worker's work; `text` is the last message of its last turn."""
+def result(
+    view: WorkerView, events: Sequence[Envelope], overlaps: Sequence[Overlap] = ()
+) -> Result:
+    """The whole worker's work; `text` is the last message of its last turn. `overlaps` have whole paths."""
     happened = [envelope.event for envelope in events]
-    edited = changed_files(e for e in happened if isinstance(e, ToolCall))
-    files = view.work.files if view.work else edited
+    files = view.work.files if view.work else files_of(happened)
+    seen = [event for event in happened if isinstance(event, FilesChanged)]
+    also = also_changed(seen)
     commands = commands_run(e for e in happened if isinstance(e, ToolCall))
     text = last_message(events)
     return Result(
@@ -68,10 +83,13 @@ def result(view: WorkerView, events: Sequence[Envelope]) -> Result:
             (e for e in happened if isinstance(e, GuardedFilesChanged)), files
         )[:FILES_LIMIT],
         sandbox=view.spawned.sandbox,
+        also_changed=also[:FILES_LIMIT],
+        overlaps=tuple(replace(o, path=_shown(o.path, view)) for o in overlaps[:FILES_LIMIT]),
         notes=(
             *_unconfined(view),
             *_place(view),
             *_notes(view, text, len(files), len(commands)),
+            *_shared(seen, also, overlaps),
             *[_cut(e.message, WARNING_LIMIT) for e in happened if isinstance(e, BudgetWarned)][
                 -WARNINGS_LIMIT:
             ],
@@ -111,6 +129,35 @@ def changed_files(calls: Iterable[ToolCall]) -> tuple[FileChange, ...]:
             removed=_plus(before.removed, change.removed),
         )
     return tuple(sums.values())
+
+
+def files_of(events: Iterable[AnyEvent]) -> tuple[FileChange, ...]:
+    """What the worker's edit tools changed, and what only its commands can have changed."""
+    happened = list(events)
+    sums = {
+        change.path: change
+        for change in changed_files(e for e in happened if isinstance(e, ToolCall))
+    }
+    edited = frozenset(sums)
+    for change in (c for e in happened if isinstance(e, FilesChanged) for c in e.files):
+        known = sums.get(change.path, FileChange(path=change.path, added=0, removed=0))
+        both = change.path in edited  # the lines of its edits are in the other figure, too
+        sums[change.path] = FileChange(
+            path=change.path,
+            added=None if both else _plus(known.added, change.added),
+            removed=None if both else _plus(known.removed, change.removed),
+        )
+    return tuple(sums.values())
+
+
+def also_changed(seen: Iterable[FilesChanged]) -> tuple[AlsoChanged, ...]:
+    """What changed meanwhile, and who can have done it; some of it may be among its own files, too."""
+    found: dict[str, AlsoChanged] = {}
+    for each in (also for event in seen for also in event.also):
+        known = found.get(each.path, each)
+        by = tuple(dict.fromkeys((*known.by, *each.by)))
+        found[each.path] = AlsoChanged(path=each.path, by=by)
+    return tuple(found.values())
 
 
 def guarded_changes(
@@ -180,6 +227,36 @@ def _notes(view: WorkerView, text: str, files: int, commands: int) -> tuple[str,
             f"or cut off before its usage was told): the known part is ${view.known_usd:.4f}"
         )
     return tuple(notes)
+
+
+def _shared(
+    seen: Sequence[FilesChanged], also: Sequence[AlsoChanged], overlaps: Sequence[Overlap]
+) -> Iterator[str]:
+    """What is to be known of a folder that others share."""
+    met = dict.fromkeys(overlap.worker_id for overlap in overlaps)
+    if met:
+        lost = sum(overlap.kind == "hunk_conflict" for overlap in overlaps)
+        clash = f"; in {lost} of them lines that one wrote are gone" if lost else ""
+        yield (
+            f"{', '.join(met)} changed {len(overlaps)} of the same files at the same time{clash}. "
+            "Isolation 'worktree' keeps workers apart"
+        )
+    if len(also) > FILES_LIMIT or len(overlaps) > FILES_LIMIT:
+        yield (
+            f"{len(also)} files also changed meanwhile and {len(overlaps)} overlap; the first "
+            f"{FILES_LIMIT} of each are listed"
+        )
+    more = sum(event.more for event in seen)
+    if more:
+        yield f"{more} more files changed in the folder, and are not listed"
+    unseen = dict.fromkeys(event.unseen for event in seen if event.unseen)
+    if unseen:
+        yield _cut(f"what commands changed was not compared for {'; '.join(unseen)}", WARNING_LIMIT)
+
+
+def _shown(path: str, view: WorkerView) -> str:
+    whole, cwd = PurePath(path), PurePath(view.spawned.cwd)
+    return str(whole.relative_to(cwd)) if whole.is_relative_to(cwd) else path
 
 
 def _place(view: WorkerView) -> tuple[str, ...]:

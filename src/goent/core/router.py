@@ -12,6 +12,7 @@ from goent.domain.budgets import Standing
 from goent.domain.forecasts import Forecast, History, Sample
 from goent.domain.health import Condition
 from goent.domain.ledger import Prices
+from goent.domain.local_servers import ModelServers, NoServers
 from goent.domain.settings import Settings
 from goent.domain.tasks import Classification, Classifier, TaskText
 from goent.domain.types import Method, Pin, Price, Provider, Value
@@ -59,11 +60,19 @@ class Routed(Value, frozen=True, kw_only=True):
         return {name: f.p50_usd for name, f in known.items() if f.p50_usd is not None}
 
 
+def condition_now(
+    provider: Provider, known: Callable[[Provider], Condition], servers: ModelServers
+) -> Condition:
+    """A server of the user's own that does not answer is down; of all others their calls tell."""
+    trouble = servers.trouble(provider.backend)
+    return Condition(state="down", reason=trouble) if trouble else known(provider)
+
+
 class Router:
     """The way of each task.
 
     `condition` tells how a provider is, `standings` how the budgets of the day and the project are,
-    `notices` what is wrong with the rules as written.
+    `notices` what is wrong with the rules as written, `servers` which models the user's own have.
     """
 
     def __init__(  # noqa: PLR0913 (the ports, each by name)
@@ -78,6 +87,7 @@ class Router:
         condition: Callable[[Provider], Condition],
         standings: Callable[[], Awaitable[Sequence[Standing]]],
         notices: Callable[[], tuple[str, ...]] = tuple,
+        servers: ModelServers = NoServers(),  # noqa: B008 (holds nothing)
     ) -> None:
         self._settings = settings
         self._environ = environ
@@ -88,12 +98,14 @@ class Router:
         self._condition = condition
         self._standings = standings
         self.notices = notices
+        self._servers = servers
         self._samples: Sequence[Sample] = ()
         self._past = Past()
         self._experience = Experience()
 
     async def route(self, asked: Asked) -> Routed:
         """Never refuses: a decision without a route says why there is none."""
+        await self._servers.refresh()
         settings, now = self._settings(), time.time()
         task = await self._classifier.classify(
             TaskText(text=asked.text, files=asked.files), asked.cwd
@@ -112,7 +124,9 @@ class Router:
         facts = Facts(
             text=asked.text,
             now=now,
-            conditions={p.name: self._condition(p) for p in settings.providers},
+            conditions={
+                p.name: condition_now(p, self._condition, self._servers) for p in settings.providers
+            },
             keyless=self._keyless(settings),
             prices=prices,
             forecasts=forecasts,
@@ -171,6 +185,6 @@ class Router:
         wanting = {
             name: backend.key_env
             for name, backend in settings.backends.items()
-            if backend.key_env and not backend.resolve_key(environ)
+            if backend.key_env and backend.lacks_key(environ)
         }
         return {p.name: wanting[p.backend] for p in settings.providers if p.backend in wanting}

@@ -8,6 +8,7 @@ import anyio
 from goent.core.feed import Feed
 from goent.core.places import Places
 from goent.core.rescue import Rescuer
+from goent.core.shared_folders import SharedFolders
 from goent.domain.events import UsageReported
 from goent.domain.ports import Meter, Verifier, WorkerSpec
 from goent.domain.settings import Limits
@@ -41,4 +42,5 @@ class Shared:
     over: Callable[[str], Awaitable[None]]
     rescuer: Rescuer
     places: Places
+    folders: SharedFolders
     ended: Callable[[str], None]

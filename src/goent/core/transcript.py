@@ -7,6 +7,7 @@ from goent.domain.events import (
     BudgetWarned,
     Envelope,
     FailedOver,
+    FilesChanged,
     GuardedFilesChanged,
     Noticed,
     PermissionAnswered,
@@ -127,12 +128,27 @@ def _aside(event: AnyEvent) -> str:
         case GuardedFilesChanged(changes=changes):
             names = ", ".join(change.path for change in changes)
             return f"! changed while this worker worked, and other programs obey it: {names[:LINE]}"
+        case FilesChanged():
+            return _changed(event)
         case FailedOver():
             return f"! moved from {event.from_provider} to {event.to_provider}: {event.reason}"
         case BudgetWarned():
             return f"! {event.message}"
         case _:
             return ""
+
+
+def _changed(event: FilesChanged) -> str:
+    """What its commands changed; of the rest, only how much there is: the result names it."""
+    names = ", ".join(change.path for change in event.files)
+    lines = (
+        f"  changed by its commands: {names[:LINE]}" if names else "",
+        f"! {len(event.also)} more files changed meanwhile, not known to be its work"
+        if event.also
+        else "",
+        f"! not compared: {event.unseen[:LINE]}" if event.unseen else "",
+    )
+    return "\n".join(filter(None, lines))
 
 
 def _asked(event: PermissionAsked, limit: int | None = None) -> str:

@@ -18,6 +18,7 @@ from goent.core.failing import failure_of
 from goent.core.guarded_files import Prints, changes, fingerprints
 from goent.core.questions import Questions
 from goent.core.rescue import Move, Stuck
+from goent.core.shared_folders import Look
 from goent.core.terms import Shared, Terms
 from goent.core.views import WorkerView, evidence, fold
 from goent.domain.errors import (
@@ -35,6 +36,7 @@ from goent.domain.events import (
     DriverEvent,
     Envelope,
     FailedOver,
+    FilesChanged,
     GuardedFilesChanged,
     Noticed,
     PermissionAnswered,
@@ -54,7 +56,7 @@ from goent.domain.types import Answer, Evidence, Failure, Prompt, State
 Outcome = Literal["completed", "cancelled"]
 Stopper = Literal["cancel", "timeout", "stall", "budget"]
 
-PROVING = (TurnStarted, ToolCall, WorkKept, Verified)  # what evidence is told from
+PROVING = (TurnStarted, ToolCall, WorkKept, FilesChanged, Verified)  # what evidence is told from
 LIFELESS = 2  # looks in a row that find nothing at work before a silent turn is ended
 
 
@@ -88,6 +90,7 @@ class Turn:
         self._calls_before = 0
         self._moves = 0
         self._deadline: float | None = None
+        self._look: Look | None = None  # at the folder, if it is not the worker's own
         self._guarded: Prints | None = None  # files that other programs obey, before the turn
         self._unkept = terms.workspace  # until what was made in it is on its branch
 
@@ -109,7 +112,10 @@ class Turn:
         except RequestError:
             self._questions.add(question)  # the driver is about to withdraw it
             raise
-        await self._append(PermissionAnswered(id=permission, option=option, by=by, message=message))
+        answered = PermissionAnswered(id=permission, option=option, by=by, message=message)
+        if self._look:
+            await self._look.heard(answered)
+        await self._append(answered)
         return passed
 
     async def queue(self) -> None:
@@ -117,6 +123,7 @@ class Turn:
         if not self._has_slot:
             await self._shared.slots.acquire()
             self._has_slot = True
+            self._look = self._shared.folders.look(self._spec)  # while its session is opened
 
     async def take(self, session: Session) -> WorkerSpec | None:
         """The turn, as far as it gets here: what to open if it goes on elsewhere, None if it ended.
@@ -179,6 +186,7 @@ class Turn:
         self._make_way()
         await self._start()
         await self._tell_of_guarded()
+        await self._tell_of_shared()
         failure = outcome if isinstance(outcome, Failure) else None
         state = "failed" if isinstance(outcome, Failure) else outcome
         if self._session and self._unkept:
@@ -209,6 +217,10 @@ class Turn:
         if changed:
             await self._append(GuardedFilesChanged(changes=changed))
 
+    async def _tell_of_shared(self) -> None:
+        if self._look and (changed := await self._look.finish()):
+            await self._append(changed)
+
     async def _outcome(self, session: Session) -> Outcome | WorkerError:
         outcome: Outcome | WorkerError = "cancelled"
         async with anyio.create_task_group() as beside:
@@ -219,6 +231,8 @@ class Turn:
                 await self._start()
                 await self._note_session(session)
                 self._guarded = self._guarded or await self._look_at_guarded()
+                if self._look:
+                    await self._look.ready()
                 beside.start_soon(self._limit_time)
                 beside.start_soon(self._watch_silence, session)
                 outcome = await self._work(session)
@@ -257,6 +271,7 @@ class Turn:
             self._prompted.set()
             if reason == "end":
                 await self._keep()
+                await self._tell_of_shared()
                 await self._verify()
         except WorkerError as error:
             return error
@@ -275,6 +290,8 @@ class Turn:
         withdrawn = isinstance(event, PermissionWithdrawn)
         if withdrawn and not self._questions.withdraw(event.id, event.reason):
             return  # its answer was faster
+        if self._look:
+            await self._look.heard(event)
         await self._append(event)
         spent = isinstance(event, UsageReported)
         if spent and (reason := await self._shared.spent(self._spec, event)):

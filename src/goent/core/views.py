@@ -4,6 +4,7 @@
 the truth; a view can always be made again.
 """
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -13,6 +14,7 @@ from goent.domain.events import (
     AnyEvent,
     Envelope,
     FailedOver,
+    FilesChanged,
     Noticed,
     PermissionAnswered,
     PermissionAsked,
@@ -39,6 +41,7 @@ from goent.domain.types import (
     CostSource,
     Evidence,
     Failure,
+    Overlap,
     PlanEntry,
     State,
     Usage,
@@ -47,7 +50,9 @@ from goent.domain.types import (
 from goent.domain.verification import evidence_of
 from goent.domain.workspaces import Work
 
+MOST_WORDS = 100  # characters of a worker's latest words
 LEAST_DETAIL = 30  # characters of a question in a list
+DONE = 100  # percent
 FIRST = 1  # the turn that the task itself is
 
 
@@ -73,6 +78,10 @@ class WorkerView(Value, frozen=True, kw_only=True):
     cost_source: CostSource | None = None
     checks: tuple[Check, ...] = ()
     work: Work | None = None
+    message: str = ""  # the one that it is saying, or said last
+    words: str = ""  # the end of it
+    overlaps: tuple[Overlap, ...] = ()  # with whole paths, the latest word on each
+    commands_changed: bool = False  # files, in this turn
     tools: int = 0  # calls of this turn
     tool_ids: frozenset[str] = frozenset()  # of them, while it runs
     failure: Failure | None = None
@@ -130,9 +139,12 @@ def _after(view: WorkerView, event: AnyEvent, seq: int) -> WorkerView:
                 turn_seq=seq,
                 step="thinking",
                 plan=(),
+                message="",
+                words="",
                 checks=(),
                 tools=0,
                 tool_ids=frozenset(),
+                commands_changed=False,
                 failure=None,
             )
         case TurnEnded():
@@ -144,10 +156,8 @@ def _after(view: WorkerView, event: AnyEvent, seq: int) -> WorkerView:
                 step=event.state,
                 tool_ids=frozenset(),
             )
-        case Verified():
-            return replace(view, checks=event.checks)
-        case WorkKept():
-            return replace(view, work=event.work)
+        case Verified() | WorkKept() | FilesChanged():
+            return _after_look(view, event)
         case SessionOpened() | FailedOver():
             return _after_change(view, event)
         case WorkerClosed():
@@ -157,6 +167,15 @@ def _after(view: WorkerView, event: AnyEvent, seq: int) -> WorkerView:
             )
         case _:  # a warning, or of a swarm
             return view
+
+
+def _after_look(view: WorkerView, event: Verified | WorkKept | FilesChanged) -> WorkerView:
+    if isinstance(event, Verified):
+        return replace(view, checks=event.checks)
+    if isinstance(event, WorkKept):
+        return replace(view, work=event.work)
+    latest = {(each.worker_id, each.path): each for each in (*view.overlaps, *event.overlaps)}
+    return replace(view, overlaps=tuple(latest.values()), commands_changed=bool(event.files))
 
 
 def _after_change(view: WorkerView, event: SessionOpened | FailedOver) -> WorkerView:
@@ -177,12 +196,24 @@ def _after_work(
                 view = replace(view, tools=view.tools + 1, tool_ids=seen)
             step = f"{event.tool}: {event.title or event.detail}".rstrip(": ")
         case TextDelta():
-            step = "writing"
+            view, step = _speaking(view, event), "writing"
         case Thought():
             step = "thinking"
         case Noticed():
             step = event.text
     return replace(view, step=_current(view.plan) or step)
+
+
+def _speaking(view: WorkerView, event: TextDelta) -> WorkerView:
+    """A little more than is shown is kept: it may be blank."""
+    said = view.words if event.message == view.message else ""
+    return replace(view, message=event.message, words=(said + event.text)[-4 * MOST_WORDS :])
+
+
+def latest_words(view: WorkerView) -> str:
+    """In one line, what it said last."""
+    line = " ".join(view.words.split())
+    return line if len(line) <= MOST_WORDS else f"…{line[1 - MOST_WORDS :]}"
 
 
 def _current(plan: tuple[PlanEntry, ...]) -> str:
@@ -234,7 +265,7 @@ def evidence(view: WorkerView) -> Evidence | None:
 
 def did_nothing(view: WorkerView) -> bool:
     """It was asked for edits, and has neither edited nor used a tool. Later turns ask other things."""
-    kept = view.work is not None and bool(view.work.files)
+    kept = (view.work is not None and bool(view.work.files)) or view.commands_changed
     return view.spawned.edits_asked and view.turn == FIRST and not view.tools and not kept
 
 
@@ -280,8 +311,20 @@ def _question(asked: PermissionAsked, now: float | None) -> Question:
     )
 
 
-def line(view: WorkerView) -> WorkerLine:
-    """The view in one line of a list."""
+def overlaps(view: WorkerView, views: Iterable[WorkerView]) -> tuple[Overlap, ...]:
+    """Where the worker met others, as it was told and as they were, with whole paths."""
+    told = {(o.worker_id, o.path): o for o in view.overlaps}
+    for other in views:
+        for each in other.overlaps:
+            if each.worker_id == view.id:
+                known = told.get((other.id, each.path))
+                if known is None or each.kind != "file_overlap":
+                    told[other.id, each.path] = replace(each, worker_id=other.id)
+    return tuple(told.values())
+
+
+def line(view: WorkerView, met: Iterable[str] = ()) -> WorkerLine:
+    """The view in one line of a list. `met` are the workers whose files it changed as well."""
     return WorkerLine(
         worker_id=view.id,
         state=view.state,
@@ -298,6 +341,7 @@ def line(view: WorkerView) -> WorkerLine:
         started_at=timestamp(view.started_at),
         updated_at=timestamp(view.updated_at),
         task=shorten(view.spawned.task, 60),
+        overlaps=tuple(dict.fromkeys(met)),
     )
 
 
@@ -305,7 +349,8 @@ def _step(view: WorkerView, room: int = 120) -> str:
     if view.questions:
         asks = f"asks for {view.questions[0].tool}: "
         return asks + in_line(view.questions[0].detail, max(LEAST_DETAIL, room - len(asks)))
-    return shorten(view.step, room)
+    finishing = view.state == "running" and progress(view.plan).percent == DONE
+    return "finishing" if finishing else shorten(view.step, room)
 
 
 def progress(plan: tuple[PlanEntry, ...]) -> Progress:

@@ -8,11 +8,12 @@ import hmac
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from goent.daemon_environment import WORKER_PASS
+from goent.daemon_environment import WORKER_PASS, WORKER_SOCKET
 from goent.domain.errors import StartedByWorker
 
 LOOKS: Final = frozenset(
@@ -25,9 +26,11 @@ class IssuedPasses:
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
+        self.socket: Path | None = None  # where the daemon listens, if it does
 
     def environment(self, worker: str) -> Mapping[str, str]:
-        return {WORKER_PASS: f"{worker}.{self._mac(worker)}"}
+        where = {WORKER_SOCKET: str(self.socket)} if self.socket else {}
+        return {WORKER_PASS: f"{worker}.{self._mac(worker)}", **where}
 
     def worker_of(self, shown: str) -> str | None:
         """Whose pass it is; None if it is none of ours."""

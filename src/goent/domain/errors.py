@@ -15,7 +15,7 @@ GoentError
     ├── BudgetSpent              the money is used up
     ├── PermissionDenied · PermissionBypassed · VerifyFailed · TurnTimeout · Stalled · NothingSaid   how the turn went
     ├── WorkspaceLost            its own folder is gone
-    └── WorkerCrashed · ProtocolError                                      the program under it
+    └── WorkerCrashed · ProtocolError · UnsupportedVersion                 the program under it
 
 Foreign errors are translated once, in the driver or the gateway. Cancellation is no error.
 """
@@ -130,6 +130,10 @@ class ProviderDown(ProviderUnavailable):
     kind = "provider_down"
 
 
+class ServerNotRunning(ProviderDown):
+    """Nothing listens where a model server of the user's own should be."""
+
+
 class Overloaded(ProviderDown):
     """The provider has more to do than it can."""
 
@@ -197,6 +201,12 @@ class ProtocolError(WorkerError):
     """The worker's program said something that its protocol does not allow."""
 
     kind = "protocol_error"
+
+
+class UnsupportedVersion(WorkerError):
+    """The worker's program is of a version that go-ent does not work with."""
+
+    kind = "unsupported_version"
 
 
 class PermissionDenied(WorkerError):

@@ -23,6 +23,7 @@ from goent.domain.sandbox import Level
 from goent.domain.swarms import SwarmSpawnRequest
 from goent.domain.tasks import Complexity, TaskType
 from goent.domain.types import (
+    AlsoChanged,
     Answer,
     Check,
     Command,
@@ -33,6 +34,7 @@ from goent.domain.types import (
     GuardedChange,
     Isolation,
     Method,
+    Overlap,
     PermissionOption,
     Pin,
     PlanEntry,
@@ -203,6 +205,20 @@ class GuardedFilesChanged(Event, frozen=True, kw_only=True):
     changes: tuple[GuardedChange, ...]
 
 
+class FilesChanged(Event, frozen=True, kw_only=True):
+    """What changed in a folder that is not the worker's own while the turn ran, by the state of its files.
+
+    `files` are the work of its commands, `also` what is not known to be its work, and of both `more` are left
+    out. `overlaps` have whole paths. `unseen` is what could not be compared.
+    """
+
+    files: tuple[FileChange, ...] = ()
+    also: tuple[AlsoChanged, ...] = ()
+    overlaps: tuple[Overlap, ...] = ()
+    more: int = 0
+    unseen: str = ""
+
+
 class FailedOver(Event, frozen=True, kw_only=True):
     """The turn went on at another provider."""
 
@@ -314,6 +330,7 @@ AnyEvent = (
     | Verified
     | WorkKept
     | GuardedFilesChanged
+    | FilesChanged
     | FailedOver
     | BudgetWarned
     | TurnEnded

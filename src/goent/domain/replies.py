@@ -8,6 +8,7 @@ from typing import Literal
 
 from goent.domain.sandbox import Level
 from goent.domain.types import (
+    AlsoChanged,
     Check,
     Command,
     CostSource,
@@ -16,6 +17,7 @@ from goent.domain.types import (
     FileChange,
     GuardedChange,
     Method,
+    Overlap,
     PermissionOption,
     State,
     Usage,
@@ -58,7 +60,9 @@ class Result(Value, frozen=True, kw_only=True):
     """What a worker made of its task. `evidence` says whether anybody checked.
 
     `workspace` is the folder of its own, if it had one, and `branch` where its changes are. `guarded_changes` are
-    files that other programs obey and that changed while it worked. `sandbox` is how its processes are
+    files that other programs obey and that changed while it worked. In a folder that it shares, `also_changed` are
+    files that changed meanwhile and are not known to be its work, and `overlaps` those that it and another worker
+    changed at the same time. `sandbox` is how its processes are
     confined; null where it has none of its own (`api`).
     """
 
@@ -80,6 +84,8 @@ class Result(Value, frozen=True, kw_only=True):
     workspace: str | None = None
     guarded_changes: tuple[GuardedChange, ...] = ()
     sandbox: Level | None = None
+    also_changed: tuple[AlsoChanged, ...] = ()
+    overlaps: tuple[Overlap, ...] = ()
 
 
 class Spawned(Value, frozen=True, kw_only=True):
@@ -196,7 +202,10 @@ class Cancelled(Value, frozen=True, kw_only=True):
 
 
 class WorkerLine(Value, frozen=True, kw_only=True):
-    """A worker in a list: short, so that twenty fit into a model's context."""
+    """A worker in a list: short, so that twenty fit into a model's context.
+
+    `overlaps` are the workers that changed files which it changed at the same time, in a folder they share.
+    """
 
     worker_id: str
     state: State
@@ -213,6 +222,7 @@ class WorkerLine(Value, frozen=True, kw_only=True):
     started_at: str
     updated_at: str
     task: str
+    overlaps: tuple[str, ...] = ()
 
 
 class WorkerList(Value, frozen=True, kw_only=True):

@@ -1,9 +1,10 @@
 """What the configuration says, once files and environment have been read."""
 
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from goent.domain.sandbox import SandboxSettings
 from goent.domain.trust import Act
@@ -14,10 +15,20 @@ Standby = Literal["auto", "always", "never"]
 Direct = Literal["refuse", "stop"]
 
 
-class Backend(Value, frozen=True, kw_only=True):
-    """An endpoint that serves models. go-ent holds its key, or it goes direct.
+_PRIVATE: Final = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE)
 
-    `key_env` names the variable that holds the key; `key` is one found in `opencode.json`.
+
+def is_private(header: str) -> bool:
+    """Whether a header of this name usually holds a key."""
+    return bool(_PRIVATE.search(header))
+
+
+class Backend(Value, frozen=True, kw_only=True):
+    """An endpoint that serves models. go-ent holds its key or needs none, or it goes direct.
+
+    `key_env` names the variable that holds the key; `key` is one found in `opencode.json`, and so are
+    `headers`, which every call carries. One that is `local` costs nothing by the call, and nobody's
+    key is looked for.
     """
 
     id: str
@@ -27,6 +38,26 @@ class Backend(Value, frozen=True, kw_only=True):
     key: Secret | None = None
     npm: str | None = None
     source: str = ""
+    local: bool = False
+    headers: tuple[tuple[str, Secret], ...] = ()
+
+    def is_held(self, environ: Mapping[str, str]) -> bool:
+        """Whether go-ent makes the calls itself: it has the key, or the server wants none."""
+        return self._keyless or bool(self.resolve_key(environ))
+
+    def lacks_key(self, environ: Mapping[str, str]) -> bool:
+        """Whether a key is named that is not there."""
+        return bool(self.key_env) and not self.resolve_key(environ)
+
+    @property
+    def _keyless(self) -> bool:
+        return self.local and not self.key_env and not self.key
+
+    def secrets(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """What of it must never be written down."""
+        private = (secret.reveal() for name, secret in self.headers if is_private(name))
+        key = self.resolve_key(environ)
+        return (*((key,) if key else ()), *private)
 
     def resolve_key(self, environ: Mapping[str, str]) -> str | None:
         """The key that go-ent may use for this backend, if it holds one."""

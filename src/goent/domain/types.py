@@ -13,6 +13,7 @@ Preset = Literal["readonly", "ask", "edit", "auto"]
 Answer = Literal["allow_once", "allow_always", "reject"]
 Evidence = Literal["claimed", "verified", "refuted"]
 CostSource = Literal["gateway", "opencode", "estimate"]
+OverlapKind = Literal["file_overlap", "hunk_conflict"]
 
 ONE_TURN: frozenset[Method] = frozenset({"cli"})  # their workers close after their first turn
 OWN_TOOLS = ("Read", "Write", "Edit", "Bash", "Grep", "Glob", "TodoWrite")  # of go-ent's own agent
@@ -84,7 +85,11 @@ class RateLimits(Value, frozen=True, kw_only=True):
 
 
 class Provider(Value, frozen=True, kw_only=True):
-    """A model that workers can run on. `name` is ours, `backend` is OpenCode's provider id."""
+    """A model that workers can run on. `name` is ours, `backend` is OpenCode's provider id.
+
+    `listed`: nobody wrote it down, its server offers it. `options` are those of the model in
+    `opencode.json`, as JSON.
+    """
 
     name: str
     backend: str
@@ -95,6 +100,8 @@ class Provider(Value, frozen=True, kw_only=True):
     price: Price | None = None
     fallbacks: tuple[str, ...] = ()
     limits: RateLimits = RateLimits()
+    listed: bool = False
+    options: bytes = b""
 
     @property
     def opencode_model(self) -> str:
@@ -147,6 +154,27 @@ class GuardedChange(Value, frozen=True, kw_only=True):
 
     path: str
     reason: str
+
+
+class AlsoChanged(Value, frozen=True, kw_only=True):
+    """A file that changed while a worker worked in a shared folder, and that is not known to be its work.
+
+    `by`: the worker that changed it; of several, one of them, or somebody else; of none, nobody knows.
+    """
+
+    path: str
+    by: tuple[str, ...] = ()
+
+
+class Overlap(Value, frozen=True, kw_only=True):
+    """A file that another worker changed as well, in the same folder and at the same time.
+
+    `hunk_conflict`: lines that one of them wrote are gone.
+    """
+
+    worker_id: str
+    path: str
+    kind: OverlapKind = "file_overlap"
 
 
 class Command(Value, frozen=True, kw_only=True):

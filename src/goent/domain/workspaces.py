@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
+from goent.domain.observation import Observer
 from goent.domain.types import FileChange, Value
 
 Kind = Literal["worktree", "copy"]
@@ -85,8 +86,8 @@ class KeptSpace(Value, frozen=True, kw_only=True):
     repository: str = ""
 
 
-class Workspaces(Protocol):
-    """Who makes workspaces, and clears them away."""
+class Workspaces(Observer, Protocol):
+    """Who makes workspaces, clears them away, and looks at the folders that nobody has for themselves."""
 
     async def check(self, cwd: Path, kind: Kind) -> None:
         """Raise a `RequestError` or `EnvironmentTrouble` if there can be none for that folder."""

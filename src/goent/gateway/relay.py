@@ -133,6 +133,8 @@ class Relay:
             headers=request.headers,
             body=body,
             key=target.key,
+            given=target.headers,
+            server=target.server,
         )
         try:
             with anyio.fail_after(FREE_ANSWER_S):

@@ -131,14 +131,15 @@ async def _links(
     git: Git, index: Path, settings: Sequence[str], env: Mapping[str, str]
 ) -> list[str]:
     """The entries that are another repository's commit. git is asked only if there can be any."""
-    if not await anyio.to_thread.run_sync(_may_have_links, index):
+    if not await anyio.to_thread.run_sync(may_have_links, index):
         return []
     listed = (await git.do(*settings, "ls-files", "--stage", "-z", env=env)).output
     entries = (line.partition(b"\t") for line in listed.split(b"\0"))
     return [os.fsdecode(path) for about, _, path in entries if about.startswith(LINK)]
 
 
-def _may_have_links(index: Path) -> bool:
+def may_have_links(index: Path) -> bool:
+    """Whether the index can have entries that are another repository's commit."""
     try:
         content = index.read_bytes()
     except OSError:

@@ -14,9 +14,11 @@ import anyio
 from goent.domain.errors import GoentError, RequestError
 from goent.domain.workspaces import KeptSpace, Kind, Order, Work, Workspace
 from goent.git import keeping, records, worktrees
+from goent.git.aside import left_behind, remove_folder
 from goent.git.command import Git, Heard, Trusted, none_trusted
 from goent.git.judging import Verdict, judge
 from goent.git.making import Maker, base_of, remove_all
+from goent.git.observation import OBSERVED, FolderObservation, GitObserver
 from goent.git.records import Record
 from goent.git.repository import NoRepository, look
 from goent.git.states import snapshot
@@ -60,6 +62,9 @@ class GitWorkspaces:
 
     async def states(self, folder: Path) -> Mapping[str, tuple[int, int]]:
         return (await snapshot(folder)).states
+
+    async def observe(self, cwd: Path, project: Path) -> FolderObservation:
+        return await GitObserver(self._root, self._any_git(cwd)).observe(cwd, project)
 
     async def head(self, cwd: Path, *, uncommitted: bool = False) -> tuple[str, str]:
         git = await self._git(cwd)
@@ -109,6 +114,7 @@ class GitWorkspaces:
         return spaces
 
     async def clear(self) -> Sequence[KeptSpace]:
+        await anyio.to_thread.run_sync(_clear_observations, self._root)
         removed: list[KeptSpace] = []
         for record in await self._records():
             if self._is_used(record.worker):
@@ -174,17 +180,27 @@ class GitWorkspaces:
         )
 
     async def _git(self, folder: Path) -> Git:
-        git = Git(
+        git = self._any_git(folder)
+        if not self._is_new_enough:
+            await git.check_version()
+            self._is_new_enough = True
+        return git
+
+    def _any_git(self, folder: Path) -> Git:
+        """Whatever its version, also if there is none."""
+        return Git(
             folder,
             self._environ(),
             git=self._program,
             trusted=self._trusted,
             heard=self._heard,
         )
-        if not self._is_new_enough:
-            await git.check_version()
-            self._is_new_enough = True
-        return git
+
+
+def _clear_observations(root: Path) -> None:
+    """What a go-ent that was killed left behind."""
+    for folder in left_behind(root, OBSERVED):
+        remove_folder(folder)
 
 
 def size(folder: Path) -> int:

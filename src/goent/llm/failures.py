@@ -142,7 +142,7 @@ def _kind_of_message(message: str, status: int) -> type[WorkerError] | None:
 
 def _is_vague(word: str, status: int) -> bool:
     """Words that some vendors say of everything: there the status knows better."""
-    return word in {"api_error", "server_error"} and status in _BY_STATUS
+    return word in {"api_error", "server_error"} and (status == _NOT_FOUND or status in _BY_STATUS)
 
 
 def _patience(limits: LimitsTold) -> float | None:

@@ -1,6 +1,6 @@
 """What does a model call cost?
 
-A price that the user's files give holds. Otherwise the price list of `genai-prices` is asked, for
+A price that the user's files give holds; a local server without one costs nothing. Otherwise the price list of `genai-prices` is asked, for
 the provider that the backend is named after and for no other: a flat-rate plan or a model that the
 list does not price has an unknown price, which is not 0. The list is part of the package and is
 never fetched; loading it takes a fifth of a second, so that the first call that needs it does so,
@@ -42,6 +42,7 @@ _LISTED: Final[Mapping[str, str]] = {  # by OpenCode's id of the backend
     "xai": "x-ai",
     "zai": "zai",
 }
+FREE: Final = Price(input=Decimal(0), output=Decimal(0))
 _FLAT_RATE: Final = "coding"  # in the address of a plan that is paid by the month
 _LOOKUPS: Final = 512
 
@@ -55,17 +56,21 @@ class PriceList:
 
     async def cost(self, provider: Provider, usage: Usage, at: float) -> Decimal | None:
         """USD for one call. The list knows steps by size of the prompt and by time of day."""
-        if provider.price:
-            return provider.price.cost(usage)
+        if given := self._given(provider):
+            return given.cost(usage)
         model = await self._model(provider)
         return _cost(model, usage, at) if model else None
 
     async def price(self, provider: Provider, at: float) -> Price | None:
         """The price of a small call, for people to compare."""
-        if provider.price:
-            return provider.price
+        if given := self._given(provider):
+            return given
         model = await self._model(provider)
         return _price(model, at) if model else None
+
+    def _given(self, provider: Provider) -> Price | None:
+        backend = self._backends().get(provider.backend)
+        return provider.price or (FREE if backend and backend.local else None)
 
     async def _model(self, provider: Provider) -> "ModelInfo | None":
         listed = _listed(self._backends().get(provider.backend))

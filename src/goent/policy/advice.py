@@ -24,7 +24,7 @@ def advise(
             "session."
         )
         return
-    if task.complexity == "trivial" and task.files <= 1 and task.size <= FEW_LINES:
+    if _is_an_edit_or_two(task):
         yield (
             "Do not delegate: an edit of a few lines in one file is done sooner than a worker has "
             "read the task and you its result."
@@ -38,7 +38,7 @@ def advise(
         )
     elif _is_big(task, forecast):
         yield (
-            f"Split it: about {task.files} files and {task.size:,.0f} lines are much for one worker. "
+            f"Split it: {_amount(task)} much for one worker. "
             "Give parts that touch different folders to workers of their own, each with its verify "
             "commands."
         )
@@ -52,6 +52,17 @@ def _one_folder(files: Sequence[str]) -> str | None:
     return folders.pop() if len(folders) == 1 else None
 
 
+def _is_an_edit_or_two(task: Classification) -> bool:
+    changes = task.type not in ("analyze", "review")
+    return changes and task.complexity == "trivial" and task.files <= 1 and task.size <= FEW_LINES
+
+
+def _amount(task: Classification) -> str:
+    if task.named >= MANY_FILES:
+        return f"{task.named} files are"
+    return f"a {task.complexity} task like this is"
+
+
 def _is_big(task: Classification, forecast: Forecast) -> bool:
     long = forecast.seconds is not None and forecast.seconds > LONG_S
-    return task.complexity == "high" or task.files >= MANY_FILES or long
+    return task.complexity == "high" or task.named >= MANY_FILES or long

@@ -1,14 +1,15 @@
 """What was decided about a task's way, and what led to it?"""
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Final, Literal
 
 from goent.domain.errors import NoRoute
 from goent.domain.settings import Settings
 from goent.domain.tasks import Classification
 from goent.domain.types import Provider, Route, Value
-from goent.policy.facts import Facts, obstacle, usd
+from goent.policy.facts import Facts, counted, obstacle, usd
 
+SURE: Final = 0.6  # of the type, to say it without a doubt
 Source = Literal["pin", "rule", "default", "policy", "learning"]
 
 
@@ -46,9 +47,10 @@ class Decision(Value, frozen=True, kw_only=True):
 
 
 def summary(task: Classification) -> str:
-    """The features that rules and policy look at."""
-    files = "1 file" if task.files == 1 else f"{task.files} files"
-    return f"{task.type}, {task.complexity}, {files}, {task.context_tokens:,} tokens of context"
+    """The features that rules and policy look at: what is guessed says so, or is left out."""
+    kind = task.type if task.confidence >= SURE else f"probably {task.type}"
+    files = f"{counted(task.named, 'file')} named, " if task.named else ""
+    return f"{kind}, {task.complexity}, {files}{task.context_tokens:,} tokens of context"
 
 
 def candidates_for(task: Classification, settings: Settings, facts: Facts) -> Iterator[Candidate]:

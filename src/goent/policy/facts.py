@@ -98,5 +98,9 @@ def clock(at: float, now: float) -> str:
     return then.strftime(shape)
 
 
+def counted(number: int, noun: str) -> str:
+    return f"{number or 'no'} {noun}{'s' * (number != 1)}"
+
+
 def usd(amount: Decimal) -> str:
     return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}"

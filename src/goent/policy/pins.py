@@ -8,7 +8,7 @@ from goent.domain.settings import Settings
 from goent.domain.trust import in_few_words
 from goent.domain.types import Method, Pin, Provider, Route
 
-NONE: Final = (
+NO_PROVIDER: Final = (
     "no provider is configured: run `go-ent init` and edit .goent/providers.yaml, set a "
     "key such as ANTHROPIC_API_KEY, or log in with `opencode auth login`"
 )
@@ -144,12 +144,17 @@ def _unknown_provider(name: str, settings: Settings) -> str:
 def _there(settings: Settings) -> str:
     if settings.providers:
         return f"there are: {_names(settings)}"
+    return none_configured(settings)
+
+
+def none_configured(settings: Settings) -> str:
+    """How to get a provider where there is none."""
     if settings.withheld:
         return (
             f"the only providers are defined by {in_few_words(settings.withheld)}, which is not "
             "trusted: review and allow it with `go-ent trust`"
         )
-    return NONE
+    return NO_PROVIDER
 
 
 def _names(settings: Settings) -> str:

@@ -48,6 +48,7 @@ _HINTS: Final = {
     "analyze": ("analy", "research", "explain"),
     "review": ("review",),
 }
+_BULK: Final = ("mass_file", "multi_file", "bulk")
 _MANY_FILES: Final = 5
 
 
@@ -140,13 +141,15 @@ class Preferences:
 
     def _hinted(self) -> Wish:
         name = "best_for"
-        hints = _HINTS[self._task.type]
-        if self._task.files >= _MANY_FILES:
-            hints = (*hints, "mass_file", "multi_file", "bulk")
-        order = self._such(lambda p: any(h in word.lower() for word in p.best_for for h in hints))
+        kind, hints = self._task.type, _HINTS[self._task.type]
+        bulk = _BULK if self._task.named >= _MANY_FILES else ()
+        order = self._such(lambda p: _is_best(p, (*hints, *bulk)))
         if not order:
-            return Wish(name=name, why=f"nobody says to be best for {self._task.type}")
-        return Wish(name=name, why=f"said to be best for {self._task.type}", order=order)
+            return Wish(name=name, why=f"nobody says to be best for {kind}")
+        what = (
+            kind if _is_best(order[0], hints) else f"many files, and {self._task.named} are named"
+        )
+        return Wish(name=name, why=f"said to be best for {what}", order=order)
 
     def _rest(self) -> Wish:
         default = self._such(lambda p: p.name == self._default)
@@ -179,7 +182,11 @@ def is_refactoring(task: Classification) -> bool:
     """Of so much code that it takes somebody who is good at it."""
     if task.type != "refactor" or task.complexity == "trivial":
         return False
-    return task.complexity != "simple" or task.files > 1 or task.size >= MUCH_CODE
+    return task.complexity != "simple" or task.named > 1 or task.size >= MUCH_CODE
+
+
+def _is_best(provider: Provider, hints: Sequence[str]) -> bool:
+    return any(hint in word.lower() for word in provider.best_for for hint in hints)
 
 
 def _is_fast(provider: Provider) -> bool:

@@ -8,7 +8,7 @@ from goent.domain.errors import NoRoute
 from goent.domain.settings import RoutingRule, Settings
 from goent.domain.tasks import Classification
 from goent.domain.types import Pin, Provider
-from goent.policy.facts import Facts, usd
+from goent.policy.facts import Facts, counted, usd
 from goent.policy.pins import named
 
 
@@ -35,8 +35,8 @@ def mismatch(rule: RoutingRule, task: Classification, text: str) -> str:
         return f"the type is {task.type}, not {' or '.join(rule.types)}"
     if rule.complexity and task.complexity not in rule.complexity:
         return f"the complexity is {task.complexity}, not {' or '.join(rule.complexity)}"
-    if rule.min_files is not None and task.files < rule.min_files:
-        return f"it is about {task.files} files, not {rule.min_files} or more"
+    if rule.min_files is not None and task.named < rule.min_files:
+        return f"it names {counted(task.named, 'file')}, not {rule.min_files} or more"
     if rule.min_context is not None and task.context_tokens < rule.min_context:
         return f"{task.context_tokens:,} tokens of context, not {rule.min_context:,} or more"
     if rule.keywords and not any(_says(text, word.lower()) for word in rule.keywords):

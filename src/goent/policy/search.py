@@ -17,7 +17,7 @@ from goent.policy.decisions import (
     summary,
 )
 from goent.policy.facts import Facts, obstacle
-from goent.policy.pins import fallbacks_of
+from goent.policy.pins import fallbacks_of, none_configured
 from goent.policy.preferences import LARGE, Preferences, Wish, is_small
 from goent.policy.rules import conditions, label, mismatch, targets, too_dear
 from goent.policy.ways import Ways
@@ -25,7 +25,7 @@ from goent.policy.ways import Ways
 MOST_ALTERNATIVES: Final = 5
 STAND_INS: Final = 2  # for a provider that go-ent chose by itself
 OWN_CHOICE: Final = frozenset({"policy", "learning"})
-UNASKED: Final = "only a pin or a rule sends a task to an agent"
+UNASKED: Final = "only a pin or a rule sends a task to an agent, or to a model that no file names"
 CODING: Final = frozenset({"implement", "fix", "test"})
 
 
@@ -229,10 +229,7 @@ class Search:
 
     def _refusal(self) -> str:
         if not self._settings.providers:
-            return (
-                "no provider is configured: run `go-ent init` and edit .goent/providers.yaml, set "
-                "a key such as ANTHROPIC_API_KEY, or log in with `opencode auth login`"
-            )
+            return none_configured(self._settings)
         each = "; ".join(f"{c.provider.name}: {c.obstacle or UNASKED}" for c in self._candidates)
         above = above_budget(self._facts, self._settings) if self._facts.hard else ""
         return f"no provider can take the task now. {each}" + (f". {above}" if above else "")
@@ -264,7 +261,7 @@ def _each_once(providers: Iterator[Provider]) -> tuple[Provider, ...]:
     """A model that has several names goes by the shortest, which people gave it."""
     found: dict[tuple[str, str], Provider] = {}
     for provider in providers:
-        if provider.method == "agent":
+        if provider.method == "agent" or provider.listed:
             continue  # see UNASKED
         held = found.get((provider.backend, provider.model))
         if held is None or ("/" in held.name and "/" not in provider.name):

@@ -20,7 +20,8 @@ from goent.domain.sandbox import (
     is_refusal,
 )
 from goent.domain.types import Value
-from goent.project import config_dir, home_dir, runtime_path, state_path
+from goent.lock import LOCK
+from goent.project import config_dir, home_dir, runtime_folders, runtime_path, state_path
 from goent.sandbox import folders
 from goent.sandbox.confinement import (
     OPTIONS,
@@ -222,6 +223,7 @@ class Sandbox:
                     *self._sockets(writable),
                     *(_own_folders(environ) if agent.foreign else ()),
                     *unlisted,
+                    *self._locks(level),
                 )
             ),
             kept=closed or (*kept, *shown),
@@ -263,6 +265,7 @@ class Sandbox:
                     *_own_folders(environ),
                     *_secrets(seen[0]),
                     *(self._sockets(writable) if temporary else ()),
+                    *self._locks(level),
                 )
             ),
             kept=(*self._kept(seen[0]), *shown),
@@ -282,6 +285,18 @@ class Sandbox:
         return tuple(
             path for path in folders.listening_sockets() if not folders.is_below(path, apart)
         )
+
+    def _locks(self, level: SandboxLevel) -> tuple[Path, ...]:
+        """What decides who serves the project: whoever can open a lock can keep it from others.
+
+        By namespaces alone: Landlock hides a file by naming all that lies beside it. There a
+        process has no Unix sockets anyhow, and the state folder is closed to commands.
+        """
+        if level.name != "namespace":
+            return ()
+        beside = runtime_folders(self._state.name, self._environ())
+        own = (self._state / LOCK, self._state / "starting", *(each / LOCK for each in beside))
+        return tuple(path for path in own if path.exists())
 
     def _shown(
         self, top: Path, own: Sequence[Path], command: Sequence[str], reach: Reach

@@ -31,6 +31,12 @@ SKIPPED: Final = frozenset(
 _WORD: Final = re.compile(r"[^\s\"'`()<>|;]+")
 # A path has a slash, a star or an ending; what is longer than a name is not looked at.
 _NAME: Final = re.compile(r"[\w.~*?\[{-][^:]*/[^:]*|/[^:]+|[^/:]*\*[^/:]*|[\w*?-][^/:]*\.\w{1,8}")
+_FILE: Final = re.compile(r"[^/]*[*?\[{].*|[^/]*\.[a-z]\w{0,7}", re.IGNORECASE)
+_NO_FILE: Final = re.compile(
+    r"(?:e\.g|i\.e|a\.m|p\.m)|(?:node|vue|next|nuxt|react|express|three|d3|ember|backbone)\.js|asp\.net"
+    r"|.*\.(?:com|org|net|io)",
+    re.IGNORECASE,
+)
 _MAGIC: Final = re.compile(r"[*?\[{]")
 _BRACE: Final = re.compile(r"\{([^{}]*)\}")
 
@@ -89,6 +95,16 @@ def named(task: TaskText) -> tuple[str, ...]:
     mentioned = (word for word in fitting if _NAME.fullmatch(word))
     names = dict.fromkeys((*task.files, *mentioned))
     return tuple(name for name in names if 0 < len(name) <= LONGEST_NAME and "\0" not in name)
+
+
+def count_named(task: TaskText) -> int:
+    """How many files it names, there or not: `and/or`, `2.3` and `example.com` are none."""
+    listed = set(task.files)
+    last = {name: name.rstrip("/").rpartition("/")[2] for name in named(task)}
+    return sum(
+        name in listed or bool(_FILE.fullmatch(end) and not _NO_FILE.fullmatch(end))
+        for name, end in last.items()
+    )
 
 
 def _paths(name: str, cwd: Path, count: _Count) -> Iterator[str]:

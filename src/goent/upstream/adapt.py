@@ -32,6 +32,8 @@ def call_for(order: Order, target: Target, *, said: str = "", hurry: bool = Fals
         headers=headers,
         body=body,
         key=target.key,
+        given=target.headers,
+        server=target.server,
         hurry=hurry,
     )
 

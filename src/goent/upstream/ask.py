@@ -12,7 +12,13 @@ from contextlib import asynccontextmanager
 import anyio
 
 from goent.domain.calls import CallWitness, Moved
-from goent.domain.errors import AtLimit, BudgetSpent, ProviderUnavailable, WorkerError
+from goent.domain.errors import (
+    AtLimit,
+    BudgetSpent,
+    ProviderUnavailable,
+    ServerNotRunning,
+    WorkerError,
+)
 from goent.domain.health import Condition, Healths
 from goent.llm.codec import codec
 from goent.upstream.adapt import call_for
@@ -95,6 +101,8 @@ class Upstream:
                     await self._try(attempt, report, run)
             except ProviderUnavailable as error:
                 failures[target.name] = error
+                if isinstance(error, ServerNotRunning):
+                    tries.leave(target)  # until somebody starts it
             else:
                 return
         raise _together(failures) if failures else self._nobody(course)
@@ -105,7 +113,7 @@ class Upstream:
         provider, began = attempt.target.provider, self._clock()
         try:
             yield
-        except (AtLimit, BudgetSpent):  # it was not asked
+        except (AtLimit, BudgetSpent, ServerNotRunning):  # it was not asked
             await self._healths.released(provider)
             raise
         except WorkerError as error:

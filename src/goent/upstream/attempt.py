@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager
 import anyio
 from msgspec.structs import replace
 
-from goent.domain.errors import ProviderDown, WorkerError
+from goent.domain.errors import ProviderDown, UnknownModel, WorkerError
+from goent.domain.local_servers import not_there
 from goent.llm.codec import codec
 from goent.llm.failures import broken_off, failure
 from goent.llm.limits import read_limits
@@ -190,7 +191,12 @@ class Attempt:
     async def _refusal(self, answer: Answer) -> WorkerError:
         body = await self._error_body(answer)
         backend = self.target.provider.backend
-        return failure(backend, answer.status, answer.headers, body, now=time.time())
+        error = failure(backend, answer.status, answer.headers, body, now=time.time())
+        if self.target.local and isinstance(error, UnknownModel):
+            return UnknownModel(
+                not_there(backend, self.target.base_url, self.target.provider.model)
+            )
+        return error
 
     async def _not_a_stream(self, answer: Answer) -> WorkerError:
         body = await self._error_body(answer)

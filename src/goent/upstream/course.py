@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from goent.domain.errors import ProviderRefused
 from goent.domain.settings import Backend
 from goent.domain.types import Dialect, Provider, Secret, Value
-from goent.upstream.forward import Headers
+from goent.upstream.forward import Given, Headers
 
 
 class UnknownBackend(ProviderRefused):
@@ -17,16 +17,23 @@ class ForeignBackend(ProviderRefused):
 
 
 class Target(Value, frozen=True, kw_only=True):
-    """One provider's model, with all that is needed to call it."""
+    """One provider's model, with all that is needed to call it. A `local` one may have no key."""
 
     provider: Provider
     dialect: Dialect
     base_url: str
     key: Secret
+    local: bool = False
+    headers: Given = ()
 
     @property
     def name(self) -> str:
         return self.provider.name
+
+    @property
+    def server(self) -> str:
+        """Its address if it is a server of the user's own."""
+        return self.base_url if self.local else ""
 
     @property
     def place(self) -> str:
@@ -83,13 +90,14 @@ def target(
         raise ProviderRefused(
             f"backend {backend.id!r} has no base_url: set it in .goent/providers.yaml"
         )
-    key = backend.resolve_key(environ)
-    if not key:
+    if not backend.is_held(environ):
         remedy = f"set {backend.key_env}" if backend.key_env else "set its api_key_env"
         raise ProviderRefused(f"no key for backend {backend.id!r}: {remedy}")
     return Target(
         provider=provider,
         dialect=backend.dialect,
         base_url=backend.base_url.rstrip("/"),
-        key=Secret(key),
+        key=Secret(backend.resolve_key(environ) or ""),
+        local=backend.local,
+        headers=backend.headers,
     )

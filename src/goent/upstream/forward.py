@@ -3,6 +3,7 @@
 No retries and no redirects: whoever asked decides what a failure means.
 """
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -11,11 +12,20 @@ from urllib.request import getproxies
 import anyio
 import httpx2
 
-from goent.domain.errors import ProviderDown, ProviderRefused, ProviderTimeout, WorkerError
+from goent.domain.errors import (
+    ProviderDown,
+    ProviderRefused,
+    ProviderTimeout,
+    ServerNotRunning,
+    WorkerError,
+)
+from goent.domain.local_servers import not_running
+from goent.domain.settings import is_private
 from goent.domain.types import Dialect, Secret, Value
 from goent.upstream.memory import Memory, Share
 
 Headers = tuple[tuple[bytes, bytes], ...]
+Given = tuple[tuple[str, Secret], ...]
 
 HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer"
@@ -24,6 +34,8 @@ HOP_BY_HOP = frozenset(
 OURS_TO_SET = frozenset(
     b"host content-length expect accept-encoding authorization x-api-key cookie".split()
 )
+FRAMING = frozenset(b"host content-length expect accept-encoding".split())
+NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 KEPT, KEEP_S = 20, 5.0  # connections that nobody uses, and for how long
 WRITES = 2  # a slow network may take longer for a long request than one `write_s`
 NOT_CONNECTED = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
@@ -46,7 +58,11 @@ class Timeouts(Value, frozen=True, kw_only=True):
 
 
 class ModelCall(Value, frozen=True, kw_only=True):
-    """One call as the worker made it, and where it is to go."""
+    """One call as the worker made it, and where it is to go.
+
+    `given` are headers of the user's settings, which go before all others. `server` is the address of
+    a model server of the user's own, which may want no key.
+    """
 
     backend: str
     dialect: Dialect
@@ -56,11 +72,16 @@ class ModelCall(Value, frozen=True, kw_only=True):
     body: bytes
     key: Secret
     hurry: bool = False
+    given: Given = ()
+    server: str = ""
 
     def without_key(self, said: bytes) -> bytes:
         """Providers have been seen to quote the key that they refuse."""
-        key = self.key.reveal().strip().encode()
-        return said.replace(key, b"[redacted]") if key else said
+        private = (self.key, *(secret for name, secret in self.given if is_private(name)))
+        for secret in private:
+            if key := secret.reveal().strip().encode():
+                said = said.replace(key, b"[redacted]")
+        return said
 
 
 class Answer:
@@ -97,7 +118,7 @@ class Connections:
             transport=None if getproxies() else direct,
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=KEPT),
             # A proxy leads outward; models on this machine are not there.
-            mounts={"all://127.0.0.1": direct, "all://localhost": direct},
+            mounts={f"all://{host}": direct for host in ("127.0.0.1", "localhost", "[::1]")},
             # One client serves many keys: what a provider hands to one is not shown to the next.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         ) as client:
@@ -110,7 +131,7 @@ class Connections:
         Raises `ProviderDown`, `ProviderTimeout` or `ProviderRefused`, also for what happens to
         the pieces inside the context.
         """
-        headers = [*_kept(call.headers, OURS_TO_SET), (b"accept-encoding", b"identity"), _key(call)]
+        headers = _headers(call)
         try:
             async with self._begun(call, headers) as response:
                 passed = _kept(response.headers.raw, frozenset({b"set-cookie"}))
@@ -179,8 +200,29 @@ def _kept(
     return [(name, value) for name, value in pairs if name not in gone]
 
 
-def _key(call: ModelCall) -> tuple[bytes, bytes]:
+def _headers(call: ModelCall) -> list[tuple[bytes, bytes]]:
+    given = [_given(call, name, secret) for name, secret in call.given]
+    names = frozenset(name for name, _ in given)
+    ours = [(b"accept-encoding", b"identity"), *_key(call)]
+    others = (*_kept(call.headers, OURS_TO_SET), *ours)
+    return [*(pair for pair in others if pair[0] not in names), *given]
+
+
+def _given(call: ModelCall, name: str, secret: Secret) -> tuple[bytes, bytes]:
+    value = secret.reveal().strip()
+    sendable = NAME.fullmatch(name) and value.isascii() and value.isprintable()
+    if not sendable or name.lower().encode() in HOP_BY_HOP | FRAMING:
+        raise ProviderRefused(
+            f"the header {name!r} of backend {call.backend!r} in opencode.json cannot be sent: "
+            "correct its name and value"
+        )
+    return name.lower().encode(), value.encode()
+
+
+def _key(call: ModelCall) -> list[tuple[bytes, bytes]]:
     key = call.key.reveal().strip()
+    if not key:
+        return []
     # Checked here because the HTTP library would quote the key in its error.
     if not (key.isascii() and key.isprintable()):
         raise ProviderRefused(
@@ -188,11 +230,13 @@ def _key(call: ModelCall) -> tuple[bytes, bytes]:
             "set it again, without line breaks"
         )
     if call.dialect == "anthropic":
-        return b"x-api-key", key.encode()
-    return b"authorization", b"Bearer " + key.encode()
+        return [(b"x-api-key", key.encode())]
+    return [(b"authorization", b"Bearer " + key.encode())]
 
 
 def _translated(call: ModelCall, error: Exception) -> WorkerError:
+    if call.server and isinstance(error, httpx2.ConnectError):
+        return ServerNotRunning(not_running(call.backend, call.server))
     place = f"backend {call.backend!r} at {call.url!r}"
     if isinstance(error, httpx2.ConnectTimeout):
         return ProviderTimeout(f"{place} could not be reached in time: check the network")

@@ -122,10 +122,9 @@ class Breakers:
 
 def account(backend: Backend | None, environ: Mapping[str, str]) -> str:
     """Tells address and key of a backend apart from others without telling the key."""
-    key = backend.resolve_key(environ) if backend else None
-    if backend is None or not key:
+    if backend is None or not backend.is_held(environ):
         return DIRECT
-    told = f"{backend.base_url}\0{key}".encode(errors="replace")
+    told = f"{backend.base_url}\0{backend.resolve_key(environ) or ''}".encode(errors="replace")
     return hashlib.sha256(told).hexdigest()[:12]
 
 

@@ -124,6 +124,8 @@ class Probe:
             headers=codec(asked.dialect).headers,
             body=b"",
             key=asked.key,
+            given=asked.headers,
+            server=asked.server,
             hurry=True,
         )
         try:

@@ -62,6 +62,10 @@ class Tries:
         """Somebody else can be asked at once."""
         return any(not self._is_out(target) for target in self._fresh)
 
+    def leave(self, target: Target) -> None:
+        """It is not asked again for this call."""
+        self._all = tuple(other for other in self._all if other is not target)
+
     def following(self) -> Try | None:
         """The next try; None when that was all."""
         while self._fresh:
@@ -71,6 +75,8 @@ class Tries:
                 return Try(target=target)
         if self._forced:
             return Try(target=self._forced.pop(0), force=True)
+        if not self._all:
+            return None
         # Longer each time, and never everyone at one moment.
         jitter = random.uniform(0.75, 1.25)  # noqa: S311 (spreads calls, hides nothing)
         guess = self._patience.first_wait_s * GROWTH**self._again * jitter

@@ -1,12 +1,14 @@
 """Attempts on the real `opencode serve`: what is asked, what is told, what is left, and what it took."""
 
 import json
-from collections.abc import AsyncGenerator
+import re
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from pathlib import Path
 
 import anyio
+import httpx2
 import msgspec
 import pytest
 from eval_opencode import KEY, Evaluation, Heard, an_attempt, servers, spec
@@ -118,6 +120,68 @@ async def test_the_stream_is_logged_line_by_line_and_only_while_the_attempt_last
     assert path.read_text() == text, "its subscription ended with it"
     assert Path(again.logs[0].file_path) != path
     assert servers() == before, "the server lives on"
+
+
+@pytest.mark.spec("E06")
+async def test_the_log_has_all_that_another_listener_hears_to_the_end_of_the_turn(
+    shared: Evaluation, place: Path
+) -> None:
+    """The last events come after the reply to the prompt, more so when several attempts end at once."""
+    folders = [place / name for name in "ab"]
+    heard = [Heard() for _ in folders]
+    await shared.attempt(place, "say hello")  # now there is a server
+    async with anyio.create_task_group() as attempts:
+        for folder, witness in zip(folders, heard, strict=True):
+            folder.mkdir()
+            attempts.start_soon(_compare, shared, folder, witness)
+
+
+async def _compare(shared: Evaluation, folder: Path, witness: Heard) -> None:
+    async with another_listener(next(iter(servers())), folder) as lines:
+        for number in range(3):
+            await shared.attempt(folder, "say hello", witness)
+            events = [event async for event in _until_idle(lines)]
+            log = Path(witness.logs[number].file_path).read_text()
+            missing = [event for event in events if event not in log]
+            assert "Hello from glm-4." in events[-1] + "".join(events)
+            assert '"session.idle"' in events[-1]
+            assert missing == [], f"attempt {number}"
+
+
+async def _until_idle(lines: AsyncIterator[str]) -> AsyncGenerator[str]:
+    """What a server tells of a turn, from its first message on."""
+    session = ""
+    with anyio.fail_after(60):
+        async for line in lines:
+            event = line.removeprefix("data:").strip()
+            found = re.search(r'"sessionID":"(ses_\w+)"', event)
+            if found and '"type":"message.updated"' in event:
+                session = session or found[1]
+            if found and found[1] == session:
+                yield event
+                if '"type":"session.idle"' in event:
+                    return
+
+
+@asynccontextmanager
+async def another_listener(server: int, folder: Path) -> AsyncGenerator[AsyncIterator[str]]:
+    """The event stream of a directory, as anybody else has it."""
+    said = Path(f"/proc/{server}/cmdline").read_text().split("\0")
+    port = next(word for word in said if word.startswith("--port=")).removeprefix("--port=")
+    entries = Path(f"/proc/{server}/environ").read_text().split("\0")
+    password = next(each for each in entries if each.startswith("OPENCODE_SERVER_PASSWORD="))
+    async with (
+        httpx2.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}",
+            auth=("opencode", password.partition("=")[2]),
+            headers={"x-opencode-directory": str(folder)},
+            timeout=60,
+        ) as http,
+        http.stream("GET", "/event") as reply,
+    ):
+        lines = reply.aiter_lines()
+        assert "server.connected" in await anext(lines)
+        yield lines
 
 
 @pytest.mark.spec("E08")

@@ -27,6 +27,7 @@ from goent.config.trust.nodes import (
     without,
 )
 from goent.config.trust.records import Approvals
+from goent.domain.local_servers import local_server
 from goent.domain.trust import Act, ActKind, Material, act
 from goent.domain.types import Value
 
@@ -34,7 +35,7 @@ PRESETS: Final = ("readonly", "ask", "edit", "auto")  # from the narrowest
 NARROW: Final = "ask"  # what the project may choose where the user has chosen nothing
 # Where workers ask before they edit, if nothing else is said.
 SAFE_ISOLATION: Final = ("auto", "shared", "dedicated")
-ADDRESS: Final = ("base_url", "api_key_env")
+ADDRESS: Final = ("base_url", "api_key_env", "local")
 SERVER: Final = ("serve_url", "serve_password_env")
 PRICES: Final = ("price", "cost_per_1m_tokens", "cost")  # one spelling of today, and older ones
 LIMITS: Final = ("per_task", "per_day", "per_project")
@@ -269,13 +270,18 @@ def _budget(own: Table, users: Table) -> Iterator[_Proposal]:
 
 def _providers(own: Table, users: Table) -> Iterator[_Proposal]:
     yield from _taken_back(own, users)
+    users_own = {
+        text_of(at(theirs, "provider")) for theirs in table_at(users, "providers").entries.values()
+    }
     for name, entry in table_at(own, "providers").entries.items():
         if not isinstance(entry, Table):
             continue
         theirs = at(users, "providers", name)
         renamed = theirs and not same(at(entry, "provider"), at(theirs, "provider"))
-        if any(key in entry.entries for key in ADDRESS) or renamed:
-            backend = text_of(at(entry, "provider"))
+        backend = text_of(at(entry, "provider"))
+        # Such a backend has an address that nobody wrote down.
+        usual = local_server(backend) is not None and backend not in users_own
+        if any(key in entry.entries for key in ADDRESS) or renamed or usual:
             model = text_of(at(entry, "model"))
             yield _proposal(
                 ("providers", name),
@@ -309,7 +315,8 @@ def _address_in_words(name: str, entry: Table, backend: str) -> str:
     known = known_backend(backend)
     names = (variable,) if variable else known.variables if known else ()
     key = f", with your key in {_listed(f'${each}' for each in names)}" if names else ""
-    where = url or f"the address of {backend!r}"
+    server = local_server(backend)
+    where = url or (server.base_url if server else f"the address of {backend!r}")
     return f"{name!r} sends tasks and files to {where}{key}"
 
 

@@ -11,11 +11,12 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
-from goent.core.enquiries import HEARTBEAT, Enquiries, OnProgress, moved
+from goent.core.enquiries import Enquiries, Head
 from goent.core.failing import as_failure
 from goent.core.feed import Feed
 from goent.core.intake import directory
 from goent.core.orchestrator import ALPHABET, Orchestrator
+from goent.core.progress_reports import HEARTBEAT, OnProgress, ProgressReports
 from goent.core.swarms.checks import check
 from goent.core.swarms.engine import Engine, isolation_of
 from goent.core.swarms.joining import Joiner
@@ -28,7 +29,7 @@ from goent.core.swarms.telling import (
     swarm_status,
 )
 from goent.core.swarms.view import TaskView
-from goent.core.views import WorkerView, status
+from goent.core.views import WorkerView
 from goent.domain.errors import RequestError
 from goent.domain.events import SwarmCancelled, SwarmSpawned, TaskReopened, TaskSettled
 from goent.domain.settings import Settings
@@ -159,14 +160,11 @@ class Swarms:
 
     async def wait(self, request: SwarmWaitRequest, on_progress: OnProgress) -> SwarmStatus:
         """Until every task is over, or a worker asks something: that needs the caller."""
-        before: dict[str, WorkerView] = {}
+        reports = ProgressReports()
         with anyio.move_on_after(request.timeout_s):
             while not self._rests(request.swarm_id):
-                seq, now = self._feed.seq, self._at_work(request.swarm_id)
-                known = [before.get(name, view) for name, view in now.items()]
-                for view in moved(known, list(now.values())):
-                    await on_progress(status(view))
-                before = now
+                seq = self._feed.seq
+                await reports.tell(self._at_work(request.swarm_id).values(), on_progress)
                 with anyio.move_on_after(HEARTBEAT):
                     await self._feed.news(seq)
         return self.status(request.swarm_id)
@@ -255,6 +253,16 @@ class Swarms:
         with anyio.move_on_after(STOPPING):
             while any(not self._feed.swarm(view.id).tasks[name].settled for name in meant):
                 await self._feed.news(self._feed.seq)
+
+    def heads(self) -> dict[str, Head]:
+        """How each swarm and its workers stand, in short: what is equal has not changed."""
+        return {swarm: self.head(swarm) for swarm in self._feed.swarms}
+
+    def head(self, swarm: str) -> Head:
+        view = self._feed.swarm(swarm)
+        workers = self._at_work(swarm).values()
+        seq = max([view.seq, *(worker.seq for worker in workers)])
+        return Head(state=swarm_state(view, self._feed.views), seq=seq)
 
     def list(self) -> SwarmList:
         """Newest first."""

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Self
 
 import anyio
@@ -14,6 +15,8 @@ from goent.drivers.agent.process import AgentProcess
 from goent.drivers.agent.session import DrivenSession
 from goent.drivers.agent.watch import Shared
 from goent.drivers.environment import Surroundings
+from goent.drivers.opencode.binary import OPENCODE
+from goent.drivers.opencode.version import check_agent, read_version
 from goent.drivers.tasks import task_group
 from goent.proc import new_mark
 
@@ -82,6 +85,10 @@ class AgentDriver:
             self._gate.revoke_token(token)
 
     async def _start(self, launch: Launch, client: DrivenSession) -> AgentProcess:
+        program = Path(launch.command[0])
+        if program.name == OPENCODE:
+            said = await read_version(program, launch.env, patience=launch.start_timeout)
+            check_agent(said, launch.name)
         process = AgentProcess(launch, client, new_mark(self._owner))
         await self._tasks.start(process.run)
         return process

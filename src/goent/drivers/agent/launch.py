@@ -98,7 +98,7 @@ def own_launch(spec: WorkerSpec, around: Surroundings, gate: Gate, token: str) -
     settings = around.settings()
     provider = spec.provider
     backend = settings.backends.get(provider.backend)
-    if backend is None or not backend.base_url or not backend.resolve_key(around.environ()):
+    if backend is None or not backend.base_url or not backend.is_held(around.environ()):
         raise ProviderRefused(
             f"go-ent's own agent calls models through go-ent, which holds no key for provider "
             f"{provider.name!r}: give it one in .goent/providers.yaml, or use the method 'acp'"

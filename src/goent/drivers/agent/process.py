@@ -16,6 +16,7 @@ from goent.domain.errors import ProtocolError, WorkerCrashed, WorkerError
 from goent.drivers.acp_connection import AgentConnection, Client
 from goent.drivers.agent.failures import classify
 from goent.drivers.agent.launch import Launch
+from goent.drivers.opencode import version
 from goent.drivers.tasks import task_group
 from goent.proc import Supervised, supervised
 from goent.proc.marks import send
@@ -144,7 +145,7 @@ class AgentProcess:
         patience = self.launch.start_timeout
         try:
             with anyio.fail_after(patience):
-                return await connection.initialize(patience=None)
+                hello = await connection.initialize(patience=None)
         except TimeoutError:
             message = f"{self.launch.name} (pid {child.pid}) did not answer within {patience:g} s"
             raise WorkerCrashed(_with(message, child.stderr), stderr=child.stderr) from None
@@ -155,6 +156,9 @@ class AgentProcess:
             raise ProtocolError(_with(str(error), child.stderr)) from error
         except RpcError as error:
             raise self.refusal(error, opening=True) from error
+        if hello.agent_info and hello.agent_info.name == version.NAME:
+            version.check_agent(hello.agent_info.version, self.launch.name)
+        return hello
 
     def refusal(self, error: RpcError, *, opening: bool = False) -> WorkerError:
         """Of a prompt, or of the session when that is opened."""

@@ -12,7 +12,8 @@ hosted      any OpenCode process of ours              conversation any worker's 
 acp_host    sessions and warmth of an `opencode acp`
 translate   ACP updates as our events                 failures    foreign errors as ours
 content     the generated configuration               environment what the process inherits
-binary      where the program is                      guard       which tool calls may run
+binary      where the program is                      version     whether go-ent works with it
+guard       which tool calls may run
 second_look calls that ran although nobody allowed them
 """
 

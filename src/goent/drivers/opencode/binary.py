@@ -10,21 +10,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from goent.domain.errors import OpenCodeMissing
-from goent.proc import run
 from goent.proc.programs import find_program
 
+OPENCODE = "opencode"
 NATIVE = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")  # ELF, Mach-O, universal Mach-O
 NODE_MODULES = "node_modules"
 STUB = b"postinstall script was not run"
+SECOND = "@opencode"  # whose packages are OpenCode 2; those of OpenCode 1 may lie beside them
 REMEDY = (
-    "install it with `npm install -g opencode-ai`, "
+    "install it with `npm install -g opencode-ai@1`, "
     "or name the program: GOENT_OPENCODE=/path/to/opencode"
 )
 
 
 def find_opencode(command: str | None, environ: Mapping[str, str]) -> Path:
     """The program that the setting, `GOENT_OPENCODE` or the PATH names, in this order."""
-    wanted = command or environ.get("GOENT_OPENCODE") or "opencode"
+    wanted = command or environ.get("GOENT_OPENCODE") or OPENCODE
     found = find_program(str(Path(wanted).expanduser()), environ)
     if found is None:
         raise OpenCodeMissing(f"there is no program {wanted!r}: {REMEDY}")
@@ -38,21 +39,22 @@ def find_ripgrep(opencode: Path, environ: Mapping[str, str]) -> Path | None:
     return next(_beside(opencode, f"@vscode/ripgrep-{_system()}-{_machine()}/bin/rg"), None)
 
 
-async def opencode_version(opencode: Path, environ: Mapping[str, str]) -> str:
-    """What the program says of itself; for the doctor, it takes a second."""
-    done = await run([str(opencode), "--version"], cwd=Path("/"), env=environ, timeout=30)
-    if done.exit != 0:
-        raise OpenCodeMissing(f"{str(opencode)!r} does not run: {done.errors[-500:]}; {REMEDY}")
-    return done.output.strip()
+def is_native(program: Path) -> bool:
+    """Whether the file is the program itself, and no script that leads to it."""
+    return _head(program).startswith(NATIVE)
+
+
+def _head(program: Path) -> bytes:
+    with program.open("rb") as file:
+        return file.read(4096)
 
 
 def _program(found: Path) -> Path:
     path = found.resolve()
-    with path.open("rb") as file:
-        head = file.read(4096)
+    head = _head(path)
     if head.startswith(NATIVE):
         return path
-    for name in platform_packages():
+    for name in () if SECOND in path.parts else platform_packages():
         for program in _beside(path, f"{name}/bin/opencode"):
             return program
     if STUB in head:

@@ -25,6 +25,7 @@ from goent.drivers.opencode.shapes import Activity, Health, Message, Question, S
 
 PATIENCE = 10.0
 USER = "opencode"
+HEALTH_OF_2 = ("/api/info", "/api/health")
 # "always" holds for every session of the process in that directory, other workers' too.
 Reply = Literal["once", "always", "reject"]
 
@@ -73,7 +74,14 @@ class Client:
             yield cls(http)
 
     async def health(self) -> Health:
-        return _read(await self._call("GET", "/global/health"), Health)
+        """Also of an OpenCode 2, which tells it elsewhere."""
+        try:
+            return _read(await self._call("GET", "/global/health"), Health)
+        except NotFound:
+            for path in HEALTH_OF_2:
+                with suppress(NotFound):
+                    return _read(await self._call("GET", path), Health)
+            raise
 
     async def is_healthy(self, patience: float) -> bool:
         with anyio.move_on_after(patience), suppress(ProtocolError):

@@ -123,9 +123,9 @@ class Content(Struct, frozen=True, kw_only=True):
 
 
 def held_backends(settings: Settings, environ: Mapping[str, str]) -> frozenset[str]:
-    """The backends that go-ent has a key for: their calls go through the gate."""
+    """The backends that go-ent calls itself, with a key or without: their calls go through the gate."""
     backends = settings.backends.values()
-    return frozenset(backend.id for backend in backends if backend.resolve_key(environ))
+    return frozenset(backend.id for backend in backends if backend.is_held(environ))
 
 
 def generate(

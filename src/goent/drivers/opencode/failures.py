@@ -5,7 +5,9 @@ event stream, if the last error there is the one that ended the turn. The gatewa
 say their kind in the message, because nothing else of them gets through, and in calm words.
 """
 
+import re
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 from msgspec import Raw
@@ -20,6 +22,7 @@ from goent.domain.errors import (
     ProviderTimeout,
     RateLimited,
     UnknownModel,
+    UnsupportedVersion,
     WorkerError,
 )
 from goent.drivers.acp_failures import AUTH_REQUIRED, by_words
@@ -29,6 +32,9 @@ from goent.rpc import RpcError
 from goent.upstream.told import is_gateways, told_by_gateway
 
 PREFIX = "Internal error: "
+_STRANGE_DATABASE = re.compile(
+    r"Failed to run the query|table \S+ already exists|Database is not empty"
+)
 
 _BY_NAME: dict[str, type[WorkerError]] = {
     "ContextOverflowError": ContextOverflow,
@@ -73,6 +79,16 @@ def classify(error: RpcError, fault: SessionFault | None) -> WorkerError:
 def classify_fault(fault: SessionFault) -> WorkerError:
     """An error as OpenCode's own events tell it."""
     return _error(fault.name, fault.data.status, _plain(fault.data.message or fault.name))
+
+
+def database_trouble(errors: str, database: Path) -> UnsupportedVersion | None:
+    """Of a process that ended as soon as it had looked at what another version has made."""
+    if not _STRANGE_DATABASE.search(errors):
+        return None
+    return UnsupportedVersion(
+        f"OpenCode cannot use its database {str(database)!r}, which another version of it has made, "
+        "most likely a newer one: update OpenCode with `npm install -g opencode-ai@1`"
+    )
 
 
 def _error(name: str, status: int | None, message: str) -> WorkerError:

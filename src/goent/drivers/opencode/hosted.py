@@ -9,11 +9,12 @@ from pathlib import Path
 
 import anyio
 
-from goent.domain.errors import WorkerCrashed
+from goent.domain.errors import WorkerCrashed, WorkerError
 from goent.domain.ports import Gate, WorkerSpec
 from goent.drivers.opencode.client import Client
 from goent.drivers.opencode.conversation import Conversation
 from goent.drivers.opencode.environment import Launch
+from goent.drivers.opencode.failures import database_trouble
 from goent.drivers.opencode.guard import ProcessGuard
 from goent.proc import Supervised
 from goent.proc.marks import send
@@ -33,6 +34,8 @@ class Hosted(ABC):
         self.gone = anyio.Event()
         self.guard = ProcessGuard(launch.shell_variables, launch.sandbox.hint_for)
         self._child = child
+        self._launch = launch
+        self._is_first = not launch.database.exists()
         self._given_up = ""
 
     @abstractmethod
@@ -81,6 +84,13 @@ class Hosted(ABC):
         return WorkerCrashed(
             f"{NAME} (pid {self.pid}) {ending}{last}", returncode=code, stderr=stderr
         )
+
+    async def failed_start(self) -> WorkerError:
+        """What to tell of one that ended before it was ready."""
+        crash = await self.crash()
+        # Two first starts on one database look the same, and are tried again.
+        trouble = None if self._is_first else database_trouble(crash.stderr, self._launch.database)
+        return trouble or crash
 
 
 def free_port() -> int:

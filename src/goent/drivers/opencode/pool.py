@@ -20,7 +20,7 @@ from pathlib import Path
 import anyio
 from anyio.abc import TaskGroup
 
-from goent.domain.errors import WorkerCrashed, WorkerError
+from goent.domain.errors import UnsupportedVersion, WorkerCrashed, WorkerError
 from goent.domain.ports import Gate
 from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.first_start import first_start
@@ -180,7 +180,9 @@ class Pool:
                     await attend(process, self._care, partial(self._wear, slot))
             except WorkerError as error:
                 # A taken port, two first starts on one database: the next try does not meet it.
-                if not slot.fail(error) and "Configuration is invalid" not in str(error):
+                final = isinstance(error, UnsupportedVersion)
+                final = final or "Configuration is invalid" in str(error)
+                if not slot.fail(error) and not final:
                     continue
             except Exception as bug:
                 log.exception("an OpenCode process was lost by a fault of go-ent's own")

@@ -18,6 +18,7 @@ from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.events import BESIDE_ACP
 from goent.drivers.opencode.hosted import NAME, Hosted, free_port
 from goent.drivers.opencode.switchboard import Listener, Switchboard
+from goent.drivers.opencode.version import check_program, check_version
 from goent.drivers.tasks import task_group
 from goent.proc import Supervised, supervised
 from goent.rpc import RpcError
@@ -44,7 +45,8 @@ class OpenCodeProcess(Hosted, ABC):
     @classmethod
     @asynccontextmanager
     async def running(cls, launch: Launch, mark: str) -> "AsyncGenerator[OpenCodeProcess]":
-        """Ready for sessions on entry; raises `WorkerCrashed` if it does not get there."""
+        """Ready for sessions on entry; raises a `WorkerError` if it does not get there."""
+        await check_program(launch.program, launch.env, patience=launch.start_timeout)
         port = free_port()
         command = [str(launch.program), "acp", "--port", str(port)]
         env = await to_thread.run_sync(launch.variables)
@@ -89,12 +91,14 @@ class OpenCodeProcess(Hosted, ABC):
     async def _shake_hands(self, patience: float) -> None:
         try:
             with anyio.fail_after(patience):
-                await self.connection.initialize()
+                hello = await self.connection.initialize()
+                said = hello.agent_info.version if hello.agent_info else ""
+                check_version(said, repr(str(self._launch.program)))
                 await self._tasks.start(self._switchboard.run)
         except TimeoutError:
             message = f"{NAME} (pid {self.pid}) was not ready within {patience:g} s"
             raise WorkerCrashed(message, stderr=self._child.stderr) from None
         except WorkerCrashed:
-            raise await self.crash() from None
+            raise await self.failed_start() from None
         except RpcError as error:
             raise ProtocolError(f"{NAME} refused the handshake: {error.message}") from error

@@ -72,6 +72,7 @@ class OpenCodeRunDriver:
             passes=self._around.passes,
             gate_port=gate_port(self._gate),
             agent=agent,
+            start_timeout=settings.opencode.start_timeout_s,
             direct=spec.provider.backend not in held_backends(settings, environ),
             instructions=tuple(project_instructions(spec.cwd, settings)),
             catalogue=known_models(self._around, content),

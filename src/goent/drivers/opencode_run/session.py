@@ -27,6 +27,7 @@ from goent.drivers.opencode.environment import database, own_folders, settings_f
 from goent.drivers.opencode.first_start import first_start
 from goent.drivers.opencode.guard import STRANGER, goes_astray, matters
 from goent.drivers.opencode.second_look import SecondLook
+from goent.drivers.opencode.version import check_program
 from goent.drivers.opencode_run.lines import Transcript
 from goent.drivers.opencode_run.subagents import look_at_subagents
 from goent.drivers.opencode_run.verdict import Ending, denied, failure
@@ -60,6 +61,7 @@ class Order(Value, frozen=True, kw_only=True):
     passes: WorkerPasses
     gate_port: int | None
     agent: str
+    start_timeout: float
     direct: bool
     instructions: tuple[Path, ...] = ()
     catalogue: Catalogue | None = None
@@ -135,7 +137,7 @@ class RunSession:
             raise unguarded(str(cwd))
         if self._refused:
             raise denied(self._refused.permission, ", ".join(self._refused.patterns))
-        if error := failure(transcript, ending, provider):
+        if error := failure(transcript, ending, provider, database(order.env)):
             raise error
         for refusal in ending.refusals():
             text = f"a subagent was refused {refusal.tool!r} for {refusal.what!r}"
@@ -198,6 +200,7 @@ class RunSession:
         order = self._order
         async with AsyncExitStack() as stack:
             made = await stack.enter_async_context(first_start(database(order.env)))
+            await check_program(order.program, order.env, patience=order.start_timeout)
             env = await to_thread.run_sync(order.variables)
             start = await stack.enter_async_context(order.confined(prompt.files, env))
             child = self._child = await stack.enter_async_context(

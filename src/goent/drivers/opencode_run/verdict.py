@@ -6,6 +6,7 @@ with an error line that may only point to the log; so the log's errors go to sta
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 
@@ -17,7 +18,7 @@ from goent.domain.errors import (
     WorkerError,
 )
 from goent.domain.types import Provider, Value
-from goent.drivers.opencode.failures import classify_fault
+from goent.drivers.opencode.failures import classify_fault, database_trouble
 from goent.drivers.opencode.shapes import ErrorData, SessionFault
 from goent.drivers.opencode_run.lines import Transcript
 
@@ -60,12 +61,14 @@ class Ending(Value, frozen=True, kw_only=True):
             return found[-1]
 
 
-def failure(transcript: Transcript, ending: Ending, provider: Provider) -> WorkerError | None:
+def failure(
+    transcript: Transcript, ending: Ending, provider: Provider, database: Path
+) -> WorkerError | None:
     """Why the turn failed; None if it did not."""
     if transcript.fault:
         return classify_fault(_explained(transcript.fault, ending))
     if ending.code != 0:
-        return _crash(ending)
+        return database_trouble(ending.plain, database) or _crash(ending)
     if transcript.cut_off:
         return ProtocolError(
             f"{NAME} ended in the middle of a line, {transcript.cut_off} bytes into it: an answer this "

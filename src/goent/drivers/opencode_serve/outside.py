@@ -16,6 +16,7 @@ from goent.domain.ports import WorkerSpec
 from goent.drivers.opencode.client import Client
 from goent.drivers.opencode.events import WHOLE
 from goent.drivers.opencode.switchboard import Switchboard
+from goent.drivers.opencode.version import check_version
 from goent.drivers.opencode_serve.session import ServeSession
 from goent.drivers.tasks import task_group
 
@@ -74,12 +75,17 @@ async def session_at(url: str, password: str, spec: WorkerSpec) -> AsyncGenerato
 
 
 async def reach(client: Client, where: str, *, if_refused: str, remedy: str) -> None:
-    """Raises `OpenCodeMissing` if no healthy server is `where`, with what can be done about it."""
+    """Raises `OpenCodeMissing` if no healthy server is `where`, with what can be done about it.
+
+    And `UnsupportedVersion` if it is one of a version that go-ent does not work with.
+    """
     try:
         health = await client.health()
     except ProtocolError as error:
         if f": {HTTPStatus.UNAUTHORIZED.value} " in f"{error} ":
             raise OpenCodeMissing(f"{where} refuses the password: {if_refused}") from error
         raise OpenCodeMissing(f"{where} does not answer ({error}): {remedy}") from error
+    if health.version:
+        check_version(health.version, where, remedy=remedy)
     if not health.healthy:
         raise OpenCodeMissing(f"{where} is no OpenCode server, or not a healthy one: {remedy}")

@@ -19,6 +19,7 @@ from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.events import WHOLE
 from goent.drivers.opencode.hosted import NAME, Hosted, free_port
 from goent.drivers.opencode.switchboard import Switchboard
+from goent.drivers.opencode.version import check_program, check_version
 from goent.drivers.opencode_serve.session import ServeSession
 from goent.drivers.tasks import task_group
 from goent.proc import Supervised, supervised
@@ -43,10 +44,11 @@ class ServeProcess(Hosted):
     @classmethod
     @asynccontextmanager
     async def running(cls, launch: Launch, mark: str) -> "AsyncGenerator[ServeProcess]":
-        """Ready for sessions on entry; raises `WorkerCrashed` if it does not get there.
+        """Ready for sessions on entry; raises a `WorkerError` if it does not get there.
 
         It does not outlive us, even if we are killed.
         """
+        await check_program(launch.program, launch.env, patience=launch.start_timeout)
         port = launch.port or free_port()
         if launch.port:
             await to_thread.run_sync(_check_free, launch.hostname, port)
@@ -110,12 +112,14 @@ class ServeProcess(Hosted):
                 asked = anyio.current_time()
                 if await self.client.is_healthy(wait):
                     with suppress(ProtocolError):
+                        said = (await self.client.health()).version
+                        check_version(said, repr(str(self._launch.program)))
                         await self._listen()
                         return
                 elif anyio.current_time() - asked >= wait:
                     wait *= 2
                 await anyio.sleep(ASK_AGAIN)
-            raise await self.crash()
+            raise await self.failed_start()
         message = f"{NAME} (pid {self.pid}) was not ready within {patience:g} s"
         raise WorkerCrashed(message, stderr=self._child.stderr)
 

@@ -13,8 +13,8 @@ from goent.domain.replies import DaemonInfo, Stopping
 from goent.domain.requests import StopRequest
 from goent.frontends.cli.client import Gone, Trouble, daemon
 from goent.launch import NoDaemon
-from goent.lock import holder
-from goent.project import find_project, project_key, runtime_dir
+from goent.lock import find_holder
+from goent.project import find_project, project_key
 
 PARTING_S = 30.0  # the daemon gives its workers half of it
 LOCAL_PEERPID = 0x002  # macOS; not in Python's socket module
@@ -68,11 +68,10 @@ def _await_end(pid: int, *, force: bool) -> None:
 
 def _holding(cwd: Path) -> int | None:
     """The daemon that is there but says nothing: it is stuck, or ends and has no socket any more."""
-    folder = runtime_dir(project_key(find_project(cwd)), os.environ)
-    held = holder(folder)
+    held = find_holder(project_key(find_project(cwd)), os.environ)
     if held and held.kind == "daemon":
         return held.pid
-    return _listener(folder / "sock") if held else None
+    return _listener(held.socket) if held and held.socket else None
 
 
 def _listener(path: Path) -> int | None:

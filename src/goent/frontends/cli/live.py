@@ -12,6 +12,7 @@ from goent.domain.events import (
     BudgetWarned,
     Envelope,
     FailedOver,
+    FilesChanged,
     GuardedFilesChanged,
     Noticed,
     PermissionAnswered,
@@ -142,7 +143,7 @@ def told_line(event: AnyEvent) -> tuple[str, str] | None:
             style = "red" if event.status == "failed" else "cyan"
         case Verified():
             style = "green" if all(check.exit == 0 for check in event.checks) else "red"
-        case Noticed() | FailedOver() | BudgetWarned() | GuardedFilesChanged():
+        case Noticed() | FailedOver() | BudgetWarned() | GuardedFilesChanged() | FilesChanged():
             style = "yellow"
         case _:
             return None

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from goent.domain.replies import Question, Result, Status, WorkerLine
-from goent.domain.types import ENDED, Check, Evidence, Failure
+from goent.domain.types import ENDED, AlsoChanged, Check, Evidence, Failure, Overlap
 from goent.domain.verification import quoted
 from goent.frontends.cli.asking import DIFFS, line_style
 from goent.frontends.cli.badge import Badge, badge
@@ -129,6 +129,8 @@ def show_result(result: Result, *, cwd: str, text: bool) -> None:
     rows = [
         ("evidence", verdict),
         *((_head("files", i), _file(f.path, f.added, f.removed, cwd)) for i, f in _n(result.files)),
+        *((_head("also changed", i), _also(a, cwd)) for i, a in _n(result.also_changed)),
+        *((_head("overlaps", i), _overlap(o, cwd)) for i, o in _n(result.overlaps)),
         *((_head("commands", i), _ran(c.command, c.exit)) for i, c in _n(result.commands)),
         *((_head("verify", i), checked(check)) for i, check in _n(result.verify)),
         ("cost", _bill(result)),
@@ -164,6 +166,18 @@ def _head(name: str, index: int) -> str:
 
 def _file(path: str, added: int | None, removed: int | None, cwd: str) -> str:
     return f"{near(path, cwd)}  {lines_changed(added, removed)}"
+
+
+def _also(change: AlsoChanged, cwd: str) -> str:
+    """Who can have done it, if that is known."""
+    by = " or ".join(change.by)
+    who = f"  by {by}" if len(change.by) == 1 else f"  by {by} or somebody else" if by else ""
+    return f"{near(change.path, cwd)}{who}"
+
+
+def _overlap(overlap: Overlap, cwd: str) -> str:
+    lost = ": lines that one wrote are gone" if overlap.kind == "hunk_conflict" else ""
+    return f"{near(overlap.path, cwd)}  with {overlap.worker_id}{lost}"
 
 
 def _ran(command: str, code: int | None) -> str:

@@ -16,9 +16,10 @@ from mcp import types
 from mcp.shared.exceptions import MCPError
 from msgspec import structs
 
-from goent.core.enquiries import Enquiries, OnProgress
+from goent.core.enquiries import Enquiries
 from goent.core.operation import Caller, Operation
 from goent.core.operations import Operations
+from goent.core.progress_reports import OnProgress
 from goent.domain.errors import Ending, GoentError
 from goent.domain.replies import Question, Status, Waited
 from goent.domain.requests import MAX_WAIT_S, StatusRequest
@@ -152,8 +153,8 @@ class Calls:
         asks = can_be_asked(context)
 
         async def work(task: Task) -> types.CallToolResult:
-            async def note(status: Status) -> None:
-                task.note(_progress(status))
+            async def note(status: Status, words: str) -> None:
+                task.note(_progress(status, words))
 
             async def ask(status: Status, question: Question) -> Outcome:
                 if not asks:
@@ -200,19 +201,20 @@ def _reporter(context: Context) -> OnProgress:
     """Progress must grow, so it counts the reports; what there is to see is in the message."""
     reports = 0
 
-    async def report(status: Status) -> None:
+    async def report(status: Status, words: str) -> None:
         nonlocal reports
         reports += 1
-        await context.session.report_progress(float(reports), message=_progress(status))
+        await context.session.report_progress(float(reports), message=_progress(status, words))
 
     return report
 
 
-def _progress(status: Status) -> str:
+def _progress(status: Status, words: str = "") -> str:
     percent = status.progress.percent
     share = "" if percent is None else f" {percent}%"
     step = "" if status.step == status.state else f": {status.step}"
-    return f"{status.worker_id} {outcome_words(status.state, status.evidence)}{share}{step}"
+    said = words and f"; it says: {words}"
+    return f"{status.worker_id} {outcome_words(status.state, status.evidence)}{share}{step}{said}"
 
 
 def _told(reply: Value, *, whole: bool = False) -> types.CallToolResult:

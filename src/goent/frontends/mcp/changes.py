@@ -1,9 +1,9 @@
-"""Which resources have changed, and which client wants to hear of it?
+"""Tells clients which resources have changed.
 
-A worker's output is a resource, and the list of them tells the workers' states. In the era without
-handshake a client listens (`subscriptions/listen`) for what it names; before it, whoever is
-connected hears that the list changed, and of an output only if it subscribed to it. Changes are
-gathered, so that a stream of words is a notification now and then.
+The list of resources tells the states of workers and swarms. In the era without handshake a client
+listens (`subscriptions/listen`) for what it names; before it, whoever is connected hears that the
+list changed, and of one resource only if it subscribed to it. Changes are gathered, so that a
+stream of words is a notification now and then.
 """
 
 import logging
@@ -20,12 +20,13 @@ from mcp.server.subscriptions import (
     ResourcesListChanged,
     ResourceUpdated,
 )
+from mcp.shared.exceptions import MCPError
 
 from goent.core.enquiries import Enquiries, Head
 from goent.frontends.mcp.asking import Context
+from goent.frontends.mcp.resources import Resources
 from goent.frontends.mcp.tasks import Tasks
 
-PREFIX, SUFFIX = "worker://", "/output"
 GATHER_S = 0.5  # between two notifications of the same thing
 SEND_S = 2.0  # that a client may take to read one
 MOST_STREAMS = 64
@@ -46,8 +47,9 @@ class Reader:
 class Watch:
     """What the clients of one connection, or of one door, want to hear."""
 
-    def __init__(self, enquiries: Enquiries) -> None:
+    def __init__(self, enquiries: Enquiries, resources: Resources) -> None:
         self._enquiries = enquiries
+        self._resources = resources
         self._bus = InMemorySubscriptionBus()
         self.listen = ListenHandler(self._bus, max_subscriptions=MOST_STREAMS)
         self.readers: dict[str, Reader] = {}
@@ -61,12 +63,12 @@ class Watch:
 
     async def run(self, before: dict[str, Head]) -> None:
         while True:
-            if self._enquiries.heads() == before:
+            if self._resources.heads() == before:
                 await self._enquiries.stirred()
             await anyio.sleep(GATHER_S)
-            now = self._enquiries.heads()
-            changed = [uri_of(worker) for worker, head in now.items() if head != before.get(worker)]
-            listed = {w: h.state for w, h in now.items()} != {w: h.state for w, h in before.items()}
+            now = self._resources.heads()
+            changed = [uri for uri, head in now.items() if head != before.get(uri)]
+            listed = {u: h.state for u, h in now.items()} != {u: h.state for u, h in before.items()}
             before = now
             await self._publish(changed, listed=listed)
             for name, reader in list(self.readers.items()):
@@ -92,8 +94,9 @@ class Watch:
 class Changes:
     """Serves subscriptions; nothing is watched for clients that want to hear nothing."""
 
-    def __init__(self, enquiries: Enquiries) -> None:
+    def __init__(self, enquiries: Enquiries, resources: Resources) -> None:
         self._enquiries = enquiries
+        self._resources = resources
         self._watches: WeakKeyDictionary[Tasks, Watch] = WeakKeyDictionary()
 
     def add_to(self, server: Server[Tasks]) -> None:
@@ -115,18 +118,35 @@ class Changes:
         assert isinstance(tasks, Tasks), "the server's lifespan"
         watch = self._watches.get(tasks)
         if watch is None:
-            watch = self._watches[tasks] = Watch(self._enquiries)
-            tasks.group.start_soon(watch.run, self._enquiries.heads())
+            watch = self._watches[tasks] = Watch(self._enquiries, self._resources)
+            tasks.group.start_soon(watch.run, self._resources.heads())
         return watch
 
     async def _listen(
         self, context: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        return await self._watch(context).listen(context, params)
+        """What there is not is left out of the acknowledgement, as the protocol wants it."""
+        wanted = params.notifications
+        heard = types.SubscriptionFilter(
+            resources_list_changed=wanted.resources_list_changed,
+            resource_subscriptions=[
+                uri for uri in wanted.resource_subscriptions or () if await self._is_there(uri)
+            ],
+        )
+        kept = params.model_copy(update={"notifications": heard})
+        return await self._watch(context).listen(context, kept)
+
+    async def _is_there(self, uri: str) -> bool:
+        try:
+            await self._resources.check(uri)
+        except MCPError:
+            return False
+        return True
 
     async def _subscribe(
         self, context: Context, params: types.SubscribeRequestParams
     ) -> types.EmptyResult:
+        await self._resources.check(params.uri)
         self._watch(context).reader(context).uris.add(params.uri)
         return types.EmptyResult()
 
@@ -139,7 +159,3 @@ class Changes:
     async def _greet(self, context: Context, _: types.NotificationParams) -> None:
         if context.request is None:  # over HTTP the capability is not announced in this era
             self._watch(context).reader(context).lists = True
-
-
-def uri_of(worker: str) -> str:
-    return f"{PREFIX}{worker}{SUFFIX}"

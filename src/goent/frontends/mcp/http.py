@@ -8,10 +8,9 @@ door's own (a name that a stranger's DNS points here is not), and no Origin but 
 import hmac
 import secrets
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import anyio
 import msgspec
@@ -21,6 +20,7 @@ from mcp.types import INVALID_REQUEST
 
 from goent.core.operation import Caller
 from goent.frontends.mcp.asking import Context
+from goent.frontends.mcp.http_sessions import Message, Receive, Scope, Send, Sessions
 from goent.frontends.mcp.server import McpFrontend
 from goent.gateway.connection_table import ConnectionLimits
 from goent.gateway.guest import BACKLOG, GuestServer
@@ -36,11 +36,6 @@ ASK_LIMIT = 4096
 # Whoever holds the token may be another user, say a container's; each connection is a stream at most.
 LIMITS = ConnectionLimits(total=256, strangers=64, other_users=32)
 MOST_BODIES = 4 * MAX_LINE  # bytes of all requests that are read at a time
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 
 class HttpAsked(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,13 +99,15 @@ async def _open_door(
 ) -> AsyncGenerator[HttpOpened]:
     port = int(listener.getsockname()[1])
     token = secrets.token_urlsafe(32)
+    callers = Callers(caller)
     sessions = StreamableHTTPSessionManager(
-        frontend.server(Callers(caller)),
+        frontend.server(callers),
         max_sessions=MOST_SESSIONS,
         session_idle_timeout=SESSION_IDLE_S,
         max_request_body_size=MAX_LINE,
     )
-    server = GuestServer(Doorkeeper(sessions.handle_request, port, token), LIMITS)
+    inside = Sessions(sessions.handle_request, MOST_SESSIONS, callers.forget)
+    server = GuestServer(Doorkeeper(inside, port, token), LIMITS)
     async with anyio.create_task_group() as group:
         group.start_soon(server.serve_on, listener)
         try:
@@ -132,18 +129,17 @@ class Callers:
         if not session:
             return self.anybody
         if session not in self._sessions:
-            if len(self._sessions) >= 2 * MOST_SESSIONS:
-                del self._sessions[next(iter(self._sessions))]
             self._sessions[session] = replace(self.anybody, cursors={})
         return self._sessions[session]
+
+    def forget(self, session: str) -> None:
+        self._sessions.pop(session, None)
 
 
 class Doorkeeper:
     """Lets in who has the token and means this door."""
 
-    def __init__(
-        self, inside: Callable[[Scope, Receive, Send], Awaitable[None]], port: int, token: str
-    ) -> None:
+    def __init__(self, inside: Sessions, port: int, token: str) -> None:
         self._inside = inside
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
         self._bearer = f"Bearer {token}".encode()
@@ -163,7 +159,7 @@ class Doorkeeper:
             except Refused as too_long:
                 await _refuse(send, too_long.status, str(too_long))
             else:
-                await self._inside(scope, _replayed(body, receive), send)
+                await self._inside.handle(scope, body, _replayed(body, receive), send)
 
     def _refusal(self, path: str, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
         host = headers.get(b"host", b"").decode("latin-1")

@@ -1,10 +1,9 @@
 """What a person can ask for by name in an MCP client: `/mcp__go-ent__delegate` in Claude Code."""
 
 from mcp import types
-from mcp.shared.exceptions import MCPError
-from mcp.types import INVALID_PARAMS
 
 from goent.frontends.mcp.asking import Context
+from goent.frontends.mcp.resources import first_page, invalid
 
 DELEGATE = types.Prompt(
     name="delegate",
@@ -35,22 +34,20 @@ was verified. If something is missing, worker_prompt the same worker: it remembe
 6. Tell me what was done, what proves it, what is open, and what it cost."""
 
 
-async def list_prompts(_: Context, __: object) -> types.ListPromptsResult:
+async def list_prompts(
+    _: Context, params: types.PaginatedRequestParams | None
+) -> types.ListPromptsResult:
+    first_page(params)
     return types.ListPromptsResult(prompts=[DELEGATE])
 
 
 async def get_prompt(_: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
     if params.name != DELEGATE.name:
-        raise MCPError(
-            code=INVALID_PARAMS,
-            message=f"unknown prompt {params.name!r}; there is: {DELEGATE.name}",
-        )
+        raise invalid(f"unknown prompt {params.name!r}; there is: {DELEGATE.name}")
     given = params.arguments or {}
     task, provider = given.get("task", "").strip(), given.get("provider", "").strip()
     if not task:
-        raise MCPError(
-            code=INVALID_PARAMS, message="delegate needs an argument 'task': what is to be done"
-        )
+        raise invalid("delegate needs an argument 'task': what is to be done")
     text = TEXT.format(task=task, pin=f"provider {provider!r}, " if provider else "")
     return types.GetPromptResult(
         description=DELEGATE.description,

@@ -7,7 +7,7 @@ than they run.
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 from uuid import uuid4
@@ -17,7 +17,8 @@ from anyio.abc import TaskGroup
 from mcp import types
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
-from mcp.types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
+from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
+from mcp.types import HEADER_MISMATCH, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from goent.core.views import timestamp
 from goent.frontends.mcp.asking import Context, is_modern
@@ -40,9 +41,9 @@ class TaskParams(types.RequestParams):
 
 
 class UpdateParams(TaskParams):
-    """Answers to what the task has asked."""
+    """Answers to what the task has asked, by the key of the question."""
 
-    input_responses: types.InputResponses
+    input_responses: dict[str, Any]
 
 
 class Task:
@@ -82,9 +83,10 @@ class Task:
             self._forms.pop(key, None)
             self.note("going on", "working")
 
-    def take(self, responses: types.InputResponses) -> None:
-        """What answers no open question is of no interest."""
-        self._responses.update({k: r for k, r in responses.items() if k in self._forms})
+    def take(self, responses: Mapping[str, Any]) -> None:
+        """What answers no open question is of no interest, whatever it looks like."""
+        answers = {key: _answer(key, responses[key]) for key in self._forms if key in responses}
+        self._responses.update(answers)
         self._stirred.set()
 
     def told(self, result_type: str) -> dict[str, Any]:
@@ -149,6 +151,7 @@ class Tasks:
                 del self._tasks[name]
 
     def find(self, context: Context, name: str) -> Task:
+        _check_header(context, name)
         if not offers_tasks(context):
             raise MCPError(
                 code=MISSING_REQUIRED_CLIENT_CAPABILITY,
@@ -203,6 +206,30 @@ def _tasks(context: Context) -> Tasks:
     tasks = context.lifespan_context
     assert isinstance(tasks, Tasks), "the server's lifespan"
     return tasks
+
+
+def _check_header(context: Context, name: str) -> None:
+    """Over HTTP the task is named by a header, too, for who routes by it.
+
+    A request without the header contradicts nothing, and is served.
+    """
+    said = context.request.headers.get(MCP_NAME_HEADER) if context.request else None
+    if said is not None and decode_header_value(said) != name:
+        raise MCPError(
+            code=HEADER_MISMATCH,
+            message=f"header Mcp-Name {said!r} does not match the request's taskId {name!r}",
+        )
+
+
+def _answer(key: str, response: object) -> types.ElicitResult:
+    try:
+        return types.ElicitResult.model_validate(response)
+    except ValueError:
+        raise MCPError(
+            code=INVALID_PARAMS,
+            message=f"inputResponses {key!r} does not answer a form: it needs an action, accept, "
+            "decline or cancel, and with accept the content",
+        ) from None
 
 
 def _dumped(model: types.ElicitRequest | types.CallToolResult) -> dict[str, Any]:

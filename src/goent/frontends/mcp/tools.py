@@ -1,5 +1,6 @@
 """How each operation is described to a model, and the schemas that go with it."""
 
+import json
 from typing import Any
 
 import msgspec
@@ -119,9 +120,25 @@ def tool(operation: Operation) -> types.Tool:
 
 
 def schema(kind: type) -> dict[str, Any]:
-    """A JSON schema whose root is the object itself, as MCP wants it."""
+    """A JSON schema whose root is the object itself, and that reads alike in draft-07 and 2020-12.
+
+    Many clients validate by draft-07, whatever the server says: the TypeScript SDK v1 does.
+    """
     (_,), components = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     root = {**components.pop(kind.__name__)}
     for key in ("title", "description"):
         root.pop(key, None)
-    return {**root, "$defs": components} if components else root
+    whole = {**root, "$defs": components} if components else root
+    return json.loads(msgspec.json.encode(whole), object_hook=_without_tuple)
+
+
+def _without_tuple(part: dict[str, Any]) -> dict[str, Any]:
+    """An array of a fixed length instead of `prefixItems`.
+
+    Draft-07 does not know that word, and reads the `items: false` beside it as "never any items".
+    """
+    kinds = part.pop("prefixItems", None)
+    if kinds:
+        same = all(kind == kinds[0] for kind in kinds)
+        part["items"] = kinds[0] if same else {"anyOf": kinds}
+    return part

@@ -49,6 +49,7 @@ CONNECT = 10.0  # seconds for the event stream; without it the attempt goes on, 
 PATIENCE = 60.0  # seconds for an answer that a busy server may take long for
 TELL = 1.0  # seconds between two tellings of what has grown
 LATE = 1.0  # seconds for an error that comes after the refusal that it brought about
+LAST_EVENTS = 2.0  # seconds for what the stream tells after the reply
 LAST_WORDS = 5.0  # seconds for the end of a turn in which something was refused
 REFUSED = "content-filter"
 
@@ -96,6 +97,7 @@ class Attempting:
         self._scope = anyio.CancelScope()
         self._error: WorkerError | None = None
         self._reply: Message | None = None
+        self._replied = 0.0
         self._counted = plan.choice.held  # by the gate
 
     @property
@@ -115,7 +117,7 @@ class Attempting:
             try:
                 with self._bound(session):
                     await self._talk(session, growing, bill, until)
-                    took = (time.monotonic() - clock) * 1000
+                    took = ((self._replied or time.monotonic()) - clock) * 1000
                     await self._stop(session)
                     trace = await self._look_back(session, growing, bill)
             finally:
@@ -214,6 +216,9 @@ class Attempting:
                     )
                 except ProtocolError as error:
                     self._error = await self._explained(error, hearing)
+                self._replied = time.monotonic()
+                if self._log.path and (self._reply or hearing.fault):
+                    await hearing.until_over(LAST_EVENTS)
                 tasks.cancel_scope.cancel()
 
     def refused(self, *, by_subagent: bool) -> None:

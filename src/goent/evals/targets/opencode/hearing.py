@@ -21,6 +21,7 @@ from goent.drivers.opencode.events import (
     PermissionQuestion,
     SessionCreated,
     SessionError,
+    SessionIdle,
     Told,
     listen_in,
 )
@@ -68,6 +69,7 @@ class Hearing:
         self._concerned = concerned
         self._family = {session}
         self._news = self._began = False
+        self._over = anyio.Event()
 
     async def listen(self, log: StreamLog, *, task_status: TaskStatus[None]) -> None:
         """For as long as the task lives; started when the stream is up."""
@@ -83,6 +85,11 @@ class Hearing:
                             up = True
                             task_status.started()
             await anyio.sleep(RECONNECT)
+
+    async def until_over(self, patience: float) -> None:
+        """The reply to a prompt can be ahead of what the stream tells of its end."""
+        with anyio.move_on_after(patience):
+            await self._over.wait()
 
     async def watch(self) -> None:
         """For as long as the task lives, or until nobody works on the session any more."""
@@ -118,6 +125,8 @@ class Hearing:
             case SessionError(error=error, session=self._session):
                 if self.fault is None or not self.fault.data.message:
                     self.fault = error  # the next one may be the same with its stack
+            case SessionIdle(session=self._session):
+                self._over.set()
             case PermissionQuestion():
                 await self._answer(told)
             case PartTold(part=part) if part.call and part.call == self._permits.stopped:

@@ -1,0 +1,161 @@
+"""Model servers of the user's own: which kinds there are, which addresses are near, what they serve."""
+
+from collections.abc import Mapping
+from ipaddress import ip_address, ip_network
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+from goent.domain.types import Value
+
+# A host with such a name is one of the user's own network.
+_NEAR_NAMES: Final = (".local", ".lan", ".home.arpa", ".localhost")
+_CARRIER: Final = ip_network("100.64.0.0/10")  # where VPNs between a user's machines live
+
+
+class LocalServer(Value, frozen=True, kw_only=True):
+    """A program that serves models and wants no key. `load` says how one more model is had."""
+
+    id: str
+    title: str
+    port: int
+    start: str
+    load: str
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+
+_SERVERS: Final = (
+    LocalServer(
+        id="ollama",
+        title="Ollama",
+        port=11434,
+        start="start it with `ollama serve`",
+        load="get it with `ollama pull {model}`",
+    ),
+    LocalServer(
+        id="lmstudio",
+        title="LM Studio",
+        port=1234,
+        start="start it with `lms server start`",
+        load="download it in LM Studio, or with `lms get {model}`",
+    ),
+    LocalServer(
+        id="vllm",
+        title="vLLM",
+        port=8000,
+        start="start it with `vllm serve MODEL`",
+        load="start the server with it: `vllm serve {model}`",
+    ),
+    LocalServer(
+        id="llama.cpp",
+        title="llama.cpp",
+        port=8080,
+        start="start it with `llama-server -m MODEL.gguf`",
+        load="start the server with it: `llama-server -m MODEL.gguf`",
+    ),
+)
+LOCAL_SERVERS: Final[Mapping[str, LocalServer]] = {server.id: server for server in _SERVERS}
+_ALSO_CALLED: Final[Mapping[str, str]] = {
+    "lm-studio": "lmstudio",
+    "lm_studio": "lmstudio",
+    "llamacpp": "llama.cpp",
+    "llama-cpp": "llama.cpp",
+    "llama-server": "llama.cpp",
+}
+# Ports that no other program is known for.
+_BY_PORT: Final = {11434: "ollama", 1234: "lmstudio"}
+
+
+class ServedModel(Value, frozen=True, kw_only=True):
+    """A model as its server lists it; `window` is the tokens that fit, None if it does not say."""
+
+    name: str
+    window: int | None = None
+
+
+class Listing(Value, frozen=True, kw_only=True):
+    """What a server said when it was asked for its models; `trouble` if that was nothing."""
+
+    base_url: str
+    models: tuple[ServedModel, ...] = ()
+    trouble: str = ""
+
+    def find(self, model: str) -> ServedModel | None:
+        """The model of that name; Ollama's `x` is short for `x:latest`."""
+        names = (model, f"{model}:latest")
+        return next((served for served in self.models if served.name in names), None)
+
+
+class ModelServers(Protocol):
+    """The user's own servers, as they have told of themselves."""
+
+    async def refresh(self) -> None:
+        """Ask those that have not been asked just now."""
+        ...
+
+    def trouble(self, backend: str) -> str:
+        """What is wrong with a server; empty if nothing is known to be."""
+        ...
+
+
+class NoServers:
+    """The port `ModelServers` where nobody is asked."""
+
+    async def refresh(self) -> None: ...
+
+    def trouble(self, backend: str) -> str:
+        del backend
+        return ""
+
+
+def local_server(backend: str, base_url: str | None = None) -> LocalServer | None:
+    """Which program a backend is, by its name, else by a port that only one program uses."""
+    found = LOCAL_SERVERS.get(_ALSO_CALLED.get(backend, backend))
+    if found or base_url is None:
+        return found
+    try:
+        port = urlsplit(base_url).port
+    except ValueError:
+        return None
+    return LOCAL_SERVERS.get(_BY_PORT.get(port or 0, ""))
+
+
+def is_near(base_url: str) -> bool:
+    """Whether an address is on this machine or in a private network."""
+    try:
+        host = (urlsplit(base_url).hostname or "").rstrip(".")
+    except ValueError:
+        return False
+    try:
+        address = ip_address(host)
+    except ValueError:
+        name = host.lower()
+        return bool(name) and ("." not in name or name.endswith(_NEAR_NAMES))
+    return address.is_private or address.is_loopback or address in _CARRIER
+
+
+def is_here(base_url: str) -> bool:
+    """Whether an address is on this machine."""
+    host = (urlsplit(base_url).hostname or "").rstrip(".")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def not_running(backend: str, base_url: str) -> str:
+    """One line for a server that nobody reaches: where it should be, and how it is started."""
+    server = local_server(backend, base_url)
+    what = server.title if server else f"the model server {backend!r}"
+    start = f"{server.start}, or correct its base_url" if server else "start it"
+    return f"{what} is not running at {base_url}: {start}"
+
+
+def not_there(backend: str, base_url: str, model: str) -> str:
+    """One line for a model that a server does not have: how it is had."""
+    server = local_server(backend, base_url)
+    what = server.title if server else f"the model server {backend!r}"
+    load = server.load if server else "load it there, or name one that it lists"
+    return f"{what} at {base_url} has no model {model!r}: {load.format(model=model)}"
