@@ -223,6 +223,7 @@ async def test_a_background_process_of_a_worker_answers_no_question(tmp_path: Pa
             "PATH": os.environ["PATH"],
             "TMPDIR": tmp_path / "home" / "tmp",
             "XDG_RUNTIME_DIR": tmp_path / "home" / "run",
+            "GOENT_WORKER_PASS": "w1.forged",  # without one, it does not find the daemon
         }.items()
     )
     loop = LOOP.format(env=env, go_ent=" ".join(GO_ENT), out=outside)

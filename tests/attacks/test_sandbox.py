@@ -184,3 +184,19 @@ async def test_hooks_and_settings_of_git_are_closed_to_commands(attacked: Attack
         assert "sandbox.writable" in attacked.workers.tool_results("hooks")[-1]
     else:  # Landlock cannot close a folder inside an open one: the result names what changed
         assert any("post-commit" in each.path for each in done.result.guarded_changes)
+
+
+async def test_with_listed_reading_opencode_works_and_reads_no_secret() -> None:
+    with TemporaryDirectory(prefix="go-ent-attack-", dir=Path.home()) as name:
+        folder = Path(name)
+        config = "opencode: {profile: hermetic, warm: false}\nsandbox: {read: listed}\n"
+        async with workers(folder, script(), config=config) as built:
+            secret = folder / "home" / ".ssh" / "id"
+            secret.parent.mkdir()
+            secret.write_text("a secret\n")
+            commands = f"cat {secret}; echo inside > kept && cat kept"
+            (built.project / "attack-commit.sh").write_text(commands)
+            done = await built.run("acp", "commit", "auto", answer="allow_once")
+            said = built.tool_results("commit")[-1]
+    assert done.result.state == "completed"
+    assert "inside" in said and "a secret" not in said

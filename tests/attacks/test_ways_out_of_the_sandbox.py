@@ -16,9 +16,11 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import pytest
+from opencode import opencode_binary
 from sandboxed import a_sandbox
 
 from goent.domain.sandbox import SandboxSettings, Strictness
+from goent.drivers.opencode.environment import own_folders, settings_folders
 from goent.proc.run import run
 from goent.sandbox.sandbox import Agent, Sandbox
 
@@ -81,6 +83,7 @@ class Home(NamedTuple):
             command=tuple(command),
             env={**self.env, **(more or {})},
             roots=sandbox.writes(cwd),
+            own=own_folders(self.env),
             port=port,
             foreign=foreign,
         )
@@ -155,6 +158,16 @@ async def test_a_folder_that_became_a_link_is_no_workspace(home: Home) -> None:
     said = await home.command("touch x .git/refs/heads/x", sub)
     assert "is a link by now" in said
     _assert_untouched(home)
+
+
+async def test_links_of_the_users_own_on_the_way_home_do_not_matter(
+    home: Home, tmp_path: Path
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(home.folder)
+    linked = Home(link, home.level)
+    for way in (linked.command, linked.agents_command):
+        assert await way("touch y && pwd", linked.project) == f"{home.project}\n"
 
 
 async def test_a_home_that_is_a_repository_is_no_workspace_of_what_lies_in_it(home: Home) -> None:
@@ -345,3 +358,14 @@ async def test_a_pair_of_datagram_sockets_reaches_nobody(home: Home) -> None:
     program = "import socket; socket.socketpair(); print('pair'); socket.socketpair(1, 2)"
     said = await home.command(f'{PYTHON} "{program}"')
     assert "pair" in said and "Permission denied" in said
+
+
+async def test_what_every_opencode_obeys_is_read_only_for_a_workers(home: Home) -> None:
+    """Its settings, and its plugins above all: the user's own OpenCode runs them, in no sandbox."""
+    (folder,) = settings_folders(home.env)
+    plugins = folder / "plugin"
+    plugins.mkdir()
+    script = f"touch {plugins}/x.js {folder}/opencode.json; {opencode_binary()} models 2>&1"
+    said = await home.agent_by_shell(script)
+    assert "opencode/" in said, said
+    assert sorted(path.name for path in folder.rglob("*")) == [".gitignore", "plugin"]

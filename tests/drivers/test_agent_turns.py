@@ -351,3 +351,16 @@ async def test_an_agent_whose_data_the_sandbox_closes_names_the_setting(tmp_path
         stage.settings = replace(stage.settings, sandbox=opened)
         async with stage.open() as session:
             assert (await ask(session, "say hello")).text == "hello"
+
+
+async def test_an_agent_that_calls_its_models_itself_is_refused_without_a_network(
+    tmp_path: Path,
+) -> None:
+    """It would either reach nothing, or keep the network that the setting takes away."""
+    stage = Stage(tmp_path)
+    closed = replace(stage.settings.sandbox, network="gateway")
+    stage.settings = replace(stage.settings, sandbox=closed)
+    async with stage.running():
+        with pytest.raises(ProviderRefused, match=r"sandbox\.network: gateway"):
+            async with stage.open():
+                pass

@@ -43,7 +43,10 @@ SESSION = (
 OPENCODE_FILES = ("OPENCODE_CONFIG", "OPENCODE_MODELS_PATH", "OPENCODE_CONFIG_DIR")
 XDG = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
 # Of OpenCode's data: logins, and what other sessions said.
-LOGINS = ("auth.json", "mcp-auth.json", "account.json", "opencode.db", "opencode.db-wal")
+LOGINS = (
+    *("auth.json", "mcp-auth.json", "account.json", "opencode.db", "opencode.db-wal"),
+    *("storage", "log"),
+)
 SETTINGS = ("opencode.json", "opencode.jsonc", "config.json")  # keys may stand in them
 PRIVATE_TMP = Path("/tmp")  # noqa: S108 (inside, a private folder is mounted there)
 
@@ -128,12 +131,13 @@ class Sandbox:
         self, cwd: Path, *, roots: tuple[Path, ...], env: Mapping[str, str]
     ) -> "AsyncGenerator[SessionLimits]":
         """The limits of commands that go-ent's own agent runs for an editor."""
+        (here,) = _resolved((cwd,))
         async with temporary_folder(self._state) as temporary:
 
             async def confinement() -> Confinement:
                 level = await self.level()
                 reach = Reach(also=roots)
-                return self._for_command(level, cwd, temporary, seen=(env, ()), reach=reach)
+                return self._for_command(level, here, temporary, seen=(env, ()), reach=reach)
 
             settings = self._settings()
             confines = settings.level != "off" and sys.platform.startswith("linux")
@@ -141,8 +145,15 @@ class Sandbox:
 
     def writes(self, cwd: Path) -> tuple[Path, ...]:
         """What whoever works in a folder can write: its checkout, and what git needs outside that."""
-        top = folders.checkout_top(cwd, self._environ())
+        top = folders.checkout_top(self._settled(cwd), self._environ())
         return (top, *folders.git_writes(top))
+
+    def _settled(self, cwd: Path) -> Path:
+        """Links on the way to the user's own folders are followed; those below could be a worker's."""
+        environ = self._environ()
+        bases = (state_path(environ), home_dir(environ))
+        base = next((base for base in bases if cwd.is_relative_to(base)), None)
+        return base.resolve() / cwd.relative_to(base) if base else cwd
 
     def shell_variables(
         self, cwd: Path, env: Mapping[str, str], also: tuple[Path, ...] = ()
@@ -233,6 +244,7 @@ class Sandbox:
         reach: Reach,
     ) -> Confinement:
         settings, environ = self._settings(), self._environ()
+        cwd = self._settled(cwd)
         top = folders.checkout_top(cwd, environ)
         asked = _resolved(settings.writable)
         # A worker's folder is as it was at its start. If it is a link by now, nothing is started there.
@@ -399,7 +411,9 @@ def _secrets(env: Mapping[str, str]) -> tuple[Path, ...]:
     data = Path(env.get("XDG_DATA_HOME") or home / ".local/share", "opencode")
     config = Path(env.get("XDG_CONFIG_HOME") or home / ".config", "opencode")
     named = (Path(env["OPENCODE_CONFIG"]),) if env.get("OPENCODE_CONFIG") else ()
-    return (*(data / name for name in LOGINS), *(config / name for name in SETTINGS), *named)
+    places = (config, home / ".opencode")
+    settings = (place / name for place in places for name in SETTINGS)
+    return (*(data / name for name in LOGINS), *settings, *named)
 
 
 def _named(command: Sequence[str], environ: Mapping[str, str]) -> tuple[Path, ...]:

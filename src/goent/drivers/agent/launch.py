@@ -22,7 +22,7 @@ from goent.domain.sandbox import Start
 from goent.domain.settings import PermissionRule, Settings
 from goent.domain.types import Provider, Value
 from goent.drivers.environment import Surroundings, hermetic_folders, public_environment
-from goent.drivers.opencode.environment import own_folders
+from goent.drivers.opencode.environment import own_folders, settings_folders
 from goent.drivers.rules import refused_outright
 from goent.proc.programs import located
 from goent.project import home_dir, state_path
@@ -59,6 +59,7 @@ class Launch(Value, frozen=True, kw_only=True):
     start_timeout: float
     sandbox: Sandbox
     folders: tuple[Path, ...] = ()
+    shown: tuple[Path, ...] = ()
     gate_port: int | None = None
 
     @property
@@ -80,6 +81,7 @@ class Launch(Value, frozen=True, kw_only=True):
                 env=self.env,
                 roots=self.sandbox.writes(self.cwd),
                 own=self.folders,
+                shown=self.shown,
                 port=self.gate_port,
                 foreign=not self.own,
             )
@@ -149,6 +151,7 @@ def foreign_launch(spec: WorkerSpec, around: Surroundings) -> Launch:
             "or set `sandbox: {network: all}`"
         )
     env = _environment(around, spec)
+    names = (spec.provider.backend, *_programs(agent.command))
     return Launch(
         name=spec.provider.backend,
         command=tuple(map(os.fsdecode, located(agent.command, env))),
@@ -157,7 +160,8 @@ def foreign_launch(spec: WorkerSpec, around: Surroundings) -> Launch:
         own=False,
         start_timeout=agent.start_timeout_s,
         sandbox=around.sandbox,
-        folders=_usual_folders((spec.provider.backend, *_programs(agent.command)), env),
+        folders=_usual_folders(names, env),
+        shown=settings_folders(env) if "opencode" in names else (),
     )
 
 

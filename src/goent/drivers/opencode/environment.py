@@ -1,7 +1,7 @@
 """What does an OpenCode process inherit, and what is kept from it?"""
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
 import msgspec
@@ -35,6 +35,9 @@ QUIET_GIT = {"core.fsmonitor": "false", "gc.auto": "0", "maintenance.auto": "fal
 # on any large machine. Told of a small one, it collects earlier; this is no limit.
 SMALL_HEAP = {"BUN_JSC_forceRAMSize": "1000000000"}
 PLUGIN = "@opencode-ai/plugin"  # what OpenCode installs for itself
+_IGNORED = (
+    "node_modules\npackage.json\npackage-lock.json\nbun.lock\n.gitignore"  # as OpenCode has it
+)
 
 
 class Launch(Value, frozen=True, kw_only=True):
@@ -81,7 +84,7 @@ class Launch(Value, frozen=True, kw_only=True):
                 env=env,
                 roots=self.roots,
                 own=own_folders(env),
-                shown=self.shown,
+                shown=(*self.shown, *settings_folders(env)),
                 port=self.gate_port,
             )
         )
@@ -92,19 +95,30 @@ class Launch(Value, frozen=True, kw_only=True):
 
 
 def own_folders(env: Mapping[str, str]) -> tuple[Path, ...]:
-    """Where OpenCode keeps its sessions, cache, logs and settings.
-
-    It does not start where it cannot write a `.gitignore` beside its settings.
-    """
+    """Where OpenCode keeps its sessions, cache and logs."""
     home = env.get("HOME", "")
     bases = (
         env.get("XDG_DATA_HOME") or f"{home}/.local/share",
         env.get("XDG_CACHE_HOME") or f"{home}/.cache",
         env.get("XDG_STATE_HOME") or f"{home}/.local/state",
-        env.get("XDG_CONFIG_HOME") or f"{home}/.config",
     )
-    own = Path(home, ".opencode")
-    return (*(Path(base, "opencode") for base in bases), *((own,) if own.is_dir() else ()))
+    return tuple(Path(base, "opencode") for base in bases)
+
+
+def settings_folders(env: Mapping[str, str]) -> tuple[Path, ...]:
+    """Where the user's settings, plugins and agents for OpenCode are, and its program by some installers.
+
+    Every OpenCode runs what lies there, so those of workers only read it. It does not start where it
+    cannot write its `.gitignore`, and asks for no more once that is there.
+    """
+    home = env.get("HOME", "")
+    usual = Path(env.get("XDG_CONFIG_HOME") or f"{home}/.config", "opencode")
+    usual.mkdir(parents=True, exist_ok=True)
+    folders = [path for path in (usual, Path(home, ".opencode")) if path.is_dir()]
+    for folder in folders:
+        with suppress(FileExistsError), (folder / ".gitignore").open("x") as file:
+            file.write(_IGNORED)
+    return tuple(folders)
 
 
 def database(env: Mapping[str, str]) -> Path:

@@ -23,7 +23,7 @@ from goent.domain.types import Answer, Prompt, Value
 from goent.drivers.ground import Ground
 from goent.drivers.opencode.catalogue import Catalogue
 from goent.drivers.opencode.conversation import refused, unguarded
-from goent.drivers.opencode.environment import database, own_folders
+from goent.drivers.opencode.environment import database, own_folders, settings_folders
 from goent.drivers.opencode.first_start import first_start
 from goent.drivers.opencode.guard import STRANGER, goes_astray, matters
 from goent.drivers.opencode.second_look import SecondLook
@@ -81,6 +81,7 @@ class Order(Value, frozen=True, kw_only=True):
                 env=env,
                 roots=self.sandbox.writes(self.spec.cwd),
                 own=own_folders(env),
+                shown=settings_folders(env),
                 port=self.gate_port,
             )
         )
