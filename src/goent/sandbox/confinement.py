@@ -17,7 +17,9 @@ SEPARATOR = "\x1f"  # between them
 class Confinement(Value, frozen=True, kw_only=True):
     """The limits of one process and of all that it starts.
 
-    `nestable`: its own commands are confined again. `kept` is what it must be able to see although
+    `nestable`: its own commands are confined again. `scoped`: it cannot send signals out of the sandbox, nor
+    reach abstract sockets; with namespaces, commands inside could then not move files between folders, because
+    Landlock forbids that wherever a layer around does not allow it. `kept` is what it must be able to see although
     the folder around it is replaced by a private one. `readable` is None if it can read everything.
     `temporary` is None for a command of a process that is confined already: it shares that one's.
     `port` is where the gateway listens, the only address left with `network: gateway`.
@@ -33,6 +35,7 @@ class Confinement(Value, frozen=True, kw_only=True):
     network: Network = "all"
     port: int | None = None
     nestable: bool = False
+    scoped: bool = True
     unix_sockets: bool = False
     unset: tuple[str, ...] = ()
     variables: Mapping[str, str] = {}
@@ -55,7 +58,8 @@ class Confinement(Value, frozen=True, kw_only=True):
         if self.level != "none":
             yield from _each("--keep", self._kept())
             yield from _each("--hide", self.hidden)
-            yield "--landlock"
+            port = self.network != "all" and self.port
+            yield from ("--landlock",) if self.level == "landlock" or self.scoped or port else ()
             yield from ("--nestable",) if self.nestable else ()
             yield from _each("--write", self.writable)
             if self.level == "landlock":

@@ -24,6 +24,10 @@ _TOOLCHAINS = (
     *(".local/share/fnm", ".local/share/mise", ".gitconfig", ".config/git", ".profile", ".bashrc"),
     *(".bash_profile", ".zshrc", ".zshenv", ".zprofile"),
 )
+_TOOLCHAIN_VARIABLES = (
+    *("ASDF_DATA_DIR", "CONDA_PREFIX", "GOPATH", "GOROOT", "JAVA_HOME", "NVM_DIR", "PYENV_ROOT"),
+    *("RBENV_ROOT", "RUSTUP_HOME", "SDKMAN_DIR", "VIRTUAL_ENV", "VOLTA_HOME"),
+)
 
 
 def is_below(path: Path, folders: Iterable[Path]) -> bool:
@@ -125,8 +129,16 @@ def listed_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
     programs = (Path(each) for each in environ.get("PATH", "").split(os.pathsep) if each)
     system = map(Path, (*_SYSTEM, *_MORE_SYSTEM))
     tools = (home / name for name in _TOOLCHAINS)
-    beside = (path for path in programs if path.is_absolute() and path != home)
-    return tuple(dict.fromkeys((*system, *tools, *beside)))
+    elsewhere = (Path(environ[name]) for name in _TOOLCHAIN_VARIABLES if environ.get(name))
+    searched = (each for path in programs for each in (path, *_around(path)))
+    beside = (path for path in (*elsewhere, *searched) if path.is_absolute())
+    return tuple(dict.fromkeys((*system, *tools, *(path for path in beside if path != home))))
+
+
+def _around(programs: Path) -> Iterator[Path]:
+    """What the programs of a folder on the PATH load: of a virtual environment, or of pyenv and its like."""
+    if programs.name == "shims" or (programs.parent / "pyvenv.cfg").is_file():
+        yield programs.parent
 
 
 def program_folders(program: Path) -> Iterator[Path]:

@@ -15,7 +15,7 @@ the standard library only, and as little of it as possible, because every comman
     --hide PATH         looks empty to the command; without --namespaces, only the names are visible
     --keep PATH         stays visible although the folder that it is in is private or hidden
     --tmp PATH          what the command sees as /tmp, /var/tmp and /dev/shm; needs --namespaces
-    --read PATH         if given, the command can read only below such paths
+    --read PATH         if given, the command can read only below such paths, and --keep says nothing
     --network off       a network of its own that reaches nothing; where there are no namespaces,
                         no network sockets at all
     --port N            TCP connections to this port only
@@ -197,10 +197,12 @@ def _enter_namespaces(options: Options) -> None:
 def _arrange(options: Options) -> None:
     """Mount the view: private folders first, then what is hidden or stays visible, then who may write."""
     writable = [path for path in _outermost(options.all("write")) if os.path.exists(path)]
-    shown = {path for path in (*options.all("keep"), *writable) if os.path.exists(path)}
+    readable = [path for path in options.all("read") if path not in (*TEMPORARY, *RUNTIME)]
+    shown = {path for path in (*(readable or options.all("keep")), *writable) if os.path.exists(path)}
+    hidden = {*options.all("hide"), *(_unlisted(_outermost(readable)) if readable else ())}
     held = {path: _open(path) for path in shown}
     private = _mount_private(options.one("tmp"))
-    _cover(private, hidden=set(options.all("hide")), held=held)
+    _cover(private, hidden=hidden, held=held)
     for path in writable:
         _bind(path, path)
     _set_read_only("/", recursive=True)
@@ -211,6 +213,21 @@ def _arrange(options: Options) -> None:
         if os.path.exists(path):
             _bind(path, path)
             _set_read_only(path)
+
+
+def _unlisted(readable: list[str], folder: str = "/") -> list[str]:
+    """What is to be hidden so that only this can be read. Private folders hold nothing of others anyhow."""
+    found: list[str] = []
+    private = (*TEMPORARY, *RUNTIME)
+    for name in os.listdir(folder):
+        path = folder.rstrip("/") + "/" + name
+        if path in private or any(_is_below(path, each) for each in readable):
+            continue
+        if any(_is_below(root, path) for root in private):
+            found += _unlisted(readable, path)
+        else:
+            found.append(path)
+    return found
 
 
 def _cover(private: list[str], *, hidden: set[str], held: dict[str, int]) -> None:
@@ -395,12 +412,14 @@ def _apply_landlock(options: Options) -> None:
     write |= _TRUNCATE if abi >= 3 else 0
     read = _EXECUTE | _READ_FILE | _READ_DIR
     limits_writing = "nestable" not in options.flags
-    readable = options.all("read")
+    readable = [] if "namespaces" in options.flags else options.all("read")
     hidden = [] if readable or not limits_writing else _hidden_by_landlock(options)
     limits_reading = bool(readable or hidden)
     ports = options.all("port") if abi >= 4 else []
+    # Landlock forbids to move files between folders wherever an outer layer does not allow it.
+    refer = _REFER if abi >= 2 and "namespaces" not in options.flags else 0
     rules = _Ruleset(
-        files=(write if limits_writing else 0) | (read if limits_reading else 0),
+        files=(write if limits_writing else refer) | (read if limits_reading else 0),
         network=_CONNECT_TCP if ports else 0,
         scoped=_SCOPES if abi >= 6 else 0,
     )
@@ -416,7 +435,9 @@ def _apply_landlock(options: Options) -> None:
             readable = [*_beside(hidden), *_kept_of(hidden, options.all("keep"))]
         for path in (*readable, *options.all("write")):
             _allow(ruleset, path, read)
-    if limits_writing:
+    if not limits_writing:
+        _allow(ruleset, "/", refer)
+    else:
         places = [*options.all("write"), *(TEMPORARY if options.one("tmp") else ())]
         for path in places:
             _allow(ruleset, path, rules.files)

@@ -50,8 +50,8 @@ PRIVATE_TMP = Path("/tmp")  # noqa: S108 (inside, a private folder is mounted th
 class Agent(Value, frozen=True, kw_only=True):
     """A long-lived process that works for workers. `own` are folders with its own data.
 
-    `shown` are folders that it can read even if they lie in a temporary one.
-    `port` is the gateway's, if the agent calls its models there.
+    `shown` are folders that it can read even if they lie in a temporary one. `confines`: it runs commands
+    by `shell` alone. `port` is the gateway's, if the agent calls its models there.
     """
 
     command: tuple[str, ...]
@@ -59,6 +59,7 @@ class Agent(Value, frozen=True, kw_only=True):
     roots: tuple[Path, ...]
     own: tuple[Path, ...] = ()
     shown: tuple[Path, ...] = ()
+    confines: bool = True
     port: int | None = None
 
 
@@ -182,10 +183,11 @@ class Sandbox:
             folder.mkdir(parents=True, exist_ok=True)
         writable = _resolved((*agent.roots, *agent.own, *settings.writable))
         shown = (*_named(agent.command), *agent.shown, self._state)
-        listed = (*self._listed(), *agent.roots, *agent.own, *shown)
+        listed = (*self._listed(), *writable, *shown)
         return Confinement(
             level=level.name,
             nestable=True,
+            scoped=not agent.confines,
             writable=writable,
             temporary=temporary,
             read_only=_closed(environ, writable),
@@ -235,7 +237,9 @@ class Sandbox:
 
     def _listed(self) -> tuple[Path, ...]:
         settings = self._settings()
-        return (*folders.listed_folders(self._environ()), *own_programs(), *settings.readable)
+        environ = self._environ()
+        own = (*own_programs(), *runtime_path(environ))
+        return (*folders.listed_folders(environ), *own, *settings.readable)
 
     def _sockets(self, writable: Sequence[Path]) -> tuple[Path, ...]:
         """Ways to programs that are not confined, where no private folder covers them already."""

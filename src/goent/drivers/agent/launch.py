@@ -82,6 +82,7 @@ class Launch(Value, frozen=True, kw_only=True):
                 env=self.env,
                 roots=(top, *git_writes(top)),
                 own=self.folders,
+                confines=self.own,
                 port=self.gate_port,
             )
         )
