@@ -198,7 +198,9 @@ def _arrange(options: Options) -> None:
     """Mount the view: private folders first, then what is hidden or stays visible, then who may write."""
     writable = [path for path in _outermost(options.all("write")) if os.path.exists(path)]
     readable = [path for path in options.all("read") if path not in (*TEMPORARY, *RUNTIME)]
-    shown = {path for path in (*(readable or options.all("keep")), *writable) if os.path.exists(path)}
+    shown = {
+        path for path in (*(readable or options.all("keep")), *writable) if os.path.exists(path)
+    }
     hidden = {*options.all("hide"), *(_unlisted(_outermost(readable)) if readable else ())}
     held = {path: _open(path) for path in shown}
     private = _mount_private(options.one("tmp"))
@@ -435,18 +437,21 @@ def _apply_landlock(options: Options) -> None:
             readable = [*_beside(hidden), *_kept_of(hidden, options.all("keep"))]
         for path in (*readable, *options.all("write")):
             _allow(ruleset, path, read)
-    if not limits_writing:
-        _allow(ruleset, "/", refer)
-    else:
-        places = [*options.all("write"), *(TEMPORARY if options.one("tmp") else ())]
-        for path in places:
-            _allow(ruleset, path, rules.files)
-        _allow(ruleset, "/dev", rules.files & ~_CHANGE_DIR & ~_REFER)  # nothing new there
+    _allow_writing(ruleset, options, rules.files if limits_writing else 0, refer)
     for port in ports:
         rule = _PortRule(_CONNECT_TCP, int(port))
         _checked(_SYS.syscall(_ADD_RULE, ruleset, _PORT_RULE, ctypes.byref(rule), 0), "port rule")
     _checked(_SYS.syscall(_RESTRICT_SELF, ruleset, 0), "Landlock")
     os.close(ruleset)
+
+
+def _allow_writing(ruleset: int, options: Options, access: int, refer: int) -> None:
+    if not access:
+        _allow(ruleset, "/", refer)
+        return
+    for path in (*options.all("write"), *(TEMPORARY if options.one("tmp") else ())):
+        _allow(ruleset, path, access)
+    _allow(ruleset, "/dev", access & ~_CHANGE_DIR & ~_REFER)  # nothing new there
 
 
 def _hidden_by_landlock(options: Options) -> list[str]:

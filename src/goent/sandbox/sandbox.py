@@ -8,7 +8,7 @@ write where they work, and its commands are confined again, each to its own work
 import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from goent.domain.sandbox import (
@@ -17,7 +17,6 @@ from goent.domain.sandbox import (
     SandboxLevel,
     SandboxSettings,
     Start,
-    is_refusal,
 )
 from goent.domain.types import Value
 from goent.project import config_dir, home_dir, runtime_path, state_path
@@ -30,6 +29,7 @@ from goent.sandbox.confinement import (
     launcher,
     own_programs,
 )
+from goent.sandbox.hints import Sought, explain
 from goent.sandbox.level import find_level, known_level
 from goent.sandbox.temporary import mark_of, temporary_folder
 
@@ -103,7 +103,7 @@ class Sandbox:
                 command=confined.wrap(_located(command, env)),
                 env=_with_tmp(env, confined),
                 mark=mark_of(temporary),
-                hint=hint(confined, " ".join(command)),
+                explain=lambda output: self._explain(confined, output, env),
             )
 
     @asynccontextmanager
@@ -150,12 +150,25 @@ class Sandbox:
         confined = self._for_command(level, cwd, None, seen=(env, ()), reach=Reach(also=also))
         return {OPTIONS: SEPARATOR.join(confined.options())}
 
-    def hint_for(self, cwd: Path, output: str) -> str:
-        """What to tell of a command in `cwd` that failed with these words; nothing if it was no refusal."""
+    def hint_for(self, cwd: Path, output: str, env: Mapping[str, str]) -> str:
+        """What to tell of a command in `cwd` that failed with these words; nothing if it was no refusal.
+
+        `env` is its agent's environment.
+        """
         level = self._known_level()
-        if level.name == "none" or not is_refusal(output):
+        if level.name == "none":
             return ""
-        return hint(self._for_command(level, cwd, None, seen=({}, ()), reach=CHECKOUT), output)
+        confined = self._for_command(level, cwd, None, seen=(env, ()), reach=CHECKOUT)
+        return self._explain(confined, output, env)
+
+    def _explain(self, confined: Confinement, output: str, env: Mapping[str, str]) -> str:
+        sought = Sought(
+            confined=confined,
+            settings=self._settings(),
+            environ=self._environ(),
+            home=Path(env.get("HOME") or home_dir(self._environ())),
+        )
+        return explain(sought, output)
 
     def shell(self) -> Path | None:
         """A shell that confines itself by `shell_variables`; None without a sandbox.
@@ -181,7 +194,7 @@ class Sandbox:
         settings, environ = self._settings(), self._environ()
         for folder in agent.own:
             folder.mkdir(parents=True, exist_ok=True)
-        writable = _resolved((*agent.roots, *agent.own, *settings.writable))
+        writable = _resolved((*agent.roots, *agent.own, *self._asked(agent.env)))
         shown = (*_named(agent.command), *agent.shown, self._state)
         listed = (*self._listed(), *writable, *shown)
         return Confinement(
@@ -197,7 +210,7 @@ class Sandbox:
             network=settings.network,
             port=agent.port,
             unix_sockets=_has_socket(settings),
-            unset=SESSION,
+            unset=_unset(agent.env, settings),
         )
 
     def _for_command(
@@ -211,7 +224,7 @@ class Sandbox:
     ) -> Confinement:
         settings, environ = self._settings(), self._environ()
         top = folders.checkout_top(cwd)
-        asked = _resolved(settings.writable)
+        asked = _resolved(self._asked(seen[0]))
         own = (top, *folders.git_writes(top)) if reach.writable is None else reach.writable
         writable = _resolved((*own, *reach.also, *asked))
         guarded = folders.guarded_paths(cwd, top) if reach.writable is None else ()
@@ -232,8 +245,26 @@ class Sandbox:
             readable=readable if settings.read == "listed" else None,
             network="off" if settings.network != "all" else "all",
             unix_sockets=_has_socket(settings),
-            unset=SESSION,
+            unset=_unset(seen[0], settings),
         )
+
+    def _asked(self, env: Mapping[str, str]) -> tuple[Path, ...]:
+        """What the settings open for writing; below the home of a process that has one of its own, too.
+
+        A folder below a home that is not there yet is made: whoever opens a cache does so before its first use.
+        """
+        home = home_dir(self._environ())
+        own = Path(env.get("HOME") or home)
+        asked = self._settings().writable
+        moved = (own / path.relative_to(home) for path in asked if path.is_relative_to(home))
+        found = tuple(dict.fromkeys((*asked, *moved)))
+        for path in found:
+            if (
+                path.is_relative_to(home) and not path.suffix
+            ):  # a name like `agent.sock` is no folder's
+                with suppress(OSError):
+                    path.mkdir(parents=True, exist_ok=True)
+        return found
 
     def _listed(self) -> tuple[Path, ...]:
         settings = self._settings()
@@ -267,29 +298,6 @@ class Sandbox:
         given = self._settings().readable
         found = (*map(Path, (*search, *homes)), *own_programs(), *runtime, *given)
         return tuple(path for path in dict.fromkeys(found) if path.is_absolute() and path.exists())
-
-
-def hint(confined: Confinement, words: str) -> str:
-    """What a command can do, and the setting that allows more; for one that was refused something.
-
-    `words` are the command's own, or what it said.
-    """
-    setting = "in ~/.config/go-ent/config.yaml"
-    if "docker" in words.casefold():
-        return (
-            "(go-ent's sandbox hides Docker's socket: who reaches it can do anything on this machine, as root. "
-            f"To allow it nevertheless: `sandbox: {{writable: [/var/run/docker.sock]}}` {setting})"
-        )
-    below = ", ".join(map(str, confined.writable[:3]))
-    places = f"below {below} and in temporary folders" if below else "in temporary folders"
-    network = (
-        "" if confined.network == "all" else ", and cannot use the network (`sandbox.network`)"
-    )
-    return (
-        f"(go-ent's sandbox: this command can write only {places}{network}. Files "
-        "that other programs obey, such as .git/hooks and .git/config, are closed to it. To open more, add "
-        f"its folder to `sandbox.writable` {setting}. What fails and why: docs/sandbox.md)"
-    )
 
 
 class SessionLimits:
@@ -363,6 +371,13 @@ def _named(command: Sequence[str]) -> tuple[Path, ...]:
     )
     files = [path for path in paths if os.path.isfile(path)]  # noqa: PTH113 (a Path raises for what is too long)
     return tuple(folder for path in files for folder in folders.program_folders(path))
+
+
+def _unset(env: Mapping[str, str], settings: SandboxSettings) -> tuple[str, ...]:
+    """Variables that name sockets out of reach: of those that are opened, it must know."""
+    opened = tuple(map(str, (*settings.writable, *_resolved(settings.writable))))
+    named = ((name, env.get(name, "")) for name in SESSION)
+    return tuple(name for name, value in named if not any(path in value for path in opened))
 
 
 def _has_socket(settings: SandboxSettings) -> bool:

@@ -90,6 +90,10 @@ class Launch(Value, frozen=True, kw_only=True):
         """What confines a command of the process to the folder that its worker works in."""
         return {**self.passes.environment(worker), **self.sandbox.shell_variables(cwd, self.env)}
 
+    def hint(self, cwd: Path, output: str) -> str:
+        """What to say after the words of a command that failed; nothing if its sandbox had no part."""
+        return self.sandbox.hint_for(cwd, output, self.env)
+
 
 def own_folders(env: Mapping[str, str]) -> tuple[Path, ...]:
     """Where OpenCode keeps its sessions, cache, logs and settings.

@@ -31,7 +31,7 @@ class Hosted(ABC):
         self.token = launch.token
         self.pid = child.pid
         self.gone = anyio.Event()
-        self.guard = ProcessGuard(launch.shell_variables, launch.sandbox.hint_for)
+        self.guard = ProcessGuard(launch.shell_variables, launch.hint)
         self._child = child
         self._given_up = ""
 

@@ -184,7 +184,7 @@ class RunSession:
         return {**order.passes.environment(order.spec.id), **confined}
 
     def hint(self, session: str, output: str) -> str:
-        return self._order.sandbox.hint_for(self._order.spec.cwd, output)
+        return self._order.sandbox.hint_for(self._order.spec.cwd, output, self._order.env)
 
     async def signs(self) -> Signs:
         waited = self._waiting()
