@@ -22,7 +22,7 @@ class Confinement(Value, frozen=True, kw_only=True):
     Landlock forbids that wherever a layer around does not allow it. `kept` is what it must be able to see although
     the folder around it is replaced by a private one. `readable` is None if it can read everything.
     `temporary` is None for a command of a process that is confined already: it shares that one's.
-    `port` is where the gateway listens, the only address left with `network: gateway`.
+    `ports` are the only ones that it can connect to, unless the network is all open.
     """
 
     level: Level
@@ -33,7 +33,7 @@ class Confinement(Value, frozen=True, kw_only=True):
     kept: tuple[Path, ...] = ()
     readable: tuple[Path, ...] | None = None
     network: Network = "all"
-    port: int | None = None
+    ports: tuple[int, ...] = ()
     nestable: bool = False
     scoped: bool = True
     unix_sockets: bool = False
@@ -58,8 +58,10 @@ class Confinement(Value, frozen=True, kw_only=True):
         if self.level != "none":
             yield from _each("--keep", self._kept())
             yield from _each("--hide", self.hidden)
-            port = self.network != "all" and self.port
-            yield from ("--landlock",) if self.level == "landlock" or self.scoped or port else ()
+            limits_ports = self.network != "all" and self.ports
+            yield from (
+                ("--landlock",) if self.level == "landlock" or self.scoped or limits_ports else ()
+            )
             yield from ("--nestable",) if self.nestable else ()
             yield from _each("--write", self.writable)
             if self.level == "landlock":
@@ -74,8 +76,8 @@ class Confinement(Value, frozen=True, kw_only=True):
     def _network(self) -> Iterator[str]:
         if self.network == "off" and not self.nestable:
             yield from ("--network", "off")
-        elif self.network != "all" and self.port:
-            yield from ("--port", str(self.port))
+        elif self.network != "all":
+            yield from _each("--port", self.ports)
 
     def _kept(self) -> Iterator[Path]:
         """Of what must be seen, that which would be gone."""

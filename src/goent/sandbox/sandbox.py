@@ -51,7 +51,7 @@ class Agent(Value, frozen=True, kw_only=True):
     """A long-lived process that works for workers. `own` are folders with its own data.
 
     `shown` are folders that it can read even if they lie in a temporary one. `confines`: it runs commands
-    by `shell` alone. `port` is the gateway's, if the agent calls its models there.
+    by `shell` alone. `ports` are those that it needs: the gateway's, if it calls its models there, and its own.
     """
 
     command: tuple[str, ...]
@@ -60,7 +60,7 @@ class Agent(Value, frozen=True, kw_only=True):
     own: tuple[Path, ...] = ()
     shown: tuple[Path, ...] = ()
     confines: bool = True
-    port: int | None = None
+    ports: tuple[int, ...] = ()
 
 
 class Sandbox:
@@ -208,7 +208,7 @@ class Sandbox:
             kept=(*self._kept(agent.env), *shown),
             readable=listed if settings.read == "listed" else None,
             network=settings.network,
-            port=agent.port,
+            ports=agent.ports,
             unix_sockets=_has_socket(settings),
             unset=_unset(agent.env, settings),
         )

@@ -83,7 +83,7 @@ class Launch(Value, frozen=True, kw_only=True):
                 roots=(top, *git_writes(top)),
                 own=self.folders,
                 confines=self.own,
-                port=self.gate_port,
+                ports=(self.gate_port,) if self.gate_port else (),
             )
         )
 

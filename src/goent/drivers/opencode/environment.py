@@ -72,9 +72,9 @@ class Launch(Value, frozen=True, kw_only=True):
         return {**self.env, **models, "OPENCODE_SERVER_PASSWORD": self.password}
 
     def confined(
-        self, command: Sequence[str], env: Mapping[str, str]
+        self, command: Sequence[str], env: Mapping[str, str], port: int
     ) -> AbstractAsyncContextManager[Start]:
-        """How to start the process inside its sandbox."""
+        """How to start the process inside its sandbox. It listens on the port, and calls itself there."""
         return self.sandbox.agent(
             Agent(
                 command=tuple(command),
@@ -82,7 +82,7 @@ class Launch(Value, frozen=True, kw_only=True):
                 roots=self.roots,
                 own=own_folders(env),
                 shown=self.shown,
-                port=self.gate_port,
+                ports=(port, self.gate_port) if self.gate_port else (),
             )
         )
 

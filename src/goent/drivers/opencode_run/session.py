@@ -80,7 +80,7 @@ class Order(Value, frozen=True, kw_only=True):
                 env=env,
                 roots=(checkout_top(self.spec.cwd), *git_writes(checkout_top(self.spec.cwd))),
                 own=own_folders(env),
-                port=self.gate_port,
+                ports=(self.gate_port,) if self.gate_port else (),
             )
         )
 
