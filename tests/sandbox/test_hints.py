@@ -44,6 +44,7 @@ def test_docker_is_refused_by_name_with_what_it_means(output: str) -> None:
         ('sudo: The "no new privileges" flag is set', "cannot gain rights"),
         ("bash: line 1: kill: (7) - Operation not permitted", "only what it started itself"),
         ("error: could not write config file .git/config: Device or resource busy", "`.git`"),
+        ("error: remote unpack failed: unable to create temporary object directory", "write only"),
         ("sh: 1: cannot create /home/u/.cache/x/f: Read-only file system", "[~/.cache/x]}`"),
         ("/bin/sh: 1: cannot create /home/u/f: Read-only file system", "can write only below"),
         ("touch: cannot touch '/home/u/.bashrc': Read-only file system", "can write only below"),

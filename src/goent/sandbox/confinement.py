@@ -2,7 +2,11 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib.util import MAGIC_NUMBER, cache_from_source
 from pathlib import Path
+from py_compile import PyCompileError
+from py_compile import compile as compile_file
 
 from goent.domain.sandbox import Level, Network
 from goent.domain.types import Value
@@ -88,7 +92,29 @@ class Confinement(Value, frozen=True, kw_only=True):
 
 def launcher() -> tuple[str, ...]:
     """The program that confines itself and becomes the command."""
-    return (sys.executable, "-I", "-S", str(LAUNCHER))
+    return (sys.executable, "-I", "-S", str(_compiled() or LAUNCHER))
+
+
+@cache
+def _compiled() -> Path | None:
+    """Its bytecode, if there is any and it is up to date: it starts in three quarters of the time."""
+    try:
+        file = Path(cache_from_source(str(LAUNCHER)))
+        if not sys.dont_write_bytecode and not _is_current(file):
+            compile_file(str(LAUNCHER), doraise=True)
+        is_seen = LAUNCHER.parent in file.parents  # where a confined process may see it
+        return file if is_seen and _is_current(file) else None
+    except (OSError, NotImplementedError, PyCompileError):
+        return None
+
+
+def _is_current(compiled: Path) -> bool:
+    """As Python itself tells: by the time and size of the source that are noted in it."""
+    if not compiled.is_file():
+        return False
+    source, begin = LAUNCHER.stat(), compiled.read_bytes()[:16]
+    noted = (0, int(source.st_mtime), source.st_size & 0xFFFFFFFF)
+    return begin == MAGIC_NUMBER + b"".join(each.to_bytes(4, "little") for each in noted)
 
 
 def own_programs() -> tuple[Path, ...]:

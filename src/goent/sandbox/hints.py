@@ -18,7 +18,7 @@ WHERE = "in ~/.config/go-ent/config.yaml"
 
 _REFUSED = re.compile(
     r"permission denied|read-only file system|operation not permitted|\b(eacces|erofs|eperm|ebusy)\b"
-    r"|device or resource busy|error writing to the directory",
+    r"|device or resource busy|error writing to the directory|unable to create temporary object directory",
     re.IGNORECASE,
 )
 _DOCKER = re.compile(r"docker daemon|docker\.sock", re.IGNORECASE)
