@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 from goent.domain.sandbox import SandboxSettings, Strictness
 from goent.evals.commands import Commands
 from goent.evals.workspaces import workspaces_root
-from goent.sandbox.sandbox import Sandbox
+from goent.proc.run import Completed, run
+from goent.sandbox.sandbox import Agent, Sandbox
 
 
 def a_sandbox(
@@ -46,3 +47,15 @@ def _a_home() -> Path:
     folder = TemporaryDirectory(prefix="go-ent-home-")
     atexit.register(folder.cleanup)
     return Path(folder.name)
+
+
+async def in_an_agent(
+    sandbox: Sandbox, project: Path, command: str, *, env: Mapping[str, str] | None = None
+) -> Completed:
+    """What comes of a command that an agent runs, by the shell that confines it again."""
+    await sandbox.level()
+    own = env or {"HOME": str(project.parent / "home"), "PATH": os.environ["PATH"]}
+    variables = {**own, **sandbox.shell_variables(project, own)}
+    agent = Agent(command=(str(sandbox.shell()), "-c", command), env=variables, roots=(project,))
+    async with sandbox.agent(agent) as start:
+        return await run(start.command, cwd=project, env=start.env, timeout=60)

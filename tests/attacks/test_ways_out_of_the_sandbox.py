@@ -84,7 +84,7 @@ class Home(NamedTuple):
             env={**self.env, **(more or {})},
             roots=sandbox.writes(cwd),
             own=own_folders(self.env),
-            port=port,
+            ports=(port,) if port else (),
             foreign=foreign,
         )
         async with sandbox.agent(agent) as start:

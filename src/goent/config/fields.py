@@ -161,12 +161,16 @@ class Fields:
     def choice(
         self, key: str, options: tuple[Choice, ...], default: Choice | None
     ) -> Choice | None:
+        node = self._node(key)
+        written = (
+            node.text if isinstance(node, Scalar) else None
+        )  # YAML takes off for a truth value
+        for option in options:
+            if option == written:
+                return option
         mention = self.mention(key)
         if mention is None:
             return default
-        for option in options:
-            if option == mention.name:
-                return option
         one_of = ", ".join(options)
         self.mistake(key, f"unknown {key} {mention.name!r}; one of {one_of}")
         return default

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from goent.config.fields import Fields, Mention, read_url, read_variable
+from goent.config.fields import Fields, Mention, empty_reason, read_url, read_variable
 from goent.config.tree import Place, Scalar
 from goent.domain.sandbox import Network, Reading, SandboxSettings, Strictness
 from goent.domain.settings import (
@@ -96,11 +96,18 @@ def _sandbox(fields: Fields) -> SandboxSettings:
     normal = SandboxSettings()
     return SandboxSettings(
         level=fields.choice("level", LEVELS, normal.level),
-        writable=tuple(map(Path, fields.texts("writable"))),
+        writable=tuple(map(Path, fields.texts("writable", _place_reason))),
         read=fields.choice("read", READINGS, normal.read),
-        readable=tuple(map(Path, fields.texts("readable"))),
+        readable=tuple(map(Path, fields.texts("readable", _place_reason))),
         network=fields.choice("network", NETWORKS, normal.network),
     )
+
+
+def _place_reason(path: str) -> str | None:
+    """Why it names no place; None if it does."""
+    if path.startswith("$") or (path.startswith("~") and path != "~" and path[1] != "/"):
+        return f"{path!r} is not replaced here; write ~/... for your home, or the whole path"
+    return empty_reason(path)
 
 
 def _permissions(fields: Fields) -> PermissionSettings:

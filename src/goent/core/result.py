@@ -33,7 +33,7 @@ from goent.policy.guarded import guard_reason
 
 # Together these keep a result below 1,500 tokens, whatever the worker did.
 TEXT_LIMIT = 1500
-TAIL_LIMIT = 200
+TAIL_LIMIT = 350
 LINE_LIMIT = 120
 FILES_LIMIT = 12
 COMMANDS_LIMIT = 8

@@ -355,7 +355,7 @@ class Turn:
         failed = [check for check in checks if check.exit != 0]
         if failed:
             code = "did not end in time" if failed[0].exit is None else f"exited {failed[0].exit}"
-            raise VerifyFailed(f"{failed[0].command!r} {code}: {failed[0].tail[-300:]}")
+            raise VerifyFailed(f"{failed[0].command!r} {code}: {failed[0].tail[-500:]}")
 
     def _evidence(self, state: State) -> Evidence | None:
         assert self._view, "a turn that ends has begun"

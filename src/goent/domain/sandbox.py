@@ -1,6 +1,6 @@
 """The sandbox of workers' processes: its levels, its settings, and the port that starts them inside."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Literal, Protocol
@@ -41,28 +41,15 @@ class SandboxLevel(Value, frozen=True, kw_only=True):
 class Start(Value, frozen=True, kw_only=True):
     """What is started instead of a command, so that it runs inside the sandbox.
 
-    `mark` is carried by all processes inside, if they have mounts of their own. `hint` is for a person whose command was refused something: what it can do, and the setting that
-    allows more.
+    `mark` is carried by all processes inside, if they have mounts of their own. `explain` is given what a
+    failed command said, and tells what the sandbox refused it and the setting that allows it; nothing if
+    the sandbox had no part.
     """
 
     command: tuple[str, ...]
     env: Mapping[str, str]
     mark: str = ""
-    hint: str = ""
-
-
-# As programs and the system word it when a sandbox refuses them something.
-_REFUSALS = (
-    *("Permission denied", "Read-only file system", "Operation not permitted", "EACCES", "EROFS"),
-    *("EPERM", "Device or resource busy", "EBUSY", "Cannot connect to the Docker daemon"),
-    "due to an error writing to the directory",  # npm, which takes a closed folder for a missing one
-    *("Could not resolve host", "Temporary failure in name resolution", "Network is unreachable"),
-)
-
-
-def is_refusal(text: str) -> bool:
-    """Whether the words of a command that failed sound as if its sandbox was the cause."""
-    return any(words in text for words in _REFUSALS)
+    explain: Callable[[str], str] = lambda _: ""
 
 
 class Reach(Value, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from goent.domain.errors import WorkerCrashed
-from goent.domain.sandbox import CommandSandbox, Reach, is_refusal, not_started
+from goent.domain.sandbox import CommandSandbox, Reach, not_started
 from goent.domain.types import Value
 from goent.proc.run import Completed, run
 from goent.proc.short import cannot_start
@@ -58,8 +58,7 @@ class Commands:
             raise WorkerCrashed(cannot_start(order.command, order.cwd, error)) from error
         if why := not_started(done.exit, done.errors):
             raise WorkerCrashed(why)
-        refused = done.exit not in (0, None) and is_refusal(done.errors or done.output)
-        return Ran(done=done, hint=start.hint if refused else "")
+        return Ran(done=done, hint=start.explain(done.errors or done.output) if done.exit else "")
 
     def _reach(self, order: Order) -> Reach:
         place = order.workspace.resolve() if order.workspace else None

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from goent.domain.sandbox import CommandSandbox, is_refusal
+from goent.domain.sandbox import CommandSandbox
 from goent.domain.settings import Limits
 from goent.domain.types import Check
 from goent.domain.verification import is_blank
@@ -54,5 +54,5 @@ class ShellVerifier:
             )
         late = f"\nstill running after {limit:g} s: ended" if done.exit is None else ""
         said = (done.output + late or done.errors).strip()
-        hint = f"\n{start.hint}" if done.exit and is_refusal(said) and start.hint else ""
-        return Check(command=command, exit=done.exit, tail=said + hint)
+        hint = start.explain(said) if done.exit else ""
+        return Check(command=command, exit=done.exit, tail=f"{said}\n{hint}".strip())

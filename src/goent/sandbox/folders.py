@@ -1,7 +1,7 @@
 """Which folders a process needs, and which it must not touch: git's, the system's, agents' own."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePath
 
 from goent.policy.guarded import guard_reason
@@ -25,6 +25,10 @@ _TOOLCHAINS = (
     *(".local/share/uv/tools", ".local/share/fnm", ".local/share/mise", ".gitconfig"),
     *(f".config/git/{name}" for name in ("config", "ignore", "attributes")),  # not `credentials`
     *(f".dotnet/{name}" for name in ("dotnet", "host", "packs", "sdk", "shared", "tools")),
+)
+_TOOLCHAIN_VARIABLES = (
+    *("ASDF_DATA_DIR", "CONDA_PREFIX", "GOPATH", "GOROOT", "JAVA_HOME", "NVM_DIR", "PYENV_ROOT"),
+    *("RBENV_ROOT", "RUSTUP_HOME", "SDKMAN_DIR", "VIRTUAL_ENV", "VOLTA_HOME"),
 )
 
 
@@ -155,20 +159,16 @@ def listed_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
     programs = (Path(each) for each in environ.get("PATH", "").split(os.pathsep) if each)
     system = map(Path, (*_SYSTEM, *_MORE_SYSTEM))
     tools = (home / name for name in _TOOLCHAINS)
-    beside = (path for path in programs if path.is_absolute() and path != home)
-    return tuple(dict.fromkeys((*system, *tools, *beside)))
+    elsewhere = (Path(environ[name]) for name in _TOOLCHAIN_VARIABLES if environ.get(name))
+    searched = (each for path in programs for each in (path, *_around(path)))
+    beside = (path for path in (*elsewhere, *searched) if path.is_absolute())
+    return tuple(dict.fromkeys((*system, *tools, *(path for path in beside if path != home))))
 
 
-def unlisted(
-    listed: Iterable[Path], private: Sequence[Path], folder: Path = Path("/")
-) -> tuple[Path, ...]:
-    """The outermost folders that are not listed as a whole, nor have a private one in them."""
-    real = [*(path.resolve() for path in listed), *private]
-    inside = [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
-    closed = [path for path in inside if not is_below(path, real)]
-    apart = [path for path in closed if any(each.is_relative_to(path) for each in private)]
-    deeper = (each for path in apart for each in unlisted(real, private, path))
-    return (*(path for path in closed if path not in apart), *deeper)
+def _around(programs: Path) -> Iterator[Path]:
+    """What the programs of a folder on the PATH load: of a virtual environment, or of pyenv and its like."""
+    if programs.name == "shims" or (programs.parent / "pyvenv.cfg").is_file():
+        yield programs.parent
 
 
 def program_folders(program: Path, home: Path) -> Iterator[Path]:

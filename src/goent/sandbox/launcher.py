@@ -16,7 +16,7 @@ the standard library only, and as little of it as possible, because every comman
     --hide PATH         looks empty to the command; without --namespaces, only the names are visible
     --keep PATH         stays visible although the folder that it is in is private or hidden
     --tmp PATH          what the command sees as /tmp, /var/tmp and /dev/shm; needs --namespaces
-    --read PATH         if given, the command can read only below such paths
+    --read PATH         if given, the command can read only below such paths, and --keep says nothing
     --network off       a network of its own that reaches nothing; where there are no namespaces,
                         no network sockets at all
     --port N            TCP connections to this port only
@@ -200,10 +200,14 @@ def _enter_namespaces(options: Options) -> None:
 def _arrange(options: Options) -> None:
     """Mount the view: private folders first, then what is hidden or stays visible, then who may write."""
     writable = [path for path in _outermost(options.all("write")) if os.path.exists(path)]
-    shown = {path for path in (*options.all("keep"), *writable) if os.path.exists(path)}
+    readable = [path for path in options.all("read") if path not in (*TEMPORARY, *RUNTIME)]
+    shown = {
+        path for path in (*(readable or options.all("keep")), *writable) if os.path.exists(path)
+    }
+    hidden = {*options.all("hide"), *(_unlisted(_outermost(readable)) if readable else ())}
     held = {path: (_open_unmoved if path in writable else _open)(path) for path in shown}
     private = _mount_private(options.one("tmp"))
-    _cover(private, hidden=set(options.all("hide")), held=held)
+    _cover(private, hidden=hidden, held=held)
     for path in writable:
         _bind_to_itself(path)
     _set_read_only(_open("/"), recursive=True)
@@ -219,6 +223,21 @@ def _arrange(options: Options) -> None:
     for path in closed:
         _bind(path, path)
         _set_read_only(_open(path))
+
+
+def _unlisted(readable: list[str], folder: str = "/") -> list[str]:
+    """What is to be hidden so that only this can be read. Private folders hold nothing of others anyhow."""
+    found: list[str] = []
+    private = (*TEMPORARY, *RUNTIME)
+    for name in os.listdir(folder):
+        path = folder.rstrip("/") + "/" + name
+        if path in private or any(_is_below(path, each) for each in readable):
+            continue
+        if any(_is_below(root, path) for root in private):
+            found += _unlisted(readable, path)
+        else:
+            found.append(path)
+    return found
 
 
 def _cover(private: list[str], *, hidden: set[str], held: dict[str, int]) -> None:
@@ -440,7 +459,7 @@ def _apply_landlock(options: Options) -> None:
     write |= _TRUNCATE if abi >= 3 else 0
     read = _EXECUTE | _READ_FILE | _READ_DIR
     limits_writing = "nestable" not in options.flags
-    readable = options.all("read")
+    readable = [] if "namespaces" in options.flags else options.all("read")
     hidden = [] if readable or not limits_writing else _hidden_by_landlock(options)
     limits_reading = bool(readable or hidden)
     ports = options.all("port")

@@ -8,7 +8,7 @@ write where they work, and its commands are confined again, each to its own work
 import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from goent.domain.sandbox import (
@@ -17,7 +17,6 @@ from goent.domain.sandbox import (
     SandboxLevel,
     SandboxSettings,
     Start,
-    is_refusal,
 )
 from goent.domain.types import Value
 from goent.lock import LOCK
@@ -31,6 +30,7 @@ from goent.sandbox.confinement import (
     launcher,
     own_programs,
 )
+from goent.sandbox.hints import Sought, explain
 from goent.sandbox.level import find_level, known_level
 from goent.sandbox.temporary import mark_of, temporary_folder
 
@@ -55,8 +55,8 @@ class Agent(Value, frozen=True, kw_only=True):
     """A long-lived process that works for workers. `own` are folders with its own data.
 
     `shown` are folders that it can read even if they lie in a temporary one. `foreign`: it runs commands by
-    itself, so go-ent's own files are hidden from it as well.
-    `port` is the gateway's, if the agent calls its models there.
+    itself, so go-ent's own files are hidden from it as well. `ports` are those that it needs: the gateway's, if
+    it calls its models there, and its own.
     """
 
     command: tuple[str, ...]
@@ -64,7 +64,7 @@ class Agent(Value, frozen=True, kw_only=True):
     roots: tuple[Path, ...]
     own: tuple[Path, ...] = ()
     shown: tuple[Path, ...] = ()
-    port: int | None = None
+    ports: tuple[int, ...] = ()
     foreign: bool = False
 
 
@@ -108,7 +108,7 @@ class Sandbox:
                 command=confined.wrap(_located(command, env)),
                 env=_with_tmp(env, confined),
                 mark=mark_of(temporary),
-                hint=hint(confined, " ".join(command)),
+                explain=lambda output: self._explain(confined, output, env),
             )
 
     @asynccontextmanager
@@ -168,12 +168,25 @@ class Sandbox:
         confined = self._for_command(level, cwd, None, seen=(env, ()), reach=Reach(also=also))
         return {OPTIONS: SEPARATOR.join(confined.options())}
 
-    def hint_for(self, cwd: Path, output: str) -> str:
-        """What to tell of a command in `cwd` that failed with these words; nothing if it was no refusal."""
+    def hint_for(self, cwd: Path, output: str, env: Mapping[str, str]) -> str:
+        """What to tell of a command in `cwd` that failed with these words; nothing if it was no refusal.
+
+        `env` is its agent's environment.
+        """
         level = self._known_level()
-        if level.name == "none" or not is_refusal(output):
+        if level.name == "none":
             return ""
-        return hint(self._for_command(level, cwd, None, seen=({}, ()), reach=CHECKOUT), output)
+        confined = self._for_command(level, cwd, None, seen=(env, ()), reach=CHECKOUT)
+        return self._explain(confined, output, env)
+
+    def _explain(self, confined: Confinement, output: str, env: Mapping[str, str]) -> str:
+        sought = Sought(
+            confined=confined,
+            settings=self._settings(),
+            environ=self._environ(),
+            home=Path(env.get("HOME") or home_dir(self._environ())),
+        )
+        return explain(sought, output)
 
     def shell(self) -> Path | None:
         """A shell that confines itself by `shell_variables`; None without a sandbox.
@@ -199,7 +212,7 @@ class Sandbox:
         settings, environ = self._settings(), self._environ()
         for folder in agent.own:
             folder.mkdir(parents=True, exist_ok=True)
-        writable = _resolved((*agent.roots, *agent.own, *settings.writable))
+        writable = _resolved((*agent.roots, *agent.own, *self._asked(agent.env)))
         shown = (
             *_named(agent.command, environ),
             *agent.shown,
@@ -207,13 +220,11 @@ class Sandbox:
         )
         repositories = folders.main_repositories(agent.roots)
         kept = self._kept(agent.env, listed=settings.read == "listed")
-        listed = (*self._listed(), *agent.roots, *repositories, *agent.own, *shown, *kept)
-        closed = listed if settings.read == "listed" else None
-        # Landlock's rules on files would forbid the mounts by which its commands are confined.
-        unlisted = folders.unlisted(listed, PRIVATE) if closed and level.name == "namespace" else ()
+        listed = (*self._listed(), *writable, *repositories, *shown, *kept)
         return Confinement(
             level=level.name,
             nestable=True,
+            scoped=agent.foreign,
             writable=writable,
             temporary=temporary,
             read_only=_below(writable, *own_programs()),
@@ -222,16 +233,15 @@ class Sandbox:
                 (
                     *self._sockets(writable),
                     *(_own_folders(environ) if agent.foreign else ()),
-                    *unlisted,
                     *self._locks(level),
                 )
             ),
-            kept=closed or (*kept, *shown),
-            readable=closed if level.name != "namespace" else None,
+            kept=(*kept, *shown),
+            readable=listed if settings.read == "listed" else None,
             network=settings.network,
-            port=agent.port,
+            ports=agent.ports,
             unix_sockets=_has_socket(settings),
-            unset=SESSION,
+            unset=_unset(agent.env, settings),
         )
 
     def _for_command(
@@ -246,7 +256,7 @@ class Sandbox:
         settings, environ = self._settings(), self._environ()
         cwd = self._settled(cwd)
         top = folders.checkout_top(cwd, environ)
-        asked = _resolved(settings.writable)
+        asked = _resolved(self._asked(seen[0]))
         # A worker's folder is as it was at its start. If it is a link by now, nothing is started there.
         own = self.writes(cwd) if reach.writable is None else _resolved(reach.writable)
         writable = tuple(dict.fromkeys((*own, *_resolved((*reach.also, *asked)))))
@@ -272,12 +282,32 @@ class Sandbox:
             readable=readable if settings.read == "listed" else None,
             network="off" if settings.network != "all" else "all",
             unix_sockets=_has_socket(settings),
-            unset=SESSION,
+            unset=_unset(seen[0], settings),
         )
+
+    def _asked(self, env: Mapping[str, str]) -> tuple[Path, ...]:
+        """What the settings open for writing; below the home of a process that has one of its own, too.
+
+        A folder below a home that is not there yet is made: whoever opens a cache does so before its first use.
+        """
+        home = home_dir(self._environ())
+        own = Path(env.get("HOME") or home)
+        asked = self._settings().writable
+        moved = (own / path.relative_to(home) for path in asked if path.is_relative_to(home))
+        found = tuple(dict.fromkeys((*asked, *moved)))
+        for path in found:
+            if (
+                path.is_relative_to(home) and not path.suffix
+            ):  # a name like `agent.sock` is no folder's
+                with suppress(OSError):
+                    path.mkdir(parents=True, exist_ok=True)
+        return found
 
     def _listed(self) -> tuple[Path, ...]:
         settings = self._settings()
-        return (*folders.listed_folders(self._environ()), *own_programs(), *settings.readable)
+        environ = self._environ()
+        own = (*own_programs(), *runtime_path(environ))
+        return (*folders.listed_folders(environ), *own, *settings.readable)
 
     def _sockets(self, writable: Sequence[Path]) -> tuple[Path, ...]:
         """Ways to programs that are not confined, where no private folder covers them already."""
@@ -323,29 +353,6 @@ class Sandbox:
         given = self._settings().readable
         found = (*map(Path, (*search, *homes)), *own_programs(), *runtime, *given)
         return tuple(path for path in dict.fromkeys(found) if path.is_absolute() and path.exists())
-
-
-def hint(confined: Confinement, words: str) -> str:
-    """What a command can do, and the setting that allows more; for one that was refused something.
-
-    `words` are the command's own, or what it said.
-    """
-    setting = "in ~/.config/go-ent/config.yaml"
-    if "docker" in words.casefold():
-        return (
-            "(go-ent's sandbox hides Docker's socket: who reaches it can do anything on this machine, as root. "
-            f"To allow it nevertheless: `sandbox: {{writable: [/var/run/docker.sock]}}` {setting})"
-        )
-    below = ", ".join(map(str, confined.writable[:3]))
-    places = f"below {below} and in temporary folders" if below else "in temporary folders"
-    network = (
-        "" if confined.network == "all" else ", and cannot use the network (`sandbox.network`)"
-    )
-    return (
-        f"(go-ent's sandbox: this command can write only {places}{network}. Files "
-        "that other programs obey, such as .git/hooks and .git/config, are closed to it. To open more, add "
-        f"its folder to `sandbox.writable` {setting}. What fails and why: docs/sandbox.md)"
-    )
 
 
 class SessionLimits:
@@ -426,6 +433,13 @@ def _named(command: Sequence[str], environ: Mapping[str, str]) -> tuple[Path, ..
     files = [path for path in paths if os.path.isfile(path)]  # noqa: PTH113 (a Path raises for what is too long)
     home = home_dir(environ)
     return tuple(folder for path in files for folder in folders.program_folders(path, home))
+
+
+def _unset(env: Mapping[str, str], settings: SandboxSettings) -> tuple[str, ...]:
+    """Variables that name sockets out of reach: of those that are opened, it must know."""
+    opened = tuple(map(str, (*settings.writable, *_resolved(settings.writable))))
+    named = ((name, env.get(name, "")) for name in SESSION)
+    return tuple(name for name, value in named if not any(path in value for path in opened))
 
 
 def _has_socket(settings: SandboxSettings) -> bool:

@@ -15,7 +15,7 @@ from goent.agent.tools.outputs import KEPT, Kept
 from goent.agent.tools.places import printable
 from goent.agent.tools.shells import Exit, Shell
 from goent.agent.tools.terminals import in_terminal
-from goent.domain.sandbox import is_refusal
+from goent.sandbox.hints import is_refusal
 
 TIMEOUT = 120
 LONGEST = 600
@@ -226,4 +226,7 @@ def _denied(text: str) -> bool:
 
 def _hint(shell: Shell) -> str:
     folders = ", ".join(printable(str(folder)) for folder in shell.writable)
-    return f"commands can write only below {folders}: set unconfined if it must write elsewhere"
+    return (
+        f"commands can write only below {folders}: set unconfined if it must write elsewhere, or have its "
+        "folder added to `sandbox.writable` in ~/.config/go-ent/config.yaml"
+    )

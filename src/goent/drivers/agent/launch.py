@@ -82,7 +82,7 @@ class Launch(Value, frozen=True, kw_only=True):
                 roots=self.sandbox.writes(self.cwd),
                 own=self.folders,
                 shown=self.shown,
-                port=self.gate_port,
+                ports=(self.gate_port,) if self.gate_port else (),
                 foreign=not self.own,
             )
         )

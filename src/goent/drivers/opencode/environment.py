@@ -75,9 +75,9 @@ class Launch(Value, frozen=True, kw_only=True):
         return {**self.env, **models, "OPENCODE_SERVER_PASSWORD": self.password}
 
     def confined(
-        self, command: Sequence[str], env: Mapping[str, str]
+        self, command: Sequence[str], env: Mapping[str, str], port: int
     ) -> AbstractAsyncContextManager[Start]:
-        """How to start the process inside its sandbox."""
+        """How to start the process inside its sandbox. It listens on the port, and calls itself there."""
         return self.sandbox.agent(
             Agent(
                 command=tuple(command),
@@ -85,13 +85,17 @@ class Launch(Value, frozen=True, kw_only=True):
                 roots=self.roots,
                 own=own_folders(env),
                 shown=(*self.shown, *settings_folders(env)),
-                port=self.gate_port,
+                ports=(port, self.gate_port) if self.gate_port else (),
             )
         )
 
     def shell_variables(self, worker: str, cwd: Path) -> dict[str, str]:
         """What confines a command of the process to the folder that its worker works in."""
         return {**self.passes.environment(worker), **self.sandbox.shell_variables(cwd, self.env)}
+
+    def hint(self, cwd: Path, output: str) -> str:
+        """What to say after the words of a command that failed; nothing if its sandbox had no part."""
+        return self.sandbox.hint_for(cwd, output, self.env)
 
 
 def own_folders(env: Mapping[str, str]) -> tuple[Path, ...]:

@@ -32,7 +32,7 @@ class Hosted(ABC):
         self.token = launch.token
         self.pid = child.pid
         self.gone = anyio.Event()
-        self.guard = ProcessGuard(launch.shell_variables, launch.sandbox.hint_for)
+        self.guard = ProcessGuard(launch.shell_variables, launch.hint)
         self._child = child
         self._launch = launch
         self._is_first = not launch.database.exists()

@@ -51,7 +51,7 @@ class OpenCodeProcess(Hosted, ABC):
         command = [str(launch.program), "acp", "--port", str(port)]
         env = await to_thread.run_sync(launch.variables)
         async with (
-            launch.confined(command, env) as start,
+            launch.confined(command, env, port) as start,
             supervised(
                 start.command, cwd=launch.cwd, env=start.env, mark=mark, inner_mark=start.mark
             ) as child,

@@ -82,7 +82,7 @@ class Order(Value, frozen=True, kw_only=True):
                 roots=self.sandbox.writes(self.spec.cwd),
                 own=own_folders(env),
                 shown=settings_folders(env),
-                port=self.gate_port,
+                ports=(self.gate_port,) if self.gate_port else (),
             )
         )
 
@@ -186,7 +186,7 @@ class RunSession:
         return {**order.passes.environment(order.spec.id), **confined}
 
     def hint(self, session: str, output: str) -> str:
-        return self._order.sandbox.hint_for(self._order.spec.cwd, output)
+        return self._order.sandbox.hint_for(self._order.spec.cwd, output, self._order.env)
 
     async def signs(self) -> Signs:
         waited = self._waiting()

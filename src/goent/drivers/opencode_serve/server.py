@@ -57,7 +57,7 @@ class ServeProcess(Hosted):
         env = await to_thread.run_sync(launch.variables)
         async with (
             guarded(mark),
-            launch.confined(command, env) as start,
+            launch.confined(command, env, port) as start,
             supervised(
                 start.command, cwd=launch.cwd, env=start.env, mark=mark, inner_mark=start.mark
             ) as child,

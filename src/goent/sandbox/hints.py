@@ -1,0 +1,273 @@
+"""Tells from the words of a failed command what its sandbox refused, and the one setting that allows it."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from goent.domain.sandbox import SandboxSettings
+from goent.domain.types import Value
+from goent.project import config_dir, home_dir, state_path
+from goent.sandbox.confinement import Confinement
+from goent.sandbox.folders import is_below
+
+KEPT = 4000  # characters at the end of what was said: what failed stands there
+DOCKER = Path("/var/run/docker.sock")
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (it is named, not written to)
+TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 (the same)
+WHERE = "in ~/.config/go-ent/config.yaml"
+
+_REFUSED = re.compile(
+    r"permission denied|read-only file system|operation not permitted|\b(eacces|erofs|eperm|ebusy)\b"
+    r"|device or resource busy|error writing to the directory|unable to create temporary object directory",
+    re.IGNORECASE,
+)
+_DOCKER = re.compile(r"docker daemon|docker\.sock", re.IGNORECASE)
+_SSH = re.compile(
+    r"authentication agent|error connecting to agent|permission denied \(publickey", re.IGNORECASE
+)
+_RIGHTS = re.compile(r"no new privileges|effective uid is not 0|must be setuid root", re.IGNORECASE)
+_SIGNAL = re.compile(r"\bp?kill(all)?: .*operation not permitted", re.IGNORECASE)
+_NETWORK = re.compile(
+    r"could not resolve host|name resolution|network is unreachable|enotfound|eai_again|connection refused",
+    re.IGNORECASE,
+)
+_MOVE = re.compile(r"invalid cross-device link|\bexdev\b", re.IGNORECASE)
+_SHARED = re.compile(r"/psm_|shm_open|semlock|/dev/shm", re.IGNORECASE)
+_GIT = re.compile(r"\.git/(config|hooks|info)\b|\.git/modules/|config-file")
+_SHELL = re.compile(r"^/\S+: (?:line )?\d+: ")  # it names itself before what it says
+_FILE = re.compile(
+    r"(: line \d+|: \d+: cannot create|cannot touch)"
+)  # what failed was to make a file
+_GONE = re.compile(r"no such file or directory|enoent|not found", re.IGNORECASE)
+_NAMED = re.compile(
+    r"\b(path|directory|folder|cache|mkdir)\b", re.IGNORECASE
+)  # npm, below its errors
+_QUOTES = "'\"`\u2018\u2019"
+_PATH = re.compile(
+    rf"[{_QUOTES}](/[^{_QUOTES}\n]+)[{_QUOTES}]|(?<![\w.~:/])(/[^\s{_QUOTES}:,;()<>\[\]]+)"
+)
+
+# Below a home folder: what other folders of programs lie in, and what nobody opens by copying a line.
+_SHELVES = (
+    ".cache",
+    ".config",
+    ".local",
+    ".local/share",
+    ".local/state",
+    "Library",
+    "Library/Caches",
+)
+_PRECIOUS = (".ssh", ".gnupg", ".aws", ".kube", ".docker", ".netrc", ".config/git", ".gitconfig")
+_SYSTEM = (
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/proc",
+    "/run",
+    "/sbin",
+    "/sys",
+    "/usr",
+    "/var/lib",
+)
+_PRECIOUS_END = ("rc", "profile", "env", "logout", "history")
+_WHOLE = {".cargo": (".cargo/registry", ".cargo/git")}  # beside them lie programs and a login
+
+
+class Sought(Value, frozen=True, kw_only=True):
+    """What a hint is made from: the limits of the command, and whose they are.
+
+    `home` is the command's own; what is opened below the user's is opened there too.
+    """
+
+    confined: Confinement
+    settings: SandboxSettings
+    environ: Mapping[str, str]
+    home: Path
+
+
+def explain(sought: Sought, output: str) -> str:
+    """One line for a command that failed with these words; nothing if the sandbox had no part in it."""
+    text = output[-KEPT:]
+    found = next((hint for each in _LOOKS if (hint := each(sought, text))), "")
+    return f"(go-ent's sandbox: {found})" if found else ""
+
+
+def is_refusal(text: str) -> bool:
+    """Whether a command that failed with these words sounds as if its sandbox was the cause."""
+    return bool(_REFUSED.search(text[-KEPT:]))
+
+
+def _docker(sought: Sought, text: str) -> str:
+    path = _socket(sought.environ.get("DOCKER_HOST", "")) or DOCKER
+    if not _DOCKER.search(text) or path in sought.settings.writable:
+        return ""
+    entry = _setting(sought, path)
+    return (
+        "Docker's socket is hidden, because who reaches it can do anything on this machine, as root. "
+        f"To allow it nevertheless: {entry}"
+    )
+
+
+def _ssh(sought: Sought, text: str) -> str:
+    agent = sought.environ.get("SSH_AUTH_SOCK", "")
+    if not agent or not _SSH.search(text) or Path(agent) in sought.settings.writable:
+        return ""
+    return f"the SSH agent is hidden. To allow it: {_setting(sought, Path(agent))}"
+
+
+def _rights(_: Sought, text: str) -> str:
+    if not _RIGHTS.search(text):
+        return ""
+    return (
+        "commands cannot gain rights, by sudo or otherwise; run it yourself, or see docs/sandbox.md"
+    )
+
+
+def _signal(_: Sought, text: str) -> str:
+    if not _SIGNAL.search(text):
+        return ""
+    return "a command can end only what it started itself; the rest ends with its worker"
+
+
+def _network(sought: Sought, text: str) -> str:
+    network = sought.settings.network
+    if network == "all":
+        return ""
+    allow = f"To allow it: `sandbox: {{network: all}}` {WHERE}"
+    if sought.confined.level == "namespace" and _MOVE.search(text):
+        return f"with `network: {network}`, files cannot be moved between folders. {allow}"
+    closed = _NETWORK.search(text) or ("socket" in text and _REFUSED.search(text))
+    return f"commands have no network (`network: {network}`). {allow}" if closed else ""
+
+
+def _shared_memory(sought: Sought, text: str) -> str:
+    allowed = is_below(SHARED_MEMORY, sought.confined.writable)
+    if sought.confined.level != "landlock" or allowed or not _SHARED.search(text):
+        return ""
+    return f"no shared memory. To allow it: {_setting(sought, SHARED_MEMORY)}" * bool(
+        _REFUSED.search(text)
+    )
+
+
+def _git(_: Sought, text: str) -> str:
+    if not _REFUSED.search(text) or not _GIT.search(text):
+        return ""
+    return (
+        "git's settings and hooks are closed to commands, for they make git run programs. Run it yourself, or "
+        f"add the repository's `.git` to `sandbox.writable` {WHERE}"
+    )
+
+
+def _folder(sought: Sought, text: str) -> str:
+    """What could not be written, or seen, by the path that was named."""
+    lines = text.splitlines()
+    refused = [line for line in lines if _REFUSED.search(line)]
+    if refused:
+        near = [line for line in lines if _NAMED.search(line)]
+        closed = (path for line in (*refused, *near) for path in _closed(sought, line))
+        path = next(closed, None)
+        return _written(sought, path) if path else ""
+    missing = (
+        [line for line in lines if _GONE.search(line)] if sought.settings.read != "all" else []
+    )
+    seen = sought.confined.readable or ()
+    hidden = (path for line in missing for path in _paths(sought, line) if not is_below(path, seen))
+    path = next(hidden, None)
+    if path is None or _is_ours(sought, path):
+        return ""
+    entry = f"`sandbox: {{readable: [{_short(sought, path)}]}}` {WHERE}"
+    return f"with `read: listed` commands cannot see {_short(sought, path)}. To show it: {entry}"
+
+
+def _any(sought: Sought, text: str) -> str:
+    if not _REFUSED.search(text):
+        return ""
+    below = ", ".join(map(str, sought.confined.writable[:1]))
+    places = f"below {below} and in temporary folders" if below else "in temporary folders"
+    return f"commands can write only {places}. To open more, add its folder to `sandbox.writable` {WHERE}"
+
+
+_LOOKS: tuple[Callable[[Sought, str], str], ...] = (
+    *(_docker, _ssh, _rights, _signal, _network, _shared_memory, _git, _folder, _any),
+)
+
+
+def _paths(sought: Sought, line: str) -> Iterator[Path]:
+    for quoted, plain in _PATH.findall(line):
+        path, users = Path((quoted or plain).rstrip(".")), home_dir(sought.environ)
+        homes = (
+            sought.home,
+            users.resolve(),
+        )  # the command's own; and by its other name, if it is a link
+        home = next((each for each in homes if path.is_relative_to(each)), None)
+        yield users / path.relative_to(home) if home else path
+
+
+def _closed(sought: Sought, line: str) -> Iterator[Path]:
+    """Paths that the sandbox closes and that could be opened; of a file, its folder's."""
+    writable = sought.confined.writable
+    is_file = bool(_FILE.search(line))
+    for named in _paths(sought, _SHELL.sub("", line)):
+        path = named.parent if is_file else named
+        if not is_below(path, writable) and not _is_ours(sought, path) and _entry(sought, path):
+            yield path
+
+
+def _written(sought: Sought, path: Path) -> str:
+    entries = [entry for entry in _entry(sought, path) if entry not in sought.confined.writable]
+    if not entries:
+        return ""
+    shown, other = _short(sought, path), ""
+    if is_below(path, map(Path, TEMPORARY)):
+        other = ", but in $TMPDIR"
+    return f"commands cannot write {shown}{other}. To allow it: {_setting(sought, *entries)}"
+
+
+def _entry(sought: Sought, path: Path) -> tuple[Path, ...]:
+    """The folders to open for one path; none where a person should think first."""
+    home = home_dir(sought.environ)
+    if not path.is_relative_to(home):
+        folder = path
+        while not folder.is_dir():
+            folder = folder.parent
+        is_systems = folder in home.parents or is_below(folder, map(Path, _SYSTEM))
+        return () if is_systems else (folder,)
+    parts = path.relative_to(home).parts
+    if parts == (".cache",):
+        return (path,)
+    taken = 1
+    while "/".join(parts[:taken]) in _SHELVES:
+        taken += 1
+    name = "/".join(parts[:taken])
+    lies = home / name
+    if len(parts) < taken or _is_precious(name) or lies.is_file():
+        return ()
+    return tuple(home / each for each in _WHOLE.get(name, (name,)))
+
+
+def _is_precious(name: str) -> bool:
+    return name.startswith(_PRECIOUS) or (name[:1] == "." and name.endswith(_PRECIOUS_END))
+
+
+def _is_ours(sought: Sought, path: Path) -> bool:
+    return is_below(path, (state_path(sought.environ), config_dir(sought.environ)))
+
+
+def _setting(sought: Sought, *entries: Path) -> str:
+    """The line for the settings file; what to add to it, if there is one already."""
+    words = ", ".join(_short(sought, path) for path in entries)
+    if sought.settings.writable:
+        return f"add {words} to `sandbox.writable` {WHERE}"
+    return f"`sandbox: {{writable: [{words}]}}` {WHERE}"
+
+
+def _short(sought: Sought, path: Path) -> str:
+    home = home_dir(sought.environ)
+    text = f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+    return f'"{text}"' if re.search(r"[\s,:#{}\[\]]", text) else text
+
+
+def _socket(address: str) -> Path | None:
+    return Path(address.removeprefix("unix://")) if address.startswith("unix:///") else None
