@@ -4,9 +4,11 @@ import { createServer, request } from "node:http";
 const [url, token] = process.argv.slice(2);
 const target = new URL(url);
 const server = createServer((incoming, outgoing) => {
-  const own = incoming.headers.host === `127.0.0.1:${server.address().port}`;
   const headers = { ...incoming.headers, authorization: `Bearer ${token}` };
-  if (own) headers.host = target.host; // a stranger's name is passed on as it is
+  for (const name of ["host", "origin"]) { // ours becomes the server's, a stranger's stays as it is
+    headers[name] = headers[name]?.replace(`:${server.address().port}`, `:${target.port}`);
+    if (headers[name] === undefined) delete headers[name];
+  }
   const { method, url: path } = incoming;
   const onward = request(target, { method, path, headers }, (answer) => {
     outgoing.writeHead(answer.statusCode, answer.headers);
