@@ -16,6 +16,9 @@ PINNED = PATH="$(WORKERS):$$PATH" GOENT_OPENCODE="$(WORKERS)/opencode"
 # comes first. Four on two cores, for most wait now and then: for a process, or a model.
 PYTEST_ARGS = -q -n 4 --dist=loadfile --no-loadscope-reorder
 
+# What needs the programs of others, or plays on the real ones for long.
+PEERS = tests/attacks tests/peers
+
 # Stories of tests/faults: a range, a list or one.
 SEEDS ?= 0-39
 
@@ -29,17 +32,17 @@ demo: ## see it work: a demonstration with OpenCode, without a key
 	@PATH="$$PATH:$(WORKERS)" GOENT_OPENCODE="$(CURDIR)/.venv/opencode" $(BIN)/go-ent demo $(ARGS)
 
 # The types take as long as a tenth of the tests, on one core: they are checked beside them.
-test: ## check, and run every test but the attacks (ARGS="-k word" to choose)
+test: ## check, and run every test but those of `make peers` (ARGS="-k word" to choose)
 	@$(SETUP) dev --opencode pinned --clients
 	@$(CHECK)
 	@$(TYPES) > .venv/types.txt 2>&1 & types=$$!; \
-	$(PINNED) $(BIN)/pytest $(PYTEST_ARGS) --ignore=tests/attacks $(ARGS); tests=$$?; \
+	$(PINNED) $(BIN)/pytest $(PYTEST_ARGS) $(PEERS:%=--ignore=%) $(ARGS); tests=$$?; \
 	wait $$types || { cat .venv/types.txt; exit 1; }; \
 	exit $$tests
 
-peers: ## play the attacks on the real programs (ARGS="-k word" to choose)
+peers: ## play the attacks, and run the agents and clients of others (ARGS="-k word" to choose)
 	@$(SETUP) dev --opencode pinned --clients --peers
-	@$(PINNED) $(BIN)/pytest $(PYTEST_ARGS) tests/attacks $(ARGS)
+	@$(PINNED) $(BIN)/pytest $(PYTEST_ARGS) $(PEERS) $(ARGS)
 
 soak: ## many stories of faults, each from its seed (SEEDS=40-79 others, SEEDS=7 one of them)
 	@$(SETUP) dev --opencode pinned

@@ -15,6 +15,7 @@ from pathlib import Path
 from setup import (
     CLIENTS,
     INDEX_REMEDY,
+    MCP_CLIENTS,
     PEERS,
     PIP,
     PYTHON,
@@ -37,13 +38,17 @@ def main() -> None:
             uv = install_uv(Path(scratch))
             project = ["pyproject.toml", "--group", "build"]
             compile_lock(uv, "dev", [*project, "--group", "dev", *upgrade])
-            for name, sources in (("run", project), ("node", ["--group", "node"])):
+            for name, sources in (
+                ("run", project),
+                ("node", ["--group", "node"]),
+                ("fastmcp", ["--group", "fastmcp"]),
+            ):
                 # What uv finds in the output file it prefers: one version in every lock.
                 shutil.copy(LOCKS / "dev.lock", LOCKS / f"{name}.lock")
                 compile_lock(uv, name, sources)
         npm = [find_npm(), "update" if upgrade else "install", "--package-lock-only"]
         run("locking package-lock.json", npm, remedy=REGISTRY_REMEDY)
-        for project in (CLIENTS, PEERS):
+        for project in (CLIENTS, PEERS, MCP_CLIENTS):
             name = f"{project.relative_to(ROOT)}/package-lock.json"
             run(f"locking {name}", npm, remedy=REGISTRY_REMEDY, cwd=project)
     except SetupFailed as error:

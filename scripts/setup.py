@@ -29,6 +29,7 @@ STAMPS = VENV / "stamps"
 NODE_MODULES = ROOT / "node_modules"
 CLIENTS = ROOT / "tests" / "npm"
 PEERS = CLIENTS / "peers"
+MCP_CLIENTS = CLIENTS / "mcp"
 
 INDEX_REMEDY = (
     "Is the Python package index reachable? `pip config list` and HTTPS_PROXY say where pip"
@@ -69,7 +70,7 @@ def main() -> None:
         "--clients", action="store_true", help="also what the tests drive the agent with"
     )
     parser.add_argument(
-        "--peers", action="store_true", help="also the foreign agents that the attacks drive"
+        "--peers", action="store_true", help="also the agents and MCP clients of others"
     )
     wanted = parser.parse_args()
     try:
@@ -203,13 +204,34 @@ def install_opencode() -> Path:
 
 
 def install_peers() -> None:
-    """Install the packages of tests/npm/peers, and the Node that runs them as `.bin/node` there.
+    """Install the agents and MCP clients of others, and the Node that runs them as `.bin/node`.
 
-    kimi-code wants Node 22 or newer; the pinned one is used whatever else is on PATH.
+    Some want Node 22 or newer; the pinned one is used whatever else is on PATH.
     """
     node = install_node()
-    install_npm_project(PEERS, "kimi-code")
-    link(PEERS / "node_modules" / ".bin" / "node", node)
+    for project, words in ((PEERS, "kimi-code"), (MCP_CLIENTS, "MCP clients")):
+        install_npm_project(project, words)
+        link(project / "node_modules" / ".bin" / "node", node)
+    install_fastmcp()
+
+
+def install_fastmcp() -> None:
+    """Install FastMCP's client beside the other packages, whose versions are not to change."""
+    folder = VENV / "fastmcp"
+    key = key_of(ROOT / "requirements" / "fastmcp.lock", sys.version)
+    if is_fresh("fastmcp", key):
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    run(
+        "installing FastMCP's client into .venv/fastmcp",
+        [
+            *PIP,
+            *("--target", str(folder)),
+            *("--require-hashes", "-r", "requirements/fastmcp.lock"),
+        ],
+        remedy=INDEX_REMEDY,
+    )
+    stamp("fastmcp", key)
 
 
 def install_npm_project(project: Path, words: str) -> None:

@@ -24,7 +24,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Folders whose files take long, for they start processes: begun first, none of them is the last to
 # end while the other cores have nothing left to do.
-LONG = ("faults", "drivers", "attacks", "e2e", "evals", "cli", "fuzz", "testing")
+LONG = ("faults", "drivers", "attacks", "peers", "e2e", "evals", "cli", "fuzz", "testing")
 
 
 @pytest.fixture(scope="session")

@@ -160,7 +160,7 @@ async def test_nobody_can_subscribe_to_what_there_is_not(
         async with a_lead(project, "legacy") as lead:
             with pytest.raises(MCPError, match=r"no worker|no swarm|unknown resource") as refused:
                 await lead.subscribe_resource(uri)  # pyright: ignore[reportDeprecated] (of that era)
-            assert refused.value.code == types.INVALID_PARAMS
+            assert (refused.value.code, refused.value.data) == (types.INVALID_PARAMS, {"uri": uri})
             await lead.unsubscribe_resource(uri)  # pyright: ignore[reportDeprecated] (the same)
         async with a_lead(project, "auto") as lead:
             there = output_of(await spawn(lead))

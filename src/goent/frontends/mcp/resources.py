@@ -87,12 +87,10 @@ class Resources:
                 await self._enquiries.recall(WorkerRequest(worker_id=worker))
                 self._enquiries.status(worker)
             else:
-                raise invalid(
-                    f"unknown resource {uri!r}; there are {'{id}'.join(WORKER)} and "
-                    f"{'{id}'.join(SWARM)}"
-                )
+                there = f"{'{id}'.join(WORKER)} and {'{id}'.join(SWARM)}"
+                raise _not_found(uri, f"unknown resource {uri!r}; there are {there}")
         except GoentError as error:
-            raise invalid(str(error)) from error
+            raise _not_found(uri, str(error)) from error
 
     def heads(self) -> dict[str, Head]:
         """How each resource stands, by its URI: what is equal has not changed."""
@@ -143,6 +141,10 @@ def bad_cursor(cursor: str, remedy: str) -> MCPError:
 
 def invalid(message: str) -> MCPError:
     return MCPError(code=types.INVALID_PARAMS, message=message)
+
+
+def _not_found(uri: str, message: str) -> MCPError:
+    return MCPError(code=types.INVALID_PARAMS, message=message, data={"uri": uri})
 
 
 def _uri(kind: tuple[str, str], name: str) -> str:
