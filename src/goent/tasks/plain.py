@@ -23,6 +23,7 @@ from goent.tasks.vocabulary import (
     SLIPS,
     STYLE,
     TESTS,
+    TROUBLE,
     TYPES,
     VERBS,
     WORDING,
@@ -104,7 +105,8 @@ _QUESTION: Final = re.compile(
 )
 _ASKS_ANYWAY: Final = re.compile(  # a question that has lost its mark
     r"(?:why|what|what's|whats|where|where's|who|who's|how|which)\b"
-    r"|(?:is|are|does|do|did|has|have|should|can)\s+(?:the|an?|this|that|these|there|we|it|our|my|any|i|you)\b",
+    r"|(?:is|are|was|were|does|did|has)\s+(?:the|an?|this|that|these|those|there|we|you|it|our|my|any|i)\b"
+    r"|(?:do|can|should|have)\s+(?:we|you|they|i|these|those|users)\b",
     re.IGNORECASE,
 )
 _JUDGEMENT: Final = re.compile(
@@ -122,7 +124,7 @@ _CHAT: Final = re.compile(
     r"\W*(?:hi|hello|hey|hiya|howdy|yo|thanks?|thank you|thx|cheers|good (?:morning|afternoon|evening|night"
     r"|day|job|work)|bye|goodbye|see you|welcome|ping|pong|test|testing|are you (?:there|ready)|nice"
     r"|great|cool|ok|okay|yes|no|sorry|never mind|how are you|what's up|sup|greetings|well done)"
-    r"(?:\W+(?:there|all|you|very|so|much|a|lot|again|everyone|world|team|friend|for|your|the|help|and"
+    r"(?:\W+(?:there|all|thanks?|thank|great|nice|job|one|good|day|morning|evening|week|you|very|so|much|a|lot|again|everyone|world|team|friend|for|your|the|help|and"
     r"|to|claude|folks|today|doing|how|are|it|going|works?))*\W*",
     re.IGNORECASE,
 )
@@ -241,6 +243,7 @@ class Reading(Value, frozen=True, kw_only=True):
     name: str
     rank: int
     manner: int
+    verb: str = ""
     bare: bool = False  # `fix it`: what it is about stands elsewhere
 
 
@@ -292,7 +295,9 @@ def _request(said: str, asked: str) -> Reading | None:
             if kind in ("analyze", "review") and verb not in _DOABLE:
                 manner = max(manner, LIKELY)
             bare = VERBS[verb] in ("fix", "make", "refactor") and bool(_PRONOUN.fullmatch(rest))
-            return Reading(type=kind, name=_NAMES[kind], rank=REQUEST, manner=manner, bare=bare)
+            return Reading(
+                type=kind, name=_NAMES[kind], rank=REQUEST, manner=manner, verb=verb, bare=bare
+            )
     return None
 
 
@@ -381,6 +386,8 @@ def _to_refactor(verb: str, about: str, rest: str) -> TaskType:
         return "format"
     if DOCUMENTS.end(about) or IN_DOCUMENTS.search(rest):
         return "documentation"
+    if verb in ("remove", "eliminate", "reduce") and TROUBLE.end(about):
+        return "fix"
     if verb in ("remove", "delete", "drop", "tidy") and TESTS.end(about):
         return "test"
     return "implement" if ON_SCREEN.end(about) and not LOOSE.search(about) else "refactor"
@@ -420,6 +427,8 @@ def _to_implement(verb: str, about: str, rest: str) -> TaskType:
         if FORMATTERS.within(about):
             return "format"
         return "test" if TESTS.end(about) else "implement" if _BEHAVIOUR.search(rest) else "analyze"
+    if verb in ("use", "enforce") and STYLE.end(about):
+        return "format"
     if verb == "use" and re.search(r"\b(?:instead of|rather than)\b", rest):
         return "refactor"
     return "documentation" if verb == "link" and IN_DOCUMENTS.search(rest) else "implement"

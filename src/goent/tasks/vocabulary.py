@@ -50,7 +50,10 @@ _PHRASES: Final[tuple[tuple[str, str], ...]] = (
         "review",
         r"(?:give|share|provide|leave)(?: me| us)? (?:\w+ ){0,3}(?:feedback|review|critique|opinion|thoughts|comments)",
     ),
-    ("review", r"(?:do|perform|conduct) an? (?:\w+ )?(?:review|audit)|(?:code|security)[- ]review"),
+    (
+        "review",
+        r"(?:do|perform|conduct|run) an? (?:[\w-]+ ){0,3}(?:review|audit|check|inspection)|(?:code|security)[- ]review",
+    ),
     ("remove", r"(?:get rid|dispose) of|take out|throw (?:out|away)|strip(?: out)?"),
     ("tidy", r"clean(?: up)?|tidy(?: up)?"),
     ("split", r"break up|break (?=.{1,60} (?:into|up|apart)\b)|cut up"),
@@ -110,7 +113,7 @@ TESTS: Final = Nouns(
 DOCUMENTS: Final = Nouns(
     r"read-?me(?:\.\w+)?|\S+\.(?:mdx?|rst|adoc)|docs?|documentation|docstrings?|doc comments?"
     r"|change-?log|comments?|tutorials?|guides?|manual|javadocs?|jsdocs?|tsdocs?|wiki|release notes"
-    r"|how-?tos?|faqs?|walkthroughs?|instructions|man ?pages?|runbooks?|cheat ?sheets?|adrs?|rfcs?"
+    r"|how-?tos?|faqs?|walkthroughs?|instructions|man ?pages?|runbooks?|cheat ?sheets?|adrs?|rfcs?|decision records?"
     r"|glossary|quick-?start|references?|blog posts?|migration notes|user stories|write-?ups?"
     r"|(?:change-?log|readme|docs?|documentation|faq|wiki) (?:entry|entries|sections?|pages?|notes?|files?)"
     r"|code examples?|usage examples?|contributing(?:\.\w+)?"
@@ -152,6 +155,11 @@ ON_SCREEN: Final = Nouns(
 DATA: Final = Nouns(
     r"dates?|times?|timestamps?|numbers?|currenc(?:y|ies)|prices?|amounts?|messages?|phone|durations?"
     r"|values?|bytes|address(?:es)?|results?|response|output|names?|totals?|percentages?"
+)
+TROUBLE: Final = Nouns(
+    r"crash(?:es)?|bugs?|errors?|leaks?|warnings?|races?|race conditions?|deadlocks?|exceptions?|flicker"
+    r"|flickering|lag|failures?|issues?|problems?|regressions?|vulnerabilit(?:y|ies)|glitch(?:es)?|panics?"
+    r"|freezes|timeouts"
 )
 LOOSE: Final = re.compile(  # what is removed or tidied without anybody noticing
     r"\b(?:unused|dead|duplicat\w+|redundant|obsolete|unnecessary|legacy|deprecated|debug|commented)\b",
