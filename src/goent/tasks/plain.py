@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from goent.domain.tasks import TaskType
 from goent.domain.types import Value
 from goent.tasks.vocabulary import (
+    CODE,
     DATA,
     DOCUMENTS,
     FORMATTERS,
@@ -31,6 +32,7 @@ from goent.tasks.vocabulary import (
 
 HEAD: Final = 600  # characters that are read
 SENTENCES: Final = 6
+TERSE: Final = 4  # words; a change is described with more
 A_LINE: Final = 200  # characters; what is longer and ends in a question asks for more than that
 
 _END: Final = re.compile(
@@ -43,12 +45,12 @@ _OPENER: Final = re.compile(
     r"| folks| everyone)?[,!.]"
     r"|please|pls|plz|kindly|just|now|then|so|ok|okay|also|next|first|finally|quickly|simply|maybe"
     r"|perhaps|actually|well|and|but|thanks|thank you|quick (?:one|task|thing|question)|todo|task"
-    r"|(?:can|could|would|will) (?:you|we|someone|somebody|i ask you to)(?: be so kind (?:as to|and))?"
+    r"|(?:can|could|would|will) (?:you|u|we|someone|somebody|i ask you to)(?: be so kind (?:as to|and))?"
     r"|(?:would|do) you mind|mind|be so kind (?:as to|and)|if (?:possible|you (?:can|could|have time))"
     r"|when you (?:have|get|find) (?:a minute|a moment|time|a chance)"
     r"|(?:i|we)(?:'d| would| really)? (?:want|need|like|love)(?: you| someone)? to|i (?:ask|beg) you to"
     r"|(?:we|you|one|somebody|someone) (?:should|must|have to|need to|ought to)"
-    r"|it would be (?:\w+ )?(?:nice|great|good|cool|helpful|lovely) (?:if (?:you|we) (?:could|can)?|to)"
+    r"|(?:it would|it'd|would) be (?:\w+ )?(?:nice|great|good|cool|helpful|lovely) (?:if (?:you|we) (?:could|can)?|to)"
     r"|(?:your|my|the|our) (?:task|job|goal|aim) is to|let's|lets|let us|help (?:me|us)(?: to)?"
     r"|go ahead and|try (?:to|and)|attempt to|go and|how about|what about|why (?:not|don't (?:we|you))"
     r"|(?:i was|i am|i'm) (?:wondering|hoping) (?:if )?you (?:could|can|would)|do you think you could"
@@ -67,7 +69,8 @@ _WORD: Final = re.compile(r"[A-Za-z][A-Za-z'-]*")
 _BOUND: Final = re.compile(  # where what the verb is about ends
     r"\s(?:for|to|in|of|on|at|from|with|by|into|onto|so|that|which|where|when|whenever|if|and|then"
     r"|because|using|via|through|between|under|over|before|after|as|without|instead|against|about"
-    r"|while|per|until|unless|but|or|behind|during|across|throughout|inside|within|we|you|i)\b"
+    r"|while|per|until|unless|but|or|behind|during|across|throughout|inside|within|we|you|i|yet|still|already|everywhere|explaining"
+    r"|describing|showing|covering|saying|listing|containing|checking|called|named)\b"
     r"|[,;:!?()]|\.(?:\s|$)",
     re.IGNORECASE,
 )
@@ -75,6 +78,7 @@ _DETERMINER: Final = re.compile(
     r"(?:the|an?|this|that|these|those|my|our|your|its|their|all|every|each|any|some|it|them|me|us)\b",
     re.IGNORECASE,
 )
+_ARTICLE: Final = re.compile(r"\b(?:the|an?|this|these|my|our|your|it|them|me|us)\b", re.IGNORECASE)
 _NO_OBJECT: Final = re.compile(
     r"(?:the|an?|this|that|these|those|my|our|your|its|their|all|every|each|any|some|it|them|me|us|for"
     r"|to|with|in|if|whether|how|why|what|where|which|on|by|of|as|against|and|into|from|only|more|two"
@@ -106,14 +110,21 @@ _QUESTION: Final = re.compile(
 _ASKS_ANYWAY: Final = re.compile(  # a question that has lost its mark
     r"(?:why|what|what's|whats|where|where's|who|who's|how|which)\b"
     r"|(?:is|are|was|were|does|did|has)\s+(?:the|an?|this|that|these|those|there|we|you|it|our|my|any|i)\b"
-    r"|(?:do|can|should|have)\s+(?:we|you|they|i|these|those|users)\b",
+    r"|(?:do|can|should|have)\s+(?:we|you|they|i|these|those|users)\b"
+    r"|(?:(?:i'm|i am) (?:curious|wondering|not sure|unsure|confused)|i (?:wonder|don't|do not|can't|cannot)"
+    r"(?: really| quite)?(?: understand| get| know| see| remember)?|no idea|any idea|curious)(?: about)?"
+    r"\s+(?:how|why|what|where|which|when|if|whether|who)\b",
     re.IGNORECASE,
 )
 _JUDGEMENT: Final = re.compile(
     r"\bwhat do you think (?:of|about)\b|\b(?:any|your|some) (?:feedback|comments|thoughts|remarks"
     r"|suggestions|concerns|opinion)\b|\banything (?:wrong|off|suspicious|missing|to improve)\b"
     r"|\bsomething wrong with\b|\b(?:ready|safe|ok|okay|good|fine) (?:enough )?to (?:merge|ship|go|land)\b"
-    r"|\bcan (?:i|we) (?:merge|ship|land)\b|\blgtm\b|\b(?:any|some) (?:\w+ )?(?:bugs?|issues|problems"
+    r"|\A(?:is|are|does|do) (?:this|these|my|our|the) (?:[\w-]+ ){0,2}(?:code|function|implementation|patch"
+    r"|diff|pr|changes?|regex|query|class|approach|solution|method|script|commits?|design|schema|migration)"
+    r"\b.{0,60}\b(?:correct|right|ok|okay|good|safe|secure|idiomatic|clean|sound|fine|make sense)\b"
+    r"|\b(?:what|how) (?:could|can|should|would) (?:this|i|we|you|it|be)\b.{0,40}\b(?:improved?|better)\b"
+    r"|\bcan (?:i|we) (?:merge|ship|land)\b|\bapprove\b|\b(?:opinion|thoughts|feedback|comments) on\b|\blgtm\b|\b(?:any|some) (?:\w+ )?(?:bugs?|issues|problems"
     r"|vulnerabilities|mistakes|flaws|holes|red flags) (?:in|with)\b|\bsee any (?:\w+ )?(?:bugs?|issues"
     r"|problems|mistakes)\b|\b(?:does|do|is|are) (?:this|these|that|my|the) (?:\w+ ){0,2}(?:patch|diff|pr"
     r"|pull request|changes?|code|commits?|implementation|function|approach|solution)s? (?:look|make sense"
@@ -139,7 +150,7 @@ _SYMPTOM: Final = re.compile(
     r"|ignores?|ignored|duplicates?|garbled|truncated|infinite|gets? logged out|too (?:slow|late|early"
     r"|small|large|many|often)|instead of|although|even though|unresponsive|misaligned|overlaps?"
     r"|vulnerab\w+|disappear\w*|vanish\w*|double\b|blank\b|rejects?|drops?|warns?|complains?|cut off"
-    r"|mismatch\w*|inconsistent\w*|bad|unable|trouble|problem|issue|slow|sluggish)\b"
+    r"|mismatch\w*|inconsistent\w*|without|even if|even when|despite|dies|died|too much|slowly|empties|bad|unable|trouble|problem|issue|slow|sluggish)\b"
     r"|\w(?:Error|Exception)\b",
     re.IGNORECASE,
 )
@@ -161,6 +172,28 @@ _MATHS: Final = re.compile(r"\d\s*[-+*/^x%=]\s*\d|\bequation\b|\bx\b.*=", re.IGN
 _BEHAVIOUR: Final = re.compile(
     r"\b(?:when|whenever|while|before|after|each|every|in the|on the|to the|per|instead|if)\b",
     re.IGNORECASE,
+)
+_QUANTITY: Final = re.compile(
+    r"\A(?:me |us )?(?:an? (?:\w+ )?(?:couple|few|set|bunch|number|suite|lot|handful|pair|series|list)(?: of)?|lots of"
+    r"|some|several|more|many|a few|plenty of|all(?: of)?|each|every|one of)\s+",
+    re.IGNORECASE,
+)
+_HAVING: Final = re.compile(
+    r"(?:that )?(?:we|there|it|(?:the|all) \w+) (?:have|has|are|is)\s+", re.IGNORECASE
+)
+_AUTOMATIC: Final = re.compile(
+    r"\b(?:when|whenever|automatically|every (?:day|night|week|hour|time)|after \d+|older than|on (?:save|startup"
+    r"|login|logout|exit|click|submit))\b",
+    re.IGNORECASE,
+)
+_BY_TEST: Final = re.compile(r"\b(?:with|by|in) (?:an? |some )?(?:\w+ )?tests?\b", re.IGNORECASE)
+_TELLING: Final = re.compile(
+    r"\b(?:explain|summari[sz]e|describe|(?:tell|show) (?:me|us) (?:what|how|why|where|which|who|when|if"
+    r"|whether))\b",
+    re.IGNORECASE,
+)
+_REPEATED: Final = re.compile(
+    r"\b(?:repeated|duplicate[ds]?|duplication|copy[- ]pasted)\b", re.IGNORECASE
 )
 _PRONOUN: Final = re.compile(
     r"\s*(?:some|it|them|one|that|this|those|these)?\s*(?:up|out|please|now|for me|for us)?\W*",
@@ -193,6 +226,7 @@ _NEW: Final = frozenset(
         "port",
     ]
 )
+_WORDS_ALONE: Final[frozenset[TaskType]] = frozenset({"analyze", "review"})
 _DOABLE: Final = frozenset(
     [
         "compare",
@@ -221,14 +255,14 @@ _WRITABLE: Final = frozenset(
     ["define", "describe", "explain", "illustrate", "list", "outline", "see", "show"]
 )
 _QUALITY: Final = re.compile(
-    r"\b(?:readability|structure|naming|names|quality|maintainability|performance|speed|efficiency"
+    r"\b(?:patterns?|principles?|readability|structure|naming|names|quality|maintainability|performance|speed|efficiency"
     r"|type safety|modularity|architecture|code)\b",
     re.IGNORECASE,
 )
 _ACCOUNT: Final = re.compile(r"\b(?:summary|overview|analysis|comparison|report)\b", re.IGNORECASE)
 _FLAWS: Final = re.compile(
     r"\b(?:bugs|problems|issues|mistakes|vulnerabilit\w+|flaws|leaks|smells|holes|weaknesses|errors"
-    r"|security|race conditions|injections?|anti-?patterns|edge cases)\b|\bwhat you think\b",
+    r"|security|race conditions|injections?|anti-?patterns|edge cases)\b|\bwhat you think\b|\blooks? (?:off|odd|wrong|good|ok|right)\b|\bfeedback\b",
     re.IGNORECASE,
 )
 _SURFACES: Final = re.compile(
@@ -288,11 +322,11 @@ def _request(said: str, asked: str) -> Reading | None:
     """A verb first, or behind where and when: `In api.py, rename …`."""
     scope = _SCOPED.match(asked)
     for clause in (asked, _opened(asked[scope.end() :]) if scope else ""):
-        verb, rest = _verb(clause)
+        verb, rest = _verb(clause, said)
         if verb and not _is_noun(verb, rest):
             kind = _asked(verb, rest)
             manner = _manner(said, clause, rest)
-            if kind in ("analyze", "review") and verb not in _DOABLE:
+            if kind in _WORDS_ALONE and verb not in _DOABLE and not _NOTED.search(said):
                 manner = max(manner, LIKELY)
             bare = VERBS[verb] in ("fix", "make", "refactor") and bool(_PRONOUN.fullmatch(rest))
             return Reading(
@@ -306,16 +340,19 @@ def _manner(said: str, clause: str, rest: str) -> int:
     if _NOTED.search(said):
         return NOTED
     object_named = bool(_DETERMINER.match(rest))
-    if said[-1] in ".!?" or clause != said or (said[0].isupper() and object_named):
+    if said[-1] in ".!?" or clause != said or (said[0].isupper() and _ARTICLE.search(rest)):
         return SAID
-    return LIKELY if object_named or said[0].isupper() else NOTED
+    terse = said.count(" ") < TERSE
+    return LIKELY if object_named or terse or said[0].isupper() else NOTED
 
 
-def _verb(clause: str) -> tuple[str, str]:
-    """Its verb and the rest; empty if it begins with none."""
+def _verb(clause: str, said: str) -> tuple[str, str]:
+    """Its verb and the rest; empty if it begins with none. `Can we have …` asks for something."""
     for fits, verb in PHRASES:
         if found := fits(clause):
             return verb, clause[found.end() :].lstrip()
+    if said != clause and clause.lower().startswith("have "):
+        return "create", clause[len("have ") :]
     word = _WORD.match(clause)
     if word is None:
         return "", ""
@@ -330,7 +367,7 @@ def _base(word: str, rest: str) -> str:
     if word in VERBS:
         return word
     forms: tuple[str, ...] = ()
-    if word.endswith("ing"):
+    if word.endswith("ing") and not _is_told(rest):
         forms = (word[:-3], f"{word[:-3]}e", word[:-4])
     elif _DETERMINER.match(rest):
         forms = (word[:-1], word[:-2], word[:-3]) if word.endswith(("s", "ed")) else ()
@@ -341,16 +378,22 @@ def _is_noun(verb: str, rest: str) -> bool:
     """`Test button is hidden` asks for no test."""
     if verb not in NOUNS or _NO_OBJECT.match(rest):
         return False
+    return _is_told(rest)
+
+
+def _is_told(rest: str) -> bool:
+    """Whether it goes on with what the word before it does."""
     told = _PREDICATE.match(rest)
     return bool(told) and not _SUBORDINATE.search(rest[: told.end()])
 
 
 def _asked(verb: str, rest: str) -> TaskType:
+    rest = _QUANTITY.sub("", rest, count=1)
     bound = _BOUND.search(f" {rest}")
     about = rest[: max(bound.start() - 1, 0)] if bound else rest
     match VERBS[verb]:
         case "fix":
-            return _to_fix(about, rest)
+            return _to_fix(verb, about, rest)
         case "refactor":
             return _to_refactor(verb, about, rest)
         case "make":
@@ -367,8 +410,11 @@ def _asked(verb: str, rest: str) -> TaskType:
             return "test"
 
 
-def _to_fix(about: str, rest: str) -> TaskType:
-    if _MATHS.search(rest):
+def _to_fix(verb: str, about: str, rest: str) -> TaskType:
+    if verb == "ensure" and (having := _HAVING.match(rest)):
+        wanted = _asked("create", rest[having.end() :])
+        return "fix" if wanted == "implement" else wanted
+    if verb == "solve" and _MATHS.search(rest):
         return "analyze"
     if STYLE.end(about):
         return "format"
@@ -388,6 +434,8 @@ def _to_refactor(verb: str, about: str, rest: str) -> TaskType:
         return "documentation"
     if verb in ("remove", "eliminate", "reduce") and TROUBLE.end(about):
         return "fix"
+    if _AUTOMATIC.search(rest):
+        return "implement"
     if verb in ("remove", "delete", "drop", "tidy") and TESTS.end(about):
         return "test"
     return "implement" if ON_SCREEN.end(about) and not LOOSE.search(about) else "refactor"
@@ -411,10 +459,16 @@ def _to_make(verb: str, about: str, rest: str) -> TaskType:
 
 
 def _code_to_make(verb: str, about: str, rest: str) -> TaskType:
-    if TYPES.end(about) or (verb in ("improve", "enhance") and _QUALITY.search(rest)):
+    if (
+        TYPES.end(about)
+        or (verb in ("change", "adjust") and CODE.end(about))
+        or (verb in ("improve", "enhance", "apply") and _QUALITY.search(rest))
+    ):
         return "refactor"
     if verb == "write" and _ACCOUNT.search(about):
         return "analyze"
+    if _REPEATED.search(rest):
+        return "refactor"
     return "fix" if "missing" in about else "implement"
 
 
@@ -436,7 +490,7 @@ def _to_implement(verb: str, about: str, rest: str) -> TaskType:
 
 def _to_consider(verb: str, rest: str) -> TaskType:
     if later := _LATER.search(rest):
-        found, more = _verb(later["clause"])
+        found, more = _verb(later["clause"], later["clause"])
         if found:
             return _asked(found, more)
     if VERBS[verb] == "look":
@@ -451,6 +505,10 @@ def _to_consider(verb: str, rest: str) -> TaskType:
 def _to_look(verb: str, rest: str) -> TaskType:
     if re.match(r"(?:if|whether|that|how|why|what|which|where|who|when)\b", rest, re.IGNORECASE):
         return "analyze"
+    if _BY_TEST.search(rest):
+        return "test"
+    if verb == "read" or (_TELLING.search(rest) and not _FLAWS.search(rest)):
+        return "analyze"
     if verb in ("find", "identify", "spot", "locate") and not _FLAWS.search(rest):
         return "analyze"
     return "review" if REVIEWED.search(rest) or _FLAWS.search(rest) else "analyze"
@@ -458,6 +516,8 @@ def _to_look(verb: str, rest: str) -> TaskType:
 
 def _to_answer(verb: str, rest: str) -> TaskType:
     if verb in _WRITABLE and IN_DOCUMENTS.search(rest):
+        return "documentation"
+    if verb == "translate" and DOCUMENTS.within(rest):
         return "documentation"
     if verb == "translate" and _SURFACES.search(rest):
         return "implement"
