@@ -155,10 +155,12 @@ _SYMPTOM: Final = re.compile(
     re.IGNORECASE,
 )
 _WISH: Final = re.compile(
-    r"(?:i|we|users?|customers?|people|it|everyone|[\w -]{1,30}?)(?:'d| would)? ?(?:really )?(?:want|need|like|love|require"
-    r"|miss|lack|could use|deserve)s?\s+(?=\S)"
-    r"|(?:there (?:should|must|ought to) be|there (?:is|are) (?:no|not any)|there's no|(?:we|it|they|(?:the|this) \w+) ha(?:s|ve) no|it would be (?:\w+ )?"
-    r"(?:nice|great|good|cool|helpful) to have|(?:new )?feature(?: request)?:?|missing:?|wanted:?|wish:?)\s+",
+    r"(?:i|we|users?|customers?|people|everyone)(?:'d| would)? ?(?:really )?(?:want|like|love)s?\s+(?=\S)"
+    r"|(?:[\w' -]{1,30}? )?(?:needs?|lacks?|requires?|deserves?|misses|could use)\s+(?=\S)"
+    r"|(?:there (?:should|must|ought to) be|there (?:is|are) (?:no|not any)|there's no"
+    r"|(?:we|it|they|(?:the|this) \w+) ha(?:s|ve) no"
+    r"|(?:it would|it'd|would) be (?:\w+ )?(?:nice|great|good|cool|helpful|lovely) to (?:have|get)"
+    r"|(?:new )?feature(?: request)?:?|missing:?|wanted:?|wish:?)\s+",
     re.IGNORECASE,
 )
 _OUGHT: Final = re.compile(r"\b(?:should|must|has to|have to|needs to|ought to)\b", re.IGNORECASE)
@@ -292,7 +294,9 @@ def read_plainly(text: str) -> Reading | None:
     if best is None or not best.bare:
         return best
     complaint = next((each for each in found if each.rank == COMPLAINT), None)
-    return replace(complaint, rank=REQUEST, manner=SAID) if complaint else best
+    if complaint is None or (best.type == "refactor" and complaint.type == "fix"):
+        return best
+    return replace(complaint, rank=REQUEST, manner=SAID)
 
 
 def _sentences(text: str) -> list[str]:

@@ -34,7 +34,7 @@ _VERBS: Final[dict[Asking, str]] = {
         grant indicate inject lazy-load lock mark mask minify navigate override package pause permit prefill
         preload preview prioritise prioritize process protect query rate-limit receive refresh remember
         replicate request reserve restrict resume rotate scrape seed select serialize share shuffle simulate
-        start suspend trim truncate unlock wait zoom activate allow append attach automate block buffer cache cap configure connect
+        start suspend trim truncate unlock wait zoom activate code program prototype allow append attach automate block buffer cache cap configure connect
         customise customize deactivate decrease deploy detect develop disable display download emit
         enable encrypt enforce export expose fetch filter group hash hide highlight hook implement
         import increase initialise initialize install integrate invalidate let limit link load
@@ -140,7 +140,7 @@ DOCUMENTS: Final = Nouns(
     r"|change-?log|comments?|tutorials?|guides?|manual|javadocs?|jsdocs?|tsdocs?|wiki|release notes"
     r"|how-?tos?|faqs?|walkthroughs?|instructions|man ?pages?|runbooks?|cheat ?sheets?|adrs?|rfcs?|decision records?"
     r"|glossary|quick-?start|references?|blog posts?|migration notes|user stories|write-?ups?"
-    r"|(?:change-?log|readme|docs?|documentation|faq|wiki) (?:entry|entries|sections?|pages?|notes?|files?)"
+    r"|(?:change-?log|readme|docs?|documentation|wiki) (?:entry|entries|sections?|pages?|notes?|files?)"
     r"|code examples?|usage examples?|(?:contributing|licen[cs]e|security policy|code of conduct)(?:\.\w+| file| guide| section)?"
 )
 STYLE: Final = Nouns(
