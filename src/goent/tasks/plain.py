@@ -422,7 +422,7 @@ def _to_fix(verb: str, about: str, rest: str) -> TaskType:
         return "analyze"
     if STYLE.end(about):
         return "format"
-    if DOCUMENTS.end(about) or (WORDING.within(about) and IN_DOCUMENTS.search(rest)):
+    if DOCUMENTS.end(about) or (WORDING.within(about) and DOCUMENTS.within(rest)):
         return "documentation"
     if SLIPS.within(about) and not re.search(r"\b(?:in|on|of)\b", rest):
         return "documentation"

@@ -168,7 +168,7 @@ SLIPS: Final = Nouns(
 )
 IN_DOCUMENTS: Final = re.compile(
     r"\b(?:in|into|to|of|from|on|inside|for|at)\s+(?:[\w'-]+\s+){0,4}?(?<![\w/.-])(?:read-?me(?:\.\w+)?"
-    r"|docs?|documentation|docstrings?|change-?log(?:\.\w+)?|comments?|wiki|guides?|tutorials?|manual"
+    r"|docs?|documentation|docstrings?|change-?log(?:\.\w+)?|wiki|guides?|tutorials?|manual"
     r"|javadocs?|faq|release notes|contributing(?:\.\w+)?|license|\S+\.(?:mdx?|rst|adoc)"
     r"|docs/\S*)(?![\w/-])",
     re.IGNORECASE,
