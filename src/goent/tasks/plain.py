@@ -546,6 +546,8 @@ def _statement(said: str, asked: str) -> Reading | None:
     """Something is missing, wrong or untidy."""
     if wish := _WISH.match(asked):
         kind = _asked("create", _DETERMINER.sub("", asked[wish.end() :], 1).lstrip())
+        if kind == "implement" and asked.lower().startswith("missing"):
+            kind = "fix"
         return Reading(type=kind, name="a wish", rank=COMPLAINT, manner=SAID)
     ought = _OUGHT.search(asked)
     subject = asked[: ought.start()] if ought else asked

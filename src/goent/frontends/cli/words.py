@@ -50,7 +50,7 @@ def extent(kind: TaskType, size: float, files: int) -> str:
     """How much a task will probably change: `about 40 lines in 2 files`."""
     if kind in ("analyze", "review"):
         return "nothing to change"
-    return f"about {size:,.0f} line{'s' * (size >= 1.5)} in {files} file{'s' * (files != 1)}"
+    return f"about {size:,.0f} line{'s' * (round(size) != 1)} in {files} file{'s' * (files != 1)}"
 
 
 def duration(seconds: float) -> str:
