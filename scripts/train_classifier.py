@@ -32,7 +32,7 @@ from goent.tasks.features import features
 from goent.tasks.weights import FILE, LEARNED, Model, Weights, key_of
 
 ROOT = Path(__file__).resolve().parent.parent
-OUT = ROOT / "src" / "goent" / "routing" / FILE
+OUT = ROOT / "src" / "goent" / "tasks" / FILE
 SEEDS = Path(__file__).with_name("classifier_seeds.txt")
 
 CHANGELOG, SEED = 0.3, 0.5  # what an example is worth beside one of the tasks

@@ -91,6 +91,7 @@ class Project:
     caller: Caller
     healths: Breakers
     workspaces: GitWorkspaces
+    history: SqliteHistory
 
     async def ask(self, name: str, **arguments: object):
         return await self.operations.table[name].call(arguments, self.caller)
@@ -246,6 +247,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
                     caller=Caller(name="test", cwd=folder),
                     healths=healths,
                     workspaces=workspaces,
+                    history=history,
                 )
             await feed.commit()
             group.cancel_scope.cancel()

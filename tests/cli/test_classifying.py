@@ -32,6 +32,13 @@ def objects(text: str) -> list[Line]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+def test_a_question_is_said_to_change_nothing(classified: Callable[..., tuple[int, str, str]]):
+    _, out, _ = classified("What is 2+2?")
+    assert out.startswith("analyze (100% sure) · trivial\nnothing to change · ")
+    _, out, _ = classified("rename x to y in app.py")
+    assert " lines in 1 file · " in out
+
+
 def test_a_person_is_told_what_it_is_and_why(classified: Callable[..., tuple[int, str, str]]):
     code, out, err = classified("fix typo in README")
     assert (code, err) == (0, "")

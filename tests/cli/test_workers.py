@@ -93,7 +93,7 @@ def test_a_failure_exits_1_and_says_what_may_help(open_desk: OpenDesk) -> None:
     with open_desk(lambda _: [RateLimited("glm says 429: too many")]) as desk:
         ended = desk.go_ent("run", "do it")
         assert ended.code == 1
-        assert "rate_limited: glm says 429: too many; trying again may help" in ended.out
+        assert "rate_limited: glm says 429: too many; retry with deepseek" in ended.out
 
 
 def test_a_workers_words_cannot_steer_the_terminal(open_desk: OpenDesk) -> None:

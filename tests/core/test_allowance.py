@@ -10,6 +10,7 @@ from scripted_project import CODER, GLM, OpenProject, Project
 from goent.domain.calls import CallBegun, CallMade, CallSize, Hindrance
 from goent.domain.errors import BudgetExceeded, BudgetSpent
 from goent.domain.events import AnyEvent, BudgetWarned, UsageReported
+from goent.domain.forecasts import Sample
 from goent.domain.provider_replies import BudgetLine, Costs
 from goent.domain.replies import Result, Spawned
 from goent.domain.settings import Budget
@@ -106,6 +107,27 @@ async def result(project: Project, worker: str) -> Result:
     return told
 
 
+async def remember(project: Project, provider: Provider, cost: str) -> None:
+    """Enough earlier tasks of the model, of whatever kind."""
+    for number in range(20):
+        await project.history.add(
+            Sample(
+                at=float(number),
+                provider=provider.name,
+                backend=provider.backend,
+                model=provider.model,
+                method="acp",
+                type="test",
+                complexity="high",
+                size=10.0,
+                cost_usd=Decimal(cost),
+                usage=Usage(),
+                seconds=30.0,
+                state="completed",
+            )
+        )
+
+
 def warned(events: list[AnyEvent]) -> list[str]:
     return [event.message for event in events if isinstance(event, BudgetWarned)]
 
@@ -116,15 +138,54 @@ async def test_a_task_that_does_not_fit_a_hard_budget_is_refused_with_a_cheaper_
 ) -> None:
     driver = ScriptedDriver(lambda _: [say("done")])
     async with opened(open_project, driver, Budget()) as project:
+        await remember(project, GLM, "0.05")
+        await remember(project, TENTH, "0.005")
         with pytest.raises(BudgetExceeded) as refused:
             await spawn(project, budget_usd=0.01)
         assert "$0.01 (budget_usd), has no room for this task on 'glm'" in str(refused.value)
-        assert "likely to cost $0.048" in str(refused.value)
-        assert "provider 'tenth' would fit, at about $0.0048" in str(refused.value)
-        with pytest.raises(BudgetExceeded, match=r"cheapest route, provider 'tenth', .*\$0\.0048"):
+        assert "likely to cost $0.05" in str(refused.value)
+        assert "provider 'tenth' would fit, at about $0.005" in str(refused.value)
+        with pytest.raises(BudgetExceeded, match=r"cheapest route, provider 'tenth', .*\$0\.005"):
             await spawn(project, budget_usd=0.001)
         assert (await spawn(project, budget_usd=0.01, provider="tenth")).warnings == ()
         assert len(driver.opened) <= 1
+
+
+@pytest.mark.spec("P35")
+async def test_an_estimate_alone_refuses_nobody_and_warns_with_a_cheaper_provider(
+    open_project: OpenProject,
+) -> None:
+    working = Working()
+    async with opened(open_project, working.driver, Budget()) as project:
+        spawned = await spawn(project, budget_usd=0.01)
+        (told,) = spawned.warnings
+        assert "$0.01 (budget_usd), may not be enough" in told
+        assert "this task on 'glm' is estimated at $0.048" in told
+        assert "stops at the limit; provider 'tenth' would fit, at about $0.0048" in told
+        with pytest.raises(BudgetSpent, match="has no room for the next call"):
+            await Calls(project, spawned.worker_id).begin(20_000)
+
+
+@pytest.mark.spec("P35")
+async def test_what_has_to_be_read_is_known_and_refuses(open_project: OpenProject) -> None:
+    driver = ScriptedDriver(lambda _: [say("done")])
+    async with opened(open_project, driver, Budget()) as project:
+        (project.folder / "long.txt").write_text("word " * 50_000)
+        assert (await spawn(project, budget_usd=0.06, files=["long.txt"])).warnings
+        with pytest.raises(BudgetExceeded, match="has no room for this task on 'glm'"):
+            await spawn(project, budget_usd=0.01, files=["long.txt"])
+
+
+@pytest.mark.spec("P35")
+async def test_an_estimate_starts_nothing_where_the_budget_is_used_up(
+    open_project: OpenProject,
+) -> None:
+    driver = ScriptedDriver(lambda _: [say("done")])
+    budget = Budget(per_day=Decimal("0.05"), hard=True)
+    async with opened(open_project, driver, budget) as project:
+        await Calls(project, "w-other").make(40_000, taken=50_000)
+        with pytest.raises(BudgetExceeded, match="has no room for this task on 'glm'"):
+            await spawn(project)
 
 
 @pytest.mark.spec("P35")
@@ -145,6 +206,7 @@ async def test_what_a_worker_is_likely_to_cost_is_held_until_its_turn_is_over(
     budget = Budget(per_day=Decimal("0.12"), hard=True)
     async with opened(open_project, working.driver, budget) as project:
         workers = [await at_work(project) for _ in range(2)]
+        await remember(project, GLM, "0.05")
         with pytest.raises(BudgetExceeded, match=r"\$0\.097 held for work under way"):
             await spawn(project)
         await Calls(project, workers[0]).make(2000)

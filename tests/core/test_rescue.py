@@ -204,6 +204,34 @@ async def test_a_pinned_task_stays_and_names_who_would_be_next(
         assert (moved.state, moved.text) == ("completed", "done by spare")
 
 
+@pytest.mark.parametrize("error", [CRASH, RateLimited("429"), AuthRefused("401: who?")])
+async def test_without_fallbacks_a_failed_task_names_who_could_take_it(
+    open_project: OpenProject, error: WorkerError
+) -> None:
+    twin = Provider(name="twin", backend=GLM.backend, model="glm-5")
+    driver = Fragile([error])
+    async with open_project(driver, providers=(GLM, twin, OTHERS[0])) as project:
+        result = await finished(project, provider="glm")
+        assert result.failure and result.failure.retry_with == "spare"
+        moved = await finished(project, provider=result.failure.retry_with)
+        assert moved.text == "done by spare"
+
+
+async def test_nobody_is_named_who_cannot_take_the_task(open_project: OpenProject) -> None:
+    driver = Fragile([RateLimited("429")])
+    async with open_project(driver, providers=(GLM, OTHERS[0])) as project:
+        await project.healths.failed(OTHERS[0], RateLimited("429", retry_after_s=900), began=0)
+        result = await finished(project, provider="glm")
+        assert result.failure and result.failure.retry_with is None
+
+
+async def test_the_workers_own_fault_names_nobody(open_project: OpenProject) -> None:
+    driver = Fragile([PermissionDenied("bash was refused")])
+    async with open_project(driver, providers=(GLM, OTHERS[0])) as project:
+        result = await finished(project, provider="glm")
+        assert result.failure and result.failure.retry_with is None
+
+
 @pytest.mark.parametrize(
     "error", [PermissionDenied("bash was refused"), AuthRefused("401: who?"), WorkerError("odd")]
 )

@@ -113,15 +113,30 @@ async def test_a_soft_budget_warns_and_suggests_before_money_is_spent(world: Wor
     assert "provider 'tenth' would fit, at about $0.008" in warning
 
 
-async def test_a_hard_budget_refuses_before_the_start(world: World) -> None:
-    budget(world, "per_task: 0.01, hard: true")
+async def test_a_hard_budget_refuses_before_the_start_what_is_known_to_be_too_much(
+    world: World,
+) -> None:
+    budget(world, "per_task: 0.04, hard: true")
+    (world.project / "long.txt").write_text("word " * 50_000)
     before = len(world.models.calls)
     async with world.client() as lead:
-        words = await refused(lead)
+        words = await refused(lead, files=["long.txt"])
         assert "has no room for this task on 'glm'" in words and "'tenth' would fit" in words
-        assert "cheapest route, provider 'tenth'" in await refused(lead, budget_usd=0.001)
-        assert (await finished(lead, "a small thing", provider="tenth"))["state"] == "completed"
+        least = await refused(lead, files=["long.txt"], budget_usd=0.001)
+        assert "cheapest route, provider 'tenth'" in least
+        asked = {"files": ["long.txt"], "provider": "tenth", "method": "api"}
+        assert (await finished(lead, "a small thing", **asked))["state"] == "completed"
     assert len(world.models.calls) == before + 1
+
+
+async def test_an_estimate_above_a_hard_budget_is_a_warning(world: World) -> None:
+    budget(world, "")
+    async with world.client() as lead:
+        asked = {"provider": "glm", "method": "acp", "budget_usd": 0.05}
+        result = await finished(lead, "a small thing", **asked)
+    assert result["state"] == "completed"
+    (warning,) = result["warnings"]
+    assert "$0.05 (budget_usd), may not be enough" in warning and "'tenth' would fit" in warning
 
 
 @pytest.mark.spec("P34")

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from plain_tasks import PLAIN, SIMPLE
+from plain_tasks import OTHERS, PLAIN, SIMPLE
 
 from goent.domain.tasks import COMPLEXITIES, TaskText, TaskType
 from goent.policy.tiers import tier
@@ -18,7 +18,7 @@ def kind_of(text: str) -> TaskType:
     return classify(TaskText(text=text), weights=WEIGHTS).type
 
 
-@pytest.mark.parametrize(("text", "kind"), PLAIN)
+@pytest.mark.parametrize(("text", "kind"), [*PLAIN, *OTHERS])
 def test_a_plainly_worded_task_has_the_type_that_a_reader_would_give_it(text: str, kind: TaskType):
     assert kind_of(text) == kind
 
@@ -81,5 +81,5 @@ def test_what_asks_for_nothing_is_read_without_trouble(text: str):
 
 
 def test_each_task_of_the_lists_is_another_one():
-    texts = [re.sub(r"\W+", " ", text).lower() for text, _ in PLAIN]
-    assert len(set(texts)) == len(texts) == 60
+    texts = [re.sub(r"\W+", " ", text).lower() for text, _ in (*PLAIN, *OTHERS)]
+    assert len(set(texts)) == len(texts) == 120

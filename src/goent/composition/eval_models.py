@@ -108,7 +108,7 @@ class EvalModels:
 
     async def allow_direct(self, payer: str, provider: Provider) -> None:
         route = Route(provider=provider, method="serve", reason="asked for")
-        await self._calls.allowance.allow(payer, route, self._payer.spawned(payer), {})
+        await self._calls.allowance.allow(payer, route, self._payer.spawned(payer), {}, {})
 
     async def report_direct(self, payer: str, provider: Provider, report: UsageReported) -> None:
         spec = WorkerSpec(id=payer, cwd=Path(), provider=provider, method="serve", rules=())

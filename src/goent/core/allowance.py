@@ -8,6 +8,7 @@ here it is said which limits there are, what the work is likely to take, and who
 import time
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from typing import Final
 
 from goent.core.payers import Payers
 from goent.domain.budgets import Admission, Hold, Limit, Spender, Standing
@@ -20,12 +21,15 @@ from goent.domain.types import Method, Provider, Route, Usage
 from goent.policy.budgets import (
     Alternative,
     advice,
+    doubt,
     level,
     limits_of_all,
     limits_of_worker,
     refusal,
     warning,
 )
+
+NONE: Final = Decimal(0)
 
 
 class Allowance:
@@ -51,12 +55,18 @@ class Allowance:
     # A worker
 
     async def allow(
-        self, worker: str, route: Route, spawned: WorkerSpawned, likely: Mapping[str, Decimal]
+        self,
+        worker: str,
+        route: Route,
+        spawned: WorkerSpawned,
+        likely: Mapping[str, Decimal],
+        sure: Mapping[str, Decimal],
     ) -> tuple[str, ...]:
         """Hold back what the worker is likely to cost; what its owner is to be warned of.
 
-        `likely` is what the task would cost at each provider whose price is known. Raises
-        `BudgetExceeded` if a hard limit has no room for it.
+        `likely` is what the task would cost at each provider whose price is known, and `sure` as
+        much of that as is no guess. Raises `BudgetExceeded` if a hard limit has no room for the sure
+        part; for the rest the calls themselves are held to the limit.
         """
         limits = self._limits(worker, spawned)
         if not limits:
@@ -67,12 +77,20 @@ class Allowance:
             if used_up := await self._used_up(limits):
                 raise BudgetExceeded(used_up)
             return (_unwatched(route.provider, limits[0]),)
-        answer = await self._ledger.hold_back(self._spender(worker, spawned), usd, limits)
         what = f"this task on {route.provider.name!r}"
+        spender = self._spender(worker, spawned)
+        answer = await self._ledger.hold_back(spender, usd, limits)
+        if (doubtful := answer.passed) and not await self._used_up(limits):
+            answer = await self._ledger.hold_back(
+                spender, sure.get(route.provider.name, NONE), limits
+            )
         if answer.passed:
             told = refusal(answer.passed, usd, what)
             raise BudgetExceeded(f"{told}; {self._advice(likely, route.provider, answer.passed)}")
         self._reserved.add(worker)
+        if doubtful:
+            told = doubt(doubtful, usd, what)
+            return (f"{told}; {self._advice(likely, route.provider, doubtful)}",)
         return self._warnings(likely, route.provider, answer, what)
 
     async def release(self, worker: str) -> None:

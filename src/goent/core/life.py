@@ -132,7 +132,8 @@ class Life:
                 await self._live()
             reason = self._closing or "cancelled before it was ready"
         except GoentError as error:
-            failure, reason = as_failure(error), "it could not go on"
+            failure = await self._shared.rescuer.failure_of(error, self.spec)
+            reason = "it could not go on"
         except Exception as bug:
             log.exception("worker %s met a fault of go-ent's own", self.spec.id)
             failure, reason = as_failure(bug), "a fault of go-ent's own"

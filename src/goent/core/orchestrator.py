@@ -106,7 +106,9 @@ class Orchestrator:
         self._lives = roster
         self._books = books
         self._allowance = allowance
-        self._rescuer = Rescuer(settings=settings, environ=environ, feed=feed, healths=healths)
+        self._rescuer = Rescuer(
+            settings=settings, environ=environ, feed=feed, healths=healths, router=router
+        )
         self._group: TaskGroup | None = None
         self._slots = anyio.CapacityLimiter(slots)
         self._ending = False
@@ -189,7 +191,7 @@ class Orchestrator:
             request, asked, routed, settings=settings, environ=self._environ(), within=within
         )
         worker = within.worker or self.new_id()
-        warnings = await self._allowance.allow(worker, route, spawned, routed.likely)
+        warnings = await self._allowance.allow(worker, route, spawned, routed.likely, routed.sure)
         level = await self._sandbox_of(spawned, settings)
         spawned = replace(
             spawned,

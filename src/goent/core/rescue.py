@@ -8,20 +8,31 @@ of what was done. Nothing is repeated blindly: whoever goes on is told to look f
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from msgspec.structs import replace
 
-from goent.core.failing import ELSEWHERE
+from goent.core.failing import ELSEWHERE, as_failure
 from goent.core.feed import Feed
 from goent.core.result import changed_files, commands_run, last_message
+from goent.core.router import Asked, Router
 from goent.core.views import shorten
-from goent.domain.errors import AuthRefused, ProviderUnavailable, WorkerError
+from goent.domain.errors import (
+    AuthRefused,
+    GoentError,
+    ProviderRefused,
+    ProviderUnavailable,
+    UnknownModel,
+    WorkerError,
+)
 from goent.domain.events import Envelope, ToolCall
 from goent.domain.health import Healths
 from goent.domain.ports import WorkerSpec
 from goent.domain.settings import Settings
-from goent.domain.types import Prompt, Provider, Value
+from goent.domain.types import Failure, Prompt, Provider, Value
+from goent.policy.pins import fallbacks_of
 
+OTHERS_MAY = (*ELSEWHERE, ProviderRefused, UnknownModel)
 MOST_MOVES = 2  # in one turn
 MOST_LISTED = 30
 LONGEST_WORDS = 1500
@@ -70,7 +81,9 @@ class Rescuer:
         environ: Callable[[], Mapping[str, str]],
         feed: Feed,
         healths: Healths,
+        router: Router,
     ) -> None:
+        self._router = router
         self._settings = settings
         self._environ = environ
         self._feed = feed
@@ -120,6 +133,34 @@ class Rescuer:
             prompt=replace(stuck.prompt, text=brief(task, stuck.prompt.text, events)),
             note=f"{spec.provider.name} goes on in a new session, with a brief of what was done",
         )
+
+    async def failure_of(self, error: GoentError, spec: WorkerSpec) -> Failure:
+        """What is said of a turn that failed, and who could take the task instead."""
+        failure = as_failure(error)
+        if not isinstance(error, OTHERS_MAY) or spec.fallbacks:
+            return failure
+        fallbacks = fallbacks_of(spec.provider, self._settings())
+        named = next((p.name for p in fallbacks if self._can_work(p)), None)
+        return replace(failure, retry_with=named or await self._somebody_else(error, spec))
+
+    async def _somebody_else(self, error: GoentError, spec: WorkerSpec) -> str | None:
+        """Whom go-ent would choose, had nobody been named: able to take the task now."""
+        spawned = self._feed.view(spec.id).spawned
+        failed = {spec.provider.name, spawned.provider, *spawned.fallbacks}
+        asked = Asked(
+            text=spawned.task,
+            cwd=Path(spawned.cwd),
+            files=spawned.files,
+            budget_usd=spawned.budget_usd,
+            avoid=tuple(failed),
+        )
+        decision = (await self._router.route(asked)).decision
+        able = {each.provider.name for each in decision.candidates if not each.obstacle} - failed
+        # Another model of the same account has the same trouble.
+        account = None if isinstance(error, UnknownModel) else spec.provider.backend
+        routes = (*((decision.chosen,) if decision.chosen else ()), *decision.alternatives)
+        found = (route.provider for route in routes if route.provider.backend != account)
+        return next((provider.name for provider in found if provider.name in able), None)
 
     def _can_work(self, provider: Provider) -> bool:
         backend = self._settings().backends.get(provider.backend)

@@ -54,10 +54,19 @@ class Routed(Value, frozen=True, kw_only=True):
     @property
     def likely(self) -> dict[str, Decimal]:
         """What it will probably cost at each provider, as far as prices are known."""
+        return {name: f.p50_usd for name, f in self._known.items() if f.p50_usd is not None}
+
+    @property
+    def sure(self) -> dict[str, Decimal]:
+        """As much of that as is no guess."""
+        return {name: f.sure_usd for name, f in self._known.items() if f.sure_usd is not None}
+
+    @property
+    def _known(self) -> dict[str, Forecast]:
         known = dict(self.forecasts)
         if route := self.decision.chosen:
             known[route.provider.name] = self.forecast
-        return {name: f.p50_usd for name, f in known.items() if f.p50_usd is not None}
+        return known
 
 
 def condition_now(

@@ -14,7 +14,6 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
-from goent.core.failing import failure_of
 from goent.core.guarded_files import Prints, changes, fingerprints
 from goent.core.questions import Questions
 from goent.core.rescue import Move, Stuck
@@ -144,7 +143,7 @@ class Turn:
             return spec
         if isinstance(outcome, WorkerCrashed) and not outcome.session_lives:
             self.closes = self.closes or "its process ended"
-        await self.end(failure_of(outcome, self._spec))
+        await self.end(await self._shared.rescuer.failure_of(outcome, self._spec))
         return None
 
     async def elsewhere(self, error: WorkerError, token: str = "") -> WorkerSpec | None:

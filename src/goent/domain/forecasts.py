@@ -12,7 +12,8 @@ class Forecast(Value, frozen=True, kw_only=True):
     """Half of such tasks stay below `p50`, nine in ten below `p90`; None where no price is known.
 
     `source` says what it rests on: `history` are earlier tasks in the ledger, `samples` of them;
-    `estimate` is the size of the task, at the provider's price.
+    `estimate` is the size of the task, at the provider's price. `sure_usd` is as much of `p50` as is no
+    guess: all of it from history, else the price of reading what was counted.
     """
 
     p50_usd: Decimal | None
@@ -20,6 +21,7 @@ class Forecast(Value, frozen=True, kw_only=True):
     seconds: float | None = None
     source: Literal["history", "estimate"]
     samples: int = 0
+    sure_usd: Decimal | None = None
 
 
 def place_of(worker: str, began: float) -> str:

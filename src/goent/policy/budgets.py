@@ -87,6 +87,14 @@ def warning(standing: Standing, usd: Decimal, found: Level, what: str) -> str:
     )
 
 
+def doubt(standing: Standing, usd: Decimal, what: str) -> str:
+    """A hard limit that the worker is let try, because the amount is a guess."""
+    return (
+        f"{standing.limit.name} ({standing.limit.setting}), may not be enough: {standing.figures}, {what} "
+        f"is estimated at {dollars(usd)}. It starts, as no earlier task tells, and stops at the limit"
+    )
+
+
 def refusal(standing: Standing, usd: Decimal, what: str) -> str:
     return (
         f"{standing.limit.name} ({standing.limit.setting}), has no room for {what}: "

@@ -60,12 +60,14 @@ class Past:
         for kind, least in _widening(task, provider, method):
             costs = self._costs.get(kind, ())
             if len(costs) >= least:
+                usual = quantile(costs, MEDIAN)
                 return Forecast(
-                    p50_usd=quantile(costs, MEDIAN),
+                    p50_usd=usual,
                     p90_usd=quantile(costs, MOST),
                     seconds=quantile(self._seconds[kind], MEDIAN),
                     source="history",
                     samples=len(costs),
+                    sure_usd=usual,
                 )
         return None
 
@@ -87,6 +89,7 @@ def estimate(task: Classification, method: Method, price: Price | None) -> Forec
         p90_usd=price.cost(much) if price else None,
         seconds=round(seconds, 1),
         source="estimate",
+        sure_usd=price.cost(Usage(input=task.context_tokens)) if price else None,
     )
 
 

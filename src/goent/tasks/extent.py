@@ -61,6 +61,58 @@ _LARGE: Final = re.compile(
     r"|real[- ]?time|offline|encrypt\w*|upload\w*|export\w*|import\w* (?:from|of)|sync\w*|port)\b",
     re.IGNORECASE,
 )
+_UNDERTAKINGS: Final = frozenset(
+    [
+        "build",
+        "consolidate",
+        "convert",
+        "create",
+        "decompose",
+        "decouple",
+        "design",
+        "develop",
+        "encapsulate",
+        "extract",
+        "generate",
+        "implement",
+        "integrate",
+        "introduce",
+        "isolate",
+        "merge",
+        "migrate",
+        "modernise",
+        "modernize",
+        "modularise",
+        "modularize",
+        "optimise",
+        "optimize",
+        "port",
+        "prepare",
+        "rebuild",
+        "redo",
+        "refactor",
+        "reorganise",
+        "reorganize",
+        "restructure",
+        "rework",
+        "rewrite",
+        "scaffold",
+        "separate",
+        "split",
+        "streamline",
+        "support",
+        "test",
+        "transform",
+        "unify",
+        "untangle",
+        "write",
+    ]
+)
+_PIECE: Final = re.compile(
+    r"\b(?:an?|the|this|that|one) (?:\w+ )?(?:lines?|words?|comments?|variables?|parameters?|arguments?|constants?"
+    r"|functions?|methods?|helpers?|enum|file|folder|field|regex|one-?liner|loop|condition|if)\b",
+    re.IGNORECASE,
+)
 _DEEP: Final = re.compile(
     r"\b(?:architecture|design|strategy|root cause|investigate|diagnose|security|performance|bottlenecks?"
     r"|slow|trade-?offs?|in depth|in detail|detailed|thorough\w*|entire|whole|codebase|migrat\w+|propose"
@@ -98,10 +150,11 @@ class Measured(Value, frozen=True, kw_only=True):
 def extent(
     task: TaskText, context: Context, kind: TaskType, asked: Reading | None, measured: Measured
 ) -> Extent:
-    steps, why = _steps(task.text, context)
+    answers = kind in UNLEARNED
+    steps, why = _steps(task.text, context, answers=answers)
     known = known_files(task, context)
-    if kind in UNLEARNED:
-        rank, size, guess = _of_answer(kind, asked, task.text, steps), 1.0, 1
+    if answers:
+        rank, size, guess = _of_answer(kind, asked, task.text) + steps, 1.0, 1
     else:
         rank = sum(measured.lines >= cut for cut in measured.cuts) + steps
         size = math.expm1(min(measured.lines + STEP * steps, 12.0))
@@ -125,18 +178,20 @@ def known_files(task: TaskText, context: Context) -> int:
     return min(max(across, count_named(task), context.files), MOST_FILES)
 
 
-def _of_answer(kind: TaskType, asked: Reading | None, text: str, steps: int) -> int:
+def _of_answer(kind: TaskType, asked: Reading | None, text: str) -> int:
     """How hard it is to say something about it: of the world in a few words, or of the project."""
     read = text[:READ]
     if asked and asked.rank == CHAT:
         return 0
     if kind == "analyze" and _few_words(read) and not _AROUND.search(read):
         return 0
-    return SIMPLE + bool(_DEEP.search(read)) + max(steps, 0)
+    return SIMPLE + bool(_DEEP.search(read))
 
 
 def _is_little(asked: Reading | None, text: str) -> bool:
     if asked is None or asked.rank != REQUEST or asked.manner == NOTED:
+        return False
+    if asked.verb in _UNDERTAKINGS and not _PIECE.search(text):
         return False
     return _few_words(text) and not _LARGE.search(text) and not _HARD.search(text)
 
@@ -145,11 +200,14 @@ def _few_words(text: str) -> bool:
     return len(text) <= _WORDS_LOOKED_AT and len(text.split()) <= FEW_WORDS
 
 
-def _steps(text: str, context: Context) -> tuple[int, list[Feature]]:
-    """How many steps harder than its words look, and what says so."""
+def _steps(text: str, context: Context, *, answers: bool) -> tuple[int, list[Feature]]:
+    """How many steps harder than its words look, and what says so.
+
+    Of what only `answers`, no word tells how much there is to change.
+    """
     read = text[:READ]
     across = max((int(n) for n in _ACROSS.findall(read)), default=0)
-    reasons = (
+    amounts = (
         (
             "many files",
             across >= MANY_FILES or context.files > MANY_READ or bool(_MANY.search(read)),
@@ -157,10 +215,13 @@ def _steps(text: str, context: Context) -> tuple[int, list[Feature]]:
         ),
         ("a large context", context.tokens > LARGE_CONTEXT, 1),
         ("many points", len(_POINT.findall(read)) >= MANY_POINTS, 1),
+    )
+    changes = (
         ("a hard subject", bool(_HARD.search(read)), 1),
         ("much to do", bool(_MUCH.search(read)), 1),
         ("a small thing", bool(_LITTLE.search(read)), -1),
         ("said to be small", bool(_SMALL.search(read)), -2),
     )
+    reasons = amounts if answers else (*amounts, *changes)
     why = [Feature(name=n, of="size", weight=float(s)) for n, holds, s in reasons if holds]
     return sum(s for _, holds, s in reasons if holds), why

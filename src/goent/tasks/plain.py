@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from goent.domain.tasks import TaskType
 from goent.domain.types import Value
 from goent.tasks.vocabulary import (
+    CODE,
     DATA,
     DOCUMENTS,
     FORMATTERS,
@@ -23,6 +24,7 @@ from goent.tasks.vocabulary import (
     SLIPS,
     STYLE,
     TESTS,
+    TROUBLE,
     TYPES,
     VERBS,
     WORDING,
@@ -30,6 +32,7 @@ from goent.tasks.vocabulary import (
 
 HEAD: Final = 600  # characters that are read
 SENTENCES: Final = 6
+TERSE: Final = 4  # words; a change is described with more
 A_LINE: Final = 200  # characters; what is longer and ends in a question asks for more than that
 
 _END: Final = re.compile(
@@ -42,12 +45,12 @@ _OPENER: Final = re.compile(
     r"| folks| everyone)?[,!.]"
     r"|please|pls|plz|kindly|just|now|then|so|ok|okay|also|next|first|finally|quickly|simply|maybe"
     r"|perhaps|actually|well|and|but|thanks|thank you|quick (?:one|task|thing|question)|todo|task"
-    r"|(?:can|could|would|will) (?:you|we|someone|somebody|i ask you to)(?: be so kind (?:as to|and))?"
+    r"|(?:can|could|would|will) (?:you|u|we|someone|somebody|i ask you to)(?: be so kind (?:as to|and))?"
     r"|(?:would|do) you mind|mind|be so kind (?:as to|and)|if (?:possible|you (?:can|could|have time))"
     r"|when you (?:have|get|find) (?:a minute|a moment|time|a chance)"
     r"|(?:i|we)(?:'d| would| really)? (?:want|need|like|love)(?: you| someone)? to|i (?:ask|beg) you to"
     r"|(?:we|you|one|somebody|someone) (?:should|must|have to|need to|ought to)"
-    r"|it would be (?:\w+ )?(?:nice|great|good|cool|helpful|lovely) (?:if (?:you|we) (?:could|can)?|to)"
+    r"|(?:it would|it'd|would) be (?:\w+ )?(?:nice|great|good|cool|helpful|lovely) (?:if (?:you|we) (?:could|can)?|to)"
     r"|(?:your|my|the|our) (?:task|job|goal|aim) is to|let's|lets|let us|help (?:me|us)(?: to)?"
     r"|go ahead and|try (?:to|and)|attempt to|go and|how about|what about|why (?:not|don't (?:we|you))"
     r"|(?:i was|i am|i'm) (?:wondering|hoping) (?:if )?you (?:could|can|would)|do you think you could"
@@ -66,7 +69,8 @@ _WORD: Final = re.compile(r"[A-Za-z][A-Za-z'-]*")
 _BOUND: Final = re.compile(  # where what the verb is about ends
     r"\s(?:for|to|in|of|on|at|from|with|by|into|onto|so|that|which|where|when|whenever|if|and|then"
     r"|because|using|via|through|between|under|over|before|after|as|without|instead|against|about"
-    r"|while|per|until|unless|but|or|behind|during|across|throughout|inside|within|we|you|i)\b"
+    r"|while|per|until|unless|but|or|behind|during|across|throughout|inside|within|we|you|i|yet|still|already|everywhere|explaining"
+    r"|describing|showing|covering|saying|listing|containing|checking|called|named)\b"
     r"|[,;:!?()]|\.(?:\s|$)",
     re.IGNORECASE,
 )
@@ -74,6 +78,7 @@ _DETERMINER: Final = re.compile(
     r"(?:the|an?|this|that|these|those|my|our|your|its|their|all|every|each|any|some|it|them|me|us)\b",
     re.IGNORECASE,
 )
+_ARTICLE: Final = re.compile(r"\b(?:the|an?|this|these|my|our|your|it|them|me|us)\b", re.IGNORECASE)
 _NO_OBJECT: Final = re.compile(
     r"(?:the|an?|this|that|these|those|my|our|your|its|their|all|every|each|any|some|it|them|me|us|for"
     r"|to|with|in|if|whether|how|why|what|where|which|on|by|of|as|against|and|into|from|only|more|two"
@@ -104,14 +109,22 @@ _QUESTION: Final = re.compile(
 )
 _ASKS_ANYWAY: Final = re.compile(  # a question that has lost its mark
     r"(?:why|what|what's|whats|where|where's|who|who's|how|which)\b"
-    r"|(?:is|are|does|do|did|has|have|should|can)\s+(?:the|an?|this|that|these|there|we|it|our|my|any|i|you)\b",
+    r"|(?:is|are|was|were|does|did|has)\s+(?:the|an?|this|that|these|those|there|we|you|it|our|my|any|i)\b"
+    r"|(?:do|can|should|have)\s+(?:we|you|they|i|these|those|users)\b"
+    r"|(?:(?:i'm|i am) (?:curious|wondering|not sure|unsure|confused)|i (?:wonder|don't|do not|can't|cannot)"
+    r"(?: really| quite)?(?: understand| get| know| see| remember)?|no idea|any idea|curious)(?: about)?"
+    r"\s+(?:how|why|what|where|which|when|if|whether|who)\b",
     re.IGNORECASE,
 )
 _JUDGEMENT: Final = re.compile(
     r"\bwhat do you think (?:of|about)\b|\b(?:any|your|some) (?:feedback|comments|thoughts|remarks"
     r"|suggestions|concerns|opinion)\b|\banything (?:wrong|off|suspicious|missing|to improve)\b"
     r"|\bsomething wrong with\b|\b(?:ready|safe|ok|okay|good|fine) (?:enough )?to (?:merge|ship|go|land)\b"
-    r"|\bcan (?:i|we) (?:merge|ship|land)\b|\blgtm\b|\b(?:any|some) (?:\w+ )?(?:bugs?|issues|problems"
+    r"|\A(?:is|are|does|do) (?:this|these|my|our|the) (?:[\w-]+ ){0,2}(?:code|function|implementation|patch"
+    r"|diff|pr|changes?|regex|query|class|approach|solution|method|script|commits?|design|schema|migration)"
+    r"\b.{0,60}\b(?:correct|right|ok|okay|good|safe|secure|idiomatic|clean|sound|fine|make sense)\b"
+    r"|\b(?:what|how) (?:could|can|should|would) (?:this|i|we|you|it|be)\b.{0,40}\b(?:improved?|better)\b"
+    r"|\bcan (?:i|we) (?:merge|ship|land)\b|\bapprove\b|\b(?:opinion|thoughts|feedback|comments) on\b|\blgtm\b|\b(?:any|some) (?:\w+ )?(?:bugs?|issues|problems"
     r"|vulnerabilities|mistakes|flaws|holes|red flags) (?:in|with)\b|\bsee any (?:\w+ )?(?:bugs?|issues"
     r"|problems|mistakes)\b|\b(?:does|do|is|are) (?:this|these|that|my|the) (?:\w+ ){0,2}(?:patch|diff|pr"
     r"|pull request|changes?|code|commits?|implementation|function|approach|solution)s? (?:look|make sense"
@@ -122,7 +135,7 @@ _CHAT: Final = re.compile(
     r"\W*(?:hi|hello|hey|hiya|howdy|yo|thanks?|thank you|thx|cheers|good (?:morning|afternoon|evening|night"
     r"|day|job|work)|bye|goodbye|see you|welcome|ping|pong|test|testing|are you (?:there|ready)|nice"
     r"|great|cool|ok|okay|yes|no|sorry|never mind|how are you|what's up|sup|greetings|well done)"
-    r"(?:\W+(?:there|all|you|very|so|much|a|lot|again|everyone|world|team|friend|for|your|the|help|and"
+    r"(?:\W+(?:there|all|thanks?|thank|great|nice|job|one|good|day|morning|evening|week|you|very|so|much|a|lot|again|everyone|world|team|friend|for|your|the|help|and"
     r"|to|claude|folks|today|doing|how|are|it|going|works?))*\W*",
     re.IGNORECASE,
 )
@@ -137,15 +150,17 @@ _SYMPTOM: Final = re.compile(
     r"|ignores?|ignored|duplicates?|garbled|truncated|infinite|gets? logged out|too (?:slow|late|early"
     r"|small|large|many|often)|instead of|although|even though|unresponsive|misaligned|overlaps?"
     r"|vulnerab\w+|disappear\w*|vanish\w*|double\b|blank\b|rejects?|drops?|warns?|complains?|cut off"
-    r"|mismatch\w*|inconsistent\w*|bad|unable|trouble|problem|issue|slow|sluggish)\b"
+    r"|mismatch\w*|inconsistent\w*|without|even if|even when|despite|dies|died|too much|slowly|empties|bad|unable|trouble|problem|issue|slow|sluggish)\b"
     r"|\w(?:Error|Exception)\b",
     re.IGNORECASE,
 )
 _WISH: Final = re.compile(
-    r"(?:i|we|users?|customers?|people|it|everyone|[\w -]{1,30}?)(?:'d| would)? ?(?:really )?(?:want|need|like|love|require"
-    r"|miss|lack|could use|deserve)s?\s+(?=\S)"
-    r"|(?:there (?:should|must|ought to) be|there (?:is|are) (?:no|not any)|there's no|(?:we|it|they|(?:the|this) \w+) ha(?:s|ve) no|it would be (?:\w+ )?"
-    r"(?:nice|great|good|cool|helpful) to have|(?:new )?feature(?: request)?:?|missing:?|wanted:?|wish:?)\s+",
+    r"(?:i|we|users?|customers?|people|everyone)(?:'d| would)? ?(?:really )?(?:want|like|love)s?\s+(?=\S)"
+    r"|(?:[\w' -]{1,30}? )?(?:needs?|lacks?|requires?|deserves?|misses|could use)\s+(?=\S)"
+    r"|(?:there (?:should|must|ought to) be|there (?:is|are) (?:no|not any)|there's no"
+    r"|(?:we|it|they|(?:the|this) \w+) ha(?:s|ve) no"
+    r"|(?:it would|it'd|would) be (?:\w+ )?(?:nice|great|good|cool|helpful|lovely) to (?:have|get)"
+    r"|(?:new )?feature(?: request)?:?|missing:?|wanted:?|wish:?)\s+",
     re.IGNORECASE,
 )
 _OUGHT: Final = re.compile(r"\b(?:should|must|has to|have to|needs to|ought to)\b", re.IGNORECASE)
@@ -159,6 +174,28 @@ _MATHS: Final = re.compile(r"\d\s*[-+*/^x%=]\s*\d|\bequation\b|\bx\b.*=", re.IGN
 _BEHAVIOUR: Final = re.compile(
     r"\b(?:when|whenever|while|before|after|each|every|in the|on the|to the|per|instead|if)\b",
     re.IGNORECASE,
+)
+_QUANTITY: Final = re.compile(
+    r"\A(?:me |us )?(?:an? (?:\w+ )?(?:couple|few|set|bunch|number|suite|lot|handful|pair|series|list)(?: of)?|lots of"
+    r"|some|several|more|many|a few|plenty of|all(?: of)?|each|every|one of)\s+",
+    re.IGNORECASE,
+)
+_HAVING: Final = re.compile(
+    r"(?:that )?(?:we|there|it|(?:the|all) \w+) (?:have|has|are|is)\s+", re.IGNORECASE
+)
+_AUTOMATIC: Final = re.compile(
+    r"\b(?:when|whenever|automatically|every (?:day|night|week|hour|time)|after \d+|older than|on (?:save|startup"
+    r"|login|logout|exit|click|submit))\b",
+    re.IGNORECASE,
+)
+_BY_TEST: Final = re.compile(r"\b(?:with|by|in) (?:an? |some )?(?:\w+ )?tests?\b", re.IGNORECASE)
+_TELLING: Final = re.compile(
+    r"\b(?:explain|summari[sz]e|describe|(?:tell|show) (?:me|us) (?:what|how|why|where|which|who|when|if"
+    r"|whether))\b",
+    re.IGNORECASE,
+)
+_REPEATED: Final = re.compile(
+    r"\b(?:repeated|duplicate[ds]?|duplication|copy[- ]pasted)\b", re.IGNORECASE
 )
 _PRONOUN: Final = re.compile(
     r"\s*(?:some|it|them|one|that|this|those|these)?\s*(?:up|out|please|now|for me|for us)?\W*",
@@ -191,6 +228,7 @@ _NEW: Final = frozenset(
         "port",
     ]
 )
+_WORDS_ALONE: Final[frozenset[TaskType]] = frozenset({"analyze", "review"})
 _DOABLE: Final = frozenset(
     [
         "compare",
@@ -219,14 +257,14 @@ _WRITABLE: Final = frozenset(
     ["define", "describe", "explain", "illustrate", "list", "outline", "see", "show"]
 )
 _QUALITY: Final = re.compile(
-    r"\b(?:readability|structure|naming|names|quality|maintainability|performance|speed|efficiency"
+    r"\b(?:patterns?|principles?|readability|structure|naming|names|quality|maintainability|performance|speed|efficiency"
     r"|type safety|modularity|architecture|code)\b",
     re.IGNORECASE,
 )
 _ACCOUNT: Final = re.compile(r"\b(?:summary|overview|analysis|comparison|report)\b", re.IGNORECASE)
 _FLAWS: Final = re.compile(
     r"\b(?:bugs|problems|issues|mistakes|vulnerabilit\w+|flaws|leaks|smells|holes|weaknesses|errors"
-    r"|security|race conditions|injections?|anti-?patterns|edge cases)\b|\bwhat you think\b",
+    r"|security|race conditions|injections?|anti-?patterns|edge cases)\b|\bwhat you think\b|\blooks? (?:off|odd|wrong|good|ok|right)\b|\bfeedback\b",
     re.IGNORECASE,
 )
 _SURFACES: Final = re.compile(
@@ -241,6 +279,7 @@ class Reading(Value, frozen=True, kw_only=True):
     name: str
     rank: int
     manner: int
+    verb: str = ""
     bare: bool = False  # `fix it`: what it is about stands elsewhere
 
 
@@ -255,7 +294,9 @@ def read_plainly(text: str) -> Reading | None:
     if best is None or not best.bare:
         return best
     complaint = next((each for each in found if each.rank == COMPLAINT), None)
-    return replace(complaint, rank=REQUEST, manner=SAID) if complaint else best
+    if complaint is None or (best.type == "refactor" and complaint.type == "fix"):
+        return best
+    return replace(complaint, rank=REQUEST, manner=SAID)
 
 
 def _sentences(text: str) -> list[str]:
@@ -285,14 +326,16 @@ def _request(said: str, asked: str) -> Reading | None:
     """A verb first, or behind where and when: `In api.py, rename …`."""
     scope = _SCOPED.match(asked)
     for clause in (asked, _opened(asked[scope.end() :]) if scope else ""):
-        verb, rest = _verb(clause)
+        verb, rest = _verb(clause, said)
         if verb and not _is_noun(verb, rest):
             kind = _asked(verb, rest)
             manner = _manner(said, clause, rest)
-            if kind in ("analyze", "review") and verb not in _DOABLE:
+            if kind in _WORDS_ALONE and verb not in _DOABLE and not _NOTED.search(said):
                 manner = max(manner, LIKELY)
             bare = VERBS[verb] in ("fix", "make", "refactor") and bool(_PRONOUN.fullmatch(rest))
-            return Reading(type=kind, name=_NAMES[kind], rank=REQUEST, manner=manner, bare=bare)
+            return Reading(
+                type=kind, name=_NAMES[kind], rank=REQUEST, manner=manner, verb=verb, bare=bare
+            )
     return None
 
 
@@ -301,16 +344,19 @@ def _manner(said: str, clause: str, rest: str) -> int:
     if _NOTED.search(said):
         return NOTED
     object_named = bool(_DETERMINER.match(rest))
-    if said[-1] in ".!?" or clause != said or (said[0].isupper() and object_named):
+    if said[-1] in ".!?" or clause != said or (said[0].isupper() and _ARTICLE.search(rest)):
         return SAID
-    return LIKELY if object_named or said[0].isupper() else NOTED
+    terse = said.count(" ") < TERSE
+    return LIKELY if object_named or terse or said[0].isupper() else NOTED
 
 
-def _verb(clause: str) -> tuple[str, str]:
-    """Its verb and the rest; empty if it begins with none."""
+def _verb(clause: str, said: str) -> tuple[str, str]:
+    """Its verb and the rest; empty if it begins with none. `Can we have …` asks for something."""
     for fits, verb in PHRASES:
         if found := fits(clause):
             return verb, clause[found.end() :].lstrip()
+    if said != clause and clause.lower().startswith("have "):
+        return "create", clause[len("have ") :]
     word = _WORD.match(clause)
     if word is None:
         return "", ""
@@ -325,7 +371,7 @@ def _base(word: str, rest: str) -> str:
     if word in VERBS:
         return word
     forms: tuple[str, ...] = ()
-    if word.endswith("ing"):
+    if word.endswith("ing") and not _is_told(rest):
         forms = (word[:-3], f"{word[:-3]}e", word[:-4])
     elif _DETERMINER.match(rest):
         forms = (word[:-1], word[:-2], word[:-3]) if word.endswith(("s", "ed")) else ()
@@ -336,16 +382,22 @@ def _is_noun(verb: str, rest: str) -> bool:
     """`Test button is hidden` asks for no test."""
     if verb not in NOUNS or _NO_OBJECT.match(rest):
         return False
+    return _is_told(rest)
+
+
+def _is_told(rest: str) -> bool:
+    """Whether it goes on with what the word before it does."""
     told = _PREDICATE.match(rest)
     return bool(told) and not _SUBORDINATE.search(rest[: told.end()])
 
 
 def _asked(verb: str, rest: str) -> TaskType:
+    rest = _QUANTITY.sub("", rest, count=1)
     bound = _BOUND.search(f" {rest}")
     about = rest[: max(bound.start() - 1, 0)] if bound else rest
     match VERBS[verb]:
         case "fix":
-            return _to_fix(about, rest)
+            return _to_fix(verb, about, rest)
         case "refactor":
             return _to_refactor(verb, about, rest)
         case "make":
@@ -362,12 +414,15 @@ def _asked(verb: str, rest: str) -> TaskType:
             return "test"
 
 
-def _to_fix(about: str, rest: str) -> TaskType:
-    if _MATHS.search(rest):
+def _to_fix(verb: str, about: str, rest: str) -> TaskType:
+    if verb == "ensure" and (having := _HAVING.match(rest)):
+        wanted = _asked("create", rest[having.end() :])
+        return "fix" if wanted == "implement" else wanted
+    if verb == "solve" and _MATHS.search(rest):
         return "analyze"
     if STYLE.end(about):
         return "format"
-    if DOCUMENTS.end(about) or (WORDING.within(about) and IN_DOCUMENTS.search(rest)):
+    if DOCUMENTS.end(about) or (WORDING.within(about) and DOCUMENTS.within(rest)):
         return "documentation"
     if SLIPS.within(about) and not re.search(r"\b(?:in|on|of)\b", rest):
         return "documentation"
@@ -381,6 +436,10 @@ def _to_refactor(verb: str, about: str, rest: str) -> TaskType:
         return "format"
     if DOCUMENTS.end(about) or IN_DOCUMENTS.search(rest):
         return "documentation"
+    if verb in ("remove", "eliminate", "reduce") and TROUBLE.end(about):
+        return "fix"
+    if _AUTOMATIC.search(rest):
+        return "implement"
     if verb in ("remove", "delete", "drop", "tidy") and TESTS.end(about):
         return "test"
     return "implement" if ON_SCREEN.end(about) and not LOOSE.search(about) else "refactor"
@@ -404,10 +463,16 @@ def _to_make(verb: str, about: str, rest: str) -> TaskType:
 
 
 def _code_to_make(verb: str, about: str, rest: str) -> TaskType:
-    if TYPES.end(about) or (verb in ("improve", "enhance") and _QUALITY.search(rest)):
+    if (
+        TYPES.end(about)
+        or (verb in ("change", "adjust") and CODE.end(about))
+        or (verb in ("improve", "enhance", "apply") and _QUALITY.search(rest))
+    ):
         return "refactor"
     if verb == "write" and _ACCOUNT.search(about):
         return "analyze"
+    if _REPEATED.search(rest):
+        return "refactor"
     return "fix" if "missing" in about else "implement"
 
 
@@ -420,6 +485,8 @@ def _to_implement(verb: str, about: str, rest: str) -> TaskType:
         if FORMATTERS.within(about):
             return "format"
         return "test" if TESTS.end(about) else "implement" if _BEHAVIOUR.search(rest) else "analyze"
+    if verb in ("use", "enforce") and STYLE.end(about):
+        return "format"
     if verb == "use" and re.search(r"\b(?:instead of|rather than)\b", rest):
         return "refactor"
     return "documentation" if verb == "link" and IN_DOCUMENTS.search(rest) else "implement"
@@ -427,7 +494,7 @@ def _to_implement(verb: str, about: str, rest: str) -> TaskType:
 
 def _to_consider(verb: str, rest: str) -> TaskType:
     if later := _LATER.search(rest):
-        found, more = _verb(later["clause"])
+        found, more = _verb(later["clause"], later["clause"])
         if found:
             return _asked(found, more)
     if VERBS[verb] == "look":
@@ -442,6 +509,10 @@ def _to_consider(verb: str, rest: str) -> TaskType:
 def _to_look(verb: str, rest: str) -> TaskType:
     if re.match(r"(?:if|whether|that|how|why|what|which|where|who|when)\b", rest, re.IGNORECASE):
         return "analyze"
+    if _BY_TEST.search(rest):
+        return "test"
+    if verb == "read" or (_TELLING.search(rest) and not _FLAWS.search(rest)):
+        return "analyze"
     if verb in ("find", "identify", "spot", "locate") and not _FLAWS.search(rest):
         return "analyze"
     return "review" if REVIEWED.search(rest) or _FLAWS.search(rest) else "analyze"
@@ -449,6 +520,8 @@ def _to_look(verb: str, rest: str) -> TaskType:
 
 def _to_answer(verb: str, rest: str) -> TaskType:
     if verb in _WRITABLE and IN_DOCUMENTS.search(rest):
+        return "documentation"
+    if verb == "translate" and DOCUMENTS.within(rest):
         return "documentation"
     if verb == "translate" and _SURFACES.search(rest):
         return "implement"
@@ -473,6 +546,8 @@ def _statement(said: str, asked: str) -> Reading | None:
     """Something is missing, wrong or untidy."""
     if wish := _WISH.match(asked):
         kind = _asked("create", _DETERMINER.sub("", asked[wish.end() :], 1).lstrip())
+        if kind == "implement" and asked.lower().startswith("missing"):
+            kind = "fix"
         return Reading(type=kind, name="a wish", rank=COMPLAINT, manner=SAID)
     ought = _OUGHT.search(asked)
     subject = asked[: ought.start()] if ought else asked

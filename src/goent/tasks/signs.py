@@ -13,15 +13,15 @@ from goent.tasks.plain import COMPLAINT, NOTED, Reading
 
 PREFIXED: Final = 100  # characters in which a type may stand in front
 READ: Final = 20_000  # characters in which signs are looked for
-SURE: Final = 12.0
+SURE: Final = 20.0
 CLEAR: Final = 4.0
 LIKELY: Final = 2.5
 BELOW: Final = 4.0  # the types that nothing was learned of begin so far below the others
 UNLEARNED: Final[frozenset[TaskType]] = frozenset({"analyze", "review"})
 WIDE: Final[frozenset[TaskType]] = frozenset({"implement", "refactor"})  # their verbs mean much
-_NARROW: Final = (1.5, CLEAR, 8.0)  # as worded: like a change, likely to somebody, to somebody
-_WIDE: Final = (0.3, 2.0, 8.0)
-_COMPLAINT: Final = (1.0, 3.0, 3.0)
+_NARROW: Final = (2.5, CLEAR, 8.0)  # as worded: like a change, likely to somebody, to somebody
+_WIDE: Final = (0.25, 1.5, 8.0)
+_COMPLAINT: Final = (1.5, 3.0, 3.0)
 PREFIXES: Final[dict[str, TaskType]] = {
     "feat": "implement",
     "feature": "implement",

@@ -9,25 +9,32 @@ from goent.domain.tasks import TaskType
 Asking = TaskType | Literal["make", "look"]
 
 _VERBS: Final[dict[Asking, str]] = {
-    "fix": """address avoid correct cure debug ensure fix handle hotfix mend patch prevent recover
+    "fix": """guard heal stabilise stabilize survive tolerate unfreeze workaround address avoid correct cure debug ensure fix handle hotfix mend patch prevent recover
         repair resolve rescue restore reproduce solve stop tackle troubleshoot unblock unbreak undo""",
-    "refactor": """abstract collapse consolidate convert decompose decouple dedupe deduplicate delete
+    "refactor": """centralise centralize combine condense detangle disentangle generalise generalize hoist reuse
+        standardise standardize abstract break collapse consolidate convert decompose decouple dedupe deduplicate delete
         drop eliminate encapsulate extract factor flatten inline isolate merge migrate modernise
         modernize modularise modularize move optimise optimize port prune reduce refactor relocate
         remove rename reorganise reorganize replace restructure rework rewrite separate shorten
         shrink simplify split streamline substitute switch tidy transform turn unify untangle""",
-    "documentation": "annotate clarify comment document draft mention note",
-    "test": "assert cover fuzz mock parametrise parametrize stub test unit-test",
-    "format": "autoformat beautify format indent lint prettify re-indent reformat reindent unindent",
-    "review": "audit critique proofread review vet",
-    "analyze": """advise analyse analyze answer assess benchmark brainstorm calculate compare compute
+    "documentation": "annotate detail transcribe clarify comment document draft mention note",
+    "test": "assert exercise cover fuzz mock parametrise parametrize stub test unit-test",
+    "format": "auto-format autoformat dedent beautify format indent lint prettify re-indent reformat reindent unindent",
+    "review": "approve audit judge rate sanity-check scrutinise scrutinize critique proofread review vet",
+    "analyze": """characterise characterize debate deduce demystify discover imagine infer interpret justify
+        pick pinpoint quiz quote rank recall study survey talk wonder advise analyse analyze answer assess benchmark brainstorm calculate compare compute
         contrast count debate define describe determine diagnose discuss divide elaborate enumerate estimate
         evaluate examine explain explore figure greet grep guess illustrate investigate know
         learn list locate measure multiply outline paraphrase plan predict profile propose recap recite
         recommend remind repeat reply report research respond say search show sing spell subtract suggest sum
         summarise summarize teach tell think trace translate understand""",
     "look": "check find go identify inspect look read scan spot skim verify",
-    "implement": """activate allow append attach automate block buffer cache cap configure connect
+    "implement": """animate archive ask autosave back backup bind bookmark broadcast clear close collect compress
+        confirm containerize crop debounce decode dockerize embed encode expire extend favour flag forward
+        grant indicate inject lazy-load lock mark mask minify navigate override package pause permit prefill
+        preload preview prioritise prioritize process protect query rate-limit receive refresh remember
+        replicate request reserve restrict resume rotate scrape seed select serialize share shuffle simulate
+        start suspend trim truncate unlock wait zoom activate code program prototype allow append attach automate block buffer cache cap configure connect
         customise customize deactivate decrease deploy detect develop disable display download emit
         enable encrypt enforce export expose fetch filter group hash hide highlight hook implement
         import increase initialise initialize install integrate invalidate let limit link load
@@ -50,27 +57,48 @@ _PHRASES: Final[tuple[tuple[str, str], ...]] = (
         "review",
         r"(?:give|share|provide|leave)(?: me| us)? (?:\w+ ){0,3}(?:feedback|review|critique|opinion|thoughts|comments)",
     ),
-    ("review", r"(?:do|perform|conduct) an? (?:\w+ )?(?:review|audit)|(?:code|security)[- ]review"),
+    (
+        "review",
+        r"give (?=.{1,50} (?:review|feedback|critique|once-over)\b)|(?:do|perform|conduct|run) an? (?:[\w-]+ ){0,3}(?:review|audit|check|inspection)|(?:code|security)[- ]review",
+    ),
+    (
+        "test",
+        r"(?:stress|smoke|load|unit|snapshot|regression|integration|fuzz|end-to-end|e2e)[- ]test",
+    ),
+    ("prettify", r"pretty[- ]?print"),
+    ("correct", r"spell[- ]?check|correct the spelling"),
     ("remove", r"(?:get rid|dispose) of|take out|throw (?:out|away)|strip(?: out)?"),
     ("tidy", r"clean(?: up)?|tidy(?: up)?"),
     ("split", r"break up|break (?=.{1,60} (?:into|up|apart)\b)|cut up"),
     ("extract", r"pull out|factor out|pull (?=.{1,60} (?:out|into)\b)"),
-    ("optimize", r"speed up|make (?=.{1,60} (?:faster|quicker|cheaper|leaner)\b)"),
+    (
+        "optimize",
+        r"speed (?=(?:\S+ ){1,6}up\b)|speed up|make (?=.{1,60} (?:faster|quicker|cheaper|leaner)\b)",
+    ),
     (
         "simplify",
-        r"make (?=.{1,60} (?:more readable|more modular|more idiomatic|cleaner|simpler|shorter|readable|easier to (?:read|follow|understand|maintain|test))\b)",
+        r"make (?=.{1,60} (?:less \w+|tidier|testable|reusable|generic|more readable|more modular|more idiomatic|cleaner|simpler|shorter|readable|easier to (?:read|follow|understand|maintain|test))\b)",
     ),
     (
         "fix",
-        r"make (?=.{1,60} (?:pass|green|work|robust|thread[- ]?safe|stop|not|no longer|never|survive)\b)",
+        r"make (?=.{1,60} (?:pass|green|work|stable|reliable|deterministic|robust|thread[- ]?safe|stop|not|no longer|never|survive)\b)",
     ),
-    ("handle", r"(?:sort|iron) out|(?:deal|cope) with|take care of"),
+    (
+        "handle",
+        r"(?:sort|iron) (?=(?:\S+ ){1,5}out\b)|work around|(?:sort|iron) out|(?:deal|cope) with|take care of",
+    ),
     ("fix", r"get (?=.{1,60} (?:working|to work|passing|to pass|green)\b)"),
     ("restore", r"bring back|roll back|revert|reproduce"),
     ("ensure", r"make (?:sure|certain)"),
-    ("create", r"get(?= (?:an?|some|more)\b)|set up|put together|spin up|get (?:me|us)"),
+    (
+        "create",
+        r"set (?=(?:\S+ ){1,6}up\b)|get(?= (?:an?|some|more)\b)|set up|put together|spin up|get (?:me|us)",
+    ),
     ("connect", r"hook up"),
-    ("toggle", r"(?:turn|switch) (?:on|off)|comment out"),
+    (
+        "toggle",
+        r"(?:turn|switch) (?=(?:\S+ ){1,5}(?:on|off)\b)|comment (?=(?:\S+ ){1,5}out\b)|(?:turn|switch) (?:on|off)|comment out",
+    ),
     ("document", r"write (?:up|down)|describe (?=.{1,80} (?:README|docs?|documentation)\b)"),
     ("investigate", r"(?:find|figure|work) out|look up|dig into|look into|get to the bottom of"),
     (
@@ -110,10 +138,10 @@ TESTS: Final = Nouns(
 DOCUMENTS: Final = Nouns(
     r"read-?me(?:\.\w+)?|\S+\.(?:mdx?|rst|adoc)|docs?|documentation|docstrings?|doc comments?"
     r"|change-?log|comments?|tutorials?|guides?|manual|javadocs?|jsdocs?|tsdocs?|wiki|release notes"
-    r"|how-?tos?|faqs?|walkthroughs?|instructions|man ?pages?|runbooks?|cheat ?sheets?|adrs?|rfcs?"
+    r"|how-?tos?|faqs?|walkthroughs?|instructions|man ?pages?|runbooks?|cheat ?sheets?|adrs?|rfcs?|decision records?"
     r"|glossary|quick-?start|references?|blog posts?|migration notes|user stories|write-?ups?"
-    r"|(?:change-?log|readme|docs?|documentation|faq|wiki) (?:entry|entries|sections?|pages?|notes?|files?)"
-    r"|code examples?|usage examples?|contributing(?:\.\w+)?"
+    r"|(?:change-?log|readme|docs?|documentation|wiki) (?:entry|entries|sections?|pages?|notes?|files?)"
+    r"|code examples?|usage examples?|(?:contributing|licen[cs]e|security policy|code of conduct)(?:\.\w+| file| guide| section)?"
 )
 STYLE: Final = Nouns(
     r"(?:code )?formatting|indentation|indents?|(?:trailing )?(?:white-?space|spaces|commas)|lint"
@@ -140,18 +168,27 @@ SLIPS: Final = Nouns(
 )
 IN_DOCUMENTS: Final = re.compile(
     r"\b(?:in|into|to|of|from|on|inside|for|at)\s+(?:[\w'-]+\s+){0,4}?(?<![\w/.-])(?:read-?me(?:\.\w+)?"
-    r"|docs?|documentation|docstrings?|change-?log(?:\.\w+)?|comments?|wiki|guides?|tutorials?|manual"
+    r"|docs?|documentation|docstrings?|change-?log(?:\.\w+)?|wiki|guides?|tutorials?|manual"
     r"|javadocs?|faq|release notes|contributing(?:\.\w+)?|license|\S+\.(?:mdx?|rst|adoc)"
     r"|docs/\S*)(?![\w/-])",
     re.IGNORECASE,
 )
 ON_SCREEN: Final = Nouns(
     r"buttons?|menus?|sidebar|logo|icons?|headers?|footers?|banners?|pop-?ups?|dialogs?|labels?"
-    r"|colou?rs?|favicons?|pictures?|images?|tooltips?|placeholders?|fonts?|nav(?:igation|bar)?|tabs?"
+    r"|colou?rs?|favicons?|pictures?|images?|tooltips?|placeholders?|spinners?|progress bars?|modals?|drop-?downs?|checkbox(?:es)?|forms?|charts?|cards?|avatars?|background|cursor|animations?|themes?|text|fonts?|nav(?:igation|bar)?|tabs?"
 )
 DATA: Final = Nouns(
     r"dates?|times?|timestamps?|numbers?|currenc(?:y|ies)|prices?|amounts?|messages?|phone|durations?"
     r"|values?|bytes|address(?:es)?|results?|response|output|names?|totals?|percentages?"
+)
+TROUBLE: Final = Nouns(
+    r"crash(?:es)?|bugs?|errors?|leaks?|warnings?|races?|race conditions?|deadlocks?|exceptions?|flicker"
+    r"|flickering|lag|failures?|issues?|problems?|regressions?|vulnerabilit(?:y|ies)|glitch(?:es)?|panics?"
+    r"|freezes|timeouts"
+)
+CODE: Final = Nouns(
+    r"declarations|functions|methods|classes|calls|loops|callbacks|names|naming|structure|signatures"
+    r"|inheritance|hierarchy|modules"
 )
 LOOSE: Final = re.compile(  # what is removed or tidied without anybody noticing
     r"\b(?:unused|dead|duplicat\w+|redundant|obsolete|unnecessary|legacy|deprecated|debug|commented)\b",
@@ -159,7 +196,7 @@ LOOSE: Final = re.compile(  # what is removed or tidied without anybody noticing
 )
 REVIEWED: Final = re.compile(
     r"\b(?:pr|prs|pull[- ]requests?|merge[- ]requests?|mr|patch|diff|change(?:s|set)?|commits?|branch"
-    r"|my \w+|(?:this|the|our|that) (?:\w+ )?(?:code|implementation|function|class|design|snippet)"
+    r"|my \w+|(?:this|the|our|that) (?:\w+ )?(?:code|implementation|function|class|design|snippet|regex|query|script|method|schema|migration|component|algorithm|handler|approach|solution|sql|config)"
     r"|bugs?|problems?|issues|mistakes|vulnerabilit\w+|flaws?|leaks?|smells?|security|race conditions?"
     r"|injections?|correctness|edge cases|best practices|code quality|holes?|weaknesses)\b",
     re.IGNORECASE,

@@ -16,6 +16,7 @@ from goent.frontends.cli.client import Trouble
 from goent.frontends.cli.options import Json
 from goent.frontends.cli.screen import clean, complain
 from goent.frontends.cli.show import print_json
+from goent.frontends.cli.words import extent
 
 LONGEST_LINE: Final = 64 * 1024 * 1024
 TELL_EVERY_S: Final = 2.0
@@ -74,9 +75,9 @@ def _one(task: TaskText) -> Classification:
 
 
 def _show(told: Classification) -> None:
-    files = f"{told.files} file{'s' * (told.files != 1)}"
+    much = extent(told.type, told.size, told.files)
     print(f"{told.type} ({told.confidence:.0%} sure) · {told.complexity}")
-    print(f"about {told.size:,.0f} lines in {files} · {told.context_tokens:,} tokens to read")
+    print(f"{much} · {told.context_tokens:,} tokens to read")
     for of, title in (("type", f"why {told.type}:"), ("size", "why this size:")):
         shares = [feature for feature in told.features if feature.of == of]
         if shares:

@@ -6,7 +6,7 @@ from goent.domain.provider_replies import Explained, Recommended, RuleList, Task
 from goent.domain.replies import Estimate
 from goent.frontends.cli.screen import clean
 from goent.frontends.cli.show import show_table
-from goent.frontends.cli.words import duration, money
+from goent.frontends.cli.words import duration, extent, money
 
 
 def show_recommended(found: Recommended) -> None:
@@ -76,8 +76,8 @@ def said(estimate: Estimate) -> str:
 
 def _show_task(task: TaskView) -> None:
     print(
-        f"  task      {task.type} ({task.confidence:.0%} sure), {task.complexity}, about "
-        f"{task.size:,.0f} lines in {task.files} file{'s' * (task.files != 1)}, "
+        f"  task      {task.type} ({task.confidence:.0%} sure), {task.complexity}, "
+        f"{extent(task.type, task.size, task.files)}, "
         f"{task.context_tokens:,} tokens to read"
     )
 

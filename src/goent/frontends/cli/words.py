@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+from goent.domain.tasks import TaskType
 from goent.domain.types import Usage
 
 THOUSAND = 1000
@@ -43,6 +44,13 @@ def size(count: int) -> str:
 
 def calls(number: int) -> str:
     return "1 call" if number == 1 else f"{number} calls"
+
+
+def extent(kind: TaskType, size: float, files: int) -> str:
+    """How much a task will probably change: `about 40 lines in 2 files`."""
+    if kind in ("analyze", "review"):
+        return "nothing to change"
+    return f"about {size:,.0f} line{'s' * (round(size) != 1)} in {files} file{'s' * (files != 1)}"
 
 
 def duration(seconds: float) -> str:
