@@ -132,6 +132,7 @@ class Agent(Value, frozen=True, kw_only=True):
     command: tuple[str, ...]
     models: tuple[str, ...] = ()
     start_timeout_s: float = 60.0
+    auth_method: str = ""
 
 
 class OwnAgent(Value, frozen=True, kw_only=True):

@@ -59,6 +59,7 @@ class Launch(Value, frozen=True, kw_only=True):
     own: bool
     start_timeout: float
     sandbox: Sandbox
+    auth_method: str = ""
     folders: tuple[Path, ...] = ()
     gate_port: int | None = None
 
@@ -151,6 +152,7 @@ def foreign_launch(spec: WorkerSpec, around: Surroundings) -> Launch:
         env=env,
         own=False,
         start_timeout=agent.start_timeout_s,
+        auth_method=agent.auth_method,
         sandbox=around.sandbox,
         folders=_usual_folders((spec.provider.backend, *_programs(agent.command)), env),
     )
