@@ -169,6 +169,13 @@ class StandInSession(AgentSession):
             case ["ask"]:
                 await self.tell(self.call("c1", "pending"))
                 await self.say(await self.ask())
+            case ["run", "and", "wait"]:
+                await self.tell(self.call("c1", "running"))
+                await anyio.sleep_forever()
+            case ["plan", "and", "wait"]:
+                done = tuple(PlanEntry(text=text, status="completed") for text in ("a", "b"))
+                await self.tell(PlanChanged(entries=done))
+                await anyio.sleep_forever()
             case ["tools"]:
                 await self._tools()
             case _:

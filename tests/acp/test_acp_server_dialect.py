@@ -8,6 +8,8 @@ import pytest
 from acp_lines import Line
 from editor import Editor, an_editor, words
 
+from goent.frontends.acp import dialect
+
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
 
@@ -93,6 +95,46 @@ async def test_progress_has_a_step_and_the_share_of_the_plan():
         ("notice", 50, "another model was asked"),
         ("idle", 50, "done"),
     ]
+
+
+@pytest.mark.spec("A11")
+@pytest.mark.parametrize(
+    ("prompt", "step", "percent", "message"),
+    [
+        ("wait", "running", None, "the model is at work, for 0 s"),
+        ("run and wait", "Edit", None, "Edit a.py: running for 0 s"),
+        ("plan and wait", "finishing", 100, "the model is at work, for 0 s"),
+    ],
+)
+async def test_progress_is_told_again_while_nothing_happens(
+    monkeypatch: pytest.MonkeyPatch,
+    prompt: str,
+    step: str,
+    percent: int | None,
+    message: str,
+):
+    monkeypatch.setattr(dialect, "STILL_S", 0.01)
+    async with a_client() as client:
+        session = await created(client)
+        await client.begin("session/prompt", sessionId=session, prompt=prompt)
+        for _ in range(2):
+            told = {"message": ""}
+            while not told["message"].startswith(message.removesuffix("0 s")):
+                told = (await client.until("session/progress"))["params"]
+            assert (told["step"], told["percent"]) == (step, percent)
+        await client.ask("session/cancel", sessionId=session)
+
+
+@pytest.mark.spec("A11")
+async def test_a_whole_plan_is_finishing_and_the_next_turn_begins_anew():
+    async with a_client() as client:
+        session = await created(client)
+        await client.begin("session/prompt", sessionId=session, prompt="plan and wait")
+        steps = list[tuple[str, int | None]]()
+        while ("finishing", 100) not in steps:
+            told = (await client.until("session/progress"))["params"]
+            steps.append((told["step"], told["percent"]))
+        assert ("running", None) in steps
 
 
 async def asking(client: Editor) -> tuple[str, int, Line]:

@@ -19,7 +19,9 @@ pytestmark = pytest.mark.anyio
 class Editor:
     """An editor with buffers: what is not in one is on the disk."""
 
-    def __init__(self, buffers: Mapping[Path, str] | None = None) -> None:
+    def __init__(self, buffers: Mapping[Path, str] | None = None, *, empty: bool = False) -> None:
+        """`empty`: what is nowhere is told as an empty text."""
+        self.empty = empty
         self.buffers = dict(buffers or {})
         self.asked: list[Path] = []
         self.refuses = False
@@ -30,6 +32,8 @@ class Editor:
         await self._answer()
         if path in self.buffers:
             return self.buffers[path]
+        if self.empty and not path.exists():
+            return ""
         return path.read_text()
 
     async def write(self, path: Path, text: str) -> None:
@@ -59,6 +63,20 @@ async def test_unsaved_changes_are_read_and_edited(tmp_path: Path):
             await bench.said("Edit", file_path="a", old_string="edited", new_string="x")
     assert editor.buffers[tmp_path / "deep/b"] == "written\n"
     assert path.read_text() == "edited\n"
+
+
+async def test_an_empty_text_of_a_file_that_is_nowhere_is_no_file(tmp_path: Path):
+    """As toad and CodeCompanion answer; of a file that is there it is an emptied buffer."""
+    path = tmp_path / "there"
+    path.write_text("saved\n")
+    editor = Editor({path: ""}, empty=True)
+    async with a_bench(tmp_path, reading=editor, writing=editor) as bench:
+        with pytest.raises(ToolMistake, match="there is no 'new'"):
+            await bench.said("Read", file_path="new")
+        assert "Created" in await bench.said("Write", file_path="new", content="made\n")
+        assert "Replaced" in await bench.said("Write", file_path="new", content="again\n")
+        assert "is empty" in await bench.said("Read", file_path="there")
+    assert (tmp_path / "new").read_text() == "again\n"
 
 
 async def test_an_editor_that_cannot_read_leaves_the_disk(tmp_path: Path):

@@ -30,9 +30,10 @@ def test_an_entry_whose_backend_is_an_agent_runs_by_it(ground: Ground) -> None:
 
 
 def test_an_agents_patience_can_be_set(ground: Ground) -> None:
-    text = "agents: {slow: {command: [slow], start_timeout_s: 300}}"
+    text = "agents: {slow: {command: [slow], start_timeout_s: 300, auth_method: key}}"
     ground.write(".goent/config.yaml", text)
-    assert ground.load().agents == {"slow": Agent(command=("slow",), start_timeout_s=300)}
+    slow = Agent(command=("slow",), start_timeout_s=300, auth_method="key")
+    assert ground.load().agents == {"slow": slow}
 
 
 def test_an_agent_cannot_have_the_name_of_a_backend(ground: Ground) -> None:

@@ -25,7 +25,7 @@ providers:
     limits: {concurrency: 8, rpm: 60, tpm: 200_000}
   deepseek: {provider: deepseek, model: deepseek-coder}
 defaults: {implementation: glm, large_context: glm, simple_tasks: deepseek}
-health: {check_interval: 10, worker_timeout: 100, max_retries: 1, retry_delay: 0.5, probe: true}
+health: {check_interval: 10, worker_timeout: 100, max_retries: 1, retry_delay: 0.5, probe: true, silence_timeout: 45}
 budget: {per_task: 0.50, per_day: 20.00, per_project: 100, hard: true}
 """
 
@@ -61,7 +61,12 @@ def test_every_field_is_read(ground: Ground) -> None:
     assert settings.default_provider == "glm"
     assert settings.defaults["simple_tasks"] == "deepseek"
     assert settings.health == Health(
-        check_interval=10, worker_timeout=100, max_retries=1, retry_delay=0.5, probe=True
+        check_interval=10,
+        worker_timeout=100,
+        max_retries=1,
+        retry_delay=0.5,
+        probe=True,
+        silence_timeout=45,
     )
     assert settings.budget == Budget(
         per_task=Decimal("0.5"), per_day=Decimal(20), per_project=Decimal(100), hard=True

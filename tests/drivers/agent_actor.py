@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 MODELS = ["small", "large"]
+LOGIN = {"id": "browser", "name": "Log in with a browser"}
 
 
 def arguments() -> argparse.Namespace:
@@ -22,6 +23,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--at-start", default="")
     parser.add_argument("--version", type=int, default=1)
     parser.add_argument("--logged-out", action="store_true")
+    parser.add_argument("--logins", type=json.loads, default=[LOGIN])
+    parser.add_argument("--refuses-login", action="store_true")
     parser.add_argument("--deaf", action="store_true")
     parser.add_argument("--sulky", action="store_true")
     parser.add_argument("--modes", default="")  # the first is the one it begins in
@@ -40,6 +43,7 @@ class Actor:
     def __init__(self, flags: argparse.Namespace) -> None:
         self.flags = flags
         self.session = ""
+        self.login = ""
         self.model = MODELS[0]
         self.modes = [name for name in str(flags.modes).split(",") if name]
         self.mode = next(iter(self.modes), "")
@@ -93,7 +97,9 @@ class Actor:
         match method:
             case "initialize":
                 return self.hello()
-            case "session/new" if self.flags.logged_out:
+            case "authenticate":
+                return self.log_in(params["methodId"])
+            case "session/new" | "session/resume" if self.flags.logged_out:
                 raise Refusal(-32000, "Authentication required")
             case "session/new":
                 self.session = f"s-{os.getpid()}"
@@ -101,11 +107,9 @@ class Actor:
             case "session/load" | "session/resume":
                 return self.come_back(params["sessionId"])
             case "session/set_mode":
-                self.set_mode(params["modeId"])
-                return {}
+                return self.set_mode(params["modeId"])
             case "session/set_config_option" if params["configId"] == "mode":
-                self.set_mode(params["value"])
-                return self.offered()
+                return self.set_mode(params["value"]) | self.offered()
             case "session/set_config_option" | "session/set_model":
                 self.model = params.get("value") or params["modelId"]
                 return self.offered() if "value" in params else {}
@@ -115,26 +119,32 @@ class Actor:
             case _:
                 raise Refusal(-32601, f"no {method}")
 
+    def log_in(self, method: str) -> dict[str, Any]:
+        if self.flags.refuses_login:
+            raise Refusal(-32603, "the browser was closed")
+        self.login, self.flags.logged_out = method, False
+        return {}
+
     def hello(self) -> dict[str, Any]:
         sessions: dict[str, Any] = {"resume": {}} if self.flags.resumes else {}
         able: dict[str, Any] = {
             "loadSession": bool(self.flags.keep),
             "sessionCapabilities": sessions,
         }
-        logins = [{"id": "browser", "name": "Log in with a browser"}]
         return {
             "protocolVersion": self.flags.version,
             "agentCapabilities": able,
             "agentInfo": {"name": "actor", "version": "1"},
-            "authMethods": logins if self.flags.logged_out else [],
+            "authMethods": self.flags.logins if self.flags.logged_out else [],
         }
 
-    def set_mode(self, mode: str) -> None:
+    def set_mode(self, mode: str) -> dict[str, Any]:
         if mode not in self.modes:
             raise Refusal(-32602, f"no mode {mode}")
         if not self.flags.stubborn:
             self.mode = mode
         self.update("current_mode_update", currentModeId=self.mode)
+        return {}
 
     def offered(self) -> dict[str, Any]:
         found = self.offered_models()
@@ -206,6 +216,9 @@ class Actor:
 
     def do_env(self, name: str) -> None:
         self.say(os.environ.get(name, "unset"))
+
+    def do_login(self, _: str) -> None:
+        self.say(self.login or "none")
 
     def do_cwd(self, _: str) -> None:
         self.say(str(Path.cwd()))

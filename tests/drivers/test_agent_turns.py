@@ -249,11 +249,6 @@ async def test_what_an_agent_says_of_its_costs_is_an_estimate(tmp_path: Path) ->
         (("--at-start", "exit"), WorkerCrashed, "actor .* ended with code 3: no config found"),
         (("--at-start", "silent"), WorkerCrashed, "actor .* did not answer within 1 s"),
         (("--version", "2"), ProtocolError, "actor speaks ACP version 2, go-ent speaks 1"),
-        (
-            ("--logged-out",),
-            ProviderRefused,
-            r"actor wants a login: .* in a terminal and log in there \(it offers: Log in with",
-        ),
         (("--no-such-flag",), WorkerCrashed, "unrecognized arguments"),
     ],
 )

@@ -19,12 +19,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
-        body = json.dumps({{"healthy": True, "version": "1"}}).encode()
+        body = json.dumps({{"healthy": True, "version": "1.18.33"}}).encode()
         self.send_response(200)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
+if sys.argv[1:] == ["--version"]:
+    print("1.18.33")
+    sys.exit()
 port = next(int(word.removeprefix("--port=")) for word in sys.argv if word.startswith("--port="))
 server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
 unheard, _ = server.socket.accept()

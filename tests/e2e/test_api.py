@@ -6,7 +6,7 @@ import pytest
 from world import World, a_world, told
 
 from goent.domain.types import Usage
-from goent.testing import Script, anthropic, case, openai, say
+from goent.testing import Script, anthropic, case, fail, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -14,6 +14,7 @@ CASES = (
     case("sum it up", say("{model} sums up.", usage=Usage(input=900, output=40, cache_read=100))),
     case("shorter", say("Short.", usage=Usage(input=950, output=4))),
     case("hold on", say("x").having(gate="held")),
+    case("fall silent", fail("hang")),
 )
 SCRIPT = Script(
     providers={
@@ -75,3 +76,23 @@ async def test_a_cancel_closes_the_connection_at_once(world: World) -> None:
         cancelled = told(await lead.call_tool("worker_cancel", {"worker_id": worker}))
     assert cancelled["state"] == "cancelled"
     await world.models.wait_for(lambda call: call.case == "hold on" and call.disconnected)
+
+
+async def test_a_silent_provider_is_given_up_after_the_time_that_the_settings_say(
+    world: World,
+) -> None:
+    """Without the setting it would be minutes. It holds from the next call on."""
+    settings = world.project / ".goent" / "providers.yaml"
+    settings.write_text(f"{PROVIDERS}health: {{silence_timeout: 1, max_retries: 0}}\n")
+    world.trust()
+    try:
+        asked = {"task": "fall silent", "method": "api", "provider": "glm", "wait_s": 0}
+        async with world.client() as lead:
+            worker = told(await lead.call_tool("worker_spawn", asked))["worker_id"]
+            await world.models.wait_for(
+                lambda call: call.case == "fall silent" and call.disconnected
+            )
+            told(await lead.call_tool("worker_cancel", {"worker_id": worker}))
+    finally:
+        settings.write_text(PROVIDERS)
+        world.trust()

@@ -17,7 +17,7 @@ from sandboxed import a_sandbox
 from goent.acp.asks import Cancelled, PermissionOutcome, PermissionRequest
 from goent.acp.content import Text
 from goent.acp.updates import AnyUpdate, UsageUpdate
-from goent.domain.errors import ProtocolError, WorkerCrashed, WorkerError
+from goent.domain.errors import ProtocolError, UnsupportedVersion, WorkerCrashed, WorkerError
 from goent.domain.events import DriverEvent
 from goent.domain.types import Provider
 from goent.drivers.acp_connection import AgentConnection
@@ -197,7 +197,8 @@ async def test_updates_and_answers_after_the_end_are_nobodys(no_fault: Callable[
 
 # Programs that are started as OpenCode and are not.
 
-HELLO = '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":%s,"agentCapabilities":{}}}'
+NAMELESS = '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":%s,"agentCapabilities":{}}}'
+HELLO = NAMELESS.replace("{}}}", '{},"agentInfo":{"name":"OpenCode","version":"1.18.33"}}}')
 REFUSAL = b'{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"not today"}}\n'
 PROGRAMS = {
     "leaves": ("raise SystemExit('no licence')", "no licence"),
@@ -207,6 +208,7 @@ PROGRAMS = {
     "a refusal": (f"w({REFUSAL!r}); stay()", "not today"),
     "nonsense": ('w(b\'{"id":1,"error":7}\\n\'); stay()', "in words of its own"),
     "silence": ("time.sleep(60)", "not ready within 1 s"),
+    "no name": (f"w({NAMELESS % 1!r}.encode() + b'\\n'); stay()", "does not say which version"),
     "no server": (f"w({HELLO % 1!r}.encode() + b'\\n'); stay()", "not ready within 1 s"),
 }
 PROGRAM = """#!{python} -S
@@ -218,6 +220,9 @@ def w(data):
 def stay():
     while os.read(0, 65536):
         pass
+if sys.argv[1:] == ["--version"]:
+    print("1.18.33")
+    sys.exit()
 os.read(0, 1)
 {body}
 """
@@ -242,7 +247,8 @@ async def test_a_program_that_is_no_opencode_is_told_apart_and_ended(
         sandbox=a_sandbox(tmp_path / "home"),
     )
     owner = new_owner("fuzz-acp")
-    with anyio.fail_after(30), pytest.raises((WorkerCrashed, ProtocolError)) as caught:
+    errors = (WorkerCrashed, ProtocolError, UnsupportedVersion)
+    with anyio.fail_after(30), pytest.raises(errors) as caught:
         async with AcpHost.running(launch, f"{owner}/1"):
             pass
     assert words in str(caught.value)

@@ -4,6 +4,8 @@ Both directions of every message are the same type, so that an agent can be buil
 well as a client.
 """
 
+from collections.abc import Mapping
+
 from msgspec import UNSET, Raw, UnsetType, field
 from msgspec.json import Decoder
 
@@ -104,6 +106,7 @@ class AuthMethod(Message, frozen=True, kw_only=True):
     description: str | None = None
     type: str | None = None
     args: tuple[str, ...] | None = None
+    env: Mapping[str, str] | None = None
 
 
 class InitializeParams(Message, frozen=True, kw_only=True):

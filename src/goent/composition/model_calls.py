@@ -85,7 +85,13 @@ def model_calls(
         bounds=lambda: Bounds.of(around.settings().health),
     )
     return ModelCalls(
-        upstream=Upstream(connections, books, gauge=records.gauge, healths=healths),
+        upstream=Upstream(
+            connections,
+            books,
+            gauge=records.gauge,
+            healths=healths,
+            silence=lambda: around.settings().health.silence_timeout,
+        ),
         prices=prices,
         allowance=allowance,
         books=books,

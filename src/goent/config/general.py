@@ -158,7 +158,8 @@ def _agent(fields: Fields) -> tuple[Agent, Place] | None:
         fields.mistake("command", "must be a list of words, such as [gemini, --acp]")
     models = fields.texts("models")
     patience = fields.amount("start_timeout_s", 60.0, least=1)
-    agent = Agent(command=command, models=models, start_timeout_s=patience)
+    login = fields.text("auth_method", "")
+    agent = Agent(command=command, models=models, start_timeout_s=patience, auth_method=login)
     return (agent, fields.place) if command else None
 
 

@@ -109,10 +109,12 @@ def _defaults(fields: Fields) -> dict[str, Mention]:
 
 def _health(fields: Fields) -> Health:
     normal = Health()
+    silence = fields.number("silence_timeout", None, least=1)
     return Health(
         check_interval=fields.amount("check_interval", normal.check_interval, least=1),
         worker_timeout=fields.amount("worker_timeout", normal.worker_timeout, least=1),
         max_retries=fields.integer("max_retries", normal.max_retries),
         retry_delay=fields.amount("retry_delay", normal.retry_delay),
         probe=fields.flag("probe", default=normal.probe),
+        silence_timeout=None if silence is None else float(silence),
     )

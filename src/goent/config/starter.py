@@ -48,7 +48,7 @@ CONFIG: Final = """\
 
 ## Other agents that speak ACP, as workers.
 #agents:
-#  gemini: {command: [gemini, --acp], models: [gemini-3-pro]}
+#  gemini: {command: [gemini, --acp], models: [gemini-3-pro], auth_method: gemini-api-key}
 
 #daemon: {idle_exit_s: 1800}
 

@@ -134,6 +134,8 @@ class Health(Value, frozen=True, kw_only=True):
 
     A provider is down after `max_retries` failures in a row, at first for `retry_delay` seconds.
     With `probe`, one that is not known to be well is asked for its models every `check_interval`.
+    After `silence_timeout` seconds without a byte a call has failed. None: 300, or 120 where another
+    provider can be asked instead.
     """
 
     check_interval: float = 30.0
@@ -141,6 +143,7 @@ class Health(Value, frozen=True, kw_only=True):
     max_retries: int = 3
     retry_delay: float = 5.0
     probe: bool = False
+    silence_timeout: float | None = None
 
 
 class Budget(Value, frozen=True, kw_only=True):
@@ -163,6 +166,7 @@ class Agent(Value, frozen=True, kw_only=True):
     command: tuple[str, ...]
     models: tuple[str, ...] = ()
     start_timeout_s: float = 60.0
+    auth_method: str = ""
 
 
 class OwnAgent(Value, frozen=True, kw_only=True):

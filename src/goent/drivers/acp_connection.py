@@ -18,6 +18,8 @@ from goent.acp import asks, messages
 from goent.acp.asks import PermissionOutcome, PermissionRequest, PermissionResponse
 from goent.acp.content import ContentBlock
 from goent.acp.messages import (
+    AuthCapabilities,
+    AuthenticateParams,
     ClientCapabilities,
     Empty,
     FileSystemCapabilities,
@@ -82,10 +84,15 @@ class AgentConnection:
         await self._peer.aclose()
 
     async def initialize(self, *, patience: float | None = PATIENCE) -> InitializeResult:
-        """Agree on the protocol's version. We offer no files and no terminals."""
+        """Agree on the protocol's version. We offer no files and no terminals.
+
+        A login in a terminal is offered to the user, as a command.
+        """
         params = InitializeParams(
             protocol_version=messages.PROTOCOL_VERSION,
-            client_capabilities=ClientCapabilities(fs=FileSystemCapabilities()),
+            client_capabilities=ClientCapabilities(
+                fs=FileSystemCapabilities(), auth=AuthCapabilities(terminal=True)
+            ),
             client_info=Implementation(name="go-ent", version=__version__),
         )
         result = await self._ask(
@@ -103,6 +110,11 @@ class AgentConnection:
         return await self._ask(
             messages.SESSION_NEW, params, messages.decode_new_session, patience=patience
         )
+
+    async def authenticate(self, method: str, *, patience: float = PATIENCE) -> None:
+        """Have the agent log in by one of the methods that it has named."""
+        params = AuthenticateParams(method_id=method)
+        await self._ask(messages.AUTHENTICATE, params, _decoder(Empty), patience=patience)
 
     async def load_session(self, session_id: str, cwd: str) -> OpenedSession:
         """Come back to a session; its history comes first, as updates."""

@@ -13,7 +13,14 @@ from goent.upstream.course import Order, Target
 from goent.upstream.forward import Headers, ModelCall
 
 
-def call_for(order: Order, target: Target, *, said: str = "", hurry: bool = False) -> ModelCall:
+def call_for(
+    order: Order,
+    target: Target,
+    *,
+    said: str = "",
+    hurry: bool = False,
+    silence_s: float | None = None,
+) -> ModelCall:
     """The request to send; with `said`, for the rest of an answer that broke off there."""
     theirs = codec(target.dialect)
     own = target.provider.backend == order.backend and target.dialect == order.dialect
@@ -35,6 +42,7 @@ def call_for(order: Order, target: Target, *, said: str = "", hurry: bool = Fals
         given=target.headers,
         server=target.server,
         hurry=hurry,
+        silence_s=silence_s,
     )
 
 

@@ -41,7 +41,7 @@ Failures = Mapping[str, ProviderUnavailable]
 class Upstream:
     """The way to all models."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what it stands on)
         self,
         connections: Connections,
         witness: CallWitness,
@@ -50,13 +50,16 @@ class Upstream:
         healths: Healths | None = None,
         patience: Patience = Patience(),  # noqa: B008 (frozen)
         clock: Callable[[], float] = time.time,
+        silence: Callable[[], float | None] = lambda: None,
     ) -> None:
+        """`silence` is after how many seconds without a byte a call has failed, now; None: as usual."""
         self.connections = connections
         self._witness = witness
         self._gauge = gauge or Gauge()
         self._healths = healths or Breakers()
         self._patience = patience
         self._clock = clock
+        self._silence = silence
         self._serving: OrderedDict[tuple[str, str], str] = OrderedDict()  # who did last
 
     async def stream(self, order: Order, course: Course, take: Take) -> None:
@@ -89,7 +92,9 @@ class Upstream:
         while following := tries.following():
             target = following.target
             await self._wait(order, following, failures)
-            call = call_for(order, target, said=said(), hurry=tries.others)
+            call = call_for(
+                order, target, said=said(), hurry=tries.others, silence_s=self._silence()
+            )
             if not await self._healths.admits(target.provider, force=following.force):
                 continue  # somebody else tries it out at the moment
             attempt = Attempt(self.connections, target, call)

@@ -48,7 +48,7 @@ class TooLarge(ProviderDown):
 class Timeouts(Value, frozen=True, kw_only=True):
     """Seconds. `read_s` is the longest silence: a model that thinks sends nothing for minutes.
 
-    It is `hurried_s` where somebody else can be asked instead.
+    It is `hurried_s` where somebody else can be asked instead; a call may have one of its own.
     """
 
     connect_s: float = 10.0
@@ -74,6 +74,7 @@ class ModelCall(Value, frozen=True, kw_only=True):
     hurry: bool = False
     given: Given = ()
     server: str = ""
+    silence_s: float | None = None
 
     def without_key(self, said: bytes) -> bytes:
         """Providers have been seen to quote the key that they refuse."""
@@ -166,9 +167,10 @@ class Connections:
 
     def _patience(self, call: ModelCall) -> httpx2.Timeout:
         told = self._timeouts
+        usual = min(told.read_s, told.hurried_s) if call.hurry else told.read_s
         return httpx2.Timeout(
             connect=told.connect_s,
-            read=min(told.read_s, told.hurried_s) if call.hurry else told.read_s,
+            read=usual if call.silence_s is None else call.silence_s,
             write=told.write_s,
             pool=told.connect_s,
         )

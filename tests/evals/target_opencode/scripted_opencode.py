@@ -59,7 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         match self.path.partition("?")[0].split("/")[1:]:
             case ["global", "health"]:
-                self._answer({"healthy": True, "version": "scripted"})
+                self._answer({"healthy": True, "version": "1.18.33"})
             case ["event"]:
                 self._stream()
             case ["session", "status"]:

@@ -40,7 +40,8 @@ class Files:
         with suppress(FileNotFoundError):
             stored = written(await in_thread(lambda: _stored(place)))
         unsaved = await self._unsaved(place, stored)
-        if unsaved is not None:
+        # Of a file that is nowhere, some editors (toad, CodeCompanion) say that it is empty.
+        if unsaved or (unsaved is not None and stored):
             return as_stored(written(unsaved), stored)
         if stored is None:
             raise FileNotFoundError(place.name)

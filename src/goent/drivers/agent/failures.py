@@ -5,6 +5,7 @@ from msgspec import Raw, Struct
 
 from goent.acp.messages import AuthMethod
 from goent.domain.errors import NothingSaid, ProviderRefused, WorkerError
+from goent.drivers import acp_login
 from goent.drivers.acp_failures import AUTH_REQUIRED, by_words
 from goent.drivers.agent.launch import Launch
 from goent.llm import calm
@@ -26,18 +27,14 @@ def classify(
     """The refusal of a session or a prompt, as the kind of failure it is."""
     message = calm.plain(error.message.removeprefix(PREFIX))
     if error.code == AUTH_REQUIRED:
-        return ProviderRefused(f"{launch.name} wants a login: {_how(launch, logins)} ({message})")
+        setting = f"agents.{launch.name}.auth_method"
+        how = acp_login.remedy(launch.command, logins or (), setting, launch.auth_method)
+        return ProviderRefused(f"{launch.name} wants a login: {how} ({message})")
     kind = _kind(error.data)
     if kind == NothingSaid.kind:
         return NothingSaid(message)
     told = of_kind(kind, message) or told_by_gateway(message)
     return told or by_words(message)(f"{launch.name}: {message}{remedy}")
-
-
-def _how(launch: Launch, logins: tuple[AuthMethod, ...] | None) -> str:
-    ways = [f"{login.name or login.id}" for login in logins or ()]
-    offered = f" (it offers: {', '.join(ways)})" if ways else ""
-    return f"start {launch.command[0]!r} in a terminal and log in there{offered}"
 
 
 def _kind(data: Raw | None) -> str:

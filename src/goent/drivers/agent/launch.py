@@ -58,6 +58,7 @@ class Launch(Value, frozen=True, kw_only=True):
     own: bool
     start_timeout: float
     sandbox: Sandbox
+    auth_method: str = ""
     folders: tuple[Path, ...] = ()
     shown: tuple[Path, ...] = ()
     gate_port: int | None = None
@@ -159,6 +160,7 @@ def foreign_launch(spec: WorkerSpec, around: Surroundings) -> Launch:
         env=env,
         own=False,
         start_timeout=agent.start_timeout_s,
+        auth_method=agent.auth_method,
         sandbox=around.sandbox,
         folders=_usual_folders(names, env),
         shown=settings_folders(env) if "opencode" in names else (),

@@ -1,8 +1,10 @@
 """How is a worker's session had in an agent's process: a new one, or the one that it had?"""
 
-from goent.acp.messages import AgentCapabilities
+from goent.acp.messages import AgentCapabilities, AuthMethod
 from goent.domain.errors import WorkerError
 from goent.domain.ports import WorkerSpec
+from goent.drivers.acp_failures import AUTH_REQUIRED
+from goent.drivers.acp_login import chosen, logged_in
 from goent.drivers.agent.models import Opened, choose_model
 from goent.drivers.agent.process import AgentProcess
 from goent.rpc import RpcError
@@ -19,8 +21,23 @@ def closes_sessions(able: AgentCapabilities) -> bool:
 
 async def open_session(
     process: AgentProcess, spec: WorkerSpec, earlier: str | None
-) -> tuple[str, Opened]:
-    """The session's id, on the worker's model. Raises `RpcError` if the agent wants a login first."""
+) -> tuple[str, Opened, AuthMethod | None]:
+    """The session's id, on the worker's model, and how the agent was logged in if it demanded that.
+
+    Raises `RpcError` if it wants a login that is somebody's to choose, or to make.
+    """
+    launch = process.launch
+    method = chosen(process.hello.auth_methods or (), launch.auth_method)
+    (session, opened), took_login = await logged_in(
+        process.connection,
+        method,
+        lambda: _open(process, spec, earlier),
+        patience=launch.start_timeout,
+    )
+    return session, opened, method if took_login else None
+
+
+async def _open(process: AgentProcess, spec: WorkerSpec, earlier: str | None) -> tuple[str, Opened]:
     connection, launch, cwd = process.connection, process.launch, str(spec.cwd)
     opened: Opened
     if earlier is None:
@@ -44,6 +61,8 @@ async def _open_again(process: AgentProcess, session: str, cwd: str) -> Opened:
     try:
         return await again(session, cwd)
     except RpcError as error:
+        if error.code == AUTH_REQUIRED:
+            raise
         told = f"{name} has no session {session!r} that it could go on with"
         raise WorkerError(f"{told}: {error.message}") from error
 

@@ -11,11 +11,13 @@ import anyio
 
 from goent.acp.asks import Cancelled, PermissionOutcome, PermissionRequest
 from goent.acp.content import ContentBlock, ResourceLink, Text
+from goent.acp.messages import AuthMethod
 from goent.acp.updates import AnyUpdate, UsageUpdate
 from goent.domain.errors import WorkerBusy, WorkerCrashed, WorkerError
 from goent.domain.events import Noticed, PermissionWithdrawn
 from goent.domain.ports import Emit, Signs, StopReason, WorkerSpec
 from goent.domain.types import Answer, Prompt
+from goent.drivers.acp_login import in_words
 from goent.drivers.agent.asking import matters
 from goent.drivers.agent.opening import closes_sessions, keeps_sessions, open_session
 from goent.drivers.agent.process import AgentProcess
@@ -68,6 +70,7 @@ class DrivenSession:
         self._id = spec.resume
         self._keeps = resumed
         self._process: AgentProcess | None = None
+        self._login: AuthMethod | None = None  # what nobody has been told of yet
         self._turn: AgentTurn | None = None
         self._arriving = anyio.CancelScope()
         self._busy = False
@@ -195,7 +198,7 @@ class DrivenSession:
         process = await self._start(self)
         try:
             self._keeps = keeps_sessions(process.hello.agent_capabilities)
-            self._id, opened = await open_session(process, self._spec, self._id)
+            self._id, opened, self._login = await open_session(process, self._spec, self._id)
             if self._watch:
                 self._watch.opened(opened)
         except WorkerCrashed:
@@ -224,6 +227,11 @@ class DrivenSession:
     # A turn
 
     async def _prepare(self, emit: Emit) -> None:
+        login, self._login = self._login, None
+        if login and self._process:
+            name = self._process.launch.name
+            text = f"{name} demanded a login, and was told to log in by {in_words(login)}"
+            await emit(Noticed(text=text))
         if self._watch and self._process:
             try:
                 await self._watch.begin(self._process, self._id or "", emit)

@@ -10,9 +10,11 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from goent.acp.asks import Cancelled, PermissionOutcome, PermissionRequest
+from goent.acp.messages import AuthMethod
 from goent.acp.updates import AnyUpdate
 from goent.domain.errors import ProtocolError, WorkerCrashed
 from goent.drivers.acp_connection import AgentConnection
+from goent.drivers.acp_login import chosen
 from goent.drivers.opencode.client import Client
 from goent.drivers.opencode.environment import Launch
 from goent.drivers.opencode.events import BESIDE_ACP
@@ -41,6 +43,7 @@ class OpenCodeProcess(Hosted, ABC):
         self._tasks = tasks
         self._switchboard = Switchboard(inner, tasks, BESIDE_ACP)
         self._sessions: dict[str, AcpListener] = {}
+        self.login: AuthMethod | None = None
 
     @classmethod
     @asynccontextmanager
@@ -92,6 +95,7 @@ class OpenCodeProcess(Hosted, ABC):
         try:
             with anyio.fail_after(patience):
                 hello = await self.connection.initialize()
+                self.login = chosen(hello.auth_methods or ())
                 said = hello.agent_info.version if hello.agent_info else ""
                 check_version(said, repr(str(self._launch.program)))
                 await self._tasks.start(self._switchboard.run)

@@ -25,6 +25,8 @@ from goent.domain.errors import (
 from goent.domain.events import PermissionWithdrawn
 from goent.domain.ports import StopReason, WorkerSpec
 from goent.domain.types import Prompt
+from goent.drivers.acp_failures import AUTH_REQUIRED
+from goent.drivers.acp_login import logged_in
 from goent.drivers.acp_turn import LATE
 from goent.drivers.opencode.content import WARM
 from goent.drivers.opencode.conversation import Conversation
@@ -76,7 +78,9 @@ class OpenCodeSession(Conversation):
         `earlier` is the same one in a process that it has left.
         """
         try:
-            name, options = await _open(process, spec)
+            (name, options), _ = await logged_in(
+                process.connection, process.login, lambda: _open(process, spec)
+            )
             session = cls(process, spec, name, direct=direct, instructions=instructions)
             await session._set_model(options)
             await process.inner.set_up(name, title=spec.id, rules=spec.rules)
@@ -190,6 +194,8 @@ async def _open(process: OpenCodeProcess, spec: WorkerSpec) -> tuple[str, Option
         # Not `session/load`: what has been said was told when it was said.
         opened = await process.connection.resume_session(spec.resume, str(spec.cwd))
     except RpcError as error:
+        if error.code == AUTH_REQUIRED:
+            raise
         raise WorkerError(
             f"OpenCode has no session {spec.resume!r} that it could go on with: {error.message}"
         ) from error

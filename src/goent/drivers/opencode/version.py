@@ -88,7 +88,8 @@ async def read_version(program: Path, env: Mapping[str, str], *, patience: float
     done = await run([str(program), "--version"], cwd=Path("/"), env=env, timeout=patience)
     if done.exit is None:
         raise WorkerCrashed(
-            f"{str(program)!r} did not say its version within {patience:g} s", stderr=done.errors
+            f"{NAME} was not ready within {patience:g} s: '{program} --version' has not answered",
+            stderr=done.errors,
         )
     if done.exit != 0:
         raise WorkerCrashed(

@@ -130,7 +130,12 @@ class Dialect:
         if asked.session_id in self._cancelled:
             raise RequestError(f"session {asked.session_id!r} was cancelled: create a new one")
         opened = self._sessions.get(asked.session_id)
-        end = await self._sessions.prompt(opened, _given(asked.prompt))
+        over = anyio.Event()
+        self._tasks.start_soon(self._asking.keep_telling, asked.session_id, over)
+        try:
+            end = await self._sessions.prompt(opened, _given(asked.prompt))
+        finally:
+            over.set()
         self._outputs[asked.session_id] = end.text
         return DialectEnd(
             stop_reason=end.stop_reason,
