@@ -345,6 +345,18 @@ async def test_a_file_that_cannot_be_read_is_seen_all_the_same(
     assert {"src/secret.txt", "src/app.py"} == found.keys()
 
 
+@pytest.mark.ordinary_user
+async def test_a_folder_that_is_not_ours_to_read_is_passed_over(tmp_path: Path):
+    plain = tmp_path / "plain"
+    for top in (plain, a_repository(tmp_path / "checkout").top):
+        (top / "closed").mkdir(parents=True)
+        (top / "closed").chmod(0)
+        spaces = GitWorkspaces(tmp_path / "state", environ=lambda: Repository(plain).environ)
+        changes = await between(spaces, top, (top / "new.txt").touch)
+        (top / "closed").chmod(0o700)
+        assert lines(changes, top) == {"new.txt": (0, 0)}
+
+
 async def test_a_damaged_index_is_told_and_not_guessed_about(
     spaces: GitWorkspaces, repository: Repository
 ):
