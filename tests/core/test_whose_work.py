@@ -56,7 +56,11 @@ def each_its_own(**turns: Sequence[Move]) -> ScriptedDriver:
 
 
 async def ended(project: Project, *workers: str) -> list[Result]:
+    """Their results, once all that changed could be compared."""
     await wait(project, *workers, timeout_s=60)
+    for worker in workers:
+        events = await project.events(worker)
+        assert not [e.unseen for e in events if isinstance(e, FilesChanged) and e.unseen]
     return [await result(project, worker) for worker in workers]
 
 
@@ -418,7 +422,9 @@ async def test_what_cannot_be_compared_is_said(
     at = Pause()
     at.go_on.set()
     async with open_project(ScriptedDriver(lambda _: paused_in_a_command(at))) as project:
-        (told,) = await ended(project, await spawn(project))
+        worker = await spawn(project)
+        await wait(project, worker, timeout_s=60)
+        told = await result(project, worker)
     (note,) = told.notes
     assert note.startswith("what commands changed was not compared for") and "index" in note
 
