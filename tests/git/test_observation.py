@@ -366,6 +366,17 @@ async def test_a_damaged_index_is_told_and_not_guessed_about(
     assert "index" in changes.unseen and str(repository.top) in changes.unseen
 
 
+async def test_a_private_index_that_is_removed_meanwhile_is_told(
+    spaces: GitWorkspaces, repository: Repository, tmp_path: Path
+):
+    def remove():
+        (index,) = (tmp_path / "state").glob("observed-*/index-0")
+        index.unlink()
+
+    changes = await between(spaces, repository.top, remove)
+    assert not changes.files and "the copy of its index is gone" in changes.unseen
+
+
 async def test_a_repository_that_is_removed_meanwhile_is_told(
     spaces: GitWorkspaces, repository: Repository
 ):

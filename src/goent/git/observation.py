@@ -175,6 +175,7 @@ class _Checkout:
         self._git_dir = home.git_dir
         self._exclude = os.fsencode(home.common / "info" / "exclude")
         self._index = index
+        self._has_index = False
         self._known: Known = {}
         inside = scope.relative_to(home.top).as_posix()
         self._spec = ("--", f":(top,literal){inside}") if inside != "." else ()
@@ -203,6 +204,7 @@ class _Checkout:
         with suppress(FileNotFoundError):  # nothing was ever added
             # With its time: git trusts an index only about files that are older than it.
             shutil.copy2(self._git_dir / "index", self._index)
+            self._has_index = True
 
     async def _listed(self) -> Found:
         """Both side by side; with the repositories inside."""
@@ -246,6 +248,8 @@ class _Checkout:
         return answer.output
 
     async def changes(self) -> Sequence[Changed]:
+        if self._has_index and not self._index.exists():  # without one, all files would be new
+            raise GitFailed(f"the copy of its index is gone from {str(self._index)!r}")
         found = await self._listed()
         new_inside = set(found.inner) - set(self.inner)
         suspects = dict.fromkeys((*self._known, *found.dirty, *found.untracked, *new_inside))
