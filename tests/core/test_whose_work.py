@@ -9,6 +9,7 @@ import pytest
 from real_git import Repository
 from scripted_project import OpenProject, Project, assert_grammar, result, spawn, wait
 
+from goent.core.result import SHARED_LIMIT
 from goent.core.shared_folders import TICK
 from goent.domain.events import DriverEvent, FilesChanged, TextDelta, ToolCall, TurnStarted
 from goent.domain.replies import Result, WorkerList
@@ -55,7 +56,11 @@ def each_its_own(**turns: Sequence[Move]) -> ScriptedDriver:
 
 
 async def ended(project: Project, *workers: str) -> list[Result]:
+    """Their results, once all that changed could be compared."""
     await wait(project, *workers, timeout_s=60)
+    for worker in workers:
+        events = await project.events(worker)
+        assert not [e.unseen for e in events if isinstance(e, FilesChanged) and e.unseen]
     return [await result(project, worker) for worker in workers]
 
 
@@ -110,6 +115,21 @@ async def test_what_changed_while_no_command_ran_is_not_the_workers(
         assert "1 more files changed meanwhile" in await project.enquiries.whole_output(worker)
     assert [file.path for file in told.files] == ["src.txt"]
     assert told.also_changed == (AlsoChanged(path="app.txt"),)
+
+
+async def test_of_much_that_changed_meanwhile_some_is_listed_and_all_is_counted(
+    open_project: OpenProject, repository: Repository
+) -> None:
+    at = Pause()
+    async with open_project(ScriptedDriver(lambda _: [at, DONE])) as project:
+        worker = await spawn(project)
+        await at.reached.wait()
+        for number in range(9):
+            repository.write(f"{number}.txt")
+        at.go_on.set()
+        (told,) = await ended(project, worker)
+    assert [each.path for each in told.also_changed] == [f"{n}.txt" for n in range(SHARED_LIMIT)]
+    assert told.notes == (f"9 files also changed meanwhile, {SHARED_LIMIT} are listed",)
 
 
 async def test_what_changed_while_a_command_waited_for_a_yes_is_not_its_work(
@@ -402,7 +422,9 @@ async def test_what_cannot_be_compared_is_said(
     at = Pause()
     at.go_on.set()
     async with open_project(ScriptedDriver(lambda _: paused_in_a_command(at))) as project:
-        (told,) = await ended(project, await spawn(project))
+        worker = await spawn(project)
+        await wait(project, worker, timeout_s=60)
+        told = await result(project, worker)
     (note,) = told.notes
     assert note.startswith("what commands changed was not compared for") and "index" in note
 

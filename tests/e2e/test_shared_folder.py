@@ -143,6 +143,8 @@ async def test_two_workers_that_meet_in_a_file_are_told_so_both(world: World, pr
             for worker, met in ((one, other), (other, one)):
                 shown = await world.go_ent("output", worker)
                 assert f"{met} changed {path}, too" in shown.out
+            shown = await world.go_ent("ps")
+            assert f"! {one} and {other} changed the same files at the same time" in shown.out
             lost = ": lines that one wrote are gone" if kind == "hunk_conflict" else ""
             shown = await world.go_ent("result", one)
             assert f"{path}  with {other}{lost}" in shown.out

@@ -1,14 +1,16 @@
 """What changed in a folder between two moments, by the real git, and without one."""
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
 import pytest
 from real_git import Repository, a_repository
 
 from goent.domain.observation import Changed, Changes
-from goent.git.observation import MOST_TOLD, changed_at
+from goent.git.observation import BEHIND, MOST_TOLD, changed_at
 from goent.git.spaces import GitWorkspaces
 
 pytestmark = pytest.mark.anyio
@@ -178,6 +180,32 @@ def test_what_was_there_before_has_no_time_of_its_own(repository: Repository):
     assert changed_at(path, None, (repository.top / "src").stat().st_mtime)[1] is False
 
 
+async def test_what_is_no_longer_ignored_is_not_new(spaces: GitWorkspaces, repository: Repository):
+    """It lies in a folder that changed, too; only its own time tells that it did not."""
+    old = repository.write("build/old.o")
+    while time.time() - BEHIND <= old.stat().st_ctime:  # noqa: ASYNC110 (a clock announces nothing)
+        await anyio.sleep(0.01)
+
+    def work():
+        repository.write(".gitignore", "*.log\n")
+        repository.write("build/new.o")
+
+    assert set(await lines_after(spaces, repository, work)) == {".gitignore", "build/new.o"}
+
+
+async def test_a_file_without_a_newer_time_than_its_folders_was_moved_there(
+    spaces: GitWorkspaces, repository: Repository, tmp_path: Path
+):
+    away = tmp_path / "away"
+    away.mkdir()
+    (away / "moved.txt").write_text("moved\n")
+    while time.time() - BEHIND <= (away / "moved.txt").stat().st_ctime:  # noqa: ASYNC110 (the same)
+        await anyio.sleep(0.01)
+    found = await between(spaces, repository.top, lambda: away.rename(repository.top / "here"))
+    (moved,) = found.files
+    assert (Path(moved.path).name, moved.exact) == ("moved.txt", False)
+
+
 async def test_the_time_of_a_change_is_the_files_own_or_that_of_its_folder(
     spaces: GitWorkspaces, repository: Repository
 ):
@@ -317,6 +345,18 @@ async def test_a_file_that_cannot_be_read_is_seen_all_the_same(
     assert {"src/secret.txt", "src/app.py"} == found.keys()
 
 
+@pytest.mark.ordinary_user
+async def test_a_folder_that_is_not_ours_to_read_is_passed_over(tmp_path: Path):
+    plain = tmp_path / "plain"
+    for top in (plain, a_repository(tmp_path / "checkout").top):
+        (top / "closed").mkdir(parents=True)
+        (top / "closed").chmod(0)
+        spaces = GitWorkspaces(tmp_path / "state", environ=lambda: Repository(plain).environ)
+        changes = await between(spaces, top, (top / "new.txt").touch)
+        (top / "closed").chmod(0o700)
+        assert lines(changes, top) == {"new.txt": (0, 0)}
+
+
 async def test_a_damaged_index_is_told_and_not_guessed_about(
     spaces: GitWorkspaces, repository: Repository
 ):
@@ -324,6 +364,17 @@ async def test_a_damaged_index_is_told_and_not_guessed_about(
     changes = await between(spaces, repository.top, lambda: repository.write("new.txt"))
     assert not changes.files
     assert "index" in changes.unseen and str(repository.top) in changes.unseen
+
+
+async def test_a_private_index_that_is_removed_meanwhile_is_told(
+    spaces: GitWorkspaces, repository: Repository, tmp_path: Path
+):
+    def remove():
+        (index,) = (tmp_path / "state").glob("observed-*/index-0")
+        index.unlink()
+
+    changes = await between(spaces, repository.top, remove)
+    assert not changes.files and "the copy of its index is gone" in changes.unseen
 
 
 async def test_a_repository_that_is_removed_meanwhile_is_told(

@@ -36,6 +36,7 @@ TEXT_LIMIT = 1500
 TAIL_LIMIT = 350
 LINE_LIMIT = 120
 FILES_LIMIT = 12
+SHARED_LIMIT = 5
 COMMANDS_LIMIT = 8
 CHECKS_LIMIT = 4
 MODELS_LIMIT = 4
@@ -83,8 +84,8 @@ def result(
             (e for e in happened if isinstance(e, GuardedFilesChanged)), files
         )[:FILES_LIMIT],
         sandbox=view.spawned.sandbox,
-        also_changed=also[:FILES_LIMIT],
-        overlaps=tuple(replace(o, path=_shown(o.path, view)) for o in overlaps[:FILES_LIMIT]),
+        also_changed=also[:SHARED_LIMIT],
+        overlaps=tuple(replace(o, path=_shown(o.path, view)) for o in overlaps[:SHARED_LIMIT]),
         notes=(
             *_unconfined(view),
             *_place(view),
@@ -241,11 +242,10 @@ def _shared(
             f"{', '.join(met)} changed {len(overlaps)} of the same files at the same time{clash}. "
             "Isolation 'worktree' keeps workers apart"
         )
-    if len(also) > FILES_LIMIT or len(overlaps) > FILES_LIMIT:
-        yield (
-            f"{len(also)} files also changed meanwhile and {len(overlaps)} overlap; the first "
-            f"{FILES_LIMIT} of each are listed"
-        )
+    if len(also) > SHARED_LIMIT:
+        yield f"{len(also)} files also changed meanwhile, {SHARED_LIMIT} are listed"
+    if len(overlaps) > SHARED_LIMIT:
+        yield f"{len(overlaps)} overlaps, {SHARED_LIMIT} are listed"
     more = sum(event.more for event in seen)
     if more:
         yield f"{more} more files changed in the folder, and are not listed"

@@ -11,7 +11,7 @@ import shutil
 import stat
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -45,7 +45,10 @@ MOST_TOLD: Final = 1000
 MOST_REPOSITORIES: Final = 20  # of those inside the folder
 LINK: Final = b"160000"  # the mode of an entry that is another repository's commit
 # Not waiting for locks, and with nothing of the repository's that would have to be written.
-PLAIN: Final = ("-c", "core.untrackedCache=false", "-c", "core.safecrlf=false")
+PLAIN: Final = (
+    *("-c", "core.untrackedCache=false", "-c", "core.safecrlf=false"),
+    *("-c", "diff.autoRefreshIndex=true"),  # else a file that was only written again differs
+)
 DIRTY: Final = ("diff-files", "-z", "--raw", "--no-renames", "--ignore-submodules=all")
 UNTRACKED: Final = ("ls-files", "-z", "--others", "--exclude-standard")
 COUNTED: Final = (
@@ -170,7 +173,9 @@ class _Checkout:
         self._began = 0.0
         self._git = git.at(home.top)
         self._git_dir = home.git_dir
+        self._exclude = os.fsencode(home.common / "info" / "exclude")
         self._index = index
+        self._has_index = False
         self._known: Known = {}
         inside = scope.relative_to(home.top).as_posix()
         self._spec = ("--", f":(top,literal){inside}") if inside != "." else ()
@@ -178,6 +183,7 @@ class _Checkout:
             "GIT_DIR": str(home.git_dir),
             "GIT_WORK_TREE": str(home.top),
             "GIT_INDEX_FILE": str(index),
+            "GIT_NO_LAZY_FETCH": "1",  # nothing is asked of a server
         }
 
     async def look(self) -> None:
@@ -198,6 +204,7 @@ class _Checkout:
         with suppress(FileNotFoundError):  # nothing was ever added
             # With its time: git trusts an index only about files that are older than it.
             shutil.copy2(self._git_dir / "index", self._index)
+            self._has_index = True
 
     async def _listed(self) -> Found:
         """Both side by side; with the repositories inside."""
@@ -241,6 +248,8 @@ class _Checkout:
         return answer.output
 
     async def changes(self) -> Sequence[Changed]:
+        if self._has_index and not self._index.exists():  # without one, all files would be new
+            raise GitFailed(f"the copy of its index is gone from {str(self._index)!r}")
         found = await self._listed()
         new_inside = set(found.inner) - set(self.inner)
         suspects = dict.fromkeys((*self._known, *found.dirty, *found.untracked, *new_inside))
@@ -255,12 +264,9 @@ class _Checkout:
         # The index vouched for these: git says whether they are other than they were.
         clean = [path for path in found.dirty if path not in self._known]
         counts = await self._counts(clean, now)
-        ignoring_changed = any(
-            path.endswith(b"/.gitignore") for path in (*different, *(counts or clean))
-        )
         told = [*different, *(path for path in clean if path in counts)]
         return await anyio.to_thread.run_sync(
-            self._told, told, now, counts, frozenset(found.untracked), ignoring_changed
+            self._told, told, now, counts, frozenset(found.untracked)
         )
 
     async def _counts(
@@ -268,8 +274,9 @@ class _Checkout:
     ) -> Mapping[bytes, tuple[int | None, int | None]]:
         """Of those that do differ, the lines; None for what is too large, or too much, to be counted."""
         counted = [path for path in clean if _is_countable(now.get(path))][:MOST_COUNTED]
-        uncounted = dict.fromkeys(path for path in clean if path not in set(counted))
-        found: dict[bytes, tuple[int | None, int | None]] = dict.fromkeys(uncounted, (None, None))
+        found: dict[bytes, tuple[int | None, int | None]] = dict.fromkeys(clean, (None, None))
+        for path in counted:
+            del found[path]
         if not counted:
             return found
         paths = [b":(top,literal)" + path[len(self._top) + 1 :] for path in counted]
@@ -282,19 +289,20 @@ class _Checkout:
 
     def _told(
         self,
-        paths: Iterable[bytes],
+        paths: Sequence[bytes],
         now: Known,
         counts: Mapping[bytes, tuple[int | None, int | None]],
         untracked: frozenset[bytes],
-        ignoring_changed: bool,  # noqa: FBT001 (what was ignored before may be listed by now)
     ) -> Sequence[Changed]:
         found: list[Changed] = []
+        ignores = (self._exclude, *(path for path in paths if path.endswith(b"/.gitignore")))
+        ignores_changed = any(changed_at(path, _stamp(path), self._began)[1] for path in ignores)
         for path in paths:
             state = now.get(path)
             at, exact = changed_at(path, state[0] if state else None, self._began)
             is_new = path in untracked and path not in self._known
-            if is_new and ignoring_changed and (at is None or not exact):
-                continue
+            if is_new and (at is None or (ignores_changed and not exact)):
+                continue  # it was there before, and ignored
             added, removed = counts.get(path, (None, None))
             if is_new and len(found) < MOST_COUNTED:
                 added, removed = _lines(path, state), 0
@@ -345,6 +353,7 @@ class _Walked:
 
 def _places(cwd: Path, project: Path) -> list[tuple[Home | None, Path]]:
     """What to look at. The checkout of the directory, too, if it is another than the project's."""
+    cwd, project = cwd.resolve(), project.resolve()
     own = _around(cwd)
     around = own.top if own and own.top else cwd
     scope = project if cwd.is_relative_to(project) else around

@@ -55,6 +55,10 @@ def show_workers(workers: Sequence[WorkerLine | Status], *, hidden: int = 0) -> 
         return
     heads = ("WORKER", "STATE", "MODEL", "STEP", "TOKENS", "COST", "AGE", "TASK")
     show_table(heads, map(_worker_row, workers))
+    for worker in workers:
+        if isinstance(worker, WorkerLine) and worker.overlaps:
+            met = ", ".join(worker.overlaps)
+            print(f"! {worker.worker_id} and {met} changed the same files at the same time")
     if hidden:
         print(f"{hidden} older ones; `go-ent ps --all` shows more")
 
