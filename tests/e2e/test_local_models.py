@@ -156,6 +156,7 @@ async def test_a_server_that_does_not_run_is_named_at_once(tmp_path: Path) -> No
         assert "is asked again" not in ended.out + ended.err
         listed = await world.go_ent("providers")
         assert f"ollama is down: {line}" in listed.out
+        assert "free" in listed.out
 
 
 async def test_a_model_that_was_not_pulled_is_named_with_its_remedy(tmp_path: Path) -> None:
