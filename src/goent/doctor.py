@@ -220,7 +220,7 @@ def _providers(
 ) -> Iterator[Finding]:
     listings, others = anyio.run(look, settings, environ, usual)
     findings = [_provider(p, settings, environ, listings) for p in settings.providers]
-    yield from findings
+    yield from _in_few_lines(settings, findings)
     yield from _served(settings, listings)
     yield from _unnamed(others)
     if not any(finding.verdict == "fine" for finding in findings):
@@ -233,6 +233,22 @@ def _providers(
     elif settings.default_provider is None:
         remedy = "set default_provider in .goent/config.yaml, or pass --provider"
         yield _note("providers", "none is the default", remedy)
+
+
+def _in_few_lines(settings: Settings, findings: Sequence[Finding]) -> Iterator[Finding]:
+    """What nobody wrote down is told by backend: a key brings several models, some with two names."""
+    groups: dict[tuple[str, str], list[Provider]] = {}
+    for provider, finding in zip(settings.providers, findings, strict=True):
+        _, _, how = finding.text.partition(", ")
+        if provider.name in settings.written or finding.verdict != "fine" or not how:
+            yield finding
+        else:
+            groups.setdefault((provider.backend, how), []).append(provider)
+    for (backend, how), providers in groups.items():
+        models = dict.fromkeys(provider.model for provider in providers)
+        short = [f"{p.name} ({p.model})" for p in providers if "/" not in p.name]
+        names = f"; short names: {', '.join(short)}" if short else ""
+        yield _fine(f"provider {backend}", f"{how}: {', '.join(models)}{names}")
 
 
 def _served(settings: Settings, listings: Mapping[str, Listing]) -> Iterator[Finding]:

@@ -118,3 +118,14 @@ def test_whatever_else_listens_there_is_left_alone(
     with running(portal, {"GET /v1/models": "<html>"}) as server:
         assert "server vllm" not in findings(tmp_path, environ, {"vllm": server.port})
         assert [asked.what for asked in server.asked] == ["GET /v1/models"]
+
+
+def test_what_a_key_brings_is_told_in_one_line(tmp_path: Path, environ: Mapping[str, str]) -> None:
+    write(tmp_path, "  mine: {provider: anthropic, model: claude-haiku-4-5}")
+    found = findings(tmp_path, {**environ, "ANTHROPIC_API_KEY": "sk-own", "GROQ_API_KEY": "sk-own"})
+    told = {name: f.text for name, f in found.items() if name.startswith("provider ")}
+    assert told["provider mine"] == "anthropic/claude-haiku-4-5, key in ANTHROPIC_API_KEY"
+    assert told["provider anthropic"].startswith("key in ANTHROPIC_API_KEY: claude-haiku-4-5, ")
+    assert "short names: haiku (claude-haiku-4-5), sonnet (" in told["provider anthropic"]
+    assert told["provider groq"].startswith("key in GROQ_API_KEY: ")
+    assert len(told) == 3

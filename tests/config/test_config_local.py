@@ -157,5 +157,22 @@ def test_a_repository_may_choose_among_the_users_own_servers(ground: Ground) -> 
 def test_headers_of_opencode_json_are_kept_with_the_backend(ground: Ground) -> None:
     headers = {"X-Team": "blue", "X-Token": "{env:TEAM_TOKEN}"}
     ground.write(OPENCODE, offer("mine", "http://127.0.0.1:9/v1", headers=headers))
-    backend = ground.load(TEAM_TOKEN="t-1").backends["mine"]
+    settings = ground.load(TEAM_TOKEN="t-1")
+    backend = settings.backends["mine"]
     assert backend.headers == (("X-Team", Secret("blue")), ("X-Token", Secret("t-1")))
+    assert "TEAM_TOKEN" in settings.key_names, "workers do not get it"
+    assert backend.secrets({}) == ("t-1",)
+
+
+def test_options_of_a_model_are_kept_with_it(ground: Ground) -> None:
+    options = {"reasoningEffort": "high", "extra": {"deep": [1, 2.5, True, None, "{env:WORD}"]}}
+    models = {"m": {"options": options}, "n": {}}
+    told = {
+        "provider": {"mine": {"options": {"baseURL": "http://127.0.0.1:9/v1"}, "models": models}}
+    }
+    ground.write(OPENCODE, json.dumps(told))
+    ground.write(OWN, "providers:\n  short: {provider: mine, model: m}\n")
+    providers = {p.name: p for p in ground.load(WORD="w").providers}
+    expected = {"reasoningEffort": "high", "extra": {"deep": [1, 2.5, True, None, "w"]}}
+    assert json.loads(providers["short"].options) == expected
+    assert providers["mine/n"].options == b""

@@ -156,6 +156,7 @@ async def test_a_server_that_does_not_run_is_named_at_once(tmp_path: Path) -> No
         assert "is asked again" not in ended.out + ended.err
         listed = await world.go_ent("providers")
         assert f"ollama is down: {line}" in listed.out
+        assert "free" in listed.out
 
 
 async def test_a_model_that_was_not_pulled_is_named_with_its_remedy(tmp_path: Path) -> None:
@@ -169,3 +170,29 @@ async def test_a_model_that_was_not_pulled_is_named_with_its_remedy(tmp_path: Pa
             f"Ollama at {server.base_url} has no model 'mistral': get it with `ollama pull mistral`"
         )
         assert line in ended.out + ended.err
+
+
+# What opencode.json says of a provider, without OpenCode
+
+
+@pytest.mark.parametrize("method", ["api", "agent"])
+async def test_headers_and_options_of_opencode_json_reach_the_provider(
+    tmp_path: Path, method: str
+) -> None:
+    async with a_cold_world(tmp_path) as world, ModelServer.open({}) as server:
+        headers = {"X-Team": "blue", "X-Team-Token": "{env:TEAM_TOKEN}"}
+        options = {"reasoningEffort": "high", "chat_template_kwargs": {"thinking": False}}
+        provider = {
+            "npm": "@ai-sdk/openai-compatible",
+            "options": {"baseURL": server.base_url, "headers": headers},
+            "models": {"moonshot-1": {"options": options}},
+        }
+        file = world.home / ".config" / "opencode" / "opencode.json"
+        file.write_text(json.dumps({"provider": {"mine": provider}}))
+        world.env["TEAM_TOKEN"] = "sk-team-0123456789"
+        await world.go_ent("run", "--method", method, "--provider", "mine", "--json", "Say hi.")
+        (call,) = server.calls()
+    assert (call.headers["x-team"], call.headers["x-team-token"]) == ("blue", "sk-team-0123456789")
+    body = json.loads(call.body)
+    assert body["reasoning_effort"] == "high"
+    assert body["chat_template_kwargs"] == {"thinking": False}

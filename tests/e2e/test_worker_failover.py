@@ -41,7 +41,7 @@ SCRIPT = Script(
 )
 PROVIDERS = """
 providers:
-  mine: {provider: local, model: small, fallbacks: [spare]}
+  mine: {provider: local, model: small, local: false, fallbacks: [spare]}
   glm: {provider: moonshot, model: glm-4, fallbacks: [spare]}
   spare: {provider: deepseek, model: deepseek-coder}
 """

@@ -6,6 +6,7 @@ import pytest
 from fake_provider import FakeProvider, Script, anthropic_pieces, openai_pieces
 from gateway_world import OTHER_KEY, SPARE, SPARE_ANTHROPIC, World, told
 
+from goent.domain.settings import Backend
 from goent.domain.types import Usage
 from goent.llm.codec import codec
 from goent.llm.sse import SseSplitter
@@ -248,3 +249,51 @@ async def test_a_worker_that_hangs_up_is_not_served_by_anybody_else(world: World
     await world.gateway.settle("w1")
     assert world.other.seen == []
     assert "cut off" in world.calls[0].error
+
+
+async def test_what_a_fallback_is_not_told_is_named_with_the_move(world: World):
+    world.fallbacks.append(SPARE_ANTHROPIC)
+    world.provider.script = Script([b"{}"], status=429, headers={"retry-after": "60"})
+    world.other.script = Script(anthropic_pieces())
+    url, headers = world.url(), world.headers()
+    await world.client.post(url, content=BODY, headers=headers)
+    (move,) = world.witness.moves
+    assert move.reason.endswith("; claude is asked without thinking, which it may not know")
+    more = {**msgspec.json.decode(BODY), "reasoning_effort": "high"}
+    for _ in range(2):
+        await world.client.post(url, content=msgspec.json.encode(more), headers=headers)
+    told = "w1: claude is asked without reasoning_effort, thinking, which it may not know"
+    assert world.witness.notices == [told]
+    assert len(world.witness.moves) == 1
+
+
+async def test_a_local_server_that_is_not_there_is_told_of_at_once(world: World):
+    async with FakeProvider.open() as gone:
+        address = gone.base_url
+    world.backends["ollama"] = Backend(id="ollama", base_url=address, local=True)
+    for _ in range(5):  # it may be started any time: no breaker keeps others from trying
+        answer = await world.client.post(
+            world.url(backend="ollama"), content=BODY, headers=world.headers()
+        )
+        line = f"Ollama is not running at {address}: start it with `ollama serve`"
+        assert line in told(answer)
+    assert world.witness.notices == []
+    assert [call.owed for call in world.calls] == [False] * 5
+    world.fallbacks.append(SPARE)
+    world.other.script = Script(openai_pieces("one"))
+    answer = await world.client.post(
+        world.url(backend="ollama"), content=BODY, headers=world.headers()
+    )
+    assert text(read(answer.content)) == "one"
+
+
+async def test_a_local_server_gets_no_key_and_says_which_model_it_lacks(world: World):
+    world.backends["ollama"] = Backend(id="ollama", base_url=world.provider.base_url, local=True)
+    body = b'{"error":{"message":"model \\"glm-4.7\\" not found, try pulling it first"}}'
+    world.provider.script = Script([body], status=404, content_type="application/json")
+    answer = await world.client.post(
+        world.url(backend="ollama"), content=BODY, headers=world.headers()
+    )
+    assert "has no model 'glm-4.7': get it with `ollama pull glm-4.7`" in told(answer)
+    (seen,) = world.provider.seen
+    assert not seen.headers.keys() & {"authorization", "x-api-key"}

@@ -42,6 +42,7 @@ class GatedModels:
             backend=given.backend,
             model=given.model,
             context_limit=given.context_limit,
+            options=given.options,
         )
         target = Target(
             provider=self._provider,

@@ -22,6 +22,7 @@ from goent.domain.settings import Settings
 from goent.domain.tasks import Classifier, TaskText
 from goent.domain.types import Price, Provider
 from goent.llm.codec import codec
+from goent.llm.model_options import with_options
 from goent.llm.talk import ModelRequest
 from goent.policy.pins import fallbacks_of
 from goent.policy.tiers import provider_of, tier, tier_reason, without_agents
@@ -173,7 +174,7 @@ def order_for(session: str, course: Course, request: ModelRequest) -> Order:
         model=wanted.provider.model,
         dialect=wanted.dialect,
         headers=theirs.headers,
-        body=theirs.encode(request),
+        body=theirs.encode(with_options(request, wanted.dialect, wanted.provider.options)),
     )
 
 

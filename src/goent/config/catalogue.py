@@ -176,6 +176,7 @@ def _backend(backend: str, said: _Said, sources: Sources) -> Backend:
         source=_source(backend, said, sources),
         local=local,
         headers=theirs.headers,
+        header_envs=theirs.header_envs,
     )
 
 
@@ -241,4 +242,5 @@ def _completed(provider: Provider, facts: Mapping[tuple[str, str], Provider]) ->
         provider,
         price=provider.price or fact.price,
         context_limit=provider.context_limit or fact.context_limit,
+        options=provider.options or fact.options,
     )

@@ -4,13 +4,16 @@ A repository's `opencode.json` is no source: whoever wrote it could send keys an
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from goent.config.fields import Fields
 from goent.config.prices import read_price_table
-from goent.domain.settings import Backend
+from goent.config.tree import Items, Node, Scalar, Table
+from goent.domain.settings import Backend, is_private
 from goent.domain.types import Provider, Secret, Value
 from goent.plain_files import read_plain
 
@@ -84,7 +87,7 @@ class OpenCodeReader:
         backend = fields.name
         npm = fields.text("npm", None)
         options = fields.section("options", lambda f: self._endpoint(f, backend, npm))
-        models = fields.tables("models", lambda f: _model(f, backend))
+        models = fields.tables("models", lambda f: self._model(f, backend))
         hidden = fields.texts("blacklist")
         shown = fields.texts("whitelist") or tuple(models)
         listed = (model for name, model in models.items() if name in shown and name not in hidden)
@@ -105,7 +108,26 @@ class OpenCodeReader:
             npm=npm,
             source="opencode.json",
             headers=fields.section("headers", self._headers),
+            header_envs=fields.section("headers", _variables),
         )
+
+    def _model(self, fields: Fields, backend: str) -> Provider:
+        return Provider(
+            name=f"{backend}/{fields.name}",
+            backend=backend,
+            model=fields.name,
+            context_limit=fields.section("limit", lambda f: f.integer("context", 0)) or None,
+            price=fields.section("cost", read_price_table) if fields.has("cost") else None,
+            options=self._options(fields),
+        )
+
+    def _options(self, fields: Fields) -> bytes:
+        """What the package that OpenCode calls the model by is told."""
+        node = fields.node("options")
+        if not isinstance(node, Table) or not node.entries:
+            return b""
+        told = _plain(node, lambda text: self._resolved(fields, "options", text) or "")
+        return msgspec.json.encode(told)
 
     def _headers(self, fields: Fields) -> tuple[tuple[str, Secret], ...]:
         """What every call to the provider carries."""
@@ -135,6 +157,13 @@ class OpenCodeReader:
             return ""
 
 
+def _variables(headers: Fields) -> tuple[str, ...]:
+    """Those in headers that look like a key's."""
+    told = (headers.text(name, "") for name in headers.keys if is_private(name))
+    found = (match for text in told for match in _REFERENCE.finditer(text))
+    return tuple(match.group(2).strip() for match in found if match.group(1) == "env")
+
+
 def speaks_our_wire(npm: str | None) -> bool:
     """Whether go-ent can call a backend of this package itself."""
     return npm not in _OTHER_WIRE
@@ -145,11 +174,14 @@ def read_logins(fields: Fields) -> tuple[str, ...]:
     return tuple(name for name in fields.keys if "/" not in name)
 
 
-def _model(fields: Fields, backend: str) -> Provider:
-    return Provider(
-        name=f"{backend}/{fields.name}",
-        backend=backend,
-        model=fields.name,
-        context_limit=fields.section("limit", lambda f: f.integer("context", 0)) or None,
-        price=fields.section("cost", read_price_table) if fields.has("cost") else None,
-    )
+def _plain(node: Node, resolved: Callable[[str], str]) -> object:
+    """What stands there, as JSON has it."""
+    match node:
+        case Table():
+            return {name: _plain(below, resolved) for name, below in node.entries.items()}
+        case Items():
+            return [_plain(item, resolved) for item in node.items]
+        case Scalar(kind="text"):
+            return resolved(node.text)
+        case _:
+            return msgspec.Raw(node.text.encode())

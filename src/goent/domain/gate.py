@@ -16,6 +16,7 @@ class GatedModel(Value, frozen=True, kw_only=True):
     model: str
     dialect: Dialect
     context_limit: int | None = None
+    options: bytes = b""
 
 
 class GateAddress(Value, frozen=True, kw_only=True):

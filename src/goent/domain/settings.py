@@ -27,7 +27,7 @@ class Backend(Value, frozen=True, kw_only=True):
     """An endpoint that serves models. go-ent holds its key or needs none, or it goes direct.
 
     `key_env` names the variable that holds the key; `key` is one found in `opencode.json`, and so are
-    `headers`, which every call carries. One that is `local` costs nothing by the call, and nobody's
+    `headers`, which every call carries; `header_envs` are the variables in them. One that is `local` costs nothing by the call, and nobody's
     key is looked for.
     """
 
@@ -40,6 +40,7 @@ class Backend(Value, frozen=True, kw_only=True):
     source: str = ""
     local: bool = False
     headers: tuple[tuple[str, Secret], ...] = ()
+    header_envs: tuple[str, ...] = ()
 
     def is_held(self, environ: Mapping[str, str]) -> bool:
         """Whether go-ent makes the calls itself: it has the key, or the server wants none."""
@@ -212,5 +213,7 @@ class Settings(Value, frozen=True, kw_only=True):
     def key_names(self) -> tuple[str, ...]:
         """The environment variables that hold keys: asked of every client, kept from workers."""
         named = {b.key_env for b in self.backends.values() if b.key_env}
+        called = (b for b in self.backends.values() if b.local or b.key_env or b.key)
+        named |= {name for backend in called for name in backend.header_envs}
         password = self.opencode.serve_password_env
         return tuple(sorted(named | set(self.usual_keys) | ({password} if password else set())))

@@ -16,6 +16,7 @@ from goent.llm.anthropic_rules import (
 )
 from goent.llm.talk import (
     Image,
+    JsonAnswer,
     Message,
     ModelRequest,
     OneTool,
@@ -29,6 +30,7 @@ from goent.llm.talk import (
     ToolUse,
 )
 
+ANY_JSON = "Answer with one JSON object and nothing else."  # it has no word for that
 _CHOICES: dict[str, ToolChoice] = {"auto": "auto", "none": "none", "any": "required"}
 _CHOSEN = {"auto": "auto", "none": "none", "required": "any"}
 
@@ -62,11 +64,15 @@ def decode(body: bytes) -> ModelRequest:
         stream=bool(asked.stream),
         thinking=_thinking(asked.thinking) if asked.thinking else None,
         thinking_effort=asked.output_config.effort if asked.output_config else None,
+        json_answer=_json_answer(asked.output_config) if asked.output_config else None,
     )
 
 
 def encode(request: ModelRequest) -> bytes:
     thinking = request.thinking if may_think(request) else None
+    system = request.system
+    if request.json_answer and request.json_answer.schema is None:
+        system = "\n\n".join(filter(None, (system, ANY_JSON)))
     thinks = thinking is not None and thinking.mode != "disabled"
     body = wire.Request(
         model=request.model,
@@ -75,7 +81,7 @@ def encode(request: ModelRequest) -> bytes:
             for said in talk_that_it_takes(request.messages)
         ],
         max_tokens=most_tokens(request),
-        system=[wire.Block(type="text", text=request.system)] if request.system.strip() else None,
+        system=[wire.Block(type="text", text=system)] if system.strip() else None,
         tools=[
             wire.Tool(
                 name=tool.name, description=tool.description or None, input_schema=tool.schema
@@ -91,9 +97,7 @@ def encode(request: ModelRequest) -> bytes:
         top_p=None if thinks or request.temperature is not None else request.top_p,
         stop_sequences=[text for text in request.stop if text.strip()] or None,
         thinking=thinking and wire.Thinking(type=thinking.mode, budget_tokens=thinking.budget),
-        output_config=wire.Output(effort=request.thinking_effort)
-        if request.thinking_effort
-        else None,
+        output_config=_output(request),
         stream=request.stream,
     )
     _mark(body)
@@ -190,7 +194,24 @@ def _thinking(thinking: wire.Thinking) -> Thinking | None:
             return None
 
 
+def _json_answer(output: wire.Output) -> JsonAnswer | None:
+    form = output.format
+    if form is None or form.type != "json_schema" or not bytes(form.schema):
+        return None
+    return JsonAnswer(schema=form.schema.copy())
+
+
 # What goes out
+
+
+def _output(request: ModelRequest) -> wire.Output | None:
+    wanted = request.json_answer
+    form = (
+        wire.Format(type="json_schema", schema=wanted.schema) if wanted and wanted.schema else None
+    )
+    if form is None and not request.thinking_effort:
+        return None
+    return wire.Output(effort=request.thinking_effort, format=form)
 
 
 def _block(part: Part) -> wire.Block:

@@ -68,10 +68,18 @@ class Thinking(Struct, omit_defaults=True):
     budget_tokens: int | None = None
 
 
+class Format(Struct):
+    """The form of an answer in JSON."""
+
+    type: str
+    schema: Raw = Raw()
+
+
 class Output(Struct, omit_defaults=True):
-    """How much effort to make."""
+    """How much effort to make, and which form the answer has to have."""
 
     effort: str | None = None
+    format: Format | None = None
 
 
 class Request(Struct, omit_defaults=True):

@@ -10,6 +10,7 @@ from goent.domain.errors import RequestError
 from goent.llm import openai_shapes as wire
 from goent.llm.talk import (
     Image,
+    JsonAnswer,
     Message,
     ModelRequest,
     OneTool,
@@ -53,10 +54,19 @@ def decode(body: bytes) -> ModelRequest:
         stream=bool(asked.stream),
         tell_usage=bool(options and options.include_usage),
         reasoning_effort=asked.reasoning_effort,
+        json_answer=_json_answer(asked.response_format) if asked.response_format else None,
     )
 
 
 def encode(request: ModelRequest) -> bytes:
+    body = _encode(request)
+    if not request.others:
+        return body
+    own = msgspec.json.decode(body, type=dict[str, Raw])
+    return msgspec.json.encode({**dict(request.others), **own})
+
+
+def _encode(request: ModelRequest) -> bytes:
     system = [wire.Message(role="system", content=request.system)] if request.system else []
     limit = "max_completion_tokens" if _COMPLETION_TOKENS.search(request.model) else "max_tokens"
     choice = request.tool_choice
@@ -79,6 +89,7 @@ def encode(request: ModelRequest) -> bytes:
                 top_p=request.top_p,
                 stop=list(request.stop) or None,
                 reasoning_effort=request.reasoning_effort,
+                response_format=_response_format(request.json_answer),
                 stream=request.stream,
                 stream_options=wire.StreamOptions(include_usage=True) if request.stream else None,
             ),
@@ -175,7 +186,24 @@ def _choice(choice: str | wire.Choice | None) -> ToolChoice | None:
     return choice if choice in ("auto", "none", "required") else None
 
 
+def _json_answer(format_: wire.ResponseFormat) -> JsonAnswer | None:
+    wanted = format_.json_schema
+    if format_.type == "json_schema" and wanted and bytes(wanted.schema):
+        schema = wanted.schema.copy()
+        return JsonAnswer(schema=schema, name=wanted.name or "answer", strict=wanted.strict)
+    return JsonAnswer() if format_.type in {"json_object", "json_schema"} else None
+
+
 # What goes out
+
+
+def _response_format(wanted: JsonAnswer | None) -> wire.ResponseFormat | None:
+    if wanted is None:
+        return None
+    if wanted.schema is None:
+        return wire.ResponseFormat(type="json_object")
+    schema = wire.JsonSchema(name=wanted.name, schema=wanted.schema, strict=wanted.strict)
+    return wire.ResponseFormat(type="json_schema", json_schema=schema)
 
 
 def _sayable(messages: Iterable[Message]) -> tuple[Message, ...]:

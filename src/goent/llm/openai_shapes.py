@@ -78,6 +78,21 @@ class StreamOptions(Struct):
     include_usage: bool | None = None
 
 
+class JsonSchema(Struct, omit_defaults=True):
+    """The form of an answer in JSON."""
+
+    name: str = ""
+    schema: Raw = Raw()
+    strict: bool | None = None
+
+
+class ResponseFormat(Struct, omit_defaults=True):
+    """Whether the answer has to be JSON."""
+
+    type: str
+    json_schema: JsonSchema | None = None
+
+
 class Request(Struct, omit_defaults=True):
     """What is asked."""
 
@@ -92,5 +107,6 @@ class Request(Struct, omit_defaults=True):
     top_p: float | None = None
     stop: str | list[str] | None = None
     reasoning_effort: str | None = None
+    response_format: ResponseFormat | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None

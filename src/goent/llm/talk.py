@@ -88,11 +88,20 @@ class Thinking(Value, frozen=True, kw_only=True):
     budget: int | None = None
 
 
+class JsonAnswer(Value, frozen=True, kw_only=True):
+    """The answer has to be JSON: by the `schema`, or any object."""
+
+    schema: Raw | None = None
+    name: str = "answer"
+    strict: bool | None = None
+
+
 class ModelRequest(Value, frozen=True, kw_only=True):
     """What a model is asked. What is None is the provider's choice.
 
     `thinking` with `thinking_effort` is Anthropic's way to ask for reasoning, `reasoning_effort`
-    is OpenAI's. Neither is translated: which of them a model refuses is not in its name.
+    is OpenAI's. Neither is translated: which of them a model refuses is not in its name. `others` are
+    further fields, as OpenAI's dialect writes them; no other has a place for them.
     """
 
     model: str
@@ -110,6 +119,8 @@ class ModelRequest(Value, frozen=True, kw_only=True):
     reasoning_effort: str | None = None
     thinking: Thinking | None = None
     thinking_effort: str | None = None
+    json_answer: JsonAnswer | None = None
+    others: tuple[tuple[str, Raw], ...] = ()
 
 
 class TextPiece(Value, frozen=True, kw_only=True):

@@ -46,6 +46,9 @@ def provider_of(
     own = without_agents(settings)
     if tier_or_model not in TIERS:
         return _asked_for(tier_or_model, settings, own), "asked for"
+    # What a server of the user's own has, and no file names, is nobody's choice.
+    written = tuple(p for p in own.providers if not p.listed)
+    own = replace(own, providers=written or own.providers)
     named = next((p for p in own.providers if p.name == tier_or_model), None)
     if named:
         return named, f"the provider named {tier_or_model!r}"

@@ -21,7 +21,7 @@ from goent.domain.errors import (
 )
 from goent.domain.health import Condition, Healths
 from goent.llm.codec import codec
-from goent.upstream.adapt import call_for
+from goent.upstream.adapt import call_for, left_out
 from goent.upstream.attempt import Attempt
 from goent.upstream.course import Course, Order, Target
 from goent.upstream.forward import Connections
@@ -60,7 +60,8 @@ class Upstream:
         self._patience = patience
         self._clock = clock
         self._silence = silence
-        self._serving: OrderedDict[tuple[str, str], str] = OrderedDict()  # who did last
+        # Who did last, and what it was not told of the request.
+        self._serving: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
 
     async def stream(self, order: Order, course: Course, take: Take) -> None:
         """The answer in pieces. Raises a `WorkerError` when no target could give or finish it."""
@@ -152,13 +153,20 @@ class Upstream:
         """Tell the witness when another one serves the worker than before."""
         wanted = course.targets[0].name
         key = (order.worker, wanted)
-        before = self._serving.get(key, wanted)
-        if before == target.name:
+        before, told = self._serving.get(key, (wanted, ""))
+        left = left_out(order, target)
+        if (before, told) == (target.name, left):
             return
-        self._serving[key] = target.name
+        self._serving[key] = target.name, left
         if len(self._serving) > MOST_REMEMBERED:
             self._serving.popitem(last=False)
+        asked = f"{target.name} is asked {left}" if left else ""
+        if before == target.name:
+            if asked:
+                await self._witness.noticed(order.worker, asked)
+            return
         reason = str(failures.get(before) or self._why_not(course, before))
+        reason = f"{reason}; {asked}" if asked else reason
         moved = Moved(
             worker=order.worker, from_provider=before, to_provider=target.name, reason=reason
         )

@@ -112,6 +112,7 @@ def own_launch(spec: WorkerSpec, around: Surroundings, gate: Gate, token: str) -
         model=provider.model,
         context_limit=provider.context_limit,
         dialect=backend.dialect,
+        options=provider.options,
     )
     address = GateAddress(
         url=gate.base_url(provider.backend),

@@ -11,6 +11,7 @@ from goent.domain.ports import Emit, Signs, StopReason, WorkerSpec
 from goent.domain.types import Answer, Prompt
 from goent.drivers.api.attachments import attached
 from goent.llm.codec import codec
+from goent.llm.model_options import with_options
 from goent.llm.talk import Message, ModelRequest, ReasoningPiece, Stopped, Text, TextPiece
 from goent.upstream.ask import Upstream
 from goent.upstream.course import Course, Order
@@ -68,7 +69,7 @@ class ApiSession:
             model=target.provider.model,
             dialect=target.dialect,
             headers=theirs.headers,
-            body=theirs.encode(request),
+            body=theirs.encode(with_options(request, target.dialect, target.provider.options)),
         )
 
     async def cancel(self) -> None:

@@ -12,7 +12,7 @@ has rules that come last). So a repository's files are read only where the user 
 
 from collections.abc import Mapping
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from goent.config.known import known_backend
 from goent.domain.settings import Action, Backend, Settings
@@ -62,6 +62,7 @@ class Model(Struct, frozen=True, kw_only=True):
     tool_call: bool = True
     limit: Limit | UnsetType = UNSET
     cost: Cost | UnsetType = UNSET
+    options: Raw | UnsetType = UNSET
 
 
 class ProviderEntry(Struct, frozen=True, kw_only=True):
@@ -167,7 +168,8 @@ def _model(provider: Provider) -> Model:
     if provider.context_limit and not _in_catalogue(provider):
         output = min(OUTPUT_LIMIT, provider.context_limit // 2)
         limit = Limit(context=provider.context_limit, output=output)
-    return Model(limit=limit, cost=_cost(provider))
+    options = Raw(provider.options) if provider.options else UNSET
+    return Model(limit=limit, cost=_cost(provider), options=options)
 
 
 def _in_catalogue(provider: Provider) -> bool:

@@ -87,10 +87,22 @@ def _row(p: ProviderView) -> tuple[str, ...]:
         f"{p.backend}/{p.model}",
         p.method,
         count(p.context_limit) if p.context_limit else "-",
-        f"${p.price.input:g} / ${p.price.output:g}" if p.price else "unknown",
-        "unknown" if p.cost_estimate is None else money(p.cost_estimate),
+        _price(p),
+        "unknown"
+        if p.cost_estimate is None
+        else money(p.cost_estimate)
+        if p.cost_estimate
+        else "$0",
         f"{p.in_use}{calls}" if p.in_use or p.calls else "-",
     )
+
+
+def _price(p: ProviderView) -> str:
+    if p.price is None:
+        return "unknown"
+    if not (p.price.input or p.price.output):
+        return "free"
+    return f"${p.price.input:g} / ${p.price.output:g}"
 
 
 def _troubles(found: ProviderList) -> Iterator[str]:
