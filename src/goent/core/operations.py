@@ -226,7 +226,7 @@ class Operations:
 
     async def _list_providers(self, request: ProvidersRequest, _: Caller) -> ProviderList:
         found = await self._providers.list(request)
-        return replace(found, warnings=self._recommending.notices)
+        return replace(found, warnings=(*self._recommending.notices, *found.warnings))
 
     async def _recommend(self, request: RecommendRequest, caller: Caller) -> Recommended:
         return await self._recommending.recommend(request, caller.cwd)

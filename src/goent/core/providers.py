@@ -62,7 +62,7 @@ class Providers:
         views = [await self._provider(p, settings, busy[p.name]) for p in settings.providers]
         if request.healthy_only:
             views = [view for view in views if view.health in USABLE]
-        return ProviderList(providers=tuple(views))
+        return ProviderList(providers=tuple(views), warnings=settings.warnings)
 
     async def _provider(self, provider: Provider, settings: Settings, in_use: int) -> ProviderView:
         now = time.time()
