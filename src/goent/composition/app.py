@@ -1,7 +1,7 @@
 """The composition root of the daemon: joins journal, models, methods and the core."""
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from goent.composition.model_calls import model_calls, open_records
 from goent.core.classifier import TaskClassifier
 from goent.core.enquiries import Enquiries
 from goent.core.feed import Feed
+from goent.core.head_start import HeadStart
 from goent.core.lessons import Lessons
 from goent.core.neighbours import shares_its_place
 from goent.core.operations import Operations
@@ -61,7 +62,7 @@ class App:
     enquiries: Enquiries
     operations: Operations
     evaluations: EvalRuns
-    warm_up: Callable[[], object]
+    head_start: HeadStart
     gateway_url: str
 
 
@@ -139,8 +140,10 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 allowance=calls.allowance,
                 healths=calls.healths,
             )
-            git = Git(project, around.without_keys(), trusted=trusted_by(around.allows))
-            merging = GitMerging(git, around.state / "merging")
+            merging = GitMerging(
+                Git(project, around.without_keys(), trusted=trusted_by(around.allows)),
+                around.state / "merging",
+            )
             joiner = Joiner(feed=feed, merging=merging, verifier=verifier)
             swarms = Swarms(
                 settings=around.settings,
@@ -156,6 +159,9 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
             evaluations = EvalRuns(
                 project, environ=around.environ, owner=new_owner(project_key(project))
             )
+            head_start = HeadStart(
+                feed, lambda: background.start_soon(_warm_up, methods.opencode, around)
+            )
             async with orchestrator.running(), swarms.running(), evaluations.running():
                 yield App(
                     project=around,
@@ -170,9 +176,10 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                         swarms=swarms,
                         merger=merger,
                         evaluations=evaluations,
+                        head_start=head_start,
                     ),
                     evaluations=evaluations,
-                    warm_up=lambda: background.start_soon(_warm_up, methods.opencode, around),
+                    head_start=head_start,
                     gateway_url=f"http://127.0.0.1:{methods.gateway.port}",
                 )
             background.cancel_scope.cancel()
@@ -235,7 +242,7 @@ async def _running_feed(journal: SqliteJournal) -> AsyncGenerator[Feed]:
 
 
 async def _warm_up(driver: OpenCodeDriver, around: Project) -> None:
-    """A client has come: have OpenCode ready before it asks. A failure shows when it does."""
+    """Have OpenCode ready before a worker asks for it. A failure shows when one does."""
     try:
         if around.settings().opencode.warm:
             await driver.warm_up(around.folder)
