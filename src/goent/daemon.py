@@ -132,10 +132,10 @@ class Daemon:
             warnings=self._app.project.learn(hello.env),
         )
         if hello.kind == "mcp":
-            self._app.warm_up()
+            self._app.head_start.client_came()
             await (await self._mcp_frontend()).serve(stream, rest, caller)
         elif hello.kind == "http":
-            self._app.warm_up()
+            self._app.head_start.client_came()
             await self._door(stream, rest, caller)
         else:
             await self._command(stream, rest, caller)

@@ -194,7 +194,7 @@ def _settings(
         return None, tuple(_wrong("settings", line, code=MISTAKE) for line in mistakes)
     files = ", ".join(_shown(path, project, environ) for path in settings.files)
     found = _fine("settings", files) if files else _note("settings", "no files", "go-ent init")
-    notes = (_note("routing rules", warning) for warning in settings.warnings)
+    notes = (_note("settings", warning) for warning in settings.warnings)
     return settings, (_fine("project", str(project)), found, *notes)
 
 

@@ -23,7 +23,7 @@ from goent.daemon_environment import (
     may_be_sent,
     start_environment,
 )
-from goent.lock import Holder, find_holder, take_lock
+from goent.lock import Holder, find_holder, holder, take_lock
 from goent.peer import GONE, confinement, peer_of
 from goent.project import (
     UnsafeFolder,
@@ -306,6 +306,8 @@ def _replace_other_version(found: Connection, held: Holder | None, cwd: Path) ->
     """A daemon of another version is replaced when it has nothing to do, else it is used."""
     if held and _leaves_if_idle(held, cwd):
         found.socket.close()
+        if held.is_earlier and held.socket:
+            _await_release(held.socket.parent)
         return None
     sys.stderr.write(
         f"go-ent {__version__}: the running daemon is {found.hello.get('version')}"
@@ -313,6 +315,13 @@ def _replace_other_version(found: Connection, held: Holder | None, cwd: Path) ->
         "workers; it is used until they are done\n"
     )
     return found
+
+
+def _await_release(folder: Path) -> None:
+    """Of the only lock that an earlier daemon holds: its successor may look for it elsewhere."""
+    deadline = time.monotonic() + START_S
+    while holder(folder) and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def _leaves_if_idle(held: Holder, cwd: Path) -> bool:

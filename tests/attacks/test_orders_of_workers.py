@@ -228,11 +228,13 @@ async def test_a_background_process_of_a_worker_answers_no_question(tmp_path: Pa
     )
     loop = LOOP.format(env=env, go_ent=" ".join(GO_ENT), out=outside)
     target = str(outside / "written")
+    look = f'{" ".join(GO_ENT)} status --json "${{GOENT_WORKER_PASS%.*}}" >own.json'
     script = Script(
         providers={
             "moonshot": openai(
                 case(
                     "attack",
+                    tool("Bash", command=look),
                     tool("Bash", command=loop),
                     tool("Write", file_path=target, content="owned\n"),
                     say("Done."),
@@ -255,7 +257,11 @@ async def test_a_background_process_of_a_worker_answers_no_question(tmp_path: Pa
                 await anyio.sleep(0.1)
         status = json.loads((await world.go_ent("status", "--json", worker)).out)
         assert status["state"] == "waiting", (status, answers.read_text())
-        assert answers.read_text().count(REFUSED) == 16
+        # By the daemon, or before it is asked: from inside a sandbox it is nobody's own.
+        said = answers.read_text()
+        assert said.count(REFUSED) + said.count("is not your daemon: ") == 16, said
+        own = json.loads((world.project / "own.json").read_text())
+        assert own["worker_id"] == worker, "with its pass, it finds the daemon to look at itself"
         assert not (outside / "written").exists() and not (outside / "verified").exists()
 
 

@@ -216,13 +216,13 @@ async def test_nor_one_above_a_project_without_git(tmp_path: Path) -> None:
         assert not marker.exists()
 
 
-async def test_nor_when_a_client_merely_connects(tmp_path: Path) -> None:
+async def test_nor_when_a_client_merely_looks(tmp_path: Path) -> None:
     """The warm-up of OpenCode would have run it."""
     marker = tmp_path / "marker"
     async with a_world(tmp_path, SCRIPT) as world:
         plant(world.project, ".opencode/plugins/evil.js", marker)
         async with world.client() as lead:
-            await lead.list_tools()
+            await lead.call_tool("worker_list", {})
             result = await lead.call_tool("worker_spawn", {"task": "hello", "wait_s": 30})
             told = json.dumps(result.structured_content) if not result.is_error else refusal(result)
             assert "go-ent trust" in told

@@ -153,8 +153,8 @@ PROVIDERS = [
         ),
     ),
     (
-        "defaults: {implementation: glm}",
-        "1: defaults.implementation: unknown provider 'glm'; there is none",
+        "defaults: {implementation: glmm}",
+        "1: defaults.implementation: unknown provider 'glmm'; there is none",
     ),
     (
         "defaults: {implementing: glm}",

@@ -248,7 +248,8 @@ async def test_a_daemon_of_the_earlier_layout_is_used_while_it_works_then_replac
     assert (await world.go_ent("cancel", "--close", worker)).exit == 0
     assert (await world.go_ent("ps")).err == ""
     held = holder(project_state(world.key, world.env))
-    assert held and held.pid != old and table.started(old) is None
+    assert held and held.pid != old
+    await until(lambda: table.started(old) is None)
 
 
 async def test_an_embedded_go_ent_in_another_environment_is_named(world: World) -> None:

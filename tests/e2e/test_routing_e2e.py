@@ -11,6 +11,7 @@ from mcp import Client
 from msgspec.structs import replace
 from world import World, a_world, refusal, told
 
+from goent.domain.events import WorkerSpawned
 from goent.domain.forecasts import Sample
 from goent.domain.types import Usage
 from goent.project import state_dir
@@ -79,6 +80,24 @@ async def test_a_question_is_answered_by_api_without_opencode(world: World) -> N
     assert spawned["result"]["evidence"] == "claimed"
     request = world.models.calls[-1].request
     assert request and not request.tools
+
+
+@pytest.mark.spec("P16")
+async def test_by_default_a_small_task_that_only_reads_is_done_by_cli_and_read_only(
+    world: World,
+) -> None:
+    async with world.client() as lead:
+        asked = {"task": "Explain what README.md says", "wait_s": 150}
+        spawned = told(await lead.call_tool("worker_spawn", asked))
+        assert (spawned["provider"], spawned["method"]) == ("haiku", "cli"), spawned["reason"]
+        assert spawned["result"]["text"] == "Answered by claude-haiku."
+        born = (await world.journal(spawned["worker_id"]))[0].event
+        assert isinstance(born, WorkerSpawned) and born.permissions == "readonly"
+
+        for more in ({"task": TYPO}, {**asked, "permissions": "ask", "wait_s": 0}):
+            spawned = told(await lead.call_tool("worker_spawn", more))
+            assert spawned["method"] == "acp"
+            assert "by acp, for it may have to ask, which cli cannot" in spawned["reason"]
 
 
 @pytest.mark.spec("P17")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from goent.domain.tasks import TaskText, TaskType
-from goent.policy.needs import edits_asked
+from goent.policy.needs import edits_asked, only_reads
 from goent.tasks.classify import classify
 from goent.tasks.context import count_context
 from goent.tasks.weights import load_weights
@@ -73,3 +73,20 @@ def test_what_words_may_answer_does_not(text: str) -> None:
 
 def test_an_order_of_a_kind_that_edits_nothing_does_not_either() -> None:
     assert not asked("Fix the crash in src/x.py", "analyze")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "reads"),
+    [
+        ("Explain what README.md says", "analyze", True),
+        ("Review README.md for spelling", "documentation", True),
+        ("Summarize README.md", "documentation", True),
+        ("Review the parser", "review", True),
+        ("Document the parser", "documentation", False),
+        ("Review the parser and fix what is wrong", "review", False),
+        ("Explain why the tests fail: run them", "analyze", False),
+        ("Fix the typo in README.md", "fix", False),
+    ],
+)
+def test_a_task_that_only_reads_is_known(text: str, kind: TaskType, *, reads: bool) -> None:
+    assert only_reads(text, kind) is reads

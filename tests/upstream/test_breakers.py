@@ -215,6 +215,22 @@ async def test_another_key_is_asked_at_once(ring: Ring) -> None:
             await anyio.sleep(0.05)
 
 
+async def test_a_refused_key_is_asked_again_after_a_minute(ring: Ring) -> None:
+    """It may have been mended a second later, where it was made."""
+    refused = b'{"error":{"message":"bad key","code":"invalid_api_key"}}'
+    ring.glm.script = Script([refused], status=401, content_type="application/json")
+    with pytest.raises(AuthRefused, match="go-ent providers reset glm"):
+        await ring.ask(SPARE)
+    ring.glm.script = GOOD
+    asked = len(ring.glm.seen)
+    ring.clock.now += 59
+    assert await ring.ask(SPARE) == "hello" and len(ring.glm.seen) == asked
+    assert "go-ent providers reset glm" in ring.healths.condition(GLM).reason
+    ring.clock.now += 2
+    assert await ring.ask(SPARE) == "hello" and len(ring.glm.seen) == asked + 1
+    assert ring.healths.condition(GLM).state == "healthy"
+
+
 @pytest.mark.spec("P36")
 async def test_a_probe_finds_out_that_one_is_back(ring: Ring) -> None:
     await ring.break_down()

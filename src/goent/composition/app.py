@@ -1,7 +1,7 @@
 """The composition root of the daemon: joins journal, models, methods and the core."""
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from goent.composition.model_calls import model_calls, open_records
 from goent.core.classifier import TaskClassifier
 from goent.core.enquiries import Enquiries
 from goent.core.feed import Feed
+from goent.core.head_start import HeadStart
 from goent.core.lessons import Lessons
 from goent.core.neighbours import shares_its_place
 from goent.core.operations import Operations
@@ -62,7 +63,7 @@ class App:
     enquiries: Enquiries
     operations: Operations
     evaluations: EvalRuns
-    warm_up: Callable[[], object]
+    head_start: HeadStart
     gateway_url: str
 
 
@@ -159,6 +160,10 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
             evaluations = EvalRuns(
                 project, environ=around.environ, owner=new_owner(project_key(project))
             )
+            head_start = HeadStart(
+                feed,
+                lambda: background.start_soon(_warm_up, methods.opencode, around, calls.servers),
+            )
             async with orchestrator.running(), swarms.running(), evaluations.running():
                 yield App(
                     project=around,
@@ -173,11 +178,10 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                         swarms=swarms,
                         merger=merger,
                         evaluations=evaluations,
+                        head_start=head_start,
                     ),
                     evaluations=evaluations,
-                    warm_up=lambda: background.start_soon(
-                        _warm_up, methods.opencode, around, calls.servers
-                    ),
+                    head_start=head_start,
                     gateway_url=f"http://127.0.0.1:{methods.gateway.port}",
                 )
             background.cancel_scope.cancel()
@@ -240,7 +244,7 @@ async def _running_feed(journal: SqliteJournal) -> AsyncGenerator[Feed]:
 
 
 async def _warm_up(driver: OpenCodeDriver, around: Project, servers: ModelLists) -> None:
-    """A client has come: have OpenCode ready before it asks. A failure shows when it does."""
+    """Have OpenCode ready before a worker asks for it. A failure shows when one does."""
     try:
         await servers.refresh()  # OpenCode is told of the models at its start
         if around.settings().opencode.warm:

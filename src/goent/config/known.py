@@ -153,3 +153,10 @@ _ALSO_CALLED: Final[Mapping[str, str]] = {"moonshot": "moonshotai"}
 
 def known_backend(backend: str) -> KnownBackend | None:
     return KNOWN.get(_ALSO_CALLED.get(backend, backend))
+
+
+def key_variables(provider: str) -> tuple[str, ...]:
+    """The variables that would bring it: a short name, a backend, or one of its models."""
+    backend = SHORT_NAMES[provider][0] if provider in SHORT_NAMES else provider.partition("/")[0]
+    known = known_backend(backend)
+    return known.variables if known else ()

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from goent.config.catalogue import Sources, gather_backends, gather_providers
 from goent.config.fields import Mention, read_table
 from goent.config.general import GeneralFile, read_general
-from goent.config.known import ALL_ROUND, KNOWN, SHORT_NAMES, known_backend
+from goent.config.known import ALL_ROUND, KNOWN, SHORT_NAMES, key_variables, known_backend
 from goent.config.opencode import OpenCodeConfig, OpenCodeReader, read_logins
 from goent.config.providers import ProvidersFile, read_providers
 from goent.config.routing import Rule, never_asked, read_routing
@@ -141,7 +141,8 @@ def _check_names(
     problems: Problems,
 ) -> None:
     names = (*(provider.name for provider in providers), *read.missing)
-    _note_unknown(_provider_mentions(read), names, problems)
+    unheld = (mention.name for mention in _unheld(read, providers))
+    _note_unknown(_provider_mentions(read), (*names, *unheld), problems)
     for entry in read.providers.entries:
         for mention in entry.fallbacks:
             if mention.name == entry.provider.name:
@@ -150,9 +151,24 @@ def _check_names(
         if agent in backends:
             message = f"{agent!r} is a backend of models already; give the agent another name"
             problems.note(place, message)
-    # A team's rules may name a well-known backend that this user holds no key for.
-    routable = (*names, *backends, *read.general.agents, *KNOWN)
+    # A team's rules may name a well-known provider that this user holds no key for.
+    routable = (*names, *backends, *read.general.agents, *KNOWN, *SHORT_NAMES)
     _note_unknown((rule.provider for rule in read.rules if rule.provider), routable, problems)
+
+
+def _unheld(read: _Read, providers: Iterable[Provider]) -> Iterator[Mention]:
+    """Providers that others have and this user has not: a team's files name them all the same."""
+    names = {*(provider.name for provider in providers), *read.missing}
+    for mention in _provider_mentions(read):
+        if mention.name not in names and ("/" in mention.name or key_variables(mention.name)):
+            yield mention
+
+
+def _left_out(read: _Read, providers: Iterable[Provider]) -> Iterator[str]:
+    for mention in _unheld(read, providers):
+        variables = " or ".join(key_variables(mention.name))
+        remedy = f"set {variables}" if variables else "add its provider to your opencode.json"
+        yield f"{mention.place}: {mention.name!r} is left out, as nothing here gives it: {remedy}"
 
 
 def _note_unknown(mentions: Iterable[Mention], names: tuple[str, ...], problems: Problems) -> None:
@@ -175,17 +191,18 @@ def _settings(
     general = read.general
     names = frozenset(provider.name for provider in providers)
     known = names | backends.keys()
+    default = general.default_provider
     return Settings(
         project=project,
         providers=providers,
         backends=backends,
         default_provider=_default_provider(read, providers),
-        default_chosen=general.default_provider is not None,
+        default_chosen=default is not None and default.name in names,
         usual_keys=_usual_keys(backends),
         defaults={
             role: mention.name
             for role, mention in read.providers.defaults.items()
-            if mention.name in names or mention.name not in read.missing
+            if mention.name in names
         },
         rules=tuple(
             rule.rule
@@ -208,7 +225,7 @@ def _settings(
         limits=general.limits,
         daemon=general.daemon,
         files=files,
-        warnings=tuple(never_asked(read.rules)),
+        warnings=(*_left_out(read, providers), *never_asked(read.rules)),
         withheld=read.withheld,
         written=tuple(entry.provider.name for entry in read.providers.entries),
         learning=general.learning,
@@ -231,7 +248,7 @@ def _usual_keys(backends: Mapping[str, Backend]) -> tuple[str, ...]:
 def _default_provider(read: _Read, providers: tuple[Provider, ...]) -> str | None:
     asked = read.general.default_provider or read.providers.defaults.get("implementation")
     there = {provider.name for provider in providers}
-    if asked and (asked.name in there or asked.name not in read.missing):
+    if asked and asked.name in there:
         return asked.name
     names = [p.name for p in providers if p.backend not in read.general.agents]
     if read.opencode.model in names:

@@ -70,6 +70,7 @@ def asked_for(
         budget_usd=None if budget is None else Decimal(str(budget)),
         allow_fallback=request.allow_fallback,
         asks=preset_for(request.permissions, settings.permissions, isolation) in ASKING,
+        chosen_permissions=bool(request.permissions or settings.permissions.preset),
         avoid=within.avoid,
     )
 
@@ -91,6 +92,8 @@ def accept(
     _check_agent(request, route, settings, environ)
     isolation = _isolation(request, settings)
     preset = preset_for(request.permissions, settings.permissions, isolation)
+    if route.method == "cli" and asked.asks and not asked.must_ask(routed.task):
+        preset = "readonly"  # by cli nobody could be asked
     return route, WorkerSpawned(
         task=request.task,
         cwd=str(asked.cwd),

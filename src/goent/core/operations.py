@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from goent.core.enquiries import Enquiries
 from goent.core.evaluating import EvalCalls
+from goent.core.head_start import HeadStart
 from goent.core.mistakes import explained
 from goent.core.operation import Caller, Operation, Q, R
 from goent.core.orchestrator import Orchestrator
@@ -85,7 +86,9 @@ class Operations:
         swarms: Swarms,
         merger: SwarmMerger,
         evaluations: Evaluations,
+        head_start: HeadStart | None = None,
     ) -> None:
+        self._head_start = head_start
         self._workers = orchestrator
         self.swarms = swarms
         calls = SwarmCalls(swarms, merger)
@@ -226,7 +229,7 @@ class Operations:
 
     async def _list_providers(self, request: ProvidersRequest, _: Caller) -> ProviderList:
         found = await self._providers.list(request)
-        return replace(found, warnings=(*found.warnings, *self._recommending.notices))
+        return replace(found, warnings=(*self._recommending.notices, *found.warnings))
 
     async def _recommend(self, request: RecommendRequest, caller: Caller) -> Recommended:
         return await self._recommending.recommend(request, caller.cwd)
@@ -282,6 +285,8 @@ class Operations:
             except msgspec.ValidationError as error:
                 raise RequestError(f"{name}: {explained(error, request)}") from None
             await self._ask.recall(asked)
+            if self._head_start and caller.name == "mcp":
+                self._head_start.asked(name, asked)
             return await run(asked, caller)
 
         return Operation(name=name, request=request, reply=reply, call=call)

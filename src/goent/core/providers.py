@@ -71,7 +71,8 @@ class Providers:
         views = [await self._provider(p, settings, busy[p.name]) for p in settings.providers]
         if request.healthy_only:
             views = [view for view in views if view.health in USABLE]
-        return ProviderList(providers=tuple(views), warnings=_remedies(settings, views))
+        warnings = (*settings.warnings, *_remedies(settings, views))
+        return ProviderList(providers=tuple(views), warnings=warnings)
 
     async def _provider(self, provider: Provider, settings: Settings, in_use: int) -> ProviderView:
         now = time.time()

@@ -20,14 +20,17 @@ from goent.policy.decisions import Decision
 from goent.policy.facts import Facts
 from goent.policy.forecast import Past, forecast
 from goent.policy.learning import Experience
-from goent.policy.needs import talk_only
+from goent.policy.needs import only_reads, talk_only
 from goent.policy.routing import decide
 
 NOTHING = Forecast(p50_usd=None, p90_usd=None, source="estimate")
 
 
 class Asked(Value, frozen=True, kw_only=True):
-    """A task before it has a way. `asks`: its permissions may have to ask somebody."""
+    """A task before it has a way. `asks`: its permissions may have to ask somebody.
+
+    `chosen_permissions`: somebody said which. Else one that only reads needs to ask nobody.
+    """
 
     text: str
     cwd: Path
@@ -37,7 +40,11 @@ class Asked(Value, frozen=True, kw_only=True):
     budget_usd: Decimal | None = None
     allow_fallback: bool | None = None
     asks: bool = False
+    chosen_permissions: bool = False
     avoid: tuple[str, ...] = ()
+
+    def must_ask(self, task: Classification) -> bool:
+        return self.asks and (self.chosen_permissions or not only_reads(self.text, task.type))
 
 
 class Routed(Value, frozen=True, kw_only=True):
@@ -145,7 +152,7 @@ class Router:
                 if settings.learning and (found := outlooks.get((p.backend, p.model)))
             },
             budget_usd=await self._budget(asked, settings),
-            asks=asked.asks,
+            asks=asked.must_ask(task),
             talk_only=talks,
             allow_fallback=asked.allow_fallback,
             avoid=asked.avoid,

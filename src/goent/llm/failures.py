@@ -86,7 +86,8 @@ _BY_STATUS: dict[int, type[WorkerError]] = {
     529: Overloaded,
 }
 _REMEDIES: dict[type[WorkerError], str] = {
-    AuthRefused: "check the backend's key",
+    AuthRefused: "check the backend's key; it is asked again after a minute, or at once after "
+    "`go-ent providers reset {backend}`",
     OutOfCredit: "top up the account, or choose another provider",
     UnknownModel: "choose a model that the provider offers",
     ContextOverflow: "start anew with less, or choose a model with a larger window",
@@ -107,7 +108,7 @@ def failure(
     misled = kind is ProviderRefused and (is_page or status == _NOT_FOUND)
     remedy = _WRONG_PLACE if misled else _REMEDIES.get(kind)
     said = f"backend {backend!r} answered {status}: {words.message or 'nothing'}"
-    message = f"{said} ({remedy})" if remedy else said
+    message = f"{said} ({remedy.format(backend=backend)})" if remedy else said
     if issubclass(kind, ProviderUnavailable):
         return kind(message, retry_after_s=_patience(read_limits(headers, now=now)))
     return kind(message)

@@ -21,7 +21,7 @@ from goent.domain.settings import Health
 from goent.domain.types import Value
 
 RATE_LIMITED_S = 30.0  # where the provider does not say when to come back
-REFUSED_S = 1800.0  # another key is another account, and starts anew
+REFUSED_S = 60.0  # a key may be mended where it was made; another key here starts anew
 NO_CREDIT_S = 600.0
 LONGEST_PAUSE_S = 600.0  # between two tries of one that is down
 LONGEST_S = 24 * 3600.0  # beyond it somebody means something else, or the clock was set

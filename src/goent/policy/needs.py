@@ -16,6 +16,10 @@ _ASKS: Final = re.compile(
     r"|explain|describe|compare|summari[sz]e|tell me|translate)\b",
     re.IGNORECASE,
 )
+_LOOKS: Final = re.compile(
+    r"\s*(?:please\s+)?(?:review|check|find|list|look|show|read|count|search|inspect|examine|audit)\b",
+    re.IGNORECASE,
+)
 # Whoever says these has something on disk in mind, which only a worker with tools can open.
 _AROUND: Final = re.compile(
     r"\b(?:this|these|those|repo(?:sitory)?|code ?base|here|our|my|we|us|it)\b"
@@ -68,6 +72,14 @@ def talk_only(text: str, kind: TaskType, *, attached: bool) -> bool:
     if kind not in TALKING or not _ASKS.search(said) or _CHANGES.search(said):
         return False
     return attached or not _AROUND.search(said)
+
+
+def only_reads(text: str, kind: TaskType) -> bool:
+    """Whether all that the task asks for is to look at something and tell."""
+    said = text[:MOST]
+    if kind not in TALKING or _CHANGES.search(said):
+        return False
+    return kind != "documentation" or bool(_ASKS.search(said) or _LOOKS.match(said))
 
 
 def edits_asked(text: str, task: Classification) -> bool:

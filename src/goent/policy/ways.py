@@ -28,10 +28,15 @@ class Ways:
             return "agent", ""  # whoever named the provider meant that
         if self._facts.talk_only and self._can_call(provider):
             return "api", ", by api, for it needs words alone"
+        method, how = self._own(provider)
+        if not quick or "cli" not in self._methods:
+            return method, how
         # Where somebody has to be asked, or the model is the only one: a session that is warm.
-        if quick and "cli" in self._methods and not (self._alone or self._facts.asks):
-            return "cli", ", by cli"
-        return self._own(provider)
+        if self._facts.asks:
+            return method, how or f", by {method}, for it may have to ask, which cli cannot"
+        if self._alone:
+            return method, how or f", by {method}, for there is no other provider to choose"
+        return "cli", ", by cli"
 
     def _own(self, provider: Provider) -> tuple[Method, str]:
         if provider.method == "api" and not self._facts.talk_only:
