@@ -142,8 +142,10 @@ def _option(option: TyperOption) -> str:
 def _failures() -> Iterator[str]:
     yield "| kind | retryable | meaning |"
     yield "|---|---|---|"
+    kinds: set[str] = set()
     for kind in vars(errors).values():
-        if isinstance(kind, type) and issubclass(kind, WorkerError):
+        if isinstance(kind, type) and issubclass(kind, WorkerError) and kind.kind not in kinds:
+            kinds.add(kind.kind)
             retryable = "yes" if kind.retryable else "no"
             yield f"| `{kind.kind}` | {retryable} | {_summary(kind)} |"
 

@@ -140,7 +140,7 @@ async def recommended(world: World) -> tuple[str, str]:
     return str(found["provider"]), str(found["rationale"])
 
 
-async def test_an_evaluation_changes_the_recommendation_and_a_better_grade_corrects_it(  # noqa: PLR0915 (a story)
+async def test_an_evaluation_changes_the_recommendation_and_a_better_grade_corrects_it(
     tmp_path: Path,
 ):
     async with a_world(tmp_path, SCRIPT, config=COLD) as world:

@@ -31,7 +31,7 @@ from goent.project import find_project
 RUNS: Final = ".goent/evals"
 
 
-def run(  # noqa: PLR0913, PLR0915 (the options of a command)
+def run(  # noqa: PLR0913 (the options of a command)
     suites: Suites,
     *,
     target: TargetNames = None,
