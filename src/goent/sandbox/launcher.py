@@ -45,10 +45,10 @@ _SYS.syscall.restype = ctypes.c_long
 _MOUNT_SETATTR, _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 442, 444, 445, 446
 
 _NEWNS, _NEWIPC, _NEWUSER, _NEWNET = 0x20000, 0x8000000, 0x10000000, 0x40000000
-_RDONLY, _NOSUID, _NODEV, _NOEXEC, _BIND, _REC, _PRIVATE = 1, 2, 4, 8, 4096, 16384, 1 << 18
+_NOSUID, _NODEV, _NOEXEC, _BIND, _REC, _PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
 _ATTR_RDONLY, _AT_RECURSIVE, _AT_EMPTY_PATH = 1, 0x8000, 0x1000
 
-_SET_DUMPABLE, _SET_NO_NEW_PRIVS, _SET_SECCOMP, _CAPBSET_DROP, _SET_SECUREBITS = 4, 38, 22, 24, 28
+_SET_NO_NEW_PRIVS, _SET_SECCOMP, _CAPBSET_DROP, _SET_SECUREBITS = 38, 22, 24, 28
 _LAST_CAPABILITY = 63
 _NO_ROOT = 0b101111  # NOROOT and NO_SETUID_FIXUP, both locked; KEEP_CAPS locked off
 _SYS_ADMIN, _PERFMON = 21, 38  # with these, root can read other processes' memory
@@ -301,6 +301,7 @@ def _mount_held(descriptor: int, path: str) -> None:
     """Show again what was at the path before its folder was replaced."""
     source = f"/proc/self/fd/{descriptor}"
     if not os.path.lexists(path):
+        path = os.path.realpath(path)  # a link on the way may lead to what is covered by now
         if os.path.isdir(source):
             os.makedirs(path, exist_ok=True)
         else:
