@@ -190,7 +190,8 @@ def _usual_folders(names: Sequence[str], env: Mapping[str, str]) -> tuple[Path, 
     bases = (".config", ".cache", ".local/share", ".local/state")
     found = [home / f".{name}" for name in names]
     found += [home / base / name for base in bases for name in names]
-    found += [home / f".{name.partition('-')[0]}" for name in names]
+    stems = [name.partition("-")[0] for name in names]
+    found += [home / f".{stem}" for stem in stems if stem not in NO_AGENTS]
     found += [path for name in names for path in home.glob(f".{escape(name)}-*")]
     return tuple(path for path in dict.fromkeys(found) if path.is_dir() and path != home)
 
