@@ -51,6 +51,7 @@ def test_docker_is_refused_by_name_with_what_it_means(output: str) -> None:
         ("cp: cannot create '/home/u/.ssh/x': Permission denied", "can write only below"),
         ("touch: cannot touch '/etc/x': Read-only file system", "can write only below"),
         ("open '/home/u/.config/go-ent/config.yaml': EROFS", "can write only below"),
+        (f"cat: /{'a' * 300}/x: Permission denied", "can write only below"),
     ],
 )
 def test_a_hint_names_what_the_words_are_about(output: str, words: str) -> None:

@@ -36,6 +36,21 @@ def is_below(path: Path, folders: Iterable[Path]) -> bool:
     return any(path.is_relative_to(folder) for folder in folders)
 
 
+# Of a path that others chose: a Path raises where a folder on the way is closed, or a name is too long.
+
+
+def is_there(path: Path) -> bool:
+    return os.path.exists(path)  # noqa: PTH110 (see above)
+
+
+def is_folder(path: Path) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112 (see above)
+
+
+def is_file(path: Path) -> bool:
+    return os.path.isfile(path)  # noqa: PTH113 (see above)
+
+
 def checkout_top(cwd: Path, environ: Mapping[str, str]) -> Path:
     """The top of the git checkout around a folder; the folder itself where there is none.
 
@@ -43,7 +58,7 @@ def checkout_top(cwd: Path, environ: Mapping[str, str]) -> Path:
     """
     home = home_dir(environ).resolve()
     around = [folder for folder in cwd.parents if not home.is_relative_to(folder)]
-    return next((folder for folder in (cwd, *around) if (folder / ".git").exists()), cwd)
+    return next((folder for folder in (cwd, *around) if is_there(folder / ".git")), cwd)
 
 
 def git_writes(top: Path) -> tuple[Path, ...]:
@@ -52,7 +67,7 @@ def git_writes(top: Path) -> tuple[Path, ...]:
     if own is None:
         return ()
     common = own.parents[1]
-    return (own, *(common / name for name in _GIT_WRITES if (common / name).is_dir()))
+    return (own, *(common / name for name in _GIT_WRITES if is_folder(common / name)))
 
 
 def linked_folder(top: Path) -> Path | None:
@@ -62,11 +77,11 @@ def linked_folder(top: Path) -> Path | None:
     folder counts only if it lies where git puts it and names the checkout as its own.
     """
     named = _named(top / ".git", "gitdir:")
-    own = named.resolve() if named else None
-    if own is None or own.parent.name != "worktrees" or not (own.parents[1] / "HEAD").is_file():
+    own = _real(named) if named else None
+    if own is None or own.parent.name != "worktrees" or not is_file(own.parents[1] / "HEAD"):
         return None
     back = _named(own / "gitdir", "")
-    return own if back and back.parent.resolve() == top and back.name == ".git" else None
+    return own if back and _real(back.parent) == top and back.name == ".git" else None
 
 
 def main_repositories(tops: Iterable[Path]) -> tuple[Path, ...]:
@@ -98,13 +113,14 @@ def _alternates(objects: Path) -> list[Path]:
         lines = (objects / "info" / "alternates").read_text().splitlines()
     except (OSError, UnicodeDecodeError):
         return []
-    found = ((objects / line).resolve() for line in lines if line and not line.startswith("#"))
-    return [path for path in found if path.name == "objects" and (path.parent / "HEAD").is_file()]
+    named = (line for line in lines if line and not line.startswith("#") and "\0" not in line)
+    found = (_real(objects / line) for line in named)
+    return [path for path in found if path.name == "objects" and is_file(path.parent / "HEAD")]
 
 
 def _git_folder(top: Path) -> Path | None:
     marker = top / ".git"
-    if marker.is_dir():
+    if is_folder(marker):
         return marker
     return _named(marker, "gitdir:")
 
@@ -115,7 +131,14 @@ def _named(file: Path, begin: str) -> Path | None:
         text = file.read_text().strip()
     except (OSError, UnicodeDecodeError):
         return None
+    if "\0" in text:
+        return None
     return Path(os.path.normpath(file.parent / text.removeprefix(begin).strip()))
+
+
+def _real(path: Path) -> Path:
+    """Behind links; unlike `Path.resolve`, it does not raise for those that lead in a circle."""
+    return Path(os.path.realpath(path))
 
 
 def guarded_paths(cwd: Path, top: Path) -> tuple[Path, ...]:
@@ -129,20 +152,20 @@ def _guarded_in(folder: Path) -> Iterator[Path]:
     for name in _names(folder):
         path = folder / name
         if name == ".git":
-            if path.is_dir():
+            if is_folder(path):
                 yield from _obeyed_by_git(path)
             else:
                 yield path
                 yield from _obeyed_by_git(linked_folder(folder))
         elif guard_reason(PurePath(name)):
             yield path
-        elif name.startswith(".") and path.is_dir():
+        elif name.startswith(".") and is_folder(path):
             yield from (path / each for each in _names(path) if guard_reason(PurePath(name, each)))
 
 
 def _obeyed_by_git(own: Path | None) -> Iterator[Path]:
     if own:
-        yield from (own / each for each in _GIT_OBEYS if (own / each).exists())
+        yield from (own / each for each in _GIT_OBEYS if is_there(own / each))
         yield from (found for pattern in _OF_MODULES for found in own.glob(pattern))
 
 
@@ -167,7 +190,7 @@ def listed_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
 
 def _around(programs: Path) -> Iterator[Path]:
     """What the programs of a folder on the PATH load: of a virtual environment, or of pyenv and its like."""
-    if programs.name == "shims" or (programs.parent / "pyvenv.cfg").is_file():
+    if programs.name == "shims" or is_file(programs.parent / "pyvenv.cfg"):
         yield programs.parent
 
 
@@ -184,7 +207,7 @@ def program_folders(program: Path, home: Path) -> Iterator[Path]:
     yield from (folder for folder in real.parents if folder.name == "node_modules")
     for path in (program, real):
         environment = path.parent.parent
-        if path.parent.name == "bin" and (environment / "pyvenv.cfg").is_file():
+        if path.parent.name == "bin" and is_file(environment / "pyvenv.cfg"):
             yield environment
 
 

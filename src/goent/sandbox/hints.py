@@ -1,5 +1,6 @@
 """Tells from the words of a failed command what its sandbox refused, and the one setting that allows it."""
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -8,7 +9,7 @@ from goent.domain.sandbox import SandboxSettings
 from goent.domain.types import Value
 from goent.project import config_dir, home_dir, state_path
 from goent.sandbox.confinement import Confinement
-from goent.sandbox.folders import is_below
+from goent.sandbox.folders import is_below, is_file, is_folder
 
 KEPT = 4000  # characters at the end of what was said: what failed stands there
 DOCKER = Path("/var/run/docker.sock")
@@ -144,11 +145,11 @@ def _network(sought: Sought, text: str) -> str:
 
 def _shared_memory(sought: Sought, text: str) -> str:
     allowed = is_below(SHARED_MEMORY, sought.confined.writable)
-    if sought.confined.level != "landlock" or allowed or not _SHARED.search(text):
+    if sought.confined.level != "landlock" or allowed:
         return ""
-    return f"no shared memory. To allow it: {_setting(sought, SHARED_MEMORY)}" * bool(
-        _REFUSED.search(text)
-    )
+    if not _SHARED.search(text) or not _REFUSED.search(text):
+        return ""
+    return f"commands have no shared memory. To allow it: {_setting(sought, SHARED_MEMORY)}"
 
 
 def _git(_: Sought, text: str) -> str:
@@ -208,9 +209,9 @@ def _paths(sought: Sought, line: str) -> Iterator[Path]:
 def _closed(sought: Sought, line: str) -> Iterator[Path]:
     """Paths that the sandbox closes and that could be opened; of a file, its folder's."""
     writable = sought.confined.writable
-    is_file = bool(_FILE.search(line))
+    names_file = bool(_FILE.search(line))
     for named in _paths(sought, _SHELL.sub("", line)):
-        path = named.parent if is_file else named
+        path = named.parent if names_file else named
         if not is_below(path, writable) and not _is_ours(sought, path) and _entry(sought, path):
             yield path
 
@@ -230,10 +231,11 @@ def _entry(sought: Sought, path: Path) -> tuple[Path, ...]:
     home = home_dir(sought.environ)
     if not path.is_relative_to(home):
         folder = path
-        while not folder.is_dir():
+        while not is_folder(folder):
             folder = folder.parent
         is_systems = folder in home.parents or is_below(folder, map(Path, _SYSTEM))
-        return () if is_systems else (folder,)
+        is_open = os.access(folder, os.W_OK)  # else the system refused it, not the sandbox
+        return (folder,) if is_open and not is_systems else ()
     parts = path.relative_to(home).parts
     if parts == (".cache",):
         return (path,)
@@ -242,7 +244,7 @@ def _entry(sought: Sought, path: Path) -> tuple[Path, ...]:
         taken += 1
     name = "/".join(parts[:taken])
     lies = home / name
-    if len(parts) < taken or _is_precious(name) or lies.is_file():
+    if len(parts) < taken or _is_precious(name) or is_file(lies):
         return ()
     return tuple(home / each for each in _WHOLE.get(name, (name,)))
 

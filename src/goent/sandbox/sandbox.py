@@ -347,12 +347,15 @@ class Sandbox:
         if listed:  # of homes only those that go-ent has made
             ours = state_path(self._environ())
             homes = [
-                each for each in homes if Path(each).is_file() or Path(each).is_relative_to(ours)
+                each
+                for each in homes
+                if folders.is_file(Path(each)) or Path(each).is_relative_to(ours)
             ]
         runtime = runtime_path(self._environ())
         given = self._settings().readable
         found = (*map(Path, (*search, *homes)), *own_programs(), *runtime, *given)
-        return tuple(path for path in dict.fromkeys(found) if path.is_absolute() and path.exists())
+        there = (path for path in dict.fromkeys(found) if path.is_absolute())
+        return tuple(path for path in there if folders.is_there(path))
 
 
 class SessionLimits:
@@ -399,7 +402,7 @@ def _with_tmp(env: Mapping[str, str], confined: Confinement) -> Mapping[str, str
 
 def _resolved(paths: Iterable[Path]) -> tuple[Path, ...]:
     """As the kernel will know them, links followed."""
-    return tuple(dict.fromkeys(path.resolve() for path in paths if path.exists()))
+    return tuple(dict.fromkeys(path.resolve() for path in paths if folders.is_there(path)))
 
 
 def _below(writable: Sequence[Path], *paths: Path) -> tuple[Path, ...]:
@@ -443,7 +446,7 @@ def _unset(env: Mapping[str, str], settings: SandboxSettings) -> tuple[str, ...]
 
 
 def _has_socket(settings: SandboxSettings) -> bool:
-    return any(path.is_socket() for path in settings.writable)
+    return any(path.is_socket() for path in _resolved(settings.writable))
 
 
 def _located(command: Sequence[str], env: Mapping[str, str]) -> Sequence[str]:
