@@ -1,7 +1,7 @@
 """What a confined process can write, read and reach, and the command line that makes it so."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.util import MAGIC_NUMBER, cache_from_source
 from pathlib import Path
@@ -44,13 +44,12 @@ class Confinement(Value, frozen=True, kw_only=True):
     scoped: bool = True
     unix_sockets: bool = False
     unset: tuple[str, ...] = ()
-    variables: Mapping[str, str] = {}
 
-    def wrap(self, command: Sequence[str], *options: str) -> tuple[str, ...]:
-        """The command line that starts the command inside; further options of the launcher first."""
-        if self.level == "none" and not options:
+    def wrap(self, command: Sequence[str]) -> tuple[str, ...]:
+        """The command line that starts the command inside."""
+        if self.level == "none":
             return tuple(command)
-        return (*launcher(), *self.options(), *options, "--", *command)
+        return (*launcher(), *self.options(), "--", *command)
 
     def options(self) -> tuple[str, ...]:
         """For the launcher."""
@@ -81,7 +80,6 @@ class Confinement(Value, frozen=True, kw_only=True):
             if self.level == "landlock" and not self.unix_sockets:
                 yield "--no-unix-sockets"
         yield from _each("--unset", self.unset)
-        yield from _each("--set", (f"{name}={value}" for name, value in self.variables.items()))
 
     def _network(self) -> Iterator[str]:
         if self.network == "off" and not self.nestable:

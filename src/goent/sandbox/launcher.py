@@ -21,7 +21,6 @@ the standard library only, and as little of it as possible, because every comman
                         no network sockets at all
     --port N            TCP connections to this port only
     --no-unix-sockets   the command cannot create Unix sockets: they lead to programs that are free
-    --set NAME=VALUE    a variable of the command's environment
     --unset NAME        a variable that the command does not get
     --only NAMES        the command gets these variables alone, separated by spaces
     --quiet             no standard input; errors go where the output goes
@@ -165,9 +164,6 @@ def _environment(options: Options) -> dict[str, str]:
         environment = {name: value for name, value in environment.items() if name in names}
     for name in options.all("unset"):
         environment.pop(name, None)
-    for each in options.all("set"):
-        name, _, value = each.partition("=")
-        environment[name] = value
     return environment
 
 
