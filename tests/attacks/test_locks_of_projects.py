@@ -9,7 +9,7 @@ import pytest
 
 from goent.domain.sandbox import SandboxSettings, Strictness
 from goent.lock import LOCK, find_holder, take_project
-from goent.project import project_state, runtime_dir
+from goent.project import default_state, project_state, runtime_dir
 from goent.sandbox.sandbox import Agent, Sandbox
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60), pytest.mark.ordinary_user]
@@ -38,11 +38,14 @@ async def test_locks_are_out_of_a_workers_reach(level: Strictness, kind: str) ->
         home, project = Path(name, "home"), Path(name, "project")
         for folder in (home / "run", project):
             folder.mkdir(0o700, parents=True)
-        environ = {"HOME": str(home), "PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": f"{home}/run"}
+        places = {"XDG_RUNTIME_DIR": f"{home}/run", "XDG_STATE_HOME": f"{home}/state"}
+        environ = {"HOME": str(home), "PATH": os.environ["PATH"], **places}
         lock = take_project(KEY, environ, "daemon")
         assert lock
         state, beside = project_state(KEY, environ), runtime_dir(KEY, environ)
-        paths = [state / LOCK, *((beside / LOCK,) if level == "auto" else ())]
+        usual = default_state(environ) / "projects" / KEY  # of who has no XDG_STATE_HOME
+        more = (beside / LOCK, usual / LOCK) if level == "auto" else ()
+        paths = [state / LOCK, *more]
         before = [path.read_bytes() for path in paths]
         sandbox = Sandbox(
             settings=lambda: SandboxSettings(level=level), environ=lambda: environ, state=state

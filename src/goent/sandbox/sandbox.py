@@ -20,7 +20,14 @@ from goent.domain.sandbox import (
 )
 from goent.domain.types import Value
 from goent.lock import LOCK
-from goent.project import config_dir, home_dir, runtime_folders, runtime_path, state_path
+from goent.project import (
+    config_dir,
+    default_state,
+    home_dir,
+    runtime_folders,
+    runtime_path,
+    state_path,
+)
 from goent.sandbox import folders
 from goent.sandbox.confinement import (
     OPTIONS,
@@ -296,9 +303,8 @@ class Sandbox:
         moved = (own / path.relative_to(home) for path in asked if path.is_relative_to(home))
         found = tuple(dict.fromkeys((*asked, *moved)))
         for path in found:
-            if (
-                path.is_relative_to(home) and not path.suffix
-            ):  # a name like `agent.sock` is no folder's
+            # A name like `agent.sock` is no folder's.
+            if folders.is_below(path, (home, own)) and not path.suffix:
                 with suppress(OSError):
                     path.mkdir(parents=True, exist_ok=True)
         return found
@@ -324,8 +330,10 @@ class Sandbox:
         """
         if level.name != "namespace":
             return ()
-        beside = runtime_folders(self._state.name, self._environ())
-        own = (self._state / LOCK, self._state / "starting", *(each / LOCK for each in beside))
+        key, environ = self._state.name, self._environ()
+        usual = default_state(environ) / "projects" / key  # of who comes without XDG_STATE_HOME
+        beside = runtime_folders(key, environ)
+        own = (self._state / "starting", *(each / LOCK for each in (self._state, usual, *beside)))
         return tuple(path for path in own if path.exists())
 
     def _shown(
