@@ -160,6 +160,24 @@ async def test_a_folder_that_became_a_link_is_no_workspace(home: Home) -> None:
     _assert_untouched(home)
 
 
+async def test_a_folder_of_the_settings_that_became_a_link_opens_nothing(home: Home) -> None:
+    settings = SandboxSettings(level=home.level, writable=(home.project / "build",))
+    make = "rmdir build; ln -s ../other build && echo linked"
+    assert "linked" in await home.command(make, settings=settings)
+    assert "written" not in await home.command("echo > build/x && echo written", settings=settings)
+    assert not (home.other / "x").exists()
+
+
+async def test_a_socket_that_a_worker_made_opens_no_others(home: Home) -> None:
+    settings = SandboxSettings(level=home.level, writable=(home.project / "agent.sock",))
+    make = f"""{PYTHON} 'import os, stat; os.mknod("agent.sock", stat.S_IFSOCK | 0o600)'"""
+    await home.command(make, settings=settings)
+    assert (home.project / "agent.sock").is_socket()
+    reach = f"{PYTHON} 'import socket; socket.socket(socket.AF_UNIX); print(1 + 1)'"
+    said = await home.command(reach, settings=settings)
+    assert ("2" in said.split()) == (home.level == "auto"), said
+
+
 async def test_links_of_the_users_own_on_the_way_home_do_not_matter(
     home: Home, tmp_path: Path
 ) -> None:

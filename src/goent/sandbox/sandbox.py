@@ -219,7 +219,9 @@ class Sandbox:
         settings, environ = self._settings(), self._environ()
         for folder in agent.own:
             folder.mkdir(parents=True, exist_ok=True)
-        writable = _resolved((*agent.roots, *agent.own, *self._asked(agent.env)))
+        given = (*agent.roots, *agent.own)
+        asked = _resolved(_unmoved(self._asked(agent.env), given))
+        writable = tuple(dict.fromkeys((*_resolved(given), *asked)))
         shown = (
             *_named(agent.command, environ),
             *agent.shown,
@@ -247,7 +249,7 @@ class Sandbox:
             readable=listed if settings.read == "listed" else None,
             network=settings.network,
             ports=agent.ports,
-            unix_sockets=_has_socket(settings),
+            unix_sockets=_has_socket(asked, writable),
             unset=_unset(agent.env, settings),
         )
 
@@ -263,9 +265,9 @@ class Sandbox:
         settings, environ = self._settings(), self._environ()
         cwd = self._settled(cwd)
         top = folders.checkout_top(cwd, environ)
-        asked = _resolved(self._asked(seen[0]))
         # A worker's folder is as it was at its start. If it is a link by now, nothing is started there.
         own = self.writes(cwd) if reach.writable is None else _resolved(reach.writable)
+        asked = _resolved(_unmoved(self._asked(seen[0]), (*own, *reach.also)))
         writable = tuple(dict.fromkeys((*own, *_resolved((*reach.also, *asked)))))
         guarded = folders.guarded_paths(cwd, top) if reach.writable is None else ()
         closed = [path for path in guarded if not folders.is_below(path, asked)]
@@ -288,7 +290,7 @@ class Sandbox:
             kept=(*self._kept(seen[0]), *shown),
             readable=readable if settings.read == "listed" else None,
             network="off" if settings.network != "all" else "all",
-            unix_sockets=_has_socket(settings),
+            unix_sockets=_has_socket(asked, writable),
             unset=_unset(seen[0], settings),
         )
 
@@ -413,6 +415,17 @@ def _resolved(paths: Iterable[Path]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(path.resolve() for path in paths if folders.is_there(path)))
 
 
+def _unmoved(asked: Sequence[Path], writable: Sequence[Path]) -> tuple[Path, ...]:
+    """Without those on whose way a worker can put a link, and where one leads out of what it can write."""
+    return tuple(path for path in asked if not _leads_out(path, _resolved((*writable, *asked))))
+
+
+def _leads_out(path: Path, writable: Sequence[Path]) -> bool:
+    around = [folder.resolve() for folder in path.parents]
+    places = [place for place in writable if any(each.is_relative_to(place) for each in around)]
+    return bool(places) and not folders.is_below(path.resolve(), places)
+
+
 def _below(writable: Sequence[Path], *paths: Path) -> tuple[Path, ...]:
     """What stays closed even where everything around it is open: it decides about workers, or is go-ent itself."""
     return tuple(path for path in _resolved(paths) if folders.is_below(path, writable))
@@ -453,8 +466,10 @@ def _unset(env: Mapping[str, str], settings: SandboxSettings) -> tuple[str, ...]
     return tuple(name for name, value in named if not any(path in value for path in opened))
 
 
-def _has_socket(settings: SandboxSettings) -> bool:
-    return any(path.is_socket() for path in _resolved(settings.writable))
+def _has_socket(asked: Sequence[Path], writable: Sequence[Path]) -> bool:
+    """Whether the settings open one; one that a worker can make does not count."""
+    lasting = (path for path in asked if not folders.is_below(path.parent, writable))
+    return any(path.is_socket() for path in lasting)
 
 
 def _located(command: Sequence[str], env: Mapping[str, str]) -> Sequence[str]:
