@@ -322,6 +322,18 @@ async def test_listed_reading_closes_what_holds_credentials(home: Home) -> None:
         assert "readable" in said and "secret" not in said, said
 
 
+async def test_what_is_hidden_stays_so_in_a_folder_that_the_settings_open(home: Home) -> None:
+    config = home.folder / ".config"
+    files = [config / "go-ent" / "config.yaml", config / "opencode" / "opencode.json"]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        file.write_text("secret")
+    read = SandboxSettings(level=home.level, read="listed", readable=(config,))
+    for settings in (read, SandboxSettings(level=home.level, writable=(config,))):
+        said = await home.command(f"cat {' '.join(map(str, files))}", settings=settings)
+        assert "secret" not in said
+
+
 async def test_terminals_of_the_user_are_not_there(home: Home) -> None:
     if home.level == "landlock":
         return  # it cannot tell them from the command's own: docs/sandbox.md says so

@@ -457,7 +457,7 @@ def _apply_landlock(options: Options) -> None:
     read = _EXECUTE | _READ_FILE | _READ_DIR
     limits_writing = "nestable" not in options.flags
     readable = [] if "namespaces" in options.flags else options.all("read")
-    hidden = [] if readable or not limits_writing else _hidden_by_landlock(options)
+    hidden = _hidden_by_landlock(options) if limits_writing else []
     limits_reading = bool(readable or hidden)
     ports = options.all("port")
     if ports and abi < 4:
@@ -474,12 +474,14 @@ def _apply_landlock(options: Options) -> None:
         _SYS.syscall(_CREATE_RULESET, ctypes.byref(rules), ctypes.c_size_t(size), 0), "Landlock"
     )
     if limits_reading:
-        if hidden:
+        if readable:
+            readable = _apart([os.path.realpath(path) for path in readable], hidden)
+        else:
             _allow(ruleset, "/", _READ_DIR)
             readable = [*_beside(hidden), *_kept_of(hidden, options.all("keep"))]
         for path in readable:
             _allow(ruleset, path, read)
-    for path in _writable_by_landlock(options) if rules.files else ():
+    for path in _writable_by_landlock(options, hidden) if rules.files else ():
         _allow(ruleset, path, rules.files, _open_unmoved)
     if limits_writing:
         _allow_devices(ruleset, options, rules.files)
@@ -503,15 +505,21 @@ def _hidden_by_landlock(options: Options) -> list[str]:
     return [os.path.realpath(path) for path in options.all("hide") if os.path.lexists(path)]
 
 
-def _writable_by_landlock(options: Options) -> list[str]:
+def _writable_by_landlock(options: Options, hidden: list[str]) -> list[str]:
     """Mounts close what is to be read only; without them, what is around that is not open as a whole."""
-    writable, closed = options.all("write"), options.all("read-only")
+    writable = options.all("write")
     if "namespaces" in options.flags:
         return writable
+    return _apart(writable, [*options.all("read-only"), *hidden])
+
+
+def _apart(paths: list[str], closed: list[str]) -> list[str]:
+    """The paths; of one that has something closed in it, all that lies beside that."""
     found: list[str] = []
-    for path in writable:
+    for path in paths:
         inside = [each for each in closed if _is_below(each, path)]
-        found += _beside(inside, path) if inside else [path]
+        if path not in inside:
+            found += _beside(inside, path) if inside else [path]
     return found
 
 
