@@ -168,7 +168,7 @@ def _opencode(command: str | None, environ: Mapping[str, str]) -> Iterator[Findi
             text = f"{version} at {program}: it can lose the end of an answer ({TESTED})"
             yield _note("opencode", text, "npm install -g opencode-ai@1")
         case "new":
-            text = f"{version} at {program}: newer than any that go-ent was tried with ({TESTED})"
+            text = f"{version} at {program}: newer than the versions go-ent is {TESTED}"
             yield _note("opencode", text)
     if ripgrep := find_ripgrep(program, environ):
         yield _fine("ripgrep", str(ripgrep))
@@ -271,7 +271,7 @@ def _unnamed(others: Mapping[str, Listing]) -> Iterator[Finding]:
             entry = f"{entry[:-1]}, base_url: '{listing.base_url}'}}"
         yield _note(
             f"server {name}",
-            f"answers at {listing.base_url} with {_some(models)}, and no file of yours names it",
+            f"answers at {listing.base_url} with {_some(models)}, but no settings file names it",
             f"to use it, put `{entry}` below `providers:` in ~/.config/go-ent/providers.yaml",
         )
 
@@ -390,7 +390,7 @@ def _daemon(cwd: Path, environ: Mapping[str, str]) -> Iterator[Finding]:
     yield _fine("daemon", f"process {hello.get('pid')}, version {hello.get('version')}")
     held = find_holder(project_key(find_project(cwd)), environ)
     if held and held.state and Path(held.state).resolve() != state_dir(environ).resolve():
-        text = f"the daemon keeps its journal in {held.state}, you would in {state_dir(environ)}"
+        text = f"the daemon keeps its journal in {held.state}, this shell would use {state_dir(environ)}"
         remedy = "give XDG_STATE_HOME the same value everywhere, also in your MCP client's `env`"
         yield _note("state folder", text, remedy)
     keys = msgspec.convert(hello.get("fingerprints") or {}, dict[str, str])

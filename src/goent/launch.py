@@ -125,9 +125,9 @@ def _check_holder(project: Path, held: Holder) -> None:
         raise NoDaemon(no_room(project, held))
     if held.is_elsewhere:
         raise NoDaemon(
-            f"{held} holds {str(project)!r}, and its socket {str(held.socket)!r} is not there from "
-            "here: stop it there with `go-ent daemon stop`, or give this machine or container "
-            "a state folder of its own with XDG_STATE_HOME"
+            f"{held} holds {str(project)!r}, and its socket {str(held.socket)!r} cannot be reached "
+            "from here: run `go-ent daemon stop` where it was started, or give this machine or "
+            "container a state folder of its own with XDG_STATE_HOME"
         )
 
 
@@ -195,8 +195,8 @@ def _is_safe(path: Path) -> bool:
         return True
     if os.path.lexists(path.parent) and not is_private(path.parent):
         raise UnsafeFolder(
-            f"the daemon's socket is said to lie in {str(path.parent)!r}, which others can write: "
-            "nothing was sent there; `go-ent daemon stop --force` ends the daemon"
+            f"the daemon's socket is in {str(path.parent)!r}, where other users can write: "
+            "nothing was sent to it; end the daemon with `go-ent daemon stop --force`"
         )
     return path.is_absolute()
 

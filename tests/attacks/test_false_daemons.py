@@ -136,7 +136,9 @@ async def test_an_address_where_others_can_listen_is_not_followed(
     planted.chmod(mode)
     async with false_daemon(world, lock=BESIDE_JOURNAL, folder=planted) as said:
         ended = await world.go_ent("ps")
-        assert ended.exit == 3 and "which others can write: nothing was sent there" in ended.err
+        assert (
+            ended.exit == 3 and "where other users can write: nothing was sent to it" in ended.err
+        )
         assert not any(said)
 
 

@@ -156,7 +156,7 @@ async def test_a_folder_that_became_a_link_is_no_workspace(home: Home) -> None:
     await home.command(f"mv {sub} {sub}-was; ln -s {home.other} {sub}", sub)
     assert sub.is_symlink()
     said = await home.command("touch x .git/refs/heads/x", sub)
-    assert "is a link by now" in said
+    assert "has become a link" in said
     _assert_untouched(home)
 
 

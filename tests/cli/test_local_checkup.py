@@ -102,7 +102,7 @@ def test_a_server_that_no_file_names_is_pointed_out_with_the_line_to_write(
         note = found["server vllm"]
         assert note.verdict == "note"
         assert note.text == (
-            f"answers at {server.base_url} with Qwen/Qwen3-8B, and no file of yours names it"
+            f"answers at {server.base_url} with Qwen/Qwen3-8B, but no settings file names it"
         )
         line = f"vllm: {{provider: vllm, model: 'Qwen/Qwen3-8B', base_url: '{server.base_url}'}}"
         assert f"`{line}`" in note.remedy

@@ -46,7 +46,7 @@ def test_a_fallback_without_a_key_is_left_out_with_a_warning(ground: Ground) -> 
     assert fallbacks_of(glm, settings) == ()
     first, second = settings.warnings
     assert first.startswith(".goent/providers.yaml:2: providers.glm.fallbacks[0]: 'deepseek' ")
-    assert first.endswith("is left out, as nothing here gives it: set DEEPSEEK_API_KEY")
+    assert first.endswith("is left out, because nothing here provides it: set DEEPSEEK_API_KEY")
     assert "'theirs/model' is left out" in second and "your opencode.json" in second
     settings = ground.load(ZHIPU_API_KEY="k", DEEPSEEK_API_KEY="k")
     assert [each.name for each in fallbacks_of(glm, settings)] == ["deepseek"]

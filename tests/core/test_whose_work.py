@@ -129,7 +129,7 @@ async def test_of_much_that_changed_meanwhile_some_is_listed_and_all_is_counted(
         at.go_on.set()
         (told,) = await ended(project, worker)
     assert [each.path for each in told.also_changed] == [f"{n}.txt" for n in range(SHARED_LIMIT)]
-    assert told.notes == (f"9 files also changed meanwhile, {SHARED_LIMIT} are listed",)
+    assert told.notes == (f"9 files also changed meanwhile, of which {SHARED_LIMIT} are listed",)
 
 
 async def test_what_changed_while_a_command_waited_for_a_yes_is_not_its_work(
@@ -263,7 +263,7 @@ async def test_two_that_edit_one_file_at_the_same_time_are_told_everywhere(
             (Overlap(worker_id=two, path="app.txt", kind=kind),),
             (Overlap(worker_id=one, path="app.txt", kind=kind),),
         ]
-        clash = "lines that one wrote are gone" in told[0].notes[0]
+        clash = "one overwrote lines of the other" in told[0].notes[0]
         assert clash == (kind == "hunk_conflict")
         assert f"{two} changed 1 of the same files" in told[0].notes[0]
         listed = await project.ask("worker_list")
@@ -426,7 +426,7 @@ async def test_what_cannot_be_compared_is_said(
         await wait(project, worker, timeout_s=60)
         told = await result(project, worker)
     (note,) = told.notes
-    assert note.startswith("what commands changed was not compared for") and "index" in note
+    assert note.startswith("changes by shell commands may be missing:") and "index" in note
 
 
 async def test_a_folder_without_git_is_looked_at_as_well(

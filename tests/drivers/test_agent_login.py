@@ -44,7 +44,7 @@ async def test_the_only_login_that_the_agent_makes_itself_is_made_and_told(
         first = await ask(session, "login")
         assert first.text in ("browser", "key")
         (notice,) = logins(first)
-        assert f"was told to log in by {first.text!r} (" in notice
+        assert f"go-ent told it to use {first.text!r} (" in notice
         assert not logins(await ask(session, "say hello"))
 
 

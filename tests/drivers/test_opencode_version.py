@@ -51,12 +51,12 @@ def test_what_was_tested_is_taken(said: str) -> None:
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ("opencode v2.0.0", "is OpenCode 2.0.0, and go-ent works with OpenCode 1"),
+        ("opencode v2.0.0", "is OpenCode 2.0.0, but go-ent works with OpenCode 1"),
         ("2.2.0-beta.1", "is OpenCode 2.2.0-beta.1, and"),
         ("3.0.0", "is OpenCode 3.0.0, and"),
         ("12.1.0", "is OpenCode 12.1.0, and"),
         ("0.0.0-v2-202608190101", "is OpenCode 0.0.0-v2-202608190101, and"),
-        ("1.14.34", "is OpenCode 1.14.34, and go-ent needs 1.14.41 or newer"),
+        ("1.14.34", "is OpenCode 1.14.34, but go-ent needs 1.14.41 or newer"),
         ("0.5.29", "go-ent needs 1.14.41 or newer"),
         ("local", "does not say which version of OpenCode it is"),
         ("", "does not say which version of OpenCode it is"),

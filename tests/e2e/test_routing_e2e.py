@@ -97,7 +97,7 @@ async def test_by_default_a_small_task_that_only_reads_is_done_by_cli_and_read_o
         for more in ({"task": TYPO}, {**asked, "permissions": "ask", "wait_s": 0}):
             spawned = told(await lead.call_tool("worker_spawn", more))
             assert spawned["method"] == "acp"
-            assert "by acp, for it may have to ask, which cli cannot" in spawned["reason"]
+            assert "by acp, because it may have to ask, and cli cannot" in spawned["reason"]
 
 
 @pytest.mark.spec("P17")

@@ -62,7 +62,7 @@ async def test_an_agent_that_is_opencode_is_refused_as_well(world: World) -> Non
 def assert_refused(failure: dict[str, Any]) -> None:
     assert (failure["kind"], failure["retryable"]) == ("unsupported_version", False)
     message = failure["message"]
-    assert "is OpenCode 2.0.0, and go-ent works with OpenCode 1 (tested with 1.14.41" in message
+    assert "is OpenCode 2.0.0, but go-ent works with OpenCode 1 (tested with 1.14.41" in message
     assert REMEDY in message
     assert "\n" not in message
 
@@ -86,7 +86,7 @@ async def test_the_doctor_says_so(world: World) -> None:
     findings = {f["subject"]: f for f in json.loads(ended.out)["findings"]}
     found, agent = findings["opencode"], findings["provider second"]
     assert (found["verdict"], found["exit_code"]) == ("wrong", 3)
-    assert "is OpenCode 2.0.0, and go-ent works with OpenCode 1" in found["text"]
+    assert "is OpenCode 2.0.0, but go-ent works with OpenCode 1" in found["text"]
     assert REMEDY in found["remedy"]
     assert agent["verdict"] == "note"
     assert "agents.second is OpenCode 2.0.0" in agent["text"]

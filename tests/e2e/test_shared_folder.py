@@ -145,7 +145,7 @@ async def test_two_workers_that_meet_in_a_file_are_told_so_both(world: World, pr
                 assert f"{met} changed {path}, too" in shown.out
             shown = await world.go_ent("ps")
             assert f"! {one} and {other} changed the same files at the same time" in shown.out
-            lost = ": lines that one wrote are gone" if kind == "hunk_conflict" else ""
+            lost = ": one overwrote lines of the other" if kind == "hunk_conflict" else ""
             shown = await world.go_ent("result", one)
             assert f"{path}  with {other}{lost}" in shown.out
     assert (project.top / "apart.txt").read_text() == TEXT.replace("two", "TWO")

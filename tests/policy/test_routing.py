@@ -46,13 +46,13 @@ def test_a_question_that_needs_no_files_goes_by_api() -> None:
 def test_a_small_task_whose_permissions_may_ask_gets_a_session_that_can() -> None:
     route = decided(a_task("fix", "simple"), facts=Facts(asks=True)).route
     assert route.method == "acp"
-    assert "by acp, for it may have to ask, which cli cannot" in route.reason
+    assert "by acp, because it may have to ask, and cli cannot" in route.reason
 
 
 def test_with_one_provider_there_is_nothing_to_choose() -> None:
     route = decided(a_task("fix", "simple"), settings(providers=(GLM,))).route
     assert (route.provider.name, route.method) == ("glm", "acp")
-    assert "by acp, for there is no other provider to choose" in route.reason
+    assert "by acp, because there is no other provider" in route.reason
 
 
 def test_without_fast_ones_a_small_task_goes_to_the_cheapest() -> None:

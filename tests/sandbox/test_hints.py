@@ -41,7 +41,7 @@ def test_docker_is_refused_by_name_with_what_it_means(output: str) -> None:
         (CARGO, "`sandbox: {writable: [~/.cargo/registry, ~/.cargo/git]}`"),
         ("Could not open a connection to your authentication agent.", "[/run/user/7/agent]}`"),
         ("git@x: Permission denied (publickey).", "[/run/user/7/agent]}`"),
-        ('sudo: The "no new privileges" flag is set', "cannot gain rights"),
+        ('sudo: The "no new privileges" flag is set', "cannot gain privileges"),
         ("bash: line 1: kill: (7) - Operation not permitted", "only what it started itself"),
         ("error: could not write config file .git/config: Device or resource busy", "`.git`"),
         ("error: remote unpack failed: unable to create temporary object directory", "write only"),

@@ -45,8 +45,8 @@ def test_relative_entries_and_a_tilde_are_below_the_home(tmp_path: Path) -> None
         ("{level: best}", "sandbox.level: unknown level 'best'; one of auto, landlock, off"),
         ("{network: none}", "sandbox.network: unknown network 'none'; one of all, gateway, off"),
         ("{write: [x]}", "sandbox.write: unknown setting; did you mean 'writable'?"),
-        ("{writable: [$HOME/x]}", "sandbox.writable[0]: '$HOME/x' is not replaced here; write ~/"),
-        ("{readable: [a, ~you/x]}", "sandbox.readable[1]: '~you/x' is not replaced here; write ~/"),
+        ("{writable: [$HOME/x]}", "sandbox.writable[0]: '$HOME/x' is not expanded here; write ~/"),
+        ("{readable: [a, ~you/x]}", "sandbox.readable[1]: '~you/x' is not expanded here; write ~/"),
     ],
 )
 def test_a_mistake_is_named_with_its_file_and_key(tmp_path: Path, text: str, message: str) -> None:

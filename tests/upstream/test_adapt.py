@@ -34,7 +34,7 @@ def sent(asked: Order, to: Target) -> dict[str, Any]:
     return msgspec.json.decode(call_for(asked, to).body, type=dict[str, Any])
 
 
-IN_WORDS = "for JSON in words, for it has no response_format json_object"
+IN_WORDS = "for JSON in words, because it has no response_format json_object"
 ANY_JSON = {"type": "json_object"}
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
 

@@ -106,7 +106,7 @@ def _sandbox(fields: Fields) -> SandboxSettings:
 def _place_reason(path: str) -> str | None:
     """Why it names no place; None if it does."""
     if path.startswith("$") or (path.startswith("~") and path != "~" and path[1] != "/"):
-        return f"{path!r} is not replaced here; write ~/... for your home, or the whole path"
+        return f"{path!r} is not expanded here; write ~/... for your home, or the full path"
     return empty_reason(path)
 
 

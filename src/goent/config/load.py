@@ -168,7 +168,7 @@ def _left_out(read: _Read, providers: Iterable[Provider]) -> Iterator[str]:
     for mention in _unheld(read, providers):
         variables = " or ".join(key_variables(mention.name))
         remedy = f"set {variables}" if variables else "add its provider to your opencode.json"
-        yield f"{mention.place}: {mention.name!r} is left out, as nothing here gives it: {remedy}"
+        yield f"{mention.place}: {mention.name!r} is left out, because nothing here provides it: {remedy}"
 
 
 def _note_unknown(mentions: Iterable[Mention], names: tuple[str, ...], problems: Problems) -> None:

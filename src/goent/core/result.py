@@ -237,21 +237,21 @@ def _shared(
     met = dict.fromkeys(overlap.worker_id for overlap in overlaps)
     if met:
         lost = sum(overlap.kind == "hunk_conflict" for overlap in overlaps)
-        clash = f"; in {lost} of them lines that one wrote are gone" if lost else ""
+        clash = f"; in {lost} of them one overwrote lines of the other" if lost else ""
         yield (
             f"{', '.join(met)} changed {len(overlaps)} of the same files at the same time{clash}. "
             "Isolation 'worktree' keeps workers apart"
         )
     if len(also) > SHARED_LIMIT:
-        yield f"{len(also)} files also changed meanwhile, {SHARED_LIMIT} are listed"
+        yield f"{len(also)} files also changed meanwhile, of which {SHARED_LIMIT} are listed"
     if len(overlaps) > SHARED_LIMIT:
-        yield f"{len(overlaps)} overlaps, {SHARED_LIMIT} are listed"
+        yield f"{len(overlaps)} overlaps, of which {SHARED_LIMIT} are listed"
     more = sum(event.more for event in seen)
     if more:
-        yield f"{more} more files changed in the folder, and are not listed"
+        yield f"{more} more files changed in the folder; they are not listed"
     unseen = dict.fromkeys(event.unseen for event in seen if event.unseen)
     if unseen:
-        yield _cut(f"what commands changed was not compared for {'; '.join(unseen)}", WARNING_LIMIT)
+        yield _cut(f"changes by shell commands may be missing: {'; '.join(unseen)}", WARNING_LIMIT)
 
 
 def _shown(path: str, view: WorkerView) -> str:

@@ -47,9 +47,9 @@ LOOKING_S = 10.0  # seconds that a turn waits for the look at its files, before 
 SELDOM = 10  # times as long as a look took, until the next one within a turn
 TICK = 0.01  # seconds that the clock of a file system may be behind ours
 LARGEST = 1024 * 1024  # bytes of a file in which lines are looked for
-NOT_SEEN = "its files: they were not looked at before the turn"
-TOO_LATE = f"its files: looking at them took longer than {LOOKING_S:g} s"
-LOST = "its files: go-ent ended in the middle of the turn, and what they were like before is lost"
+NOT_SEEN = "the files were not looked at before the turn"
+TOO_LATE = f"looking at the files took longer than {LOOKING_S:g} s"
+LOST = "go-ent ended in the middle of the turn, and how the files were before it is lost"
 
 Start = Callable[[Callable[[], Coroutine[None, None, None]]], None]
 
@@ -136,7 +136,7 @@ class Look:
         try:
             observation = await observer.observe(self.cwd, self._project)
         except (GoentError, OSError) as error:
-            self._unseen = f"its files ({error})"
+            self._unseen = f"the files could not be compared ({error})"
         else:
             if self.runs and self._unseen == NOT_SEEN:
                 self._observation, self._unseen = observation, ""
@@ -270,7 +270,7 @@ class Look:
         try:
             return await self._observation.changes()
         except (GoentError, OSError) as error:
-            return Changes(unseen=f"its files ({error})")
+            return Changes(unseen=f"the files could not be compared ({error})")
 
     async def _sorted(self, changes: Changes) -> FilesChanged:
         """Its own, those of others, and where they meet."""

@@ -146,7 +146,7 @@ def _changed(event: FilesChanged) -> str:
         f"! {len(event.also)} more files changed meanwhile, not known to be its work"
         if event.also
         else "",
-        f"! not compared: {event.unseen[:LINE]}" if event.unseen else "",
+        f"! changes may be missing: {event.unseen[:LINE]}" if event.unseen else "",
     )
     return "\n".join(filter(None, lines))
 

@@ -204,7 +204,7 @@ class ProtocolError(WorkerError):
 
 
 class UnsupportedVersion(WorkerError):
-    """The worker's program is of a version that go-ent does not work with."""
+    """The worker's program has a version that go-ent does not support."""
 
     kind = "unsupported_version"
 

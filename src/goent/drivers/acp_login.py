@@ -46,7 +46,7 @@ async def logged_in(
         await connection.authenticate(method.id, patience=patience)
     except (RpcError, ProtocolError) as error:
         why = error.message if isinstance(error, RpcError) else str(error)
-        raise RpcError(AUTH_REQUIRED, f"its login by {method.id!r} failed: {why}") from error
+        raise RpcError(AUTH_REQUIRED, f"its login with {method.id!r} failed: {why}") from error
     return await ask(), True
 
 

@@ -193,7 +193,9 @@ class _Checkout:
         self.inner = found.inner
         paths = (*found.dirty, *found.untracked)
         if len(paths) > MOST:
-            self.unseen = f"all but {MOST} of the changed and untracked files of {self._name!r}"
+            self.unseen = (
+                f"only {MOST} of the changed and untracked files of {self._name!r} were compared"
+            )
         self._known = await anyio.to_thread.run_sync(_known, paths[:MOST])
 
     @property
@@ -327,9 +329,7 @@ class _Walked:
     def _changes(self) -> Sequence[Changed]:
         now, _, whole = _walk(self._top)
         if not (whole and self._whole):
-            self.unseen = (
-                f"all but {min(len(now), len(self._stamps))} files of {readable(self._top)!r}"
-            )
+            self.unseen = f"only {min(len(now), len(self._stamps))} files of {readable(self._top)!r} were compared"
         return list(self._compared(now, whole=whole))
 
     def _compared(self, now: Mapping[bytes, Stamp], *, whole: bool) -> Iterator[Changed]:

@@ -86,7 +86,7 @@ _BY_STATUS: dict[int, type[WorkerError]] = {
     529: Overloaded,
 }
 _REMEDIES: dict[type[WorkerError], str] = {
-    AuthRefused: "check the backend's key; it is asked again after a minute, or at once after "
+    AuthRefused: "check the backend's key; it is tried again after a minute, or immediately after "
     "`go-ent providers reset {backend}`",
     OutOfCredit: "top up the account, or choose another provider",
     UnknownModel: "choose a model that the provider offers",

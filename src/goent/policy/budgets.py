@@ -91,7 +91,7 @@ def doubt(standing: Standing, usd: Decimal, what: str) -> str:
     """A hard limit that the worker is let try, because the amount is a guess."""
     return (
         f"{standing.limit.name} ({standing.limit.setting}), may not be enough: {standing.figures}, {what} "
-        f"is estimated at {dollars(usd)}. It starts, as no earlier task tells, and stops at the limit"
+        f"is estimated at {dollars(usd)}. It starts all the same, because that is only an estimate, and stops at the limit"
     )
 
 

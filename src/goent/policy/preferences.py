@@ -145,7 +145,7 @@ class Preferences:
         bulk = _BULK if self._task.named >= _MANY_FILES else ()
         order = self._such(lambda p: _is_best(p, (*hints, *bulk)))
         if not order:
-            return Wish(name=name, why=f"nobody says to be best for {kind}")
+            return Wish(name=name, why=f"no provider says it is best for {kind}")
         what = (
             kind if _is_best(order[0], hints) else f"many files, and {self._task.named} are named"
         )

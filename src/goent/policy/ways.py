@@ -27,15 +27,15 @@ class Ways:
         if provider.method == "agent" and "agent" in self._methods:
             return "agent", ""  # whoever named the provider meant that
         if self._facts.talk_only and self._can_call(provider):
-            return "api", ", by api, for it needs words alone"
+            return "api", ", by api, because it needs no tools"
         method, how = self._own(provider)
         if not quick or "cli" not in self._methods:
             return method, how
         # Where somebody has to be asked, or the model is the only one: a session that is warm.
         if self._facts.asks:
-            return method, how or f", by {method}, for it may have to ask, which cli cannot"
+            return method, how or f", by {method}, because it may have to ask, and cli cannot"
         if self._alone:
-            return method, how or f", by {method}, for there is no other provider to choose"
+            return method, how or f", by {method}, because there is no other provider"
         return "cli", ", by cli"
 
     def _own(self, provider: Provider) -> tuple[Method, str]:

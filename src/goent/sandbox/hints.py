@@ -106,8 +106,8 @@ def _docker(sought: Sought, text: str) -> str:
         return ""
     entry = _setting(sought, path)
     return (
-        "Docker's socket is hidden, because who reaches it can do anything on this machine, as root. "
-        f"To allow it nevertheless: {entry}"
+        "Docker's socket is hidden, because whoever can reach it can do anything on this machine as root. "
+        f"To allow it anyway: {entry}"
     )
 
 
@@ -121,15 +121,13 @@ def _ssh(sought: Sought, text: str) -> str:
 def _rights(_: Sought, text: str) -> str:
     if not _RIGHTS.search(text):
         return ""
-    return (
-        "commands cannot gain rights, by sudo or otherwise; run it yourself, or see docs/sandbox.md"
-    )
+    return "commands cannot gain privileges, by sudo or otherwise; run it yourself, or see docs/sandbox.md"
 
 
 def _signal(_: Sought, text: str) -> str:
     if not _SIGNAL.search(text):
         return ""
-    return "a command can end only what it started itself; the rest ends with its worker"
+    return "a command can signal only what it started itself; other processes end with their worker"
 
 
 def _network(sought: Sought, text: str) -> str:
@@ -156,7 +154,7 @@ def _git(_: Sought, text: str) -> str:
     if not _REFUSED.search(text) or not _GIT.search(text):
         return ""
     return (
-        "git's settings and hooks are closed to commands, for they make git run programs. Run it yourself, or "
+        "commands cannot write git's settings and hooks, because git runs programs from them. Run it yourself, or "
         f"add the repository's `.git` to `sandbox.writable` {WHERE}"
     )
 
@@ -187,7 +185,7 @@ def _any(sought: Sought, text: str) -> str:
         return ""
     below = ", ".join(map(str, sought.confined.writable[:1]))
     places = f"below {below} and in temporary folders" if below else "in temporary folders"
-    return f"commands can write only {places}. To open more, add its folder to `sandbox.writable` {WHERE}"
+    return f"commands can write only {places}. To allow more, add the folder to `sandbox.writable` {WHERE}"
 
 
 _LOOKS: tuple[Callable[[Sought, str], str], ...] = (
@@ -222,7 +220,7 @@ def _written(sought: Sought, path: Path) -> str:
         return ""
     shown, other = _short(sought, path), ""
     if is_below(path, map(Path, TEMPORARY)):
-        other = ", but in $TMPDIR"
+        other = ", but can write in $TMPDIR"
     return f"commands cannot write {shown}{other}. To allow it: {_setting(sought, *entries)}"
 
 

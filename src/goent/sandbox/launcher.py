@@ -317,7 +317,7 @@ def _open_unmoved(path: str) -> int:
     """Of a path without links. Whoever can write in a folder on the way may put a link there meanwhile."""
     descriptor = _open(path)
     if os.readlink(f"/proc/self/fd/{descriptor}") != path:
-        raise Failure(f"{path!r} is a link by now, or lies behind one")
+        raise Failure(f"{path!r} has become a link, or lies behind one")
     return descriptor
 
 
@@ -461,7 +461,9 @@ def _apply_landlock(options: Options) -> None:
     limits_reading = bool(readable or hidden)
     ports = options.all("port")
     if ports and abi < 4:
-        raise Failure("this kernel's Landlock knows no ports; `sandbox.network` needs Linux 6.7")
+        raise Failure(
+            "this kernel's Landlock cannot limit ports; `sandbox.network` needs Linux 6.7"
+        )
     rules = _Ruleset(
         files=(write if limits_writing else 0) | (read if limits_reading else 0),
         network=_CONNECT_TCP if ports else 0,

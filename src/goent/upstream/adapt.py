@@ -88,7 +88,7 @@ def left_out(order: Order, target: Target) -> str:
     told = f"without {', '.join(sorted(names))}, which it may not know" if names else ""
     wanted = request.json_answer
     if wanted and wanted.schema is None and target.dialect == "anthropic" != order.dialect:
-        in_words = "for JSON in words, for it has no response_format json_object"
+        in_words = "for JSON in words, because it has no response_format json_object"
         return f"{told}, and {in_words}" if told else in_words
     return told
 

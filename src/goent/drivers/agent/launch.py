@@ -148,8 +148,8 @@ def foreign_launch(spec: WorkerSpec, around: Surroundings) -> Launch:
     agent = settings.agents[spec.provider.backend]
     if settings.sandbox.network != "all" and around.sandbox.confines:
         raise ProviderRefused(
-            f"the agent {spec.provider.backend!r} calls its models by itself, and `sandbox.network: "
-            f"{settings.sandbox.network}` lets agents reach go-ent's gateway alone: use another provider, "
+            f"the agent {spec.provider.backend!r} calls its models by itself, but `sandbox.network: "
+            f"{settings.sandbox.network}` lets agents reach only go-ent's gateway: use another provider, "
             "or set `sandbox: {network: all}`"
         )
     env = _environment(around, spec)

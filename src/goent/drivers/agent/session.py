@@ -230,7 +230,7 @@ class DrivenSession:
         login, self._login = self._login, None
         if login and self._process:
             name = self._process.launch.name
-            text = f"{name} demanded a login, and was told to log in by {in_words(login)}"
+            text = f"{name} demanded a login, and go-ent told it to use {in_words(login)}"
             await emit(Noticed(text=text))
         if self._watch and self._process:
             try:

@@ -86,7 +86,7 @@ def database_trouble(errors: str, database: Path) -> UnsupportedVersion | None:
     if not _STRANGE_DATABASE.search(errors):
         return None
     return UnsupportedVersion(
-        f"OpenCode cannot use its database {str(database)!r}, which another version of it has made, "
+        f"OpenCode cannot use its database {str(database)!r}, which another version created, "
         "most likely a newer one: update OpenCode with `npm install -g opencode-ai@1`"
     )
 

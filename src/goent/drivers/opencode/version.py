@@ -57,7 +57,7 @@ def check_version(said: str, where: str, *, remedy: str = REMEDY) -> Version:
     if version.number < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         raise UnsupportedVersion(
-            f"{where} is {NAME} {version}, and go-ent needs {oldest} or newer ({TESTED}): {remedy}"
+            f"{where} is {NAME} {version}, but go-ent needs {oldest} or newer ({TESTED}): {remedy}"
         )
     return version
 
@@ -75,7 +75,7 @@ def _check_generation(said: str, where: str, remedy: str) -> Version:
         )
     if version.number[0] > 1 or version.is_preview:
         raise UnsupportedVersion(
-            f"{where} is {NAME} {version}, and go-ent works with {NAME} 1 ({TESTED}): {remedy}"
+            f"{where} is {NAME} {version}, but go-ent works with {NAME} 1 ({TESTED}): {remedy}"
         )
     return version
 
@@ -88,7 +88,7 @@ async def read_version(program: Path, env: Mapping[str, str], *, patience: float
     done = await run([str(program), "--version"], cwd=Path("/"), env=env, timeout=patience)
     if done.exit is None:
         raise WorkerCrashed(
-            f"{NAME} was not ready within {patience:g} s: '{program} --version' has not answered",
+            f"{NAME} was not ready within {patience:g} s: '{program} --version' did not answer",
             stderr=done.errors,
         )
     if done.exit != 0:

@@ -180,7 +180,7 @@ def _also(change: AlsoChanged, cwd: str) -> str:
 
 
 def _overlap(overlap: Overlap, cwd: str) -> str:
-    lost = ": lines that one wrote are gone" if overlap.kind == "hunk_conflict" else ""
+    lost = ": one overwrote lines of the other" if overlap.kind == "hunk_conflict" else ""
     return f"{near(overlap.path, cwd)}  with {overlap.worker_id}{lost}"
 
 
