@@ -217,6 +217,10 @@ async def contract_world(folder: Path, script: Script = SCRIPT) -> AsyncGenerato
         keys = {"moonshot": "{env:MOONSHOT_API_KEY}", "local": ""}
         config = opencode_config(models, keys=keys).replace('"apiKey": "any"', '"apiKey": ""')
         (home / ".config" / "opencode" / "opencode.json").write_text(config)
+        (home / ".config" / "go-ent").mkdir()
+        (home / ".config" / "go-ent" / "providers.yaml").write_text(
+            "providers: {direct: {provider: local, model: small, local: false}}\n"
+        )
         (project / ".goent" / "config.yaml").write_text(
             "opencode: {profile: hermetic, warm: false}\nlimits: {workers: 3, stall_s: 600}\n"
         )

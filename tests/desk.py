@@ -154,7 +154,8 @@ class Person:
         program: Sequence[str] = ("-m", "goent"),
     ) -> None:
         self._ours, theirs = pty.openpty()
-        full = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40", **(env or {})}
+        theirs_alone = os.environ if env is None else env
+        full = {"TERM": "xterm", "COLUMNS": "100", "LINES": "40", **theirs_alone}
         self._process = subprocess.Popen(
             [sys.executable, "-c", AT_TERMINAL, sys.executable, *program, *arguments],
             cwd=cwd,

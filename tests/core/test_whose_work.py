@@ -215,7 +215,7 @@ async def test_beside_a_worker_whose_commands_are_told_at_their_end_it_may_be_ei
     assert told.also_changed == (AlsoChanged(path="new.txt", by=(one, two)),)
 
 
-async def test_a_change_of_anothers_command_or_edit_is_told_as_theirs(
+async def test_what_is_anothers_for_certain_is_told_in_that_ones_result_alone(
     open_project: OpenProject, repository: Repository
 ) -> None:
     first, second, third = Pause(), Pause(), Pause()
@@ -228,13 +228,14 @@ async def test_a_change_of_anothers_command_or_edit_is_told_as_theirs(
         await second.reached.wait()
         repository.write("new.txt")
         first.go_on.set()
-        await ended(project, one)
+        (theirs,) = await ended(project, one)
         second.go_on.set()
         await third.reached.wait()
         third.go_on.set()
         (told,) = await ended(project, two)
-    assert told.also_changed == (AlsoChanged(path="new.txt", by=(one,)),)
+    assert [file.path for file in theirs.files] == ["new.txt"]
     assert [file.path for file in told.files] == ["app.txt"]
+    assert told.also_changed == theirs.also_changed == ()
 
 
 @pytest.mark.spec("P31")

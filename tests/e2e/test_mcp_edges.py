@@ -129,7 +129,7 @@ async def test_a_prompt_of_five_megabytes_reaches_a_model_by_api(world: World, s
 async def test_the_projects_instructions_reach_the_worker(world: World) -> None:
     (world.project / "AGENTS.md").write_text("Say please, always.\n")
     async with world.client() as lead:
-        await result(lead, await spawn(lead, "which model"))
+        await result(lead, await spawn(lead, "which model", method="acp"))
         asked = world.models.calls[-1].request
         assert asked and any("Say please, always." in message.text for message in asked.messages)
     (world.project / "AGENTS.md").unlink()

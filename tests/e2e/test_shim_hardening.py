@@ -43,7 +43,7 @@ async def world(tmp_path: Path) -> AsyncGenerator[World]:
         yield world
 
 
-async def introduce(shim: RawShim, era: str) -> dict[str, object]:
+async def introduce(shim: RawShim, era: str, worker: str = "") -> dict[str, object]:
     """The client's first words, and what every later request of it carries."""
     if era == "modern":
         await shim.ask(1, "server/discover", MODERN)
@@ -52,8 +52,8 @@ async def introduce(shim: RawShim, era: str) -> dict[str, object]:
     await shim.ask(1, "initialize", HANDSHAKE)
     assert "result" in await shim.answer()
     await shim.send(INITIALIZED)
-    for number, method in ((11, "subscribe"), (12, "subscribe"), (13, "unsubscribe")):
-        await shim.ask(number, f"resources/{method}", {"uri": f"worker://w-{number:05}/output"})
+    for number, method in ((11, "subscribe"), (12, "unsubscribe"), (13, "subscribe")):
+        await shim.ask(number, f"resources/{method}", {"uri": f"worker://{worker}/output"})
         assert "result" in await shim.answer()
     return {}
 
@@ -64,7 +64,7 @@ async def test_what_is_under_way_is_answered_once_and_the_rest_goes_on(
 ) -> None:
     worker = await a_busy_worker(world)
     async with a_shim(world) as shim:
-        always = await introduce(shim, era)
+        always = await introduce(shim, era, worker)
         waiting = {"name": "worker_wait", "arguments": {"worker_ids": [worker], "timeout_s": 60}}
         for number in (2, 3, 4):
             await shim.ask(number, "tools/call", {**always, **waiting})
@@ -152,7 +152,7 @@ async def test_workers_outlive_the_shim_that_asked_for_them(
 async def test_workers_outlive_the_client_and_the_shim_does_not(world: World) -> None:
     worker = await a_busy_worker(world)
     async with a_shim(world) as shim:
-        await introduce(shim, "handshake")
+        await introduce(shim, "handshake", worker)
         assert await shim.done() == 0, "the end of its input is the end of its client"
         assert table.started(shim.process.pid) is None
     status = json.loads((await world.go_ent("status", worker, "--json")).out)

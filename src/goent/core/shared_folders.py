@@ -37,6 +37,7 @@ from goent.policy.attribution import (
     Window,
     Wording,
     candidates,
+    is_edit_of,
     lines_of,
     wording,
 )
@@ -175,8 +176,7 @@ class Look:
         name = call.tool.lower()
         if call.status in ("pending", "running"):
             if name not in LOOKING:
-                slack = min(SLACK, max(0.0, now - before))
-                self._calls.setdefault(call.id, Window(began=_tick(), slack=slack, tool=name))
+                self._calls.setdefault(call.id, Window(began=_tick(), slack=SLACK, tool=name))
             return
         # One that is told of only when it has ended began after what was told before.
         window = replace(self._calls.pop(call.id, Window(began=before)), ended=now)
@@ -210,7 +210,8 @@ class Look:
         rest: list[AlsoChanged] = []
         for change, by in sorted_out:
             if by != (self.worker,):
-                rest.append(AlsoChanged(path=self.shown(change.path), by=by))
+                if len(by) != 1:  # what is another's for certain is in that one's result
+                    rest.append(AlsoChanged(path=self.shown(change.path), by=by))
             elif not self._edited(change):
                 self._own[change.path] = change
                 self.wrote[change.path] = None
@@ -292,9 +293,7 @@ class Look:
 
     def _edited(self, change: Changed) -> bool:
         """Told by its tools: then its lines are counted there."""
-        at = change.at
-        edits = (edit for edit in self._edits if edit.path == change.path)
-        return any(at is None or not change.exact or edit.covers(at) for edit in edits)
+        return any(is_edit_of(edit, change) for edit in self._edits)
 
     def _overlaps(self) -> tuple[Overlap, ...]:
         top = self._project if self.cwd.is_relative_to(self._project) else self.cwd

@@ -10,7 +10,9 @@ from typing import Final
 from goent.domain.observation import Changed
 from goent.domain.types import Value
 
-SLACK: Final = 2.0  # seconds that a command may have begun before it was heard of
+SLACK: Final = (
+    2.0  # seconds: on a busy machine a call may have begun so long before it was heard of
+)
 MOST_LINES: Final = 400  # of one edit, that are remembered
 # Tools that only look, by the names that OpenCode and go-ent's own agent give them.
 LOOKING: Final = frozenset(
@@ -39,7 +41,19 @@ class Window(Value, frozen=True, kw_only=True):
 
     def covers(self, at: float, *, early: bool = True) -> bool:
         began = self.began - self.slack if early else self.began
-        return began <= at and (self.ended is None or at <= self.ended)
+        return began <= at and self.ends_after(at)
+
+    def ends_after(self, at: float) -> bool:
+        return self.ended is None or at <= self.ended
+
+
+def is_edit_of(edit: Window, change: Changed) -> bool:
+    """Whether an edit that named the file can be what changed it last.
+
+    When it began does not matter: a file that was not changed after the edit was changed last by it.
+    """
+    timeless = change.at is None or not change.exact
+    return edit.path == change.path and (timeless or edit.ends_after(change.at or 0.0))
 
 
 class Part(Value, frozen=True, kw_only=True):
@@ -54,12 +68,7 @@ def candidates(change: Changed, parts: Sequence[Part]) -> tuple[str, ...]:
     """The workers that can have made it. One: it is theirs; none: somebody else's, or it cannot be told."""
     at = change.at
     editors = tuple(
-        part.worker
-        for part in parts
-        if any(
-            edit.path == change.path and (at is None or not change.exact or edit.covers(at))
-            for edit in part.edits
-        )
+        part.worker for part in parts if any(is_edit_of(edit, change) for edit in part.edits)
     )
     if editors:
         return editors

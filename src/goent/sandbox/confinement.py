@@ -66,7 +66,7 @@ class Confinement(Value, frozen=True, kw_only=True):
             yield from _each(
                 "--hide", () if self.level != "namespace" and self.nestable else self.hidden
             )
-            limits_ports = self.network != "all" and self.ports
+            limits_ports = self.network != "all" and self.nestable
             yield from (
                 ("--landlock",) if self.level == "landlock" or self.scoped or limits_ports else ()
             )
@@ -85,7 +85,7 @@ class Confinement(Value, frozen=True, kw_only=True):
         if self.network == "off" and not self.nestable:
             yield from ("--network", "off")
         elif self.network != "all":
-            yield from _each("--port", self.ports)
+            yield from _each("--port", self.ports or ("0",))  # port 0: nothing can be reached
 
     def _kept(self) -> Iterator[Path]:
         """Of what must be seen, that which would be gone."""

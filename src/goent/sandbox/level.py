@@ -23,8 +23,12 @@ async def find_level(best: Strictness) -> SandboxLevel:
 
 
 def known_level(best: Strictness) -> SandboxLevel:
-    """The same, for those who cannot wait, once it has been tried."""
-    return _found[best]
+    """The same, for those who cannot wait. What was not tried yet is taken for the last that was."""
+    if best == "off":
+        return SandboxLevel(name="none", reason=OFF)
+    return _found.get(best) or next(
+        each for name, each in reversed(_found.items()) if name != "off"
+    )
 
 
 async def _find(best: Strictness) -> SandboxLevel:

@@ -88,6 +88,7 @@ class Sandbox:
         self._settings = settings
         self._environ = environ
         self._state = state
+        self._of_agents: SandboxLevel | None = None  # of the last that was confined
 
     async def level(self) -> SandboxLevel:
         """How processes are confined now."""
@@ -125,6 +126,7 @@ class Sandbox:
         if level.name == "none":
             yield Start(command=agent.command, env=agent.env)
             return
+        self._of_agents = level
         async with temporary_folder(self._state) as temporary:
             confined = self._for_agent(level, agent, temporary)
             yield Start(
@@ -169,7 +171,7 @@ class Sandbox:
 
         `env` is the agent's environment: where its own data are. `also` are further folders.
         """
-        level = self._known_level()
+        level = self._of_agents or self._known_level()  # one that runs stays as it was started
         if level.name == "none":
             return {}
         confined = self._for_command(level, cwd, None, seen=(env, ()), reach=Reach(also=also))
@@ -180,7 +182,7 @@ class Sandbox:
 
         `env` is its agent's environment.
         """
-        level = self._known_level()
+        level = self._of_agents or self._known_level()
         if level.name == "none":
             return ""
         confined = self._for_command(level, cwd, None, seen=(env, ()), reach=CHECKOUT)

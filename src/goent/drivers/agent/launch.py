@@ -42,7 +42,10 @@ OWN_TOOLS = {
     "todowrite": ("TodoWrite",),
 }
 # Words of a command line that are folders of a home, and no agent's own.
-NO_AGENTS = ("", "aws", "cache", "config", "docker", "git", "gnupg", "kube", "local", "ssh")
+NO_AGENTS = (
+    *("", "aws", "cache", "config", "docker", "git", "gnupg", "kube", "local", "ssh"),
+    *("bun", "cargo", "deno"),  # they hold programs that the user runs
+)
 
 
 class Launch(Value, frozen=True, kw_only=True):
@@ -114,13 +117,14 @@ def own_launch(spec: WorkerSpec, around: Surroundings, gate: Gate, token: str) -
         dialect=backend.dialect,
         options=provider.options,
     )
+    limits = around.sandbox.shell_variables(spec.cwd, env, also) if around.sandbox.confines else {}
     address = GateAddress(
         url=gate.base_url(provider.backend),
         token=token,
         provider=told,
         writable=tuple(map(str, settings.agent.writable)),
         refused=refused_tools(spec.rules),
-        sandbox=around.sandbox.shell_variables(spec.cwd, env, also).get(OPTIONS, ""),
+        sandbox=limits.get(OPTIONS, ""),
     )
     named = spec.allowed_tools
     tools = () if named is None else (f"--allowed-tools={','.join(named)}",)

@@ -19,6 +19,7 @@ from goent.drivers.environment import (
 )
 from goent.drivers.opencode.catalogue import Catalogue
 from goent.drivers.opencode.content import Content
+from goent.project import home_dir
 from goent.sandbox.sandbox import Agent, Sandbox
 
 QUIET = ("OPENCODE_DISABLE_AUTOUPDATE", "OPENCODE_DISABLE_MODELS_FETCH")
@@ -100,7 +101,7 @@ class Launch(Value, frozen=True, kw_only=True):
 
 def own_folders(env: Mapping[str, str]) -> tuple[Path, ...]:
     """Where OpenCode keeps its sessions, cache and logs."""
-    home = env.get("HOME", "")
+    home = home_dir(env)
     bases = (
         env.get("XDG_DATA_HOME") or f"{home}/.local/share",
         env.get("XDG_CACHE_HOME") or f"{home}/.cache",
@@ -115,12 +116,13 @@ def settings_folders(env: Mapping[str, str]) -> tuple[Path, ...]:
     Every OpenCode runs what lies there, so those of workers only read it. It does not start where it
     cannot write its `.gitignore`, and asks for no more once that is there.
     """
-    home = env.get("HOME", "")
-    usual = Path(env.get("XDG_CONFIG_HOME") or f"{home}/.config", "opencode")
-    usual.mkdir(parents=True, exist_ok=True)
-    folders = [path for path in (usual, Path(home, ".opencode")) if path.is_dir()]
+    home = home_dir(env)
+    usual = Path(env.get("XDG_CONFIG_HOME") or home / ".config", "opencode")
+    with suppress(OSError):  # it may belong to a system that is read only
+        usual.mkdir(parents=True, exist_ok=True)
+    folders = [path for path in (usual, home / ".opencode") if path.is_dir()]
     for folder in folders:
-        with suppress(FileExistsError), (folder / ".gitignore").open("x") as file:
+        with suppress(OSError), (folder / ".gitignore").open("x") as file:  # most often it is there
             file.write(_IGNORED)
     return tuple(folders)
 
