@@ -166,6 +166,8 @@ async def test_what_git_ignores_is_not_seen(spaces: GitWorkspaces, repository: R
         repository.write("build/new.o")
         repository.write("run.log")
         repository.write(".goent/evals/run/index.jsonl")
+        repository.write("src/__pycache__/app.cpython-311.pyc")  # git was not told to ignore them
+        repository.write("node_modules/left/index.js")
 
     assert await lines_after(spaces, repository, work) == {}
 

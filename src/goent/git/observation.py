@@ -56,7 +56,7 @@ COUNTED: Final = (
     "--ignore-submodules=all",
 )
 OWN: Final = b".goent"  # go-ent's: no work of anybody's
-# Not looked into where no git says what is to be ignored.
+# Folders whose untracked files are nobody's work, whether or not git was told to ignore them.
 PASSED_OVER: Final = frozenset(
     {
         *(b".git", b".hg", b".svn", OWN, b"node_modules", b"__pycache__", b".venv", b"venv"),
@@ -231,7 +231,7 @@ class _Checkout:
             inner += await self._links()
         return Found(
             dirty=tuple(dict.fromkeys(self._whole(path) for path in dirty if _counts(path))),
-            untracked=tuple(self._whole(p) for p in others if _counts(p) and not p.endswith(b"/")),
+            untracked=tuple(self._whole(path) for path in others if _is_work(path)),
             inner=tuple(inner),
         )
 
@@ -372,6 +372,11 @@ def _home_at(folder: Path) -> Home | None:
     """Of a repository whose checkout begins just there."""
     found = _around(folder) if os.path.lexists(folder / ".git") else None
     return found if found and found.top == folder.resolve() else None
+
+
+def _is_work(untracked: bytes) -> bool:
+    *folders, name = untracked.split(b"/")
+    return bool(name) and PASSED_OVER.isdisjoint(folders)
 
 
 def _counts(path: bytes) -> bool:
