@@ -207,7 +207,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 level=a_sandbox(tmp_path).level,
                 workspaces=workspaces,
             )
-            enquiries = Enquiries(feed)
+            enquiries = Enquiries(feed, orchestrator.due)
             asked_about = Providers(
                 settings=lambda: settings,
                 environ=lambda: environ,

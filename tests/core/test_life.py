@@ -182,10 +182,20 @@ async def test_a_busy_worker_refuses_a_prompt_unless_it_may_queue(
         assert isinstance(queued, Prompted) and queued.turn == 2
         assert [text for _, text in driver.prompts] == ["first"]
         pause.go_on.set()
-        with anyio.fail_after(10):
-            await project.enquiries.turn_begun(worker, 2)
         await wait(project, worker)
         assert [text for _, text in driver.prompts] == ["first", "second"]
+
+
+async def test_waiting_right_after_a_prompt_waits_for_that_prompt(
+    open_project: OpenProject,
+) -> None:
+    async with open_project(ScriptedDriver(lambda prompt: [say(prompt.text)])) as project:
+        worker = await spawn(project, "first")
+        await wait(project, worker)
+        for text in ("second", "third"):
+            await project.ask("worker_prompt", worker_id=worker, prompt=text)
+            await wait(project, worker)
+            assert (await result(project, worker)).text == text
 
 
 async def test_cancel_reaches_a_worker_that_is_being_verified(open_project: OpenProject) -> None:

@@ -132,7 +132,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 workspaces=workspaces,
                 level=around.surroundings.sandbox.level,
             )
-            enquiries = Enquiries(feed)
+            enquiries = Enquiries(feed, orchestrator.due)
             providers = Providers(
                 settings=around.settings,
                 environ=around.environ,

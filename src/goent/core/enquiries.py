@@ -1,7 +1,7 @@
 """What can be found out about workers, without changing anything?"""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import anyio
 
@@ -46,10 +46,11 @@ class Account(Value, frozen=True, kw_only=True):
 
 
 class Enquiries:
-    """Answers from the journal."""
+    """Answers from the journal. `due` tells the last turn that a worker was asked for."""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: Feed, due: Callable[[str], int]) -> None:
         self._feed = feed
+        self._due = due
 
     async def recall(self, request: Request) -> None:
         """Have the workers at hand that the request is about, also those of long ago."""
@@ -126,13 +127,18 @@ class Enquiries:
         while any(asked.id == permission for asked in self._feed.view(worker).questions):
             await self._feed.news(self._feed.seq)
 
-    async def wait(self, request: WaitRequest, on_progress: OnProgress) -> Waited:
-        """Until all (or any) have ended their turn, or one asks something: that needs the caller."""
+    async def wait(
+        self, request: WaitRequest, on_progress: OnProgress, *, turn: int | None = None
+    ) -> Waited:
+        """Until all (or any) have done what they were asked, or one asks something: that needs the caller.
+
+        With `turn`, until that one has ended.
+        """
         seq = self._feed.seq
         views = [self._feed.view(worker) for worker in request.worker_ids]
         reports = ProgressReports(views)
         with anyio.move_on_after(request.timeout_s):
-            while not _enough(views, any_=request.any):
+            while not self._enough(views, turn, any_=request.any):
                 with anyio.move_on_after(HEARTBEAT):
                     await self._feed.news(seq)
                 seq = self._feed.seq
@@ -140,7 +146,7 @@ class Enquiries:
                 await reports.tell(views, on_progress)
         return Waited(
             workers=tuple(map(self.status, request.worker_ids)),
-            timed_out=not _enough(views, any_=request.any),
+            timed_out=not self._enough(views, turn, any_=request.any),
         )
 
     def list(self, request: ListRequest) -> WorkerList:
@@ -165,9 +171,13 @@ class Enquiries:
     def _met(self, view: WorkerView) -> Iterator[str]:
         return (each.worker_id for each in overlaps(view, self._feed.views.values()))
 
+    def _enough(self, views: Sequence[WorkerView], turn: int | None, *, any_: bool) -> bool:
+        if any(view.state == "waiting" for view in views):
+            return True
+        ended = [self._is_done(view, turn) for view in views]
+        return any(ended) if any_ else all(ended)
 
-def _enough(views: list[WorkerView], *, any_: bool) -> bool:
-    if any(view.state == "waiting" for view in views):
-        return True
-    ended = [view.state in ENDED for view in views]
-    return any(ended) if any_ else all(ended)
+    def _is_done(self, view: WorkerView, turn: int | None) -> bool:
+        """A prompt that was just accepted may not have begun yet, and others may wait behind it."""
+        last = self._due(view.id) if turn is None else turn
+        return view.state in ENDED and (not view.open or view.turn >= last)

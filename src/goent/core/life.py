@@ -92,6 +92,11 @@ class Life:
             raise WorkerBusy(f"worker {self.spec.id!r} has {QUEUE} prompts waiting")
         self._prompts.append(prompt)
         self._stirred.set()
+        return self.due
+
+    @property
+    def due(self) -> int:
+        """The last turn that is begun, or that an accepted prompt will be."""
         return self._begun + len(self._prompts)
 
     def cancel(self, reason: str) -> None:

@@ -187,7 +187,7 @@ class Operations:
         with anyio.move_on_after(seconds):
             await self._ask.turn_begun(worker, turn)
             wait = WaitRequest(worker_ids=(worker,), timeout_s=seconds)
-            await self._ask.wait(wait, caller.on_progress)
+            await self._ask.wait(wait, caller.on_progress, turn=turn)
         return self._ask.status(worker)
 
     async def _status(self, request: StatusRequest, _: Caller) -> Status:

@@ -313,6 +313,11 @@ class Orchestrator:
             raise BudgetExceeded(spent)
         return life.prompt(Prompt(text=request.prompt, files=files), queue=request.queue)
 
+    def due(self, worker: str) -> int:
+        """The last turn that the worker was asked for; 0 if it does not live."""
+        life = self._lives.get(worker)
+        return life.due if life else 0
+
     async def answer(self, request: AnswerRequest, by: str) -> bool:
         """Whether the model is told the message that came with a no."""
         message = request.message.strip()

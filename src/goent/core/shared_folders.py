@@ -176,7 +176,8 @@ class Look:
         name = call.tool.lower()
         if call.status in ("pending", "running"):
             if name not in LOOKING:
-                self._calls.setdefault(call.id, Window(began=_tick(), slack=SLACK, tool=name))
+                slack = min(SLACK, max(0.0, now - self.began))  # not before its turn
+                self._calls.setdefault(call.id, Window(began=_tick(), slack=slack, tool=name))
             return
         # One that is told of only when it has ended began after what was told before.
         window = replace(self._calls.pop(call.id, Window(began=before)), ended=now)
