@@ -209,7 +209,8 @@ LOOP = """\
 env -i {env} setsid sh -c 'for i in 1 2 3 4 5 6 7 8; do
  {go_ent} answer last allow_always; {go_ent} run --detach --verify "touch {out}/verified" x; sleep 0.2
 done >answers 2>&1; echo over >>answers' >/dev/null 2>&1 &
-"""
+until test -e answers; do sleep 0.1; done
+"""  # until then it still has its mark, and would be ended with the call
 
 
 async def test_a_background_process_of_a_worker_answers_no_question(tmp_path: Path) -> None:
