@@ -135,6 +135,19 @@ def test_an_account_that_is_refused_opens_at_once(error: WorkerError, state: str
     assert health.forced(down(), NOW) is None, "one that is down is left alone all the same"
 
 
+@pytest.mark.parametrize("error", [AuthRefused("who?"), OutOfCredit("empty")])
+def test_an_account_that_is_refused_again_is_asked_at_most_once_a_minute(
+    error: WorkerError,
+) -> None:
+    refused = failed(failed(HealthRecord()), error)
+    assert health.forced(refused, NOW), "the next prompt asks immediately, whatever failed before"
+    again = failed(refused, error, NOW + 1)
+    assert health.forced(again, NOW + 60) is None
+    assert health.forced(again, NOW + 61)
+    later = failed(again, error, NOW + 61)
+    assert health.forced(later, NOW + 62) is None
+
+
 def test_an_error_about_the_work_shows_that_the_provider_answers() -> None:
     record = failed(failed(HealthRecord()), ContextOverflow("too long"))
     assert health.condition(record, NOW).state == "healthy"

@@ -29,7 +29,8 @@ TRIAL_S = 120.0  # for which others wait for the one call that tries
 SLACK_S = 5.0  # that clocks may differ
 LONGEST_REASON = 300
 
-_OPEN: Final[frozenset[HealthState]] = frozenset({"limited", "down", "refused", "no_credit"})
+_ACCOUNT: Final[frozenset[HealthState]] = frozenset({"refused", "no_credit"})
+_OPEN: Final[frozenset[HealthState]] = _ACCOUNT | {"limited", "down"}
 
 
 class Bounds(Value, frozen=True, kw_only=True):
@@ -81,10 +82,14 @@ def admitted(record: HealthRecord, now: float) -> HealthRecord | None:
 
 
 def forced(record: HealthRecord, now: float) -> HealthRecord | None:
-    """As `admitted`, where there is nobody else: an account may have been mended meanwhile."""
-    if record.state not in {"refused", "no_credit"}:
+    """As `admitted`, where no other provider is left: the account may have been mended.
+
+    The next call after a refusal goes out immediately; if it is refused too, one call a minute.
+    """
+    if record.state not in _ACCOUNT:
         return admitted(record, now)
-    if (record.trial_until or 0.0) > now:
+    again = record.since + REFUSED_S if record.failures > 1 else 0.0
+    if max(again, record.trial_until or 0.0) > now:
         return None
     return replace(record, trial_until=now + TRIAL_S)
 
@@ -179,9 +184,10 @@ def _opened(
     until = now + min(wait, LONGEST_S)
     if record.state == state and told is not None and record.told:
         until = max(until, record.until or 0.0)  # of two answers at once, the later time holds
+    counted = state not in _ACCOUNT or record.state == state
     return HealthRecord(
         state=state,
-        failures=record.failures + 1,
+        failures=record.failures + 1 if counted else 1,
         since=now,
         until=until,
         told=told is not None,

@@ -75,12 +75,18 @@ class Tries:
                 return Try(target=target)
         if self._forced:
             return Try(target=self._forced.pop(0), force=True)
-        if not self._all:
+        # An account is not mended by waiting here; what another call is trying out may tell.
+        waiting = [
+            target
+            for target in self._all
+            if not self._wants_mending(target) or self._condition(target).tried
+        ]
+        if not waiting:
             return None
         # Longer each time, and never everyone at one moment.
         jitter = random.uniform(0.75, 1.25)  # noqa: S311 (spreads calls, hides nothing)
         guess = self._patience.first_wait_s * GROWTH**self._again * jitter
-        waits = [(self._wait(target, guess), target) for target in self._all]
+        waits = [(self._wait(target, guess), target) for target in waiting]
         wait, soonest = min(waits, key=lambda pair: pair[0])
         if self._condition(soonest).tried and self._stood_by_s < LONGEST_TRIAL_S:
             quiet = self._stood_by_s > 0
