@@ -15,8 +15,9 @@ from goent.domain.errors import PermissionBypassed, PermissionDenied
 from goent.domain.settings import PermissionRule
 from goent.domain.types import Preset
 from goent.drivers.agent import unasked as looking
-from goent.drivers.agent.modes import Care, care_for, fitting_mode, offer_of
+from goent.drivers.agent.modes import fitting_mode, offer_of
 from goent.drivers.agent.unasked import changed, listing
+from goent.drivers.rules import OversightLevel, oversight_level
 from goent.policy.permissions import rules_for
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -55,9 +56,9 @@ def test_a_mode_is_chosen_by_what_its_name_says(
     modes: str, readonly: str | None, asking: str | None
 ) -> None:
     offered = [SessionMode(id=name, name="") for name in modes.split()]
-    for care, expected in (("readonly", readonly), ("asking", asking), ("free", None)):
-        found = fitting_mode(offered, _care(care))
-        assert (found and found.id) == expected, care
+    for level, expected in (("readonly", readonly), ("asking", asking), ("free", None)):
+        found = fitting_mode(offered, _care(level))
+        assert (found and found.id) == expected, level
 
 
 @pytest.mark.parametrize(
@@ -78,13 +79,13 @@ def test_name_and_id_must_both_be_harmless(identity: str, name: str, *, fits: bo
 
 
 @pytest.mark.parametrize(
-    ("preset", "care"),
+    ("preset", "level"),
     [("readonly", "readonly"), ("ask", "asking"), ("edit", "asking"), ("auto", "free")],
 )
-def test_rules_say_how_much_an_agent_is_held_back(preset: Preset, care: Care) -> None:
-    assert care_for(rules_for(preset, ())) == care
+def test_rules_say_how_much_an_agent_is_held_back(preset: Preset, level: OversightLevel) -> None:
+    assert oversight_level(rules_for(preset, ())) == level
     deny = PermissionRule(tool="edit", action="deny")
-    assert care_for(rules_for(preset, (deny,))) == "readonly"
+    assert oversight_level(rules_for(preset, (deny,))) == "readonly"
 
 
 @pytest.mark.parametrize("raw", [b"null", b"5", b"{}", b'{"currentModeId": 1}'])
@@ -291,5 +292,5 @@ def test_a_difference_is_an_act_whatever_its_kind() -> None:
     assert looking.is_act(call)
 
 
-def _care(word: str) -> Care:
+def _care(word: str) -> OversightLevel:
     return "readonly" if word == "readonly" else "asking" if word == "asking" else "free"

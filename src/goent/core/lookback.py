@@ -4,12 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
-from goent.core.views import usd
 from goent.domain.forecasts import Forecast, Sample
 from goent.domain.learned import Instead, Learned, LearnedLine, Lookback
 from goent.domain.settings import Settings
 from goent.domain.tasks import Classification
-from goent.domain.types import Price, Provider, Value
+from goent.domain.types import Price, Provider, Value, rounded_usd
 from goent.policy.facts import Facts
 from goent.policy.forecast import MEDIAN, Past, forecast, quantile
 from goent.policy.learning import ENOUGH, Class, Experience, Model, Outlook, outcome
@@ -74,7 +73,7 @@ def _lines(
             low=round(outlook.low, 3),
             high=round(outlook.high, 3),
             enough=outlook.enough,
-            cost_usd=usd(quantile(costs, MEDIAN)) if costs else None,
+            cost_usd=rounded_usd(quantile(costs, MEDIAN)) if costs else None,
             seconds=quantile(sorted(s.seconds for s in own), MEDIAN),
             graded=outlook.graded,
         )
@@ -151,7 +150,7 @@ class _Replay:
         self, kind: Class, provider: Provider, experience: Experience
     ) -> tuple[float, float | None]:
         outlook: Outlook = experience.outlooks(*kind)[provider.backend, provider.model]
-        return outlook.chance, usd(self._forecasts[kind][provider.name].p50_usd)
+        return outlook.chance, rounded_usd(self._forecasts[kind][provider.name].p50_usd)
 
 
 def _differing(choices: Iterable[_Choice]) -> Iterator[Instead]:

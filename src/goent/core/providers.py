@@ -8,7 +8,7 @@ from decimal import Decimal
 from goent.core.allowance import Allowance
 from goent.core.feed import Feed
 from goent.core.router import condition_now
-from goent.core.views import timestamp, usd
+from goent.core.views import timestamp
 from goent.domain.budgets import Standing
 from goent.domain.errors import RequestError
 from goent.domain.health import Condition, Healths
@@ -26,7 +26,7 @@ from goent.domain.provider_replies import (
 )
 from goent.domain.requests import CostsRequest, ForgetRequest, ProvidersRequest
 from goent.domain.settings import Settings
-from goent.domain.types import ENDED, Price, Provider, Usage
+from goent.domain.types import ENDED, Price, Provider, Usage, rounded_usd
 from goent.policy.pins import none_configured
 
 USABLE: frozenset[Health] = frozenset({"ready", "direct", "failing"})
@@ -87,7 +87,7 @@ class Providers:
             capabilities=provider.best_for,
             context_limit=provider.context_limit,
             price=_price(await self._prices.price(provider, now)),
-            cost_estimate=usd(await self._prices.cost(provider, TYPICAL, now)),
+            cost_estimate=rounded_usd(await self._prices.cost(provider, TYPICAL, now)),
             health=self._health(provider, settings, condition, now),
             health_reason=condition.reason,
             cooldown_until=_until(condition, now),
@@ -129,7 +129,7 @@ class Providers:
                 key=row.key,
                 calls=row.calls,
                 usage=row.usage,
-                cost_usd=usd(row.cost_usd),
+                cost_usd=rounded_usd(row.cost_usd),
                 known_usd=float(round(row.known_usd, 9)),
                 unknown_calls=row.unknown_calls,
             )
@@ -140,7 +140,7 @@ class Providers:
         return Costs(
             by=request.by,
             rows=lines,
-            total_usd=None if unknown else usd(known),
+            total_usd=None if unknown else rounded_usd(known),
             known_usd=float(round(known, 9)),
             unknown_calls=unknown,
             budgets=tuple(_budget(standing) for standing in await self._allowance.standings()),
@@ -182,6 +182,6 @@ def _price(price: Price | None) -> PriceView | None:
     return PriceView(
         input=float(price.input),
         output=float(price.output),
-        cache_read=usd(price.cache_read),
-        cache_write=usd(price.cache_write),
+        cache_read=rounded_usd(price.cache_read),
+        cache_write=rounded_usd(price.cache_write),
     )

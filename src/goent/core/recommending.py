@@ -9,7 +9,6 @@ from anyio import to_thread
 from goent.core.intake import existing_files
 from goent.core.lookback import look_back
 from goent.core.router import Asked, Routed, Router
-from goent.core.views import usd
 from goent.domain.errors import RequestError
 from goent.domain.forecasts import Forecast
 from goent.domain.learned import Learned
@@ -27,9 +26,9 @@ from goent.domain.replies import Estimate
 from goent.domain.requests import RecommendRequest
 from goent.domain.settings import Settings
 from goent.domain.tasks import Classification
-from goent.domain.types import Route
+from goent.domain.types import Route, rounded_usd
 from goent.policy.advice import advise
-from goent.policy.facts import usd as dollars
+from goent.policy.facts import usd
 from goent.policy.rules import conditions, label
 
 TOLD = 8  # features that are shown
@@ -137,7 +136,7 @@ def _dear(routed: Routed, budget: float | None) -> Iterable[str]:
     most = routed.forecast.p90_usd
     if budget is not None and most is not None and most > Decimal(str(budget)):
         name = routed.decision.route.provider.name
-        yield f"{name} may cost up to {dollars(most)}, above the budget_usd of ${budget:g}"
+        yield f"{name} may cost up to {usd(most)}, above the budget_usd of ${budget:g}"
 
 
 def _rationale(route: Route) -> str:
@@ -147,7 +146,7 @@ def _rationale(route: Route) -> str:
 
 
 def estimate(forecast: Forecast) -> Estimate:
-    low, high = usd(forecast.p50_usd), usd(forecast.p90_usd)
+    low, high = rounded_usd(forecast.p50_usd), rounded_usd(forecast.p90_usd)
     return Estimate(
         cost_usd=None if low is None or high is None else (low, high),
         seconds=forecast.seconds,

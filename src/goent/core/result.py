@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
-from goent.core.views import WorkerView, evidence, usd
+from goent.core.views import WorkerView, evidence
 from goent.domain.events import (
     AnyEvent,
     BudgetWarned,
@@ -28,6 +28,7 @@ from goent.domain.types import (
     GuardedChange,
     Overlap,
     Usage,
+    rounded_usd,
 )
 from goent.policy.guarded import guard_reason
 
@@ -69,7 +70,7 @@ def result(
             for c in telling_checks(view.checks)
         ),
         usage=view.usage,
-        cost_usd=usd(view.cost_usd),
+        cost_usd=rounded_usd(view.cost_usd),
         models_used=models_used(e for e in happened if isinstance(e, UsageReported))[:MODELS_LIMIT],
         failovers=tuple(
             Failover(from_provider=e.from_provider, to_provider=e.to_provider, reason=e.reason)
@@ -200,7 +201,9 @@ def models_used(reports: Iterable[UsageReported]) -> tuple[ModelUse, ...]:
         known = None if cost is None or report.cost_usd is None else cost + report.cost_usd
         sums[key] = (calls + report.calls, usage + report.usage, known)
     return tuple(
-        ModelUse(provider=provider, model=model, calls=calls, usage=usage, cost_usd=usd(cost))
+        ModelUse(
+            provider=provider, model=model, calls=calls, usage=usage, cost_usd=rounded_usd(cost)
+        )
         for (provider, model), (calls, usage, cost) in sums.items()
     )
 

@@ -46,6 +46,7 @@ from goent.domain.types import (
     State,
     Usage,
     Value,
+    rounded_usd,
 )
 from goent.domain.verification import evidence_of
 from goent.domain.workspaces import Work
@@ -287,7 +288,7 @@ def status(view: WorkerView, now: float | None = None) -> Status:
         permission=_question(view.questions[0], now) if view.questions else None,
         questions=len(view.questions),
         usage=view.usage,
-        cost_usd=usd(view.cost_usd),
+        cost_usd=rounded_usd(view.cost_usd),
         cost_source=view.cost_source if view.cost_usd is not None else None,
         started_at=timestamp(view.started_at),
         updated_at=timestamp(view.updated_at),
@@ -337,7 +338,7 @@ def line(view: WorkerView, met: Iterable[str] = ()) -> WorkerLine:
         method=view.spawned.method,
         permission=view.questions[0].id if view.questions else None,
         tokens=view.usage.total,
-        cost_usd=usd(view.cost_usd),
+        cost_usd=rounded_usd(view.cost_usd),
         started_at=timestamp(view.started_at),
         updated_at=timestamp(view.updated_at),
         task=shorten(view.spawned.task, 60),
@@ -364,10 +365,6 @@ def progress(plan: tuple[PlanEntry, ...]) -> Progress:
 
 def timestamp(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def usd(amount: Decimal | None) -> float | None:
-    return None if amount is None else float(round(amount, 9))
 
 
 def shorten(text: str, limit: int) -> str:

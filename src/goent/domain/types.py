@@ -225,3 +225,8 @@ class Secret:
 
     def __hash__(self) -> int:
         return hash(self._value)
+
+
+def rounded_usd(amount: Decimal | None) -> float | None:
+    """Money as JSON shows it; an unknown amount stays unknown."""
+    return None if amount is None else float(round(amount, 9))

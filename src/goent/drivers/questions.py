@@ -21,7 +21,7 @@ from goent.domain.errors import RequestError
 from goent.domain.events import PermissionAsked
 from goent.domain.settings import Action, PermissionRule
 from goent.domain.types import Answer, PermissionOption, Value
-from goent.drivers.rules import judge
+from goent.drivers.rules import ANYTHING, judge
 from goent.drivers.shell_line import read_line
 from goent.policy.wildcards import matches
 
@@ -33,7 +33,6 @@ OPTIONS = (
     PermissionOption(id="reject", label="Reject"),
 )
 UNLASTING = tuple(option for option in OPTIONS if option.id != "allow_always")
-ANYTHING = "\0"  # a command that only a rule for all of them covers
 # Inside the directory, looking is free: no preset speaks of it, and a later rule may.
 _FREE = tuple(PermissionRule(tool=tool, action="allow") for tool in ("read", "grep", "think"))
 _KINDS: dict[Answer, tuple[str, ...]] = {

@@ -6,9 +6,13 @@ back on the process's "ask", its questions come to us, and we answer what the ru
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from goent.domain.settings import Action, PermissionRule
 from goent.policy.wildcards import matches
+
+ANYTHING = "\0"  # a command that only a rule for all of them covers
+OversightLevel = Literal["readonly", "asking", "free"]
 
 
 def judge(rules: Sequence[PermissionRule], permission: str, patterns: Sequence[str]) -> Action:
@@ -27,6 +31,14 @@ def refused_outright(rules: Sequence[PermissionRule], permission: str) -> bool:
         if matches(rule.tool, permission) and rule.pattern == "*":
             return True
     return False
+
+
+def oversight_level(rules: Sequence[PermissionRule]) -> OversightLevel:
+    """How closely an agent has to be held to these rules."""
+    if refused_outright(rules, "edit"):
+        return "readonly"
+    both = {judge(rules, "edit", (ANYTHING,)), judge(rules, "bash", (ANYTHING,))}
+    return "free" if both == {"allow"} else "asking"
 
 
 def _verdict(rules: Sequence[PermissionRule], permission: str, pattern: str) -> Action:

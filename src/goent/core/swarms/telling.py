@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from goent.core.enquiries import Account
 from goent.core.swarms.outcomes import outcome
 from goent.core.swarms.view import Attempt, SwarmView, TaskView
-from goent.core.views import WorkerView, evidence, shorten, status, timestamp, usd
+from goent.core.views import WorkerView, evidence, shorten, status, timestamp
 from goent.domain.replies import ModelUse
 from goent.domain.swarms import (
     SWARMS_OVER,
@@ -21,7 +21,7 @@ from goent.domain.swarms import (
     TaskState,
     Totals,
 )
-from goent.domain.types import ENDED, Evidence, Failure, FileChange, Usage
+from goent.domain.types import ENDED, Evidence, Failure, FileChange, Usage, rounded_usd
 from goent.domain.workspaces import Conflict, Left, Merge
 from goent.policy.overlaps import SharedWork
 
@@ -51,7 +51,7 @@ def swarm_status(view: SwarmView, workers: Workers, now: float) -> SwarmStatus:
         done=sum(task.settled is not None for task in tasks),
         total=len(tasks),
         tasks=lines,
-        cost_usd=usd(cost_of([w for task in tasks for w in workers_of(task, workers)])),
+        cost_usd=rounded_usd(cost_of([w for task in tasks for w in workers_of(task, workers)])),
         budget_usd=budget,
         started_at=timestamp(view.started_at),
         seconds=round(ended - view.started_at, 1),
@@ -119,7 +119,7 @@ def _line(
         state=_state(task, view),
         attempts=len(task.workers),
         tokens=sum(worker.usage.total for worker in had),
-        cost_usd=usd(cost_of(had)) if had else None,
+        cost_usd=rounded_usd(cost_of(had)) if had else None,
         failure=_failure(task),
     )
     if view is None:

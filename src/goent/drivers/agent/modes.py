@@ -6,7 +6,6 @@ in common; a mode that speaks of doing things unasked is never chosen.
 
 import re
 from collections.abc import Sequence
-from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -17,11 +16,9 @@ from goent.domain.errors import ProtocolError
 from goent.domain.settings import PermissionRule
 from goent.domain.types import Value
 from goent.drivers.acp_connection import AgentConnection
-from goent.drivers.questions import ANYTHING
-from goent.drivers.rules import judge, refused_outright
+from goent.drivers.rules import OversightLevel, oversight_level
 from goent.rpc import RpcError
 
-Care = Literal["readonly", "asking", "free"]
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 # Words of modes in which an agent does things unasked, whatever else their names say.
 _UNASKED = re.compile(
@@ -33,7 +30,7 @@ _ASKING = (
     *(("default",), ("approval",), ("approvals",), ("approve",), ("manual",), ("confirm",)),
     *(("normal",), ("ask",)),
 )
-_WISHES: dict[Care, tuple[tuple[str, ...], ...]] = {
+_WISHES: dict[OversightLevel, tuple[tuple[str, ...], ...]] = {
     "readonly": (*_LOOKING, ("ask",), *_ASKING),
     "asking": (*_ASKING, ("read", "only"), ("readonly",)),
     "free": (),
@@ -48,15 +45,7 @@ class Offer(Value, frozen=True, kw_only=True):
     option: str = ""
 
 
-def care_for(rules: Sequence[PermissionRule]) -> Care:
-    """How much an agent has to be held back, for a worker with these rules."""
-    if refused_outright(rules, "edit"):
-        return "readonly"
-    both = {judge(rules, "edit", (ANYTHING,)), judge(rules, "bash", (ANYTHING,))}
-    return "free" if both == {"allow"} else "asking"
-
-
-def fitting_mode(modes: Sequence[SessionMode], care: Care) -> SessionMode | None:
+def fitting_mode(modes: Sequence[SessionMode], care: OversightLevel) -> SessionMode | None:
     """The best of them by its id or its name; None if no name says that it fits."""
     safe = [mode for mode in modes if not _acts_unasked(mode)]
     for wish in _WISHES[care]:
@@ -109,7 +98,7 @@ class HeldMode:
     """The mode that one session is to have; agents may leave it by themselves."""
 
     def __init__(self, rules: Sequence[PermissionRule], agent: str) -> None:
-        self._care: Care = care_for(rules)
+        self._care: OversightLevel = oversight_level(rules)
         self._agent = agent
         self._offer: Offer | None = None
         self._wanted: SessionMode | None = None

@@ -15,10 +15,10 @@ from goent.acp.content import Diff
 from goent.acp.updates import ToolFields
 from goent.domain.settings import PermissionRule
 from goent.drivers.agent.asking import OUTSIDE, matters
-from goent.drivers.agent.modes import care_for
 from goent.drivers.agent.subjects import subject
 from goent.drivers.ground import Ground
 from goent.drivers.questions import Matter, verdict
+from goent.drivers.rules import oversight_level
 
 MOST_FILES = 20_000  # of a tree; nothing can be said of a larger one
 _ACTS = frozenset({"edit", "delete", "move", "execute"})
@@ -80,7 +80,7 @@ def unasked(
     """What of a call that was completed nobody has allowed; None if all is well."""
     if not is_act(call):
         return None
-    careful = care_for(rules) != "free"
+    careful = oversight_level(rules) != "free"
     for matter in matters(call, ground):
         if permitted.call(call.tool_call_id, matter):
             continue

@@ -21,13 +21,13 @@ from goent.domain.events import Noticed
 from goent.domain.ports import Emit, WorkerSpec
 from goent.drivers.agent.asking import matters
 from goent.drivers.agent.models import Opened
-from goent.drivers.agent.modes import HeldMode, care_for
+from goent.drivers.agent.modes import HeldMode
 from goent.drivers.agent.process import AgentProcess
 from goent.drivers.agent.turn import AgentTurn
 from goent.drivers.agent.unasked import Listing, Permitted, changed, is_act, listing, unasked
 from goent.drivers.ground import Ground
-from goent.drivers.questions import ANYTHING, Matter
-from goent.drivers.rules import judge
+from goent.drivers.questions import Matter
+from goent.drivers.rules import ANYTHING, judge, oversight_level
 
 MOST_NAMES = 5
 
@@ -42,7 +42,7 @@ class Watch:
         self._ground = ground
         self._shared = shared
         self._agent = spec.provider.backend
-        self._looks_only = care_for(spec.rules) == "readonly"
+        self._looks_only = oversight_level(spec.rules) == "readonly"
         self._edits_are_asked = judge(spec.rules, "edit", (ANYTHING,)) != "allow"
         # A command may change any file, also in a later turn.
         self._ran = judge(spec.rules, "bash", (ANYTHING,)) == "allow"

@@ -26,7 +26,6 @@ from goent.domain.events import DriverEvent, Noticed, ToolCall
 from goent.domain.guard import GuardedCall, Verdict
 from goent.domain.ports import Emit, Signs, StopReason, WorkerSpec
 from goent.domain.types import Answer, Prompt
-from goent.drivers.agent.modes import care_for
 from goent.drivers.ground import Ground
 from goent.drivers.opencode.client import Client
 from goent.drivers.opencode.guard import OUTSIDE, STRANGER, ProcessGuard, goes_astray, matters
@@ -36,6 +35,7 @@ from goent.drivers.opencode.shapes import Activity, Message, Part, Question
 from goent.drivers.opencode.turn import Turn
 from goent.drivers.opencode.usage import Spending
 from goent.drivers.questions import Matter, verdict
+from goent.drivers.rules import oversight_level
 from goent.drivers.tasks import task_group
 from goent.drivers.vitals import read_vitals
 
@@ -227,7 +227,7 @@ class Conversation(ABC):
     def _is_excused(self, call: GuardedCall) -> bool:
         """Without a guard of ours, what the worker's rules allow needs no question; nor what they leave alone."""
         rules = self._spec.rules
-        free = care_for(rules) == "free"
+        free = oversight_level(rules) == "free"
         return all(
             (free and matter.permission == OUTSIDE)
             or verdict(replace(matter, reason=""), rules) == "allow"
