@@ -42,6 +42,15 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert heading in _anchors(found), f"{page.name} links to {target!r}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_test_that_is_named_is_there(page: Path) -> None:
+    named = re.findall(r"`((?:tests/\S+/)?test_\w+\.py)`", page.read_text(encoding="utf-8"))
+    missing = [
+        name for name in named if not list(ROOT.glob(f"tests/**/{name.rpartition('tests/')[2]}"))
+    ]
+    assert not missing
+
+
 BLOCKS = re.findall(
     r"^```yaml\n(.+?)^```", (ROOT / "docs/evals.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
 )

@@ -147,6 +147,7 @@ async def test_the_demo_tells_programs_what_came_of_it(world: World) -> None:
     assert (ended.exit, ended.err) == (0, "")
     played = json.loads(ended.out)
     assert [one["evidence"] for one in played["results"]] == ["verified"] * 3
+    assert [one["sandbox"] for one in played["results"]] == ["namespace"] * 3
     assert played["missing"] == [] and played["costs"]["total_usd"] > 0
 
 

@@ -217,7 +217,7 @@ def settings(models: ScriptedModels, project: Path, opencode: OpenCodeSettings) 
         ),
         backends=backends,
         opencode=opencode,
-        sandbox=SandboxSettings(writable=(project.parent,), readable=(CHECKOUT,)),
+        sandbox=SandboxSettings(readable=(CHECKOUT,)),
     )
 
 

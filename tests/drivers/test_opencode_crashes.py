@@ -3,15 +3,17 @@
 import os
 import signal
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 import pytest
 from msgspec.structs import replace
-from opencode_stage import ASK, PATIENCE, Heard, Stage, processes, stage
+from opencode_stage import ALLOW, ASK, PATIENCE, Heard, Stage, processes, stage
 
 from goent.domain.errors import RequestError, UnknownModel, WorkerCrashed, WorkerError
 from goent.domain.ports import Session, StopReason
+from goent.domain.settings import PermissionRule
 from goent.domain.types import Prompt, Usage
 from goent.drivers.opencode.lasting import GO_ON
 from goent.drivers.vitals import Care
@@ -26,6 +28,19 @@ WORK: tuple[Case, ...] = (
     case("wait at the gate", say("I waited.").having(gate="door")),
     case("sleep in the shell", call("bash", command="sleep 300 & sleep 300", description="s")),
     case("write asked.txt", call("write", filePath="{cwd}/asked.txt", content="x\n"), say("Ok.")),
+    case(
+        "leave something behind",
+        call(
+            "bash",
+            command="echo kept > /tmp/note; env -i setsid sleep 605 & sleep 300",
+            description="l",
+        ),
+    ),
+    case(
+        "look for it",
+        call("bash", command="cat /tmp/note || echo gone", description="c"),
+        say("Looked."),
+    ),
 )
 SCRIPT = Script(
     providers={
@@ -103,6 +118,17 @@ async def until(true: Callable[[], object]) -> None:
             await anyio.sleep(0.02)
 
 
+def sleepers(seconds: str) -> list[int]:
+    """Who sleeps that long, whatever its environment says."""
+    wanted = f"sleep\0{seconds}\0".encode()
+    found: list[int] = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended meanwhile
+            if path.read_bytes() == wanted:
+                found.append(int(path.parent.name))
+    return found
+
+
 def kill(pids: set[int], how: signal.Signals = signal.SIGKILL) -> None:
     assert pids
     for pid in pids:
@@ -165,6 +191,29 @@ async def test_a_killed_process_is_swept_and_its_turns_go_on_in_another(
         assert told(crashing, first) == ["sleep in the shell", GO_ON.text, "3: say hello"]
         assert len(acp()) == 1
         assert [first.token, second.token, idle.token] == tokens
+
+
+@pytest.mark.spec("P02", "P29")
+async def test_what_cleared_its_environment_is_swept_and_temporary_files_go_with_the_process(
+    crashing: Stage, project: Path
+) -> None:
+    """It is known by the mounts of its sandbox; and `/tmp` in there is the process's own."""
+    rules = (*ALLOW, PermissionRule(tool="external_directory", action="allow"))
+    async with crashing.driver.open(crashing.spec(project, rules=rules)) as session:
+        turning = Turning(session, "leave something behind")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(turning.run)
+            await until(lambda: sleepers("605") and processes("300"))
+            assert not processes("605"), "its environment says nothing"
+            kill(acp())
+        assert turning.heard.text == "I went on."
+        assert sleepers("605") == []
+        heard = Heard()
+        await session.prompt(Prompt(text="look for it"), heard.emit)
+        (looked,) = heard.ended_tools
+        assert looked.output.split()[-1] == "gone"
+    (folder,) = (crashing.folder / "state" / "tmp").iterdir()
+    assert list(folder.rglob("note")) == [], "that of the lost process is removed"
 
 
 @pytest.mark.spec("P29")

@@ -130,9 +130,27 @@ async def test_new_settings_mean_a_new_process_and_the_old_one_serves_its_worker
     assert len(apart.acp()) == 1
 
 
+async def test_a_directory_outside_the_project_has_a_process_of_its_own(tmp_path: Path) -> None:
+    """What can write there cannot write in the project, and the other way round."""
+    others = processes("acp")
+    async with stage(SCRIPT, tmp_path) as built:
+        project, outside = built.settings.project, tmp_path / "outside"
+        for folder in (project / "inside", outside):
+            folder.mkdir()
+        async with built.driver.open(built.spec(project)):
+            shared = processes("acp") - others
+            assert await hello(built, project / "inside") == "Hello from glm-4."
+            assert processes("acp") - others == shared
+            async with built.driver.open(built.spec(outside)) as session:
+                heard = Heard()
+                await session.prompt(Prompt(text="say hello"), heard.emit)
+                assert heard.text == "Hello from glm-4."
+                assert shared < processes("acp") - others
+
+
 async def test_an_early_death_and_a_taken_port_are_tried_again(tmp_path: Path) -> None:
     """The first start dies, the second is given a port that is taken, the third is let through."""
-    unlucky, starts = tmp_path / "opencode", tmp_path / "starts"
+    unlucky, starts = tmp_path / "opencode", tmp_path / "project" / "starts"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = int(taken.getsockname()[1])
         unlucky.write_text(
@@ -156,7 +174,7 @@ esac
 async def test_a_new_data_folder_is_made_by_one_process_before_others_start(
     tmp_path: Path,
 ) -> None:
-    program, starts = tmp_path / "opencode", tmp_path / "starts"
+    program, starts = tmp_path / "opencode", tmp_path / "project" / "starts"
     program.write_text(
         f"""#!/bin/sh
 [ "$1" = --version ] && exec {opencode_binary()} "$@"

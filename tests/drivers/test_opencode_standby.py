@@ -129,22 +129,23 @@ async def test_a_directory_for_which_there_is_no_room_goes_to_the_reserve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slot, "DIRECTORIES", 2)
-    second, third = tmp_path / "second", tmp_path / "third"
-    second.mkdir()
-    third.mkdir()
-    async with (
-        a_reserving_stage(tmp_path) as (built, acp),
-        built.driver.open(built.spec(built.settings.project)) as session,
-        built.driver.open(built.spec(second)),
-        anyio.create_task_group() as tasks,
-    ):
-        (first,) = acp()
-        tasks.start_soon(session.prompt, Prompt(text="wait at the first gate"), Heard().emit)
-        await until(lambda: len(acp()) == 2)
-        built.care = Care(interval=60)
-        (reserve,) = acp() - {first}
-        async with built.driver.open(built.spec(third)) as elsewhere:
-            heard = Heard()
-            await elsewhere.prompt(Prompt(text="say hello"), heard.emit)
-            assert (heard.text, acp()) == ("Hello.", {first, reserve})
-        built.models.open_gate("the first gate")
+    async with a_reserving_stage(tmp_path) as (built, acp):
+        project = built.settings.project
+        second, third = project / "second", project / "third"
+        second.mkdir()
+        third.mkdir()
+        async with (
+            built.driver.open(built.spec(project)) as session,
+            built.driver.open(built.spec(second)),
+            anyio.create_task_group() as tasks,
+        ):
+            (first,) = acp()
+            tasks.start_soon(session.prompt, Prompt(text="wait at the first gate"), Heard().emit)
+            await until(lambda: len(acp()) == 2)
+            built.care = Care(interval=60)
+            (reserve,) = acp() - {first}
+            async with built.driver.open(built.spec(third)) as elsewhere:
+                heard = Heard()
+                await elsewhere.prompt(Prompt(text="say hello"), heard.emit)
+                assert (heard.text, acp()) == ("Hello.", {first, reserve})
+            built.models.open_gate("the first gate")

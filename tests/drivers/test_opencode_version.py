@@ -12,15 +12,17 @@ from agent_stage import Stage as AgentStage
 from msgspec.structs import replace
 from opencode import opencode_binary
 from opencode_script import SCRIPT
-from opencode_stage import PATIENCE, processes, stage
+from opencode_stage import PATIENCE, Heard, processes, stage
 from serve_stage import serve_stage
 
 from goent.domain.errors import OpenCodeMissing, UnsupportedVersion, WorkerCrashed
 from goent.domain.settings import Agent, OpenCodeSettings
+from goent.domain.types import Prompt
 from goent.drivers.opencode.binary import find_opencode, platform_packages
 from goent.drivers.opencode.hosted import free_port
 from goent.drivers.opencode.version import age, check_agent, check_version, read_version
 from goent.proc import new_mark, new_owner, supervised
+from goent.testing import Script, case, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -36,7 +38,7 @@ def script(path: Path, *lines: str) -> Path:
 
 
 def stand_in(folder: Path) -> str:
-    """The command of a program that stands in for OpenCode 2."""
+    """The command of a program that stands in for OpenCode 2, and notes there that it was started."""
     shutil.copy(STAND_IN, folder / "program.py")
     return f"exec {sys.executable} {folder / 'program.py'}"
 
@@ -110,27 +112,43 @@ async def test_a_wrapper_is_asked_each_time_for_it_may_lead_elsewhere(tmp_path: 
         assert await read_version(wrapper, ENV, patience=PATIENCE) == said
 
 
-async def test_a_program_that_is_replaced_while_go_ent_runs_is_noticed(tmp_path: Path) -> None:
+async def test_a_program_that_is_replaced_while_go_ent_runs_is_noticed_and_turns_finish(
+    tmp_path: Path,
+) -> None:
     program = script(tmp_path / "opencode", f'exec {opencode_binary()} "$@"')
-    async with stage(SCRIPT, tmp_path) as built:
+    moonshot = SCRIPT.providers["moonshot"]
+    gated = case("wait for the new one", say("I waited.").having(gate="the new one"))
+    moonshot = replace(moonshot, cases=(gated, *moonshot.cases))
+    async with stage(
+        Script(providers={**SCRIPT.providers, "moonshot": moonshot}), tmp_path
+    ) as built:
         built.use(opencode=OpenCodeSettings(command=str(program), profile="hermetic"))
-        project = built.settings.project
-        async with built.driver.open(built.spec(project, dedicated=True)):
-            assert processes("acp")
-        script(program, f'{stand_in(tmp_path)} "$@"')
-        with pytest.raises(UnsupportedVersion, match=r"is OpenCode 2\.0\.0"):
-            async with built.driver.open(built.spec(project, dedicated=True)):
-                pytest.fail("it was started")
-    assert not (tmp_path / "started").exists()
+        project, heard = built.settings.project, Heard()
+        async with (
+            built.driver.open(built.spec(project, dedicated=True)) as session,
+            anyio.create_task_group() as tasks,
+        ):
+            working = processes("acp")
+            tasks.start_soon(session.prompt, Prompt(text="wait for the new one"), heard.emit)
+            await built.models.at_gate("the new one", timeout=PATIENCE)
+            script(program, f'{stand_in(project)} "$@"')
+            with pytest.raises(UnsupportedVersion, match=r"is OpenCode 2\.0\.0"):
+                async with built.driver.open(built.spec(project, dedicated=True)):
+                    pytest.fail("it was started")
+            assert working and working == processes("acp")
+            built.models.open_gate("the new one")
+        assert (heard.text, heard.notices) == ("I waited.", []), "it finished where it was"
+        assert not (project / "started").exists()
 
 
 def liar(folder: Path) -> OpenCodeSettings:
-    """It says that it is another one, and is that no more when it is started."""
+    """It says that it is another one, and is that no more when it is started, as `started` tells."""
+    project = folder / "project"  # in its sandbox it can write there
     program = script(
         folder / "opencode",
         '[ "$1" = --version ] && exec echo 1.18.33',
-        f'[ "$1" = acp ] && {stand_in(folder)} acp',
-        f'{stand_in(folder)} "$@"',
+        f'[ "$1" = acp ] && {stand_in(project)} acp',
+        f'{stand_in(project)} "$@"',
     )
     return OpenCodeSettings(command=str(program), profile="hermetic")
 
@@ -141,7 +159,7 @@ async def test_what_is_another_than_it_said_is_refused_by_its_first_words(tmp_pa
         with pytest.raises(UnsupportedVersion, match=r"is OpenCode 2\.0\.0"):
             async with built.driver.open(built.spec(built.settings.project)):
                 pytest.fail("it was taken")
-    assert (tmp_path / "started").read_text() == "acp\n", "it was not tried again"
+    assert (tmp_path / "project" / "started").read_text() == "acp\n", "it was not tried again"
 
 
 async def test_a_server_that_is_another_than_it_said_is_refused(tmp_path: Path) -> None:
@@ -150,7 +168,9 @@ async def test_a_server_that_is_another_than_it_said_is_refused(tmp_path: Path) 
         with pytest.raises(UnsupportedVersion, match=r"is OpenCode 2\.0\.0"):
             async with built.serving.open(built.spec(built.settings.project)):
                 pytest.fail("it was taken")
-    assert len((tmp_path / "started").read_text().splitlines()) == 1, "it was not tried again"
+    assert len((tmp_path / "project" / "started").read_text().splitlines()) == 1, (
+        "it was not tried again"
+    )
 
 
 async def test_somebodys_server_of_the_second_kind_is_refused_at_once(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from world import COLD, GO_ENT, World, a_world, kill, refusal, told
 from goent.domain.events import TurnEnded, WorkerClosed
 from goent.hello import is_same_user
 from goent.proc import table
+from goent.project import state_dir
 from goent.testing import Script, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -26,6 +27,14 @@ SCRIPT = Script(
     providers={
         "moonshot": openai(
             case("hold", call("bash", command="sleep 300", description="x")),
+            case(
+                "hide",
+                call(
+                    "bash",
+                    command="echo kept > /tmp/note; env -i setsid sleep 606 & sleep 300",
+                    description="x",
+                ),
+            ),
             case(None, say("Hello.")),
             key="sk-moonshot-real-key",
         )
@@ -127,6 +136,35 @@ async def test_a_killed_daemon_is_replaced_and_leaves_nothing_behind(world: Worl
         await lead.call_tool("worker_cancel", {"worker_id": worker, "close": True})
     events = [envelope.event for envelope in await world.journal(worker)]
     assert isinstance(events[-1], WorkerClosed) and isinstance(events[-2], TurnEnded)
+
+
+@pytest.mark.spec("P02")
+async def test_what_a_killed_daemons_sandbox_held_is_swept_by_the_next_one(world: World) -> None:
+    """A process that cleared its environment, known by its mounts alone, and the private `/tmp`."""
+    private = state_dir(world.env) / "projects" / world.key / "tmp"
+    ran = await world.go_ent("run", "--detach", "--json", "--permissions", "auto", "hide")
+    worker = json.loads(ran.out)["worker_id"]
+    with anyio.fail_after(60):
+        while not sleepers("606") or not list(private.rglob("note")):  # noqa: ASYNC110 (neither announces itself)
+            await anyio.sleep(0.05)
+    info = await world.daemon()
+    assert info
+    kill(info.pid)
+    ended = await world.go_ent("wait", worker, "--json")
+    assert json.loads(ended.out)["workers"][0]["state"] == "failed"
+    assert sleepers("606") == []
+    assert list(private.iterdir()) == []
+
+
+def sleepers(seconds: str) -> list[int]:
+    """Who sleeps that long, whatever its environment says."""
+    wanted = f"sleep\0{seconds}\0".encode()
+    found: list[int] = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended meanwhile
+            if path.read_bytes() == wanted:
+                found.append(int(path.parent.name))
+    return found
 
 
 @pytest.mark.spec("P02")

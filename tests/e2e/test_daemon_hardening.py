@@ -263,6 +263,28 @@ async def test_a_folder_in_the_way_is_named(world: World, name: str) -> None:
     assert (await world.go_ent("ps")).exit == 0
 
 
+ONCE_ANSWERED = ("run", "--json", "--method", "api", "--verify", "true", "say hello")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("run", "--json", "hold"), ("run", "--json", "--method", "cli", "hold"), ONCE_ANSWERED],
+    ids=["acp", "cli", "verify"],
+)
+async def test_what_is_in_the_way_of_a_sandbox_is_named(
+    world: World, command: tuple[str, ...]
+) -> None:
+    await world.go_ent("ps")
+    folder = log_of(world).with_name("tmp")
+    folder.write_text("in the way")
+    ended = await world.go_ent(*command)
+    failure = json.loads(ended.out)["failure"]
+    assert failure["kind"] == "worker_crashed"
+    assert f"no temporary folder in '{folder}'" in failure["message"]
+    assert "free some space, or check its owner and mode" in failure["message"]
+    assert "fault of go-ent's own" not in failure["message"]
+
+
 # The log and the disk
 
 

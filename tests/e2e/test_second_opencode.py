@@ -19,6 +19,7 @@ CONFIG = """\
 opencode: {{profile: hermetic, warm: false}}
 agents:
   second: {{command: [{program}, acp]}}
+sandbox: {{writable: [{program.parent}]}}  # there it would write down that it was started
 """
 REMEDY = "npm install -g opencode-ai@1"
 

@@ -12,6 +12,7 @@ from strikes import Scene
 from world import World
 
 from goent.domain.events import AnyEvent, SessionOpened, TurnEnded, UsageReported, WorkerSpawned
+from goent.domain.sandbox import Level
 from goent.domain.types import Usage
 from goent.project import state_dir
 from goent.testing import Call
@@ -33,6 +34,13 @@ def assert_ended_once(journal: Events, told: Sequence[str | None]) -> None:
     for events in journal.values():
         assert_grammar(events)
         assert any(isinstance(event, TurnEnded) for event in events)
+
+
+def assert_all_were_confined(journal: Events, level: Level) -> None:
+    """No worker of a story has been without its sandbox, before or after a fault."""
+    for worker, events in journal.items():
+        assert isinstance(events[0], WorkerSpawned)
+        assert events[0].sandbox == level, f"{worker} worked in {events[0].sandbox!r}"
 
 
 def assert_who_could_finish_did(scene: Scene, journal: Events, tasks: Sequence[Task]) -> None:

@@ -9,6 +9,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from goent.domain.sandbox import Level, Strictness
 from goent.domain.types import Usage
 from goent.testing import Case, Fault, Script, Step, anthropic, call, case, openai, say
 
@@ -17,6 +18,7 @@ T = TypeVar("T")
 ROUND = 4  # stories
 HEALTHY = 2  # tasks of a story whose model does nothing odd
 TIMEOUT_S = 6  # of a turn whose model falls silent
+LEVELS: Sequence[tuple[Strictness, Level]] = (("auto", "namespace"), ("landlock", "landlock"))
 ABSURD = Usage(input=2_000_000_000, output=1)
 KEY = "sk-scripted-real-key"
 
@@ -78,7 +80,10 @@ class Task(NamedTuple):
 
 
 class Story(NamedTuple):
-    """What a seed tells. `moment`: how many model calls there are when the first fault strikes."""
+    """What a seed tells. `moment`: how many model calls there are when the first fault strikes.
+
+    `level` is that of the sandbox: as it is set, and as it is on a kernel of today.
+    """
 
     seed: int
     faults: tuple[str, ...]
@@ -86,6 +91,7 @@ class Story(NamedTuple):
     dialect: str
     moment: int
     rng: random.Random
+    level: tuple[Strictness, Level]
 
     @property
     def script(self) -> Script:
@@ -113,6 +119,7 @@ def tell(seed: int, faults: Sequence[str]) -> Story:
         dialect=rng.choice(["openai", "anthropic"]),
         moment=rng.randint(1, len(tasks)),
         rng=rng,
+        level=LEVELS[seed % len(LEVELS)],
     )
 
 

@@ -1,7 +1,8 @@
 """Whatever is killed, stopped, cut off or full: the books are right, and nothing is left behind.
 
 Each seed is a story: some workers on the real OpenCode, models that misbehave, and faults at
-moments of the seed's choosing. A round of them has every fault once; `make soak` tells more.
+moments of the seed's choosing. A round of them has every fault once; `make soak` tells more. All of
+them play in the sandbox, every other one in the weaker one of kernels without namespaces.
 """
 
 import json
@@ -11,6 +12,7 @@ import anyio
 import pytest
 from invariants import (
     Events,
+    assert_all_were_confined,
     assert_ended_once,
     assert_no_prompt_was_repeated,
     assert_the_books_are_right,
@@ -29,7 +31,7 @@ STORIES = [tell(seed, tuple(FAULTS)) for seed in seeds()]
 
 
 def title(story: Story) -> str:
-    return f"{story.seed}: {', '.join(story.faults)}"
+    return f"{story.seed}: {', '.join(story.faults)} ({story.level[1]})"
 
 
 @pytest.mark.spec("P02", "P06", "P25", "P29")
@@ -43,7 +45,9 @@ async def test_after_the_faults_the_books_are_right(tmp_path: Path, story: Story
 
 
 async def play(folder: Path, story: Story) -> None:
-    async with a_world(folder, story.script) as world:
+    asked, level = story.level
+    config = f"opencode: {{profile: hermetic}}\ndaemon: {{idle_exit_s: 120}}\nsandbox: {{level: {asked}}}\n"
+    async with a_world(folder, story.script, config=config) as world:
         tasks = [task.request for task in story.tasks]
         async with a_scene(world, tasks, story.rng) as scene:
             await world.models.called(story.moment, timeout=90)
@@ -60,6 +64,7 @@ async def play(folder: Path, story: Story) -> None:
             for worker in workers
         }
         assert_ended_once(journal, scene.told)
+        assert_all_were_confined(journal, level)
         assert_who_could_finish_did(scene, journal, story.tasks)
         assert_no_prompt_was_repeated(world, journal, story.tasks)
         assert_the_books_are_right(scene, journal, story.tasks)

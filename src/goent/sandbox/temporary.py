@@ -15,6 +15,7 @@ from pathlib import Path
 import anyio
 from anyio import to_thread
 
+from goent.domain.errors import WorkerCrashed
 from goent.proc.marks import MOUNTED, lives, mounted_name, new_mark, new_owner
 
 FOLDER = "tmp"
@@ -24,7 +25,10 @@ log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def temporary_folder(state: Path) -> AsyncGenerator[Path]:
-    """A new folder below the state folder, removed with all that is in it."""
+    """A new folder below the state folder, removed with all that is in it.
+
+    Raises `WorkerCrashed` if it cannot be made: what was to be confined there is not started.
+    """
     folder = await to_thread.run_sync(_make, state)
     try:
         yield folder
@@ -42,9 +46,15 @@ def remove_leftovers(state: Path) -> None:
 
 
 def _make(state: Path) -> Path:
-    (state / FOLDER).mkdir(0o700, parents=True, exist_ok=True)
     folder = state / FOLDER / mounted_name(new_mark(new_owner(state.name)))
-    folder.mkdir(0o700)
+    try:
+        folder.parent.mkdir(0o700, parents=True, exist_ok=True)
+        folder.mkdir(0o700)
+    except OSError as error:
+        raise WorkerCrashed(
+            f"the sandbox has no temporary folder in {str(folder.parent)!r}: {error.strerror}; "
+            "free some space, or check its owner and mode"
+        ) from error
     return folder
 
 
