@@ -11,15 +11,33 @@ from goent.proc.run import run
 from goent.sandbox.confinement import Confinement, own_programs
 
 TRIAL_S = 20.0
+TRIALS = 3  # of a level that did not answer in time: a busy moment must not decide for a whole life
 OFF = "switched off by `sandbox: off`"
 _found: dict[Strictness, SandboxLevel] = {}
+_unanswered: dict[Level, int] = {}  # trials that timed out
 
 
 async def find_level(best: Strictness) -> SandboxLevel:
-    """The best level that works here and is wanted. Tried once in a process's life."""
-    if best not in _found:
+    """The best level that works here and is wanted. Tried once in a process's life.
+
+    A trial that timed out is made again the next time, `TRIALS` in all.
+    """
+    if best not in _found or _is_open(best):
         _found[best] = await _find(best)
     return _found[best]
+
+
+def _is_open(best: Strictness) -> bool:
+    better = _levels(best)
+    if _found[best].name in better:
+        better = better[: better.index(_found[best].name)]
+    return any(0 < _unanswered.get(level, 0) < TRIALS for level in better)
+
+
+def _levels(best: Strictness) -> Sequence[Level]:
+    if best == "off":
+        return ()
+    return ("landlock",) if best == "landlock" else ("namespace", "landlock")
 
 
 def known_level(best: Strictness) -> SandboxLevel:
@@ -36,9 +54,8 @@ async def _find(best: Strictness) -> SandboxLevel:
         return SandboxLevel(name="none", reason=OFF)
     if not sys.platform.startswith("linux"):
         return SandboxLevel(name="none", reason=f"there is no sandbox on {sys.platform} yet")
-    levels: Sequence[Level] = ("landlock",) if best == "landlock" else ("namespace", "landlock")
     reasons: list[str] = []
-    for level in levels:
+    for level in _levels(best):
         trouble = await _trouble(level)
         if not trouble:
             return SandboxLevel(name=level, reason="; ".join(reasons))
@@ -59,5 +76,9 @@ async def _trouble(level: Level) -> str:
             done = await run(command, cwd=Path("/"), env={"TMPDIR": name}, timeout=TRIAL_S)
         except WorkerCrashed as error:
             return str(error)
+    if done.exit is None:
+        _unanswered[level] = _unanswered.get(level, 0) + 1
+        return f"no answer within {TRIAL_S:g} s"
+    _unanswered.pop(level, None)
     said = done.errors.strip().removeprefix("go-ent: ").rpartition("confined: ")[2]
     return "" if done.exit == 0 else said or f"exit {done.exit}"
