@@ -30,9 +30,9 @@ from goent.domain.types import Provider, Value
 from goent.drivers.opencode.binary import OPENCODE, find_opencode, find_ripgrep
 from goent.drivers.opencode.version import (
     TESTED,
-    age,
     check_agent,
     check_version,
+    is_newer_than_tested,
     read_version,
 )
 from goent.launch import NoDaemon, connect, fingerprint
@@ -161,15 +161,11 @@ def _opencode(command: str | None, environ: Mapping[str, str]) -> Iterator[Findi
     except (OSError, WorkerCrashed) as error:
         yield _wrong("opencode", str(error), "make it executable, or install it again")
         return
-    match age(version):
-        case "tested":
-            yield _fine("opencode", f"{version} at {program}")
-        case "old":
-            text = f"{version} at {program}: it can lose the end of an answer ({TESTED})"
-            yield _note("opencode", text, "npm install -g opencode-ai@1")
-        case "new":
-            text = f"{version} at {program}: newer than the versions go-ent is {TESTED}"
-            yield _note("opencode", text)
+    if is_newer_than_tested(version):
+        text = f"{version} at {program}: newer than the versions go-ent is {TESTED}"
+        yield _note("opencode", text)
+    else:
+        yield _fine("opencode", f"{version} at {program}")
     if ripgrep := find_ripgrep(program, environ):
         yield _fine("ripgrep", str(ripgrep))
     else:

@@ -20,7 +20,12 @@ from goent.domain.settings import Agent, OpenCodeSettings
 from goent.domain.types import Prompt
 from goent.drivers.opencode.binary import find_opencode, platform_packages
 from goent.drivers.opencode.hosted import free_port
-from goent.drivers.opencode.version import age, check_agent, check_version, read_version
+from goent.drivers.opencode.version import (
+    check_agent,
+    check_version,
+    is_newer_than_tested,
+    read_version,
+)
 from goent.proc import new_mark, new_owner, supervised
 from goent.testing import Script, case, say
 
@@ -44,7 +49,7 @@ def stand_in(folder: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "said", ["1.14.41", "1.18.33\n", "v1.18.34", "using node 20.1.1\n1.15.0\n"]
+    "said", ["1.18.3", "1.18.33\n", "v1.18.34", "using node 20.1.1\n1.18.20\n"]
 )
 def test_what_was_tested_is_taken(said: str) -> None:
     check_version(said, "it")
@@ -58,8 +63,8 @@ def test_what_was_tested_is_taken(said: str) -> None:
         ("3.0.0", "is OpenCode 3.0.0, but"),
         ("12.1.0", "is OpenCode 12.1.0, but"),
         ("0.0.0-v2-202608190101", "is OpenCode 0.0.0-v2-202608190101, but"),
-        ("1.14.34", "is OpenCode 1.14.34, but go-ent needs 1.14.41 or newer"),
-        ("0.5.29", "go-ent needs 1.14.41 or newer"),
+        ("1.17.19", "is OpenCode 1.17.19, but go-ent needs 1.18.3 or newer"),
+        ("0.5.29", "go-ent needs 1.18.3 or newer"),
         ("local", "does not say which version of OpenCode it is"),
         ("", "does not say which version of OpenCode it is"),
     ],
@@ -79,14 +84,16 @@ def test_an_agent_may_be_an_older_one_but_no_second() -> None:
         check_agent("opencode v2.0.0", "mine")
 
 
-def test_it_is_told_how_far_a_version_is_from_the_tested_ones() -> None:
-    told = {said: age(check_version(said, "it")) for said in ("1.17.11", "1.18.33", "1.19.0")}
-    assert told == {"1.17.11": "old", "1.18.33": "tested", "1.19.0": "new"}
+def test_a_version_newer_than_the_tested_ones_is_recognised() -> None:
+    newer = {
+        said: is_newer_than_tested(check_version(said, "it")) for said in ("1.18.33", "1.19.0")
+    }
+    assert newer == {"1.18.33": False, "1.19.0": True}
 
 
 async def test_the_real_program_is_taken() -> None:
     said = await read_version(opencode_binary(), dict(os.environ), patience=PATIENCE)
-    assert age(check_version(said, "it")) == "tested"
+    assert not is_newer_than_tested(check_version(said, "it"))
 
 
 async def test_a_program_is_asked_once_until_another_file_is_in_its_place(tmp_path: Path) -> None:

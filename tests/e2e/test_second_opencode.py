@@ -63,7 +63,7 @@ async def test_an_agent_that_is_opencode_is_refused_as_well(world: World) -> Non
 def assert_refused(failure: dict[str, Any]) -> None:
     assert (failure["kind"], failure["retryable"]) == ("unsupported_version", False)
     message = failure["message"]
-    assert "is OpenCode 2.0.0, but go-ent works with OpenCode 1 (tested with 1.14.41" in message
+    assert "is OpenCode 2.0.0, but go-ent works with OpenCode 1 (tested with 1.18.3 to" in message
     assert REMEDY in message
     assert "\n" not in message
 

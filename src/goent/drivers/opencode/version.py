@@ -8,7 +8,6 @@ gate. So every program says its version before it is started, and once more when
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 from goent.domain.errors import UnsupportedVersion, WorkerCrashed
 from goent.domain.types import Value
@@ -16,10 +15,9 @@ from goent.drivers.opencode.binary import REMEDY, is_native
 from goent.proc import run
 
 NAME = "OpenCode"
-OLDEST = (1, 14, 41)  # 1.14.34 and older fail, or lose what the model says
-WHOLE = (1, 18, 0)  # older ones can lose the end of an answer, and the reason of a failure
+OLDEST = (1, 18, 3)  # older ones can lose the end of an answer, or report a failure as a success
 NEWEST = (1, 18, 34)  # that was tried
-TESTED = "tested with 1.14.41 to 1.18.34"
+TESTED = "tested with 1.18.3 to 1.18.34"
 OF_AGENT = "name an OpenCode 1 there (`npm install -g opencode-ai@1`)"
 _NUMBER = re.compile(r"(?<![\w.])v?(\d{1,6})\.(\d{1,6})\.(\d{1,6})(-\S+)?")
 _Identity = tuple[int, int, int, int]
@@ -117,11 +115,6 @@ async def check_program(program: Path, env: Mapping[str, str], *, patience: floa
     check_version(await read_version(program, env, patience=patience), repr(str(program)))
 
 
-Age = Literal["tested", "old", "new"]
-
-
-def age(version: Version) -> Age:
-    """How far a version that go-ent works with is from those that it is tested with."""
-    if version.number < WHOLE:
-        return "old"
-    return "new" if version.number > NEWEST else "tested"
+def is_newer_than_tested(version: Version) -> bool:
+    """Whether go-ent works with it only as far as anyone knows."""
+    return version.number > NEWEST
