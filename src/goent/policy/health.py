@@ -30,7 +30,7 @@ SLACK_S = 5.0  # that clocks may differ
 LONGEST_REASON = 300
 
 _ACCOUNT: Final[frozenset[HealthState]] = frozenset({"refused", "no_credit"})
-_OPEN: Final[frozenset[HealthState]] = _ACCOUNT | {"limited", "down"}
+_OPEN: Final[frozenset[HealthState]] = frozenset({*_ACCOUNT, "limited", "down"})
 
 
 class Bounds(Value, frozen=True, kw_only=True):
