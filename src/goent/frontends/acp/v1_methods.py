@@ -146,9 +146,9 @@ class V1:
         asked = decode_params(params, SetConfigOptionParams)
         session = self._sessions.get(asked.session_id).session
         match asked.config_id, asked.value:
-            case offers.MODEL, str(model):
+            case "model", str(model):
                 await session.set_model(model)
-            case offers.MODE, str(mode):
+            case "mode", str(mode):
                 await session.set_mode(mode)
             case _:
                 raise InvalidParams(
