@@ -8,10 +8,15 @@ from subprocess import DEVNULL
 import anyio
 from bench.cost import Failed
 
-from goent.acp.asks import PermissionOutcome, PermissionRequest, Selected
-from goent.acp.content import Text
-from goent.acp.updates import AnyUpdate, ToolCallUpdate
-from goent.drivers.acp_connection import AgentConnection
+from goent.acp.agent_messages import (
+    AnyUpdate,
+    OptionSelected,
+    PermissionOutcome,
+    PermissionRequest,
+    ToolCallUpdate,
+)
+from goent.acp.message_parts import AcpText
+from goent.agents.agent_connection import AgentConnection
 
 PATIENCE_S = 120.0
 
@@ -31,7 +36,7 @@ class Driven:
     async def turn(self, session: str, prompt: str) -> int:
         """Take one; tells how many tool calls succeeded in it."""
         self._client.done = 0
-        block = Text(text=prompt)
+        block = AcpText(text=prompt)
         ended = await self._connection.prompt(session, [block], timeout=PATIENCE_S)
         if ended.stop_reason != "end_turn":
             raise Failed(f"a turn ended with {ended.stop_reason!r}")
@@ -47,7 +52,7 @@ class _Client:
 
     async def request_permission(self, request: PermissionRequest) -> PermissionOutcome:
         allowing = (o.option_id for o in request.options if o.kind.startswith("allow"))
-        return Selected(option_id=next(allowing))
+        return OptionSelected(option_id=next(allowing))
 
 
 @asynccontextmanager

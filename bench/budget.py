@@ -22,7 +22,7 @@ from bench.spenders import SCRIPT, Round, Spent
 from bench.table import Row
 from msgspec import Struct
 
-from goent.testing import ScriptedModels
+from goent.testing.scripted_server import ScriptedModels
 
 ROUNDS = 100
 WORKERS = 20

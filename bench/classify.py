@@ -15,9 +15,9 @@ from bench.learning import ROOT, Judged, NotLearned, judged
 from bench.place import Place
 from bench.table import Row
 
-from goent.domain.tasks import TaskText
-from goent.tasks.classify import classify
-from goent.tasks.weights import Weights, load_weights
+from goent.domain.task_profile import TaskText
+from goent.routing.classification import classify
+from goent.routing.task_features import Weights, load_weights
 
 TASKS = ROOT.parent / "shared" / "routing-tasks" / "tuning.jsonl"
 SEEDS = ROOT / "scripts" / "classifier_seeds.txt"

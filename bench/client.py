@@ -12,15 +12,17 @@ from bench.cost import Failed, whole_run
 from bench.place import GO_ENT, KEY, KEY_NAME, Place
 from msgspec import Raw
 
-from goent.domain.events import Envelope
-from goent.domain.replies import DaemonInfo, Spawned, Status, Waited
+from goent.daemon.daemon_connection import HELLO_LIMIT, PROTOCOL
+from goent.domain.events import EventEnvelope
+from goent.domain.replies import DaemonInfo, SpawnReply, Status, WaitReply
 from goent.domain.requests import CancelRequest, SpawnRequest, WaitRequest, WatchRequest
-from goent.launch import HELLO_LIMIT, PROTOCOL
-from goent.proc import table
-from goent.proc.marks import MARK, marked
-from goent.project import project_key, runtime_dir, state_dir
-from goent.rpc import ConnectionLost, MethodNotFound, Peer
-from goent.store.journal import SqliteJournal
+from goent.proc import process_table
+from goent.proc.process_table import marked_processes
+from goent.rpc.json_rpc import ConnectionLost, MethodNotFound
+from goent.rpc.rpc_peer import Peer
+from goent.store.journal_store import SqliteJournal
+from goent.system.process_protection import MARK_VARIABLE
+from goent.system.project_folders import project_key, runtime_dir, state_dir
 
 WAIT_S = 120.0
 
@@ -28,22 +30,26 @@ WAIT_S = 120.0
 class Client:
     """A client that watches everything, and remembers what it was told."""
 
-    def __init__(self, place: Place, info: DaemonInfo, peer: Peer, seen: list[Envelope]) -> None:
+    def __init__(
+        self, place: Place, info: DaemonInfo, peer: Peer, seen: list[EventEnvelope]
+    ) -> None:
         self.pid = info.pid
         self.gateway = info.http
         self.seen = seen
         self._peer = peer
         # The name under which this daemon marks its processes.
-        self._owner = f"{project_key(place.project)}.{info.pid}.{table.started(info.pid)}"
+        self._owner = (
+            f"{project_key(place.project)}.{info.pid}.{process_table.start_time(info.pid)}"
+        )
 
     async def spawn(self, task: str, **more: object) -> str:
         request = msgspec.convert({"task": task, "permissions": "auto", **more}, SpawnRequest)
-        return (await self._peer.request("worker_spawn", request, result=Spawned)).worker_id
+        return (await self._peer.request("worker_spawn", request, result=SpawnReply)).worker_id
 
     async def ended(self, workers: list[str]) -> tuple[Status, ...]:
         """How they stand, once none of them has a turn under way."""
         request = WaitRequest(worker_ids=tuple(workers), timeout_s=WAIT_S)
-        waited = await self._peer.request("worker_wait", request, result=Waited)
+        waited = await self._peer.request("worker_wait", request, result=WaitReply)
         if waited.timed_out:
             states = ", ".join(status.state for status in waited.workers)
             raise Failed(f"the workers were not done within {WAIT_S:g} s: {states}")
@@ -56,7 +62,7 @@ class Client:
 
     def processes(self) -> set[int]:
         """Everything that this daemon has started and that still lives."""
-        return set(marked(self._owner))
+        return set(marked_processes(self._owner))
 
     def opencodes(self) -> set[int]:
         return {pid for pid in self.processes() if b"\0acp\0" in _of(pid, "cmdline")}
@@ -66,14 +72,14 @@ class _Ears:
     """What a client does for the daemon: it listens."""
 
     def __init__(self) -> None:
-        self.seen: list[Envelope] = []
+        self.seen: list[EventEnvelope] = []
 
     async def request(self, method: str, params: Raw) -> object:
         raise MethodNotFound(method)
 
     async def notification(self, method: str, params: Raw) -> None:
         if method == "event":
-            self.seen.append(msgspec.json.decode(params, type=Envelope))
+            self.seen.append(msgspec.json.decode(params, type=EventEnvelope))
 
 
 @asynccontextmanager
@@ -102,7 +108,7 @@ async def _watch(peer: Peer, after: int) -> None:
         await peer.request_raw("watch", WatchRequest(after=after))
 
 
-async def journal(place: Place, *, after: int = 0) -> list[Envelope]:
+async def journal(place: Place, *, after: int = 0) -> list[EventEnvelope]:
     """What is written there behind the cursor."""
     path = state_dir(place.env) / "projects" / project_key(place.project) / "journal.db"
     async with SqliteJournal.open(path) as opened:
@@ -112,7 +118,7 @@ async def journal(place: Place, *, after: int = 0) -> list[Envelope]:
 def mark_of(pid: int) -> str:
     """The mark that the process carries, and whatever it has started."""
     entries = os.fsdecode(_of(pid, "environ")).split("\0")
-    return next((e.partition("=")[2] for e in entries if e.startswith(f"{MARK}=")), "")
+    return next((e.partition("=")[2] for e in entries if e.startswith(f"{MARK_VARIABLE}=")), "")
 
 
 def _of(pid: int, what: str) -> bytes:

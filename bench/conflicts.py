@@ -16,11 +16,11 @@ import anyio
 from bench.place import Place
 from bench.table import Row
 
-from goent.domain.workspaces import Piece
-from goent.git.aside import aside
-from goent.git.command import Git
-from goent.git.merging import GitMerging
-from goent.git.survey import survey
+from goent.domain.workspace import WorkPiece
+from goent.git.git_command import Git
+from goent.git.git_merger import GitMerging
+from goent.git.scratch_space import scratch_area
+from goent.git.work_survey import survey_pieces
 
 FILES = 2_000
 BRANCHES = 8
@@ -52,7 +52,9 @@ async def run(place: Place) -> list[Row]:
     ]
 
 
-async def _compared(folder: Path, base: str, pieces: Sequence[Piece]) -> tuple[float, float, int]:
+async def _compared(
+    folder: Path, base: str, pieces: Sequence[WorkPiece]
+) -> tuple[float, float, int]:
     """Medians of both, taken in turns, and how many calls were needed."""
     pairs = await _needed(folder, base, pieces)
     ours: list[float] = []
@@ -63,7 +65,7 @@ async def _compared(folder: Path, base: str, pieces: Sequence[Piece]) -> tuple[f
     return statistics.median(ours), statistics.median(peer), len(pairs)
 
 
-async def _reported(folder: Path, base: str, pieces: Sequence[Piece]) -> float:
+async def _reported(folder: Path, base: str, pieces: Sequence[WorkPiece]) -> float:
     merging = GitMerging(Git(folder, os.environ), folder.parent / "scratch")
     began = time.perf_counter()
     found = await merging.conflicts(str(folder / ".git"), base, pieces)
@@ -72,10 +74,10 @@ async def _reported(folder: Path, base: str, pieces: Sequence[Piece]) -> float:
     return taken
 
 
-async def _needed(folder: Path, base: str, pieces: Sequence[Piece]) -> list[tuple[str, str]]:
+async def _needed(folder: Path, base: str, pieces: Sequence[WorkPiece]) -> list[tuple[str, str]]:
     git = Git(folder / ".git", os.environ)
-    async with aside(git.folder, folder.parent / "scratch") as place:
-        met = (await survey(git, base, pieces, place)).met
+    async with scratch_area(git.folder, folder.parent / "scratch") as place:
+        met = (await survey_pieces(git, base, pieces, place)).met
     return [(pieces[n].commit, pieces[m].commit) for n, m in met]
 
 
@@ -88,7 +90,7 @@ def _called(folder: Path, pairs: Sequence[tuple[str, str]]) -> float:
     return time.perf_counter() - began
 
 
-def _repository(folder: Path) -> tuple[str, list[Piece]]:
+def _repository(folder: Path) -> tuple[str, list[WorkPiece]]:
     folder.mkdir()
     _git(folder, "init", "-q", "-b", "main")
     for number in range(FILES):
@@ -103,14 +105,14 @@ def _name(number: int) -> str:
     return f"src/m{number % 40}/part{number // 400}/f{number}.py"
 
 
-def _piece(folder: Path, base: str, number: int) -> Piece:
+def _piece(folder: Path, base: str, number: int) -> WorkPiece:
     _git(folder, "checkout", "-q", "--detach", base)
     own = range(100 + 20 * number, 110 + 20 * number)
     for file in own:
         _change(folder, file, 50, f"{number}")
     _change(folder, 0, 4 * number + 10, f"{number}")
     _change(folder, 10 + number // 2, 100 if number % 4 < 2 else number * 4, f"{number}")
-    return Piece(task=f"t{number}", commit=_commit(folder))
+    return WorkPiece(task=f"t{number}", commit=_commit(folder))
 
 
 def _change(folder: Path, file: int, line: int, to: str) -> None:

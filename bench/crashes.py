@@ -19,9 +19,9 @@ from bench.cost import PATIENCE
 from bench.place import WORK, Place
 from bench.table import Row
 
-from goent.domain.events import Envelope, TurnEnded, TurnStarted
-from goent.proc.marks import marked
-from goent.testing import Call
+from goent.domain.events import EventEnvelope, TurnEnded, TurnStarted
+from goent.proc.process_table import marked_processes
+from goent.testing.scripted_calls import Call
 
 ROUNDS = 50
 WORKERS = 3
@@ -110,13 +110,16 @@ async def _left(marks: Sequence[str]) -> set[int]:
     """Who still carries one of the marks when the sweep has had its time."""
     left: set[int] = set()
     with anyio.move_on_after(SWEEP_S):
-        while left := {pid for mark in marks for pid in marked(mark)}:  # noqa: ASYNC110 (a process announces nothing)
+        while left := {pid for mark in marks for pid in marked_processes(mark)}:  # noqa: ASYNC110 (a process announces nothing)
             await anyio.sleep(0.1)
     return left
 
 
 def _faults(
-    place: Place, told: Sequence[Envelope], written: Sequence[Envelope], tags: Sequence[str]
+    place: Place,
+    told: Sequence[EventEnvelope],
+    written: Sequence[EventEnvelope],
+    tags: Sequence[str],
 ) -> list[str]:
     kept = {envelope.seq: envelope for envelope in written}
     lost = [envelope for envelope in told if kept.get(envelope.seq) != envelope]

@@ -17,14 +17,13 @@ from bench.cost import Failed, cpu_of, ended_in_time
 from bench.place import Place
 from bench.table import Row
 
-from goent.agent.agent import Agent
-from goent.agent.content import Given, Words
-from goent.agent.events import Said
-from goent.agent.ports import Client, ServerSpec
-from goent.agent.session import AgentSession, Options, TurnEnd
+from goent.acp_server.server import serve_acp
+from goent.agent.agent_events import PromptPart, Said, TextPart
+from goent.agent.agent_ports import AgentClient, McpServerSpec
+from goent.agent.agent_session import AgentSession, SessionOptions, TurnEnd
+from goent.agent.coding_agent import CodingAgent
 from goent.domain.types import Usage
-from goent.frontends.acp.server import serve
-from goent.rpc.stdio import stdio
+from goent.rpc.byte_streams import stdio
 
 PIECES = 100_000
 CHUNK = 1 << 20
@@ -33,21 +32,21 @@ CHUNK = 1 << 20
 class Talker(AgentSession):
     """Says as many pieces as the prompt says."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: AgentClient) -> None:
         self.id = "talker"
         self._client = client
 
     @property
-    def options(self) -> Options:
-        return Options(mode="ask", model="none", models=())
+    def options(self) -> SessionOptions:
+        return SessionOptions(mode="ask", model="none", models=())
 
     @property
     def busy(self) -> bool:
         return False
 
-    async def prompt(self, given: Sequence[Given]) -> TurnEnd:
+    async def prompt(self, given: Sequence[PromptPart]) -> TurnEnd:
         [asked] = given
-        assert isinstance(asked, Words)
+        assert isinstance(asked, TextPart)
         for number in range(int(asked.text)):
             piece = Said(message="m1", role="agent", text=f"piece {number} ")
             await self._client.tell(self.id, piece)
@@ -57,17 +56,17 @@ class Talker(AgentSession):
         return
 
 
-class Talkers(Agent):
+class Talkers(CodingAgent):
     def __init__(self) -> None:
         return
 
     async def new(
         self,
-        client: Client,
+        client: AgentClient,
         cwd: Path,
         *,
         extra: Sequence[Path] = (),
-        servers: Sequence[ServerSpec] = (),
+        servers: Sequence[McpServerSpec] = (),
         model: str | None = None,
     ) -> AgentSession:
         return Talker(client)
@@ -77,13 +76,13 @@ class Talkers(Agent):
 
 
 @asynccontextmanager
-async def _open() -> AsyncGenerator[Agent]:
+async def _open() -> AsyncGenerator[CodingAgent]:
     yield Talkers()
 
 
 async def _serve() -> None:
     async with stdio() as (receive, send):
-        await serve(receive, send, _open, version="0")
+        await serve_acp(receive, send, _open, version="0")
 
 
 async def run(_: Place) -> list[Row]:

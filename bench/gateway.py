@@ -30,7 +30,7 @@ EARLY, LATE = 0.3, 0.9  # of the many streams' time
 WAVES = 3  # of many streams; memory is compared after the first, which warms up
 READY_S = 30.0
 IMPORTS = 7
-NO_PRICES = "import sys, goent.drivers.api.driver; sys.exit('genai_prices' in sys.modules)"
+NO_PRICES = "import sys, goent.api.driver; sys.exit('genai_prices' in sys.modules)"
 
 
 async def run(place: Place) -> list[Row]:

@@ -13,7 +13,7 @@ import anyio
 from msgspec import Struct
 
 from goent.domain.events import TextDelta
-from goent.store.journal import Batch, SqliteJournal
+from goent.store.journal_store import EventBatch, SqliteJournal
 
 EVENTS = 100_000
 BATCH = 100
@@ -80,7 +80,7 @@ async def _write_on(journal: SqliteJournal, events: int) -> None:
         await anyio.sleep(BATCH / PER_S)
 
 
-def _batch(start: int, size: int) -> Batch:
+def _batch(start: int, size: int) -> EventBatch:
     return [("w1", float(n), TextDelta(text=TEXT)) for n in range(start, start + size)]
 
 

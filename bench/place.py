@@ -14,18 +14,11 @@ from pathlib import Path
 
 import anyio
 
+from goent.agents.opencode_program import find_opencode
 from goent.domain.errors import OpenCodeMissing
-from goent.drivers.opencode.binary import find_opencode
-from goent.testing import (
-    Script,
-    ScriptedModels,
-    call,
-    case,
-    hermetic_env,
-    openai,
-    opencode_config,
-    say,
-)
+from goent.testing.hermetic_opencode import hermetic_env, opencode_config
+from goent.testing.script import Script, call, case, openai, say
+from goent.testing.scripted_server import ScriptedModels
 
 KEY, KEY_NAME = "sk-bench-0123456789abcdef", "MOONSHOT_API_KEY"
 MODEL = "moonshot/glm-4"

@@ -8,14 +8,13 @@ import anyio
 from bench.place import Place
 from bench.table import Row
 
-from goent.domain.forecasts import Forecast
-from goent.domain.health import Condition
+from goent.domain.provider_condition import ProviderCondition
 from goent.domain.settings import Backend, RoutingRule, Settings
-from goent.domain.tasks import COMPLEXITIES, TASK_TYPES, Classification
+from goent.domain.task_profile import COMPLEXITIES, TASK_TYPES, Classification, Forecast
 from goent.domain.types import Method, Pin, Price, Provider
-from goent.policy.facts import Facts
-from goent.policy.learning import Outlook
-from goent.policy.routing import decide
+from goent.routing.experience import Outlook
+from goent.routing.route_decision import decide_route
+from goent.routing.route_facts import RouteFacts
 
 RULES = 100
 PROVIDERS = 50
@@ -44,7 +43,7 @@ def _p99() -> float:
     for n in range(ROUNDS):
         task = tasks[n % len(tasks)]
         began = time.thread_time()
-        decision = decide(task, Pin(), settings, METHODS, facts)
+        decision = decide_route(task, Pin(), settings, METHODS, facts)
         taken.append(time.thread_time() - began)
         assert decision.chosen
     return sorted(taken)[int(ROUNDS * 0.99)]
@@ -83,13 +82,13 @@ def _settings() -> Settings:
     )
 
 
-def _facts() -> Facts:
+def _facts() -> RouteFacts:
     names = [f"p{n}" for n in range(PROVIDERS)]
-    return Facts(
+    return RouteFacts(
         text=TEXT,
         now=1_000.0,
         conditions={
-            name: Condition(state="limited" if n % 9 == 0 else "healthy", until=2_000.0)
+            name: ProviderCondition(state="limited" if n % 9 == 0 else "healthy", until=2_000.0)
             for n, name in enumerate(names)
         },
         keyless=dict.fromkeys(names[::11], "KEY"),

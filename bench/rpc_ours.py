@@ -8,13 +8,19 @@ import msgspec
 from bench.rpc import Row
 from msgspec import Raw
 
-from goent.acp.asks import PermissionOutcome, PermissionRequest
-from goent.acp.content import Text
-from goent.acp.messages import PromptParams, PromptResult
-from goent.acp.updates import AgentMessageChunk, AnyUpdate, SessionUpdate
-from goent.drivers.acp_connection import AgentConnection
-from goent.rpc import MethodNotFound, Peer, decode_params
-from goent.rpc.stdio import stdio
+from goent.acp.agent_messages import (
+    AgentMessageChunk,
+    AnyUpdate,
+    PermissionOutcome,
+    PermissionRequest,
+    SessionUpdate,
+)
+from goent.acp.client_messages import PromptParams, PromptResult
+from goent.acp.message_parts import AcpText
+from goent.agents.agent_connection import AgentConnection
+from goent.rpc.byte_streams import stdio
+from goent.rpc.json_rpc import MethodNotFound, decode_params
+from goent.rpc.rpc_peer import Peer
 
 
 class Agent:
@@ -29,9 +35,9 @@ class Agent:
             raise MethodNotFound(method)
         asked = decode_params(params, PromptParams)
         block = asked.prompt[0]
-        assert isinstance(block, Text)
+        assert isinstance(block, AcpText)
         for number in range(int(block.text)):
-            chunk = AgentMessageChunk(content=Text(text=f"piece {number} "), message_id="msg_1")
+            chunk = AgentMessageChunk(content=AcpText(text=f"piece {number} "), message_id="msg_1")
             update = SessionUpdate(session_id=asked.session_id, update=chunk)
             await self.peer.notify("session/update", update)
         return PromptResult(stop_reason="end_turn")
@@ -83,7 +89,7 @@ async def client(messages: int) -> list[Row]:
 async def measure(connection: AgentConnection, messages: int) -> Row:
     before = await agent_cpu(connection)
     started = time.process_time()
-    await connection.prompt("ses_1", [Text(text=str(messages))])
+    await connection.prompt("ses_1", [AcpText(text=str(messages))])
     spent = time.process_time() - started
     after = await agent_cpu(connection)
     return Row(stack="ours", messages=messages, agent=after - before, client=spent)

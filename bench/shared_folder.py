@@ -15,7 +15,7 @@ from bench.place import Place
 from bench.spaces import a_repository
 from bench.table import Row
 
-from goent.git.spaces import GitWorkspaces
+from goent.git.git_workspaces import GitWorkspaces
 
 FILES = 20_000
 DIRTY = 20  # of each: changed before, untracked before, changed by the worker

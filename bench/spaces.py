@@ -13,8 +13,8 @@ import anyio
 from bench.place import Place
 from bench.table import Row
 
-from goent.domain.workspaces import Order
-from goent.git.spaces import GitWorkspaces
+from goent.domain.workspace import WorkspaceRequest
+from goent.git.git_workspaces import GitWorkspaces
 
 FILES = 2_000
 WORKTREES = 16
@@ -45,7 +45,7 @@ async def run(place: Place) -> list[Row]:
 
 async def _ours(spaces: GitWorkspaces, repository: Path, worker: str) -> float:
     began = time.perf_counter()
-    order = Order(worker=worker, group="bench", cwd=repository, kind="worktree")
+    order = WorkspaceRequest(worker=worker, group="bench", cwd=repository, kind="worktree")
     await spaces.prepare(order)
     return time.perf_counter() - began
 

@@ -16,23 +16,22 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from goent.core.allowance import Allowance
-from goent.core.books import Books
-from goent.core.feed import Feed
-from goent.core.roster import Roster
-from goent.domain.calls import CallBegun, CallMade, Hindrance, Sizing
+from goent.billing.call_accounts import Allowance, CallBookkeeper
+from goent.billing.price_list import PriceList
 from goent.domain.errors import BudgetSpent
-from goent.domain.settings import Backend, Budget, Settings
+from goent.domain.money import CallDelay, CallSizer, FinishedCall, StartedCall
+from goent.domain.settings import Backend, BudgetSettings, Settings
 from goent.domain.types import Price, Provider, Secret, Usage
-from goent.llm.prices import PriceList
-from goent.proc.marks import lives, new_owner
-from goent.store.journal import SqliteJournal
-from goent.store.ledger import SqliteLedger
-from goent.testing import Script, case, openai, say
-from goent.upstream.ask import Upstream
-from goent.upstream.course import Order, plan_course
-from goent.upstream.forward import Connections
-from goent.upstream.said import Streamed
+from goent.proc.process_table import is_owner_alive, new_owner
+from goent.providers.call_plan import InboundCall, plan_call
+from goent.providers.call_translation import StreamPiece
+from goent.providers.connections import Connections
+from goent.providers.upstream import Upstream
+from goent.store.journal_store import SqliteJournal
+from goent.store.ledger_store import SqliteLedger
+from goent.testing.script import Script, case, openai, say
+from goent.workers.feed import Feed
+from goent.workers.worker import Roster
 
 MODEL = Provider(
     name="scripted",
@@ -76,18 +75,18 @@ class Spent(Struct, frozen=True, kw_only=True):
     usd: Decimal
 
 
-class Watched(Books):
+class Watched(CallBookkeeper):
     """Books that remember when calls were admitted and settled."""
 
     def watch(self) -> None:
         self.calls: list[Spent] = []
         self._began: dict[str, float] = {}
 
-    async def begun(self, call: CallBegun, size: Sizing) -> Hindrance | None:
+    async def begun(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
         self._began[call.id] = time.time()
         return await super().begun(call, size)
 
-    async def metered(self, call: CallMade) -> None:
+    async def metered(self, call: FinishedCall) -> None:
         await super().metered(call)
         assert MODEL.price and call.usage
         self.calls.append(
@@ -102,14 +101,16 @@ async def play(asked: Round) -> Sequence[Spent]:
         project=Path(asked.project),
         providers=(MODEL,),
         backends={backend.id: backend},
-        budget=Budget(per_day=asked.limit_usd, hard=True),
+        budget=BudgetSettings(per_day=asked.limit_usd, hard=True),
     )
     folder = Path(asked.folder)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         journal = await enter(SqliteJournal.open(folder / f"{settings.project.name}.db"))
         ledger = await enter(
-            SqliteLedger.open(folder / "ledger.db", owner=new_owner(asked.project), alive=lives)
+            SqliteLedger.open(
+                folder / "ledger.db", owner=new_owner(asked.project), alive=is_owner_alive
+            )
         )
         connections = await enter(Connections.open())
         feed, prices = Feed(journal), PriceList(lambda: settings.backends)
@@ -130,7 +131,7 @@ async def play(asked: Round) -> Sequence[Spent]:
         )
         books.watch()
         upstream = Upstream(connections, books)
-        course = plan_course(MODEL, (), settings.backends, {})
+        course = plan_call(MODEL, (), settings.backends, {})
 
         async def work(number: int) -> None:
             chance = random.Random(f"{asked.seed}/{asked.project}/{number}")
@@ -147,7 +148,7 @@ async def play(asked: Round) -> Sequence[Spent]:
         return books.calls
 
 
-def _order(worker: str, word: str, chance: random.Random) -> Order:
+def _order(worker: str, word: str, chance: random.Random) -> InboundCall:
     text = f"spend {word} " + "and more " * chance.randrange(200)
     body = {
         "model": MODEL.model,
@@ -155,7 +156,7 @@ def _order(worker: str, word: str, chance: random.Random) -> Order:
         "stream_options": {"include_usage": True},
         "messages": [{"role": "user", "content": text}],
     }
-    return Order(
+    return InboundCall(
         worker=worker,
         backend=MODEL.backend,
         model=MODEL.model,
@@ -165,7 +166,7 @@ def _order(worker: str, word: str, chance: random.Random) -> Order:
     )
 
 
-async def _ignore(pieces: Sequence[Streamed]) -> None: ...
+async def _ignore(pieces: Sequence[StreamPiece]) -> None: ...
 
 
 async def main() -> None:

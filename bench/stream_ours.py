@@ -1,7 +1,7 @@
 """go-ent's gateway alone, as it is in the daemon: `python -m bench.stream_ours SOURCE FOLDER`.
 
 With real books: every call is noted in a ledger before it goes out and settled with its tokens. The
-first line of stdout is the `Door`; it ends with its stdin.
+first line of stdout is the `HttpListener`; it ends with its stdin.
 """
 
 import sys
@@ -11,19 +11,18 @@ import anyio
 import msgspec
 from bench.stream_client import Door
 
-from goent.core.allowance import Allowance
-from goent.core.books import Books
-from goent.core.feed import Feed
-from goent.core.roster import Roster
+from goent.billing.call_accounts import Allowance, CallBookkeeper
+from goent.billing.price_list import PriceList
 from goent.domain.settings import Backend, Settings
 from goent.domain.types import Secret
-from goent.gateway.server import Gateway
-from goent.llm.prices import PriceList
-from goent.store.journal import SqliteJournal
-from goent.store.ledger import SqliteLedger
-from goent.upstream.ask import Upstream
-from goent.upstream.course import Course, plan_course
-from goent.upstream.forward import Connections
+from goent.gateway.gateway import Gateway
+from goent.providers.call_plan import CallPlan, plan_call
+from goent.providers.connections import Connections
+from goent.providers.upstream import Upstream
+from goent.store.journal_store import SqliteJournal
+from goent.store.ledger_store import SqliteLedger
+from goent.workers.feed import Feed
+from goent.workers.worker import Roster
 
 
 async def serve(source: str, folder: Path) -> None:
@@ -31,9 +30,9 @@ async def serve(source: str, folder: Path) -> None:
     settings = Settings(project=folder, backends={backend.id: backend})
     roster = Roster(lambda: settings)
 
-    def course(worker: str, name: str, model: str) -> Course:
+    def course(worker: str, name: str, model: str) -> CallPlan:
         named, *fallbacks = roster.serving(worker, name, model)
-        return plan_course(named, fallbacks, settings.backends, {})
+        return plan_call(named, fallbacks, settings.backends, {})
 
     async with (
         SqliteJournal.open(folder / "journal.db", secrets=lambda: ()) as journal,
@@ -41,7 +40,7 @@ async def serve(source: str, folder: Path) -> None:
         Connections.open() as connections,
     ):
         feed, prices = Feed(journal), PriceList(lambda: settings.backends)
-        books = Books(
+        books = CallBookkeeper(
             settings=lambda: settings,
             feed=feed,
             ledger=ledger,

@@ -16,13 +16,13 @@ from msgspec import Struct, convert, inspect
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
+from goent.cli.main import app
 from goent.composition.app import open_app
-from goent.core.operation import Operation
 from goent.domain import errors
 from goent.domain.errors import WorkerError
 from goent.domain.events import AnyEvent
-from goent.frontends.cli.main import app
-from goent.frontends.mcp.tools import DESCRIPTIONS
+from goent.mcp.server import DESCRIPTIONS
+from goent.operations.operation_table import Operation
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "interfaces.md"

@@ -26,10 +26,9 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from changelogs import entries
-from goent.domain.tasks import TaskText
-from goent.tasks.classify import classify
-from goent.tasks.features import features
-from goent.tasks.weights import FILE, LEARNED, Model, Weights, key_of
+from goent.domain.task_profile import TaskText
+from goent.routing.classification import classify
+from goent.routing.task_features import FILE, LEARNED, Weights, WeightsFile, features, key_of
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "src" / "goent" / "tasks" / FILE
@@ -129,7 +128,7 @@ def read_corpus(examples: list[Example]) -> Corpus:
     return Corpus(examples, list(names), matrix)
 
 
-def learn(corpus: Corpus) -> Model:
+def learn(corpus: Corpus) -> WeightsFile:
     """Types from everything, sizes from the tasks, the least useful features left out."""
     tasks = [example for example in corpus.examples if example.repo]
     texts = _texts(corpus.matrix)
@@ -179,14 +178,14 @@ def _size_columns(matrix, tasks: list[Example], names: list[str]):
         yield fitted.coef_ * scale, fitted.intercept_
 
 
-def _packed(weights, names: list[str], bias: list[float], cuts: tuple[float, ...]) -> Model:
+def _packed(weights, names: list[str], bias: list[float], cuts: tuple[float, ...]) -> WeightsFile:
     steps = np.abs(weights).max(axis=0) / RANGE
     order = sorted(range(len(names)), key=lambda i: key_of(names[i]))
     values = np.rint(weights[order] / steps).astype(np.int8)
     keys = array("I", (key_of(names[i]) for i in order))
     if sys.byteorder == "big":
         keys.byteswap()
-    return Model(
+    return WeightsFile(
         keys=keys.tobytes(),
         values=values.tobytes(),
         bias=tuple(bias),

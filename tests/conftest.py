@@ -8,7 +8,7 @@ from anyio._core import _eventloop
 from hypothesis import HealthCheck, settings
 from ordinary_user import run_again
 
-from goent.upstream import tries
+from goent.providers import call_plan
 
 # The vendors' SDKs bring sniffio, by which a fixture that outlives its test makes `anyio.run` in
 # another one believe that it is inside a loop. Without it anyio asks asyncio itself.
@@ -37,7 +37,7 @@ def anyio_backend() -> str:
 def soon_asked_again() -> Generator[None]:
     """A provider that has failed is asked as often as ever, within a second or so."""
     with pytest.MonkeyPatch.context() as changed:
-        changed.setattr(tries, "GROWTH", 0.1)
+        changed.setattr(call_plan, "GROWTH", 0.1)
         yield
 
 

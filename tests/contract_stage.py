@@ -14,15 +14,16 @@ import anyio
 from opencode import LIGHT, opencode_binary
 
 from goent.composition.app import App, open_app
-from goent.core.operation import Caller
 from goent.domain.events import AnyEvent
-from goent.domain.replies import Result, Spawned, Status
-from goent.domain.types import ENDED, Method, Usage, Value
-from goent.proc import table
-from goent.proc.marks import MARK
-from goent.project import project_key
-from goent.testing import Fault, Script, ScriptedModels, Step, call, case, fail, openai, say
-from goent.testing.hermetic import opencode_config
+from goent.domain.replies import Result, SpawnReply, Status
+from goent.domain.types import ENDED_STATES, Method, Usage, Value
+from goent.operations.operation_table import Caller
+from goent.proc import process_table
+from goent.system.process_protection import MARK_VARIABLE
+from goent.system.project_folders import project_key
+from goent.testing.hermetic_opencode import opencode_config
+from goent.testing.script import Fault, Script, Step, call, case, fail, openai, say
+from goent.testing.scripted_server import ScriptedModels
 
 KEY = "sk-contract-7f3a9c51d2"
 PATIENCE = 150.0  # seconds for a turn on a machine that has other things to do
@@ -151,13 +152,13 @@ class World:
         """Not waited for, by whichever method."""
         asked = {"provider": "moonshot", "permissions": "auto", "wait_s": 0, **more}
         spawned = await self.ask("worker_spawn", task=task, method=method, **asked)
-        assert isinstance(spawned, Spawned) and spawned.method == method
+        assert isinstance(spawned, SpawnReply) and spawned.method == method
         return spawned.worker_id
 
     async def ended(self, worker: str) -> Result:
         """The result of a worker whose turn has ended by itself."""
         with anyio.fail_after(PATIENCE):
-            while self.app.feed.view(worker).state not in ENDED:
+            while self.app.feed.view(worker).state not in ENDED_STATES:
                 await self.app.feed.news(self.app.feed.seq)
         result = await self.ask("worker_result", worker_id=worker)
         assert isinstance(result, Result)
@@ -183,8 +184,8 @@ class World:
         """Arguments and environment of everything that go-ent has started and that lives."""
         needle = f"{project_key(self.project)}."
         found = dict[int, tuple[list[str], list[str]]]()
-        for pid, environ in table.environments(f"{MARK}="):
-            if any(entry.startswith(f"{MARK}=") and needle in entry for entry in environ):
+        for pid, environ in process_table.environments(f"{MARK_VARIABLE}="):
+            if any(entry.startswith(f"{MARK_VARIABLE}=") and needle in entry for entry in environ):
                 found[pid] = (_arguments(pid), environ)
         return found
 

@@ -25,15 +25,15 @@ from held_lock import held_as_daemon
 from scripted_project import OpenProject, Project
 
 from goent import __version__
-from goent.core.operation import Caller
+from goent.cli.main import run_cli
+from goent.daemon.control_socket import ControlServices, serve_control
+from goent.daemon.daemon_connection import PROTOCOL
 from goent.domain.replies import DaemonInfo
-from goent.domain.settings import Limits
-from goent.frontends.cli.main import run_cli
-from goent.frontends.control import ControlRoom, serve_control
-from goent.launch import PROTOCOL
-from goent.project import project_key, runtime_dir
-from goent.rpc.local import LocalListener, LocalStream
-from goent.testing.driver import ScriptedDriver, Turns
+from goent.domain.settings import LimitSettings
+from goent.operations.operation_table import Caller
+from goent.rpc.byte_streams import LocalListener, LocalStream
+from goent.system.project_folders import project_key, runtime_dir
+from goent.testing.driver import ScriptedDriver, ScriptedTurns
 
 PATIENCE = 60.0
 # A session's first terminal becomes its own, so that Ctrl-C reaches it.
@@ -83,19 +83,26 @@ class Desk:
 
 class OpenDesk(Protocol):
     def __call__(
-        self, turns: Turns, limits: Limits | None = None, *, permission_timeout_s: float = 300.0
+        self,
+        turns: ScriptedTurns,
+        limits: LimitSettings | None = None,
+        *,
+        permission_timeout_s: float = 300.0,
     ) -> AbstractContextManager[Desk]: ...
 
 
 def desk_opener(open_project: OpenProject, capture: pytest.CaptureFixture[str]) -> OpenDesk:
     @contextmanager
     def open_(
-        turns: Turns, limits: Limits | None = None, *, permission_timeout_s: float = 300.0
+        turns: ScriptedTurns,
+        limits: LimitSettings | None = None,
+        *,
+        permission_timeout_s: float = 300.0,
     ) -> Generator[Desk]:
         with start_blocking_portal() as portal:
             driver = portal.call(ScriptedDriver, turns)
             opened = open_project(
-                driver, limits=limits or Limits(), permission_timeout_s=permission_timeout_s
+                driver, limits=limits or LimitSettings(), permission_timeout_s=permission_timeout_s
             )
             with portal.wrap_async_context_manager(_served(opened)) as project:
                 yield Desk(project, portal, capture, driver)
@@ -123,7 +130,7 @@ async def _served(opened: AbstractAsyncContextManager[Project]) -> AsyncGenerato
                 said = b""
                 while b"\n" not in said:
                     said += await stream.receive()
-                room = ControlRoom(
+                room = ControlServices(
                     operations=project.operations,
                     feed=project.feed,
                     info=lambda: info,

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from goent.lock import LOCK, holder, take_lock
+from goent.system.project_lock import LOCK_FILE, lock_holder, take_lock
 
 
 @contextmanager
@@ -23,8 +23,8 @@ def held_as_daemon(folder: Path) -> Generator[None]:
             "host": socket.gethostname(),
             "socket": str(folder / "sock"),
         }
-        (folder / LOCK).write_text(json.dumps(words))
-    held = holder(folder)
+        (folder / LOCK_FILE).write_text(json.dumps(words))
+    held = lock_holder(folder)
     assert held and held.pid == os.getpid(), f"{held} serves the project"
     try:
         yield

@@ -13,11 +13,10 @@ from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.client.session import MessageHandlerFnT
 from scripted_project import Project
 
-from goent.core.operation import Caller
 from goent.domain.events import PermissionAnswered
-from goent.frontends.mcp.server import McpFrontend
-from goent.frontends.mcp.wire import Incoming, Outgoing, mcp_streams
-from goent.rpc.local import LocalStream
+from goent.mcp.server import Incoming, McpFrontend, Outgoing, mcp_streams
+from goent.operations.operation_table import Caller
+from goent.rpc.byte_streams import LocalStream
 
 
 class Person:

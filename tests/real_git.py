@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from goent.domain.workspaces import Kind, Order
+from goent.domain.workspace import WorkspaceKind, WorkspaceRequest
 
 HOME = {"HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C"}
 WHO = ("user.name=Somebody", "user.email=somebody@example.invalid")
@@ -78,11 +78,11 @@ class OrderFor(Protocol):
         *,
         group: str = "solo",
         cwd: Path | None = None,
-        kind: Kind = "worktree",
+        kind: WorkspaceKind = "worktree",
         start: str | None = None,
         uncommitted: bool = False,
         carry: tuple[str, ...] = (),
-    ) -> Order: ...
+    ) -> WorkspaceRequest: ...
 
 
 def orders_for(top: Path) -> OrderFor:
@@ -91,12 +91,12 @@ def orders_for(top: Path) -> OrderFor:
         *,
         group: str = "solo",
         cwd: Path | None = None,
-        kind: Kind = "worktree",
+        kind: WorkspaceKind = "worktree",
         start: str | None = None,
         uncommitted: bool = False,
         carry: tuple[str, ...] = (),
-    ) -> Order:
-        return Order(
+    ) -> WorkspaceRequest:
+        return WorkspaceRequest(
             worker=worker,
             group=group,
             cwd=cwd or top,

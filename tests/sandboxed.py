@@ -7,19 +7,19 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from goent.domain.sandbox import SandboxSettings, Strictness
-from goent.evals.commands import Commands
-from goent.evals.workspaces import workspaces_root
-from goent.proc.run import Completed, run
-from goent.sandbox.sandbox import Agent, Sandbox
+from goent.domain.sandbox_port import SandboxSettings, SandboxStrictness
+from goent.evals.suite_commands import SuiteCommandRunner
+from goent.evals.workspaces.workspace_folders import workspaces_root
+from goent.proc.child_process import CompletedCommand, run_command
+from goent.sandbox.process_sandbox import ProcessSandbox, SandboxedAgent
 
 
 def a_sandbox(
-    home: Path, settings: SandboxSettings | None = None, *, level: Strictness = "auto"
-) -> Sandbox:
+    home: Path, settings: SandboxSettings | None = None, *, level: SandboxStrictness = "auto"
+) -> ProcessSandbox:
     """For a user who lives in `home`, where its own files lie too."""
     environ = {"HOME": str(home), "PATH": os.environ["PATH"]}
-    return Sandbox(
+    return ProcessSandbox(
         settings=lambda: settings or SandboxSettings(level=level),
         environ=lambda: environ,
         state=home / ".local" / "state" / "go-ent" / "projects" / "test",
@@ -31,10 +31,10 @@ def eval_commands(
     *,
     root: Path | None = None,
     settings: SandboxSettings | None = None,
-) -> Commands:
+) -> SuiteCommandRunner:
     """What runs hooks and scripts of evaluations, with this environment; workspaces are below `root`."""
     home = _a_home()
-    return Commands(
+    return SuiteCommandRunner(
         environ=environ,
         sandbox=a_sandbox(home, settings),
         workspaces=root or workspaces_root({"HOME": str(home)}),
@@ -50,12 +50,14 @@ def _a_home() -> Path:
 
 
 async def in_an_agent(
-    sandbox: Sandbox, project: Path, command: str, *, env: Mapping[str, str] | None = None
-) -> Completed:
+    sandbox: ProcessSandbox, project: Path, command: str, *, env: Mapping[str, str] | None = None
+) -> CompletedCommand:
     """What comes of a command that an agent runs, by the shell that confines it again."""
     await sandbox.level()
     own = env or {"HOME": str(project.parent / "home"), "PATH": os.environ["PATH"]}
     variables = {**own, **sandbox.shell_variables(project, own)}
-    agent = Agent(command=(str(sandbox.shell()), "-c", command), env=variables, roots=(project,))
+    agent = SandboxedAgent(
+        command=(str(sandbox.shell()), "-c", command), env=variables, roots=(project,)
+    )
     async with sandbox.agent(agent) as start:
-        return await run(start.command, cwd=project, env=start.env, timeout=60)
+        return await run_command(start.command, cwd=project, env=start.env, timeout=60)

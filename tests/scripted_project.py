@@ -11,43 +11,43 @@ from types import MappingProxyType
 import anyio
 from sandboxed import a_sandbox
 
-from goent.core.allowance import Allowance
-from goent.core.books import Books
-from goent.core.classifier import TaskClassifier
-from goent.core.enquiries import Enquiries
-from goent.core.feed import Feed
-from goent.core.lessons import Lessons
-from goent.core.operation import Caller
-from goent.core.operations import Operations
-from goent.core.orchestrator import Orchestrator
-from goent.core.providers import Providers
-from goent.core.recommending import Recommending
-from goent.core.roster import Roster
-from goent.core.router import Router
-from goent.core.swarms.joining import Joiner
-from goent.core.swarms.merging import SwarmMerger
-from goent.core.swarms.swarms import Swarms
-from goent.domain.evaluations import (
-    EvalCompared,
+from goent.billing.call_accounts import Allowance, CallBookkeeper
+from goent.billing.price_list import PriceList
+from goent.domain.evaluation_messages import (
     EvalCompareRequest,
+    EvalComparison,
     EvalRunRequest,
     EvalStatus,
     EvalStatusRequest,
 )
 from goent.domain.events import AnyEvent, TurnEnded, TurnStarted, WorkerClosed, WorkerSpawned
-from goent.domain.replies import Result, Spawned, Waited
-from goent.domain.settings import Backend, Budget, Limits, PermissionSettings, Settings
+from goent.domain.replies import Result, SpawnReply, WaitReply
+from goent.domain.settings import (
+    Backend,
+    BudgetSettings,
+    LimitSettings,
+    PermissionSettings,
+    Settings,
+)
 from goent.domain.types import Isolation, Price, Provider, Secret
-from goent.git.command import Git
-from goent.git.merging import GitMerging
-from goent.git.spaces import GitWorkspaces
-from goent.llm.prices import PriceList
-from goent.proc.verify import ShellVerifier
-from goent.store.history import SqliteHistory
-from goent.store.journal import SqliteJournal
-from goent.store.ledger import SqliteLedger
+from goent.git.git_command import Git
+from goent.git.git_merger import GitMerging
+from goent.git.git_workspaces import GitWorkspaces
+from goent.operations.operation_table import Caller, Operations
+from goent.operations.provider_queries import ProviderQueries, Recommender
+from goent.proc.child_process import ShellVerifier
+from goent.providers.provider_health import CircuitBreakers
+from goent.providers.track_record import SqliteHistory
+from goent.routing.router import Router, TaskClassifier
+from goent.store.journal_store import SqliteJournal
+from goent.store.ledger_store import SqliteLedger
+from goent.swarms.swarm_manager import SwarmManager
+from goent.swarms.swarm_merge import SwarmMerger, WorkJoiner
 from goent.testing.driver import ScriptedDriver
-from goent.upstream.health import Breakers
+from goent.workers.feed import Feed
+from goent.workers.orchestrator import Orchestrator, OutcomeRecorder
+from goent.workers.worker import Roster
+from goent.workers.worker_queries import WorkerQueries
 
 GLM = Provider(
     name="glm",
@@ -57,7 +57,7 @@ GLM = Provider(
 )
 CODER = Provider(name="deepseek/deepseek-coder", backend="deepseek", model="deepseek-coder")
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = LimitSettings()
 
 
 class NoMeter:
@@ -76,7 +76,7 @@ class NoEvaluations:
     async def status(self, request: EvalStatusRequest, base: Path) -> EvalStatus:
         raise AssertionError("no evaluation is begun here")
 
-    async def compare(self, request: EvalCompareRequest, base: Path) -> EvalCompared:
+    async def compare(self, request: EvalCompareRequest, base: Path) -> EvalComparison:
         raise AssertionError("no evaluation is begun here")
 
 
@@ -85,11 +85,11 @@ class Project:
     folder: Path
     feed: Feed
     orchestrator: Orchestrator
-    books: Books
-    enquiries: Enquiries
+    books: CallBookkeeper
+    enquiries: WorkerQueries
     operations: Operations
     caller: Caller
-    healths: Breakers
+    healths: CircuitBreakers
     workspaces: GitWorkspaces
     history: SqliteHistory
 
@@ -117,9 +117,9 @@ def project_opener(tmp_path: Path) -> OpenProject:
     async def open_(  # noqa: PLR0913 (all that tests vary)
         driver: ScriptedDriver,
         *,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: LimitSettings = DEFAULT_LIMITS,
         permission_timeout_s: float = 300.0,
-        budget: Budget = Budget(),  # noqa: B008 (frozen)
+        budget: BudgetSettings = BudgetSettings(),  # noqa: B008 (frozen)
         providers: Sequence[Provider] = (GLM, CODER),
         keys: Mapping[str, str] = MappingProxyType({}),
         isolation: Isolation = "auto",
@@ -160,8 +160,8 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 ledger=ledger,
                 prices=prices,
             )
-            healths = Breakers()
-            books = Books(
+            healths = CircuitBreakers()
+            books = CallBookkeeper(
                 settings=lambda: settings,
                 feed=feed,
                 ledger=ledger,
@@ -203,12 +203,12 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 verifier=verifier,
                 healths=healths,
                 router=router,
-                lessons=Lessons(feed, history),
+                lessons=OutcomeRecorder(feed, history),
                 level=a_sandbox(tmp_path).level,
                 workspaces=workspaces,
             )
-            enquiries = Enquiries(feed, orchestrator.due)
-            asked_about = Providers(
+            enquiries = WorkerQueries(feed, orchestrator.due)
+            asked_about = ProviderQueries(
                 settings=lambda: settings,
                 environ=lambda: environ,
                 feed=feed,
@@ -219,8 +219,8 @@ def project_opener(tmp_path: Path) -> OpenProject:
             )
             git = Git(folder, {"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
             merging = GitMerging(git, tmp_path / "state" / "merging")
-            joiner = Joiner(feed=feed, merging=merging, verifier=verifier)
-            swarms = Swarms(
+            joiner = WorkJoiner(feed=feed, merging=merging, verifier=verifier)
+            swarms = SwarmManager(
                 settings=lambda: settings,
                 feed=feed,
                 orchestrator=orchestrator,
@@ -239,7 +239,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
                         orchestrator,
                         enquiries,
                         asked_about,
-                        Recommending(router, lambda: settings),
+                        Recommender(router, lambda: settings),
                         swarms=swarms,
                         merger=SwarmMerger(feed=feed, orchestrator=orchestrator, joiner=joiner),
                         evaluations=NoEvaluations(),
@@ -257,13 +257,13 @@ def project_opener(tmp_path: Path) -> OpenProject:
 
 async def spawn(project: Project, task: str = "do it", **more: object) -> str:
     spawned = await project.ask("worker_spawn", task=task, **more)
-    assert isinstance(spawned, Spawned)
+    assert isinstance(spawned, SpawnReply)
     return spawned.worker_id
 
 
-async def wait(project: Project, *workers: str, timeout_s: float = 10) -> Waited:
+async def wait(project: Project, *workers: str, timeout_s: float = 10) -> WaitReply:
     waited = await project.ask("worker_wait", worker_ids=workers, timeout_s=timeout_s)
-    assert isinstance(waited, Waited)
+    assert isinstance(waited, WaitReply)
     return waited
 
 

@@ -8,13 +8,13 @@ from scripted_project import CODER, GLM, Project
 
 from goent.domain.events import ToolCall
 from goent.domain.ports import WorkerSpec
-from goent.domain.swarms import SwarmMerged, SwarmResult, SwarmStatus, TaskLine
+from goent.domain.swarm_messages import SwarmMergeReply, SwarmResult, SwarmStatus, TaskLine
 from goent.domain.types import FileChange
-from goent.testing.driver import Move, ScriptedDriver, ScriptedSession, say
+from goent.testing.driver import ScriptedDriver, ScriptedMove, ScriptedSession, say
 
 KIMI = type(GLM)(name="kimi", backend="moonshot", model="kimi-k2", price=GLM.price)
 THREE = (GLM, KIMI, CODER)
-Act = Callable[[str, WorkerSpec], Sequence[Move]]
+Act = Callable[[str, WorkerSpec], Sequence[ScriptedMove]]
 
 
 class Acting(ScriptedDriver):
@@ -33,14 +33,14 @@ class Acting(ScriptedDriver):
             self.closed.append(spec.id)
 
 
-def write(prompt: str, spec: WorkerSpec) -> Sequence[Move]:
+def write(prompt: str, spec: WorkerSpec) -> Sequence[ScriptedMove]:
     """`NAME: TEXT` writes a file; what is after a second colon is appended from another."""
     name, _, text = prompt.partition(": ")
     (spec.cwd / name).write_text(text + "\n")
     return tool(name)
 
 
-def tool(name: str) -> Sequence[Move]:
+def tool(name: str) -> Sequence[ScriptedMove]:
     change = FileChange(path=name, added=1, removed=0)
     return [ToolCall(id="t1", tool="write", status="completed", changes=(change,)), say("done")]
 
@@ -65,9 +65,9 @@ async def ended(project: Project, swarm: str) -> SwarmResult:
     return result
 
 
-async def merge(project: Project, swarm: str, **more: object) -> SwarmMerged:
+async def merge(project: Project, swarm: str, **more: object) -> SwarmMergeReply:
     merged = await project.ask("swarm_merge", swarm_id=swarm, **more)
-    assert isinstance(merged, SwarmMerged)
+    assert isinstance(merged, SwarmMergeReply)
     return merged
 
 

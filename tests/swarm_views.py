@@ -5,13 +5,12 @@ from decimal import Decimal
 
 from msgspec.structs import replace
 
-from goent.core.swarms.steps import Now, Step, next_steps
-from goent.core.swarms.view import SwarmView, fold_swarm
-from goent.core.views import WorkerView
-from goent.domain.events import Envelope, SwarmEvent, SwarmSpawned, TaskGiven, WorkerSpawned
-from goent.domain.swarms import SwarmSpawnRequest, SwarmTask
+from goent.domain.events import EventEnvelope, SwarmEvent, SwarmSpawned, TaskGiven, WorkerSpawned
+from goent.domain.swarm_messages import SwarmSpawnRequest, SwarmTask
 from goent.domain.types import Check, Failure, FileChange, Pin
-from goent.domain.workspaces import Work, Workspace
+from goent.domain.workspace import Work, Workspace
+from goent.swarms.swarm_steps import SwarmSituation, SwarmStep, next_steps
+from goent.workers.views import SwarmView, WorkerView, fold_swarm
 
 SPACE = Workspace(
     kind="worktree",
@@ -42,7 +41,7 @@ def swarm(*tasks: SwarmTask, concurrency: int = 8, **request: object) -> SwarmVi
 def after(view: SwarmView | None, *events: SwarmEvent) -> SwarmView:
     for event in events:
         seq = view.seq + 1 if view else 1
-        view = fold_swarm(view, Envelope(seq=seq, at=float(seq), worker="s-1", event=event))
+        view = fold_swarm(view, EventEnvelope(seq=seq, at=float(seq), worker="s-1", event=event))
     assert view
     return view
 
@@ -104,5 +103,7 @@ def worker(  # noqa: PLR0913 (all that a race looks at)
 
 def steps(
     view: SwarmView, workers: Sequence[WorkerView] = (), beginning: Sequence[str] = ()
-) -> list[Step]:
-    return next_steps(view, Now(workers={w.id: w for w in workers}, beginning=frozenset(beginning)))
+) -> list[SwarmStep]:
+    return next_steps(
+        view, SwarmSituation(workers={w.id: w for w in workers}, beginning=frozenset(beginning))
+    )

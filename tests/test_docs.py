@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from gen_docs import PAGE, ROOT, rewritten
-from goent.evals.files import validate
-from goent.frontends.mcp.tools import DESCRIPTIONS
+from goent.evals.files.suite_validation import validate
+from goent.mcp.server import DESCRIPTIONS
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 

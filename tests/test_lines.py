@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goent.lines import LineSplitter, TooLong
+from goent.system.line_splitter import LineSplitter, OversizedLine
 
 
 def split(chunks: list[bytes], limit: int) -> list[bytes | None]:
     splitter = LineSplitter(limit)
     found = [line for chunk in chunks for line in splitter.feed(chunk)]
-    return [None if isinstance(line, TooLong) else line for line in (*found, splitter.rest())]
+    return [None if isinstance(line, OversizedLine) else line for line in (*found, splitter.rest())]
 
 
 @settings(deadline=None)
@@ -36,7 +36,7 @@ def test_a_line_beyond_the_limit_is_not_kept():
     assert found == []
     assert peak < 2_000_000
     long, after = splitter.feed(b"\nnext\n")
-    assert isinstance(long, TooLong) and "50000000 bytes" in long.message
+    assert isinstance(long, OversizedLine) and "50000000 bytes" in long.message
     assert after == b"next"
 
 
@@ -52,12 +52,12 @@ def test_a_long_line_costs_no_more_by_the_byte_than_a_short_one():
     assert seconds(32 << 20) < 1.0, "quadratic: 8192 pieces of a growing line, 130 GB to copy"
 
 
-def long(line: bytes, piece: int) -> TooLong:
+def long(line: bytes, piece: int) -> OversizedLine:
     splitter = LineSplitter(100)
     for start in range(0, len(line), piece):
         assert splitter.feed(line[start : start + piece]) == []
     (found,) = splitter.feed(b"\n")
-    assert isinstance(found, TooLong)
+    assert isinstance(found, OversizedLine)
     return found
 
 

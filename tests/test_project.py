@@ -168,7 +168,9 @@ def test_the_installed_version_is_the_one_in_the_source():
     assert importlib.metadata.version("go-ent") == goent.__version__
 
 
-@pytest.mark.parametrize("module", ["goent", "goent.launch", "goent.project"])
+@pytest.mark.parametrize(
+    "module", ["goent", "goent.daemon.daemon_connection", "goent.system.project_folders"]
+)
 def test_what_starts_first_is_silent_and_needs_only_the_standard_library(module: str):
     loaded = "{name.partition('.')[0] for name in sys.modules}"
     script = f"import sys; before = {loaded}; import {module}; sys.exit(str({loaded} - before))"

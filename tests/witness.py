@@ -2,26 +2,26 @@
 
 from dataclasses import dataclass, field
 
-from goent.domain.calls import CallBegun, CallMade, Hindrance, Moved, Sizing
+from goent.domain.money import CallDelay, CallSizer, FinishedCall, ProviderMove, StartedCall
 
 
 @dataclass
 class Witness:
-    """The port `CallWitness`."""
+    """The port `CallObserver`."""
 
-    begins: list[CallBegun] = field(default_factory=list[CallBegun])
-    calls: list[CallMade] = field(default_factory=list[CallMade])
-    moves: list[Moved] = field(default_factory=list[Moved])
+    begins: list[StartedCall] = field(default_factory=list[StartedCall])
+    calls: list[FinishedCall] = field(default_factory=list[FinishedCall])
+    moves: list[ProviderMove] = field(default_factory=list[ProviderMove])
     notices: list[str] = field(default_factory=list[str])
 
-    async def begun(self, call: CallBegun, size: Sizing) -> Hindrance | None:
+    async def begun(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
         self.begins.append(call)
         return None
 
-    async def metered(self, call: CallMade) -> None:
+    async def metered(self, call: FinishedCall) -> None:
         self.calls.append(call)
 
-    async def moved(self, move: Moved) -> None:
+    async def moved(self, move: ProviderMove) -> None:
         self.moves.append(move)
 
     async def noticed(self, worker: str, text: str) -> None:

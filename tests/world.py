@@ -18,17 +18,19 @@ from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult, TextContent
 from opencode import LIGHT, opencode_binary
 
-from goent.composition.trusting import project_acts
-from goent.config.trust.records import grant
-from goent.domain.events import Envelope
+from goent.cli.trust import project_acts
+from goent.config.trust_records import grant
+from goent.domain.events import EventEnvelope
 from goent.domain.replies import DaemonInfo
-from goent.drivers.opencode.environment import pretend_installed
-from goent.lock import holder
-from goent.proc import table
-from goent.proc.marks import MARK
-from goent.project import project_key, runtime_dir, state_dir
-from goent.store.journal import SqliteJournal
-from goent.testing import Script, ScriptedModels, case, openai, opencode_config, say
+from goent.opencode.process_launch import fake_plugin_install
+from goent.proc import process_table
+from goent.store.journal_store import SqliteJournal
+from goent.system.process_protection import MARK_VARIABLE
+from goent.system.project_folders import project_key, runtime_dir, state_dir
+from goent.system.project_lock import lock_holder
+from goent.testing.hermetic_opencode import opencode_config
+from goent.testing.script import Script, case, openai, say
+from goent.testing.scripted_server import ScriptedModels
 
 GO_ENT = [sys.executable, "-m", "goent"]
 KEYS = {
@@ -91,25 +93,25 @@ class World:
         ended = await self.go_ent("daemon", "status", "--json")
         return msgspec.json.decode(ended.out, type=DaemonInfo | None)
 
-    async def journal(self, worker: str) -> list[Envelope]:
+    async def journal(self, worker: str) -> list[EventEnvelope]:
         path = state_dir(self.env) / "projects" / self.key / "journal.db"
         async with SqliteJournal.open(path) as journal:
             return await journal.read(worker=worker, limit=100_000)
 
     def processes(self) -> list[int]:
         """Everything that go-ent started for this project and that still lives."""
-        needle = f"{MARK}={self.key}."
-        found = table.environments(needle)
+        needle = f"{MARK_VARIABLE}={self.key}."
+        found = process_table.environments(needle)
         return [pid for pid, environ in found if any(e.startswith(needle) for e in environ)]
 
     async def end(self) -> None:
         """As `go-ent daemon stop --force` does, without the cost of a command."""
-        held = holder(self.socket.parent)
+        held = lock_holder(self.socket.parent)
         if held and held.pid:
             for number in (signal.SIGTERM, signal.SIGCONT):
                 kill(held.pid, number)
             with anyio.move_on_after(30):
-                while table.started(held.pid):  # noqa: ASYNC110 (a process announces nothing)
+                while process_table.start_time(held.pid):  # noqa: ASYNC110 (a process announces nothing)
                     await anyio.sleep(0.02)
             kill(held.pid)
         with anyio.fail_after(20):
@@ -129,7 +131,7 @@ async def a_world(
     async with ScriptedModels(script) as models:
         keys = {name: f"{{env:{KEYS[name]}}}" for name in script.providers if name in KEYS}
         opencode_json = home / ".config" / "opencode" / "opencode.json"
-        pretend_installed(opencode_json.parent)
+        fake_plugin_install(opencode_json.parent)
         opencode_json.write_text(opencode_config(models, keys=keys))
         (project / ".goent" / "config.yaml").write_text(
             config or "opencode: {profile: hermetic}\ndaemon: {idle_exit_s: 120}\n"

@@ -1,4 +1,4 @@
-"""`python -m goent` is `go-ent`."""
+"""Runs `go-ent` as `python -m goent`."""
 
 from goent.entry import main
 

@@ -1,4 +1,4 @@
-"""The console script `go-ent`: which program is meant? Each loads only what it needs."""
+"""Runs the console script `go-ent`: chooses the program and loads only what that one needs."""
 
 import os
 import sys
@@ -12,19 +12,19 @@ def main() -> None:
     """`go-ent mcp` is the shim, on the standard library alone, `go-ent acp` is the agent."""
     if sys.platform == "win32":
         sys.exit("go-ent does not run on Windows yet; inside WSL it does.")
-    from goent.hardening import harden  # noqa: PLC0415 (Windows has none of what it needs)
+    from goent.system.process_protection import harden  # noqa: PLC0415 (Windows has none of what it needs)
 
     harden()
     arguments = sys.argv[1:]
     if arguments == ["mcp"]:
-        from goent.shim import run_shim  # noqa: PLC0415 (see above)
+        from goent.daemon.shim import run_shim  # noqa: PLC0415 (see above)
 
         sys.exit(run_shim(_here()))
     if arguments[:1] == ["serve-daemon"]:
         _serve_daemon(*arguments[1:])
     code = _agent(arguments[1:]) if arguments[:1] == ["acp"] else None
     if code is None:
-        from goent.frontends.cli.main import run_cli  # noqa: PLC0415 (see above)
+        from goent.cli.main import run_cli  # noqa: PLC0415 (see above)
 
         code = run_cli(arguments)
     sys.stdout.flush()
@@ -34,19 +34,19 @@ def main() -> None:
 
 def _serve_daemon(project: str, starter: str) -> None:
     """What `launch.start_daemon` starts. Keys come in only now that nobody can look."""
-    from goent.daemon_environment import take_environment  # noqa: PLC0415 (see above)
+    from goent.system.daemon_environment import receive_environment  # noqa: PLC0415 (see above)
 
-    take_environment(int(starter))
+    receive_environment(int(starter))
 
-    from goent.daemon import run_daemon  # noqa: PLC0415 (see above)
+    from goent.daemon.daemon_server import run_daemon  # noqa: PLC0415 (see above)
 
     sys.exit(run_daemon(project, int(starter)))
 
 
 def _agent(arguments: list[str]) -> int | None:
-    from goent.acp_process import command_of, run_acp  # noqa: PLC0415 (see above)
+    from goent.acp_server.acp_command import parse_acp_command, run_acp  # noqa: PLC0415 (see above)
 
-    command = command_of(arguments)
+    command = parse_acp_command(arguments)
     return run_acp(command) if command else None
 
 

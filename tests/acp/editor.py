@@ -9,8 +9,8 @@ import anyio
 from acp_lines import Line, Wire
 from stand_in import StandInAgent
 
-from goent.frontends.acp.server import serve
-from goent.rpc.stdio import FdReceiveStream, FdSendStream
+from goent.acp_server.server import serve_acp
+from goent.rpc.byte_streams import FdReceiveStream, FdSendStream
 
 HELLO: Line = {"protocolVersion": 1, "clientCapabilities": {}}
 
@@ -85,7 +85,7 @@ async def an_editor(
         async with far_in, anyio.create_task_group() as tasks:
 
             async def run() -> None:
-                await serve(near_in, near_out, standing_in.open_agent, version="1.2.3")
+                await serve_acp(near_in, near_out, standing_in.open_agent, version="1.2.3")
 
             tasks.start_soon(run)
             async with far_out:

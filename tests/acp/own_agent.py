@@ -4,26 +4,28 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from goent.acp import messages
-from goent.acp.asks import (
+from goent.acp import client_messages
+from goent.acp.agent_messages import (
     REQUEST_PERMISSION,
-    PermissionOption,
+    AcpPermissionOption,
+    AgentMessageChunk,
+    OptionSelected,
     PermissionRequest,
     PermissionResponse,
-    Selected,
+    SessionUpdate,
+    ToolFields,
 )
-from goent.acp.content import Text, plain_text
-from goent.acp.messages import (
+from goent.acp.client_messages import (
+    AcpInitializeResult,
     AgentCapabilities,
     Implementation,
-    InitializeResult,
     NewSession,
     PromptResult,
 )
-from goent.acp.options import Choice, SelectOption
-from goent.acp.updates import AgentMessageChunk, SessionUpdate, ToolFields
-from goent.rpc import MethodNotFound, Peer
-from goent.rpc.stdio import stdio
+from goent.acp.message_parts import AcpText, OptionChoice, SelectOption, plain_text
+from goent.rpc.byte_streams import stdio
+from goent.rpc.json_rpc import MethodNotFound
+from goent.rpc.rpc_peer import Peer
 
 
 class Agent:
@@ -33,29 +35,34 @@ class Agent:
 
     async def request(self, method: str, params: Raw) -> object:
         match method:
-            case messages.INITIALIZE:
-                return InitializeResult(
+            case client_messages.INITIALIZE:
+                return AcpInitializeResult(
                     protocol_version=1,
                     agent_capabilities=AgentCapabilities(load_session=True),
                     agent_info=Implementation(name="own", version="1"),
                     auth_methods=(),
                 )
-            case messages.SESSION_NEW:
-                choices = (Choice(value="a/one", name="One"), Choice(value="a/two", name="Two"))
+            case client_messages.SESSION_NEW:
+                choices = (
+                    OptionChoice(value="a/one", name="One"),
+                    OptionChoice(value="a/two", name="Two"),
+                )
                 model = SelectOption(
                     id="model", name="Model", current_value="a/one", options=choices
                 )
                 return NewSession(session_id="s1", config_options=(model,))
-            case messages.SESSION_PROMPT:
-                return PromptResult(stop_reason=await self.turn(messages.decode_prompt(params)))
+            case client_messages.SESSION_PROMPT:
+                return PromptResult(
+                    stop_reason=await self.turn(client_messages.decode_prompt(params))
+                )
             case _:
                 raise MethodNotFound(method)
 
     async def notification(self, method: str, params: Raw) -> None:
-        if method == messages.SESSION_CANCEL:
+        if method == client_messages.SESSION_CANCEL:
             self.cancelled.set()
 
-    async def turn(self, asked: messages.PromptParams) -> str:
+    async def turn(self, asked: client_messages.PromptParams) -> str:
         match plain_text(asked.prompt[0]).split():
             case ["stream", count]:
                 for number in range(int(count)):
@@ -66,12 +73,12 @@ class Agent:
                     tool_call=ToolFields(
                         tool_call_id="c1", title="touch x", raw_input=Raw(msgspec.json.encode({}))
                     ),
-                    options=(PermissionOption(option_id="yes", name="Yes", kind="allow_once"),),
+                    options=(AcpPermissionOption(option_id="yes", name="Yes", kind="allow_once"),),
                 )
                 reply = await self.peer.request(
                     REQUEST_PERMISSION, request, result=PermissionResponse
                 )
-                assert isinstance(reply.outcome, Selected)
+                assert isinstance(reply.outcome, OptionSelected)
                 await self.say(asked.session_id, reply.outcome.option_id)
             case _:
                 await self.say(asked.session_id, "waiting")
@@ -80,9 +87,9 @@ class Agent:
         return "end_turn"
 
     async def say(self, session_id: str, text: str) -> None:
-        update = AgentMessageChunk(content=Text(text=text))
+        update = AgentMessageChunk(content=AcpText(text=text))
         await self.peer.notify(
-            messages.SESSION_UPDATE, SessionUpdate(session_id=session_id, update=update)
+            client_messages.SESSION_UPDATE, SessionUpdate(session_id=session_id, update=update)
         )
 
 

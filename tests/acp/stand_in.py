@@ -9,23 +9,37 @@ import anyio
 from anyio.lowlevel import checkpoint
 from msgspec import Raw
 
-from goent.agent.agent import Agent, SessionSummary
-from goent.agent.content import Diff, Document, Given, Link, Location, Picture, Words
-from goent.agent.events import (
+from goent.agent.agent_events import (
     AnyAgentEvent,
     Asked,
+    DiffPart,
+    FileLocation,
+    FilePart,
+    ImagePart,
+    LinkPart,
     Noticed,
     OptionsChanged,
     PlanChanged,
+    PromptPart,
     Retitled,
     Said,
     StateChanged,
+    TextPart,
     ToolCalled,
     UsageChanged,
 )
-from goent.agent.ports import Client, Need, Question, ServerSpec
-from goent.agent.refusing import AuthRequired, SessionBusy, UnknownSession
-from goent.agent.session import AgentSession, ModelChoice, Options, TurnEnd
+from goent.agent.agent_ports import (
+    AgentClient,
+    AuthRequired,
+    McpServerSpec,
+    ModelChoice,
+    PermissionNeed,
+    SessionBusy,
+    ToolQuestion,
+    UnknownSession,
+)
+from goent.agent.agent_session import AgentSession, SessionOptions, TurnEnd
+from goent.agent.coding_agent import CodingAgent, SessionSummary
 from goent.domain.errors import RateLimited, RequestError
 from goent.domain.types import PlanEntry, Usage
 
@@ -33,31 +47,31 @@ MODELS = (
     ModelChoice(id="a/one", name="One", group="a"),
     ModelChoice(id="b/two", name="Two", description="the other", group="b"),
 )
-DIFF = Diff(path="/x/a.py", old="1\n", new="2\n")
+DIFF = DiffPart(path="/x/a.py", old="1\n", new="2\n")
 
 
 class StandInSession(AgentSession):
-    def __init__(self, client: Client, name: str, cwd: Path) -> None:
+    def __init__(self, client: AgentClient, name: str, cwd: Path) -> None:
         self.id = name
         self.cwd = cwd
         self.client = client
-        self.given: list[Sequence[Given]] = []
+        self.given: list[Sequence[PromptPart]] = []
         self.closed = False
         self.deaf = False
         self.flooded = anyio.Event()
-        self._options = Options(mode="ask", model="a/one", models=MODELS)
+        self._options = SessionOptions(mode="ask", model="a/one", models=MODELS)
         self._scope: anyio.CancelScope | None = None
         self._said: list[str] = []
 
     @property
-    def options(self) -> Options:
+    def options(self) -> SessionOptions:
         return self._options
 
     @property
     def busy(self) -> bool:
         return self._scope is not None
 
-    async def prompt(self, given: Sequence[Given]) -> TurnEnd:
+    async def prompt(self, given: Sequence[PromptPart]) -> TurnEnd:
         if self._scope is not None:
             raise SessionBusy(self.id)
         self.given.append(given)
@@ -83,13 +97,13 @@ class StandInSession(AgentSession):
     async def set_mode(self, mode: str) -> None:
         if mode not in ("ask", "accept-edits", "plan"):
             raise RequestError(f"no mode {mode!r}")
-        self._options = Options(mode=mode, model=self._options.model, models=MODELS)
+        self._options = SessionOptions(mode=mode, model=self._options.model, models=MODELS)
         await self.tell(OptionsChanged())
 
     async def set_model(self, model: str) -> None:
         if all(choice.id != model for choice in MODELS):
             raise RequestError(f"no model {model!r}")
-        self._options = Options(mode=self._options.mode, model=model, models=MODELS)
+        self._options = SessionOptions(mode=self._options.mode, model=model, models=MODELS)
         await self.tell(OptionsChanged())
 
     def history(self) -> Iterator[AnyAgentEvent]:
@@ -99,10 +113,10 @@ class StandInSession(AgentSession):
         yield Asked(
             message="u1",
             given=(
-                Words(text="hi"),
-                Picture(media_type="image/png", data="AA=="),
-                Link(uri="file:///x/a.py"),
-                Document(uri="file:///x/b.py", text="b"),
+                TextPart(text="hi"),
+                ImagePart(media_type="image/png", data="AA=="),
+                LinkPart(uri="file:///x/a.py"),
+                FilePart(uri="file:///x/b.py", text="b"),
             ),
         )
         yield Said(message="m1", role="thought", text="hm")
@@ -135,26 +149,26 @@ class StandInSession(AgentSession):
             status=status,
             input=Raw(b'{"path":"\\ud83d"}' if name == "\udc80" else b'{"path":"/x/a.py"}'),
             shown=(DIFF,),
-            locations=(Location(path="/x/a.py", line=3),),
+            locations=(FileLocation(path="/x/a.py", line=3),),
             output=output,
             exit=code,
         )
 
     async def ask(self) -> str:
-        question = Question(
+        question = ToolQuestion(
             call="c1",
             tool="Edit",
             kind="edit",
             title="Edit a.py",
-            need=Need(permission="edit", patterns=("/x/a.py",), always=("/x",)),
+            need=PermissionNeed(permission="edit", patterns=("/x/a.py",), always=("/x",)),
             input=Raw(b'{"path":"/x/a.py"}'),
             shown=(DIFF,),
-            locations=(Location(path="/x/a.py", line=3),),
+            locations=(FileLocation(path="/x/a.py", line=3),),
         )
         return str(await self.client.ask(self.id, question))
 
-    async def _act(self, given: Sequence[Given]) -> None:
-        words = given[0].text.split() if isinstance(given[0], Words) else ["echo"]
+    async def _act(self, given: Sequence[PromptPart]) -> None:
+        words = given[0].text.split() if isinstance(given[0], TextPart) else ["echo"]
         match words:
             case ["say", number]:
                 for place in range(int(number)):
@@ -258,13 +272,13 @@ class StandInSession(AgentSession):
             await self.say(f"{type(error).__name__}: {error}")
 
 
-class StandInAgent(Agent):
+class StandInAgent(CodingAgent):
     """Keeps what it was given, for the test to look at."""
 
     def __init__(self) -> None:
         self.sessions: dict[str, StandInSession] = {}
         self.kept: dict[str, Path] = {"kept": Path("/"), "long": Path("/")}
-        self.servers: list[Sequence[ServerSpec]] = []
+        self.servers: list[Sequence[McpServerSpec]] = []
         self.extra: list[Sequence[Path]] = []
         self.opened = 0
         self.ended = False
@@ -273,7 +287,7 @@ class StandInAgent(Agent):
         self.at_gate = anyio.Event()
 
     @asynccontextmanager
-    async def open_agent(self) -> AsyncGenerator[Agent]:
+    async def open_agent(self) -> AsyncGenerator[CodingAgent]:
         self.opened += 1
         async with anyio.create_task_group() as tasks:
             await checkpoint()
@@ -290,11 +304,11 @@ class StandInAgent(Agent):
 
     async def new(
         self,
-        client: Client,
+        client: AgentClient,
         cwd: Path,
         *,
         extra: Sequence[Path] = (),
-        servers: Sequence[ServerSpec] = (),
+        servers: Sequence[McpServerSpec] = (),
         model: str | None = None,
     ) -> AgentSession:
         await self.ready()
@@ -312,12 +326,12 @@ class StandInAgent(Agent):
 
     async def open(
         self,
-        client: Client,
+        client: AgentClient,
         session: str,
         cwd: Path,
         *,
         extra: Sequence[Path] = (),
-        servers: Sequence[ServerSpec] = (),
+        servers: Sequence[McpServerSpec] = (),
     ) -> AgentSession:
         if session not in self.sessions and session not in self.kept:
             raise UnknownSession(f"session not found: {session!r}")

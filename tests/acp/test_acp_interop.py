@@ -12,13 +12,17 @@ import anyio.lowlevel
 import pytest
 from acp.schema import AllowedOutcome, RequestPermissionResponse
 
-from goent.acp.asks import PermissionOutcome, PermissionRequest, Selected
-from goent.acp.content import Text, plain_text
-from goent.acp.options import find_option
-from goent.acp.updates import AgentMessageChunk, AnyUpdate
+from goent.acp.agent_messages import (
+    AgentMessageChunk,
+    AnyUpdate,
+    OptionSelected,
+    PermissionOutcome,
+    PermissionRequest,
+)
+from goent.acp.message_parts import AcpText, find_option, plain_text
+from goent.agents.agent_connection import AgentConnection
 from goent.domain.errors import ProtocolError, TurnTimeout, UnknownModel, WorkerCrashed
-from goent.drivers.acp_connection import AgentConnection
-from goent.rpc import RpcError
+from goent.rpc.json_rpc import RpcError
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +46,7 @@ class Listener:
 
     async def request_permission(self, request: PermissionRequest) -> PermissionOutcome:
         self.asked.append(request)
-        return Selected(option_id=request.options[0].option_id)
+        return OptionSelected(option_id=request.options[0].option_id)
 
 
 @asynccontextmanager
@@ -74,11 +78,11 @@ async def test_we_drive_an_agent_of_the_sdk():
         model = find_option(session.config_options, "model")
         assert model and model.current_value == "a/one"
 
-        result = await agent.prompt(session.session_id, [Text(text="stream 500")])
+        result = await agent.prompt(session.session_id, [AcpText(text="stream 500")])
         assert result.stop_reason == "end_turn"
         assert listener.heard == [str(number) for number in range(500)]
 
-        await agent.prompt(session.session_id, [Text(text="ask")])
+        await agent.prompt(session.session_id, [AcpText(text="ask")])
         assert listener.asked[0].tool_call.title == "rm -rf /"
         assert listener.heard[-1] == "selected"
 
@@ -108,14 +112,14 @@ async def test_a_turn_can_be_cancelled_or_left():
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(cancel)
-            assert (await agent.prompt("s1", [Text(text="wait")])).stop_reason == "cancelled"
+            assert (await agent.prompt("s1", [AcpText(text="wait")])).stop_reason == "cancelled"
 
         with pytest.raises(TurnTimeout):
-            await agent.prompt("s1", [Text(text="wait")], timeout=0.2)
+            await agent.prompt("s1", [AcpText(text="wait")], timeout=0.2)
         with anyio.move_on_after(0.2) as left:
-            await agent.prompt("s1", [Text(text="wait")])
+            await agent.prompt("s1", [AcpText(text="wait")])
         assert left.cancelled_caught
-        assert (await agent.prompt("s1", [Text(text="stream 1")])).stop_reason == "end_turn"
+        assert (await agent.prompt("s1", [AcpText(text="stream 1")])).stop_reason == "end_turn"
 
 
 async def test_files_are_neither_written_nor_read_for_the_agent(tmp_path: Path):
@@ -123,7 +127,7 @@ async def test_files_are_neither_written_nor_read_for_the_agent(tmp_path: Path):
     async with sdk_agent() as (agent, _):
         await agent.initialize()
         with pytest.raises(RpcError, match="fs/read_text_file"):
-            await agent.prompt("s1", [Text(text=f"write {file}")])
+            await agent.prompt("s1", [AcpText(text=f"write {file}")])
     assert not await file.exists()
 
 

@@ -4,18 +4,28 @@ import msgspec
 import pytest
 from msgspec import UNSET, Raw, Struct
 
-from goent.acp.asks import (
-    Cancelled,
+from goent.acp.agent_messages import (
+    AcpPlan,
+    AcpToolCall,
+    AgentMessageChunk,
+    AgentThoughtChunk,
+    AvailableCommandsUpdate,
+    ConfigOptionUpdate,
+    OptionSelected,
+    PermissionCancelled,
     PermissionResponse,
-    Selected,
+    SessionUpdate,
+    ToolCallUpdate,
+    UnknownUpdate,
+    UsageUpdate,
     decode_permission_request,
+    decode_update,
 )
-from goent.acp.content import Diff, Text, ToolContent, UnknownBlock, UnknownToolContent, plain_text
-from goent.acp.messages import (
+from goent.acp.client_messages import (
+    AcpInitializeParams,
+    AcpInitializeResult,
     ClientCapabilities,
     FileSystemCapabilities,
-    InitializeParams,
-    InitializeResult,
     NewSessionParams,
     PromptParams,
     PromptResult,
@@ -24,19 +34,17 @@ from goent.acp.messages import (
     decode_opened_session,
     decode_prompt,
 )
-from goent.acp.options import BooleanOption, SelectOption, UnknownOption, find_option
-from goent.acp.updates import (
-    AgentMessageChunk,
-    AgentThoughtChunk,
-    AvailableCommandsUpdate,
-    ConfigOptionUpdate,
-    Plan,
-    SessionUpdate,
-    ToolCall,
-    ToolCallUpdate,
-    UnknownUpdate,
-    UsageUpdate,
-    decode_update,
+from goent.acp.message_parts import (
+    AcpDiff,
+    AcpText,
+    BooleanOption,
+    SelectOption,
+    ToolContent,
+    UnknownBlock,
+    UnknownOption,
+    UnknownToolContent,
+    find_option,
+    plain_text,
 )
 
 
@@ -63,7 +71,7 @@ def encoded(value: object) -> object:
 
 
 def test_opencode_says_what_it_can_do():
-    said = msgspec.json.decode(RESULTS[0], type=InitializeResult)
+    said = msgspec.json.decode(RESULTS[0], type=AcpInitializeResult)
     assert said.agent_info and said.agent_info.version == "1.18.33"
     assert said.agent_capabilities.load_session
     sessions = said.agent_capabilities.session_capabilities
@@ -83,7 +91,7 @@ def test_opencodes_updates_are_all_known():
         AvailableCommandsUpdate,
         AgentThoughtChunk,
         AgentMessageChunk,
-        ToolCall,
+        AcpToolCall,
         ToolCallUpdate,
         ToolCallUpdate,
         UsageUpdate,
@@ -95,8 +103,8 @@ def test_opencodes_finished_edit_has_its_diff_and_its_raw_output():
     assert isinstance(done, ToolCallUpdate)
     assert done.status == "completed"
     assert done.content == (
-        ToolContent(content=Text(text="Edit applied successfully.")),
-        Diff(path="/repo/a.txt", old_text="line1", new_text="LINE1"),
+        ToolContent(content=AcpText(text="Edit applied successfully.")),
+        AcpDiff(path="/repo/a.txt", old_text="line1", new_text="LINE1"),
     )
     assert done.raw_input is UNSET
     assert done.raw_output is not UNSET
@@ -143,13 +151,13 @@ def test_unknown_content_does_not_lose_the_tool_call_around_it():
         '{"type":"content","content":{"type":"hologram"}},'
         '{"type":"content","content":{"type":"text","text":"ok"}}]}'
     )
-    assert isinstance(told, ToolCall)
+    assert isinstance(told, AcpToolCall)
     assert (told.status, told.kind) == ("paused", "dream")
     assert told.content
     chart, hologram, text = told.content
     assert isinstance(chart, UnknownToolContent) and chart.kind == "chart"
     assert isinstance(hologram, ToolContent) and isinstance(hologram.content, UnknownBlock)
-    assert text == ToolContent(content=Text(text="ok"))
+    assert text == ToolContent(content=AcpText(text="ok"))
 
 
 def test_unknown_content_of_a_message_is_no_text():
@@ -174,7 +182,7 @@ def test_a_known_kind_without_its_parts_is_an_error():
 
 def test_a_plan_is_read_whatever_its_words():
     told = update('{"sessionUpdate":"plan","entries":[{"content":"x","priority":"urgent"}]}')
-    assert isinstance(told, Plan)
+    assert isinstance(told, AcpPlan)
     assert told.entries[0].priority == "urgent"
 
 
@@ -214,16 +222,16 @@ def test_a_prompt_of_unknown_blocks_is_read():
 
 def test_what_goes_out_says_no_more_than_it_must():
     assert encoded(
-        InitializeParams(
+        AcpInitializeParams(
             protocol_version=1, client_capabilities=ClientCapabilities(fs=FileSystemCapabilities())
         )
     ) == {"protocolVersion": 1, "clientCapabilities": {"fs": {}}}
-    assert encoded(PromptParams(session_id="s", prompt=(Text(text="hi"),))) == {
+    assert encoded(PromptParams(session_id="s", prompt=(AcpText(text="hi"),))) == {
         "sessionId": "s",
         "prompt": [{"type": "text", "text": "hi"}],
     }
     assert encoded(
-        SessionUpdate(session_id="s", update=AgentMessageChunk(content=Text(text="hi")))
+        SessionUpdate(session_id="s", update=AgentMessageChunk(content=AcpText(text="hi")))
     ) == {
         "sessionId": "s",
         "update": {
@@ -239,7 +247,9 @@ def test_a_new_session_names_its_servers_even_if_there_are_none():
 
 
 def test_a_permissions_outcome_is_named_twice():
-    assert encoded(PermissionResponse(outcome=Selected(option_id="once"))) == {
+    assert encoded(PermissionResponse(outcome=OptionSelected(option_id="once"))) == {
         "outcome": {"outcome": "selected", "optionId": "once"}
     }
-    assert encoded(PermissionResponse(outcome=Cancelled())) == {"outcome": {"outcome": "cancelled"}}
+    assert encoded(PermissionResponse(outcome=PermissionCancelled())) == {
+        "outcome": {"outcome": "cancelled"}
+    }

@@ -8,7 +8,7 @@ import pytest
 from acp_lines import Line
 from editor import Editor, an_editor, words
 
-from goent.frontends.acp import dialect
+from goent.acp_server import legacy_protocol
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -113,7 +113,7 @@ async def test_progress_is_told_again_while_nothing_happens(
     percent: int | None,
     message: str,
 ):
-    monkeypatch.setattr(dialect, "STILL_S", 0.01)
+    monkeypatch.setattr(legacy_protocol, "HEARTBEAT_S", 0.01)
     async with a_client() as client:
         session = await created(client)
         await client.begin("session/prompt", sessionId=session, prompt=prompt)

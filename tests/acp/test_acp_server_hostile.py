@@ -8,7 +8,7 @@ import pytest
 from editor import HELLO, Editor, an_editor, words
 from stand_in import StandInAgent
 
-from goent.agent.agent import Agent
+from goent.agent.coding_agent import CodingAgent
 from goent.domain.errors import EnvironmentTrouble
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -136,7 +136,9 @@ async def test_a_prompt_during_a_prompt_is_refused_and_the_first_goes_on():
 
 @pytest.mark.spec("A08")
 async def test_a_turn_can_be_cancelled_at_every_moment(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("goent.frontends.acp.turn.GRACE", 1000.0)  # each ends by itself
+    monkeypatch.setattr(
+        "goent.acp_server.client_sessions.CANCEL_GRACE_S", 1000.0
+    )  # each ends by itself
     async with an_editor() as editor:
         session = await editor.session()
         await editor.tell("session/cancel", sessionId=session)  # before any
@@ -196,7 +198,7 @@ async def test_a_prompt_whose_request_is_cancelled_ends_as_a_cancelled_turn(text
 async def test_a_turn_that_does_not_end_when_cancelled_is_torn_down(
     monkeypatch: pytest.MonkeyPatch, by: str
 ):
-    monkeypatch.setattr("goent.frontends.acp.turn.GRACE", 0.1)
+    monkeypatch.setattr("goent.acp_server.client_sessions.CANCEL_GRACE_S", 0.1)
     async with an_editor() as editor:
         session = await editor.session()
         number = await editor.begin("session/prompt", sessionId=session, prompt=words("wait"))
@@ -311,7 +313,7 @@ class Locked(StandInAgent):
     """Cannot be opened the first time; what is wrong comes out of a task group."""
 
     @asynccontextmanager
-    async def open_agent(self) -> AsyncGenerator[Agent]:
+    async def open_agent(self) -> AsyncGenerator[CodingAgent]:
         async with anyio.create_task_group(), super().open_agent() as agent:
             if self.opened == 1:
                 raise EnvironmentTrouble("the ledger is locked: end who holds it")

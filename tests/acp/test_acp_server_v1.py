@@ -6,7 +6,7 @@ import pytest
 from editor import HELLO, an_editor, is_update, words
 from stand_in import StandInAgent
 
-from goent.agent.content import Document, Link, Picture, Words
+from goent.agent.agent_events import FilePart, ImagePart, LinkPart, TextPart
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -200,12 +200,12 @@ async def test_a_prompt_may_hold_links_files_and_pictures():
         await editor.result("session/prompt", sessionId=session, prompt=blocks, _meta=traced)
         (given,) = editor.agent.sessions[session].given
     assert given == (
-        Words(text="look"),
-        Link(uri="file:///a", name="a"),
-        Document(uri="file:///b", text="b"),
-        Picture(media_type="image/png", data="AA=="),
-        Document(uri="z"),
-        Picture(media_type="image/png", data="AAAA"),
+        TextPart(text="look"),
+        LinkPart(uri="file:///a", name="a"),
+        FilePart(uri="file:///b", text="b"),
+        ImagePart(media_type="image/png", data="AA=="),
+        FilePart(uri="z"),
+        ImagePart(media_type="image/png", data="AAAA"),
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from goent.frontends.acp.greeting import LIMIT, Greeting, greet
+from goent.acp_server.handshake import MAX_LINE_BYTES, Greeting, greet
 
 PLAIN = (
     b'{"jsonrpc":"2.0","id":"a","method":"initialize","params":'
@@ -59,7 +59,7 @@ def test_a_client_is_greeted_and_what_follows_is_kept():
         PLAIN.replace(b'"protocolVersion":1,', b"") + b"\n",
         PLAIN.replace(b"true", b'"\xff"') + b"\n",
         PLAIN.replace(b"initialize", b"acp/initialize") + b"\n",
-        b" " * (LIMIT // 2) + b"\n" + PLAIN + b"\n",
+        b" " * (MAX_LINE_BYTES // 2) + b"\n" + PLAIN + b"\n",
     ],
 )
 def test_whatever_is_no_plain_beginning_is_passed_on_unanswered(line: bytes):
@@ -67,7 +67,7 @@ def test_whatever_is_no_plain_beginning_is_passed_on_unanswered(line: bytes):
 
 
 def test_the_greeting_waits_for_nothing_heavy():
-    script = "import sys, goent.entry, goent.acp_process, goent.frontends.acp.greeting; print(*sys.modules)"
+    script = "import sys, goent.entry, goent.acp_server.acp_command, goent.acp_server.handshake; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, check=True, text=True
     )

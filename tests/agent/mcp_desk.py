@@ -7,23 +7,22 @@ from pathlib import Path
 
 import anyio
 
-from goent.agent.mcp import Servers
-from goent.agent.mcp.server import Patience
-from goent.agent.ports import Desk, Outcome, Progress, ServerSpec
-from goent.proc import new_owner
+from goent.agent.agent_ports import McpServerSpec, ToolContext, ToolOutcome, ToolProgress
+from goent.agent.mcp.mcp_client import McpServers, McpTimeouts
+from goent.proc.process_table import new_owner
 
 HERE = Path(__file__).parent
 SDK = str(HERE / "sdk_server.py")
 ROUGH = str(HERE / "rough_server.py")
 # As long as a slow machine may take, where a test waits for what does come.
-PATIENT = Patience(wait_s=60, start_s=60, call_s=60)
-HURRIED = Patience(wait_s=60, start_s=3, call_s=60)
+PATIENT = McpTimeouts(wait_s=60, start_s=60, call_s=60)
+HURRIED = McpTimeouts(wait_s=60, start_s=3, call_s=60)
 
 
-def a_desk(cwd: Path) -> Desk:
+def a_desk(cwd: Path) -> ToolContext:
     kept = ("PATH", "HOME", "LANG")
     environ = {name: os.environ[name] for name in kept if name in os.environ}
-    return Desk(
+    return ToolContext(
         session="s1",
         cwd=cwd,
         roots=(cwd,),
@@ -32,19 +31,19 @@ def a_desk(cwd: Path) -> Desk:
     )
 
 
-def sdk(name: str = "sdk", *arguments: str, **environ: str) -> ServerSpec:
-    return ServerSpec(
+def sdk(name: str = "sdk", *arguments: str, **environ: str) -> McpServerSpec:
+    return McpServerSpec(
         name=name, command=sys.executable, arguments=(SDK, *arguments), environ=environ
     )
 
 
-def rough(how: str, *arguments: str, name: str = "") -> ServerSpec:
-    return ServerSpec(
+def rough(how: str, *arguments: str, name: str = "") -> McpServerSpec:
+    return McpServerSpec(
         name=name or how, command=sys.executable, arguments=("-S", ROUGH, how, *arguments)
     )
 
 
-async def use(servers: Servers, tool: str, arguments: bytes = b"{}") -> Outcome:
+async def use(servers: McpServers, tool: str, arguments: bytes = b"{}") -> ToolOutcome:
     """Call a tool as the agent does."""
     call = await servers.tools[tool].prepare(arguments)
     return await call.run(_unheard)
@@ -57,5 +56,5 @@ async def until(true: Callable[[], bool]) -> None:
             await anyio.sleep(0.02)
 
 
-async def _unheard(progress: Progress) -> None:
+async def _unheard(progress: ToolProgress) -> None:
     raise AssertionError(progress)

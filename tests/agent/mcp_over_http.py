@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 from sdk_server import mcp
 
-from goent.gateway.guest import GuestServer
+from goent.gateway.loopback_server import LoopbackServer
 
 Message = MutableMapping[str, Any]
 App = Callable[
@@ -63,7 +63,7 @@ async def body_of(receive: Callable[[], Awaitable[Message]]) -> dict[str, Any]:
 @asynccontextmanager
 async def served(app: App) -> AsyncGenerator[str]:
     """The address at which the app is served."""
-    server = GuestServer(app)
+    server = LoopbackServer(app)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()

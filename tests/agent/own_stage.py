@@ -10,15 +10,15 @@ from pathlib import Path
 
 import anyio
 
-from goent.agent.agent import Agent
-from goent.agent.content import Words
-from goent.agent.events import AnyAgentEvent, Noticed, Said, ToolCalled
-from goent.agent.ports import Question
-from goent.agent.session import AgentSession, TurnEnd
+from goent.agent.agent_events import AnyAgentEvent, Noticed, Said, TextPart, ToolCalled
+from goent.agent.agent_ports import ToolQuestion
+from goent.agent.agent_session import AgentSession, TurnEnd
+from goent.agent.coding_agent import CodingAgent
 from goent.composition.agent_app import open_agent
-from goent.config.trust.survey import trust_own
-from goent.domain.types import Answer
-from goent.testing import Script, ScriptedModels
+from goent.config.trust_survey import trust_everything
+from goent.domain.types import PermissionAnswer
+from goent.testing.script import Script
+from goent.testing.scripted_server import ScriptedModels
 
 KEY = "sk-ant-real-key"
 PROVIDERS = """
@@ -29,7 +29,7 @@ providers:
   spare: {{provider: other, model: glm-4, base_url: "{other}", api_key_env: OTHER_KEY,
            price: {{input: 1, output: 2}}}}
 """
-Decide = Callable[[Question], Answer | None]
+Decide = Callable[[ToolQuestion], PermissionAnswer | None]
 
 
 class Editor:
@@ -42,7 +42,7 @@ class Editor:
     def __init__(self, decide: Decide | None = None) -> None:
         self.decide = decide
         self.told: dict[str, list[AnyAgentEvent]] = defaultdict(list)
-        self.asked: list[Question] = []
+        self.asked: list[ToolQuestion] = []
         self._news = anyio.Event()
 
     async def tell(self, session: str, event: AnyAgentEvent) -> None:
@@ -50,7 +50,7 @@ class Editor:
         self._news.set()
         self._news = anyio.Event()
 
-    async def ask(self, session: str, question: Question) -> Answer | None:
+    async def ask(self, session: str, question: ToolQuestion) -> PermissionAnswer | None:
         self.asked.append(question)
         self._news.set()
         self._news = anyio.Event()
@@ -103,12 +103,12 @@ class AgentStage:
         addresses = {name: self.models.url + f"/{name}/v1" for name in ("anthropic", "other")}
         (self.project / ".goent" / "providers.yaml").write_text(PROVIDERS.format(**addresses))
         (self.project / ".goent" / "config.yaml").write_text(config)
-        trust_own(self.project, self.environ)
+        trust_everything(self.project, self.environ)
 
     @asynccontextmanager
     async def agent(
         self, *, model: str = "haiku", mode: str = "ask", tools: Sequence[str] | None = None
-    ) -> AsyncGenerator[Agent]:
+    ) -> AsyncGenerator[CodingAgent]:
         allowed = None if tools is None else frozenset(tools)
         environ = dict(self.environ)
         async with open_agent(environ, model=model, mode=mode, allowed_tools=allowed) as agent:
@@ -130,12 +130,12 @@ async def a_stage(folder: Path, script: Script) -> AsyncGenerator[AgentStage]:
 
 async def say(session: AgentSession, text: str) -> TurnEnd:
     with anyio.fail_after(60):
-        return await session.prompt([Words(text=text)])
+        return await session.prompt([TextPart(text=text)])
 
 
-def allow(_: Question) -> Answer:
+def allow(_: ToolQuestion) -> PermissionAnswer:
     return "allow_once"
 
 
-def reject(_: Question) -> Answer:
+def reject(_: ToolQuestion) -> PermissionAnswer:
     return "reject"

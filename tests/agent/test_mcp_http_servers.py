@@ -11,15 +11,15 @@ from mcp_desk import HURRIED, PATIENT, a_desk, until, use
 from mcp_over_http import Message, body_of, reply, sdk_served, served
 from sdk_server import mcp
 
-from goent.agent.mcp import open_servers
-from goent.agent.ports import ServerSpec
+from goent.agent.agent_ports import McpServerSpec
+from goent.agent.mcp.mcp_client import open_mcp_servers
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 SECRET = "Bearer sk-secret"
 
 
-def at(url: str) -> ServerSpec:
-    return ServerSpec(name="web", url=url, headers={"Authorization": SECRET})
+def at(url: str) -> McpServerSpec:
+    return McpServerSpec(name="web", url=url, headers={"Authorization": SECRET})
 
 
 @pytest.mark.parametrize("as_json", [True, False])
@@ -28,7 +28,7 @@ async def test_tools_of_an_sdk_server_at_an_address_work(
     tmp_path: Path, as_json: bool, newer: bool
 ):
     async with sdk_served(as_json=as_json, newer_only=newer) as (url, app):
-        async with open_servers([at(url)], a_desk(tmp_path), patience=PATIENT) as servers:
+        async with open_mcp_servers([at(url)], a_desk(tmp_path), patience=PATIENT) as servers:
             assert servers.warnings == ()
             done = await use(servers, "mcp__web__add", b'{"a": 2, "b": 40}')
             assert msgspec.json.decode(done.text) == {"total": 42}
@@ -50,7 +50,7 @@ async def test_tools_of_an_sdk_server_at_an_address_work(
 async def test_a_server_at_an_address_may_ask_and_tell(tmp_path: Path):
     async with (
         sdk_served() as (url, _),
-        open_servers([at(url)], a_desk(tmp_path), patience=PATIENT) as servers,
+        open_mcp_servers([at(url)], a_desk(tmp_path), patience=PATIENT) as servers,
     ):
         roots = await use(servers, "mcp__web__roots")
         assert roots.text.rstrip("/") == tmp_path.as_uri()
@@ -65,7 +65,7 @@ async def test_a_server_at_an_address_may_ask_and_tell(tmp_path: Path):
 async def test_a_cancelled_call_is_cancelled_at_the_address(tmp_path: Path, newer: bool):
     async with (
         sdk_served(newer_only=newer) as (url, _),
-        open_servers([at(url)], a_desk(tmp_path), patience=PATIENT) as servers,
+        open_mcp_servers([at(url)], a_desk(tmp_path), patience=PATIENT) as servers,
     ):
         held = msgspec.json.encode({"folder": str(tmp_path)})
         async with anyio.create_task_group() as tasks:
@@ -120,7 +120,7 @@ async def test_a_bad_answer_is_a_failed_outcome(
 
     async with (
         served(rough(call)) as url,
-        open_servers([at(url)], a_desk(tmp_path), patience=PATIENT) as servers,
+        open_mcp_servers([at(url)], a_desk(tmp_path), patience=PATIENT) as servers,
     ):
         done = await use(servers, "mcp__web__t")
         assert done.failed and why in done.text
@@ -139,7 +139,7 @@ async def test_a_session_that_the_server_forgot_is_begun_anew(tmp_path: Path):
 
     async with (
         served(rough(call)) as url,
-        open_servers([at(url)], a_desk(tmp_path), patience=PATIENT) as servers,
+        open_mcp_servers([at(url)], a_desk(tmp_path), patience=PATIENT) as servers,
     ):
         assert (await use(servers, "mcp__web__t")).text == "there you are"
 
@@ -158,7 +158,7 @@ async def test_what_no_header_can_carry_is_not_sent_back(
 
     async with (
         served(app) as url,
-        open_servers([at(url)], a_desk(tmp_path), patience=PATIENT) as servers,
+        open_mcp_servers([at(url)], a_desk(tmp_path), patience=PATIENT) as servers,
     ):
         [warning] = servers.warnings
         assert why in warning and "no header can carry" in warning
@@ -179,9 +179,9 @@ async def test_an_address_where_nobody_answers_rightly_costs_a_warning(tmp_path:
             at("http://127.0.0.1:1/mcp"),
             at("ftp://x/mcp"),
             at("http://[::1/mcp"),
-            ServerSpec(name="web", url=away, headers={"X": "line\nbreak"}),
+            McpServerSpec(name="web", url=away, headers={"X": "line\nbreak"}),
         ]
-        async with open_servers(specs, a_desk(tmp_path), patience=HURRIED) as servers:
+        async with open_mcp_servers(specs, a_desk(tmp_path), patience=HURRIED) as servers:
             assert not servers.tools
             said = servers.warnings
     for warning, why in zip(

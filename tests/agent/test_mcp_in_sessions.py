@@ -7,8 +7,8 @@ import pytest
 from mcp_desk import rough, sdk
 from own_stage import Editor, a_stage, allow, reject, say
 
-from goent.testing import Script, anthropic, call, case
-from goent.testing import say as says
+from goent.testing.script import Script, anthropic, call, case
+from goent.testing.script import say as says
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 

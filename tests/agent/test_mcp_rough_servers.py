@@ -7,10 +7,9 @@ import msgspec
 import pytest
 from mcp_desk import HURRIED, PATIENT, a_desk, rough, until, use
 
-from goent.agent.mcp import open_servers
-from goent.agent.mcp.server import MOST_TOOLS, Patience
-from goent.agent.ports import ServerSpec
-from goent.proc import marked
+from goent.agent.agent_ports import McpServerSpec
+from goent.agent.mcp.mcp_client import MAX_TOOLS, McpTimeouts, open_mcp_servers
+from goent.proc.process_table import marked_processes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -29,24 +28,24 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 )
 async def test_a_server_that_does_not_come_up_costs_a_warning(tmp_path: Path, how: str, why: str):
     desk = a_desk(tmp_path)
-    async with open_servers([rough(how), rough("noisy")], desk, patience=HURRIED) as servers:
+    async with open_mcp_servers([rough(how), rough("noisy")], desk, patience=HURRIED) as servers:
         assert list(servers.tools) == ["mcp__noisy__t"]
         [warning] = servers.warnings
         assert f"MCP server {how!r}" in warning and why in warning
-    assert not list(marked(desk.owner))
+    assert not list(marked_processes(desk.owner))
 
 
 async def test_a_command_that_there_is_not_costs_a_warning(tmp_path: Path):
-    spec = ServerSpec(name="none", command=str(tmp_path / "missing"))
-    async with open_servers([spec], a_desk(tmp_path)) as servers:
+    spec = McpServerSpec(name="none", command=str(tmp_path / "missing"))
+    async with open_mcp_servers([spec], a_desk(tmp_path)) as servers:
         assert not servers.tools
         [warning] = servers.warnings
         assert "cannot start" in warning and "missing" in warning
 
 
 async def test_a_slow_server_is_not_waited_for_and_joins_later(tmp_path: Path):
-    patience = Patience(wait_s=0.1, start_s=60, call_s=60)
-    async with open_servers([rough("slow")], a_desk(tmp_path), patience=patience) as servers:
+    patience = McpTimeouts(wait_s=0.1, start_s=60, call_s=60)
+    async with open_mcp_servers([rough("slow")], a_desk(tmp_path), patience=patience) as servers:
         assert not servers.tools
         assert "still starting" in servers.warnings[0]
         await until(lambda: bool(servers.tools))
@@ -56,22 +55,22 @@ async def test_a_slow_server_is_not_waited_for_and_joins_later(tmp_path: Path):
 
 async def test_a_server_with_ten_thousand_tools_does_not_crowd_out_the_others(tmp_path: Path):
     specs = [rough("many"), rough("pages")]
-    async with open_servers(specs, a_desk(tmp_path), patience=PATIENT) as servers:
+    async with open_mcp_servers(specs, a_desk(tmp_path), patience=PATIENT) as servers:
         tools = servers.tools
-        assert len(tools) == MOST_TOOLS
+        assert len(tools) == MAX_TOOLS
         assert {"mcp__pages__a", "mcp__pages__b", "mcp__pages__c"} <= set(tools)
         said = " ".join(servers.warnings)
         assert "more than 120 tools" in said and "of their 123 tools 120 are used" in said
 
 
 async def test_pages_without_end_are_not_read_to_the_end(tmp_path: Path):
-    async with open_servers([rough("loop")], a_desk(tmp_path), patience=PATIENT) as servers:
-        assert 0 < len(servers.tools) <= MOST_TOOLS
+    async with open_mcp_servers([rough("loop")], a_desk(tmp_path), patience=PATIENT) as servers:
+        assert 0 < len(servers.tools) <= MAX_TOOLS
 
 
 async def test_names_that_collide_are_made_unique_and_fit_every_vendor(tmp_path: Path):
     specs = [rough("collide"), rough("collide"), rough("collide", name="strange name/é" * 9)]
-    async with open_servers(specs, a_desk(tmp_path), patience=PATIENT) as servers:
+    async with open_mcp_servers(specs, a_desk(tmp_path), patience=PATIENT) as servers:
         names = list(servers.tools)
         assert len(names) == 18
         assert list(servers.tools) == names
@@ -81,7 +80,7 @@ async def test_names_that_collide_are_made_unique_and_fit_every_vendor(tmp_path:
 
 
 async def test_what_no_vendor_takes_is_made_fit_or_left_out(tmp_path: Path):
-    async with open_servers([rough("odd")], a_desk(tmp_path), patience=PATIENT) as servers:
+    async with open_mcp_servers([rough("odd")], a_desk(tmp_path), patience=PATIENT) as servers:
         tools = servers.tools
         assert [name.removeprefix("mcp__odd__") for name in tools] == [
             "bare",
@@ -124,7 +123,7 @@ async def test_every_result_has_an_outcome(
     tmp_path: Path, result: object, failed: bool, text: str, images: int
 ):
     spec = rough("result", json.dumps(result))
-    async with open_servers([spec], a_desk(tmp_path), patience=PATIENT) as servers:
+    async with open_mcp_servers([spec], a_desk(tmp_path), patience=PATIENT) as servers:
         done = await use(servers, "mcp__result__t")
         assert done.failed == failed
         assert text in done.text
@@ -132,13 +131,13 @@ async def test_every_result_has_an_outcome(
 
 
 async def test_a_call_without_an_answer_is_given_up(tmp_path: Path):
-    patience = Patience(wait_s=60, start_s=60, call_s=0.2)
-    async with open_servers([rough("mute")], a_desk(tmp_path), patience=patience) as servers:
+    patience = McpTimeouts(wait_s=60, start_s=60, call_s=0.2)
+    async with open_mcp_servers([rough("mute")], a_desk(tmp_path), patience=patience) as servers:
         done = await use(servers, "mcp__mute__t")
         assert done.failed and "in time" in done.text
 
 
 async def test_an_error_in_the_session_comes_out_as_itself(tmp_path: Path):
     with pytest.raises(LookupError, match="mine"):
-        async with open_servers([rough("noisy")], a_desk(tmp_path), patience=PATIENT):
+        async with open_mcp_servers([rough("noisy")], a_desk(tmp_path), patience=PATIENT):
             raise LookupError("mine")

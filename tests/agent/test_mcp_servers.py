@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from mcp_desk import PATIENT, a_desk, rough, sdk, until, use
 
-from goent.agent.mcp import open_servers
-from goent.agent.ports import Need, ToolMistake
-from goent.proc.table import started
+from goent.agent.agent_ports import PermissionNeed, ToolMistake
+from goent.agent.mcp.mcp_client import open_mcp_servers
+from goent.proc.process_table import start_time
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 @pytest.mark.parametrize("era", ["", "newer"])
 async def test_tools_of_an_sdk_server_are_offered_and_work(tmp_path: Path, era: str):
     spec = sdk("calc", era)
-    async with open_servers([spec], a_desk(tmp_path), patience=PATIENT) as servers:
+    async with open_mcp_servers([spec], a_desk(tmp_path), patience=PATIENT) as servers:
         assert servers.warnings == ()
         tool = servers.tools["mcp__calc__add"]
         assert tool.description == "Add two numbers."
@@ -26,7 +26,7 @@ async def test_tools_of_an_sdk_server_are_offered_and_work(tmp_path: Path, era: 
 
         call = await tool.prepare(b'{"a": 2, "b": 40}')
         assert call.intent.title == "calc: Add up"
-        assert call.intent.need == Need(
+        assert call.intent.need == PermissionNeed(
             permission="mcp", patterns=("mcp__calc__add",), always=("mcp__calc__add",)
         )
         assert not call.intent.alone, "it says of itself that it only reads"
@@ -48,7 +48,7 @@ async def test_tools_of_an_sdk_server_are_offered_and_work(tmp_path: Path, era: 
 
 async def test_a_server_has_its_own_environment_and_the_sessions_directory(tmp_path: Path):
     one, other = sdk("one", MINE="first"), sdk("other", FROM_THE_DESK="mine")
-    async with open_servers([one, other], a_desk(tmp_path), patience=PATIENT) as servers:
+    async with open_mcp_servers([one, other], a_desk(tmp_path), patience=PATIENT) as servers:
         for tool, name, value in (
             ("mcp__one__surroundings", "MINE", "first"),
             ("mcp__one__surroundings", "FROM_THE_DESK", "desk"),
@@ -63,14 +63,14 @@ async def test_a_server_has_its_own_environment_and_the_sessions_directory(tmp_p
 
 
 async def test_a_huge_result_is_cut_and_says_so(tmp_path: Path):
-    async with open_servers([sdk()], a_desk(tmp_path), patience=PATIENT) as servers:
+    async with open_mcp_servers([sdk()], a_desk(tmp_path), patience=PATIENT) as servers:
         done = await use(servers, "mcp__sdk__much", b'{"size": 5000000}')
     assert len(done.text) < 70_000
     assert "characters left out" in done.text
 
 
 async def test_tools_that_come_later_are_offered_and_names_stay(tmp_path: Path):
-    async with open_servers([sdk()], a_desk(tmp_path), patience=PATIENT) as servers:
+    async with open_mcp_servers([sdk()], a_desk(tmp_path), patience=PATIENT) as servers:
         before = set(servers.tools)
         await use(servers, "mcp__sdk__grow")
         await until(lambda: "mcp__sdk__late" in servers.tools)
@@ -80,7 +80,7 @@ async def test_tools_that_come_later_are_offered_and_names_stay(tmp_path: Path):
 
 @pytest.mark.parametrize("era", ["", "newer"])
 async def test_a_cancelled_call_is_cancelled_at_the_server(tmp_path: Path, era: str):
-    async with open_servers([sdk("sdk", era)], a_desk(tmp_path), patience=PATIENT) as servers:
+    async with open_mcp_servers([sdk("sdk", era)], a_desk(tmp_path), patience=PATIENT) as servers:
         held = msgspec.json.encode({"folder": str(tmp_path)})
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(use, servers, "mcp__sdk__hold", held)
@@ -92,7 +92,7 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(tmp_path: Path, era: 
 
 async def test_a_server_that_dies_in_a_call_fails_it_and_its_tools_say_so(tmp_path: Path):
     specs = [sdk(), rough("noisy")]
-    async with open_servers(specs, a_desk(tmp_path), patience=PATIENT) as servers:
+    async with open_mcp_servers(specs, a_desk(tmp_path), patience=PATIENT) as servers:
         for _ in range(2):
             done = await use(servers, "mcp__sdk__die")
             assert done.failed
@@ -102,15 +102,15 @@ async def test_a_server_that_dies_in_a_call_fails_it_and_its_tools_say_so(tmp_pa
 
 
 async def test_nothing_that_a_server_started_outlives_the_session(tmp_path: Path):
-    async with open_servers([sdk()], a_desk(tmp_path), patience=PATIENT) as servers:
+    async with open_mcp_servers([sdk()], a_desk(tmp_path), patience=PATIENT) as servers:
         child = int((await use(servers, "mcp__sdk__fork")).text)
-        assert started(child)
-    assert started(child) is None
+        assert start_time(child)
+    assert start_time(child) is None
     assert os.getpid() != child
 
 
 async def test_arguments_that_are_no_object_are_the_models_mistake(tmp_path: Path):
-    async with open_servers([rough("noisy")], a_desk(tmp_path), patience=PATIENT) as servers:
+    async with open_mcp_servers([rough("noisy")], a_desk(tmp_path), patience=PATIENT) as servers:
         for arguments in (b"[1]", b'"x"', b"{", b"[" * 100_000):
             with pytest.raises(ToolMistake, match="mcp__noisy__t"):
                 await servers.tools["mcp__noisy__t"].prepare(arguments)

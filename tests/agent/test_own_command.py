@@ -2,14 +2,14 @@
 
 import pytest
 
-from goent.acp_process import MODES, TOOLS, AgentCommand, command_of
-from goent.agent.permits import MODES as PERMITTED
-from goent.domain.types import OWN_TOOLS
+from goent.acp_server.acp_command import AGENT_MODES, AGENT_TOOLS, AgentCommand, parse_acp_command
+from goent.agent.tool_runner import PERMISSION_MODES
+from goent.domain.types import OWN_AGENT_TOOLS
 
 
 def test_what_is_repeated_to_start_quickly_is_the_same() -> None:
-    assert tuple(OWN_TOOLS) == TOOLS
-    assert MODES == PERMITTED
+    assert tuple(OWN_AGENT_TOOLS) == AGENT_TOOLS
+    assert AGENT_MODES == PERMISSION_MODES
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_what_is_repeated_to_start_quickly_is_the_same() -> None:
     ],
 )
 def test_the_plain_ways_are_read_at_once(line: str, command: AgentCommand) -> None:
-    assert command_of(line.split()) == command
+    assert parse_acp_command(line.split()) == command
 
 
 @pytest.mark.parametrize(
@@ -39,4 +39,4 @@ def test_the_plain_ways_are_read_at_once(line: str, command: AgentCommand) -> No
     ],
 )
 def test_the_rest_is_left_to_the_command_line_proper(line: str) -> None:
-    assert command_of(line.split()) is None
+    assert parse_acp_command(line.split()) is None

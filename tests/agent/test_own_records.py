@@ -7,15 +7,23 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goent.agent import records
-from goent.agent.content import Document, Given, Link, Picture, Words
-from goent.agent.events import Asked, Said, ToolCalled
-from goent.agent.records import (
-    CUT_OFF,
+from goent.agent import session_records
+from goent.agent.agent_events import (
+    Asked,
+    FilePart,
+    ImagePart,
+    LinkPart,
+    PromptPart,
+    Said,
+    TextPart,
+    ToolCalled,
+)
+from goent.agent.session_records import (
+    CUT_OFF_TEXT,
     Answered,
+    AnswerPiece,
     AnyRecord,
     Compacted,
-    Piece,
     Planned,
     Prompted,
     Ran,
@@ -27,15 +35,21 @@ from goent.agent.records import (
     history,
 )
 from goent.domain.types import PlanEntry, Usage
-from goent.llm.codec import codec
-from goent.llm.talk import Message, ModelRequest, Text, ToolResult, ToolUse
+from goent.providers.dialects import codec_for
+from goent.providers.model_messages import (
+    ChatMessage,
+    MessageText,
+    MessageToolResult,
+    MessageToolUse,
+    ModelRequest,
+)
 
 WORDS = st.text(alphabet="ab \n", min_size=1, max_size=8)
 GIVEN = st.one_of(
-    st.builds(Words, text=WORDS),
-    st.builds(Picture, media_type=st.just("image/png"), data=st.just("aGk=")),
-    st.builds(Link, uri=st.just("file:///a.py")),
-    st.builds(Document, uri=st.just("file:///b.py"), text=st.none() | WORDS),
+    st.builds(TextPart, text=WORDS),
+    st.builds(ImagePart, media_type=st.just("image/png"), data=st.just("aGk=")),
+    st.builds(LinkPart, uri=st.just("file:///a.py")),
+    st.builds(FilePart, uri=st.just("file:///b.py"), text=st.none() | WORDS),
 )
 BESIDE = st.sampled_from(
     [
@@ -60,13 +74,16 @@ def sessions(draw: st.DrawFn) -> list[AnyRecord]:
     kept: list[AnyRecord] = []
     calls = 0
     for turn in range(draw(st.integers(1, 4))):
-        prompt: list[Given] = draw(st.lists(GIVEN, min_size=1, max_size=3))
+        prompt: list[PromptPart] = draw(st.lists(GIVEN, min_size=1, max_size=3))
         kept.append(Prompted(message=f"u{turn}", given=tuple(prompt)))
         for step in range(draw(st.integers(0, 3))):
             uses = [f"c{calls + n}" for n in range(draw(st.integers(0, 3)))]
             calls += len(uses)
-            said = [Piece(kind="text", text=draw(WORDS))] if draw(st.booleans()) else []
-            pieces = (*said, *(Piece(kind="tool", id=c, name="Read", text="{}") for c in uses))
+            said = [AnswerPiece(kind="text", text=draw(WORDS))] if draw(st.booleans()) else []
+            pieces = (
+                *said,
+                *(AnswerPiece(kind="tool", id=c, name="Read", text="{}") for c in uses),
+            )
             kept.append(Answered(message=f"a{turn}.{step}", pieces=pieces))
             for call in draw(st.permutations(uses)):
                 kept.append(ran(call, failed=draw(st.booleans())))
@@ -82,24 +99,26 @@ def test_the_two_sides_take_turns_and_every_call_has_its_result(kept: list[AnyRe
     assert messages[0].role == "user"
     assert all(one.role != other.role for one, other in itertools.pairwise(messages))
     for said, following in zip(messages, (*messages[1:], None), strict=True):
-        wanted = [part.id for part in said.parts if isinstance(part, ToolUse)]
+        wanted = [part.id for part in said.parts if isinstance(part, MessageToolUse)]
         if wanted:
             assert following is not None, "a call is never the last word"
-            assert [p.id for p in following.parts if isinstance(p, ToolResult)] == wanted
+            assert [p.id for p in following.parts if isinstance(p, MessageToolResult)] == wanted
 
 
 @given(sessions())
 def test_both_vendors_can_be_sent_it(kept: list[AnyRecord]) -> None:
     request = ModelRequest(model="m", messages=conversation(kept))
     for dialect in ("anthropic", "openai"):
-        there = codec(dialect)
+        there = codec_for(dialect)
         again = there.decode(there.encode(request))
         assert _results(again.messages) == _results(request.messages)
 
 
 @given(sessions())
 def test_what_is_kept_is_read_again_as_it_was(kept: list[AnyRecord]) -> None:
-    again = [records.decode(records.encode(record)) for record in kept]
+    again = [
+        session_records.decode_record(session_records.encode_record(record)) for record in kept
+    ]
     assert conversation(again) == conversation(kept)
     assert [msgspec.json.encode(e) for e in history(again)] == [
         msgspec.json.encode(e) for e in history(kept)
@@ -118,13 +137,13 @@ def test_a_client_is_told_every_prompt_word_and_call_once(kept: list[AnyRecord])
     ends = [event for event in told if isinstance(event, ToolCalled)]
     assert sorted(event.id for event in ends) == sorted(calls)
     finished = {record.call.id for record in kept if isinstance(record, Ran)}
-    assert all((e.output == CUT_OFF) == (e.id not in finished) for e in ends)
+    assert all((e.output == CUT_OFF_TEXT) == (e.id not in finished) for e in ends)
 
 
-def _results(messages: tuple[Message, ...]) -> list[tuple[str, str]]:
+def _results(messages: tuple[ChatMessage, ...]) -> list[tuple[str, str]]:
     return [
-        (part.id, "".join(p.text for p in part.parts if isinstance(p, Text)))
+        (part.id, "".join(p.text for p in part.parts if isinstance(p, MessageText)))
         for message in messages
         for part in message.parts
-        if isinstance(part, ToolResult)
+        if isinstance(part, MessageToolResult)
     ]

@@ -6,17 +6,16 @@ import anyio
 import pytest
 from own_stage import KEY, AgentStage, Editor, a_stage, allow, say
 
-from goent.agent.commands import COMMANDS
-from goent.agent.events import Asked, OptionsChanged, Retitled, Said, ToolCalled, UsageChanged
-from goent.agent.records import CUT_OFF
-from goent.agent.refusing import AuthRequired, SessionBusy, UnknownSession
+from goent.agent.agent_events import Asked, OptionsChanged, Retitled, Said, ToolCalled, UsageChanged
+from goent.agent.agent_ports import AuthRequired, SessionBusy, UnknownSession
+from goent.agent.agent_session import SLASH_COMMANDS
+from goent.agent.session_records import CUT_OFF_TEXT
 from goent.domain.errors import BudgetSpent, GoesOnElsewhere, NoRoute, ProviderDown, RequestError
 from goent.domain.types import Usage
-from goent.project import state_dir
-from goent.store.ledger import SqliteLedger
-from goent.testing import Script, anthropic, call, case, openai
-from goent.testing import say as says
-from goent.testing.script import Fault, Step
+from goent.store.ledger_store import SqliteLedger
+from goent.system.project_folders import state_dir
+from goent.testing.script import Fault, Script, Step, anthropic, call, case, openai
+from goent.testing.script import say as says
 
 pytestmark = pytest.mark.anyio
 
@@ -95,10 +94,10 @@ async def test_a_call_that_a_killed_process_never_finished_is_told_as_cut_off(
         async with stage.agent() as other:
             again = await other.open(Editor(), session.id, stage.project)
             told = [e for e in again.history() if isinstance(e, ToolCalled)]
-            assert [(e.status, e.output) for e in told] == [("failed", CUT_OFF)]
+            assert [(e.status, e.output) for e in told] == [("failed", CUT_OFF_TEXT)]
             await say(again, "go on")
             asked = stage.models.calls[-1].request
-        assert asked and CUT_OFF in [message.text for message in asked.messages]
+        assert asked and CUT_OFF_TEXT in [message.text for message in asked.messages]
         group.cancel_scope.cancel()
 
 
@@ -281,7 +280,7 @@ async def test_slash_commands_are_for_the_agent(tmp_path: Path) -> None:
     assert "500 in" in cost.text and "0.0007 USD" in cost.text
     assert session.options.mode == "accept-edits" and "accept-edits" in mode.text
     assert session.options.model == "sonnet" and "sonnet" in model.text
-    assert {command.name for command in COMMANDS} == {"compact", "cost", "mode", "model"}
+    assert {command.name for command in SLASH_COMMANDS} == {"compact", "cost", "mode", "model"}
 
 
 async def test_the_ledger_has_what_a_session_spent_and_a_hard_budget_stops_it(

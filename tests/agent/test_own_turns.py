@@ -6,14 +6,28 @@ import anyio
 import pytest
 from own_stage import KEY, Editor, a_stage, allow, reject, say
 
-from goent.agent.calling import ENOUGH, NO_ANSWER, REFUSED, SAME
-from goent.agent.events import PlanChanged, Said, StateChanged, ToolCalled, UsageChanged
-from goent.agent.session import TurnEnd
+from goent.agent.agent_events import PlanChanged, Said, StateChanged, ToolCalled, UsageChanged
+from goent.agent.agent_session import TurnEnd
+from goent.agent.tool_runner import (
+    IDENTICAL_CALLS_TO_STOP,
+    MAX_IDENTICAL_CALLS,
+    NO_ANSWER_TEXT,
+    REFUSED_TEXT,
+)
 from goent.domain.errors import WorkerError
 from goent.domain.types import Usage
-from goent.testing import Script, anthropic, call, case, fail, openai
-from goent.testing import say as says
-from goent.testing.script import Fault, Step, ToolUse
+from goent.testing.script import (
+    Fault,
+    Script,
+    ScriptedToolUse,
+    Step,
+    anthropic,
+    call,
+    case,
+    fail,
+    openai,
+)
+from goent.testing.script import say as says
 
 pytestmark = pytest.mark.anyio
 
@@ -32,8 +46,8 @@ CASES = (
         "read both",
         Step(
             calls=(
-                ToolUse(tool="Read", input={"file_path": "notes.txt"}),
-                ToolUse(tool="Read", input={"file_path": "other.txt"}),
+                ScriptedToolUse(tool="Read", input={"file_path": "notes.txt"}),
+                ScriptedToolUse(tool="Read", input={"file_path": "other.txt"}),
             )
         ),
         says("Both."),
@@ -42,8 +56,8 @@ CASES = (
         "read and edit",
         Step(
             calls=(
-                ToolUse(tool="Read", input={"file_path": "notes.txt"}),
-                ToolUse(
+                ScriptedToolUse(tool="Read", input={"file_path": "notes.txt"}),
+                ScriptedToolUse(
                     tool="Edit",
                     input={"file_path": "notes.txt", "old_string": "one", "new_string": "two"},
                 ),
@@ -55,11 +69,11 @@ CASES = (
     case("circles", *(call("Read", file_path="notes.txt") for _ in range(12))),
     case(
         "round and round and one more",
-        *(call("Read", file_path="notes.txt") for _ in range(SAME)),
+        *(call("Read", file_path="notes.txt") for _ in range(MAX_IDENTICAL_CALLS)),
         Step(
             calls=(
-                ToolUse(tool="Read", input={"file_path": "notes.txt"}),
-                ToolUse(tool="Read", input={"file_path": "other.txt"}),
+                ScriptedToolUse(tool="Read", input={"file_path": "notes.txt"}),
+                ScriptedToolUse(tool="Read", input={"file_path": "other.txt"}),
             )
         ),
         says("Done."),
@@ -142,7 +156,7 @@ async def test_what_is_refused_is_not_done_and_the_model_goes_on(tmp_path: Path)
         there = (stage.project / "new.txt").exists()
     assert not there
     assert (end.stop_reason, end.text) == ("end_turn", "Written.")
-    assert last and last.messages[-1].text == REFUSED
+    assert last and last.messages[-1].text == REFUSED_TEXT
     assert editor.ends(session.id)[0].status == "failed"
 
 
@@ -154,7 +168,7 @@ async def test_no_answer_in_time_is_a_no(tmp_path: Path) -> None:
             await say(session, "write it")
             last = stage.models.calls[-1].request
         assert not (stage.project / "new.txt").exists()
-    assert last and last.messages[-1].text == NO_ANSWER
+    assert last and last.messages[-1].text == NO_ANSWER_TEXT
 
 
 async def test_an_always_holds_for_the_session(tmp_path: Path) -> None:
@@ -230,10 +244,12 @@ async def test_a_model_that_goes_in_circles_is_stopped(tmp_path: Path) -> None:
     async with a_stage(tmp_path, SCRIPT) as stage, stage.session(editor) as session:
         (stage.project / "notes.txt").write_text("one\n")
         end = await say(session, "circles")
-        assert len(stage.models.calls) == ENOUGH
+        assert len(stage.models.calls) == IDENTICAL_CALLS_TO_STOP
     assert end.stop_reason == "max_turn_requests"
     ends = editor.ends(session.id)
-    assert [e.status for e in ends] == ["completed"] * SAME + ["failed"] * (ENOUGH - SAME)
+    assert [e.status for e in ends] == ["completed"] * MAX_IDENTICAL_CALLS + ["failed"] * (
+        IDENTICAL_CALLS_TO_STOP - MAX_IDENTICAL_CALLS
+    )
 
 
 async def test_another_call_beside_a_repeated_one_is_made(tmp_path: Path) -> None:
@@ -244,7 +260,7 @@ async def test_another_call_beside_a_repeated_one_is_made(tmp_path: Path) -> Non
         end = await say(session, "round and round and one more")
     assert end.text == "Done."
     statuses = [event.status for event in editor.ends(session.id)]
-    assert statuses == ["completed"] * SAME + ["failed", "completed"]
+    assert statuses == ["completed"] * MAX_IDENTICAL_CALLS + ["failed", "completed"]
 
 
 @pytest.mark.spec("A12")

@@ -8,11 +8,10 @@ import anyio
 import pytest
 from tool_bench import a_bench, until
 
-from goent.agent.content import Words
-from goent.agent.ports import Progress, ToolMistake
-from goent.agent.tools import backgrounds
-from goent.proc import marked
-from goent.proc.table import started
+from goent.agent.agent_events import TextPart
+from goent.agent.agent_ports import ToolMistake, ToolProgress
+from goent.agent.tools import bash_tool
+from goent.proc.process_table import marked_processes, start_time
 
 pytestmark = pytest.mark.anyio
 
@@ -49,13 +48,13 @@ async def test_a_command_is_asked_for_and_described(tmp_path: Path):
         assert call.intent.kind == "execute"
         assert call.intent.title == "make test"
         assert call.intent.alone
-        assert call.intent.shown == (Words(text="Run the tests"),)
+        assert call.intent.shown == (TextPart(text="Run the tests"),)
         assert call.intent.need
         assert call.intent.need.permission == "bash"
         hidden = f"echo {'x' * 500}; rm -rf ."
         for long in (hidden, "echo\nrm -rf ."):
             (shown,) = (await bench.prepare("Bash", command=long)).intent.shown
-            assert shown == Words(text=f"```sh\n{long}\n```")
+            assert shown == TextPart(text=f"```sh\n{long}\n```")
         free = await bench.prepare("Bash", command="make test", unconfined=True)
         assert free.intent.title == "(unconfined) make test"
         assert free.intent.need != call.intent.need
@@ -109,14 +108,14 @@ async def test_output_is_told_while_it_comes(tmp_path: Path):
 
 
 async def test_a_listener_that_fails_is_heard_and_nothing_is_left(tmp_path: Path):
-    async def report(_: Progress) -> None:
+    async def report(_: ToolProgress) -> None:
         raise ClientGone("nobody listens")
 
     async with a_bench(tmp_path) as bench:
         call = await bench.prepare("Bash", command="echo one; sleep 300")
         with pytest.raises(ClientGone, match="nobody listens"):
             await call.run(report)
-        assert list(marked(bench.desk.owner)) == []
+        assert list(marked_processes(bench.desk.owner)) == []
 
 
 async def test_a_flood_is_cut_in_the_middle_and_takes_no_memory(tmp_path: Path):
@@ -155,7 +154,7 @@ async def test_cancelling_ends_also_children_that_hear_nothing(tmp_path: Path):
         tasks.start_soon(bench.run, call)
         pids += await file_with(tmp_path / "pids", lines=3)
         tasks.cancel_scope.cancel()
-    assert [started(int(pid)) for pid in pids] == [None, None, None]
+    assert [start_time(int(pid)) for pid in pids] == [None, None, None]
 
 
 async def test_what_a_command_leaves_running_is_ended_and_said(tmp_path: Path):
@@ -163,7 +162,7 @@ async def test_what_a_command_leaves_running_is_ended_and_said(tmp_path: Path):
         told = await bash(tmp_path, "sleep 300 & echo $!")
     pid, notice = told.split("\n")
     assert "use background" in notice
-    assert started(int(pid)) is None
+    assert start_time(int(pid)) is None
 
 
 @pytest.mark.parametrize("command", ["", "  ", "\n", "a\0b"])
@@ -204,8 +203,8 @@ async def test_a_server_runs_on_and_is_gone_at_the_end(tmp_path: Path):
         assert told == "(bg_1 is running)"
         (pid,) = await file_with(tmp_path / "pid")
         assert await bench.said("Bash", command="echo beside") == "beside"
-        assert started(int(pid))
-    assert started(int(pid)) is None
+        assert start_time(int(pid))
+    assert start_time(int(pid)) is None
 
 
 async def test_of_a_background_command_only_the_new_output_is_told(tmp_path: Path):
@@ -244,7 +243,7 @@ async def test_a_background_command_can_be_stopped(tmp_path: Path):
         stop = await bench.prepare("Bash", stop="bg_1")
         assert stop.intent.need is None
         assert (await bench.run(stop)).text == "(bg_1 is stopped)"
-        assert list(marked(bench.desk.owner)) == []
+        assert list(marked_processes(bench.desk.owner)) == []
         assert await bench.said("Bash", output_of="bg_1") == "(bg_1 was stopped)"
         assert await bench.said("Bash", stop="bg_1") == "(bg_1 is stopped)"
 
@@ -269,7 +268,7 @@ async def test_unknown_background_commands_are_mistakes(tmp_path: Path):
 async def test_there_is_an_end_to_background_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(backgrounds, "AT_ONCE", 1)
+    monkeypatch.setattr(bash_tool, "MAX_BACKGROUND", 1)
     async with a_bench(tmp_path) as bench:
         await bench.said("Bash", command="exec sleep 300", background=True)
         with pytest.raises(ToolMistake, match="stop one of"):

@@ -9,9 +9,9 @@ import anyio
 import pytest
 from tool_bench import a_bench, names_in, until
 
-from goent.agent.content import Terminal
-from goent.agent.ports import ClientTerminal, Progress, ToolMistake
-from goent.agent.tools import files
+from goent.agent.agent_events import TerminalPart
+from goent.agent.agent_ports import ClientTerminal, ToolMistake, ToolProgress
+from goent.agent.tools import session_files
 
 pytestmark = pytest.mark.anyio
 
@@ -99,7 +99,7 @@ async def test_an_editor_that_refuses_to_write_is_obeyed(tmp_path: Path):
 async def test_an_editor_that_does_not_answer_does_not_hold_us(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(files, "CLIENT_S", 0.1)
+    monkeypatch.setattr(session_files, "CLIENT_S", 0.1)
     (tmp_path / "a").write_text("saved\n")
     editor = Editor()
     editor.hangs = True
@@ -201,9 +201,9 @@ async def test_a_command_runs_in_the_clients_terminal_and_is_shown_there(tmp_pat
     screens = Screens()
     async with a_bench(tmp_path, terminals=screens) as bench:
         done = await bench.call("Bash", command="echo one; echo two >&2; exit 3")
-        assert bench.told == [Progress(shown=(Terminal(id="term_1"),))]
+        assert bench.told == [ToolProgress(shown=(TerminalPart(id="term_1"),))]
     assert (done.text, done.exit) == ("one\ntwo\n(exit code 3)", 3)
-    assert done.shown == (Terminal(id="term_1"),)
+    assert done.shown == (TerminalPart(id="term_1"),)
     assert screens.made[0].calls == ["kill", "release"]
 
 

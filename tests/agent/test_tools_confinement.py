@@ -9,13 +9,13 @@ from tempfile import TemporaryDirectory
 import pytest
 from tool_bench import a_bench, names_in
 
-from goent.domain.sandbox import Strictness
+from goent.domain.sandbox_port import SandboxStrictness
 from goent.sandbox.confinement import LAUNCHER
 
 pytestmark = pytest.mark.anyio
 
 PYTHON = f"{sys.executable} -I -S -c"
-LEVELS: tuple[Strictness, ...] = ("auto", "landlock")
+LEVELS: tuple[SandboxStrictness, ...] = ("auto", "landlock")
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def inside() -> Iterator[Path]:
 
 
 @pytest.fixture(params=LEVELS)
-def level(request: pytest.FixtureRequest) -> Strictness:
+def level(request: pytest.FixtureRequest) -> SandboxStrictness:
     return request.param
 
 
@@ -57,7 +57,7 @@ def level(request: pytest.FixtureRequest) -> Strictness:
         "mknod /dev/goent-test-was-here p",
     ],
 )
-async def test_a_write_outside_fails(inside: Path, level: Strictness, command: str):
+async def test_a_write_outside_fails(inside: Path, level: SandboxStrictness, command: str):
     async with a_bench(inside, level=level) as bench:
         done = await bench.call("Bash", command=command)
     assert done.exit
@@ -67,7 +67,7 @@ async def test_a_write_outside_fails(inside: Path, level: Strictness, command: s
     assert not Path("/dev/goent-test-was-here").exists()
 
 
-async def test_a_refused_write_says_what_can_be_done(inside: Path, level: Strictness):
+async def test_a_refused_write_says_what_can_be_done(inside: Path, level: SandboxStrictness):
     async with a_bench(inside, level=level) as bench:
         told = await bench.said("Bash", command="echo x > ../outside/new")
     assert "Permission denied" in told or "Read-only file system" in told
@@ -76,7 +76,7 @@ async def test_a_refused_write_says_what_can_be_done(inside: Path, level: Strict
 
 
 async def test_writes_inside_temporary_and_where_it_is_granted_succeed(
-    inside: Path, level: Strictness
+    inside: Path, level: SandboxStrictness
 ):
     extra, file = inside.parent / "extra", inside.parent / "outside" / "kept"
     command = """
@@ -96,21 +96,21 @@ async def test_writes_inside_temporary_and_where_it_is_granted_succeed(
     assert {"c", "d", "e", "f", "g", "t", "y"} <= set(names_in(inside))
 
 
-async def test_temporary_files_are_gone_with_the_session(inside: Path, level: Strictness):
+async def test_temporary_files_are_gone_with_the_session(inside: Path, level: SandboxStrictness):
     async with a_bench(inside, level=level) as bench:
         await bench.said("Bash", command='mkdir -p "$TMPDIR/a/b" && touch "$TMPDIR/a/b/c"')
         await bench.said("Bash", command='chmod 0 "$TMPDIR/a/b" "$TMPDIR/a"')
     assert not list(inside.parent.rglob("c"))
 
 
-async def test_reading_and_running_are_not_confined(inside: Path, level: Strictness):
+async def test_reading_and_running_are_not_confined(inside: Path, level: SandboxStrictness):
     async with a_bench(inside, level=level) as bench:
         assert await bench.said("Bash", command="cat ../outside/kept") == "kept"
         assert await bench.said("Bash", command="git --version | cut -c1-3") == "git"
 
 
 async def test_what_the_agent_has_in_its_environment_is_not_to_be_seen(
-    inside: Path, level: Strictness
+    inside: Path, level: SandboxStrictness
 ):
     async with a_bench(inside, level=level) as bench:
         done = await bench.call("Bash", command="cat /proc/$PPID/environ")
@@ -125,7 +125,7 @@ async def test_unconfined_is_unconfined(inside: Path):
     assert (inside.parent / "outside" / "new").exists()
 
 
-async def test_background_commands_are_confined_too(inside: Path, level: Strictness):
+async def test_background_commands_are_confined_too(inside: Path, level: SandboxStrictness):
     async with a_bench(inside, level=level) as bench:
         await bench.call("Bash", command="sleep 2; echo x > ../outside/new", background=True)
         assert (await bench.over("bg_1")).exit == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from goent.agent.tools.covering import first_words, need_of
+from goent.agent.tools.bash_tool import command_need, first_words
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from goent.agent.tools.covering import first_words, need_of
 )
 def test_a_simple_command_is_covered_by_its_first_words(command: str, first: str):
     assert first_words(command) == first
-    need = need_of(command, unconfined=False)
+    need = command_need(command, unconfined=False)
     assert need.patterns == (command,)
     assert need.always == (f"{first} *",)
     assert not need.exact
@@ -74,16 +74,16 @@ def test_a_simple_command_is_covered_by_its_first_words(command: str, first: str
     ],
 )
 def test_of_what_may_do_more_only_the_very_same_is_covered(command: str):
-    need = need_of(command, unconfined=False)
+    need = command_need(command, unconfined=False)
     assert need.always == (command,)
     assert need.exact
 
 
 def test_space_around_a_command_is_not_part_of_it():
-    assert need_of(" ls -l\n", unconfined=False) == need_of("ls -l", unconfined=False)
+    assert command_need(" ls -l\n", unconfined=False) == command_need("ls -l", unconfined=False)
 
 
 def test_a_yes_to_a_confined_command_is_none_to_an_unconfined_one():
-    need = need_of("ls", unconfined=True)
+    need = command_need("ls", unconfined=True)
     assert need.patterns == need.always == ("[unconfined] ls",)
     assert need.exact

@@ -8,9 +8,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tool_bench import a_bench
 
-from goent.agent.content import Diff, Location
-from goent.agent.ports import Need, ToolMistake
-from goent.agent.tools.replacing import NotReplaced, replaced
+from goent.agent.agent_events import DiffPart, FileLocation
+from goent.agent.agent_ports import PermissionNeed, ToolMistake
+from goent.agent.tools.file_tools import ReplacementError, replace_text
 
 pytestmark = pytest.mark.anyio
 
@@ -33,12 +33,12 @@ async def test_an_edit_is_shown_before_it_is_done_and_an_editor_can_follow(tmp_p
         call = await bench.prepare(
             "Edit", file_path="a", old_string="return 1", new_string="return 11"
         )
-        assert call.intent.need == Need(
+        assert call.intent.need == PermissionNeed(
             permission="edit", patterns=(str(path),), always=(f"{tmp_path}/*",)
         )
         assert call.intent.alone
-        assert call.intent.shown == (Diff(path=str(path), old=CODE, new=after),)
-        assert call.intent.locations == (Location(path=str(path), line=2),)
+        assert call.intent.shown == (DiffPart(path=str(path), old=CODE, new=after),)
+        assert call.intent.locations == (FileLocation(path=str(path), line=2),)
         assert path.read_text() == CODE
         done = await bench.run(call)
     assert done.text == "Edited a (in line 2)"
@@ -149,7 +149,7 @@ async def test_of_a_long_file_only_the_change_is_shown(tmp_path: Path):
             "Edit", file_path="a", old_string="line 20000\n", new_string="here\n"
         )
     (shown,) = call.intent.shown
-    assert isinstance(shown, Diff)
+    assert isinstance(shown, DiffPart)
     assert shown.old == "".join(lines[19_997:20_004])
     assert shown.new == "".join([*lines[19_997:20_000], "here\n", *lines[20_001:20_004]])
     assert call.intent.locations[0].line == 20_001
@@ -172,12 +172,12 @@ def test_an_edit_is_what_replacing_is(text: str, old: str, new: str):
         at_the_end = old.endswith("\n") and text.endswith(old[:-1])
         assume(not at_the_end)
     if count == 1:
-        assert replaced(text, old, new).text == text.replace(old, new)
+        assert replace_text(text, old, new).text == text.replace(old, new)
     else:
-        with pytest.raises(NotReplaced):
-            replaced(text, old, new)
+        with pytest.raises(ReplacementError):
+            replace_text(text, old, new)
     if count:
-        assert replaced(text, old, new, everywhere=True).text == text.replace(old, new)
+        assert replace_text(text, old, new, everywhere=True).text == text.replace(old, new)
 
 
 @given(TEXT, TEXT.filter(bool), TEXT, TEXT)
@@ -185,7 +185,7 @@ def test_a_file_with_other_line_endings_is_edited_alike(
     before: str, old: str, after: str, new: str
 ):
     text = f"{before}{old}{after}\n"
-    there = replaced(text.replace("\n", "\r\n"), old, new, everywhere=True)
-    here = replaced(text, old, new, everywhere=True)
+    there = replace_text(text.replace("\n", "\r\n"), old, new, everywhere=True)
+    here = replace_text(text, old, new, everywhere=True)
     assert there.text == here.text.replace("\n", "\r\n")
     assert (there.line, there.count) == (here.line, here.count)

@@ -12,8 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tool_bench import RIPGREP, a_bench, with_ripgrep, without_ripgrep
 
-from goent.agent.tools.globs import Glob
-from goent.agent.tools.ignoring import ignoring_at
+from goent.agent.tools.path_patterns import PathGlob, folder_ignores
 
 NAMES = ("a", "b.py", "c c", "x", "#d", "!e", "a.b", "[x]", "e ")
 FOLDERS = ("", "a/", "x/a/", "x/y/a/")
@@ -52,7 +51,7 @@ def ours(folder: Path) -> set[str]:
 
     def walk(place: Path) -> set[str]:
         found: set[str] = set()
-        ignoring = ignoring_at(str(place))
+        ignoring = folder_ignores(str(place))
         for entry in os.scandir(place):
             if entry.name.startswith(".") or ignoring.passes_over(
                 entry.name, folder=entry.is_dir()
@@ -208,4 +207,4 @@ def test_both_searches_give_the_same_answer(
     ],
 )
 def test_patterns_of_paths(pattern: str, path: str, matches: bool):
-    assert Glob(pattern).matches(path) is matches
+    assert PathGlob(pattern).matches(path) is matches

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tool_bench import a_bench, names_in
 
-from goent.agent.ports import Need, ToolMistake
+from goent.agent.agent_ports import PermissionNeed, ToolMistake
 
 pytestmark = pytest.mark.anyio
 
@@ -19,9 +19,9 @@ def inside(tmp_path: Path) -> Path:
     return tmp_path / "inside"
 
 
-def outside(path: Path) -> Need:
+def outside(path: Path) -> PermissionNeed:
     below = (f"{path}/*",) if len(path.parts) > 2 else ()
-    return Need(permission="outside", patterns=(str(path),), always=(str(path), *below))
+    return PermissionNeed(permission="outside", patterns=(str(path),), always=(str(path), *below))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,9 @@ async def test_a_yes_to_one_path_cannot_become_one_to_all(inside: Path):
         assert "odd" in await bench.said("Read", file_path="*")
         for wide in ("/", "/etc"):
             call = await bench.prepare("Read", file_path=wide)
-            assert call.intent.need == Need(permission="outside", patterns=(wide,), always=(wide,))
+            assert call.intent.need == PermissionNeed(
+                permission="outside", patterns=(wide,), always=(wide,)
+            )
 
 
 async def test_home_is_where_the_session_has_it(inside: Path):

@@ -6,9 +6,11 @@ from pathlib import Path
 
 from tool_bench import names_in
 
-from goent.agent.ports import ToolMistake
-from goent.agent.tools.files import _store  # pyright: ignore[reportPrivateUsage]
-from goent.agent.tools.places import Place
+from goent.agent.agent_ports import ToolMistake
+from goent.agent.tools.session_files import (
+    SessionPath,
+    _store,  # pyright: ignore[reportPrivateUsage]
+)
 
 ROUNDS = 400
 
@@ -19,7 +21,7 @@ def test_a_link_that_comes_and_goes_never_leads_a_write_outside(tmp_path: Path):
     outside.mkdir()
     (tmp_path / "link").symlink_to(outside)
     path = inside / "sub" / "file"
-    place = Place(path=path, known=path, name="sub/file", root=inside)
+    place = SessionPath(path=path, known=path, name="sub/file", root=inside)
     over = threading.Event()
 
     def swap() -> None:

@@ -10,8 +10,8 @@ import anyio
 import pytest
 from tool_bench import a_bench
 
-from goent.agent.ports import ToolMistake
-from goent.agent.tools import windows
+from goent.agent.agent_ports import ToolMistake
+from goent.agent.tools import file_tools
 
 pytestmark = pytest.mark.anyio
 
@@ -53,8 +53,8 @@ async def test_an_offset_behind_the_end_is_a_mistake_that_tells_the_end(tmp_path
 async def test_long_lines_are_cut(tmp_path: Path):
     (tmp_path / "wide").write_text("ä" * 3000 + "\nshort\n")
     told = await read(tmp_path, "wide")
-    assert f"{'ä' * windows.LINE} [cut" in told
-    assert "ä" * (windows.LINE + 1) not in told
+    assert f"{'ä' * file_tools.MAX_LINE_CHARS} [cut" in told
+    assert "ä" * (file_tools.MAX_LINE_CHARS + 1) not in told
     assert "     2\tshort\n" in told
 
 
@@ -95,7 +95,7 @@ async def test_the_end_of_a_file_that_is_too_far_away_is_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     (tmp_path / "huge").write_bytes(b"0123456789\n" * 2_000_000)
-    monkeypatch.setattr(windows, "LOOKED", 5_000_000)
+    monkeypatch.setattr(file_tools, "MAX_SCANNED_BYTES", 5_000_000)
     told = await read(tmp_path, "huge", limit=1)
     assert told.endswith("(lines 1-1 of a very long file; go on with offset 2)")
     with pytest.raises(ToolMistake, match="sed"):

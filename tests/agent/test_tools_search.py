@@ -10,9 +10,9 @@ import anyio
 import pytest
 from tool_bench import Bench, a_bench, with_ripgrep, without_ripgrep
 
-from goent.agent.ports import ToolMistake
-from goent.agent.tools import searching
-from goent.agent.tools.searching import Found, Search, Searcher
+from goent.agent.agent_ports import ToolMistake
+from goent.agent.tools import search_tools
+from goent.agent.tools.search_tools import FileSearch, FileSearcher, SearchHit
 
 pytestmark = pytest.mark.anyio
 
@@ -169,7 +169,7 @@ async def test_what_cannot_be_searched_is_a_mistake(project: Path, searches: Sea
 async def test_an_expression_that_never_ends_is_ended(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(searching, "TIME", 1.0)
+    monkeypatch.setattr(search_tools, "SEARCH_S", 1.0)
     (project / "trap").write_text("a" * 60 + "\n")
     async with a_bench(project, environ=without_ripgrep()) as bench:
         with anyio.fail_after(30):
@@ -232,13 +232,13 @@ async def test_folders_below_folders_without_end(deep: Path, searches: Searches)
 async def test_folders_can_be_left_out(project: Path, searches: Searches):
     found: list[str] = []
 
-    def take(one: Found) -> bool:
+    def take(one: SearchHit) -> bool:
         found.append(one.path)
         return True
 
     async with searches(project) as bench:
-        searcher = Searcher(bench.desk)
-        assert await searcher.search(project, Search(mode="list", without=("src",)), take)
+        searcher = FileSearcher(bench.desk)
+        assert await searcher.search(project, FileSearch(mode="list", without=("src",)), take)
     assert "docs/guide.md" in found
     assert not [path for path in found if path.startswith("src/")]
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tool_bench import a_bench
 
-from goent.agent.ports import ToolMistake
+from goent.agent.agent_ports import ToolMistake
 from goent.domain.types import PlanEntry
 
 pytestmark = pytest.mark.anyio

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tool_bench import Bench, a_bench
 
-from goent.agent.content import Diff
-from goent.agent.permits import Permits
-from goent.agent.ports import Need, ToolMistake
+from goent.agent.agent_events import DiffPart
+from goent.agent.agent_ports import PermissionNeed, ToolMistake
+from goent.agent.tool_runner import SessionPermissions
 
 pytestmark = pytest.mark.anyio
 
@@ -23,10 +23,10 @@ async def test_a_new_file_is_made_with_its_folders(tmp_path: Path):
         call = await bench.prepare("Write", file_path="src/deep/a.py", content="x = 1\n")
         path = str(tmp_path / "src/deep/a.py")
         assert call.intent.kind == "edit"
-        assert call.intent.need == Need(
+        assert call.intent.need == PermissionNeed(
             permission="edit", patterns=(path,), always=(f"{tmp_path}/*",)
         )
-        assert call.intent.shown == (Diff(path=path, new="x = 1\n"),)
+        assert call.intent.shown == (DiffPart(path=path, new="x = 1\n"),)
         done = await bench.run(call)
     assert done.text == "Created src/deep/a.py (1 line)"
     assert Path(path).read_text() == "x = 1\n"
@@ -53,7 +53,9 @@ async def test_a_file_that_was_read_is_replaced_and_keeps_its_mode(tmp_path: Pat
     async with a_bench(tmp_path) as bench:
         await bench.said("Read", file_path="run")
         call = await bench.prepare("Write", file_path="run", content="new\n")
-        assert call.intent.shown == (Diff(path=str(tmp_path / "run"), old="old\n", new="new\n"),)
+        assert call.intent.shown == (
+            DiffPart(path=str(tmp_path / "run"), old="old\n", new="new\n"),
+        )
         assert (await bench.run(call)).text == "Replaced run (1 line)"
         assert await write(bench, "run", "newer") == "Replaced run (1 line)"
     assert (tmp_path / "run").read_text() == "newer"
@@ -145,7 +147,7 @@ async def test_what_makes_other_programs_act_is_asked_in_every_mode(tmp_path: Pa
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "two").symlink_to("../.idea")
     async with a_bench(tmp_path) as bench:
-        permits = Permits("accept-edits")
+        permits = SessionPermissions("accept-edits")
         ordinary = await bench.prepare("Write", file_path=".github/ci.yaml", content="x")
         assert permits.judge(ordinary.intent).action == "allow"
         assert ordinary.intent.need

@@ -10,10 +10,18 @@ import anyio
 from msgspec.structs import replace
 from sandboxed import a_sandbox
 
-from goent.agent.ports import Call, ClientFiles, ClientTerminals, Desk, Outcome, Progress, Tool
+from goent.agent.agent_ports import (
+    AgentTool,
+    ClientFiles,
+    ClientTerminals,
+    ToolContext,
+    ToolInvocation,
+    ToolOutcome,
+    ToolProgress,
+)
 from goent.agent.tools.toolbox import open_tools
-from goent.domain.sandbox import Strictness
-from goent.proc import marked, new_owner
+from goent.domain.sandbox_port import SandboxStrictness
+from goent.proc.process_table import marked_processes, new_owner
 
 RIPGREP = Path(__file__).parents[2] / "node_modules" / ".bin" / "rg"
 
@@ -21,24 +29,24 @@ RIPGREP = Path(__file__).parents[2] / "node_modules" / ".bin" / "rg"
 class Bench:
     """Calls tools by name, as a model that was permitted everything."""
 
-    def __init__(self, desk: Desk, tools: Mapping[str, Tool]) -> None:
+    def __init__(self, desk: ToolContext, tools: Mapping[str, AgentTool]) -> None:
         self.desk = desk
         self.tools = tools
-        self.told: list[Progress] = []
+        self.told: list[ToolProgress] = []
 
-    async def prepare(self, tool: str, **arguments: object) -> Call:
+    async def prepare(self, tool: str, **arguments: object) -> ToolInvocation:
         return await self.tools[tool].prepare(json.dumps(arguments).encode())
 
-    async def call(self, tool: str, **arguments: object) -> Outcome:
+    async def call(self, tool: str, **arguments: object) -> ToolOutcome:
         return await self.run(await self.prepare(tool, **arguments))
 
-    async def run(self, call: Call) -> Outcome:
+    async def run(self, call: ToolInvocation) -> ToolOutcome:
         return await call.run(self._report)
 
     async def said(self, tool: str, **arguments: object) -> str:
         return (await self.call(tool, **arguments)).text
 
-    async def over(self, name: str) -> Outcome:
+    async def over(self, name: str) -> ToolOutcome:
         """What a background command says, from now to its end."""
         said = ""
         with anyio.fail_after(60):
@@ -46,9 +54,9 @@ class Bench:
                 done = await self.call("Bash", output_of=name)
                 said += done.text
                 if "has ended" in done.text:
-                    return Outcome(text=said, failed=done.failed, exit=done.exit)
+                    return ToolOutcome(text=said, failed=done.failed, exit=done.exit)
 
-    async def _report(self, progress: Progress) -> None:
+    async def _report(self, progress: ToolProgress) -> None:
         self.told.append(progress)
 
 
@@ -62,11 +70,11 @@ async def a_bench(  # noqa: PLR0913 (so much lies on a desk)
     writing: ClientFiles | None = None,
     terminals: ClientTerminals | None = None,
     writable: tuple[Path, ...] = (),
-    level: Strictness = "auto",
+    level: SandboxStrictness = "auto",
 ) -> AsyncGenerator[Bench]:
     """Whatever was started is gone at the end."""
     owner = new_owner("tools-test")
-    desk = Desk(
+    desk = ToolContext(
         session="ses_test",
         cwd=cwd,
         roots=(cwd, *roots),
@@ -84,7 +92,7 @@ async def a_bench(  # noqa: PLR0913 (so much lies on a desk)
         open_tools(replace(desk, sandbox=limits)) as tools,
     ):
         yield Bench(desk, tools)
-    assert list(marked(owner)) == []
+    assert list(marked_processes(owner)) == []
 
 
 def with_ripgrep() -> dict[str, str]:

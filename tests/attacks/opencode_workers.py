@@ -10,13 +10,15 @@ import msgspec
 from opencode import LIGHT, opencode_binary
 
 from goent.composition.app import App, open_app
-from goent.core.operation import Caller
 from goent.domain.errors import RequestError
 from goent.domain.events import PermissionAsked
-from goent.domain.replies import Result, Spawned
-from goent.domain.types import ENDED, Answer, Method, Preset, Value
-from goent.drivers.opencode.environment import pretend_installed
-from goent.testing import Script, ScriptedModels, opencode_config
+from goent.domain.replies import Result, SpawnReply
+from goent.domain.types import ENDED_STATES, Method, PermissionAnswer, Preset, Value
+from goent.opencode.process_launch import fake_plugin_install
+from goent.operations.operation_table import Caller
+from goent.testing.hermetic_opencode import opencode_config
+from goent.testing.script import Script
+from goent.testing.scripted_server import ScriptedModels
 
 METHODS: tuple[Method, ...] = ("acp", "serve", "cli")
 ASKING: tuple[Method, ...] = ("acp", "serve")  # by `cli`, nobody can be asked
@@ -56,18 +58,18 @@ class Workers:
         permissions: Preset,
         *,
         model: str = "glm-4",
-        answer: Answer = "reject",
+        answer: PermissionAnswer = "reject",
         after: int = 1,
     ) -> Outcome:
         """A worker's whole turn. Its questions are answered as soon as there are `after` of them."""
         asked = {"model": f"moonshot/{model}", "permissions": permissions, "wait_s": 0}
         spawned = await self._ask("worker_spawn", task=task, method=method, **asked)
-        assert isinstance(spawned, Spawned) and spawned.method == method
+        assert isinstance(spawned, SpawnReply) and spawned.method == method
         worker, done = spawned.worker_id, 0
         questions = list[PermissionAsked]()
         with anyio.move_on_after(PATIENCE) as waiting:
             while True:
-                seen, ended = self._app.feed.seq, self._app.feed.view(worker).state in ENDED
+                seen, ended = self._app.feed.seq, self._app.feed.view(worker).state in ENDED_STATES
                 questions = await self._questions(worker)
                 if ended:
                     break
@@ -97,7 +99,9 @@ class Workers:
         last = [request for request in requests if request.prompt == prompt][-1]
         return [message.text for message in last.messages if message.role == "tool"]
 
-    async def _answer(self, worker: str, question: PermissionAsked, option: Answer) -> None:
+    async def _answer(
+        self, worker: str, question: PermissionAsked, option: PermissionAnswer
+    ) -> None:
         with suppress(RequestError):  # a rejection ends the turn, and with it the other questions
             await self._ask(
                 "worker_answer", worker_id=worker, permission_id=question.id, option=option
@@ -125,7 +129,7 @@ async def workers(
     project.mkdir()
     (home / ".config" / "go-ent").mkdir(parents=True)
     (home / ".config" / "go-ent" / "config.yaml").write_text(config)
-    pretend_installed(home / ".config" / "opencode")
+    fake_plugin_install(home / ".config" / "opencode")
     async with ScriptedModels(script) as models:
         known = opencode_config(models, keys={"moonshot": "{env:MOONSHOT_API_KEY}"})
         merged = {**msgspec.json.decode(known, type=dict[str, object]), **(opencode or {})}

@@ -10,7 +10,7 @@ import pytest
 from mcp import Client
 from world import World, a_world, told
 
-from goent.testing import Script, call, case, openai, say
+from goent.testing.script import Script, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 

@@ -13,8 +13,8 @@ from confined import NO_NEW_PRIVS, USER_NAMESPACE
 from world import World, a_cold_world, kill
 
 from goent import __version__
-from goent.daemon_environment import is_key_name
-from goent.project import project_state
+from goent.system.daemon_environment import is_key_name
+from goent.system.project_folders import project_state_dir
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60), pytest.mark.ordinary_user]
 
@@ -66,7 +66,7 @@ async def false_daemon(
     """Yields what clients said to it. It listens in `folder`, usually where a daemon would."""
     said: list[str] = []
     folder = folder or world.socket.parent
-    state = project_state(world.key, world.env)
+    state = project_state_dir(world.key, world.env)
     given = {
         "folder": str(folder),
         "keys": keys,
@@ -143,7 +143,7 @@ async def test_an_address_where_others_can_listen_is_not_followed(
 
 
 async def test_a_lock_that_others_could_have_written_is_not_believed(world: World) -> None:
-    lock = project_state(world.key, world.env) / "lock"
+    lock = project_state_dir(world.key, world.env) / "lock"
     lock.write_text("{}")
     lock.chmod(0o666)
     ended = await world.go_ent("ps")

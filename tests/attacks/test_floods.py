@@ -18,9 +18,9 @@ import pytest
 from world import World, a_cold_world, a_world, told
 
 from goent.domain.replies import DaemonInfo
-from goent.llm.calm import plain
-from goent.project import log_path
-from goent.testing import Script, case, openai, say
+from goent.providers.gateway_errors import unmask_retry_words
+from goent.system.project_folders import log_path
+from goent.testing.script import Script, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
@@ -184,7 +184,9 @@ async def test_a_workers_token_opens_no_other_backend_and_its_database_is_its_ow
                 answer = await client.post(url, json=body, headers=headers)
                 assert answer.status_code == status, answer.text
                 if status == 403:
-                    assert "backend 'deepseek'" in plain(answer.json()["error"]["message"])
+                    assert "backend 'deepseek'" in unmask_retry_words(
+                        answer.json()["error"]["message"]
+                    )
                     listed = await client.get(f"{options.base_url}/models", headers=headers)
                     assert listed.status_code == status
         assert len(world.models.calls) == own + 1

@@ -9,20 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from goent.config import load_settings
-from goent.config.trust.survey import trust_own
+from goent.config.settings_loader import load_settings
+from goent.config.trust_survey import trust_everything
 from goent.domain.errors import ConfigError
-from goent.ownership import (
-    Found,
-    Owned,
+from goent.system.project_folders import (
+    AnyStat,
+    FileStat,
+    ProjectCandidate,
     UnsafeFolder,
     check_unshared,
-    names_folder,
+    choose_project,
+    find_project,
+    foreign_owner_text,
+    foreign_writer_text,
+    is_listed_safe,
     own_users,
-    whose,
-    written_by,
 )
-from goent.project import Seen, choose, find_project
 
 US, THEM, ROOT = 1000, 2000, 0
 NOBODY = 65534
@@ -30,19 +32,21 @@ FOLDER, FILE = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o644
 STICKY = stat.S_IFDIR | 0o1777
 
 
-def a(uid: int, mode: int = FOLDER, gid: int = 100) -> Found:
-    return Found(uid=uid, gid=gid, mode=mode)
+def a(uid: int, mode: int = FOLDER, gid: int = 100) -> FileStat:
+    return FileStat(uid=uid, gid=gid, mode=mode)
 
 
-def seen(path: str, uid: int, markers: Mapping[str, int] | None = None, mode: int = FOLDER) -> Seen:
-    found: dict[Path, tuple[Owned, ...]] = {
+def seen(
+    path: str, uid: int, markers: Mapping[str, int] | None = None, mode: int = FOLDER
+) -> ProjectCandidate:
+    found: dict[Path, tuple[AnyStat, ...]] = {
         Path(path, name): (a(owner),) for name, owner in (markers or {}).items()
     }
-    return Seen(Path(path), a(uid, mode), found)
+    return ProjectCandidate(Path(path), a(uid, mode), found)
 
 
-def chosen(*folders: Seen, safe: bool = False) -> str:
-    return str(choose(folders, {US}, lambda _: safe))
+def chosen(*folders: ProjectCandidate, safe: bool = False) -> str:
+    return str(choose_project(folders, {US}, lambda _: safe))
 
 
 def test_the_nearest_marker_of_ours_is_the_project() -> None:
@@ -93,8 +97,8 @@ def test_git_is_not_asked_where_everything_is_ours() -> None:
         raise AssertionError("asked")
 
     project = seen("/home/us/p", US, {".git": US})
-    assert choose([project], {US}, never) == Path("/home/us/p")
-    assert choose([seen("/tmp/x", US), seen("/tmp", ROOT, {".goent": THEM})], {US}, never)
+    assert choose_project([project], {US}, never) == Path("/home/us/p")
+    assert choose_project([seen("/tmp/x", US), seen("/tmp", ROOT, {".goent": THEM})], {US}, never)
 
 
 def test_for_root_by_way_of_sudo_the_askers_files_are_own() -> None:
@@ -105,20 +109,20 @@ def test_for_root_by_way_of_sudo_the_askers_files_are_own() -> None:
 
 
 def test_who_else_may_write_is_told() -> None:
-    assert not whose(a(US), {US}) and "2000" in whose(a(THEM), {US})
-    assert not written_by(a(US, FILE), {100})
-    assert not written_by(a(US, FILE | 0o020, gid=100), {100})
-    assert "group 55" in written_by(a(US, FILE | 0o020, gid=55), {100})
-    assert "everybody (mode 666)" in written_by(a(US, FILE | 0o022), {100})
-    assert not written_by(a(US, stat.S_IFLNK | 0o777), {100})
+    assert not foreign_owner_text(a(US), {US}) and "2000" in foreign_owner_text(a(THEM), {US})
+    assert not foreign_writer_text(a(US, FILE), {100})
+    assert not foreign_writer_text(a(US, FILE | 0o020, gid=100), {100})
+    assert "group 55" in foreign_writer_text(a(US, FILE | 0o020, gid=55), {100})
+    assert "everybody (mode 666)" in foreign_writer_text(a(US, FILE | 0o022), {100})
+    assert not foreign_writer_text(a(US, stat.S_IFLNK | 0o777), {100})
 
 
 def test_safe_directories_are_read_as_git_reads_them() -> None:
-    assert names_folder("/srv/p", ["*"])
-    assert names_folder("/srv/p", ["/other", "/srv/p/"])
-    assert not names_folder("/srv/p", ["*", ""])
-    assert not names_folder("/srv/p", ["/srv", "/srv/p/inner"])
-    assert names_folder("/srv/p", ["/srv/*"]) and not names_folder("/srv2/p", ["/srv/*"])
+    assert is_listed_safe("/srv/p", ["*"])
+    assert is_listed_safe("/srv/p", ["/other", "/srv/p/"])
+    assert not is_listed_safe("/srv/p", ["*", ""])
+    assert not is_listed_safe("/srv/p", ["/srv", "/srv/p/inner"])
+    assert is_listed_safe("/srv/p", ["/srv/*"]) and not is_listed_safe("/srv2/p", ["/srv/*"])
 
 
 def test_a_settings_file_that_everybody_can_write_is_not_read(
@@ -132,7 +136,7 @@ def test_a_settings_file_that_everybody_can_write_is_not_read(
         with pytest.raises(ConfigError, match=r"by everybody \(mode 777\).*chmod go-w"):
             load_settings(tmp_path / "p", home)
         path.chmod(0o700)
-    trust_own(tmp_path / "p", home)
+    trust_everything(tmp_path / "p", home)
     assert load_settings(tmp_path / "p", home).opencode.command == "/evil"
 
 
@@ -205,5 +209,5 @@ def test_safe_directory_in_the_users_own_configuration_is_their_word(
     check_unshared(project, project)
     assert find_project(project) == project
     if os.geteuid() == 0:
-        trust_own(project, home)
+        trust_everything(project, home)
         assert load_settings(project, home).opencode.command == "/evil"

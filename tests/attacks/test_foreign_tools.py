@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 from opencode_workers import ASKING, KEY, METHODS, Workers, workers
 
-from goent.domain.guard import GuardedCall
+from goent.agents.worker_paths import WorkerPaths
+from goent.domain.ports import GuardedCall
 from goent.domain.settings import PermissionRule
 from goent.domain.types import Method, Preset
-from goent.drivers.ground import Ground
-from goent.drivers.opencode.guard import matters
-from goent.drivers.questions import verdict
-from goent.policy.permissions import rules_for
-from goent.testing import Script, Step, case, openai, say
-from goent.testing.script import ToolUse
+from goent.opencode.call_guard import access_for_guarded_call
+from goent.permissions.access_rules import decide_access
+from goent.permissions.permission_rules import rules_for
+from goent.testing.script import Script, ScriptedToolUse, Step, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
@@ -57,7 +56,7 @@ NAMED = "clock_tick"
 
 
 def calling(*tools: str) -> Step:
-    return Step(calls=tuple(ToolUse(tool=tool) for tool in tools))
+    return Step(calls=tuple(ScriptedToolUse(tool=tool) for tool in tools))
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +84,8 @@ async def attacked(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[W
                 case("use the named one", calling(NAMED), done),
                 case(
                     "use it twice",
-                    Step(calls=(ToolUse(tool="clock_touch", input={"say": "hi"}),)),
-                    Step(calls=(ToolUse(tool="clock_touch", input={"say": "rm"}),)),
+                    Step(calls=(ScriptedToolUse(tool="clock_touch", input={"say": "hi"}),)),
+                    Step(calls=(ScriptedToolUse(tool="clock_touch", input={"say": "rm"}),)),
                     done,
                 ),
                 key=KEY,
@@ -178,8 +177,8 @@ async def test_a_search_of_the_web_is_like_a_fetch(
     """OpenCode offers it with its own models only."""
     given = {"owner": "s", "session": "s", "call": "c", "directory": str(tmp_path)}
     call = GuardedCall(**given, tool="websearch", args={"query": "leak"})
-    (matter,) = matters(call, Ground(tmp_path))
+    (matter,) = access_for_guarded_call(call, WorkerPaths(tmp_path))
     assert (matter.permission, matter.detail) == ("websearch", "leak")
-    assert verdict(matter, rules_for(preset, ())) == action
+    assert decide_access(matter, rules_for(preset, ())) == action
     named = PermissionRule(tool="websearch", action="deny")
-    assert verdict(matter, rules_for(preset, [named])) == "deny"
+    assert decide_access(matter, rules_for(preset, [named])) == "deny"

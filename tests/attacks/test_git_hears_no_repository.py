@@ -11,13 +11,13 @@ from real_git import Repository, a_repository, orders_for
 from sandboxed import eval_commands
 
 from goent.domain.errors import RequestError
-from goent.domain.workspaces import Piece, Workspace
-from goent.evals.suites import Case, WorkspaceSpec
-from goent.evals.workspaces import open_workspaces
-from goent.git.command import Git
-from goent.git.merging import GitMerging
-from goent.git.spaces import GitWorkspaces
-from goent.git.trust import repository_acts
+from goent.domain.workspace import WorkPiece, Workspace
+from goent.evals.suites import EvalCase, WorkspaceSpec
+from goent.evals.workspaces.attempt_workspaces import open_workspaces
+from goent.git.git_command import Git
+from goent.git.git_merger import GitMerging
+from goent.git.git_workspaces import GitWorkspaces
+from goent.git.repository_config import repository_acts
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -95,7 +95,7 @@ async def work_in(repository: Repository, root: Path) -> None:
     spaces = GitWorkspaces(root / "state", environ=lambda: repository.environ)
     order = orders_for(repository.top)
     _, base = await spaces.head(repository.top)
-    pieces: list[Piece] = []
+    pieces: list[WorkPiece] = []
     made: list[Workspace] = []
     for number, task in enumerate(("one", "two")):
         space = await spaces.prepare(order(f"w-{task}"))
@@ -105,7 +105,7 @@ async def work_in(repository: Repository, root: Path) -> None:
         lines[1 + number * 2] = task
         (path / "a.txt").write_text("\n".join(lines) + "\n")
         work = await spaces.keep(space, task)
-        pieces.append(Piece(task=task, commit=work.commit))
+        pieces.append(WorkPiece(task=task, commit=work.commit))
     await spaces.head(repository.top, uncommitted=True)
     await spaces.uncommitted(repository.top)
     await look_at(repository, spaces)
@@ -252,7 +252,7 @@ async def test_a_repository_that_an_agent_made_runs_nothing_in_an_evaluation(
     add = ("submodule", "--quiet", "add", str(inner.top), "sub")
     origin.git("-c", "protocol.file.allow=always", *add)
     origin.commit("with a submodule")
-    case = Case(
+    case = EvalCase(
         suite="s",
         id="one",
         form="v4",

@@ -6,8 +6,8 @@ import pytest
 from real_git import Repository
 from world import World, a_world
 
-from goent.git.trust import fetch_acts
-from goent.testing import Script, case, openai, say
+from goent.git.repository_config import fetch_acts
+from goent.testing.script import Script, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 

@@ -8,8 +8,7 @@ import pytest
 from opencode_workers import ASKING, KEY, METHODS, Workers, workers
 
 from goent.domain.types import Method, Preset
-from goent.testing import Case, Script, Step, call, case, openai, say
-from goent.testing.script import ToolUse
+from goent.testing.script import Case, Script, ScriptedToolUse, Step, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
@@ -48,20 +47,20 @@ GUARDED = (
 HEADS = ("Add File: {}", "Add File:{}", "Add File:   {}", "Add File:\t{}", "Add File:\ufeff{}")
 
 
-def write(path: str) -> ToolUse:
-    return ToolUse(tool="write", input={"filePath": path, "content": "changed\n"})
+def write(path: str) -> ScriptedToolUse:
+    return ScriptedToolUse(tool="write", input={"filePath": path, "content": "changed\n"})
 
 
-def patch(*lines: str) -> ToolUse:
+def patch(*lines: str) -> ScriptedToolUse:
     text = "\n".join(("*** Begin Patch", *lines, "*** End Patch"))
-    return ToolUse(tool="apply_patch", input={"patchText": text})
+    return ScriptedToolUse(tool="apply_patch", input={"patchText": text})
 
 
-def adding(head: str) -> ToolUse:
+def adding(head: str) -> ScriptedToolUse:
     return patch(f"*** {head}", "+changed")
 
 
-def renaming(to: str, colon: str = ": ") -> ToolUse:
+def renaming(to: str, colon: str = ": ") -> ScriptedToolUse:
     return patch(
         "*** Update File: plain.txt", f"*** Move to{colon}{to}", "@@", "-plain", "+changed"
     )
@@ -75,15 +74,15 @@ def disguised(cwd: Path, target: str) -> str:
     return f"file:{cwd}/{deep}/{target}/{away}/.."
 
 
-def look(tool: str, **given: str) -> ToolUse:
-    return ToolUse(tool=tool, input=dict(given))
+def look(tool: str, **given: str) -> ScriptedToolUse:
+    return ScriptedToolUse(tool=tool, input=dict(given))
 
 
 class Attempts:
     """Calls that are made in one answer, by the worker or by a subagent of it."""
 
     def __init__(
-        self, name: str, permission: str, uses: Sequence[ToolUse], model: str = "glm-4"
+        self, name: str, permission: str, uses: Sequence[ScriptedToolUse], model: str = "glm-4"
     ) -> None:
         self.own = f"try {name};"
         self.delegated = f"delegate {name};"
@@ -112,7 +111,7 @@ class Field:
             "an edit",
             "edit",
             [
-                ToolUse(
+                ScriptedToolUse(
                     tool="edit",
                     input={"filePath": name, "oldString": "", "newString": "changed\n"},
                 )
@@ -180,7 +179,7 @@ class Field:
                 f"mention {n}",
                 "external_directory",
                 [
-                    ToolUse(
+                    ScriptedToolUse(
                         tool="task",
                         input={
                             "description": "a part",

@@ -18,9 +18,9 @@ from bench.tree import memory_of
 from found import holding
 from world import COLD, GO_ENT, World, a_cold_world, a_world, kill
 
-from goent.lock import holder
-from goent.proc import table
-from goent.testing import Script, case, openai, say
+from goent.proc import process_table
+from goent.system.project_lock import lock_holder
+from goent.testing.script import Script, case, openai, say
 
 pytestmark = [
     pytest.mark.anyio,
@@ -87,7 +87,7 @@ async def until_closed(pid: int) -> None:
 
 
 def daemon_of(world: World) -> int:
-    held = holder(world.socket.parent)
+    held = lock_holder(world.socket.parent)
     assert held and held.pid
     return held.pid
 
@@ -124,7 +124,7 @@ async def test_the_daemon_is_not_given_the_key_by_its_environment(world: World) 
     note = slow / "note"
     (slow / "sitecustomize.py").write_text(
         "import os, sys\n"
-        "if 'serve-daemon' in sys.orig_argv or 'goent.daemon' in sys.orig_argv:\n"
+        "if 'serve-daemon' in sys.orig_argv or 'goent.daemon.daemon_server' in sys.orig_argv:\n"
         f"    open({str(note)!r}, 'wb').write(open('/proc/self/environ', 'rb').read())\n"
     )
     world.env["PYTHONPATH"] = str(slow)
@@ -160,7 +160,7 @@ async def test_a_signal_makes_no_core(world: World, number: signal.Signals) -> N
     resource.prlimit(pid, resource.RLIMIT_CORE, (most, most))
     os.kill(pid, number)
     with anyio.fail_after(20):
-        while table.started(pid):  # noqa: ASYNC110 (a process announces nothing)
+        while process_table.start_time(pid):  # noqa: ASYNC110 (a process announces nothing)
             await anyio.sleep(0.02)
     assert not [path for path in world.project.rglob("core*") if path.is_file()]
 
@@ -186,10 +186,10 @@ async def test_a_worker_of_the_own_agent_is_found_after_kill_9(tmp_path: Path) -
         daemon = daemon_of(world)
         os.kill(daemon, signal.SIGKILL)
         with anyio.fail_after(20):
-            while table.started(daemon):  # noqa: ASYNC110 (a process announces nothing)
+            while process_table.start_time(daemon):  # noqa: ASYNC110 (a process announces nothing)
                 await anyio.sleep(0.02)
         assert (await world.go_ent("ps")).exit == 0, "the next daemon sweeps"
-        assert table.started(agent) is None
+        assert process_table.start_time(agent) is None
 
 
 async def test_memory_is_measured_of_a_process_that_is_closed(world: World) -> None:

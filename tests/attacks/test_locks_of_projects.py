@@ -7,10 +7,10 @@ from tempfile import TemporaryDirectory
 import anyio
 import pytest
 
-from goent.domain.sandbox import SandboxSettings, Strictness
-from goent.lock import LOCK, find_holder, take_project
-from goent.project import default_state, project_state, runtime_dir
-from goent.sandbox.sandbox import Agent, Sandbox
+from goent.domain.sandbox_port import SandboxSettings, SandboxStrictness
+from goent.sandbox.process_sandbox import ProcessSandbox, SandboxedAgent
+from goent.system.project_folders import default_state_path, project_state_dir, runtime_dir
+from goent.system.project_lock import LOCK_FILE, find_holder, lock_project
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60), pytest.mark.ordinary_user]
 
@@ -33,26 +33,26 @@ for path in sys.argv[1:]:
 @pytest.mark.parametrize(
     ("level", "kind"), [("auto", "command"), ("auto", "agent"), ("landlock", "command")]
 )
-async def test_locks_are_out_of_a_workers_reach(level: Strictness, kind: str) -> None:
+async def test_locks_are_out_of_a_workers_reach(level: SandboxStrictness, kind: str) -> None:
     with TemporaryDirectory(prefix="go-ent-attack-", dir=Path.home()) as name:
         home, project = Path(name, "home"), Path(name, "project")
         for folder in (home / "run", project):
             folder.mkdir(0o700, parents=True)
         places = {"XDG_RUNTIME_DIR": f"{home}/run", "XDG_STATE_HOME": f"{home}/state"}
         environ = {"HOME": str(home), "PATH": os.environ["PATH"], **places}
-        lock = take_project(KEY, environ, "daemon")
+        lock = lock_project(KEY, environ, "daemon")
         assert lock
-        state, beside = project_state(KEY, environ), runtime_dir(KEY, environ)
-        usual = default_state(environ) / "projects" / KEY  # of who has no XDG_STATE_HOME
-        more = (beside / LOCK, usual / LOCK) if level == "auto" else ()
-        paths = [state / LOCK, *more]
+        state, beside = project_state_dir(KEY, environ), runtime_dir(KEY, environ)
+        usual = default_state_path(environ) / "projects" / KEY  # of who has no XDG_STATE_HOME
+        more = (beside / LOCK_FILE, usual / LOCK_FILE) if level == "auto" else ()
+        paths = [state / LOCK_FILE, *more]
         before = [path.read_bytes() for path in paths]
-        sandbox = Sandbox(
+        sandbox = ProcessSandbox(
             settings=lambda: SandboxSettings(level=level), environ=lambda: environ, state=state
         )
         command = ("/usr/bin/env", "python3", "-c", TRY, *map(str, paths))
         if kind == "agent":
-            confined = sandbox.agent(Agent(command=command, env=environ, roots=(project,)))
+            confined = sandbox.agent(SandboxedAgent(command=command, env=environ, roots=(project,)))
         else:
             confined = sandbox.command(command, cwd=project, env=environ)
         async with confined as start:

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from goent.agent.instructions import project_instructions
-from goent.agent.tools.ignoring import rules_of
-from goent.config import load_settings
+from goent.agent.agent_session import project_instructions
+from goent.agent.tools.path_patterns import read_ignore_rules
+from goent.cli.daemon_client import CommandError
+from goent.cli.swarm_commands import read_task_file
+from goent.config.settings_loader import load_settings
 from goent.domain.errors import ConfigError, RequestError
-from goent.evals.files import load_suites
-from goent.evals.files.surroundings import variables
-from goent.evals.rows import read_rows
-from goent.frontends.cli.client import Trouble
-from goent.frontends.cli.swarm.words import read_task_file
-from goent.plain_files import NotPlain, TooLarge, read_beginning, read_plain
+from goent.evals.eval_results import read_rows
+from goent.evals.files.file_source import dotenv_variables
+from goent.evals.files.suite_reader import load_suites
+from goent.system.plain_files import FileTooLarge, NotPlainFile, read_beginning, read_plain
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -93,11 +93,11 @@ def test_tasks_suites_variables_and_rows_that_are_no_files_are_told(
 ) -> None:
     for name in ("tasks.yaml", "a.eval.yaml", ".env", "index.jsonl"):
         odd(tmp_path / name)
-    with pytest.raises(Trouble, match="not a regular file"):
+    with pytest.raises(CommandError, match="not a regular file"):
         read_task_file(str(tmp_path / "tasks.yaml"))
     with pytest.raises(ConfigError, match="not a regular file"):
         load_suites([tmp_path / "a.eval.yaml"], environ)
-    assert variables(tmp_path) == {}
+    assert dotenv_variables(tmp_path) == {}
     with pytest.raises(RequestError, match="not a regular file"):
         read_rows(tmp_path / "index.jsonl")
 
@@ -110,14 +110,14 @@ def test_instructions_and_ignore_files_that_are_no_files_say_nothing(
     odd(tmp_path / ".gitignore")
     (tmp_path / "CLAUDE.md").write_text("Be kind.\n")
     assert "Be kind." in project_instructions(tmp_path)[0]
-    assert not rules_of(str(tmp_path))
+    assert not read_ignore_rules(str(tmp_path))
 
 
 def test_a_file_that_is_longer_than_it_says_is_read_up_to_the_bound() -> None:
     """Files of the kernel say that they have no bytes."""
     said = Path("/proc/self/status")
     assert said.stat().st_size == 0
-    with pytest.raises(TooLarge, match="larger than 10 bytes"):
+    with pytest.raises(FileTooLarge, match="larger than 10 bytes"):
         read_plain(said, 10)
     assert len(read_beginning(said, 10)) == 10
 
@@ -202,5 +202,5 @@ def test_a_link_that_leads_inside_is_read_where_it_may_be(tmp_path: Path) -> Non
     (tmp_path / "link").symlink_to("real")
     assert read_plain(tmp_path / "link", 10, inside=tmp_path) == b"text"
     (tmp_path / "up").symlink_to("/etc/passwd")
-    with pytest.raises(NotPlain, match="leads out of"):
+    with pytest.raises(NotPlainFile, match="leads out of"):
         read_plain(tmp_path / "up", 10**6, inside=tmp_path)

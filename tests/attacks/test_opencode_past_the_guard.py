@@ -6,8 +6,8 @@ import pytest
 from contract_stage import World, contract_world
 
 from goent.domain.types import Method
-from goent.drivers.opencode import guard, launching
-from goent.testing import Script, Step, call, case, openai, say
+from goent.opencode import call_guard, process_launch
+from goent.testing.script import Script, Step, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
@@ -55,13 +55,13 @@ SCRIPT = Script(
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[World]:
     """With a guard that lets some calls through without a word to go-ent."""
     folder = tmp_path_factory.mktemp("past")
-    text = guard.PLUGIN.read_text()
+    text = call_guard.GUARD_PLUGIN.read_text()
     assert POSTED in text
     sabotaged = folder / "project" / "guard.js"  # where OpenCode can see it
     sabotaged.parent.mkdir()
     sabotaged.write_text(text.replace(POSTED, UNASKED + POSTED))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launching, "PLUGIN", sabotaged)
+        patch.setattr(process_launch, "GUARD_PLUGIN", sabotaged)
         async with contract_world(folder, SCRIPT) as world:
             yield world
 

@@ -8,8 +8,8 @@ import pytest
 from contract_stage import World, contract_world
 
 from goent.domain.types import Method
-from goent.drivers.opencode import guard, launching, slot
-from goent.testing import Script, call, case, openai, say
+from goent.opencode import call_guard, process_launch, process_pool
+from goent.testing.script import Script, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
@@ -39,8 +39,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
         plugin = tmp_path / "project" / "guard.js"  # where OpenCode can see it
         plugin.parent.mkdir()
         plugin.write_text(text)
-        monkeypatch.setattr(launching, "PLUGIN", plugin)
-        monkeypatch.setattr(guard, "LOADING", 3.0)
+        monkeypatch.setattr(process_launch, "GUARD_PLUGIN", plugin)
+        monkeypatch.setattr(call_guard, "LOAD_TIMEOUT_S", 3.0)
         async with contract_world(tmp_path, SCRIPT) as world:
             yield world
 
@@ -69,8 +69,8 @@ async def test_no_model_is_asked_without_a_guard(start: Start, method: Method) -
 async def test_a_directory_that_was_put_away_needs_its_guard_again(
     start: Start, monkeypatch: pytest.MonkeyPatch, method: Method
 ) -> None:
-    monkeypatch.setattr(slot, "DIRECTORIES", 1)
-    text = guard.PLUGIN.read_text().replace(HELLO, NOT_HERE + HELLO)
+    monkeypatch.setattr(process_pool, "MAX_SHARED_DIRECTORIES", 1)
+    text = call_guard.GUARD_PLUGIN.read_text().replace(HELLO, NOT_HERE + HELLO)
     async with start(f'import {{ existsSync }} from "node:fs";\n{text}') as world:
         worker = await world.spawn(method, "say hello")
         first = await world.ended(worker)
@@ -87,8 +87,8 @@ async def test_a_directory_that_was_put_away_needs_its_guard_again(
 async def test_a_directory_that_was_put_away_is_guarded_again(
     start: Start, monkeypatch: pytest.MonkeyPatch, method: Method
 ) -> None:
-    monkeypatch.setattr(slot, "DIRECTORIES", 1)
-    async with start(guard.PLUGIN.read_text()) as world:
+    monkeypatch.setattr(process_pool, "MAX_SHARED_DIRECTORIES", 1)
+    async with start(call_guard.GUARD_PLUGIN.read_text()) as world:
         worker = await world.spawn(method, "say hello", permissions="readonly")
         first = await world.ended(worker)
         assert first.text == "Hello.", first.failure

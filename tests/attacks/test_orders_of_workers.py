@@ -16,12 +16,12 @@ from held_lock import held_as_daemon
 from world import COLD, GO_ENT, World, a_cold_world, a_world
 
 from goent.composition.app import App, open_app
-from goent.daemon import Daemon
-from goent.lock import holder
-from goent.proc import table
-from goent.rpc.local import LocalListener
-from goent.testing import Script, case, openai, say
-from goent.testing import call as tool
+from goent.daemon.daemon_server import DaemonServer
+from goent.proc import process_table
+from goent.rpc.byte_streams import LocalListener
+from goent.system.project_lock import lock_holder
+from goent.testing.script import Script, case, openai, say
+from goent.testing.script import call as tool
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(110), pytest.mark.ordinary_user]
 
@@ -120,7 +120,7 @@ async def test_another_user_namespace_counts_as_a_worker(world: World) -> None:
 async def test_who_has_ended_when_the_daemon_looks_counts_as_a_worker(world: World) -> None:
     """Its number may be another process's by then: a connection outlives who made it."""
     await a_worker(world)
-    held = holder(world.socket.parent)
+    held = lock_holder(world.socket.parent)
     assert held
     orphan = world.home / "orphan"
     answers: list[object] = []
@@ -182,7 +182,7 @@ async def test_a_pass_in_the_environment_starts_no_daemon(world: World) -> None:
     world.env["GOENT_WORKER_PASS"] = "w-1.00"
     ended = await world.go_ent("ps")
     assert ended.exit == 1 and "started by worker w-1, which may not start one" in ended.err
-    assert holder(world.socket.parent) is None
+    assert lock_holder(world.socket.parent) is None
 
 
 async def test_a_daemon_that_a_worker_starts_is_confined_as_it_is(world: World) -> None:
@@ -193,14 +193,14 @@ async def test_a_daemon_that_a_worker_starts_is_confined_as_it_is(world: World) 
         world.env[name] = str(elsewhere)
         try:
             assert (await confined_go_ent(world, "ps")).exit == 0
-            held = holder(world.socket.parent)
+            held = lock_holder(world.socket.parent)
             assert held
             status = Path(f"/proc/{held.pid}/status").read_text()
             assert "NoNewPrivs:\t1" in status
             user = await world.go_ent("ps")
             assert user.exit == 3 and "is not your daemon: it has NoNewPrivs" in user.err
             assert (await world.go_ent("daemon", "stop", "--force")).exit == 0
-            assert table.started(held.pid) is None
+            assert process_table.start_time(held.pid) is None
         finally:
             world.env[name] = before
 
@@ -271,7 +271,7 @@ async def serving(world: World) -> AsyncGenerator[App]:
     """A daemon in this process, so that its passes can be had."""
     with held_as_daemon(world.socket.parent):
         async with open_app(world.project, dict(world.env)) as app:
-            daemon = Daemon(app, world.socket)
+            daemon = DaemonServer(app, world.socket)
             with LocalListener(world.socket) as listener:
                 async with anyio.create_task_group() as group:
                     group.start_soon(daemon.serve, listener, _no_signals())

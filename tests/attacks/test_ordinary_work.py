@@ -12,7 +12,7 @@ import pytest
 from opencode_workers import METHODS, workers
 
 from goent.domain.types import Method
-from goent.testing import Script, call, case, openai, say
+from goent.testing.script import Script, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from goent.agents.driver_context import public_environment
+from goent.agents.opencode_program import find_opencode, find_ripgrep, platform_packages
 from goent.composition.app import open_app
-from goent.core.operation import Caller
 from goent.domain.errors import EnvironmentTrouble, OpenCodeMissing, RequestError, WorkerCrashed
 from goent.domain.settings import Settings
-from goent.drivers.environment import public_environment
-from goent.drivers.opencode.binary import find_opencode, find_ripgrep, platform_packages
-from goent.proc import new_mark, new_owner, run, supervised
-from goent.proc.programs import find_program
-from goent.proc.short import short
+from goent.operations.operation_table import Caller
+from goent.proc.child_process import run_command, supervised
+from goent.proc.process_table import new_mark, new_owner
+from goent.proc.programs import find_program, run_short
 
 RELATIVE = (".", "", "bin", "../bin", "./bin")
 ELF = b"\x7fELF"
@@ -76,15 +76,15 @@ async def test_no_process_is_started_from_a_relative_folder_of_the_path(
         program(folder / "agent")
     environ = {"PATH": f"{entry}:{os.environ['PATH']}"}
     with pytest.raises(WorkerCrashed, match="absolute folder of the PATH"):
-        await run(["agent"], cwd=work, env=environ, timeout=10)
+        await run_command(["agent"], cwd=work, env=environ, timeout=10)
     with pytest.raises(EnvironmentTrouble, match="absolute folder of the PATH"):
-        await short(["agent"], cwd=work, env=environ, timeout=10)
+        await run_short(["agent"], cwd=work, env=environ, timeout=10)
     with pytest.raises(WorkerCrashed, match="absolute folder of the PATH"):
         async with supervised(["agent"], cwd=work, env=environ, mark=new_mark(new_owner("test"))):
             pass
     ours = program(tmp_path / "ours" / "agent", "#!/bin/sh\necho ours\n")
     environ = {"PATH": f"{environ['PATH']}:{ours.parent}"}
-    assert (await run(["agent"], cwd=work, env=environ, timeout=10)).output == "ours\n"
+    assert (await run_command(["agent"], cwd=work, env=environ, timeout=10)).output == "ours\n"
 
 
 @pytest.mark.anyio

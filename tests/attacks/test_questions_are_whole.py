@@ -11,7 +11,7 @@ from mcp import Client
 from world import World, a_world, told
 
 from goent.domain.events import PermissionAnswered, PermissionAsked
-from goent.testing import Script, call, case, openai, say
+from goent.testing.script import Script, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 

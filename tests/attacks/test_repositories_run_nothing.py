@@ -13,7 +13,7 @@ import pytest
 from real_git import Repository
 from world import Ended, World, a_world, refusal
 
-from goent.testing import Script, call, case, openai, say
+from goent.testing.script import Script, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 

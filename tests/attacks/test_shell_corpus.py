@@ -12,10 +12,9 @@ from opencode_workers import ASKING, KEY, METHODS, Workers, workers
 
 from goent.domain.settings import PermissionRule
 from goent.domain.types import Method, Preset, Value
-from goent.drivers.questions import Matter, verdict
-from goent.policy.permissions import rules_for
-from goent.testing import Script, Step, call, case, openai, say
-from goent.testing.script import ToolUse
+from goent.permissions.access_rules import AccessRequest, decide_access
+from goent.permissions.permission_rules import rules_for
+from goent.testing.script import Script, ScriptedToolUse, Step, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 CORPUS = Path(__file__).with_name("shell_corpus.yaml")
@@ -73,7 +72,7 @@ def _is_there(path: Path) -> bool:
 
 def in_one_answer(lines: Sequence[str]) -> Step:
     """A model's answer that calls for all of them."""
-    uses = [ToolUse(tool="bash", input={"command": c, "description": "d"}) for c in lines]
+    uses = [ScriptedToolUse(tool="bash", input={"command": c, "description": "d"}) for c in lines]
     return Step(calls=tuple(uses), chunk=100_000)
 
 
@@ -151,8 +150,8 @@ async def test_a_rule_for_one_command_allows_none_of_the_corpus_beside_it(
     one = PermissionRule(tool="bash", pattern="echo *", action="allow")
     rules = rules_for("ask", [one])
     lines = [before + line for line in commands(working, Path("/proof"))]
-    matters = [Matter(permission="bash", patterns=(line,), exact=True) for line in lines]
-    assert not [matter.patterns for matter in matters if verdict(matter, rules) != "ask"]
+    matters = [AccessRequest(permission="bash", patterns=(line,), exact=True) for line in lines]
+    assert not [matter.patterns for matter in matters if decide_access(matter, rules) != "ask"]
 
 
 @pytest.mark.parametrize("preset", ["ask", "edit"])

@@ -19,14 +19,14 @@ import pytest
 from opencode import opencode_binary
 from sandboxed import a_sandbox
 
-from goent.domain.sandbox import SandboxSettings, Strictness
-from goent.drivers.opencode.environment import own_folders, settings_folders
-from goent.proc.run import run
-from goent.sandbox.sandbox import Agent, Sandbox
+from goent.agents.opencode_program import opencode_data_folders, opencode_settings_folders
+from goent.domain.sandbox_port import SandboxSettings, SandboxStrictness
+from goent.proc.child_process import run_command
+from goent.sandbox.process_sandbox import ProcessSandbox, SandboxedAgent
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
-LEVELS: tuple[Strictness, ...] = ("auto", "landlock")
+LEVELS: tuple[SandboxStrictness, ...] = ("auto", "landlock")
 GIT = "git -c user.name=w -c user.email=w@x"
 PYTHON = f"{sys.executable} -I -S -c"
 
@@ -35,7 +35,7 @@ class Home(NamedTuple):
     """A user's, with a repository, a linked worktree of it, and another repository that is not its business."""
 
     folder: Path
-    level: Strictness
+    level: SandboxStrictness
 
     @property
     def project(self) -> Path:
@@ -49,7 +49,7 @@ class Home(NamedTuple):
     def other(self) -> Path:
         return self.folder / "other"
 
-    def sandbox(self, settings: SandboxSettings | None = None) -> Sandbox:
+    def sandbox(self, settings: SandboxSettings | None = None) -> ProcessSandbox:
         return a_sandbox(self.folder, settings, level=self.level)
 
     @property
@@ -63,7 +63,7 @@ class Home(NamedTuple):
         cwd = cwd or self.project
         words = ["sh", "-c", f"exec 2>&1\n{script}"]
         async with self.sandbox(settings).command(words, cwd=cwd, env=self.env) as start:
-            done = await run(start.command, cwd=cwd, env=start.env, timeout=60)
+            done = await run_command(start.command, cwd=cwd, env=start.env, timeout=60)
         return done.output + done.errors
 
     async def agent(
@@ -79,16 +79,16 @@ class Home(NamedTuple):
         """What a long-lived process says."""
         cwd, sandbox = cwd or self.project, self.sandbox(settings)
         await sandbox.level()
-        agent = Agent(
+        agent = SandboxedAgent(
             command=tuple(command),
             env={**self.env, **(more or {})},
             roots=sandbox.writes(cwd),
-            own=own_folders(self.env),
+            own=opencode_data_folders(self.env),
             ports=(port,) if port else (),
             foreign=foreign,
         )
         async with sandbox.agent(agent) as start:
-            done = await run(start.command, cwd=cwd, env=start.env, timeout=60)
+            done = await run_command(start.command, cwd=cwd, env=start.env, timeout=60)
         return done.output + done.errors
 
     async def agent_by_shell(
@@ -392,7 +392,7 @@ async def test_a_pair_of_datagram_sockets_reaches_nobody(home: Home) -> None:
 
 async def test_what_every_opencode_obeys_is_read_only_for_a_workers(home: Home) -> None:
     """Its settings, and its plugins above all: the user's own OpenCode runs them, in no sandbox."""
-    (folder,) = settings_folders(home.env)
+    (folder,) = opencode_settings_folders(home.env)
     plugins = folder / "plugin"
     plugins.mkdir()
     script = f"touch {plugins}/x.js {folder}/opencode.json; {opencode_binary()} models 2>&1"

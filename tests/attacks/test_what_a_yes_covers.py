@@ -6,8 +6,7 @@ import pytest
 from opencode_workers import ASKING, KEY, Workers, workers
 
 from goent.domain.types import Method
-from goent.testing import Script, call, case, openai, say
-from goent.testing.script import Step
+from goent.testing.script import Script, Step, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 

@@ -4,20 +4,20 @@ import sys
 import time
 from pathlib import Path
 
-from goent.evals.ports import Attempt, LogChosen
-from goent.evals.rows import Row, Rows, Score
-from goent.evals.running.watching import Planned
-from goent.evals.suites import Case
+from goent.cli.eval_display import show_run_summary
+from goent.cli.eval_progress import open_progress
+from goent.evals.eval_ports import CaseAttempt, StreamLogFile
+from goent.evals.eval_results import Row, Rows, Score
+from goent.evals.runner.attempt_recorder import RunPlan
+from goent.evals.suites import EvalCase
 from goent.evals.traces import TargetFailure
-from goent.frontends.cli.evals.progress import open_progress
-from goent.frontends.cli.evals.summary import show_summary
 
 TARGETS = ("coder", "echo\x1b[2J")
 
 
-def attempt(number: int, target: str) -> Attempt:
-    case = Case(id=f"case-{number}", suite="demo", form="v4", input=())
-    return Attempt(case=case, target=target, cwd=Path())
+def attempt(number: int, target: str) -> CaseAttempt:
+    case = EvalCase(id=f"case-{number}", suite="demo", form="v4", input=())
+    return CaseAttempt(case=case, target=target, cwd=Path())
 
 
 def row(number: int, target: str) -> Row:
@@ -41,7 +41,7 @@ def row(number: int, target: str) -> Row:
 def play(out: Path, cases: int, seconds: float) -> None:
     rows: list[Row] = []
     with open_progress() as watcher:
-        watcher.planned(Planned(total=cases + 2, kept=2, targets=TARGETS, out=out))
+        watcher.planned(RunPlan(total=cases + 2, kept=2, targets=TARGETS, out=out))
         watcher.warned("the log folder cannot be made")
         for number in range(cases):
             now = attempt(number, TARGETS[number % 2])
@@ -49,7 +49,7 @@ def play(out: Path, cases: int, seconds: float) -> None:
             if number in {0, 4}:
                 for _ in range(2):
                     watcher.log(
-                        LogChosen(
+                        StreamLogFile(
                             file_path=f"/logs/{'x' * 120}{number}.jsonl",
                             target_name="coder",
                             eval_case_id=f"case-{number}",
@@ -68,7 +68,7 @@ def play(out: Path, cases: int, seconds: float) -> None:
         for number in range(cases - 3, cases):
             rows.append(row(number, TARGETS[number % 2]))
             watcher.ended(rows[-1])
-    show_summary(
+    show_run_summary(
         Rows(rows=tuple(rows)), out, next_steps=[("go-ent eval run demo.yaml --resume", "the rest")]
     )
 

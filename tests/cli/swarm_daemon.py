@@ -12,20 +12,20 @@ from held_lock import held_as_daemon
 from msgspec import Raw, Struct
 
 from goent import __version__
-from goent.domain.replies import Answered, Progress, Question, Status
-from goent.domain.swarms import (
+from goent.daemon.daemon_connection import PROTOCOL
+from goent.domain.replies import AnswerReply, Progress, Question, Status
+from goent.domain.swarm_messages import (
     MergePlan,
     SwarmLine,
     SwarmList,
-    SwarmMerged,
+    SwarmMergeReply,
     SwarmResult,
     SwarmStatus,
     TaskLine,
     Totals,
 )
 from goent.domain.types import PermissionOption, Usage
-from goent.launch import PROTOCOL
-from goent.project import project_key, runtime_dir
+from goent.system.project_folders import project_key, runtime_dir
 
 SWARM = "s-k3f9x"
 BEGUN = "2026-11-16T08:00:00+00:00"
@@ -72,7 +72,7 @@ def result(*tasks: TaskLine, state: str = "completed", **more: object) -> SwarmR
     return msgspec.convert(known, SwarmResult, from_attributes=True)
 
 
-def merged(*tasks: str, **more: object) -> SwarmMerged:
+def merged(*tasks: str, **more: object) -> SwarmMergeReply:
     known = {
         "swarm_id": SWARM,
         "branch": "go-ent/tidy-up/merged",
@@ -84,7 +84,7 @@ def merged(*tasks: str, **more: object) -> SwarmMerged:
         "evidence": None,
         **more,
     }
-    return msgspec.convert(known, SwarmMerged, from_attributes=True)
+    return msgspec.convert(known, SwarmMergeReply, from_attributes=True)
 
 
 class _Call(Struct):
@@ -104,7 +104,7 @@ class SwarmDaemon:
         self.asked: list[tuple[str, dict[str, object]]] = []
         self.statuses = list(statuses)
         self.result = result
-        self.merged: SwarmMerged | None = None
+        self.merged: SwarmMergeReply | None = None
         self.swarms: tuple[SwarmLine, ...] = ()
         self.deaf_to_cancel = False
         self.question: Question | None = QUESTION
@@ -148,7 +148,7 @@ class SwarmDaemon:
             ]
         return self.statuses[0]
 
-    def _merge(self) -> SwarmMerged:
+    def _merge(self) -> SwarmMergeReply:
         if self.merged is None:
             raise _Refused("the checkout has uncommitted changes: commit or stash them")
         return self.merged
@@ -176,10 +176,10 @@ class SwarmDaemon:
             failure=None,
         )
 
-    def _answered(self) -> Answered:
+    def _answered(self) -> AnswerReply:
         self.question = None
         self.statuses = self.statuses[-1:]
-        return Answered(state="running")
+        return AnswerReply(state="running")
 
     @contextmanager
     def serving(self, project: Path) -> Generator["SwarmDaemon"]:

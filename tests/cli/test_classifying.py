@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from goent.frontends.cli.main import run_cli
+from goent.cli.main import run_cli
 
 Line = dict[str, object]
 

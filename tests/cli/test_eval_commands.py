@@ -11,8 +11,8 @@ from xml.etree import ElementTree as ET
 import pytest
 from desk import Ended
 
-from goent.evals.rows import Row, RowFile, line_of
-from goent.frontends.cli.main import run_cli
+from goent.cli.main import run_cli
+from goent.evals.eval_results import Row, RowFile, row_line
 
 SUITE = """\
 name: demo
@@ -58,7 +58,7 @@ def kept(out: Path, scores: Mapping[str, Sequence[float | None]], target: str = 
     file = RowFile(out / "index.jsonl")
     file.append(
         [
-            line_of(
+            row_line(
                 Row(
                     test_id=case,
                     suite="s",
@@ -279,7 +279,7 @@ def test_damaged_lines_are_told_and_the_others_count(
 def test_the_command_line_stays_fast():
     """Nothing of the evaluations is loaded by other commands."""
     program = (
-        "import sys; from goent.frontends.cli.main import run_cli; run_cli(['--version']); "
+        "import sys; from goent.cli.main import run_cli; run_cli(['--version']); "
         "print([name for name in sys.modules if name.startswith(('goent.evals', 'yaml', 'rich.'))])"
     )
     loaded = subprocess.run(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from goent.frontends.cli.main import run_cli
+from goent.cli.main import run_cli
 
 FILES: Mapping[str, str] = {
     ".goent/targets.yaml": """\

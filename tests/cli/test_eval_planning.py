@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from desk import Ended
 
-from goent.frontends.cli.main import run_cli
+from goent.cli.main import run_cli
 
 SUITE = """\
 name: demo

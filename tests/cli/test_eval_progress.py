@@ -11,13 +11,20 @@ import pytest
 from desk import Person
 from rich.console import Console
 
-from goent.evals.ports import LogChosen
-from goent.evals.rows import Row
-from goent.evals.running.watching import Planned
+from goent.cli.eval_progress import (
+    LineProgress,
+    ProgressCounter,
+    ProgressSnapshot,
+    RetriedAttempt,
+    RunningTrial,
+    cost_text,
+    draw_progress,
+    rate_text,
+)
+from goent.evals.eval_ports import StreamLogFile
+from goent.evals.eval_results import Row
+from goent.evals.runner.attempt_recorder import RunPlan
 from goent.evals.traces import TargetFailure
-from goent.frontends.cli.evals.drawing import cost_words, draw, pace
-from goent.frontends.cli.evals.progress import Lines
-from goent.frontends.cli.evals.tally import Again, Running, Standing, Tally
 
 PLAY = str(Path(eval_play.__file__))
 SUITE = """\
@@ -39,10 +46,10 @@ class Clock:
         return self.now
 
 
-def a_tally(total: int = 10, kept: int = 0) -> tuple[Tally, Clock]:
+def a_tally(total: int = 10, kept: int = 0) -> tuple[ProgressCounter, Clock]:
     clock = Clock()
-    tally = Tally(clock)
-    tally.planned(Planned(total=total, kept=kept, targets=("t", "u"), out=Path()))
+    tally = ProgressCounter(clock)
+    tally.planned(RunPlan(total=total, kept=kept, targets=("t", "u"), out=Path()))
     return tally, clock
 
 
@@ -57,10 +64,10 @@ def ended(number: int, target: str = "t", cost: float | None = 0.5) -> Row:
     )
 
 
-def drawn(now: Standing, width: int = 100) -> str:
+def drawn(now: ProgressSnapshot, width: int = 100) -> str:
     console = Console(width=width, force_terminal=False)
     with console.capture() as captured:
-        console.print(draw(now, width, lambda row: f"because of {row.test_id}"))
+        console.print(draw_progress(now, width, lambda row: f"because of {row.test_id}"))
     return captured.get()
 
 
@@ -82,8 +89,8 @@ def test_rate_and_time_left_are_those_of_the_last_seconds():
 
 def test_the_slowest_target_tells_when_all_is_done():
     clock = Clock()
-    tally = Tally(clock)
-    plan = Planned(total=20, kept=0, targets=("t", "u"), out=Path(), to_make={"t": 10, "u": 10})
+    tally = ProgressCounter(clock)
+    plan = RunPlan(total=20, kept=0, targets=("t", "u"), out=Path(), to_make={"t": 10, "u": 10})
     tally.planned(plan)
     tally.look()
     for number in range(9):
@@ -99,8 +106,8 @@ def test_what_is_under_way_is_known_until_it_ended_whoever_ended_it():
     first, second = eval_play.attempt(1, "t"), eval_play.attempt(2, "u")
     tally.began(first)
     tally.began(second)
-    tally.failed(Again(first, TargetFailure(kind="x", message="y"), 1.0, first.target))
-    assert tally.look().running == (Running("u", "demo", "case-2", 1),)
+    tally.failed(RetriedAttempt(first, TargetFailure(kind="x", message="y"), 1.0, first.target))
+    assert tally.look().running == (RunningTrial("u", "demo", "case-2", 1),)
     tally.began(eval_play.attempt(1, "fallback"))
     tally.ended(ended(1, "t"))
     tally.ended(ended(2, "u"))
@@ -110,24 +117,24 @@ def test_what_is_under_way_is_known_until_it_ended_whoever_ended_it():
 
 def test_a_cost_that_is_not_known_is_not_left_out():
     tally, _ = a_tally()
-    assert cost_words(tally.look()) == ""
+    assert cost_text(tally.look()) == ""
     tally.ended(ended(1, cost=None))
-    assert cost_words(tally.look()) == "cost unknown"
+    assert cost_text(tally.look()) == "cost unknown"
     tally.ended(ended(2))
-    assert cost_words(tally.look()) == "at least $0.5000"
+    assert cost_text(tally.look()) == "at least $0.5000"
     tally.ended(msgspec.structs.replace(ended(3), judge_cost_usd=0.25))
-    assert cost_words(tally.look()) == "at least $1.00, judges $0.2500"
+    assert cost_text(tally.look()) == "at least $1.00, judges $0.2500"
 
 
 @pytest.mark.parametrize(
     ("rate", "said"), [(0.05, "3.0/min"), (1.25, "1.2/s"), (10, "10/s"), (5000, "5,000/s")]
 )
 def test_a_pace_is_said_so_that_it_tells_something(rate: float, said: str):
-    assert pace(rate) == said
+    assert rate_text(rate) == said
 
 
 def test_before_the_plan_is_known_nothing_is_counted():
-    assert drawn(Tally(Clock()).look()) == "preparing · 0s\n"
+    assert drawn(ProgressCounter(Clock()).look()) == "preparing · 0s\n"
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
@@ -152,9 +159,11 @@ def test_the_board_fits_however_narrow_the_terminal_is(width: int):
 
 @pytest.mark.spec("E07")
 def test_a_log_is_shown_when_it_is_chosen_and_once(capsys: pytest.CaptureFixture[str]):
-    lines = Lines()
+    lines = LineProgress()
     for path in ("/a.jsonl", "/b\x1b[2J.jsonl", "/a.jsonl"):
-        lines.log(LogChosen(file_path=path, target_name="coder", eval_case_id="greets", attempt=1))
+        lines.log(
+            StreamLogFile(file_path=path, target_name="coder", eval_case_id="greets", attempt=1)
+        )
     assert capsys.readouterr().err.splitlines() == [
         "OpenCode logs:",
         "  log 1: /a.jsonl  (coder greets attempt 2)",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from desk import Ended
 
-from goent.frontends.cli.main import run_cli
+from goent.cli.main import run_cli
 
 SUITE = "tests: [{id: a, input: x, assertions: [{type: contains, value: x}]}]\n"
 TARGETS = "targets: [{name: t, provider: mock, response: x}]\n"

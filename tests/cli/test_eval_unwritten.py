@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from goent.evals.running.folder import read_manifest
+from goent.evals.runner.run_folder import read_manifest
 
 SUITE = """\
 name: demo

@@ -8,7 +8,7 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from model_server import ModelServer, Routes, ollama, vllm
 
-from goent.doctor import Finding, examine
+from goent.cli.doctor import DoctorFinding, examine
 
 OLLAMA = ollama({"qwen3:8b": 40_960, "llama3.2:3b": 131_072})
 NONE: Mapping[str, int] = {}
@@ -47,7 +47,7 @@ def write(tmp_path: Path, *lines: str) -> None:
 
 def findings(
     tmp_path: Path, environ: Mapping[str, str], usual: Mapping[str, int] = NONE
-) -> dict[str, Finding]:
+) -> dict[str, DoctorFinding]:
     diagnosis = examine(tmp_path / "project", environ, usual)
     return {finding.subject: finding for finding in diagnosis.findings}
 

@@ -10,16 +10,15 @@ import pytest
 from desk import Desk, OpenDesk
 from scripted_project import CODER, GLM
 
-from goent.config.trust.survey import trust_own
+from goent.cli.main import run_cli
+from goent.config.trust_survey import trust_everything
 from goent.domain.errors import OutOfCredit, RateLimited, WorkerError
 from goent.domain.settings import Backend
 from goent.domain.types import Provider
-from goent.frontends.cli.main import run_cli
-from goent.policy.health import mended
-from goent.project import state_dir
-from goent.store.health import SqliteHealths
+from goent.providers.provider_health import CircuitBreakers, account_id, repair_record
+from goent.providers.track_record import SqliteHealths
+from goent.system.project_folders import state_dir
 from goent.testing.driver import say
-from goent.upstream.health import Breakers, account
 
 LIMITED = RateLimited("429: slow down", retry_after_s=3600)
 
@@ -71,7 +70,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HOME", str(tmp_path))
-    trust_own(folder, os.environ)
+    trust_everything(folder, os.environ)
     monkeypatch.setenv("MY_KEY", "sk-mine")
     monkeypatch.setenv("GOENT_OPENCODE", "/nowhere")  # asking it for its version takes a second
     return folder
@@ -89,8 +88,8 @@ def test_the_doctor_names_who_is_out_without_a_daemon(
 
     async def learn() -> None:
         path = state_dir(os.environ) / "health.db"
-        async with SqliteHealths.open(path, mend=mended) as kept:
-            healths = Breakers(kept, account=lambda _: account(backend, os.environ))
+        async with SqliteHealths.open(path, mend=repair_record) as kept:
+            healths = CircuitBreakers(kept, account=lambda _: account_id(backend, os.environ))
             await healths.failed(provider, LIMITED, began=time.time())
 
     anyio.run(learn)

@@ -10,8 +10,8 @@ import pytest
 from desk import Person
 from world import World, a_world
 
-from goent.frontends.cli.keys import somebody_is_there
-from goent.testing import Script, call, case, fail, openai, say
+from goent.cli.terminal import is_interactive
+from goent.testing.script import Script, call, case, fail, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
@@ -94,7 +94,7 @@ async def test_a_question_is_answered_at_the_terminal(world: World) -> None:
         person.sees("It ran.")
         return person.leaves()
 
-    assert not somebody_is_there()
+    assert not is_interactive()
     assert await anyio.to_thread.run_sync(sit_down) == 0
     assert (world.project / "ran.txt").read_text() == "ran\n"
 

@@ -8,7 +8,7 @@ import pytest
 from desk import OpenDesk
 
 from goent.domain.events import ToolCall
-from goent.testing.driver import Move, say
+from goent.testing.driver import ScriptedMove, say
 
 TASK = "Refactor the parser so that errors are values"
 
@@ -67,7 +67,7 @@ def test_a_day_is_replayed_task_by_task_and_in_sum(open_desk: OpenDesk, tmp_path
 
 
 def test_what_was_learned_is_shown_with_how_little_it_may_be(open_desk: OpenDesk) -> None:
-    def work(_: object) -> list[Move]:
+    def work(_: object) -> list[ScriptedMove]:
         return [ToolCall(id="1", tool="edit", status="completed"), say("Done.")]
 
     with open_desk(work) as desk:

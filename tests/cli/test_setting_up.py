@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from goent import __version__
-from goent.config.trust.survey import trust_own
-from goent.frontends.cli.main import run_cli
+from goent.cli.main import run_cli
+from goent.config.trust_survey import trust_everything
 
 ENTRY = "mcpServers"
 
@@ -96,7 +96,7 @@ def test_the_doctor_names_the_missing_key(
         "providers:\n"
         "  mine: {provider: mine, model: m, base_url: 'http://127.0.0.1:9/v1', api_key_env: MY_KEY}\n"
     )
-    trust_own(project, os.environ)
+    trust_everything(project, os.environ)
     monkeypatch.setenv("GOENT_OPENCODE", "/nowhere")  # asking it for its version takes a second
     run_cli(["doctor"])
     said = capsys.readouterr().out
@@ -179,7 +179,7 @@ def test_a_terminal_without_these_letters_is_no_reason_to_fail(project: Path) ->
 
 def test_ordinary_commands_load_neither_rich_nor_mcp_nor_asyncio(project: Path) -> None:
     code = (
-        "import sys; from goent.frontends.cli.main import run_cli; "
+        "import sys; from goent.cli.main import run_cli; "
         "run_cli(['daemon', 'status', '--json']); "
         "print(sorted({'rich', 'mcp', 'asyncio', 'anyio', 'httpx2', 'yaml'} & set(sys.modules)))"
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 from desk import Desk, OpenDesk
 from real_git import Repository, a_repository
 
-from goent.frontends.cli.words import size
+from goent.cli.labels import byte_size
 from goent.testing.driver import say
 
 
@@ -76,6 +76,6 @@ def test_a_folder_in_use_is_not_removed_and_one_that_is_not_there_is_named(
 
 
 def test_sizes_are_said_for_people() -> None:
-    assert [size(n) for n in (0, 1023, 2048, 15 * 2**20, 3 * 2**30)] == [
+    assert [byte_size(n) for n in (0, 1023, 2048, 15 * 2**20, 3 * 2**30)] == [
         *("0 B", "1023 B", "2.0 KiB", "15 MiB", "3.0 GiB")
     ]

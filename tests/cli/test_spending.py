@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from desk import Desk, OpenDesk, Person
 
-from goent.domain.calls import CallMade
-from goent.domain.provider_replies import BudgetLine, CostLine, Costs
+from goent.cli.display import show_costs
+from goent.domain.money import FinishedCall
+from goent.domain.replies import BudgetLine, CostLine, Costs
 from goent.domain.types import Usage
-from goent.frontends.cli.spending import show_costs
 from goent.testing.driver import say
 
 REMEDY = (
@@ -42,7 +42,7 @@ def report(*lines: CostLine, by: str = "provider") -> Costs:
 
 
 def spend(desk: Desk, backend: str, model: str, usage: Usage | None = MILLION) -> None:
-    call = CallMade(
+    call = FinishedCall(
         id="c1",
         owed=True,
         worker="w-gone",

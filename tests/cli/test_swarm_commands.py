@@ -13,9 +13,9 @@ import pytest
 from desk import Ended
 from swarm_daemon import BEGUN, SWARM, SwarmDaemon, merged, result, status, task
 
-from goent.domain.swarms import LeftOver, SwarmLine, SwarmStatus, SwarmTask
+from goent.cli.main import run_cli
+from goent.domain.swarm_messages import LeftOver, SwarmLine, SwarmStatus, SwarmTask
 from goent.domain.types import Failure
-from goent.frontends.cli.main import run_cli
 
 TASKS = "swarm: tidy-up\ntasks:\n- {id: api, prompt: x}\n- {id: docs, prompt: y, provider: kimi}\n"
 RUNNING = status(task("api", "running"), task("docs", "pending"))

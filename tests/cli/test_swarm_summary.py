@@ -3,11 +3,18 @@
 import pytest
 from swarm_daemon import SWARM, merged, result, task
 
-from goent.domain.swarms import LeftOver, MergePlan, SwarmLine, SwarmList, Totals
+from goent.cli.swarm_display import (
+    hunk_text,
+    is_complete,
+    show_conflicts,
+    show_merged,
+    show_swarm_summary,
+    show_swarms,
+    swarm_has_succeeded,
+)
+from goent.domain.swarm_messages import LeftOver, MergePlan, SwarmLine, SwarmList, Totals
 from goent.domain.types import Check, Failure, Usage
-from goent.domain.workspaces import Conflict
-from goent.frontends.cli.swarm.merging import hunk_text, is_whole, show_conflicts, show_merged
-from goent.frontends.cli.swarm.summary import is_done, show_summary, show_swarms
+from goent.domain.workspace import Conflict
 
 Capture = pytest.CaptureFixture[str]
 HUNK = "<<<<<<< api\nreturn 1\n||||||| base\nreturn 0\n=======\nreturn 2\n>>>>>>> docs\n"
@@ -32,7 +39,7 @@ def shown(capsys: Capture) -> list[str]:
 
 
 def test_each_task_has_a_line_and_each_failure_its_reason(capsys: Capture):
-    show_summary(result(API, LINT, state="failed"))
+    show_swarm_summary(result(API, LINT, state="failed"))
     assert shown(capsys) == [
         f"✗ {SWARM} tidy-up failed",
         "TASK    STATE      EVIDENCE  FILES  +/-       PROVIDER  TOKENS     COST   TIME  WORKER",
@@ -55,7 +62,7 @@ def test_each_task_has_a_line_and_each_failure_its_reason(capsys: Capture):
 def test_totals_are_by_provider_and_never_hide_an_unknown_price(capsys: Capture):
     glm = Totals(workers=1, usage=Usage(input=42_000), cost_usd=0.25)
     kimi = Totals(workers=2, usage=Usage(input=900), cost_usd=None)
-    show_summary(result(API, totals={"glm": glm, "kimi": kimi}, cost_usd=None))
+    show_swarm_summary(result(API, totals={"glm": glm, "kimi": kimi}, cost_usd=None))
     lines = [line.split() for line in shown(capsys)]
     assert ["glm", "1", "42k", "$0.2500"] in lines
     assert ["kimi", "2", "900", "unknown"] in lines
@@ -101,7 +108,7 @@ def test_a_hunk_cannot_steer_the_terminal():
 
 def test_what_is_left_out_says_what_to_do(capsys: Capture):
     left = LeftOver(task="docs", reason="conflicts with api", instructions="git switch x\nsolve it")
-    show_summary(result(API, plan=MergePlan(order=("api",), left=(left,))))
+    show_swarm_summary(result(API, plan=MergePlan(order=("api",), left=(left,))))
     lines = shown(capsys)
     at = lines.index("left out: docs: conflicts with api")
     assert lines[at + 1 : at + 3] == ["    git switch x", "    solve it"]
@@ -110,7 +117,7 @@ def test_what_is_left_out_says_what_to_do(capsys: Capture):
 def test_who_is_left_out_for_the_same_reason_shares_a_line(capsys: Capture):
     left = tuple(LeftOver(task=name, reason="cancelled") for name in ("a", "b"))
     stopped = task("a", "cancelled"), task("b", "cancelled")
-    show_summary(result(*stopped, state="cancelled", plan=MergePlan(order=(), left=left)))
+    show_swarm_summary(result(*stopped, state="cancelled", plan=MergePlan(order=(), left=left)))
     lines = shown(capsys)
     assert "left out: a, b: cancelled" in lines
     assert lines[-1] == f"  go-ent swarm retry {SWARM}  2 tasks again"
@@ -161,13 +168,13 @@ def test_what_is_applied_needs_no_next_step(capsys: Capture):
     ],
 )
 def test_done_is_completed_and_not_refuted(state: str, evidence: str | None, *, done: bool):
-    assert is_done(result(API, task("b", state, evidence=evidence))) is done
+    assert swarm_has_succeeded(result(API, task("b", state, evidence=evidence))) is done
 
 
 def test_a_merge_is_whole_if_nothing_is_left_or_refuted():
-    assert is_whole(merged("api"))
-    assert not is_whole(merged("api", evidence="refuted"))
-    assert not is_whole(merged("api", left=(LeftOver(task="b", reason="x"),)))
+    assert is_complete(merged("api"))
+    assert not is_complete(merged("api", evidence="refuted"))
+    assert not is_complete(merged("api", left=(LeftOver(task="b", reason="x"),)))
 
 
 def test_swarms_are_listed(capsys: Capture):

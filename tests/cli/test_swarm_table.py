@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 from swarm_daemon import status, task
 
-from goent.domain.swarms import SwarmStatus, TaskLine
+from goent.cli.swarm_display import DrawingSize, swarm_table
+from goent.domain.swarm_messages import SwarmStatus, TaskLine
 from goent.domain.types import Failure
-from goent.frontends.cli.swarm.table import Room, swarm_table
 
 LIMITED = Failure(kind="rate_limited", message="glm-4 answered 429 three times", retryable=True)
 TASKS = (
@@ -52,7 +52,7 @@ TASKS = (
 
 def drawn(now: SwarmStatus, width: int, height: int | None = None, keys: str = "") -> list[str]:
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(swarm_table(now, Room(width=width, height=height), keys))
+    console.print(swarm_table(now, DrawingSize(width=width, height=height), keys))
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
     assert max(map(len, lines)) <= width
@@ -118,7 +118,7 @@ def test_the_bar_is_as_long_as_the_work(tasks: Sequence[TaskLine], bar: str):
 def test_only_verified_work_is_green():
     tasks = [task("a", "completed", evidence="claimed"), task("b", "completed")]
     console = Console(file=io.StringIO(), width=90, force_terminal=True, color_system="standard")
-    console.print(swarm_table(status(*tasks), Room(width=90)))
+    console.print(swarm_table(status(*tasks), DrawingSize(width=90)))
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert "~ a" in text
@@ -133,7 +133,7 @@ def test_what_went_wrong_is_red_in_the_bar():
         task("c", "failed"),
     ]
     console = Console(file=io.StringIO(), width=90, force_terminal=True, color_system="standard")
-    console.print(swarm_table(status(*tasks), Room(width=90)))
+    console.print(swarm_table(status(*tasks), DrawingSize(width=90)))
     assert isinstance(console.file, io.StringIO)
     assert f"\x1b[32m{'█' * 10}\x1b[0m\x1b[31m{'█' * 20}" in console.file.getvalue()
 

@@ -6,7 +6,7 @@ import pytest
 from desk import OpenDesk, Person
 
 from goent.domain.events import PlanUpdated
-from goent.domain.settings import Limits
+from goent.domain.settings import LimitSettings
 from goent.domain.types import PlanEntry
 from goent.testing.driver import Pause, question, say
 
@@ -105,7 +105,7 @@ def test_ctrl_c_cancels_the_worker_and_shows_what_it_did(open_desk: OpenDesk) ->
 
 
 def test_a_second_ctrl_c_leaves_at_once(open_desk: OpenDesk) -> None:
-    deaf = Limits(cancel_grace_s=3)
+    deaf = LimitSettings(cancel_grace_s=3)
     with open_desk(lambda _: [say("deaf\n"), Pause(deaf=True)], deaf) as desk:
         person = Person("run", "do it", cwd=desk.project.folder)
         person.sees("deaf")

@@ -10,7 +10,7 @@ import pytest
 from desk import Person
 from world import PLAIN, World, a_cold_world, a_world
 
-from goent.frontends.cli.main import run_cli
+from goent.cli.main import run_cli
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 

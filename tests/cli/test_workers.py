@@ -9,14 +9,14 @@ from desk import OpenDesk
 from goent.domain.errors import RateLimited
 from goent.domain.events import Noticed, PlanUpdated, ToolCall, UsageReported
 from goent.domain.types import Command, FileChange, PlanEntry, Prompt, Usage
-from goent.testing.driver import Move, Pause, question, say
+from goent.testing.driver import Pause, ScriptedMove, question, say
 
 USAGE = UsageReported(
     provider="glm", model="glm-4", usage=Usage(input=1000), cost_usd=None, source="gateway"
 )
 
 
-def busy_work(_: Prompt) -> list[Move]:
+def busy_work(_: Prompt) -> list[ScriptedMove]:
     return [
         say("I begin.\n"),
         PlanUpdated(entries=(PlanEntry(text="write it", status="in_progress"),)),
@@ -259,7 +259,7 @@ def test_wait_gives_up_in_time_and_says_so(open_desk: OpenDesk) -> None:
 
 
 def test_wait_any_needs_only_one(open_desk: OpenDesk) -> None:
-    def turns(prompt: Prompt) -> list[Move]:
+    def turns(prompt: Prompt) -> list[ScriptedMove]:
         return [Pause()] if prompt.text == "slow" else [say("done")]
 
     with open_desk(turns) as desk:

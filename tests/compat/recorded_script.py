@@ -1,7 +1,7 @@
 """What the scripted models said when the state of a version was recorded, and with which settings."""
 
 from goent.domain.types import Usage
-from goent.testing import Fault, Script, Step, anthropic, call, case, fail, openai, say
+from goent.testing.script import Fault, Script, Step, anthropic, call, case, fail, openai, say
 
 APP = (
     "def greet(name):\n    return 'Hello ' + name\n\n\ndef part(name):\n    return 'Bye ' + name\n"

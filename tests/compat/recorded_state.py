@@ -9,8 +9,8 @@ from real_git import Repository
 from sql_dump import moved, restore
 from world import World
 
-from goent.config.trust.survey import trust_own
-from goent.project import project_key, state_dir
+from goent.config.trust_survey import trust_everything
+from goent.system.project_folders import project_key, state_dir
 
 ROOT = Path("/tmp/goent-v01")  # where it was recorded: `home`, and the projects
 KEYS = {"project": "project-5dd30d18b4b2", "killed": "killed-6408276ea54b"}
@@ -56,7 +56,7 @@ class Recorded:
             shutil.copy(world.project / ".goent" / name, killed / name)
         call_directly(world)
         for name in KEYS:
-            trust_own(top / name, world.env)
+            trust_everything(top / name, world.env)
         return json.loads(_renamed(self.text("answers.json"), names))
 
     def _databases(self, world: World) -> dict[Path, str]:

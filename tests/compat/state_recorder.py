@@ -39,8 +39,8 @@ from recorded_state import AGENT_HOME, KEYS, ROOT, STATE, Answers, call_directly
 from sql_dump import content, dump, restore
 from world import World, a_world, kill, told
 
-from goent.lock import holder
-from goent.project import state_dir
+from goent.system.project_folders import state_dir
+from goent.system.project_lock import lock_holder
 
 ACTOR = Path(__file__).parent.parent / "drivers" / "agent_actor.py"
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -211,7 +211,7 @@ async def be_killed(world: World) -> Answers:
             lead.names[name] = (await lead.ask("agent_spawn_acp", **asked))["worker_id"]
         await world.models.at_gate("for ever", 3, timeout=60)
         await lead.question("asking")
-    held = holder(world.socket.parent)
+    held = lock_holder(world.socket.parent)
     assert held and held.pid
     kill(held.pid)  # not while a client is there, which would start another one
     await world.end()
@@ -265,7 +265,7 @@ async def hand_over(world: World) -> None:
         await stream.send(b"".join(json.dumps(line).encode() + b"\n" for line in (hello, stop)))
         assert b'"stopping":true' in await stream.receive()
     with anyio.fail_after(60):
-        while holder(world.socket.parent):  # noqa: ASYNC110 (a lock announces nothing)
+        while lock_holder(world.socket.parent):  # noqa: ASYNC110 (a lock announces nothing)
             await anyio.sleep(0.05)
 
 

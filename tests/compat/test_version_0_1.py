@@ -14,7 +14,7 @@ from recorded_state import Answers
 from version_0_1 import LEFT, RECORDED, SESSION, TIDY, WORKERS, lacks
 from world import World, a_world, told
 
-from goent.evals.rows import read_rows
+from goent.evals.eval_results import read_rows
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 from version_0_1 import FOLDER
 
-from goent.config import load_settings
-from goent.config.trust.survey import trust_own
-from goent.evals.files.targets import load_targets
+from goent.config.settings_loader import load_settings
+from goent.config.trust_survey import trust_everything
+from goent.evals.files.target_reader import load_targets
 
 
 def a_project(tmp_path: Path, *names: str) -> tuple[Path, dict[str, str]]:
@@ -24,7 +24,7 @@ def a_project(tmp_path: Path, *names: str) -> tuple[Path, dict[str, str]]:
     shutil.copy(full / "user_config.yaml", home / ".config" / "go-ent" / "config.yaml")
     shutil.copy(full / "opencode.json", home / "opencode.json")
     environ = {"HOME": str(home), "WORDS": "some words of ours"}
-    trust_own(project, environ)
+    trust_everything(project, environ)
     return project, environ
 
 

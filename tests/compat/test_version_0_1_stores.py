@@ -15,22 +15,19 @@ from recorded_state import ROOT
 from sql_dump import content, dump, restore
 from version_0_1 import CLOSED, FOLDER, LEFT, RECORDED, SESSION, TIDY, WORKERS, Worker, lacks
 
-from goent.agent import records
-from goent.core.result import result
-from goent.core.swarms.view import SwarmView, fold_swarm
-from goent.core.views import WorkerView, fold
-from goent.domain.events import AnyEvent, Envelope, SwarmEvent, WorkerSpawned
-from goent.domain.health import HealthKey
+from goent.agent import session_records
+from goent.domain.events import AnyEvent, EventEnvelope, SwarmEvent, WorkerSpawned
+from goent.domain.provider_condition import HealthKey
 from goent.domain.replies import Result
-from goent.evals.rows import read_rows
+from goent.evals.eval_results import read_rows
 from goent.evals.traces import Trace
-from goent.policy.learning import Experience
-from goent.store.calibration import SqliteCalibrations
-from goent.store.health import SqliteHealths
-from goent.store.history import SqliteHistory
-from goent.store.journal import SqliteJournal
-from goent.store.ledger import SqliteLedger
-from goent.store.sessions import SqliteSessions
+from goent.providers.track_record import SqliteCalibrations, SqliteHealths, SqliteHistory
+from goent.routing.experience import Experience
+from goent.store.journal_store import SqliteJournal
+from goent.store.ledger_store import SqliteLedger
+from goent.store.session_store import SqliteSessions
+from goent.workers.views import SwarmView, WorkerView, fold_swarm, fold_worker
+from goent.workers.worker_report import worker_result
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
@@ -81,20 +78,20 @@ def test_the_journal_has_every_event_that_version_0_1_knew(tmp_path: Path) -> No
     }
 
 
-async def journal_of(name: str, folder: Path) -> list[Envelope]:
+async def journal_of(name: str, folder: Path) -> list[EventEnvelope]:
     async with SqliteJournal.open(RECORDED.database(name, folder)) as journal:
         return await journal.read(limit=100_000)
 
 
-def folded(envelopes: Sequence[Envelope]) -> dict[str, tuple[WorkerView, Result]]:
+def folded(envelopes: Sequence[EventEnvelope]) -> dict[str, tuple[WorkerView, Result]]:
     found: dict[str, tuple[WorkerView, Result]] = {}
     for name in [e.worker for e in envelopes if isinstance(e.event, WorkerSpawned)]:
         view: WorkerView | None = None
         own = [e for e in envelopes if e.worker == name]
         for envelope in own:
-            view = fold(view, envelope)
+            view = fold_worker(view, envelope)
         assert view
-        found[name] = view, result(view, own)
+        found[name] = view, worker_result(view, own)
     return found
 
 
@@ -223,7 +220,9 @@ async def test_every_record_of_a_session_is_decoded(name: str, tmp_path: Path) -
     bodies = [body for found in kept.values() if found for body in found[1]]
     assert len(bodies) == len(rows_of(path, "number", "records"))
     for body in bodies:
-        again = msgspec.json.decode(records.encode(records.decode(body)))
+        again = msgspec.json.decode(
+            session_records.encode_record(session_records.decode_record(body))
+        )
         assert not lacks(json.loads(body), again), body
 
 
@@ -233,11 +232,11 @@ async def test_a_session_has_every_record_that_version_0_1_knew(tmp_path: Path) 
     assert found
     session, bodies = found
     assert (session.title, session.cwd) == ("Mend part in app.py.", str(ROOT / "project"))
-    kept = [records.decode(body) for body in bodies]
+    kept = [session_records.decode_record(body) for body in bodies]
     assert {type(record).__name__ for record in kept} == {
         *("Set", "Prompted", "Titled", "Spent", "Answered", "Ran", "Planned", "Compacted", "Told")
     }
-    conversation = records.conversation(kept)
+    conversation = session_records.conversation(kept)
     assert [message.role for message in conversation] == ["user", "assistant", "user", "assistant"]
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from goent.config import load_settings
-from goent.config.trust.survey import trust_own
+from goent.config.settings_loader import load_settings
+from goent.config.trust_survey import trust_everything
 from goent.domain.errors import ConfigError
 from goent.domain.settings import Settings
 
@@ -27,7 +27,7 @@ class Ground:
     def load(self, **environ: str) -> Settings:
         """As the user's own project, which they have said yes to."""
         told = {"HOME": str(self.home), **environ}
-        trust_own(self.project, told)
+        trust_everything(self.project, told)
         return load_settings(self.project, told)
 
     def load_untrusted(self, **environ: str) -> Settings:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ground import Ground
 
-from goent.domain.settings import Agent
+from goent.domain.settings import AgentSettings
 from goent.domain.types import Provider
 
 GEMINI = "agents: {gemini: {command: [gemini, --acp], models: [pro, flash]}}"
@@ -32,7 +32,7 @@ def test_an_entry_whose_backend_is_an_agent_runs_by_it(ground: Ground) -> None:
 def test_an_agents_patience_can_be_set(ground: Ground) -> None:
     text = "agents: {slow: {command: [slow], start_timeout_s: 300, auth_method: key}}"
     ground.write(".goent/config.yaml", text)
-    slow = Agent(command=("slow",), start_timeout_s=300, auth_method="key")
+    slow = AgentSettings(command=("slow",), start_timeout_s=300, auth_method="key")
     assert ground.load().agents == {"slow": slow}
 
 

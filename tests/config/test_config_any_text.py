@@ -10,10 +10,9 @@ from ground import Ground
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goent.config import yaml_files
-from goent.config.jsonc import parse_jsonc
-from goent.config.tree import Place, Problems, Table
-from goent.config.yaml_files import parse_yaml
+from goent.config import file_syntax
+from goent.config.file_syntax import parse_jsonc, parse_yaml
+from goent.config.settings_tree import Problems, SettingPlace, Table
 from goent.domain.errors import ConfigError
 
 WORDS = [
@@ -75,9 +74,11 @@ def test_no_text_raises_anything_but_a_config_error(
 def test_deep_nesting_is_a_mistake_with_either_parser(
     monkeypatch: pytest.MonkeyPatch, text: str, loader: type
 ) -> None:
-    monkeypatch.setattr(yaml_files, "_Loader", loader)
+    monkeypatch.setattr(file_syntax, "_YamlLoader", loader)
     problems = Problems()
-    assert parse_yaml(text * 1_000_000, Place(file="f"), problems) == Table(place=Place(file="f"))
+    assert parse_yaml(text * 1_000_000, SettingPlace(file="f"), problems) == Table(
+        place=SettingPlace(file="f")
+    )
     assert problems.unreadable
 
 
@@ -85,5 +86,5 @@ def test_deep_nesting_is_a_mistake_with_either_parser(
 @given(st.text())
 def test_any_text_is_json_or_a_mistake(text: str) -> None:
     problems = Problems()
-    tree = parse_jsonc(text, Place(file="f"), problems)
+    tree = parse_jsonc(text, SettingPlace(file="f"), problems)
     assert tree.entries == {} or not problems.unreadable

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from goent.project import (
+from goent.system.project_folders import (
     UnsafeFolder,
     config_dir,
     find_project,
@@ -151,7 +151,11 @@ def test_state_settings_and_log_are_where_xdg_says(tmp_path: Path) -> None:
 
 
 def test_the_launcher_can_import_it_without_the_rest() -> None:
-    script = "import sys, goent.project; print(*sorted(m for m in sys.modules if 'goent' in m))"
+    script = "import sys, goent.system.project_folders; print(*sorted(m for m in sys.modules if 'goent' in m))"
     command = [sys.executable, "-c", script]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
-    assert ran.stdout.split() == ["goent", "goent.ownership", "goent.project"]
+    assert ran.stdout.split() == [
+        "goent",
+        "goent.system.project_folders",
+        "goent.system.project_folders",
+    ]

@@ -5,9 +5,9 @@ from decimal import Decimal
 import pytest
 from ground import Ground
 
-from goent.config.known import SHORT_NAMES
+from goent.config.provider_settings import SHORT_NAMES
 from goent.domain.errors import ConfigError
-from goent.domain.settings import Backend, Budget, Health
+from goent.domain.settings import Backend, BudgetSettings, HealthSettings
 from goent.domain.types import Price, Provider, RateLimits
 
 WHOLE = """
@@ -60,7 +60,7 @@ def test_every_field_is_read(ground: Ground) -> None:
     )
     assert settings.default_provider == "glm"
     assert settings.defaults["simple_tasks"] == "deepseek"
-    assert settings.health == Health(
+    assert settings.health == HealthSettings(
         check_interval=10,
         worker_timeout=100,
         max_retries=1,
@@ -68,7 +68,7 @@ def test_every_field_is_read(ground: Ground) -> None:
         probe=True,
         silence_timeout=45,
     )
-    assert settings.budget == Budget(
+    assert settings.budget == BudgetSettings(
         per_task=Decimal("0.5"), per_day=Decimal(20), per_project=Decimal(100), hard=True
     )
 

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from ground import Ground
 
-from goent.config.reload import Configuration
-from goent.config.trust.survey import trust_own
+from goent.config.settings_loader import LiveSettings
+from goent.config.trust_survey import trust_everything
 from goent.domain.errors import ConfigError
 
 
@@ -20,7 +20,7 @@ def write(project: Path, text: str) -> None:
 
 
 def test_a_changed_file_is_read_again(tmp_path: Path, environ: dict[str, str]) -> None:
-    configuration = Configuration(tmp_path)
+    configuration = LiveSettings(tmp_path)
     assert configuration.current(environ).limits.workers == 20
     write(tmp_path, "limits: {workers: 3}")
     assert configuration.current(environ).limits.workers == 3
@@ -28,13 +28,13 @@ def test_a_changed_file_is_read_again(tmp_path: Path, environ: dict[str, str]) -
 
 def test_an_unchanged_file_is_not(tmp_path: Path, environ: dict[str, str]) -> None:
     write(tmp_path, "limits: {workers: 3}")
-    configuration = Configuration(tmp_path)
+    configuration = LiveSettings(tmp_path)
     assert configuration.current(environ) is configuration.current(environ)
 
 
 def test_a_mistake_does_not_undo_what_held(tmp_path: Path, environ: dict[str, str]) -> None:
     write(tmp_path, "limits: {workers: 3}")
-    configuration = Configuration(tmp_path)
+    configuration = LiveSettings(tmp_path)
     configuration.current(environ)
     write(tmp_path, "limits: {workers: many}")
     assert configuration.current(environ).limits.workers == 3
@@ -49,11 +49,11 @@ def test_without_anything_that_held_the_mistake_is_told(
 ) -> None:
     write(tmp_path, "limits: {wrkers: 3}")
     with pytest.raises(ConfigError, match="wrkers"):
-        Configuration(tmp_path).current(environ)
+        LiveSettings(tmp_path).current(environ)
 
 
 def test_a_new_key_in_the_environment_is_seen(tmp_path: Path, environ: dict[str, str]) -> None:
-    configuration = Configuration(tmp_path)
+    configuration = LiveSettings(tmp_path)
     assert "anthropic" not in configuration.current(environ).backends
     known = {**environ, "ANTHROPIC_API_KEY": "sk-x"}
     assert "anthropic" in configuration.current(known).backends
@@ -66,7 +66,7 @@ def test_a_mistake_in_the_rules_is_named_and_the_last_good_ones_stay_in_force(
     rules = tmp_path / ".goent" / "routing.yaml"
     rules.parent.mkdir()
     rules.write_text("routing_rules: [{match: {type: fix}, method: cli}]")
-    configuration = Configuration(tmp_path)
+    configuration = LiveSettings(tmp_path)
     configuration.check(environ)
     rules.write_text("routing_rules:\n  - {match: {type: fixx}, method: cli}\n")
     configuration.check(environ)  # new work is taken
@@ -80,7 +80,7 @@ def test_a_mistake_in_the_rules_is_named_and_the_last_good_ones_stay_in_force(
 
 
 def test_a_mistake_beside_the_rules_stops_new_work(tmp_path: Path, environ: dict[str, str]) -> None:
-    configuration = Configuration(tmp_path)
+    configuration = LiveSettings(tmp_path)
     configuration.check(environ)
     write(tmp_path, "limits: {workers: many}")
     (tmp_path / ".goent" / "routing.yaml").write_text("rules: 3")
@@ -93,8 +93,8 @@ def test_a_program_that_was_allowed_and_is_another_now_is_found_out(ground: Grou
     script = ground.write("agent.sh", "echo good\n")
     ground.write(".goent/config.yaml", "agents: {helper: {command: [sh, agent.sh]}}\n")
     environ = {"HOME": str(ground.home)}
-    trust_own(ground.project, environ)
-    configuration = Configuration(ground.project)
+    trust_everything(ground.project, environ)
+    configuration = LiveSettings(ground.project)
     assert "helper" in configuration.current(environ).agents
     before = script.stat()
     script.write_text("echo evil\n")

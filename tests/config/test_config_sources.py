@@ -6,21 +6,21 @@ from pathlib import Path
 import pytest
 from ground import Ground
 
-from goent.config.known import KNOWN, SHORT_NAMES
+from goent.config.provider_settings import KNOWN_BACKENDS, SHORT_NAMES
 from goent.domain.errors import NoRoute
 from goent.domain.settings import (
-    Agent,
+    AgentSettings,
     Backend,
-    Budget,
+    BudgetSettings,
     DaemonSettings,
-    Limits,
+    LimitSettings,
     OpenCodeSettings,
     PermissionRule,
     PermissionSettings,
     Settings,
 )
 from goent.domain.types import Pin
-from goent.policy.pins import choose
+from goent.routing.pins import choose_pinned
 
 WHOLE = """
 default_provider: anthropic/claude-haiku-4-5
@@ -64,9 +64,9 @@ def test_every_setting_changes_something(ground: Ground) -> None:
             ),
         ),
         isolation="copy",
-        budget=Budget(per_day=Decimal(5), hard=True, direct="stop"),
+        budget=BudgetSettings(per_day=Decimal(5), hard=True, direct="stop"),
         failover_pinned=True,
-        limits=Limits(
+        limits=LimitSettings(
             workers=3,
             idle_close_s=60,
             cancel_grace_s=0,
@@ -75,7 +75,7 @@ def test_every_setting_changes_something(ground: Ground) -> None:
             verify_s=8,
         ),
         learning=False,
-        agents={"gemini": Agent(command=("gemini", "--acp"), models=("gemini-3-pro",))},
+        agents={"gemini": AgentSettings(command=("gemini", "--acp"), models=("gemini-3-pro",))},
         daemon=DaemonSettings(idle_exit_s=5),
         opencode=OpenCodeSettings(
             command="/opt/opencode",
@@ -104,7 +104,7 @@ def test_the_project_goes_over_the_user_and_the_environment_over_both(ground: Gr
         ".goent/config.yaml", "limits: {workers: 2}\nopencode: {profile: user, command: a}"
     )
     settings = ground.load()
-    assert settings.limits == Limits(workers=2, idle_close_s=7)
+    assert settings.limits == LimitSettings(workers=2, idle_close_s=7)
     assert (settings.opencode.profile, settings.isolation) == ("user", "copy")
 
     opencode = ground.load(GOENT_PROFILE="hermetic", GOENT_OPENCODE="b").opencode
@@ -120,20 +120,20 @@ def test_the_users_folder_is_where_xdg_says(ground: Ground) -> None:
 def test_an_empty_key_takes_nothing_away_and_null_does(ground: Ground) -> None:
     ground.write("~/.config/go-ent/config.yaml", "budget: {per_day: 5, per_task: 1}")
     ground.write(".goent/config.yaml", "budget:\n  # per_day: 7\n")
-    assert ground.load().budget == Budget(per_day=Decimal(5), per_task=Decimal(1))
+    assert ground.load().budget == BudgetSettings(per_day=Decimal(5), per_task=Decimal(1))
     ground.write(".goent/config.yaml", "budget: {per_day: null}")
-    assert ground.load().budget == Budget(per_task=Decimal(1))
+    assert ground.load().budget == BudgetSettings(per_task=Decimal(1))
 
 
 def test_a_budget_may_stand_in_either_file(ground: Ground) -> None:
     ground.write(".goent/providers.yaml", "budget: {per_task: 1, per_day: 5}")
     ground.write(".goent/config.yaml", "budget: {per_day: 7}")
-    assert ground.load().budget == Budget(per_task=Decimal(1), per_day=Decimal(7))
+    assert ground.load().budget == BudgetSettings(per_task=Decimal(1), per_day=Decimal(7))
 
 
-@pytest.mark.parametrize("backend", KNOWN)
+@pytest.mark.parametrize("backend", KNOWN_BACKENDS)
 def test_a_key_in_the_environment_is_enough(ground: Ground, backend: str) -> None:
-    known = KNOWN[backend]
+    known = KNOWN_BACKENDS[backend]
     for variable in known.variables:
         settings = ground.load(**{variable: "k"})
         assert settings.backends == {
@@ -152,7 +152,7 @@ def test_a_key_in_the_environment_is_enough(ground: Ground, backend: str) -> Non
 
 def test_short_names_stand_for_models_of_the_table() -> None:
     for backend, model in SHORT_NAMES.values():
-        assert model in {known.name for known in KNOWN[backend].models}
+        assert model in {known.name for known in KNOWN_BACKENDS[backend].models}
 
 
 @pytest.mark.parametrize(
@@ -165,13 +165,13 @@ def test_short_names_stand_for_models_of_the_table() -> None:
     ],
 )
 def test_a_key_alone_makes_its_short_names_work(ground: Ground, pin: Pin) -> None:
-    route = choose(pin, ground.load(ANTHROPIC_API_KEY="k"), ("acp",))
+    route = choose_pinned(pin, ground.load(ANTHROPIC_API_KEY="k"), ("acp",))
     assert route.provider.opencode_model == "anthropic/claude-haiku-4-5"
 
 
 def test_a_short_name_without_its_key_is_refused(ground: Ground) -> None:
     with pytest.raises(NoRoute, match="unknown provider 'haiku'"):
-        choose(Pin(provider="haiku"), ground.load(DEEPSEEK_API_KEY="k"), ("acp",))
+        choose_pinned(Pin(provider="haiku"), ground.load(DEEPSEEK_API_KEY="k"), ("acp",))
 
 
 def test_a_short_name_of_the_file_is_not_overruled(ground: Ground) -> None:

@@ -3,7 +3,7 @@
 import yaml
 from ground import Ground
 
-from goent.config import write_starter
+from goent.config.starter_files import write_starter
 from goent.domain.settings import Settings
 
 FILES = ["config.yaml", "providers.yaml", "routing.yaml"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from ground import Ground
 
-from goent.policy.pins import fallbacks_of
+from goent.routing.pins import fallbacks_of
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = re.findall(

@@ -6,9 +6,16 @@ from pathlib import Path
 import pytest
 from ground import Ground
 
-from goent.config import load_settings
-from goent.config.trust.records import approvals, decline, grant, read_record, record_path, revoke
-from goent.config.trust.survey import acts_of, trust_own
+from goent.config.settings_loader import load_settings
+from goent.config.trust_records import (
+    decline,
+    grant,
+    read_approvals,
+    read_record,
+    record_path,
+    revoke,
+)
+from goent.config.trust_survey import find_acts, trust_everything
 from goent.domain.settings import PermissionRule
 
 PROVIDER = "providers:\n  mine: {{provider: moonshot, model: kimi{more}}}\n"
@@ -216,7 +223,7 @@ def test_a_yes_is_for_one_project(ground: Ground, tmp_path: Path) -> None:
 def test_records_are_private_and_can_be_taken_back(ground: Ground) -> None:
     environ = {"HOME": str(ground.home)}
     ground.write(".goent/config.yaml", "agents: {a: {command: [x]}}\n")
-    trust_own(ground.project, environ)
+    trust_everything(ground.project, environ)
     path = record_path(ground.project, environ)
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
@@ -228,12 +235,12 @@ def test_records_are_private_and_can_be_taken_back(ground: Ground) -> None:
 def test_a_no_is_remembered_and_takes_nothing_back(ground: Ground) -> None:
     environ = {"HOME": str(ground.home)}
     ground.write(".goent/config.yaml", "agents: {a: {command: [x]}, b: {command: [y]}}\n")
-    first, second = acts_of(ground.project, environ)
+    first, second = find_acts(ground.project, environ)
     grant(ground.project, environ, [first])
     decline(ground.project, environ, [second])
     record = read_record(ground.project, environ)
     assert record and record.declined == (second.digest,)
-    assert approvals(ground.project, environ).missing((first, second)) == (second,)
+    assert read_approvals(ground.project, environ).missing((first, second)) == (second,)
 
 
 def test_the_environment_says_yes_and_no_file_does(ground: Ground) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from goent.config.trust.opencode_files import opencode_acts
-from goent.domain.trust import Act
-from goent.ownership import UnsafeFolder
+from goent.config.trust_survey import opencode_acts
+from goent.domain.settings import Act
+from goent.system.project_folders import UnsafeFolder
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 import pytest
 
-from goent.config.task_files import read_tasks
+from goent.config.yaml_settings import read_tasks
 from goent.domain.errors import ConfigError
-from goent.domain.swarms import SwarmSpawnRequest, SwarmTask
+from goent.domain.swarm_messages import SwarmSpawnRequest, SwarmTask
 
 WHOLE = """\
 swarm: tidy-up

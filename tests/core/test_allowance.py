@@ -7,16 +7,15 @@ from decimal import Decimal
 import pytest
 from scripted_project import CODER, GLM, OpenProject, Project
 
-from goent.domain.calls import CallBegun, CallMade, CallSize, Hindrance
+from goent.billing.budget_rules import day_of
 from goent.domain.errors import BudgetExceeded, BudgetSpent
 from goent.domain.events import AnyEvent, BudgetWarned, UsageReported
-from goent.domain.forecasts import Sample
-from goent.domain.provider_replies import BudgetLine, Costs
-from goent.domain.replies import Result, Spawned
-from goent.domain.settings import Budget
+from goent.domain.money import CallDelay, CallSize, FinishedCall, StartedCall
+from goent.domain.replies import BudgetLine, Costs, Result, SpawnReply
+from goent.domain.settings import BudgetSettings
+from goent.domain.task_profile import TaskSample
 from goent.domain.types import Price, Provider, Usage
-from goent.policy.budgets import day_of
-from goent.testing.driver import Move, Pause, ScriptedDriver, say
+from goent.testing.driver import Pause, ScriptedDriver, ScriptedMove, say
 
 pytestmark = pytest.mark.anyio
 
@@ -39,12 +38,12 @@ class Calls:
         self._model = model
         self._number = 0
 
-    async def begin(self, tokens: int) -> Hindrance | None:
+    async def begin(self, tokens: int) -> CallDelay | None:
         async def size() -> CallSize:
             return CallSize(input=tokens, output=0)
 
         self._number += 1
-        call = CallBegun(
+        call = StartedCall(
             id=f"{self._worker}-{self._number}",
             worker=self._worker,
             backend=self._model.backend,
@@ -54,7 +53,7 @@ class Calls:
 
     async def make(self, tokens: int, *, taken: int | None = None) -> None:
         assert await self.begin(tokens) is None
-        call = CallMade(
+        call = FinishedCall(
             id=f"{self._worker}-{self._number}",
             worker=self._worker,
             session="",
@@ -75,21 +74,21 @@ class Working:
         self.pauses: list[Pause] = []
         self.driver = ScriptedDriver(self._turn)
 
-    def _turn(self, _: object) -> list[Move]:
+    def _turn(self, _: object) -> list[ScriptedMove]:
         self.pauses.append(Pause())
         return [say("begun"), self.pauses[-1], say("done")]
 
 
 def opened(
-    open_project: OpenProject, driver: ScriptedDriver, budget: Budget, *, held: bool = True
+    open_project: OpenProject, driver: ScriptedDriver, budget: BudgetSettings, *, held: bool = True
 ) -> AbstractAsyncContextManager[Project]:
     keys = dict.fromkeys((p.backend for p in PROVIDERS), KEY) if held else {}
     return open_project(driver, budget=budget, keys=keys, providers=PROVIDERS)
 
 
-async def spawn(project: Project, **more: object) -> Spawned:
+async def spawn(project: Project, **more: object) -> SpawnReply:
     spawned = await project.ask("worker_spawn", task="do it", **more)
-    assert isinstance(spawned, Spawned)
+    assert isinstance(spawned, SpawnReply)
     return spawned
 
 
@@ -111,7 +110,7 @@ async def remember(project: Project, provider: Provider, cost: str) -> None:
     """Enough earlier tasks of the model, of whatever kind."""
     for number in range(20):
         await project.history.add(
-            Sample(
+            TaskSample(
                 at=float(number),
                 provider=provider.name,
                 backend=provider.backend,
@@ -137,7 +136,7 @@ async def test_a_task_that_does_not_fit_a_hard_budget_is_refused_with_a_cheaper_
     open_project: OpenProject,
 ) -> None:
     driver = ScriptedDriver(lambda _: [say("done")])
-    async with opened(open_project, driver, Budget()) as project:
+    async with opened(open_project, driver, BudgetSettings()) as project:
         await remember(project, GLM, "0.05")
         await remember(project, TENTH, "0.005")
         with pytest.raises(BudgetExceeded) as refused:
@@ -156,7 +155,7 @@ async def test_an_estimate_alone_refuses_nobody_and_warns_with_a_cheaper_provide
     open_project: OpenProject,
 ) -> None:
     working = Working()
-    async with opened(open_project, working.driver, Budget()) as project:
+    async with opened(open_project, working.driver, BudgetSettings()) as project:
         spawned = await spawn(project, budget_usd=0.01)
         (told,) = spawned.warnings
         assert "$0.01 (budget_usd), may not be enough" in told
@@ -169,7 +168,7 @@ async def test_an_estimate_alone_refuses_nobody_and_warns_with_a_cheaper_provide
 @pytest.mark.spec("P35")
 async def test_what_has_to_be_read_is_known_and_refuses(open_project: OpenProject) -> None:
     driver = ScriptedDriver(lambda _: [say("done")])
-    async with opened(open_project, driver, Budget()) as project:
+    async with opened(open_project, driver, BudgetSettings()) as project:
         (project.folder / "long.txt").write_text("word " * 50_000)
         assert (await spawn(project, budget_usd=0.06, files=["long.txt"])).warnings
         with pytest.raises(BudgetExceeded, match="has no room for this task on 'glm'"):
@@ -181,7 +180,7 @@ async def test_an_estimate_starts_nothing_where_the_budget_is_used_up(
     open_project: OpenProject,
 ) -> None:
     driver = ScriptedDriver(lambda _: [say("done")])
-    budget = Budget(per_day=Decimal("0.05"), hard=True)
+    budget = BudgetSettings(per_day=Decimal("0.05"), hard=True)
     async with opened(open_project, driver, budget) as project:
         await Calls(project, "w-other").make(40_000, taken=50_000)
         with pytest.raises(BudgetExceeded, match="has no room for this task on 'glm'"):
@@ -191,7 +190,9 @@ async def test_an_estimate_starts_nothing_where_the_budget_is_used_up(
 @pytest.mark.spec("P35")
 async def test_a_soft_budget_warns_and_names_who_would_fit(open_project: OpenProject) -> None:
     driver = ScriptedDriver(lambda _: [say("done")])
-    budget = Budget(per_task=Decimal("0.01"), per_day=Decimal(1), per_project=Decimal("0.05"))
+    budget = BudgetSettings(
+        per_task=Decimal("0.01"), per_day=Decimal(1), per_project=Decimal("0.05")
+    )
     async with opened(open_project, driver, budget) as project:
         task, whole = (await spawn(project)).warnings
         assert "(budget.per_task), would be passed" in task and "'tenth' would fit" in task
@@ -203,7 +204,7 @@ async def test_what_a_worker_is_likely_to_cost_is_held_until_its_turn_is_over(
     open_project: OpenProject,
 ) -> None:
     working = Working()
-    budget = Budget(per_day=Decimal("0.12"), hard=True)
+    budget = BudgetSettings(per_day=Decimal("0.12"), hard=True)
     async with opened(open_project, working.driver, budget) as project:
         workers = [await at_work(project) for _ in range(2)]
         await remember(project, GLM, "0.05")
@@ -235,7 +236,7 @@ async def test_without_a_price_a_hard_budget_refuses_and_a_soft_one_warns(
     open_project: OpenProject, *, hard: bool
 ) -> None:
     driver = ScriptedDriver(lambda _: [say("done")])
-    budget = Budget(per_day=Decimal(1), hard=hard)
+    budget = BudgetSettings(per_day=Decimal(1), hard=hard)
     async with opened(open_project, driver, budget) as project:
         if hard:
             with pytest.raises(BudgetExceeded, match=r"no price is known .* set its `price` in"):
@@ -250,7 +251,7 @@ async def test_the_call_that_would_pass_a_hard_budget_does_not_go_out(
     open_project: OpenProject,
 ) -> None:
     working = Working()
-    async with opened(open_project, working.driver, Budget()) as project:
+    async with opened(open_project, working.driver, BudgetSettings()) as project:
         worker = await at_work(project, budget_usd=0.1)
         calls = Calls(project, worker)
         await calls.make(50_000)
@@ -274,7 +275,7 @@ async def test_a_soft_budget_warns_once_when_it_is_near_and_once_when_it_is_pass
     open_project: OpenProject,
 ) -> None:
     working = Working()
-    budget = Budget(per_project=Decimal("0.1"))
+    budget = BudgetSettings(per_project=Decimal("0.1"))
     async with opened(open_project, working.driver, budget) as project:
         worker = await at_work(project)
         calls = Calls(project, worker)
@@ -290,7 +291,7 @@ async def test_a_fallback_without_a_price_is_not_called_under_a_hard_budget(
     open_project: OpenProject,
 ) -> None:
     working = Working()
-    async with opened(open_project, working.driver, Budget()) as project:
+    async with opened(open_project, working.driver, BudgetSettings()) as project:
         worker = await at_work(project, budget_usd=0.1)
         with pytest.raises(BudgetSpent, match="no price is known"):
             await Calls(project, worker, CODER).begin(100)
@@ -301,7 +302,7 @@ async def test_a_provider_that_goes_direct_is_refused_under_a_hard_budget(
     open_project: OpenProject,
 ) -> None:
     driver = ScriptedDriver(lambda _: [say("done")])
-    async with opened(open_project, driver, Budget(), held=False) as project:
+    async with opened(open_project, driver, BudgetSettings(), held=False) as project:
         with pytest.raises(BudgetExceeded, match=r"do not pass go-ent.*direct: stop"):
             await spawn(project, budget_usd=1)
         await spawn(project)
@@ -311,7 +312,7 @@ async def test_a_provider_that_goes_direct_is_refused_under_a_hard_budget(
 async def test_or_it_is_stopped_at_its_next_report_as_configured(
     open_project: OpenProject,
 ) -> None:
-    def turn(_: object) -> list[Move]:
+    def turn(_: object) -> list[ScriptedMove]:
         report = UsageReported(
             provider="glm",
             model="glm-4",
@@ -321,7 +322,7 @@ async def test_or_it_is_stopped_at_its_next_report_as_configured(
         )
         return [report, say("half"), report, Pause(), say("never said")]
 
-    budget = Budget(direct="stop")
+    budget = BudgetSettings(direct="stop")
     async with opened(open_project, ScriptedDriver(turn), budget, held=False) as project:
         worker = (await spawn(project, budget_usd=1)).worker_id
         told = await result(project, worker)
@@ -337,7 +338,7 @@ async def test_a_direct_provider_without_a_price_does_not_begin_when_all_is_spen
     open_project: OpenProject,
 ) -> None:
     driver = ScriptedDriver(lambda _: [say("done")])
-    budget = Budget(per_day=Decimal("0.05"), hard=True, direct="stop")
+    budget = BudgetSettings(per_day=Decimal("0.05"), hard=True, direct="stop")
     async with opened(open_project, driver, budget, held=False) as project:
         (told,) = (await spawn(project, provider=CODER.name)).warnings
         assert "no price is known" in told
@@ -349,7 +350,7 @@ async def test_a_direct_provider_without_a_price_does_not_begin_when_all_is_spen
 @pytest.mark.spec("P35")
 async def test_a_call_waits_for_others_that_may_leave_room(open_project: OpenProject) -> None:
     working = Working()
-    async with opened(open_project, working.driver, Budget()) as project:
+    async with opened(open_project, working.driver, BudgetSettings()) as project:
         worker = await at_work(project, budget_usd=0.1)
         calls = Calls(project, worker)
         assert await calls.begin(90_000) is None

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from real_git import Repository
 
-from goent.core import guarded_files
-from goent.core.guarded_files import Prints, changes, fingerprints
+from goent.workers import folder_changes
+from goent.workers.folder_changes import Fingerprints, fingerprints, guarded_file_changes
 
 
 @pytest.fixture
@@ -22,9 +22,9 @@ def project(tmp_path: Path) -> Repository:
     return repository
 
 
-def changed(project: Repository, before: Prints, cwd: Path | None = None) -> dict[str, str]:
+def changed(project: Repository, before: Fingerprints, cwd: Path | None = None) -> dict[str, str]:
     cwd = cwd or project.top
-    return {each.path: each.reason for each in changes(before, fingerprints(cwd), cwd)}
+    return {each.path: each.reason for each in guarded_file_changes(before, fingerprints(cwd), cwd)}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_worktree_is_seen_with_the_repository_behind_it(project: Repository) -
     before = fingerprints(own, project.top)
     project.write(".git/hooks/post-commit")
     project.write(".goent/config.yaml", "agents: {}\n")
-    found = changes(before, fingerprints(own, project.top), own)
+    found = guarded_file_changes(before, fingerprints(own, project.top), own)
     assert [each.path for each in found] == [
         str(project.top / ".git/hooks/post-commit"),
         str(project.top / ".goent/config.yaml"),
@@ -95,7 +95,7 @@ def test_a_worktree_is_seen_with_the_repository_behind_it(project: Repository) -
 def test_a_huge_folder_is_not_read_to_its_end(
     project: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guarded_files, "MOST_FILES", 20)
+    monkeypatch.setattr(folder_changes, "MOST_FILES", 20)
     few = len(fingerprints(project.top))
     for number in range(30):
         project.write(f".vscode/{number}")
@@ -103,14 +103,14 @@ def test_a_huge_folder_is_not_read_to_its_end(
 
 
 def test_many_files_in_one_place_hide_no_other(project: Repository) -> None:
-    for number in range(guarded_files.MOST_READ + 10):
+    for number in range(folder_changes.MOST_READ + 10):
         project.write(f".claude/{number:05}")
     before = fingerprints(project.top)
-    project.write(f".claude/{guarded_files.MOST_READ + 5:05}", "other\n")
+    project.write(f".claude/{folder_changes.MOST_READ + 5:05}", "other\n")
     project.write(".git/hooks/pre-commit")
     project.write(".goent/config.yaml", "agents: {}\n")
     assert list(changed(project, before)) == [
-        f".claude/{guarded_files.MOST_READ + 5:05}",
+        f".claude/{folder_changes.MOST_READ + 5:05}",
         ".git/hooks/pre-commit",
         ".goent/config.yaml",
     ]

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from scripted_project import OpenProject
 
-from goent.core.cautions import cautions
 from goent.domain.errors import RequestError
 from goent.domain.requests import SpawnRequest
 from goent.domain.settings import OpenCodeSettings, Settings
 from goent.domain.types import Preset, Provider, Route
 from goent.testing.driver import ScriptedDriver
+from goent.workers.task_intake import spawn_warnings
 
 pytestmark = pytest.mark.anyio
 
@@ -54,5 +54,5 @@ async def test_a_server_of_somebody_else_is_warned_of(
     route = Route(provider=glm, method="serve", reason="asked for")
     lent = OpenCodeSettings(serve_url="http://127.0.0.1:4096")
     settings = Settings(project=tmp_path, opencode=lent)
-    told = [*cautions(SpawnRequest(task="x"), route, preset, tmp_path, settings)]
+    told = [*spawn_warnings(SpawnRequest(task="x"), route, preset, tmp_path, settings)]
     assert ["has permissions of its own" in warning for warning in told] == [True] * warns

@@ -22,11 +22,10 @@ from goent.domain.events import (
     UsageReported,
     WorkerClosed,
 )
-from goent.domain.provider_replies import Costs
-from goent.domain.replies import Cancelled, Output, Prompted, Spawned, Status
-from goent.domain.settings import Limits
+from goent.domain.replies import CancelReply, Costs, OutputReply, PromptReply, SpawnReply, Status
+from goent.domain.settings import LimitSettings
 from goent.domain.types import PlanEntry, Prompt, Usage
-from goent.testing.driver import Move, Pause, ScriptedDriver, question, say
+from goent.testing.driver import Pause, ScriptedDriver, ScriptedMove, question, say
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +35,7 @@ async def test_a_worker_is_accepted_before_it_is_ready(open_project: OpenProject
     driver.ready = anyio.Event()
     async with open_project(driver) as project:
         spawned = await project.ask("worker_spawn", task="do it")
-        assert isinstance(spawned, Spawned)
+        assert isinstance(spawned, SpawnReply)
         assert (spawned.state, spawned.provider, spawned.model) == ("starting", "glm", "glm-4")
         assert spawned.reason.startswith("the configured default; the task is ")
         driver.ready.set()
@@ -62,7 +61,7 @@ async def test_a_result_is_a_claim_until_a_command_proves_it(open_project: OpenP
 
 
 async def test_one_fails_the_others_go_on(open_project: OpenProject) -> None:
-    def turns(prompt: Prompt) -> list[Move]:
+    def turns(prompt: Prompt) -> list[ScriptedMove]:
         return [RateLimited("come back later")] if "bad" in prompt.text else [say("fine")]
 
     async with open_project(ScriptedDriver(turns)) as project:
@@ -111,17 +110,17 @@ async def test_a_cancelled_turn_keeps_what_was_said_and_the_worker(
 ) -> None:
     pause = Pause()
 
-    def turns(prompt: Prompt) -> list[Move]:
+    def turns(prompt: Prompt) -> list[ScriptedMove]:
         return [say("half"), pause, say("never")] if prompt.text == "long" else [say("again")]
 
     async with open_project(ScriptedDriver(turns)) as project:
         worker = await spawn(project, "long")
         await pause.reached.wait()
         cancelled = await project.ask("worker_cancel", worker_id=worker, reason="enough")
-        assert isinstance(cancelled, Cancelled)
+        assert isinstance(cancelled, CancelReply)
         assert (cancelled.state, cancelled.result.text) == ("cancelled", "half")
         prompted = await project.ask("worker_prompt", worker_id=worker, prompt="more", wait_s=10)
-        assert isinstance(prompted, Prompted)
+        assert isinstance(prompted, PromptReply)
         assert (prompted.turn, prompted.state) == (2, "completed")
         assert prompted.result and prompted.result.text == "again"
         ends = [e for e in await project.events(worker) if isinstance(e, TurnEnded)]
@@ -132,12 +131,12 @@ async def test_a_turn_that_does_not_stop_is_abandoned_after_the_grace(
     open_project: OpenProject,
 ) -> None:
     deaf = Pause(deaf=True)
-    limits = Limits(cancel_grace_s=0.05)
+    limits = LimitSettings(cancel_grace_s=0.05)
     async with open_project(ScriptedDriver(lambda _: [deaf]), limits=limits) as project:
         worker = await spawn(project)
         await deaf.reached.wait()
         cancelled = await project.ask("worker_cancel", worker_id=worker)
-        assert isinstance(cancelled, Cancelled) and cancelled.state == "cancelled"
+        assert isinstance(cancelled, CancelReply) and cancelled.state == "cancelled"
         await project.closed(worker)
         closed = (await project.events(worker))[-1]
         assert isinstance(closed, WorkerClosed) and "did not stop" in closed.reason
@@ -149,7 +148,7 @@ async def test_cancel_before_the_start_ends_the_worker(open_project: OpenProject
     async with open_project(driver) as project:
         worker = await spawn(project)
         cancelled = await project.ask("worker_cancel", worker_id=worker)
-        assert isinstance(cancelled, Cancelled) and cancelled.state == "cancelled"
+        assert isinstance(cancelled, CancelReply) and cancelled.state == "cancelled"
         await project.closed(worker)
         assert_grammar(await project.events(worker))
         assert driver.prompts == []
@@ -169,7 +168,7 @@ async def test_a_busy_worker_refuses_a_prompt_unless_it_may_queue(
 ) -> None:
     pause = Pause()
 
-    def turns(prompt: Prompt) -> list[Move]:
+    def turns(prompt: Prompt) -> list[ScriptedMove]:
         return [pause, say("one")] if prompt.text == "first" else [say(prompt.text)]
 
     driver = ScriptedDriver(turns)
@@ -179,7 +178,7 @@ async def test_a_busy_worker_refuses_a_prompt_unless_it_may_queue(
         with pytest.raises(WorkerBusy, match="queue: true"):
             await project.ask("worker_prompt", worker_id=worker, prompt="second")
         queued = await project.ask("worker_prompt", worker_id=worker, prompt="second", queue=True)
-        assert isinstance(queued, Prompted) and queued.turn == 2
+        assert isinstance(queued, PromptReply) and queued.turn == 2
         assert [text for _, text in driver.prompts] == ["first"]
         pause.go_on.set()
         await wait(project, worker)
@@ -205,10 +204,10 @@ async def test_cancel_reaches_a_worker_that_is_being_verified(open_project: Open
             while not (project.folder / "begun").exists():  # noqa: ASYNC110 (a file is silent)
                 await anyio.sleep(0.01)
             cancelled = await project.ask("worker_cancel", worker_id=worker)
-        assert isinstance(cancelled, Cancelled) and cancelled.state == "cancelled"
+        assert isinstance(cancelled, CancelReply) and cancelled.state == "cancelled"
         assert cancelled.result.evidence is None
         again = await project.ask("worker_prompt", worker_id=worker, prompt="more")
-        assert isinstance(again, Prompted), "its session lives"
+        assert isinstance(again, PromptReply), "its session lives"
 
 
 async def test_cancel_forgets_what_was_queued(open_project: OpenProject) -> None:
@@ -220,7 +219,7 @@ async def test_cancel_forgets_what_was_queued(open_project: OpenProject) -> None
         await project.ask("worker_prompt", worker_id=worker, prompt="second", queue=True)
         with anyio.fail_after(10):
             cancelled = await project.ask("worker_cancel", worker_id=worker)
-        assert isinstance(cancelled, Cancelled) and cancelled.state == "cancelled"
+        assert isinstance(cancelled, CancelReply) and cancelled.state == "cancelled"
         await project.ask("worker_cancel", worker_id=worker, close=True)
         assert [text for _, text in driver.prompts] == ["first"]
         assert_grammar(await project.events(worker))
@@ -231,10 +230,10 @@ async def test_waiting_for_a_slot_does_not_use_up_the_turns_time(
 ) -> None:
     pause = Pause()
 
-    def turns(prompt: Prompt) -> list[Move]:
+    def turns(prompt: Prompt) -> list[ScriptedMove]:
         return [pause, say("first")] if prompt.text == "first" else [say("second")]
 
-    async with open_project(ScriptedDriver(turns), limits=Limits(workers=1)) as project:
+    async with open_project(ScriptedDriver(turns), limits=LimitSettings(workers=1)) as project:
         first = await spawn(project, "first")
         await pause.reached.wait()
         second = await spawn(project, "second", timeout_s=1)
@@ -327,7 +326,7 @@ async def test_since_last_gives_each_connection_only_what_is_new(
             output = await project.ask(
                 "worker_output", worker_id=worker, since_last=True, filter="text"
             )
-            assert isinstance(output, Output)
+            assert isinstance(output, OutputReply)
             return output.text
 
         assert (await new(), await new()) == ("one ", "")
@@ -335,7 +334,7 @@ async def test_since_last_gives_each_connection_only_what_is_new(
         await wait(project, worker)
         assert await new() == "two"
         whole = await project.ask("worker_output", worker_id=worker, filter="text")
-        assert isinstance(whole, Output) and whole.text == "one two" and not whole.more
+        assert isinstance(whole, OutputReply) and whole.text == "one two" and not whole.more
 
 
 async def test_leaving_ends_every_worker_and_the_journal_is_whole(

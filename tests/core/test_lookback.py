@@ -10,17 +10,16 @@ import pytest
 from msgspec.structs import replace
 from scripted_project import OpenProject, Project, spawn, wait
 
-from goent.core.lookback import Known, look_back
 from goent.domain.errors import NothingSaid, ProviderDown, RateLimited
 from goent.domain.events import TextDelta, ToolCall
-from goent.domain.forecasts import Sample
-from goent.domain.learned import Instead, Learned
-from goent.domain.provider_replies import Explained, Recommended
+from goent.domain.replies import ExplainReply, Instead, LearnedReply, RecommendReply
 from goent.domain.settings import Settings
+from goent.domain.task_profile import TaskSample
 from goent.domain.types import Evidence, Price, Provider, Usage
-from goent.policy.forecast import Past
-from goent.policy.learning import HALF_LIFE_S
-from goent.store.history import SqliteHistory
+from goent.providers.track_record import SqliteHistory
+from goent.routing.backtest import RoutingKnowledge, run_backtest
+from goent.routing.experience import HALF_LIFE_S
+from goent.routing.forecast import PastTasks
 from goent.testing.driver import Pause, ScriptedDriver
 
 pytestmark = pytest.mark.anyio
@@ -32,8 +31,8 @@ BEN = Provider(name="ben", backend="b", model="ben-1", price=PRICE, best_for=("r
 WORK = [ToolCall(id="1", tool="edit", status="completed"), TextDelta(text="Done.")]
 
 
-def samples(provider: Provider, evidence: Evidence, count: int, at: float) -> list[Sample]:
-    sample = Sample(
+def samples(provider: Provider, evidence: Evidence, count: int, at: float) -> list[TaskSample]:
+    sample = TaskSample(
         at=at,
         provider=provider.name,
         backend=provider.backend,
@@ -58,16 +57,16 @@ def left_to_the_policy(*, learning: bool = True) -> Callable[[Settings], Setting
     return amended
 
 
-async def kept(tmp_path: Path, *added: Sample) -> Sequence[Sample]:
+async def kept(tmp_path: Path, *added: TaskSample) -> Sequence[TaskSample]:
     async with SqliteHistory.open(tmp_path / "history.db") as history:
         for sample in added:
             await history.add(sample)
         return await history.recent()
 
 
-async def learned(project: Project) -> Learned:
+async def learned(project: Project) -> LearnedReply:
     told = await project.operations.for_people["routes_learned"].call({}, project.caller)
-    assert isinstance(told, Learned)
+    assert isinstance(told, LearnedReply)
     return told
 
 
@@ -79,15 +78,15 @@ async def test_outcomes_decide_among_equals_and_that_is_told_everywhere(
     ) as project:
         explain = project.operations.for_people["routes_explain"]
         before = await explain.call({"task": TASK}, project.caller)
-        assert isinstance(before, Explained) and before.provider == "ann"
+        assert isinstance(before, ExplainReply) and before.provider == "ann"
         now = time.time()
         await kept(tmp_path, *samples(ANN, "refuted", 20, now), *samples(BEN, "verified", 20, now))
         after = await explain.call({"task": TASK}, project.caller)
-        assert isinstance(after, Explained) and after.provider == "ben"
+        assert isinstance(after, ExplainReply) and after.provider == "ben"
         (step,) = [each for each in after.steps if each.source == "learning"]
         assert step.decided and "ben rather than ann: ben 20 of 20 good" in step.why
         told = await project.ask("provider_recommend", task=TASK)
-        assert isinstance(told, Recommended)
+        assert isinstance(told, RecommendReply)
         assert "by outcomes: ben rather than ann" in told.rationale
 
 
@@ -103,7 +102,7 @@ async def test_switched_off_it_changes_nothing_and_still_tells_what_it_knows(
         told = await project.operations.for_people["routes_explain"].call(
             {"task": TASK}, project.caller
         )
-        assert isinstance(told, Explained) and told.provider == "ann"
+        assert isinstance(told, ExplainReply) and told.provider == "ann"
         assert "learning" not in {step.source for step in told.steps}
         report = await learned(project)
         assert (report.learning, report.outcomes) == (False, 40)
@@ -195,8 +194,10 @@ def test_what_has_faded_by_now_was_fresh_then() -> None:
     pairs = zip(samples(ANN, "refuted", 25, then), samples(BEN, "verified", 25, then), strict=True)
     old = tuple(each for pair in pairs for each in pair)
     settings = Settings(project=Path("/project"), providers=(ANN, BEN))
-    report = look_back(
-        Known(settings=settings, samples=old, past=Past(old), prices={}, now=time.time())
+    report = run_backtest(
+        RoutingKnowledge(
+            settings=settings, samples=old, past=PastTasks(old), prices={}, now=time.time()
+        )
     )
     assert [line.enough for line in report.classes] == [False, False]
     (change,) = report.lookback.instead

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from goent.core.mistakes import explained
-from goent.domain.requests import AnswerRequest, CostsRequest, Request, SpawnRequest
+from goent.domain.requests import AnswerRequest, CostsRequest, OperationRequest, SpawnRequest
+from goent.operations.operation_table import explain_bad_argument
 
 
 @pytest.mark.parametrize(
@@ -31,8 +31,8 @@ from goent.domain.requests import AnswerRequest, CostsRequest, Request, SpawnReq
     ],
 )
 def test_where_there_is_a_choice_it_is_told(
-    request_: type[Request], given: dict[str, object], said: str
+    request_: type[OperationRequest], given: dict[str, object], said: str
 ) -> None:
     with pytest.raises(msgspec.ValidationError) as raised:
         msgspec.convert(given, request_, strict=False)
-    assert explained(raised.value, request_) == said
+    assert explain_bad_argument(raised.value, request_) == said

@@ -6,17 +6,17 @@ from scripted_project import OpenProject, Project, assert_grammar
 
 from goent.domain.errors import WorkerIsClosed
 from goent.domain.events import WorkerClosed
-from goent.domain.replies import Spawned, Status
+from goent.domain.replies import SpawnReply, Status
 from goent.testing.driver import Pause, ScriptedDriver, say
 
 pytestmark = pytest.mark.anyio
 
 
-async def spawn(project: Project, *, wait_s: float, permissions: str = "auto") -> Spawned:
+async def spawn(project: Project, *, wait_s: float, permissions: str = "auto") -> SpawnReply:
     spawned = await project.ask(
         "worker_spawn", task="do it", method="cli", permissions=permissions, wait_s=wait_s
     )
-    assert isinstance(spawned, Spawned)
+    assert isinstance(spawned, SpawnReply)
     return spawned
 
 

@@ -9,13 +9,13 @@ import pytest
 from real_git import Repository, a_repository
 from scripted_project import OpenProject, Project, assert_grammar, result, spawn, wait
 
-from goent.core.intake import Within
 from goent.domain.errors import RateLimited, RequestError
 from goent.domain.events import Noticed, TurnEnded, Verified, WorkKept
-from goent.domain.replies import Spawned
+from goent.domain.replies import SpawnReply
 from goent.domain.requests import SpawnRequest
 from goent.domain.types import FileChange
-from goent.testing.driver import Move, Pause, ScriptedDriver, say
+from goent.testing.driver import Pause, ScriptedDriver, ScriptedMove, say
+from goent.workers.task_intake import SwarmMembership
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("repository")]
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("repository")]
 class Editing(ScriptedDriver):
     """Its workers do something in their folder, and then what the script says."""
 
-    def __init__(self, edit: Callable[[Path], object], *moves: Move) -> None:
+    def __init__(self, edit: Callable[[Path], object], *moves: ScriptedMove) -> None:
         super().__init__(lambda _: (edit(self.opened[-1].cwd), *(moves or (say("done"),)))[1:])
 
 
@@ -62,7 +62,7 @@ async def test_the_reply_names_the_workers_own_folder(open_project: OpenProject)
     async with open_project(driver) as project:
         task = {"task": "look", "isolation": "worktree", "cwd": "src", "files": ["app.py"]}
         spawned = await project.ask("worker_spawn", **task, wait_s=30)
-        assert isinstance(spawned, Spawned)
+        assert isinstance(spawned, SpawnReply)
         assert spawned.cwd.endswith(f"/worktrees/solo/{spawned.worker_id}/src")
         assert driver.opened[0].cwd == Path(spawned.cwd)
         assert project.feed.view(spawned.worker_id).spawned.files == (f"{spawned.cwd}/app.py",)
@@ -239,7 +239,7 @@ async def test_a_swarm_says_where_its_worker_starts(
     repository.commit()
     async with open_project(Editing(write_new)) as project:
         request = SpawnRequest(task="look", isolation="worktree")
-        within = Within(worker="w-abcde", group="s-1", start=first)
+        within = SwarmMembership(worker="w-abcde", group="s-1", start=first)
         worker, spawned, _ = await project.orchestrator.spawn(request, repository.top, within)
         await wait(project, worker)
         assert spawned.workspace and spawned.workspace.base == first

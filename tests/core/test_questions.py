@@ -7,7 +7,7 @@ from scripted_project import OpenProject, Project
 
 from goent.domain.errors import RequestError
 from goent.domain.events import PermissionAnswered, PermissionAsked
-from goent.domain.replies import Answered, Output, Question, Status
+from goent.domain.replies import AnswerReply, OutputReply, Question, Status
 from goent.testing.driver import ScriptedDriver, question, say
 
 pytestmark = pytest.mark.anyio
@@ -49,7 +49,7 @@ async def test_a_question_with_a_reason_tells_it_and_has_no_always(
         told = await asked_by(project, worker)
         assert (told.reason, told.always) == ("direnv runs it", "")
         output = await project.ask("worker_output", worker_id=worker)
-        assert isinstance(output, Output) and "direnv runs it" in output.text
+        assert isinstance(output, OutputReply) and "direnv runs it" in output.text
         with pytest.raises(RequestError, match="offers allow_once, reject"):
             await project.ask(
                 "worker_answer", worker_id=worker, permission_id="p1", option="allow_always"
@@ -65,13 +65,15 @@ async def test_words_go_with_a_no_and_are_in_the_journal(open_project: OpenProje
             with pytest.raises(RequestError, match="reject and say what to do instead"):
                 await project.ask("worker_answer", **answer, option=option)
         answered = await project.ask("worker_answer", **answer, option="reject")
-        assert isinstance(answered, Answered) and answered.message_passed
+        assert isinstance(answered, AnswerReply) and answered.message_passed
         await project.ask("worker_wait", worker_ids=[worker])
         assert project.feed.view(worker).state == "completed"
         (event,) = [e for e in await project.events(worker) if isinstance(e, PermissionAnswered)]
         assert (event.option, event.message) == ("reject", "use make check")
         output = await project.ask("worker_output", worker_id=worker, filter="tools")
-        assert isinstance(output, Output) and "reject by test [p1]: use make check" in output.text
+        assert (
+            isinstance(output, OutputReply) and "reject by test [p1]: use make check" in output.text
+        )
 
 
 async def test_a_plain_no_says_nothing_of_words(open_project: OpenProject) -> None:
@@ -80,7 +82,7 @@ async def test_a_plain_no_says_nothing_of_words(open_project: OpenProject) -> No
         answered = await project.ask(
             "worker_answer", worker_id=worker, permission_id="p1", option="reject", message=" "
         )
-        assert isinstance(answered, Answered)
+        assert isinstance(answered, AnswerReply)
         assert (answered.message_passed, answered.note) == (None, "")
         await project.ask("worker_wait", worker_ids=[worker])
         view = project.feed.view(worker)

@@ -8,9 +8,8 @@ from scripted_project import OpenProject, Project
 
 from goent.domain.errors import RequestError
 from goent.domain.events import TextDelta, ToolCall, UsageReported, WorkerSpawned
-from goent.domain.provider_replies import Explained, Recommended, RuleList
-from goent.domain.replies import Spawned
-from goent.domain.settings import Budget
+from goent.domain.replies import ExplainReply, RecommendReply, RuleList, SpawnReply
+from goent.domain.settings import BudgetSettings
 from goent.domain.types import Usage
 from goent.testing.driver import ScriptedDriver
 
@@ -25,7 +24,7 @@ async def test_a_recommendation_has_reasons_costs_and_alternatives(
 ) -> None:
     async with open_project(ScriptedDriver(lambda _: [])) as project:
         told = await project.ask("provider_recommend", task=TASK)
-        assert isinstance(told, Recommended)
+        assert isinstance(told, RecommendReply)
         assert (told.provider, told.model, told.method) == ("glm", "glm-4", "acp")
         assert "the configured default; the task is refactor" in told.rationale
         assert told.features.type == "refactor" and told.features.signs
@@ -43,11 +42,11 @@ async def test_more_to_read_costs_more_and_a_small_budget_is_told_of(
         little = await project.ask("provider_recommend", task=TASK)
         much = await project.ask("provider_recommend", task=TASK, context_tokens=90_000)
         poor = await project.ask("provider_recommend", task=TASK, budget_usd=0.0001)
-        assert isinstance(much, Recommended) and isinstance(little, Recommended)
+        assert isinstance(much, RecommendReply) and isinstance(little, RecommendReply)
         assert much.estimate.cost_usd and little.estimate.cost_usd
         assert much.estimate.cost_usd > little.estimate.cost_usd
         assert much.features.context_tokens == 90_000
-        assert isinstance(poor, Recommended) and poor.provider == "glm"
+        assert isinstance(poor, RecommendReply) and poor.provider == "glm"
         assert "glm may cost up to $" in poor.warnings[-1]
         with pytest.raises(RequestError, match="the task is empty"):
             await project.ask("provider_recommend", task=" ")
@@ -56,11 +55,11 @@ async def test_more_to_read_costs_more_and_a_small_budget_is_told_of(
 
 
 async def test_what_is_left_of_a_hard_day_is_a_budget_too(open_project: OpenProject) -> None:
-    budget = Budget(per_day=Decimal("0.0001"), hard=True)
+    budget = BudgetSettings(per_day=Decimal("0.0001"), hard=True)
     async with open_project(ScriptedDriver(lambda _: []), budget=budget) as project:
         explain = project.operations.for_people["routes_explain"]
         told = await explain.call({"task": TASK}, project.caller)
-        assert isinstance(told, Explained)
+        assert isinstance(told, ExplainReply)
         assert "above the budget of $0.0001" in str(told.candidates[0])
 
 
@@ -68,7 +67,7 @@ async def test_an_explanation_holds_every_step_and_candidate(open_project: OpenP
     async with open_project(ScriptedDriver(lambda _: [])) as project:
         operation = project.operations.for_people["routes_explain"]
         told = await operation.call({"task": TASK}, project.caller)
-        assert isinstance(told, Explained)
+        assert isinstance(told, ExplainReply)
         (step,) = told.steps
         assert (step.name, step.decided) == ("default_provider", True)
         assert [c.provider for c in told.candidates] == ["glm", "deepseek/deepseek-coder"]
@@ -83,7 +82,7 @@ async def test_tasks_that_are_over_teach_what_the_next_one_costs(
     async with open_project(ScriptedDriver(_billed)) as project:
         for _ in range(5):
             spawned = await project.ask("worker_spawn", task=TASK, wait_s=10)
-            assert isinstance(spawned, Spawned) and spawned.result
+            assert isinstance(spawned, SpawnReply) and spawned.result
             assert spawned.estimate.source == "estimate" and spawned.estimate.cost_usd
             (first, *_) = await project.events(spawned.worker_id)
             assert isinstance(first, WorkerSpawned) and first.task_type == "refactor"
@@ -94,9 +93,9 @@ async def test_tasks_that_are_over_teach_what_the_next_one_costs(
         assert told.estimate.cost_usd == (0.25, 0.25)
 
 
-async def _recommended(project: Project) -> Recommended:
+async def _recommended(project: Project) -> RecommendReply:
     told = await project.ask("provider_recommend", task=TASK)
-    assert isinstance(told, Recommended)
+    assert isinstance(told, RecommendReply)
     return told
 
 

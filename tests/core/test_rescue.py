@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 from scripted_project import GLM, OpenProject, Project, assert_grammar
 
-from goent.core.rescue import GO_ON, LOOK_FIRST, MOST_MOVES, UNSAID
 from goent.domain.errors import (
     AuthRefused,
     OutOfCredit,
@@ -26,11 +25,16 @@ from goent.domain.events import (
     TurnEnded,
     TurnStarted,
 )
-from goent.domain.ports import Emit, StopReason, WorkerSpec
-from goent.domain.provider_replies import ProviderList
-from goent.domain.replies import Result, Spawned
+from goent.domain.ports import Emit, TurnStopReason, WorkerSpec
+from goent.domain.replies import ProviderList, Result, SpawnReply
 from goent.domain.types import Command, FileChange, Prompt, Provider
-from goent.testing.driver import Move, Pause, ScriptedDriver, ScriptedSession, question, say
+from goent.testing.driver import Pause, ScriptedDriver, ScriptedMove, ScriptedSession, question, say
+from goent.workers.worker_failover import (
+    CONTINUE_PROMPT,
+    LOOK_FIRST_WARNING,
+    MOST_FAILOVERS,
+    TASK_HEADING,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -58,7 +62,11 @@ class Fragile(ScriptedDriver):
     """
 
     def __init__(
-        self, first: Sequence[Move], *, forgets: bool = False, healthy: frozenset[str] | None = None
+        self,
+        first: Sequence[ScriptedMove],
+        *,
+        forgets: bool = False,
+        healthy: frozenset[str] | None = None,
     ) -> None:
         super().__init__(lambda _: [])
         self._first = first
@@ -73,7 +81,7 @@ class Fragile(ScriptedDriver):
         fine = spec.provider.name != "glm" and well
         moves = [say(f"done by {spec.provider.name}", "m2")] if fine else self._first
 
-        def turns(_: Prompt) -> Sequence[Move]:
+        def turns(_: Prompt) -> Sequence[ScriptedMove]:
             return moves
 
         self._turns = turns
@@ -83,13 +91,13 @@ class Fragile(ScriptedDriver):
 
 async def spawned(project: Project) -> str:
     accepted = await project.ask("worker_spawn", task="tidy up")
-    assert isinstance(accepted, Spawned)
+    assert isinstance(accepted, SpawnReply)
     return accepted.worker_id
 
 
 async def finished(project: Project, **more: object) -> Result:
     accepted = await project.ask("worker_spawn", task="tidy up", wait_s=20, **more)
-    assert isinstance(accepted, Spawned)
+    assert isinstance(accepted, SpawnReply)
     assert accepted.result
     return accepted.result
 
@@ -113,7 +121,7 @@ async def test_the_worker_goes_on_with_the_next_provider_in_the_same_session(
         assert (moved.from_provider, moved.to_provider) == ("glm", "spare")
         assert str(error) in moved.reason
         worker = result.worker_id
-        assert [text for _, text in driver.prompts] == ["tidy up", GO_ON]
+        assert [text for _, text in driver.prompts] == ["tidy up", CONTINUE_PROMPT]
         first, second = driver.opened
         assert (second.cwd, second.resume) == (first.cwd, f"session-of-{worker}")
         assert [p.name for p in second.fallbacks] == ["second", "third"]
@@ -166,7 +174,7 @@ async def test_a_session_that_is_gone_is_replaced_by_one_with_a_brief(
         told = driver.prompts[-1][1]
         for words in ("tidy up", "src/api.py", "make test (exit 0)", "Half of it is done."):
             assert words in told
-        assert LOOK_FIRST in told
+        assert LOOK_FIRST_WARNING in told
 
 
 async def test_a_prompt_that_may_not_have_arrived_is_told_with_care(
@@ -176,14 +184,16 @@ async def test_a_prompt_that_may_not_have_arrived_is_told_with_care(
     async with open_project(driver, providers=ALL) as project:
         assert (await finished(project)).state == "completed"
         told = driver.prompts[-1][1]
-        assert told.startswith(GO_ON) and UNSAID in told and told.endswith("tidy up")
+        assert (
+            told.startswith(CONTINUE_PROMPT) and TASK_HEADING in told and told.endswith("tidy up")
+        )
 
 
 async def test_the_moves_of_a_turn_are_bounded(open_project: OpenProject) -> None:
     driver = Fragile([EDIT, CRASH], healthy=frozenset())
     async with open_project(driver, providers=ALL) as project:
         result = await finished(project)
-        assert (result.state, len(result.failovers)) == ("failed", MOST_MOVES)
+        assert (result.state, len(result.failovers)) == ("failed", MOST_FAILOVERS)
         assert result.failure and result.failure.kind == "worker_crashed"
         assert [spec.provider.name for spec in driver.opened] == ["glm", "spare", "second"]
         assert driver.opened[-1].resume is None, "a session that failed twice is left"
@@ -310,7 +320,7 @@ class Breaking(Fragile):
 
 
 class BreakingSession(ScriptedSession):
-    async def prompt(self, prompt: Prompt, emit: Emit) -> StopReason:
+    async def prompt(self, prompt: Prompt, emit: Emit) -> TurnStopReason:
         await emit(question("q1"))
         raise ProtocolError("a broken line")
 

@@ -4,10 +4,9 @@ import anyio
 import pytest
 from scripted_project import OpenProject, Project, assert_grammar
 
-from goent.domain.calls import CallBegun, CallSize
 from goent.domain.events import TextDelta, TurnEnded, TurnStarted, WorkerClosed, WorkerSpawned
-from goent.domain.provider_replies import Costs
-from goent.domain.replies import Prompted, Result, Status, Waited
+from goent.domain.money import CallSize, StartedCall
+from goent.domain.replies import Costs, PromptReply, Result, Status, WaitReply
 from goent.testing.driver import ScriptedDriver, question, say
 
 pytestmark = pytest.mark.anyio
@@ -39,7 +38,7 @@ async def test_a_worker_goes_on_in_the_session_it_had(open_project: OpenProject)
         assert isinstance(status, Status) and (status.open, status.state) == (True, "completed")
         assert driver.opened == [], "nothing is started before somebody asks"
         prompted = await project.ask("worker_prompt", worker_id=worker, prompt="more", wait_s=10)
-        assert isinstance(prompted, Prompted)
+        assert isinstance(prompted, PromptReply)
         assert (prompted.turn, prompted.state) == (2, "completed")
         assert [spec.resume for spec in driver.opened] == [f"session-of-{worker}"]
         assert driver.prompts == [(worker, "more")], "no prompt is repeated"
@@ -79,7 +78,7 @@ async def test_a_turn_that_was_under_way_failed_and_says_so(open_project: OpenPr
         assert isinstance(status, Status) and status.failure
         assert (status.state, status.failure.kind, status.open) == ("failed", "daemon_died", True)
         prompted = await project.ask("worker_prompt", worker_id=worker, prompt="go on", wait_s=10)
-        assert isinstance(prompted, Prompted) and prompted.turn == 3
+        assert isinstance(prompted, PromptReply) and prompted.turn == 3
         await project.ask("worker_cancel", worker_id=worker, close=True)
         events = await project.events(worker)
         assert_grammar(events)
@@ -99,7 +98,7 @@ async def test_a_call_that_was_under_way_is_counted_as_one_of_unknown_cost(
         worker = await spawned(project)
         await project.feed.append(worker, TurnStarted(turn=2, prompt="more"))
         await project.feed.commit()
-        call = CallBegun(id="c1", worker=worker, backend="moonshot", model="glm-4")
+        call = StartedCall(id="c1", worker=worker, backend="moonshot", model="glm-4")
         await project.books.begun(call, unsized)
         as_if_killed(project, worker)
     async with open_project(ScriptedDriver(lambda _: [say("again")])) as project:
@@ -143,5 +142,5 @@ async def test_a_worker_that_was_closed_before_it_began_is_not_starting_for_ever
         await project.feed.append("w-early", WorkerClosed(reason="the journal refused it"))
         await project.feed.commit()
         waited = await project.ask("worker_wait", worker_ids=["w-early"], timeout_s=10)
-        assert isinstance(waited, Waited) and not waited.timed_out
+        assert isinstance(waited, WaitReply) and not waited.timed_out
         assert (waited.workers[0].state, waited.workers[0].open) == ("cancelled", False)

@@ -5,14 +5,14 @@ import pytest
 from scripted_project import OpenProject, Project
 
 from goent.domain.events import Noticed
-from goent.domain.ports import Signs
-from goent.domain.replies import Result, Spawned, Status
-from goent.domain.settings import Limits
+from goent.domain.ports import WorkerLiveness
+from goent.domain.replies import Result, SpawnReply, Status
+from goent.domain.settings import LimitSettings
 from goent.testing.driver import Pause, ScriptedDriver, question, say
 
 pytestmark = pytest.mark.anyio
 
-QUICK = Limits(stall_s=0.2)
+QUICK = LimitSettings(stall_s=0.2)
 
 
 async def notices(project: Project, worker: str, n: int) -> list[str]:
@@ -30,10 +30,10 @@ async def test_a_turn_without_signs_of_life_is_reported_and_then_ended(
     open_project: OpenProject,
 ) -> None:
     driver = ScriptedDriver(lambda _: [say("half"), Pause()])
-    driver.signs = Signs(alive=False, detail="its process uses no CPU")
+    driver.signs = WorkerLiveness(alive=False, detail="its process uses no CPU")
     async with open_project(driver, limits=QUICK) as project:
         spawned = await project.ask("worker_spawn", task="x", wait_s=10)
-        assert isinstance(spawned, Spawned) and spawned.result and spawned.result.failure
+        assert isinstance(spawned, SpawnReply) and spawned.result and spawned.result.failure
         assert spawned.result.failure.kind == "stalled"
         assert spawned.result.text == "half"
         told = [e.text for e in await project.events(spawned.worker_id) if isinstance(e, Noticed)]
@@ -43,10 +43,10 @@ async def test_a_turn_without_signs_of_life_is_reported_and_then_ended(
 async def test_a_slow_worker_that_lives_is_never_ended(open_project: OpenProject) -> None:
     pause = Pause()
     driver = ScriptedDriver(lambda _: [pause, say("at last")])
-    driver.signs = Signs(alive=True, detail="waits for the model")
+    driver.signs = WorkerLiveness(alive=True, detail="waits for the model")
     async with open_project(driver, limits=QUICK) as project:
         spawned = await project.ask("worker_spawn", task="x", wait_s=0)
-        assert isinstance(spawned, Spawned)
+        assert isinstance(spawned, SpawnReply)
         await notices(project, spawned.worker_id, 4)
         status = await project.ask("worker_status", worker_id=spawned.worker_id)
         assert isinstance(status, Status) and status.state == "running"
@@ -59,10 +59,10 @@ async def test_a_slow_worker_that_lives_is_never_ended(open_project: OpenProject
 
 async def test_a_question_that_nobody_answers_is_no_stall(open_project: OpenProject) -> None:
     driver = ScriptedDriver(lambda _: [question("p1"), say("done")])
-    driver.signs = Signs(alive=False, detail="nothing")
+    driver.signs = WorkerLiveness(alive=False, detail="nothing")
     async with open_project(driver, limits=QUICK) as project:
         spawned = await project.ask("worker_spawn", task="x", wait_s=10)
-        assert isinstance(spawned, Spawned) and spawned.state == "waiting"
+        assert isinstance(spawned, SpawnReply) and spawned.state == "waiting"
         await anyio.sleep(4 * QUICK.stall_s)
         assert project.feed.view(spawned.worker_id).state == "waiting"
         assert await notices(project, spawned.worker_id, 0) == []

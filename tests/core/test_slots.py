@@ -4,10 +4,10 @@ import pytest
 from scripted_project import OpenProject, assert_grammar, result, spawn, wait
 
 from goent.domain.errors import OpenCodeMissing
-from goent.domain.replies import Prompted
-from goent.domain.settings import Limits
+from goent.domain.replies import PromptReply
+from goent.domain.settings import LimitSettings
 from goent.domain.types import Prompt
-from goent.testing.driver import Move, Pause, ScriptedDriver, say
+from goent.testing.driver import Pause, ScriptedDriver, ScriptedMove, say
 
 pytestmark = pytest.mark.anyio
 
@@ -17,11 +17,11 @@ async def test_a_session_is_opened_when_there_is_a_slot_for_its_turn(
 ) -> None:
     pause = Pause()
 
-    def turns(prompt: Prompt) -> list[Move]:
+    def turns(prompt: Prompt) -> list[ScriptedMove]:
         return [pause, say("first")] if prompt.text == "first" else [say(prompt.text)]
 
     driver = ScriptedDriver(turns)
-    async with open_project(driver, limits=Limits(workers=1)) as project:
+    async with open_project(driver, limits=LimitSettings(workers=1)) as project:
         first = await spawn(project, "first")
         await pause.reached.wait()
         second, third = await spawn(project, "second"), await spawn(project, "third")
@@ -33,14 +33,14 @@ async def test_a_session_is_opened_when_there_is_a_slot_for_its_turn(
         await wait(project, first, second)
         assert [spec.id for spec in driver.opened] == [first, second]
         prompted = await project.ask("worker_prompt", worker_id=first, prompt="more", wait_s=10)
-        assert isinstance(prompted, Prompted) and prompted.state == "completed"
+        assert isinstance(prompted, PromptReply) and prompted.state == "completed"
 
 
 async def test_a_session_that_cannot_be_opened_gives_its_slot_back(
     open_project: OpenProject,
 ) -> None:
     driver = ScriptedDriver(lambda _: [], open_error=OpenCodeMissing("install it by npm"))
-    async with open_project(driver, limits=Limits(workers=1)) as project:
+    async with open_project(driver, limits=LimitSettings(workers=1)) as project:
         for worker in [await spawn(project), await spawn(project)]:
             await project.closed(worker)
             assert (await result(project, worker)).failure

@@ -12,9 +12,9 @@ from swarm_stage import THREE, Acting, ended, line, over, task, write
 
 from goent.domain.errors import RateLimited, RequestError
 from goent.domain.ports import WorkerSpec
-from goent.domain.settings import Limits
-from goent.domain.swarms import SwarmStatus
-from goent.testing.driver import Move, Pause, question, say
+from goent.domain.settings import LimitSettings
+from goent.domain.swarm_messages import SwarmStatus
+from goent.testing.driver import Pause, ScriptedMove, question, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -25,7 +25,7 @@ async def test_the_first_verified_one_wins_a_race_and_the_rest_is_cancelled(
 ) -> None:
     pause = Pause()
 
-    def act(prompt: str, spec: WorkerSpec) -> Sequence[Move]:
+    def act(prompt: str, spec: WorkerSpec) -> Sequence[ScriptedMove]:
         return [pause] if spec.provider.name == "glm" else write(prompt, spec)
 
     driver = Acting(act)
@@ -43,7 +43,7 @@ async def test_the_first_verified_one_wins_a_race_and_the_rest_is_cancelled(
 async def test_a_staged_race_spends_on_the_strong_one_only_if_it_must(
     open_project: OpenProject,
 ) -> None:
-    def act(prompt: str, spec: WorkerSpec) -> Sequence[Move]:
+    def act(prompt: str, spec: WorkerSpec) -> Sequence[ScriptedMove]:
         right = prompt if spec.provider.name == "kimi" or "easy" in prompt else "new.txt: wrong"
         return write(right, spec)
 
@@ -64,7 +64,7 @@ async def test_a_staged_race_spends_on_the_strong_one_only_if_it_must(
 async def test_a_failed_task_goes_elsewhere_by_one_call_and_opens_what_it_blocked(
     open_project: OpenProject,
 ) -> None:
-    def act(prompt: str, spec: WorkerSpec) -> Sequence[Move]:
+    def act(prompt: str, spec: WorkerSpec) -> Sequence[ScriptedMove]:
         if spec.provider.name == "glm" and prompt.startswith("a.txt"):
             return [RateLimited("enough for today")]
         return write(prompt, spec)
@@ -87,7 +87,7 @@ async def test_cancelling_stops_what_runs_and_begins_nothing_more(
 ) -> None:
     pause = Pause()
 
-    def act(prompt: str, spec: WorkerSpec) -> Sequence[Move]:
+    def act(prompt: str, spec: WorkerSpec) -> Sequence[ScriptedMove]:
         return [*write(prompt, spec)[:1], pause]
 
     async with open_project(Acting(act)) as project:
@@ -106,7 +106,7 @@ async def test_cancelling_stops_what_runs_and_begins_nothing_more(
 async def test_a_folder_removed_by_hand_fails_its_task_and_nobody_elses(
     open_project: OpenProject,
 ) -> None:
-    def act(prompt: str, spec: WorkerSpec) -> Sequence[Move]:
+    def act(prompt: str, spec: WorkerSpec) -> Sequence[ScriptedMove]:
         moves = write(prompt, spec)
         if prompt.startswith("gone"):
             shutil.rmtree(spec.cwd)
@@ -124,7 +124,7 @@ async def test_a_folder_removed_by_hand_fails_its_task_and_nobody_elses(
 async def test_a_verify_command_that_hangs_refutes_its_task_and_nobody_elses(
     open_project: OpenProject,
 ) -> None:
-    async with open_project(Acting(), limits=Limits(verify_s=1.0)) as project:
+    async with open_project(Acting(), limits=LimitSettings(verify_s=1.0)) as project:
         result = await over(
             project, task("a", "a.txt: a", verify=["sleep 60"]), task("b", "b.txt: b")
         )
@@ -160,7 +160,7 @@ async def test_what_is_not_committed_is_left_out_and_told_or_goes_along(
     before = repository.state()
     seen: list[bool] = []
 
-    def act(prompt: str, spec: WorkerSpec) -> Sequence[Move]:
+    def act(prompt: str, spec: WorkerSpec) -> Sequence[ScriptedMove]:
         seen.append((spec.cwd / "new.txt").exists())
         return write(prompt, spec)
 
@@ -179,7 +179,7 @@ async def test_the_checkout_may_change_meanwhile(
 ) -> None:
     pause = Pause()
 
-    def act(prompt: str, spec: WorkerSpec) -> Sequence[Move]:
+    def act(prompt: str, spec: WorkerSpec) -> Sequence[ScriptedMove]:
         return [pause, *write(prompt, spec)] if prompt.startswith("a") else write(prompt, spec)
 
     driver = Acting(act)
@@ -208,7 +208,7 @@ async def test_a_budget_for_all_holds_for_each(open_project: OpenProject) -> Non
 
 @pytest.mark.usefixtures("repository")
 async def test_waiting_returns_when_a_worker_asks(open_project: OpenProject) -> None:
-    def act(prompt: str, spec: WorkerSpec) -> Sequence[Move]:
+    def act(prompt: str, spec: WorkerSpec) -> Sequence[ScriptedMove]:
         return [question("p1"), *write(prompt, spec)]
 
     async with open_project(Acting(act)) as project:

@@ -11,7 +11,7 @@ from swarm_stage import Acting, line, merge, over, task, write
 
 from goent.domain.errors import RequestError
 from goent.domain.ports import WorkerSpec
-from goent.testing.driver import Move
+from goent.testing.driver import ScriptedMove
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -21,7 +21,7 @@ async def test_a_dependent_task_starts_from_the_merged_work_of_all_before_it(
 ) -> None:
     seen: dict[str, bool] = {}
 
-    def act(prompt: str, spec: WorkerSpec) -> Sequence[Move]:
+    def act(prompt: str, spec: WorkerSpec) -> Sequence[ScriptedMove]:
         if prompt == "look":
             seen.update({name: (spec.cwd / name).exists() for name in ("a.txt", "b.txt", "c.txt")})
             return write("c.txt: c", spec)

@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from swarm_views import DIED, after, steps, swarm, worker
 
-from goent.core.swarms.steps import Give, GoOn, Settle, Stop
-from goent.core.swarms.view import SwarmView
-from goent.core.views import WorkerView
 from goent.domain.events import SwarmCancelled, TaskGiven, TaskRefused, TaskSettled
-from goent.domain.swarms import SwarmTask
+from goent.domain.swarm_messages import SwarmTask
 from goent.domain.types import Failure
+from goent.swarms.swarm_steps import GiveTask, ResumeWorker, SettleTask, StopWorker
+from goent.workers.views import SwarmView, WorkerView
 
 BROKEN = Failure(kind="provider_down", message="", retryable=True)
 MOST_ROUNDS = 500
@@ -32,23 +31,23 @@ class World:
         found = steps(self.view, list(self.workers.values()), list(self.beginning))
         for step in found:
             match step:
-                case Give():
+                case GiveTask():
                     self._give(step)
-                case Settle():
+                case SettleTask():
                     assert self.view.tasks[step.task].settled is None, "each task ends once"
                     settled = TaskSettled(
                         task=step.task, state=step.state, worker=step.worker, failure=step.failure
                     )
                     self.view = after(self.view, settled)
-                case Stop():
+                case StopWorker():
                     self._change(step.worker, state="cancelled")
-                case GoOn():
+                case ResumeWorker():
                     self._change(step.worker, state="running", failure=None)
         busy = len(self.beginning) + sum(w.state == "running" for w in self.workers.values())
         assert busy <= self.view.spawned.concurrency
         return bool(found)
 
-    def _give(self, step: Give) -> None:
+    def _give(self, step: GiveTask) -> None:
         task = self.view.tasks[step.task].task
         for before in task.after:
             settled = self.view.tasks[before].settled

@@ -4,11 +4,11 @@ import pytest
 from msgspec.structs import replace
 from swarm_views import DIED, after, given, steps, swarm, worker
 
-from goent.core.swarms.steps import Give, GoOn, Settle, Stop
-from goent.core.swarms.view import SwarmView
 from goent.domain.events import SwarmCancelled, TaskGiven, TaskRefused, TaskReopened, TaskSettled
-from goent.domain.swarms import SwarmTask
+from goent.domain.swarm_messages import SwarmTask
 from goent.domain.types import Failure, Pin
+from goent.swarms.swarm_steps import GiveTask, ResumeWorker, SettleTask, StopWorker
+from goent.workers.views import SwarmView
 
 A = SwarmTask(id="a", prompt="do a")
 B = SwarmTask(id="b", prompt="do b")
@@ -18,8 +18,8 @@ STAGED = SwarmTask(id="r", prompt="race", race=("cheap", "strong"), staged=True)
 BROKEN = Failure(kind="provider_down", message="down", retryable=True)
 
 
-def give(task: str, provider: str | None = None, avoid: tuple[str, ...] = ()) -> Give:
-    return Give(task=task, pin=Pin(provider=provider), avoid=avoid)
+def give(task: str, provider: str | None = None, avoid: tuple[str, ...] = ()) -> GiveTask:
+    return GiveTask(task=task, pin=Pin(provider=provider), avoid=avoid)
 
 
 @pytest.mark.spec("P29")
@@ -52,10 +52,10 @@ def test_a_dependent_task_begins_when_all_before_it_are_done():
 def test_a_failure_blocks_what_comes_after_it_and_nothing_else():
     view = given(swarm(A, B, C), a="w1", b="w2")
     found = steps(view, [worker("w1", "failed", failure=BROKEN), worker("w2")])
-    assert found == [Settle(task="a", state="failed", worker="w1", failure=BROKEN)]
+    assert found == [SettleTask(task="a", state="failed", worker="w1", failure=BROKEN)]
     view = after(view, TaskSettled(task="a", state="failed", worker="w1", failure=BROKEN))
     (blocked,) = steps(view, [worker("w1", "failed", failure=BROKEN), worker("w2")])
-    assert isinstance(blocked, Settle)
+    assert isinstance(blocked, SettleTask)
     assert (blocked.task, blocked.state) == ("c", "blocked")
     assert blocked.failure
     assert "a (failed)" in blocked.failure.message
@@ -69,7 +69,7 @@ def test_a_failed_task_is_tried_elsewhere_so_often_as_wished():
     view = after(view, TaskGiven(task="a", worker="w2"))
     again = worker("w2", "failed", failure=BROKEN, provider="kimi")
     (settled,) = steps(view, [down, again])
-    assert isinstance(settled, Settle)
+    assert isinstance(settled, SettleTask)
     assert (settled.state, settled.worker) == ("failed", "w2")
 
 
@@ -83,7 +83,7 @@ def test_what_no_retry_can_help_is_not_retried():
     view = given(swarm(A, retries=3), a="w1")
     broke = Failure(kind="budget_exceeded", message="")
     view = after(view, TaskRefused(task="a", worker="w1", failure=broke))
-    assert steps(view) == [Settle(task="a", state="failed", worker="w1", failure=broke)]
+    assert steps(view) == [SettleTask(task="a", state="failed", worker="w1", failure=broke)]
 
 
 def test_a_claim_without_an_edit_or_a_tool_is_a_failure():
@@ -91,14 +91,14 @@ def test_a_claim_without_an_edit_or_a_tool_is_a_failure():
     idle = worker("w1", "completed", lines=0, tools=0)
     spawned = replace(idle.spawned, edits_asked=True)
     (settled,) = steps(view, [replace(idle, spawned=spawned)])
-    assert isinstance(settled, Settle)
+    assert isinstance(settled, SettleTask)
     assert (settled.state, settled.failure and settled.failure.kind) == ("failed", "refuted")
 
 
 def test_a_folder_that_was_removed_is_a_failure():
     view = given(swarm(A), a="w1")
     (settled,) = steps(view, [worker("w1", "completed", work=None)])
-    assert isinstance(settled, Settle)
+    assert isinstance(settled, SettleTask)
     assert settled.failure
     assert settled.failure.kind == "workspace_lost"
 
@@ -106,7 +106,7 @@ def test_a_folder_that_was_removed_is_a_failure():
 def test_after_a_crash_a_worker_with_a_session_goes_on():
     view = given(swarm(A), a="w1")
     died = worker("w1", "failed", failure=DIED)
-    assert steps(view, [died]) == [GoOn(worker="w1")]
+    assert steps(view, [died]) == [ResumeWorker(worker="w1")]
 
 
 def test_after_a_crash_a_worker_without_a_session_is_replaced_and_costs_no_retry():
@@ -121,22 +121,22 @@ def test_cancelling_stops_what_runs_and_then_settles(state: str):
     view = given(swarm(A, B), a="w1")
     view = after(view, SwarmCancelled(reason="enough"))
     assert steps(view, [worker("w1", state)]) == [
-        Stop(worker="w1", reason="enough"),
-        Settle(task="b", state="cancelled"),
+        StopWorker(worker="w1", reason="enough"),
+        SettleTask(task="b", state="cancelled"),
     ]
     found = steps(view, [worker("w1", "cancelled")])
-    assert Settle(task="a", state="cancelled", worker="w1") in found
+    assert SettleTask(task="a", state="cancelled", worker="w1") in found
 
 
 def test_one_task_can_be_cancelled():
     view = after(swarm(A, B), SwarmCancelled(reason="no", tasks=("a",)))
-    assert steps(view) == [Settle(task="a", state="cancelled"), give("b")]
+    assert steps(view) == [SettleTask(task="a", state="cancelled"), give("b")]
 
 
 def test_a_worker_that_somebody_cancelled_ends_its_task():
     view = given(swarm(A, retries=2), a="w1")
     (settled,) = steps(view, [worker("w1", "cancelled")])
-    assert settled == Settle(task="a", state="cancelled", worker="w1")
+    assert settled == SettleTask(task="a", state="cancelled", worker="w1")
 
 
 def test_a_reopened_task_goes_where_it_is_sent():
@@ -154,7 +154,7 @@ def test_a_task_that_goes_elsewhere_leaves_its_own_provider():
     broken = [worker("w1", "failed", failure=BROKEN)]
     again = after(view, TaskReopened(task="a"))
     (same,) = steps(again, broken)
-    assert same == Give(task="a", pin=Pin(provider="glm", model="glm-4"))
+    assert same == GiveTask(task="a", pin=Pin(provider="glm", model="glm-4"))
     elsewhere = after(view, TaskReopened(task="a", avoid=("glm",)))
     assert steps(elsewhere, broken) == [give("a", avoid=("glm",))]
 
@@ -176,10 +176,10 @@ def test_the_first_verified_one_wins_and_the_rest_is_stopped():
     view = raced(swarm(RACE, verify=("true",)), w1="cheap", w2="strong")
     slow, quick = worker("w1"), worker("w2", "completed", verified=True, provider="strong")
     stop, settle = steps(view, [slow, quick])
-    assert isinstance(stop, Stop)
+    assert isinstance(stop, StopWorker)
     assert stop.worker == "w1"
     assert "strong has won" in stop.reason
-    assert settle == Settle(task="r", state="completed", worker="w2")
+    assert settle == SettleTask(task="r", state="completed", worker="w2")
 
 
 def test_who_is_still_being_made_when_the_race_is_won_is_stopped_too():
@@ -187,10 +187,10 @@ def test_who_is_still_being_made_when_the_race_is_won_is_stopped_too():
     won = worker("w2", "completed", verified=True, provider="strong")
     view = after(view, TaskSettled(task="r", state="completed", worker="w2"))
     (stop,) = steps(view, [won], beginning=["w1"])
-    assert isinstance(stop, Stop)
+    assert isinstance(stop, StopWorker)
     assert stop.worker == "w1"
     (stop,) = steps(view, [won, worker("w1")])
-    assert isinstance(stop, Stop)
+    assert isinstance(stop, StopWorker)
     assert steps(view, [won, worker("w1", "cancelled")]) == []
     assert steps(view, [worker("w2"), worker("w1", "cancelled")]) == [], "the winner may go on"
 
@@ -200,7 +200,7 @@ def test_claims_are_compared_when_all_are_in():
     first = worker("w1", "completed", lines=30)
     assert steps(view, [first, worker("w2")]) == []
     second = worker("w2", "completed", lines=4)
-    assert steps(view, [first, second]) == [Settle(task="r", state="completed", worker="w2")]
+    assert steps(view, [first, second]) == [SettleTask(task="r", state="completed", worker="w2")]
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_ties_are_broken(one: dict[str, object], other: dict[str, object], wins:
         worker("w1", "completed", **one),  # pyright: ignore[reportArgumentType]
         worker("w2", "completed", **other),  # pyright: ignore[reportArgumentType]
     ]
-    assert steps(view, both) == [Settle(task="r", state="completed", worker=wins)]
+    assert steps(view, both) == [SettleTask(task="r", state="completed", worker=wins)]
 
 
 def test_one_that_cannot_begin_does_not_end_the_race():
@@ -227,14 +227,14 @@ def test_one_that_cannot_begin_does_not_end_the_race():
     view = after(view, TaskRefused(task="r", worker="w1", failure=BROKEN))
     assert steps(view, [worker("w2")]) == []
     won = worker("w2", "completed", verified=True)
-    assert steps(view, [won]) == [Settle(task="r", state="completed", worker="w2")]
+    assert steps(view, [won]) == [SettleTask(task="r", state="completed", worker="w2")]
 
 
 def test_a_race_that_nobody_wins_has_failed():
     view = raced(swarm(RACE, verify=("true",)), w1="cheap", w2="strong")
     lost = [worker(name, "failed", failure=BROKEN) for name in ("w1", "w2")]
     (settled,) = steps(view, lost)
-    assert isinstance(settled, Settle)
+    assert isinstance(settled, SettleTask)
     assert settled.state == "failed"
 
 
@@ -244,13 +244,13 @@ def test_a_staged_race_asks_the_strong_one_only_if_the_cheap_one_is_refuted():
     view = raced(view, w1="cheap")
     assert steps(view, [worker("w1")]) == []
     won = worker("w1", "completed", verified=True)
-    assert steps(view, [won]) == [Settle(task="r", state="completed", worker="w1")]
+    assert steps(view, [won]) == [SettleTask(task="r", state="completed", worker="w1")]
     refuted = worker("w1", "failed", failure=Failure(kind="verify_failed", message=""))
     assert steps(view, [refuted]) == [give("r", "strong")]
     view = raced(view, w2="strong")
     last = worker("w2", "failed", failure=BROKEN)
     (settled,) = steps(view, [refuted, last])
-    assert settled == Settle(task="r", state="failed", worker="w2", failure=BROKEN)
+    assert settled == SettleTask(task="r", state="failed", worker="w2", failure=BROKEN)
 
 
 def test_a_racer_that_was_lost_runs_again():

@@ -4,14 +4,14 @@ import msgspec
 from msgspec.structs import replace
 from swarm_views import after, given, swarm, worker
 
-from goent.core.enquiries import Account
-from goent.core.swarms.telling import in_short, swarm_result, swarm_status
+from goent.billing.token_estimate import estimate_tokens
 from goent.domain.events import PermissionAsked, TaskSettled
 from goent.domain.replies import ModelUse
-from goent.domain.swarms import SwarmTask
+from goent.domain.swarm_messages import SwarmTask
 from goent.domain.types import Failure, Usage
-from goent.domain.workspaces import Conflict, Left, Merge
-from goent.llm.estimate import estimate_tokens
+from goent.domain.workspace import Conflict, Merge, UnmergedPiece
+from goent.swarms.swarm_report import shorten_result, swarm_result, swarm_status
+from goent.workers.worker_queries import WorkSummary
 
 NAMES = [f"task-{n}" for n in range(8)]
 LONG = "a sentence that goes on and on, with a reason in it; " * 20
@@ -49,13 +49,13 @@ def finished(count: int = 8):
     merge = Merge(
         commit="c",
         merged=tuple(names[:6]),
-        left=(Left(task=names[1], conflicts=tuple(conflicts), instructions=LONG),),
+        left=(UnmergedPiece(task=names[1], conflicts=tuple(conflicts), instructions=LONG),),
     )
     return swarm_result(
         view,
         workers,
         accounts={
-            name: Account(models=(USE, replace(USE, provider="kimi", cost_usd=None)))
+            name: WorkSummary(models=(USE, replace(USE, provider="kimi", cost_usd=None)))
             for name in workers
         },
         conflicts=conflicts,
@@ -66,7 +66,7 @@ def finished(count: int = 8):
 
 
 def test_the_result_of_eight_workers_fits_into_1500_tokens():
-    short = in_short(finished())
+    short = shorten_result(finished())
     assert estimate_tokens(msgspec.json.encode(short).decode()) < 1500
     assert len(short.tasks) == 8
     assert any("4 of 9 conflicts" in note for note in short.notes)
@@ -74,7 +74,7 @@ def test_the_result_of_eight_workers_fits_into_1500_tokens():
 
 
 def test_of_many_tasks_the_failed_ones_are_listed_first():
-    short = in_short(finished(40))
+    short = shorten_result(finished(40))
     assert {line.state for line in short.tasks[:10]} == {"failed"}
     assert any("of 40 tasks" in note for note in short.notes)
 

@@ -7,13 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import SPAWNED
 
-from goent.core.feed import merged
-from goent.core.result import result
-from goent.core.transcript import transcript
-from goent.core.views import WorkerView, fold, latest_words, progress, status
 from goent.domain.events import (
     AnyEvent,
-    Envelope,
+    EventEnvelope,
     PermissionAnswered,
     PermissionAsked,
     PlanUpdated,
@@ -27,6 +23,9 @@ from goent.domain.events import (
     WorkerClosed,
 )
 from goent.domain.types import Check, Command, FileChange, PlanEntry, Usage
+from goent.workers.feed import merge_speech
+from goent.workers.views import WorkerView, fold_worker, latest_words, plan_progress, worker_status
+from goent.workers.worker_report import transcript, worker_result
 
 texts = st.text(max_size=20)
 events = st.one_of(
@@ -55,17 +54,17 @@ events = st.one_of(
 )
 
 
-def envelopes(*happened: AnyEvent) -> list[Envelope]:
+def envelopes(*happened: AnyEvent) -> list[EventEnvelope]:
     return [
-        Envelope(seq=n, at=float(n), worker="w-1", event=event)
+        EventEnvelope(seq=n, at=float(n), worker="w-1", event=event)
         for n, event in enumerate((SPAWNED, *happened), start=1)
     ]
 
 
-def folded(journal: list[Envelope]) -> WorkerView:
+def folded(journal: list[EventEnvelope]) -> WorkerView:
     view = None
     for envelope in journal:
-        view = fold(view, envelope)
+        view = fold_worker(view, envelope)
     assert view
     return view
 
@@ -74,8 +73,8 @@ def folded(journal: list[Envelope]) -> WorkerView:
 def test_every_journal_has_a_status_and_a_result(happened: list[AnyEvent]) -> None:
     journal = envelopes(TurnStarted(turn=1, prompt="t"), *happened)
     view = folded(journal)
-    assert status(view).state == ("waiting" if view.questions else "running")
-    assert result(view, journal).usage == view.usage
+    assert worker_status(view).state == ("waiting" if view.questions else "running")
+    assert worker_result(view, journal).usage == view.usage
     ended = folded(
         [
             *journal,
@@ -104,10 +103,12 @@ def test_the_output_in_pieces_is_the_output(happened: list[AnyEvent], limit: int
 def test_merging_words_loses_none(happened: list[AnyEvent]) -> None:
     batch = [("w-1", 0.0, event) for event in happened]
     before = "".join(e.text for e in happened if isinstance(e, TextDelta))
-    after = "".join(e.text for _, _, e in merged(batch) if isinstance(e, TextDelta))
+    after = "".join(e.text for _, _, e in merge_speech(batch) if isinstance(e, TextDelta))
     assert before == after
     others = [e for e in happened if not isinstance(e, TextDelta | Thought)]
-    assert [e for _, _, e in merged(batch) if not isinstance(e, TextDelta | Thought)] == others
+    assert [
+        e for _, _, e in merge_speech(batch) if not isinstance(e, TextDelta | Thought)
+    ] == others
 
 
 def test_an_unknown_price_makes_the_sum_unknown_and_never_zero() -> None:
@@ -120,7 +121,7 @@ def test_an_unknown_price_makes_the_sum_unknown_and_never_zero() -> None:
     assert folded(envelopes()).cost_usd is None
     assert folded(envelopes(known)).cost_usd == Decimal("0.5")
     journal = envelopes(known, unknown)
-    told = result(folded(journal), journal)
+    told = worker_result(folded(journal), journal)
     assert told.cost_usd is None
     assert [(m.model, m.cost_usd) for m in told.models_used] == [("a", 0.5), ("b", None)]
     assert "the known part is $0.5000" in told.notes[0]
@@ -150,7 +151,7 @@ def test_a_file_changed_twice_is_listed_once_with_the_sum() -> None:
         ToolCall(id="4", tool="bash", status="completed", command=Command(command="make", exit=2)),
     ]
     journal = envelopes(*calls)
-    told = result(folded(journal), journal)
+    told = worker_result(folded(journal), journal)
     assert told.files == (FileChange(path="a", added=3, removed=1),)
     assert told.commands == (Command(command="make", exit=2),)
 
@@ -167,14 +168,14 @@ def test_the_last_message_of_the_last_turn_is_the_text() -> None:
         TurnEnded(turn=2, state="completed"),
         WorkerClosed(reason="x"),
     )
-    assert result(folded(journal), journal).text == "Done."
+    assert worker_result(folded(journal), journal).text == "Done."
 
 
 def test_no_list_no_figure() -> None:
     done = PlanEntry(text="a", status="completed")
     gone = PlanEntry(text="b", status="cancelled")
-    assert progress(()).percent is None
-    assert progress((done, gone)).percent == 100
+    assert plan_progress(()).percent is None
+    assert plan_progress((done, gone)).percent == 100
 
 
 def test_a_refused_command_was_not_run() -> None:
@@ -182,7 +183,7 @@ def test_a_refused_command_was_not_run() -> None:
         id="1", tool="bash", status="failed", command=Command(command="rm -rf important")
     )
     journal = envelopes(rejected)
-    assert result(folded(journal), journal).commands == ()
+    assert worker_result(folded(journal), journal).commands == ()
 
 
 def test_a_result_fits_into_a_models_context() -> None:
@@ -200,7 +201,7 @@ def test_a_result_fits_into_a_models_context() -> None:
     checks = tuple(Check(command=long, exit=n, tail=long) for n in range(9))
     happened.append(Verified(checks=checks))
     journal = envelopes(*happened)
-    told = msgspec.json.encode(result(folded(journal), journal))
+    told = msgspec.json.encode(worker_result(folded(journal), journal))
     assert len(told) < 6000, "about 1,500 tokens"
 
 
@@ -212,7 +213,7 @@ def test_a_new_turn_has_no_progress_of_the_old_one() -> None:
         TurnEnded(turn=1, state="completed"),
         TurnStarted(turn=2, prompt="q"),
     )
-    now = status(folded(journal))
+    now = worker_status(folded(journal))
     assert (now.progress.percent, now.step) == (None, "thinking")
 
 
@@ -226,9 +227,9 @@ def test_with_its_whole_list_done_a_worker_is_finishing() -> None:
     done = PlanUpdated(entries=(PlanEntry(text="only", status="completed"),))
     began, ended = TurnStarted(turn=1, prompt="p"), TurnEnded(turn=1, state="completed")
     called = ToolCall(id="1", tool="bash", status="running", title="make")
-    now = status(folded(envelopes(began, done, called)))
+    now = worker_status(folded(envelopes(began, done, called)))
     assert (now.progress.percent, now.step) == (100, "finishing")
-    assert status(folded(envelopes(began, done, called, ended))).step == "completed"
+    assert worker_status(folded(envelopes(began, done, called, ended))).step == "completed"
 
 
 def test_the_latest_words_are_the_end_of_the_message_under_way() -> None:

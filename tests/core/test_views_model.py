@@ -8,11 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from samples import SPAWNED
 
-from goent.core.feed import Feed
-from goent.core.views import WorkerView, fold, line, status
 from goent.domain.events import (
     AnyEvent,
-    Envelope,
+    EventEnvelope,
     Noticed,
     PermissionAnswered,
     PermissionAsked,
@@ -25,7 +23,9 @@ from goent.domain.events import (
     WorkerClosed,
 )
 from goent.domain.types import Usage
-from goent.store.journal import SqliteJournal
+from goent.store.journal_store import SqliteJournal
+from goent.workers.feed import Feed
+from goent.workers.views import WorkerView, fold_worker, worker_line, worker_status
 
 within_a_turn = st.one_of(
     st.builds(TextDelta, text=st.text(max_size=5)),
@@ -66,16 +66,16 @@ def lives(draw: st.DrawFn) -> list[AnyEvent]:
     return events[: draw(st.integers(1, len(events)))]
 
 
-def stamped(events: list[AnyEvent], first: int = 1) -> list[Envelope]:
+def stamped(events: list[AnyEvent], first: int = 1) -> list[EventEnvelope]:
     return [
-        Envelope(seq=seq, at=float(seq), worker="w-1", event=event)
+        EventEnvelope(seq=seq, at=float(seq), worker="w-1", event=event)
         for seq, event in enumerate(events, first)
     ]
 
 
-def folded(envelopes: list[Envelope], view: WorkerView | None = None) -> WorkerView:
+def folded(envelopes: list[EventEnvelope], view: WorkerView | None = None) -> WorkerView:
     for envelope in envelopes:
-        view = fold(view, envelope)
+        view = fold_worker(view, envelope)
     assert view
     return view
 
@@ -114,7 +114,7 @@ def test_a_view_is_what_a_plain_reading_of_the_journal_says(events: list[AnyEven
     assert view.usage.input == sum(call.usage.input for call in calls)
     assert view.cost_usd == (spent if calls and known else None)
     assert view.token == (tokens[-1] if tokens else "")
-    assert status(view).state == line(view).state == state
+    assert worker_status(view).state == worker_line(view).state == state
 
 
 @settings(deadline=None)
@@ -146,7 +146,7 @@ async def test_a_cursor_skips_nothing_and_repeats_nothing(
     async with SqliteJournal.open(path) as journal, anyio.create_task_group() as tasks:
         feed = Feed(journal)
         tasks.start_soon(feed.run)
-        seen: dict[str | None, list[Envelope]] = {None: [], "a": []}
+        seen: dict[str | None, list[EventEnvelope]] = {None: [], "a": []}
         said: list[tuple[str, AnyEvent]] = []
         for worker in "abc":
             said.append((worker, SPAWNED))
@@ -167,7 +167,7 @@ async def test_a_cursor_skips_nothing_and_repeats_nothing(
         tasks.cancel_scope.cancel()
 
 
-async def read_on(feed: Feed, seen: dict[str | None, list[Envelope]], limit: int) -> int:
+async def read_on(feed: Feed, seen: dict[str | None, list[EventEnvelope]], limit: int) -> int:
     """One page for each reader, from where it is."""
     taken = 0
     for worker, read in seen.items():

@@ -9,12 +9,12 @@ import pytest
 from real_git import Repository
 from scripted_project import OpenProject, Project, assert_grammar, result, spawn, wait
 
-from goent.core.result import SHARED_LIMIT
-from goent.core.shared_folders import TICK
 from goent.domain.events import DriverEvent, FilesChanged, TextDelta, ToolCall, TurnStarted
 from goent.domain.replies import Result, WorkerList
 from goent.domain.types import AlsoChanged, Command, FileChange, Overlap, OverlapKind, Prompt
-from goent.testing.driver import Move, Pause, ScriptedDriver, question
+from goent.testing.driver import Pause, ScriptedDriver, ScriptedMove, question
+from goent.workers.folder_changes import CLOCK_TOLERANCE_S
+from goent.workers.worker_report import SHARED_LIMIT
 
 pytestmark = pytest.mark.anyio
 
@@ -44,12 +44,12 @@ def edit(path: str, old: str, new: str, name: str = "e1") -> Sequence[DriverEven
     )
 
 
-def paused_in_a_command(at: Pause) -> Sequence[Move]:
+def paused_in_a_command(at: Pause) -> Sequence[ScriptedMove]:
     return (command(ends=False), at, command(ends=True), DONE)
 
 
-def each_its_own(**turns: Sequence[Move]) -> ScriptedDriver:
-    def told(prompt: Prompt) -> Sequence[Move]:
+def each_its_own(**turns: Sequence[ScriptedMove]) -> ScriptedDriver:
+    def told(prompt: Prompt) -> Sequence[ScriptedMove]:
         return turns[prompt.text]
 
     return ScriptedDriver(told)
@@ -141,7 +141,7 @@ async def test_what_changed_while_a_command_waited_for_a_yes_is_not_its_work(
         worker = await spawn(project)
         await wait(project, worker)
         by_hand = repository.write("app.txt", "by hand\n")
-        while time.time() - TICK <= by_hand.stat().st_ctime:  # noqa: ASYNC110 (a clock announces nothing)
+        while time.time() - CLOCK_TOLERANCE_S <= by_hand.stat().st_ctime:  # noqa: ASYNC110 (a clock announces nothing)
             await anyio.sleep(0.001)
         await project.ask(
             "worker_answer", worker_id=worker, permission_id="q1", option="allow_once"
@@ -179,7 +179,7 @@ async def test_who_only_looks_or_edits_or_waits_for_a_yes_is_no_candidate(
     first = Pause()
     reads = ToolCall(id="r", tool="read", status="running")
     edits = ToolCall(id="e", tool="edit", status="running")
-    others: dict[str, Sequence[Move]] = {
+    others: dict[str, Sequence[ScriptedMove]] = {
         "reads": (reads, Pause()),
         "edits": (edits, Pause()),
         "waits": (command(ends=False), question("q1")),
@@ -308,7 +308,7 @@ async def test_a_command_and_an_edit_of_the_same_file_overlap_also_if_one_has_en
 
 async def clock_moves_on() -> None:
     """What happens within one tick of a file system's clock cannot be told apart."""
-    await anyio.sleep(2 * TICK)
+    await anyio.sleep(2 * CLOCK_TOLERANCE_S)
 
 
 @pytest.mark.spec("P31")

@@ -6,8 +6,8 @@ from scripted_project import OpenProject, Project
 
 from goent.domain.errors import RequestError
 from goent.domain.events import PermissionAnswered, PermissionWithdrawn
-from goent.domain.replies import Output, Status, Waited
-from goent.testing.driver import Abandoned, Pause, ScriptedDriver, question, say
+from goent.domain.replies import OutputReply, Status, WaitReply
+from goent.testing.driver import AbandonedQuestion, Pause, ScriptedDriver, question, say
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +29,7 @@ async def status_of(project: Project, worker: str) -> Status:
 async def test_a_question_is_withdrawn_with_the_process_that_asked_it(
     open_project: OpenProject,
 ) -> None:
-    lost, pause = Abandoned(question("p1")), Pause()
+    lost, pause = AbandonedQuestion(question("p1")), Pause()
     driver = ScriptedDriver(lambda _: [lost, pause, question("p2"), say("done")])
     async with open_project(driver, permission_timeout_s=20) as project:
         worker = await asking(project)
@@ -45,18 +45,20 @@ async def test_a_question_is_withdrawn_with_the_process_that_asked_it(
             )
         pause.go_on.set()
         waited = await project.ask("worker_wait", worker_ids=[worker], timeout_s=10)
-        assert isinstance(waited, Waited) and waited.workers[0].permission
+        assert isinstance(waited, WaitReply) and waited.workers[0].permission
         assert waited.workers[0].permission.id == "p2"
         await project.ask("worker_answer", worker_id=worker, permission_id="p2", option="reject")
         events = await project.events(worker)
         assert [e.id for e in events if isinstance(e, PermissionWithdrawn)] == ["p1"]
         assert [e.id for e in events if isinstance(e, PermissionAnswered)] == ["p2"]
         told = await project.ask("worker_output", worker_id=worker, filter="tools")
-        assert isinstance(told, Output) and "withdrawn: its process has ended [p1]" in told.text
+        assert (
+            isinstance(told, OutputReply) and "withdrawn: its process has ended [p1]" in told.text
+        )
 
 
 async def test_an_answer_that_was_faster_stays_the_answer(open_project: OpenProject) -> None:
-    lost = Abandoned(question("p1"))
+    lost = AbandonedQuestion(question("p1"))
     async with open_project(ScriptedDriver(lambda _: [lost, say("done")])) as project:
         worker = await asking(project)
         await project.ask("worker_answer", worker_id=worker, permission_id="p1", option="reject")

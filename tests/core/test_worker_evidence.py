@@ -6,7 +6,7 @@ from scripted_project import result as told_result
 
 from goent.domain.events import DriverEvent, TextDelta, ToolCall, TurnEnded, Verified, WorkerSpawned
 from goent.domain.replies import Result
-from goent.domain.settings import Limits
+from goent.domain.settings import LimitSettings
 from goent.domain.types import Check
 from goent.testing.driver import ScriptedDriver
 
@@ -74,7 +74,7 @@ async def test_a_verify_command_has_the_last_word(open_project: OpenProject) -> 
 
 
 async def test_a_verify_command_that_hangs_is_ended_and_refutes(open_project: OpenProject) -> None:
-    limits = Limits(verify_s=0.5)
+    limits = LimitSettings(verify_s=0.5)
     async with open_project(ScriptedDriver(lambda _: [DONE]), limits=limits) as project:
         result = await outcome(project, verify=["echo begun; sleep 300"])
     (check,) = result.verify

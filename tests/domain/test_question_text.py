@@ -2,7 +2,7 @@
 
 import pytest
 
-from goent.domain.question_text import always_rule, excerpt, fitted, in_line, visible
+from goent.domain.question_text import always_rule, excerpt, fit_rows, one_line, visible_text
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from goent.domain.question_text import always_rule, excerpt, fitted, in_line, vi
     ],
 )
 def test_what_does_not_print_is_spelled_out(hidden: str, seen: str) -> None:
-    assert visible(hidden) == seen
+    assert visible_text(hidden) == seen
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_what_does_not_print_is_spelled_out(hidden: str, seen: str) -> None:
     ["make test", "a.py\n@@ -1 +1 @@\n-\tx\n+        y\n\n\n", "touch 'größe 日本 🎉'", ""],
 )
 def test_plain_text_stays_as_it_is(plain: str) -> None:
-    assert visible(plain) == plain
+    assert visible_text(plain) == plain
 
 
 def test_an_excerpt_has_head_and_tail_and_counts_the_rest() -> None:
@@ -49,7 +49,7 @@ def test_an_excerpt_has_head_and_tail_and_counts_the_rest() -> None:
     ],
 )
 def test_what_fits_into_a_terminal_has_head_and_tail(text: str) -> None:
-    shown = fitted(text, 80, 20, "press v")
+    shown = fit_rows(text, 80, 20, "press v")
     assert shown.startswith("begin") and shown.endswith("end")
     assert "more characters; press v" in shown
     assert sum(max(1, -(-len(line) // 80)) for line in shown.split("\n")) <= 20
@@ -59,7 +59,7 @@ def test_what_fits_into_a_terminal_has_head_and_tail(text: str) -> None:
 
 
 def test_a_line_of_a_list_ends_with_the_end() -> None:
-    line = in_line("echo begin\n" + "x" * 500 + "; touch pwned", 60)
+    line = one_line("echo begin\n" + "x" * 500 + "; touch pwned", 60)
     assert line.startswith("echo begin ⏎ x") and line.endswith("; touch pwned")
     assert len(line) <= 60 and "more…" in line
 

@@ -10,20 +10,19 @@ import anyio
 from opencode_stage import Heard
 from witness import Witness
 
+from goent.agents.driver import AgentDriver
+from goent.agents.driver_context import DriverContext
 from goent.domain.errors import GoentError
-from goent.domain.ports import Session, StopReason, WorkerSpec
-from goent.domain.sandbox import SandboxSettings
-from goent.domain.settings import Agent, Limits, PermissionRule, Settings
+from goent.domain.ports import TurnStopReason, WorkerSession, WorkerSpec
+from goent.domain.sandbox_port import SandboxSettings
+from goent.domain.settings import AgentSettings, LimitSettings, PermissionRule, Settings
 from goent.domain.types import Preset, Prompt, Provider
-from goent.drivers.agent import AgentDriver
-from goent.drivers.environment import Surroundings
-from goent.gateway.server import Gateway
-from goent.policy.permissions import rules_for
-from goent.proc import marked, new_owner
-from goent.proc.table import lives
-from goent.upstream.ask import Upstream
-from goent.upstream.course import Course
-from goent.upstream.forward import Connections
+from goent.gateway.gateway import Gateway
+from goent.permissions.permission_rules import rules_for
+from goent.proc.process_table import is_alive, marked_processes, new_owner
+from goent.providers.call_plan import CallPlan
+from goent.providers.connections import Connections
+from goent.providers.upstream import Upstream
 
 ACTOR = Path(__file__).with_name("agent_actor.py")
 OWNER = "agents"
@@ -34,7 +33,7 @@ BASH = {"kind": "execute", "title": "make", "rawInput": {"command": "make"}}
 AWAY = {"kind": "edit", "title": "Edit", "locations": [{"path": "/etc/motd"}]}
 
 
-def nowhere(worker: str, backend: str, model: str) -> Course:
+def nowhere(worker: str, backend: str, model: str) -> CallPlan:
     raise AssertionError((worker, backend, model))
 
 
@@ -52,8 +51,8 @@ class Stage:
         command = (sys.executable, str(ACTOR), *flags)
         self.settings = Settings(
             project=self.project,
-            agents={"actor": Agent(command=command, start_timeout_s=patience)},
-            limits=Limits(cancel_grace_s=grace),
+            agents={"actor": AgentSettings(command=command, start_timeout_s=patience)},
+            limits=LimitSettings(cancel_grace_s=grace),
             usual_keys=("SECRET_API_KEY",),
             sandbox=SandboxSettings(writable=(self.kept,), readable=(ACTOR.parents[2],)),
         )
@@ -74,7 +73,7 @@ class Stage:
             Connections.open() as connections,
             Gateway.open(Upstream(connections, Witness()), nowhere) as gate,
             AgentDriver.running(
-                Surroundings(
+                DriverContext(
                     settings=lambda: self.settings,
                     environ=lambda: self.environ,
                     state_dir=self.folder,
@@ -85,7 +84,7 @@ class Stage:
             ) as self._driver,
         ):
             yield self
-        assert not list(marked(self.owner)), "an agent has left something behind"
+        assert not list(marked_processes(self.owner)), "an agent has left something behind"
 
     def open(
         self,
@@ -96,7 +95,7 @@ class Stage:
         resume: str | None = None,
         cwd: Path | None = None,
         inside: str = "",
-    ) -> AbstractAsyncContextManager[Session]:
+    ) -> AbstractAsyncContextManager[WorkerSession]:
         assert self._driver
         spec = WorkerSpec(
             id="w-actor",
@@ -109,12 +108,12 @@ class Stage:
         return self._driver.open(spec)
 
     def at_work(self) -> set[int]:
-        return set(marked(self.owner))
+        return set(marked_processes(self.owner))
 
     async def until_dead(self, process: int) -> None:
         """One that dies has lost its mark a moment before the kernel calls it dead."""
         with anyio.fail_after(20):
-            while lives(process):  # noqa: ASYNC110 (it announces nothing to us)
+            while is_alive(process):  # noqa: ASYNC110 (it announces nothing to us)
                 await anyio.sleep(0.02)
 
     async def until_at_work(self, processes: int) -> None:
@@ -124,7 +123,7 @@ class Stage:
                 await anyio.sleep(0.02)
 
 
-async def ask(session: Session, text: str, heard: Heard | None = None) -> Heard:
+async def ask(session: WorkerSession, text: str, heard: Heard | None = None) -> Heard:
     """Take a turn to its end."""
     heard = heard or Heard()
     assert await session.prompt(Prompt(text=text), heard.emit) == "end"
@@ -136,10 +135,10 @@ class Turn:
 
     def __init__(self) -> None:
         self.heard = Heard()
-        self.reason: StopReason | None = None
+        self.reason: TurnStopReason | None = None
         self.error: GoentError | None = None
 
-    async def take(self, session: Session, text: str) -> None:
+    async def take(self, session: WorkerSession, text: str) -> None:
         try:
             self.reason = await session.prompt(Prompt(text=text), self.heard.emit)
         except GoentError as error:
@@ -147,7 +146,7 @@ class Turn:
 
 
 @asynccontextmanager
-async def during(session: Session, text: str) -> AsyncGenerator[Turn]:
+async def during(session: WorkerSession, text: str) -> AsyncGenerator[Turn]:
     turn = Turn()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(turn.take, session, text)

@@ -11,9 +11,10 @@ from fake_provider import FakeProvider, Script
 from opencode import LIGHT, opencode_binary
 
 from goent.composition.app import open_app
-from goent.drivers.opencode.environment import pretend_installed
-from goent.testing import Script as Lines
-from goent.testing import ScriptedModels, case, openai, say
+from goent.opencode.process_launch import fake_plugin_install
+from goent.testing.script import Script as Lines
+from goent.testing.script import case, openai, say
+from goent.testing.scripted_server import ScriptedModels
 
 NOBODY = "http://127.0.0.1:1/v1"  # where nobody listens
 WELL = Lines(providers={"moonshot": openai(case(None, say("Heard.")), key=KEY)})
@@ -42,7 +43,7 @@ async def bad_world(folder: Path, scripts: Mapping[str, Script]) -> AsyncGenerat
             providers[name].script = script
         urls = {name: provider.base_url for name, provider in providers.items()}
         urls |= {"nobody": NOBODY, "moonshot": f"{models.url}/moonshot/v1"}
-        pretend_installed(home / ".config" / "opencode")
+        fake_plugin_install(home / ".config" / "opencode")
         config = {
             "model": "moonshot/glm-4",
             "enabled_providers": [*urls],

@@ -1,8 +1,18 @@
 """What the scripted models say to the prompts of the OpenCode tests."""
 
 from goent.domain.types import Usage
-from goent.testing import Case, Fault, Script, Step, call, case, fail, openai, say
-from goent.testing.script import ToolUse
+from goent.testing.script import (
+    Case,
+    Fault,
+    Script,
+    ScriptedToolUse,
+    Step,
+    call,
+    case,
+    fail,
+    openai,
+    say,
+)
 
 TODOS = [
     {"content": "first", "status": "completed", "priority": "high"},
@@ -48,7 +58,7 @@ COMMON: tuple[Case, ...] = (
         "delegate twice",
         Step(
             calls=tuple(
-                ToolUse(
+                ScriptedToolUse(
                     tool="task",
                     input={
                         "description": "a part",

@@ -11,7 +11,7 @@ import msgspec
 from opencode import LIGHT, opencode_binary
 from witness import Witness
 
-from goent.domain.calls import CallMade
+from goent.agents.driver_context import DriverContext
 from goent.domain.errors import GoentError
 from goent.domain.events import (
     DriverEvent,
@@ -23,19 +23,20 @@ from goent.domain.events import (
     ToolCall,
     UsageReported,
 )
+from goent.domain.money import FinishedCall
 from goent.domain.ports import WorkerSpec
-from goent.domain.sandbox import SandboxSettings
+from goent.domain.sandbox_port import SandboxSettings
 from goent.domain.settings import Backend, OpenCodeSettings, PermissionRule, Settings
 from goent.domain.types import Provider
-from goent.drivers.environment import Surroundings
-from goent.drivers.opencode import OpenCodeDriver
-from goent.drivers.vitals import Care
-from goent.gateway.server import Gateway
-from goent.proc import marked, new_owner
-from goent.testing import Script, ScriptedModels
-from goent.upstream.ask import Upstream
-from goent.upstream.course import Course, plan_course
-from goent.upstream.forward import Connections
+from goent.gateway.gateway import Gateway
+from goent.opencode.driver import OpenCodeDriver
+from goent.opencode.process_care import CarePolicy
+from goent.proc.process_table import marked_processes, new_owner
+from goent.providers.call_plan import CallPlan, plan_call
+from goent.providers.connections import Connections
+from goent.providers.upstream import Upstream
+from goent.testing.script import Script
+from goent.testing.scripted_server import ScriptedModels
 
 ALLOW = tuple(
     PermissionRule(tool=tool, action="allow") for tool in ("edit", "bash", "webfetch", "task")
@@ -58,7 +59,7 @@ class Stage:
         self.folder = folder
         self.witness = Witness()
         self.fallbacks: list[Provider] = []
-        self.care = Care()
+        self.care = CarePolicy()
         self.environ = {
             "PATH": os.environ["PATH"],
             "HOME": str(folder),
@@ -75,20 +76,20 @@ class Stage:
         return self._driver
 
     @property
-    def calls(self) -> list[CallMade]:
+    def calls(self) -> list[FinishedCall]:
         return self.witness.calls
 
-    def course(self, worker: str, backend: str, model: str) -> Course:
+    def course(self, worker: str, backend: str, model: str) -> CallPlan:
         assert worker
         provider = Provider(name=f"{backend}/{model}", backend=backend, model=model)
-        return plan_course(provider, self.fallbacks, self.settings.backends, self.environ)
+        return plan_call(provider, self.fallbacks, self.settings.backends, self.environ)
 
     @asynccontextmanager
     async def running(self) -> "AsyncGenerator[Stage]":
         async with (
             self.gateway() as gate,
             OpenCodeDriver.running(
-                Surroundings(
+                DriverContext(
                     settings=lambda: self.settings,
                     environ=lambda: self.environ,
                     state_dir=self.folder / "state",
@@ -137,7 +138,7 @@ class Stage:
 def processes(*arguments: str) -> set[int]:
     """The living processes of this test run with these arguments, the program's path apart."""
     found = set[int]()
-    for pid in marked(new_owner("drivers")):
+    for pid in marked_processes(new_owner("drivers")):
         with suppress(OSError):
             said = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
             if tuple(said[1 : 1 + len(arguments)]) == arguments:

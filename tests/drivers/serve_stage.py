@@ -10,13 +10,15 @@ import anyio
 from opencode import LIGHT, opencode_binary
 from opencode_stage import Stage, opencode_settings, settings
 
-from goent.drivers.environment import FOLDERS, Surroundings
-from goent.drivers.opencode.client import Client
-from goent.drivers.opencode.environment import HERMETIC, QUIET
-from goent.drivers.opencode.hosted import free_port
-from goent.drivers.opencode_serve import OpenCodeServeDriver
-from goent.proc import new_mark, new_owner, supervised
-from goent.testing import Script, ScriptedModels
+from goent.agents.driver_context import HOME_FOLDERS, DriverContext
+from goent.opencode.opencode_process import free_port
+from goent.opencode.process_launch import HERMETIC_VARIABLES, QUIET_VARIABLES
+from goent.opencode.server import OpenCodeServeDriver
+from goent.opencode.server_api import OpenCodeClient
+from goent.proc.child_process import supervised
+from goent.proc.process_table import new_mark, new_owner
+from goent.testing.script import Script
+from goent.testing.scripted_server import ScriptedModels
 
 PASSWORD = "somebody's own"
 
@@ -31,7 +33,7 @@ class ServeStage(Stage):
         async with (
             self.gateway() as gate,
             OpenCodeServeDriver.running(
-                Surroundings(
+                DriverContext(
                     settings=lambda: self.settings,
                     environ=lambda: self.environ,
                     state_dir=self.folder / "state",
@@ -66,8 +68,8 @@ async def somebodys_server(models: ScriptedModels, folder: Path) -> AsyncGenerat
     env = {
         "PATH": os.environ["PATH"],
         **LIGHT,
-        **{name: str(folder / place) for name, place in FOLDERS.items()},
-        **dict.fromkeys((*QUIET, *HERMETIC), "1"),
+        **{name: str(folder / place) for name, place in HOME_FOLDERS.items()},
+        **dict.fromkeys((*QUIET_VARIABLES, *HERMETIC_VARIABLES), "1"),
         "OPENCODE_CONFIG_CONTENT": json.dumps(content),
         "OPENCODE_SERVER_PASSWORD": PASSWORD,
     }
@@ -76,7 +78,7 @@ async def somebodys_server(models: ScriptedModels, folder: Path) -> AsyncGenerat
     url, mark = f"http://127.0.0.1:{port}", new_mark(new_owner("somebody"))
     async with (
         supervised(command, cwd=folder, env=env, mark=mark),
-        Client.at(url, PASSWORD) as client,
+        OpenCodeClient.at(url, PASSWORD) as client,
     ):
         with anyio.fail_after(60):
             while not await client.is_healthy(1):  # noqa: ASYNC110 (a server announces nothing)

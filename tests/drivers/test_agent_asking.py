@@ -8,15 +8,15 @@ import pytest
 from agent_stage import AWAY, BASH, EDIT
 from msgspec import UNSET, Raw
 
-from goent.acp.content import Diff, Text, ToolContent
-from goent.acp.updates import Location, ToolFields
-from goent.domain.settings import Action, PermissionRule
+from goent.acp.agent_messages import ToolFields, ToolLocation
+from goent.acp.message_parts import AcpDiff, AcpText, ToolContent
+from goent.agents.agent_launch import refused_tools
+from goent.agents.call_permissions import access_for_call
+from goent.agents.worker_paths import WorkerPaths
+from goent.domain.settings import PermissionAction, PermissionRule
 from goent.domain.types import Preset
-from goent.drivers.agent.asking import matters
-from goent.drivers.agent.launch import refused_tools
-from goent.drivers.ground import Ground
-from goent.drivers.questions import verdict
-from goent.policy.permissions import PRESETS, rules_for
+from goent.permissions.access_rules import decide_access
+from goent.permissions.permission_rules import PRESET_RULES, rules_for
 
 FETCH = {"kind": "fetch", "title": "x", "rawInput": {"url": "https://example.org/a"}}
 READ = {"kind": "read", "title": "Read a.txt", "rawInput": {"path": "a.txt"}}
@@ -30,14 +30,16 @@ def fields(call: dict[str, Any]) -> ToolFields:
         tool_call_id="c",
         kind=call.get("kind"),
         title=call.get("title"),
-        locations=tuple(Location(path=each["path"]) for each in call.get("locations", ())),
+        locations=tuple(ToolLocation(path=each["path"]) for each in call.get("locations", ())),
         raw_input=UNSET if given is None else Raw(json.dumps(given).encode()),
     )
 
 
-def judged(call: dict[str, Any], rules: tuple[PermissionRule, ...], cwd: Path) -> Action:
+def judged(call: dict[str, Any], rules: tuple[PermissionRule, ...], cwd: Path) -> PermissionAction:
     """As the session does: everything has to be allowed."""
-    verdicts = [verdict(matter, rules) for matter in matters(fields(call), Ground(cwd))]
+    verdicts = [
+        decide_access(matter, rules) for matter in access_for_call(fields(call), WorkerPaths(cwd))
+    ]
     if "deny" in verdicts:
         return "deny"
     return "ask" if "ask" in verdicts else "allow"
@@ -53,7 +55,7 @@ def judged(call: dict[str, Any], rules: tuple[PermissionRule, ...], cwd: Path) -
     ],
 )
 def test_the_presets_mean_for_agents_what_they_mean_for_all(
-    tmp_path: Path, preset: Preset, verdicts: dict[str, Action]
+    tmp_path: Path, preset: Preset, verdicts: dict[str, PermissionAction]
 ) -> None:
     rules = rules_for(preset, ())
     calls = {"edit": EDIT, "bash": BASH, "fetch": FETCH, "away": AWAY}
@@ -68,10 +70,10 @@ def test_a_command_is_bash_whatever_its_kind_is_said_to_be(
     tmp_path: Path, kind: str | None
 ) -> None:
     call = {"kind": kind, "rawInput": {"command": ["rm", "-rf", "."]}}
-    (matter,) = matters(fields(call), Ground(tmp_path))
+    (matter,) = access_for_call(fields(call), WorkerPaths(tmp_path))
     assert (matter.permission, matter.patterns[0]) == ("bash", "rm -rf .")
     assert matter.always == ('{"command": ["rm", "-rf", "."]}',), "for this very call"
-    (matter,) = matters(fields(call | {"kind": "execute"}), Ground(tmp_path))
+    (matter,) = access_for_call(fields(call | {"kind": "execute"}), WorkerPaths(tmp_path))
     assert (matter.permission, matter.patterns) == ("bash", ("rm -rf .",))
     assert matter.always == ("rm -rf .",), "an always for a command is for this very command"
 
@@ -101,7 +103,7 @@ NO_RM = rules_for("auto", (PermissionRule(tool="bash", pattern="rm *", action="d
     ],
 )
 def test_every_command_of_a_line_is_judged(
-    tmp_path: Path, command: str, by_git: Action, by_no_rm: Action
+    tmp_path: Path, command: str, by_git: PermissionAction, by_no_rm: PermissionAction
 ) -> None:
     call = {"kind": "execute", "rawInput": {"command": command}}
     assert judged(call, GIT, tmp_path) == by_git
@@ -141,7 +143,9 @@ def test_every_command_of_a_line_is_judged(
 def test_what_a_shell_may_read_otherwise_is_asked(tmp_path: Path, command: str) -> None:
     call = {"kind": "execute", "rawInput": {"command": command}}
     assert judged(call, GIT, tmp_path) == "ask"
-    assert judged(call, PRESETS["auto"], tmp_path) == "allow", "a rule for all commands covers it"
+    assert judged(call, PRESET_RULES["auto"], tmp_path) == "allow", (
+        "a rule for all commands covers it"
+    )
 
 
 @pytest.mark.parametrize(
@@ -161,16 +165,16 @@ def test_a_line_that_runs_nothing_else_needs_no_question(tmp_path: Path, command
 
 def test_the_arguments_of_a_command_are_a_part_of_it(tmp_path: Path) -> None:
     call = {"kind": "execute", "rawInput": {"command": "git", "args": ["log", ";", "rm", "x"]}}
-    (matter,) = matters(fields(call), Ground(tmp_path))
+    (matter,) = access_for_call(fields(call), WorkerPaths(tmp_path))
     assert matter.patterns == ("git log ; rm x",)
     assert judged(call, GIT, tmp_path) == "ask"
 
 
 def test_a_command_that_wants_to_leave_its_confinement_is_outside(tmp_path: Path) -> None:
     call = {"kind": "execute", "rawInput": {"command": "make install", "unconfined": True}}
-    assert judged(call, PRESETS["auto"], tmp_path) == "ask"
+    assert judged(call, PRESET_RULES["auto"], tmp_path) == "ask"
     assert judged(call, rules_for("readonly", ()), tmp_path) == "deny"
-    away, _ = matters(fields(call), Ground(tmp_path))
+    away, _ = access_for_call(fields(call), WorkerPaths(tmp_path))
     assert (away.permission, away.detail) == ("external_directory", "make install")
 
 
@@ -180,9 +184,9 @@ def test_a_path_that_leads_outside_is_outside(tmp_path: Path, path: str) -> None
     inside.mkdir()
     (inside / "link").symlink_to(tmp_path)
     call = {"kind": "edit", "rawInput": {"file_path": path}}
-    away, edit = matters(fields(call), Ground(inside))
+    away, edit = access_for_call(fields(call), WorkerPaths(inside))
     assert (away.permission, edit.permission) == ("external_directory", "edit")
-    assert judged(call, PRESETS["auto"], inside) == "ask"
+    assert judged(call, PRESET_RULES["auto"], inside) == "ask"
 
 
 UNTOLD: list[dict[str, object]] = [
@@ -200,9 +204,9 @@ def test_a_path_that_nobody_could_read_counts_as_outside(
     tmp_path: Path, kind: str, given: dict[str, object]
 ) -> None:
     call = {"kind": kind, "title": "x", "rawInput": given}
-    away, _ = matters(fields(call), Ground(tmp_path))
+    away, _ = access_for_call(fields(call), WorkerPaths(tmp_path))
     assert (away.permission, away.patterns) == ("external_directory", ("/*",))
-    assert judged(call, PRESETS["auto"], tmp_path) == "ask"
+    assert judged(call, PRESET_RULES["auto"], tmp_path) == "ask"
 
 
 @pytest.mark.parametrize(
@@ -220,9 +224,9 @@ def test_a_path_that_nobody_could_read_counts_as_outside(
     ],
 )
 def test_a_move_is_inside_if_both_of_its_ends_are(
-    tmp_path: Path, given: dict[str, object], found: Action
+    tmp_path: Path, given: dict[str, object], found: PermissionAction
 ) -> None:
-    assert judged({"kind": "move", "rawInput": given}, PRESETS["auto"], tmp_path) == found
+    assert judged({"kind": "move", "rawInput": given}, PRESET_RULES["auto"], tmp_path) == found
 
 
 @pytest.mark.parametrize(
@@ -251,17 +255,17 @@ def test_a_move_is_inside_if_both_of_its_ends_are(
     ],
 )
 def test_a_path_is_understood_however_an_agent_names_and_writes_it(
-    tmp_path: Path, name: str, path: str, found: Action
+    tmp_path: Path, name: str, path: str, found: PermissionAction
 ) -> None:
     call = {"kind": "edit", "rawInput": {name: path.replace("INSIDE", str(tmp_path))}}
-    assert judged(call, PRESETS["auto"], tmp_path) == found
+    assert judged(call, PRESET_RULES["auto"], tmp_path) == found
 
 
 def test_an_address_that_is_a_file_is_outside_whatever_fetches_it(tmp_path: Path) -> None:
     call = {"kind": "fetch", "rawInput": {"url": "file:///etc/motd"}}
-    assert judged(call, PRESETS["auto"], tmp_path) == "ask"
+    assert judged(call, PRESET_RULES["auto"], tmp_path) == "ask"
     call = {"kind": "fetch", "rawInput": {"url": "https://example.org"}}
-    assert judged(call, PRESETS["auto"], tmp_path) == "allow"
+    assert judged(call, PRESET_RULES["auto"], tmp_path) == "allow"
 
 
 OWN: list[dict[str, object]] = [
@@ -279,16 +283,16 @@ OWN: list[dict[str, object]] = [
 def test_what_is_told_and_inside_is_no_question_of_outside(
     tmp_path: Path, call: dict[str, object]
 ) -> None:
-    assert len(matters(fields(call), Ground(tmp_path))) == 1
+    assert len(access_for_call(fields(call), WorkerPaths(tmp_path))) == 1
 
 
 def test_a_command_elsewhere_and_a_diff_elsewhere_are_outside(tmp_path: Path) -> None:
     call = {"kind": "execute", "rawInput": {"command": "ls", "cwd": "/"}}
-    assert judged(call, PRESETS["auto"], tmp_path) == "ask"
+    assert judged(call, PRESET_RULES["auto"], tmp_path) == "ask"
     diff = ToolFields(
-        tool_call_id="c", kind="edit", content=(Diff(path="/etc/motd", new_text="hi\n"),)
+        tool_call_id="c", kind="edit", content=(AcpDiff(path="/etc/motd", new_text="hi\n"),)
     )
-    away, _ = matters(diff, Ground(tmp_path))
+    away, _ = access_for_call(diff, WorkerPaths(tmp_path))
     assert away.patterns == ("/etc/*",) and away.detail == "/etc/motd\n@@ -0,0 +1 @@\n+hi"
 
 
@@ -308,9 +312,9 @@ def test_edits_are_named_from_the_top_of_the_checkout(tmp_path: Path) -> None:
 def test_what_is_told_as_text_alone_is_shown_and_an_always_covers_no_more(
     tmp_path: Path, title: str, permission: str
 ) -> None:
-    content = (ToolContent(content=Text(text="Running: make")),)
+    content = (ToolContent(content=AcpText(text="Running: make")),)
     call = ToolFields(tool_call_id="c", title=title, content=content)
-    (matter,) = matters(call, Ground(tmp_path))
+    (matter,) = access_for_call(call, WorkerPaths(tmp_path))
     told = f"{title} Running: make"
     assert (matter.permission, matter.detail, matter.always) == (permission, told, (told,))
 
@@ -326,7 +330,7 @@ def test_an_edit_that_names_no_file_may_be_anywhere(tmp_path: Path) -> None:
 )
 def test_input_of_any_shape_is_taken(tmp_path: Path, raw: str) -> None:
     call = ToolFields(tool_call_id="c", kind="execute", title="make", raw_input=Raw(raw.encode()))
-    (matter,) = matters(call, Ground(tmp_path))
+    (matter,) = access_for_call(call, WorkerPaths(tmp_path))
     assert (matter.permission, matter.patterns) == ("bash", ("make",))
 
 
@@ -347,24 +351,24 @@ def test_a_change_of_a_guarded_file_is_asked_whatever_allows_it(
     (tmp_path / "plain").mkdir()
     (tmp_path / ".cursor").symlink_to("plain")
     named = path.replace("INSIDE", str(tmp_path))
-    call = ToolFields(tool_call_id="c", kind=kind, content=(Diff(path=named, new_text="x"),))
+    call = ToolFields(tool_call_id="c", kind=kind, content=(AcpDiff(path=named, new_text="x"),))
     everything = rules_for("auto", (PermissionRule(tool="*", action="allow"),))
-    matter = matters(call, Ground(tmp_path))[-1]
-    assert verdict(matter, everything) == "ask" and "run other programs" in matter.reason
-    assert verdict(matter, rules_for("readonly", ())) == "deny"
+    matter = access_for_call(call, WorkerPaths(tmp_path))[-1]
+    assert decide_access(matter, everything) == "ask" and "run other programs" in matter.reason
+    assert decide_access(matter, rules_for("readonly", ())) == "deny"
 
 
 @pytest.mark.parametrize("call", [READ, {"kind": "read", "rawInput": {"path": ".git/config"}}])
 def test_looking_at_a_guarded_file_is_free(tmp_path: Path, call: dict[str, Any]) -> None:
-    assert judged(call, PRESETS["auto"], tmp_path) == "allow"
+    assert judged(call, PRESET_RULES["auto"], tmp_path) == "allow"
 
 
 def test_a_worker_inside_a_guarded_folder_is_asked_only_for_what_lies_below(tmp_path: Path) -> None:
     below = tmp_path / ".goent" / "worktrees" / "w1"
     below.mkdir(parents=True)
-    assert judged(EDIT, PRESETS["auto"], below) == "allow"
+    assert judged(EDIT, PRESET_RULES["auto"], below) == "allow"
     guarded = {"kind": "edit", "rawInput": {"file_path": ".git"}}
-    assert judged(guarded, PRESETS["auto"], below) == "ask"
+    assert judged(guarded, PRESET_RULES["auto"], below) == "ask"
 
 
 @pytest.mark.parametrize(
@@ -384,7 +388,8 @@ def test_a_guarded_folder_is_guarded_for_a_worker_in_it(
     below = tmp_path / folder
     below.mkdir(parents=True, exist_ok=True)
     assert (
-        judged({"kind": "edit", "rawInput": {"file_path": name}}, PRESETS["auto"], below) == "ask"
+        judged({"kind": "edit", "rawInput": {"file_path": name}}, PRESET_RULES["auto"], below)
+        == "ask"
     )
 
 
@@ -406,11 +411,11 @@ def test_what_a_guarded_link_leads_to_is_guarded(
     (tmp_path / written).parent.mkdir(parents=True)
     (tmp_path / link).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / link).symlink_to(tmp_path / leads_to)
-    call = ToolFields(tool_call_id="c", kind="edit", content=(Diff(path=written, new_text="x"),))
-    matter = matters(call, Ground(tmp_path))[-1]
-    assert verdict(matter, rules_for("auto", ())) == "ask"
+    call = ToolFields(tool_call_id="c", kind="edit", content=(AcpDiff(path=written, new_text="x"),))
+    matter = access_for_call(call, WorkerPaths(tmp_path))[-1]
+    assert decide_access(matter, rules_for("auto", ())) == "ask"
     assert f"{link!r} leads there" in matter.reason
-    assert judged(EDIT, PRESETS["auto"], tmp_path) == "allow"
+    assert judged(EDIT, PRESET_RULES["auto"], tmp_path) == "allow"
 
 
 @pytest.mark.parametrize(

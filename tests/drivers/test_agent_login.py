@@ -13,7 +13,7 @@ from opencode_stage import Heard, stage
 
 from goent.domain.errors import ProviderRefused
 from goent.domain.events import Noticed
-from goent.domain.settings import Agent, OpenCodeSettings, Settings
+from goent.domain.settings import AgentSettings, OpenCodeSettings, Settings
 from goent.domain.types import Prompt
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -126,7 +126,7 @@ async def test_go_ents_own_agent_without_a_key_names_its_command(tmp_path: Path)
     stage = Stage(tmp_path)
     command = (sys.executable, "-P", "-m", "goent", "acp")
     sandbox = replace(stage.settings.sandbox, writable=(tmp_path,))
-    agents = {"actor": Agent(command=command)}
+    agents = {"actor": AgentSettings(command=command)}
     stage.settings = replace(stage.settings, agents=agents, sandbox=sandbox)
     async with stage.running():
         with pytest.raises(ProviderRefused, match=r"run `\S+ -P -m goent acp --login` in a term"):

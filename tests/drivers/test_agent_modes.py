@@ -8,17 +8,17 @@ import pytest
 from agent_stage import EDIT, Stage, ask, during
 from msgspec import Raw
 
-from goent.acp.content import Diff
-from goent.acp.messages import NewSession, SessionMode
-from goent.acp.updates import ToolFields
+from goent.acp.agent_messages import ToolFields
+from goent.acp.client_messages import NewSession, SessionMode
+from goent.acp.message_parts import AcpDiff
+from goent.agents import call_permissions
+from goent.agents.call_permissions import changed_names, list_files
+from goent.agents.oversight import find_mode_offer, fitting_mode
 from goent.domain.errors import PermissionBypassed, PermissionDenied
 from goent.domain.settings import PermissionRule
 from goent.domain.types import Preset
-from goent.drivers.agent import unasked as looking
-from goent.drivers.agent.modes import fitting_mode, offer_of
-from goent.drivers.agent.unasked import changed, listing
-from goent.drivers.rules import OversightLevel, oversight_level
-from goent.policy.permissions import rules_for
+from goent.permissions.access_rules import OversightLevel, oversight_level
+from goent.permissions.permission_rules import rules_for
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -90,7 +90,7 @@ def test_rules_say_how_much_an_agent_is_held_back(preset: Preset, level: Oversig
 
 @pytest.mark.parametrize("raw", [b"null", b"5", b"{}", b'{"currentModeId": 1}'])
 def test_modes_of_any_shape_are_taken(raw: bytes) -> None:
-    assert offer_of(NewSession(session_id="s", modes=Raw(raw))) is None
+    assert find_mode_offer(NewSession(session_id="s", modes=Raw(raw))) is None
 
 
 @pytest.mark.parametrize("by", ["list", "option"])
@@ -243,25 +243,25 @@ def test_a_listing_sees_what_came_went_and_changed(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
     (tmp_path / "link").symlink_to("/")
-    before = listing(tmp_path)
+    before = list_files(tmp_path)
     (tmp_path / "grown").write_text("xy")
     (tmp_path / "gone").unlink()
     (tmp_path / "new").mkdir()
     (tmp_path / ".git/index").write_text("git looks around")
     (tmp_path / ".git/objects/y").write_text("x")
     (tmp_path / ".git/config").write_text("[core]\n")
-    after = listing(tmp_path)
+    after = list_files(tmp_path)
     assert before and after
-    assert changed(before, after) == (".git/config", "gone", "grown", "new")
+    assert changed_names(before, after) == (".git/config", "gone", "grown", "new")
 
 
 def test_of_a_tree_that_is_too_large_nothing_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looking, "MOST_FILES", 3)
+    monkeypatch.setattr(call_permissions, "MAX_FILES", 3)
     for number in range(5):
         (tmp_path / str(number)).touch()
-    assert listing(tmp_path) is None
+    assert list_files(tmp_path) is None
 
 
 # Words with a no
@@ -288,8 +288,8 @@ async def test_words_that_an_agent_cannot_hear_are_told_to_be_unheard(tmp_path: 
 
 
 def test_a_difference_is_an_act_whatever_its_kind() -> None:
-    call = ToolFields(tool_call_id="c", kind="think", content=(Diff(path="a", new_text="x"),))
-    assert looking.is_act(call)
+    call = ToolFields(tool_call_id="c", kind="think", content=(AcpDiff(path="a", new_text="x"),))
+    assert call_permissions.is_action(call)
 
 
 def _care(word: str) -> OversightLevel:

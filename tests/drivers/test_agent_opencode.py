@@ -9,18 +9,11 @@ from agent_stage import Stage, ask, during
 from msgspec.structs import replace
 from opencode import LIGHT, opencode_binary
 
-from goent.domain.settings import Agent
+from goent.domain.settings import AgentSettings
 from goent.domain.types import Usage
-from goent.testing import (
-    Script,
-    ScriptedModels,
-    call,
-    case,
-    hermetic_env,
-    openai,
-    opencode_config,
-    say,
-)
+from goent.testing.hermetic_opencode import hermetic_env, opencode_config
+from goent.testing.script import Script, call, case, openai, say
+from goent.testing.scripted_server import ScriptedModels
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -53,7 +46,7 @@ async def by_opencode(folder: Path) -> AsyncGenerator[Stage]:
         (home / ".config" / "opencode" / "opencode.json").write_text(config)
         switches = [f"{name}={value}" for name, value in env.items() if name.startswith("OPENC")]
         command = ("env", *switches, str(opencode_binary()), "acp")
-        stage.settings = replace(stage.settings, agents={"actor": Agent(command=command)})
+        stage.settings = replace(stage.settings, agents={"actor": AgentSettings(command=command)})
         stage.environ = {**env, **LIGHT}
         async with stage.running():
             yield stage

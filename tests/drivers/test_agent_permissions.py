@@ -8,12 +8,17 @@ import anyio
 import pytest
 from agent_stage import AWAY, BASH, EDIT, Stage, ask, during
 
-from goent.acp.asks import Cancelled, PermissionOption, PermissionRequest, Selected
-from goent.acp.updates import ToolFields
+from goent.acp.agent_messages import (
+    AcpPermissionOption,
+    OptionSelected,
+    PermissionCancelled,
+    PermissionRequest,
+    ToolFields,
+)
+from goent.agents.open_questions import permission_outcome
 from goent.domain.errors import PermissionDenied, RequestError
 from goent.domain.settings import PermissionRule
-from goent.domain.types import Answer
-from goent.drivers.questions import outcome
+from goent.domain.types import PermissionAnswer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -31,15 +36,15 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
     ],
 )
 def test_an_answer_is_one_of_the_offered_ones_and_never_more_than_was_said(
-    answer: Answer | None, kinds: tuple[str, ...], chosen: str | None
+    answer: PermissionAnswer | None, kinds: tuple[str, ...], chosen: str | None
 ) -> None:
     request = PermissionRequest(
         session_id="s",
         tool_call=ToolFields(tool_call_id="c"),
-        options=tuple(PermissionOption(option_id=kind, kind=kind) for kind in kinds),
+        options=tuple(AcpPermissionOption(option_id=kind, kind=kind) for kind in kinds),
     )
-    expected = Selected(option_id=chosen) if chosen else Cancelled()
-    assert outcome(request, answer) == expected
+    expected = OptionSelected(option_id=chosen) if chosen else PermissionCancelled()
+    assert permission_outcome(request, answer) == expected
 
 
 async def test_what_the_rules_decide_needs_nobody(tmp_path: Path) -> None:

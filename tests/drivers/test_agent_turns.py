@@ -10,6 +10,7 @@ import pytest
 from agent_stage import Stage, ask, during
 from msgspec.structs import replace
 
+from goent.agents import agent_process
 from goent.domain.errors import (
     BudgetSpent,
     GoentError,
@@ -24,9 +25,8 @@ from goent.domain.errors import (
     WorkerCrashed,
     WorkerError,
 )
-from goent.domain.settings import Agent, OpenCodeSettings
+from goent.domain.settings import AgentSettings, OpenCodeSettings
 from goent.domain.types import Command, FileChange, Prompt, Usage
-from goent.drivers.agent import process
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -114,7 +114,7 @@ async def test_an_agent_that_keeps_no_sessions_cannot_go_on_after_its_end(tmp_pa
 async def test_an_agent_that_hangs_up_and_lives_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "LAST_WORDS", 0.1)
+    monkeypatch.setattr(agent_process, "LAST_WORDS", 0.1)
     async with Stage(tmp_path).running() as stage, stage.open() as session:
         async with during(session, "hangup") as turn:
             pass
@@ -264,7 +264,9 @@ async def test_an_agent_that_cannot_begin_is_told_why_and_nothing_is_left(
 
 async def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    stage.settings = replace(stage.settings, agents={"actor": Agent(command=("/no/such/agent",))})
+    stage.settings = replace(
+        stage.settings, agents={"actor": AgentSettings(command=("/no/such/agent",))}
+    )
     async with stage.running():
         with pytest.raises(WorkerCrashed, match="cannot start '/no/such/agent'"):
             async with stage.open():

@@ -9,10 +9,10 @@ from bad_stage import BadWorld, bad_world
 from contract_stage import KEY
 from fake_provider import Script, openai_pieces
 
-from goent.core.operation import Caller
 from goent.domain.replies import Result
 from goent.domain.types import Usage, Value
-from goent.upstream.tries import Patience
+from goent.operations.operation_table import Caller
+from goent.providers.call_plan import RetrySettings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
@@ -21,7 +21,7 @@ HUGE = "y" * 10_000_000
 SHELL = "no such; $(touch x) `ls` model"
 STOP = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
 DONE = b"data: [DONE]\n\n"
-EACH = 1 + Patience().again
+EACH = 1 + RetrySettings().again
 
 
 def text(words: str) -> bytes:

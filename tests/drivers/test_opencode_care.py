@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from sandboxed import a_sandbox
 
-from goent.drivers.opencode.environment import Launch
-from goent.drivers.opencode.lasting import Moment
-from goent.drivers.opencode.slot import DIRECTORIES, Slot
-from goent.drivers.vitals import GB, Care, Vitals, read_vitals
+from goent.agents.process_vitals import GB, Vitals, read_vitals
+from goent.opencode.driver import StartTime
+from goent.opencode.process_care import CarePolicy
+from goent.opencode.process_launch import OpenCodeLaunch
+from goent.opencode.process_pool import MAX_SHARED_DIRECTORIES, ProcessSlot
 
-LAUNCH = Launch(
+LAUNCH = OpenCodeLaunch(
     program=Path("opencode"),
     cwd=Path("/"),
     env={"HOME": "/home/me"},
@@ -25,7 +26,7 @@ LAUNCH = Launch(
 
 
 def test_a_process_is_worn_by_memory_by_maps_and_by_age() -> None:
-    care = Care()
+    care = CarePolicy()
     fine = Vitals(cpu=1, memory=2 * GB, maps=40_000)
     assert care.worn(fine, 12 * 3600) == ""
     assert care.worn(Vitals(cpu=1, memory=3 * GB), 0) == "3.0 GB of memory"
@@ -34,17 +35,17 @@ def test_a_process_is_worn_by_memory_by_maps_and_by_age() -> None:
 
 
 def test_a_silent_process_that_works_is_given_more_time() -> None:
-    care = Care()
+    care = CarePolicy()
     assert [care.given_up(n, at_work=False) for n in (2, 3)] == [False, True]
     assert [care.given_up(n, at_work=True) for n in (3, 8, 9)] == [False, False, True]
 
 
 def test_a_moment_stays_before_what_follows_when_the_clock_is_set() -> None:
     now, ticks = time.time(), time.monotonic()
-    assert Moment(now, ticks).earliest == pytest.approx(now, abs=1)
-    set_back = Moment(now + 3600, ticks)  # what follows is stamped with `now`
+    assert StartTime(now, ticks).earliest == pytest.approx(now, abs=1)
+    set_back = StartTime(now + 3600, ticks)  # what follows is stamped with `now`
     assert set_back.earliest == pytest.approx(now, abs=1)
-    set_forward = Moment(now - 3600, ticks)  # what followed may have been stamped before
+    set_forward = StartTime(now - 3600, ticks)  # what followed may have been stamped before
     assert set_forward.earliest == now - 3600
 
 
@@ -62,8 +63,8 @@ def test_a_process_is_seen_from_outside() -> None:
 
 
 def test_a_slot_takes_a_bounded_number_of_directories_and_none_when_worn() -> None:
-    slot = Slot(lambda: LAUNCH, dedicated=False)
-    for n in range(DIRECTORIES):
+    slot = ProcessSlot(lambda: LAUNCH, dedicated=False)
+    for n in range(MAX_SHARED_DIRECTORIES):
         assert slot.has_room
         slot.claim(Path(f"/projects/{n}"))
     assert not slot.has_room
@@ -80,7 +81,7 @@ def test_a_slot_takes_a_bounded_number_of_directories_and_none_when_worn() -> No
     [({"HOME": "/h"}, "/h/.local/share"), ({"HOME": "/h", "XDG_DATA_HOME": "/d"}, "/d")],
 )
 def test_the_database_is_where_opencode_keeps_it(env: dict[str, str], folder: str) -> None:
-    launch = Launch(
+    launch = OpenCodeLaunch(
         program=LAUNCH.program,
         cwd=LAUNCH.cwd,
         env=env,

@@ -8,13 +8,18 @@ import pytest
 from opencode import LIGHT, opencode_binary
 from sandboxed import a_sandbox
 
-from goent.drivers.opencode.acp_host import AcpHost
-from goent.drivers.opencode.binary import find_opencode
-from goent.drivers.opencode.catalogue import KEPT, VARIABLE, Catalogue
-from goent.drivers.opencode.environment import Launch
-from goent.drivers.opencode.literal import Unreadable, literal_as_json
-from goent.proc import new_mark, new_owner
-from goent.testing import hermetic_env
+from goent.agents.opencode_program import find_opencode
+from goent.opencode.acp_session import AcpHost
+from goent.opencode.bundled_models import (
+    KEEP_S,
+    VARIABLE,
+    BundledModels,
+    UnreadableLiteral,
+    literal_as_json,
+)
+from goent.opencode.process_launch import OpenCodeLaunch
+from goent.proc.process_table import new_mark, new_owner
+from goent.testing.hermetic_opencode import hermetic_env
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -32,20 +37,22 @@ def program() -> Path:
     return find_opencode(str(opencode_binary()), os.environ)
 
 
-def catalogue(folder: Path, *backends: str) -> Catalogue:
-    return Catalogue(backends=backends, folder=folder / "models")
+def catalogue(folder: Path, *backends: str) -> BundledModels:
+    return BundledModels(backends=backends, folder=folder / "models")
 
 
 def written(variables: dict[str, str]) -> dict[str, dict[str, object]]:
     return json.loads(Path(variables[VARIABLE]).read_text())
 
 
-async def offered(program: Path, folder: Path, catalogue: Catalogue | None) -> dict[str, object]:
+async def offered(
+    program: Path, folder: Path, catalogue: BundledModels | None
+) -> dict[str, object]:
     """What OpenCode itself says of its providers."""
     config = {"enabled_providers": [*KNOWN, "moonshot"], "autoupdate": False}
     home = hermetic_env(folder / "home") | LIGHT
     env = {**home, **KEYS, "OPENCODE_CONFIG_CONTENT": json.dumps(config), "PWD": str(folder)}
-    launch = Launch(
+    launch = OpenCodeLaunch(
         program=program,
         cwd=folder,
         env=env,
@@ -124,7 +131,7 @@ def test_a_program_is_read_once_and_again_when_it_changed(tmp_path: Path) -> Non
     first = narrow.variables(program, env)
     Path(first[VARIABLE]).write_text('{"a": {"n": 5}}')
     assert written(narrow.variables(program, env))["a"]["n"] == 5
-    forgotten = Path(first[VARIABLE]).stat().st_mtime - KEPT - 60
+    forgotten = Path(first[VARIABLE]).stat().st_mtime - KEEP_S - 60
     os.utime(first[VARIABLE], (forgotten, forgotten))
     program.write_text(entry % "22")
     assert written(narrow.variables(program, env)) == {"a": {"id": "a", "env": [], "n": 22}}
@@ -171,5 +178,5 @@ def test_a_bundlers_literal_is_turned_back_into_json() -> None:
     ],
 )
 def test_anything_else_is_refused(source: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableLiteral):
         literal_as_json(source)

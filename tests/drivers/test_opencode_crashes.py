@@ -12,17 +12,17 @@ from msgspec.structs import replace
 from opencode_stage import ALLOW, ASK, PATIENCE, Heard, Stage, processes, stage
 
 from goent.domain.errors import RequestError, UnknownModel, WorkerCrashed, WorkerError
-from goent.domain.ports import Session, StopReason
+from goent.domain.ports import TurnStopReason, WorkerSession
 from goent.domain.settings import PermissionRule
 from goent.domain.types import Prompt, Usage
-from goent.drivers.opencode.lasting import GO_ON
-from goent.drivers.vitals import Care
-from goent.testing import Case, Script, call, case, openai, say
+from goent.opencode.driver import CONTINUE_PROMPT
+from goent.opencode.process_care import CarePolicy
+from goent.testing.script import Case, Script, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
 GOES_ON = "was interrupted"
-OFTEN = Care(interval=0.2, patience=2.0)
+OFTEN = CarePolicy(interval=0.2, patience=2.0)
 WORK: tuple[Case, ...] = (
     case("say hello", say("Hello from {model}.")),
     case("wait at the gate", say("I waited.").having(gate="door")),
@@ -99,9 +99,9 @@ def project(crashing: Stage) -> Path:
 class Turning:
     """A turn in the background, and how it ended."""
 
-    def __init__(self, session: Session, text: str) -> None:
+    def __init__(self, session: WorkerSession, text: str) -> None:
         self.heard = Heard()
-        self.ended: StopReason | WorkerError | None = None
+        self.ended: TurnStopReason | WorkerError | None = None
         self._session = session
         self._text = text
 
@@ -135,7 +135,7 @@ def kill(pids: set[int], how: signal.Signals = signal.SIGKILL) -> None:
         os.kill(pid, how)
 
 
-def told(stage: Stage, session: Session) -> list[str]:
+def told(stage: Stage, session: WorkerSession) -> list[str]:
     """What the user said to the session, as its last model call has it."""
     calls = [call for call in stage.models.calls if call.session == session.token]
     request = calls[-1].request
@@ -188,7 +188,7 @@ async def test_a_killed_process_is_swept_and_its_turns_go_on_in_another(
         assert (heard.text, heard.notices) == ("Hello from glm-4.", [])
         assert told(crashing, idle) == ["say hello", "2: say hello"]
         await first.prompt(Prompt(text="3: say hello"), Heard().emit)
-        assert told(crashing, first) == ["sleep in the shell", GO_ON.text, "3: say hello"]
+        assert told(crashing, first) == ["sleep in the shell", CONTINUE_PROMPT.text, "3: say hello"]
         assert len(acp()) == 1
         assert [first.token, second.token, idle.token] == tokens
 
@@ -405,7 +405,7 @@ async def test_a_process_that_answers_nobody_is_ended_and_left(
             tasks.start_soon(turning.run)
             await until(lambda: processes("300"))
             kill(acp(), signal.SIGSTOP)
-            crashing.care = Care(interval=0.2, patience=0.3)
+            crashing.care = CarePolicy(interval=0.2, patience=0.3)
             await until(lambda: turning.heard.notices)
             crashing.care = OFTEN
         assert turning.heard.text == "I went on."
@@ -426,7 +426,7 @@ async def test_a_worn_process_is_left_when_idle_and_retired_after_its_last_turn(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(turning.run)
             await until(lambda: processes("300"))
-            crashing.care = Care(interval=0.2, memory=1)
+            crashing.care = CarePolicy(interval=0.2, memory=1)
             await until(lambda: "takes no further work, for its" in caplog.text)
             crashing.care = OFTEN
             heard = Heard()

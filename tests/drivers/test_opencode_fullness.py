@@ -13,10 +13,10 @@ from test_opencode_care import LAUNCH
 
 from goent.domain.errors import ProtocolError
 from goent.domain.types import Prompt
-from goent.drivers.opencode import slot
-from goent.drivers.opencode.client import Client
-from goent.drivers.opencode.slot import Slot
-from goent.testing import Script, case, say
+from goent.opencode import process_pool
+from goent.opencode.process_pool import ProcessSlot
+from goent.opencode.server_api import OpenCodeClient
+from goent.testing.script import Script, case, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 HELLO = Prompt(text="say hello")
@@ -40,7 +40,7 @@ class Worker:
 
 
 def test_a_directory_rests_when_nobody_works_there_and_nobody_is_about_to() -> None:
-    place, worker = Slot(lambda: LAUNCH, dedicated=False), Worker(A)
+    place, worker = ProcessSlot(lambda: LAUNCH, dedicated=False), Worker(A)
     place.claim(A)
     assert place.resting is None, "its session is being opened"
     place.tenants.add(worker)
@@ -50,7 +50,7 @@ def test_a_directory_rests_when_nobody_works_there_and_nobody_is_about_to() -> N
 
 
 def test_the_directory_that_nobody_needs_is_put_away_before_a_worker_has_to_leave() -> None:
-    place = Slot(lambda: LAUNCH, dedicated=False)
+    place = ProcessSlot(lambda: LAUNCH, dedicated=False)
     for directory in (A, B):
         place.claim(directory)
         place.tenants.add(Worker(directory))
@@ -85,7 +85,7 @@ async def stage_of_all(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerat
 async def crowded(
     stage_of_all: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncGenerator[Crowded]:
-    monkeypatch.setattr(slot, "DIRECTORIES", 1)
+    monkeypatch.setattr(process_pool, "MAX_SHARED_DIRECTORIES", 1)
     folder = stage_of_all.settings.project / tmp_path.name
     second, third = folder / "second", folder / "third"
     second.mkdir(parents=True)
@@ -127,7 +127,7 @@ async def test_a_full_process_puts_directories_away_and_their_workers_go_on_in_i
 async def test_where_all_are_at_work_a_light_process_takes_more_up_to_a_bound(
     crowded: Crowded, monkeypatch: pytest.MonkeyPatch, most: int, expected: int
 ) -> None:
-    monkeypatch.setattr(slot, "MOST_DIRECTORIES", most)
+    monkeypatch.setattr(process_pool, "MAX_DIRECTORIES", most)
     built, gate = crowded.stage, f"gate {most}"
     async with (
         built.driver.open(built.spec(built.settings.project)) as session,
@@ -143,12 +143,12 @@ async def test_where_all_are_at_work_a_light_process_takes_more_up_to_a_bound(
 async def test_a_process_that_does_not_put_away_gets_no_further_work(
     crowded: Crowded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def refuse(_: Client, directory: str) -> None:
+    async def refuse(_: OpenCodeClient, directory: str) -> None:
         raise ProtocolError(f"OpenCode's server keeps {directory}")
 
     built = crowded.stage
     assert await hello(built, built.settings.project) == "Hello from glm-4."
-    monkeypatch.setattr(Client, "dispose", refuse)
+    monkeypatch.setattr(OpenCodeClient, "dispose", refuse)
     (first,) = crowded.acp()
     assert await hello(built, crowded.second) == "Hello from glm-4."
     with anyio.fail_after(PATIENCE):

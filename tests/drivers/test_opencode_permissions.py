@@ -9,7 +9,7 @@ import pytest
 from opencode_stage import ALLOW, ASK, Heard, Stage
 
 from goent.domain.errors import PermissionDenied, RequestError
-from goent.domain.ports import Session, StopReason
+from goent.domain.ports import TurnStopReason, WorkerSession
 from goent.domain.settings import PermissionRule
 from goent.domain.types import Prompt
 
@@ -20,10 +20,10 @@ DENY = (*ALLOW, PermissionRule(tool="edit", action="deny"))
 class Turn:
     """A turn that runs beside the test."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: WorkerSession) -> None:
         self.session = session
         self.heard = Heard()
-        self.end: StopReason | Exception | None = None
+        self.end: TurnStopReason | Exception | None = None
 
     async def run(self, text: str) -> None:
         try:

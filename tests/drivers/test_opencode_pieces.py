@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from goent.agents.opencode_program import find_opencode, find_ripgrep, platform_packages
 from goent.domain.errors import (
     AuthRefused,
     ConfigError,
@@ -21,13 +22,12 @@ from goent.domain.errors import (
 )
 from goent.domain.settings import Backend, OpenCodeSettings, PermissionRule, Settings
 from goent.domain.types import Price, Provider
-from goent.drivers.opencode.binary import find_opencode, find_ripgrep, platform_packages
-from goent.drivers.opencode.content import generate, held_backends
-from goent.drivers.opencode.environment import with_program, worker_environment
-from goent.drivers.opencode.failures import classify, classify_fault
-from goent.drivers.opencode.shapes import ErrorData, SessionFault
-from goent.drivers.rules import judge
-from goent.rpc import RpcError
+from goent.opencode.config_overlay import gated_backends, generate_overlay
+from goent.opencode.opencode_turn import classify_error, classify_fault
+from goent.opencode.process_launch import overlay_environment, with_program_folder
+from goent.opencode.server_api import ErrorData, SessionFault
+from goent.permissions.access_rules import strictest_action
+from goent.rpc.json_rpc import RpcError
 
 ELF = b"\x7fELF and so on"
 
@@ -77,7 +77,7 @@ def test_ripgrep_is_found_beside_opencode_and_put_at_the_end_of_the_path(tmp_pat
     system, machine = platform_packages()[0].split("-")[1:3]
     rg = program(tmp_path / f"node_modules/@vscode/ripgrep-{system}-{machine}/bin/rg", ELF)
     assert find_ripgrep(opencode, empty) == rg
-    assert with_program(empty, rg)["PATH"] == f"{tmp_path}:{rg.parent}"
+    assert with_program_folder(empty, rg)["PATH"] == f"{tmp_path}:{rg.parent}"
 
 
 SETTINGS = Settings(
@@ -102,9 +102,9 @@ ENVIRON = {"MOON_KEY": "sk-moon", "CLAUDE_KEY": "sk-claude", "PATH": "/bin"}
 
 
 def generated(settings: Settings = SETTINGS):
-    held = held_backends(settings, ENVIRON)
+    held = gated_backends(settings, ENVIRON)
     addresses = {name: f"http://gate/{name}" for name in (*held, "goent-warm")}
-    return generate(settings, held=held, addresses=addresses, token="token")
+    return generate_overlay(settings, held=held, addresses=addresses, token="token")
 
 
 def test_what_go_ent_holds_a_key_for_goes_to_the_gate_and_the_rest_direct() -> None:
@@ -168,7 +168,7 @@ def test_a_worker_inherits_neither_keys_nor_marks_nor_another_opencodes_settings
         "OPENCODE_API_KEY": "the user's own login",
         "LANG": "C",
     }
-    env = worker_environment(SETTINGS, environ, generated(), cwd=tmp_path, home=tmp_path)
+    env = overlay_environment(SETTINGS, environ, generated(), cwd=tmp_path, home=tmp_path)
     assert not env.keys() & {"MOON_KEY", "CLAUDE_KEY", "GOENT_PROC", "OPENCODE_PID"}
     assert not env.keys() & {"OPENCODE", "OPENCODE_PERMISSION"}
     assert env["OPENCODE_API_KEY"] == "the user's own login"
@@ -180,7 +180,7 @@ def test_a_worker_inherits_neither_keys_nor_marks_nor_another_opencodes_settings
 
 def test_garbage_is_collected_early_unless_the_user_wants_it_otherwise(tmp_path: Path) -> None:
     def heap(**environ: str) -> str:
-        env = worker_environment(SETTINGS, environ, generated(), cwd=tmp_path, home=tmp_path)
+        env = overlay_environment(SETTINGS, environ, generated(), cwd=tmp_path, home=tmp_path)
         return env["BUN_JSC_forceRAMSize"]
 
     assert heap() == "1000000000"
@@ -193,7 +193,7 @@ def test_the_users_file_and_the_repositorys_are_read_as_the_settings_say(tmp_pat
     settings = msgspec.structs.replace(SETTINGS, opencode=opencode)
 
     def env() -> dict[str, str]:
-        return worker_environment(settings, ENVIRON, generated(), cwd=tmp_path, home=tmp_path)
+        return overlay_environment(settings, ENVIRON, generated(), cwd=tmp_path, home=tmp_path)
 
     with pytest.raises(ConfigError, match="does not exist any more"):
         env()
@@ -206,7 +206,7 @@ def test_a_hermetic_worker_lives_in_a_folder_of_its_own(tmp_path: Path) -> None:
     hermetic = OpenCodeSettings(profile="hermetic")
     settings = msgspec.structs.replace(SETTINGS, opencode=hermetic)
     environ = {**ENVIRON, "OPENCODE_API_KEY": "not for this one"}
-    env = worker_environment(settings, environ, generated(settings), cwd=tmp_path, home=tmp_path)
+    env = overlay_environment(settings, environ, generated(settings), cwd=tmp_path, home=tmp_path)
     assert "OPENCODE_API_KEY" not in env
     assert env["HOME"] == str(tmp_path)
     assert env["XDG_DATA_HOME"] == str(tmp_path / ".local/share")
@@ -243,7 +243,7 @@ def test_the_last_rule_that_matches_decides_and_the_strictest_pattern_wins(
         rule("edit", "src/*", "allow"),
         rule("*", "*.env", "deny"),
     )
-    assert judge(rules, permission, patterns) == verdict
+    assert strictest_action(rules, permission, patterns) == verdict
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_an_error_of_opencode_is_the_failure_that_it_means(
 ) -> None:
     error = RpcError(-32603, f"Internal error: {message}", {"service": "s", "errorName": name})
     fault = SessionFault(name=name, data=ErrorData(message=message, status=status))
-    failure = classify(error, fault)
+    failure = classify_error(error, fault)
     assert type(failure) is kind
     assert str(failure).startswith(message)
 
@@ -277,14 +277,14 @@ def test_an_error_of_opencode_is_the_failure_that_it_means(
 def test_an_earlier_error_of_the_session_does_not_colour_the_last() -> None:
     error = RpcError(-32603, "Internal error: something else")
     fault = SessionFault(name="APIError", data=ErrorData(message="bad key", status=401))
-    assert type(classify(error, fault)) is WorkerError
+    assert type(classify_error(error, fault)) is WorkerError
 
 
 @pytest.mark.parametrize("status", [400, 402, None])
 def test_the_gateways_own_word_on_a_failure_counts_more_than_the_status(status: int | None) -> None:
     message = "go-ent: rate_limited: moonshot asks to wait, and so does its fallback"
     fault = SessionFault(name="APIError", data=ErrorData(message=message, status=status))
-    failure = classify(RpcError(-32603, f"Internal error: {message}", None), fault)
+    failure = classify_error(RpcError(-32603, f"Internal error: {message}", None), fault)
     assert type(failure) is RateLimited
     assert str(failure) == "moonshot asks to wait, and so does its fallback"
     other = SessionFault(name="APIError", data=ErrorData(message="go-ent: tomorrow: x", status=402))

@@ -14,12 +14,12 @@ from opencode import opencode_binary
 from opencode_script import SCRIPT
 from opencode_stage import ALLOW, ASK, PATIENCE, Heard, Stage, processes, stage
 
-from goent.config.trust.opencode_files import opencode_acts
-from goent.config.trust.records import grant
+from goent.config.trust_records import grant
+from goent.config.trust_survey import opencode_acts
 from goent.domain.errors import WorkerCrashed
 from goent.domain.settings import OpenCodeSettings, PermissionRule
 from goent.domain.types import Prompt, Provider
-from goent.drivers.opencode.client import Client
+from goent.opencode.server_api import OpenCodeClient
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -71,17 +71,17 @@ async def test_a_dedicated_process_ends_with_its_worker(shared: Stage, project: 
 async def test_a_process_that_is_killed_while_a_session_is_set_up_is_no_reason_to_fail(
     apart: Apart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_up, killed = Client.set_up, set[int]()
+    set_up, killed = OpenCodeClient.set_up, set[int]()
 
     async def set_up_after_a_kill(
-        inner: Client, session: str, *, title: str, rules: Sequence[PermissionRule]
+        inner: OpenCodeClient, session: str, *, title: str, rules: Sequence[PermissionRule]
     ) -> None:
         for pid in () if killed else apart.acp():
             os.kill(pid, signal.SIGKILL)
             killed.add(pid)
         await set_up(inner, session, title=title, rules=rules)
 
-    monkeypatch.setattr(Client, "set_up", set_up_after_a_kill)
+    monkeypatch.setattr(OpenCodeClient, "set_up", set_up_after_a_kill)
     assert await hello(apart.stage, apart.stage.settings.project) == "Hello from glm-4."
     assert killed and not killed & apart.acp()
 

@@ -6,13 +6,13 @@ import pytest
 from contract_stage import KEY, World, contract_world, of_its_own
 
 from goent.domain.types import Method
-from goent.testing import Case, Fault, Script, case, openai, say
-from goent.upstream.tries import Patience
+from goent.providers.call_plan import RetrySettings
+from goent.testing.script import Case, Fault, Script, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
 METHODS: tuple[Method, ...] = ("acp", "cli")
-EACH = 1 + Patience().again  # calls that go-ent itself makes before it gives up
+EACH = 1 + RetrySettings().again  # calls that go-ent itself makes before it gives up
 
 
 def failing(

@@ -7,7 +7,7 @@ from contract_stage import SPENT, World, contract_world
 
 from goent.domain.errors import WorkerIsClosed
 from goent.domain.events import PlanUpdated, ToolCall, UsageReported
-from goent.domain.replies import Spawned
+from goent.domain.replies import SpawnReply
 from goent.domain.types import Command, FileChange, PlanEntry, Usage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
@@ -48,7 +48,7 @@ async def test_what_would_be_asked_is_refused_by_name(world: World) -> None:
     spawned = await world.ask(
         "worker_spawn", task="write asked.txt", method="cli", provider="moonshot", permissions="ask"
     )
-    assert isinstance(spawned, Spawned)
+    assert isinstance(spawned, SpawnReply)
     assert any("nobody to ask" in warning for warning in spawned.warnings)
     result = await world.ended(spawned.worker_id)
     assert result.failure and result.failure.kind == "permission_denied"

@@ -15,6 +15,8 @@ import pytest
 from opencode_stage import Heard
 from witness import Witness
 
+from goent.agents.driver_context import DriverContext
+from goent.agents.process_vitals import read_signs
 from goent.domain.errors import (
     AuthRefused,
     ConfigError,
@@ -30,35 +32,34 @@ from goent.domain.errors import (
 )
 from goent.domain.events import DriverEvent, TextDelta, Thought, ToolCall, UsageReported
 from goent.domain.ports import WorkerSpec
-from goent.domain.settings import Action, OpenCodeSettings, PermissionRule, Settings
+from goent.domain.settings import OpenCodeSettings, PermissionAction, PermissionRule, Settings
 from goent.domain.types import Command, FileChange, Preset, Prompt, Provider, Usage
-from goent.drivers.environment import Surroundings
-from goent.drivers.opencode.first_start import first_start
-from goent.drivers.opencode.second_look import SecondLook
-from goent.drivers.opencode_run import OpenCodeRunDriver
-from goent.drivers.opencode_run.lines import Transcript
-from goent.drivers.opencode_run.permission import as_permissions
-from goent.drivers.opencode_run.session import RunSession
-from goent.drivers.rules import judge
-from goent.drivers.signs import look
-from goent.gateway.server import Gateway
-from goent.policy.permissions import PRESETS, rules_for
-from goent.proc import marked, new_mark, new_owner, supervised
-from goent.upstream.ask import Upstream
-from goent.upstream.course import Course
-from goent.upstream.forward import Connections
+from goent.gateway.gateway import Gateway
+from goent.opencode.call_guard import BypassDetector
+from goent.opencode.config_overlay import permission_map
+from goent.opencode.driver import OpenCodeRunDriver
+from goent.opencode.opencode_process import first_start
+from goent.opencode.opencode_translator import RunTranscript
+from goent.opencode.run_session import RunSession
+from goent.permissions.access_rules import strictest_action
+from goent.permissions.permission_rules import PRESET_RULES, rules_for
+from goent.proc.child_process import supervised
+from goent.proc.process_table import marked_processes, new_mark, new_owner
+from goent.providers.call_plan import CallPlan
+from goent.providers.connections import Connections
+from goent.providers.upstream import Upstream
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 GLM = Provider(name="glm", backend="moonshot", model="glm-4")
 HELLO = '{"type":"text","part":{"text":"Hello.","messageID":"m1"}}'
 
 
-def read(*lines: str, direct: bool = False) -> tuple[Transcript, list[DriverEvent]]:
-    transcript = Transcript(GLM, Path("/p"), SecondLook(), direct=direct)
+def read(*lines: str, direct: bool = False) -> tuple[RunTranscript, list[DriverEvent]]:
+    transcript = RunTranscript(GLM, Path("/p"), BypassDetector(), direct=direct)
     return transcript, [event for line in lines for event in transcript.read(line.encode())]
 
 
-def nowhere(worker: str, backend: str, model: str) -> Course:
+def nowhere(worker: str, backend: str, model: str) -> CallPlan:
     raise AssertionError((worker, backend, model))
 
 
@@ -83,7 +84,7 @@ async def by_script(
     owner = new_owner("scripts")
     async with a_gate() as gate:
         driver = OpenCodeRunDriver(
-            Surroundings(settings=lambda: settings, environ=lambda: environ, state_dir=folder),
+            DriverContext(settings=lambda: settings, environ=lambda: environ, state_dir=folder),
             gate,
             owner=owner,
         )
@@ -98,7 +99,7 @@ async def by_script(
                 outcome = await session.prompt(Prompt(text=prompt), heard.emit)
             except GoentError as error:
                 heard.errors.append(error)
-            assert not list(marked(owner)), "nothing is left running"
+            assert not list(marked_processes(owner)), "nothing is left running"
             with pytest.raises(WorkerIsClosed):
                 await session.prompt(Prompt(text="again"), heard.emit)
     return outcome
@@ -276,7 +277,7 @@ async def test_a_configuration_that_is_gone_is_our_error(tmp_path: Path) -> None
 
     async with a_gate() as gate:
         driver = OpenCodeRunDriver(
-            Surroundings(settings=lambda: settings, environ=dict[str, str], state_dir=tmp_path),
+            DriverContext(settings=lambda: settings, environ=dict[str, str], state_dir=tmp_path),
             gate,
             owner=new_owner("scripts"),
         )
@@ -292,7 +293,7 @@ async def test_a_silent_one_with_a_command_under_way_is_at_work(tmp_path: Path) 
     for script, alive in ((f"setsid {command} & wait", True), (f"{command} & wait", False)):
         async with supervised(["/bin/sh", "-c", script], cwd=tmp_path, env=env, mark=mark) as child:
             await child.stdout.receive()  # said by the command itself, in its session by now
-            assert (await look(child)).alive is alive
+            assert (await read_signs(child)).alive is alive
 
 
 async def test_one_first_start_at_a_time(tmp_path: Path) -> None:
@@ -325,7 +326,7 @@ async def test_the_program_knows_no_more_models_than_it_can_use(tmp_path: Path) 
 
 def flat(rules: Sequence[PermissionRule]) -> list[PermissionRule]:
     found = list[PermissionRule]()
-    for tool, decided in as_permissions(rules).items():
+    for tool, decided in permission_map(rules).items():
         if isinstance(decided, Mapping):
             found += [rule(tool, action, pattern) for pattern, action in decided.items()]
         else:
@@ -333,11 +334,11 @@ def flat(rules: Sequence[PermissionRule]) -> list[PermissionRule]:
     return found
 
 
-def rule(tool: str, action: Action, pattern: str = "*") -> PermissionRule:
+def rule(tool: str, action: PermissionAction, pattern: str = "*") -> PermissionRule:
     return PermissionRule(tool=tool, pattern=pattern, action=action)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", PRESET_RULES)
 def test_grouped_rules_decide_as_the_ordered_ones_do(preset: Preset) -> None:
     extra = (
         rule("bash", "allow", "git *"),
@@ -352,7 +353,9 @@ def test_grouped_rules_decide_as_the_ordered_ones_do(preset: Preset) -> None:
             ("edit", "bash", "read", "webfetch", "question", "external_directory"),
             ("a", "git x", "git push", "x.lock", "sub/a", "sub/x.lock", "secrets/1"),
         ):
-            assert judge(flat(rules), tool, [pattern]) == judge(rules, tool, [pattern]), (
+            assert strictest_action(flat(rules), tool, [pattern]) == strictest_action(
+                rules, tool, [pattern]
+            ), (
                 tool,
                 pattern,
                 rules,
@@ -362,6 +365,6 @@ def test_grouped_rules_decide_as_the_ordered_ones_do(preset: Preset) -> None:
 def test_an_order_that_cannot_be_said_is_refused() -> None:
     rules = [rule("edit", "allow"), rule("*", "deny", "*.env"), rule("edit", "ask", "docs/*")]
     with pytest.raises(RequestError, match="put the rules of 'edit' together"):
-        as_permissions(rules)
+        permission_map(rules)
     with pytest.raises(RequestError, match="no patterns for the permission 'webfetch'"):
-        as_permissions([rule("webfetch", "allow", "https://docs*")])
+        permission_map([rule("webfetch", "allow", "https://docs*")])

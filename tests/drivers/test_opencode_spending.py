@@ -5,23 +5,22 @@ from decimal import Decimal
 import pytest
 
 from goent.domain.types import Price, Provider, Usage
-from goent.drivers.opencode.client import Client
-from goent.drivers.opencode.shapes import SessionInfo, Tokens
-from goent.drivers.opencode.usage import Spending
+from goent.opencode.server_api import OpenCodeClient, ServerSession, TokenCounts
+from goent.opencode.session import SessionSpending
 
 pytestmark = pytest.mark.anyio
 
 
-class Told(Client):
+class Told(OpenCodeClient):
     """OpenCode's server, as far as a session's figures go."""
 
     def __init__(self, cost: float) -> None:
         self._cost = cost
 
-    async def session(self, session: str) -> SessionInfo:
-        return SessionInfo(id=session, cost=self._cost, tokens=Tokens(input=1000))
+    async def session(self, session: str) -> ServerSession:
+        return ServerSession(id=session, cost=self._cost, tokens=TokenCounts(input=1000))
 
-    async def children(self, session: str) -> list[SessionInfo]:
+    async def children(self, session: str) -> list[ServerSession]:
         """A subagent, which has one of its own."""
         made = {"parent": ["child"], "child": ["grandchild"]}
         return [await self.session(each) for each in made.get(session, ())]
@@ -41,13 +40,13 @@ async def test_nothing_is_free_unless_a_file_says_so(
     told: float, price: Price | None, expected: Decimal | None
 ):
     provider = Provider(name="plan", backend="zai-coding-plan", model="glm-5.3", price=price)
-    report = await Spending(Told(told), provider, "s").report()
+    report = await SessionSpending(Told(told), provider, "s").report()
     assert report
     assert (report.usage, report.cost_usd) == (Usage(input=1000), expected)
 
 
 async def test_what_a_subagents_subagent_took_is_counted():
     provider = Provider(name="plan", backend="zai-coding-plan", model="glm-5.3")
-    report = await Spending(Told(0.25), provider, "parent").report()
+    report = await SessionSpending(Told(0.25), provider, "parent").report()
     assert report
     assert (report.usage, report.cost_usd) == (Usage(input=3000), Decimal("0.75"))

@@ -12,12 +12,18 @@ import pytest
 from msgspec.structs import replace
 from opencode_stage import PATIENCE, Heard, Stage, processes, stage
 
-from goent.domain.settings import Standby
+from goent.domain.settings import StandbyMode
 from goent.domain.types import Prompt
-from goent.drivers.opencode import slot
-from goent.drivers.opencode.standby import CALM, SPARE, Machine, read_machine, wanted
-from goent.drivers.vitals import Care
-from goent.testing import Script, case, openai, say
+from goent.opencode import process_pool
+from goent.opencode.process_care import (
+    MAX_LOAD,
+    MIN_FREE_BYTES,
+    CarePolicy,
+    MachineLoad,
+    is_reserve_wanted,
+    read_machine,
+)
+from goent.testing.script import Script, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
@@ -36,7 +42,7 @@ SCRIPT = Script(
         "local": openai(*WORK, models=("small",)),
     }
 )
-ROOMY = Machine(load=CALM, memory=SPARE)
+ROOMY = MachineLoad(load=MAX_LOAD, memory=MIN_FREE_BYTES)
 
 
 @pytest.mark.parametrize(
@@ -44,16 +50,18 @@ ROOMY = Machine(load=CALM, memory=SPARE)
     [
         ("auto", 60, ROOMY, True),
         ("auto", 59, ROOMY, False),
-        ("auto", 60, replace(ROOMY, load=CALM + 0.01), False),
-        ("auto", 60, replace(ROOMY, memory=SPARE - 1), False),
-        ("always", 0, Machine(load=9, memory=0), True),
+        ("auto", 60, replace(ROOMY, load=MAX_LOAD + 0.01), False),
+        ("auto", 60, replace(ROOMY, memory=MIN_FREE_BYTES - 1), False),
+        ("always", 0, MachineLoad(load=9, memory=0), True),
         ("never", 3600, ROOMY, False),
     ],
 )
 async def test_a_reserve_is_for_long_turns_on_a_machine_with_room(
-    choice: Standby, longest: float, machine: Machine, *, is_wanted: bool
+    choice: StandbyMode, longest: float, machine: MachineLoad, *, is_wanted: bool
 ) -> None:
-    assert wanted(choice, longest, steady=Care().steady, machine=machine) is is_wanted
+    assert (
+        is_reserve_wanted(choice, longest, steady=CarePolicy().steady, machine=machine) is is_wanted
+    )
 
 
 async def test_the_machine_is_read() -> None:
@@ -74,7 +82,7 @@ async def a_reserving_stage(folder: Path) -> AsyncGenerator[Reserving]:
     others = processes("acp")
     async with stage(SCRIPT, folder) as built:
         built.use(opencode=replace(built.settings.opencode, standby="always"))
-        built.care = Care(interval=0.1, linger=0.2)
+        built.care = CarePolicy(interval=0.1, linger=0.2)
         yield Reserving(built, lambda: processes("acp") - others)
 
 
@@ -115,7 +123,7 @@ async def test_a_lost_process_is_replaced_by_the_one_in_reserve(reserving: Reser
             await built.models.at_gate("the second gate", timeout=PATIENCE)
             await until(lambda: len(acp()) == 2)
             reserve |= acp() - {first}
-            built.care = Care(interval=60)  # from now on, no further one is begun
+            built.care = CarePolicy(interval=60)  # from now on, no further one is begun
             os.kill(first, signal.SIGKILL)
         assert heard.text == "I went on."
         assert acp() == reserve
@@ -128,7 +136,7 @@ async def test_a_lost_process_is_replaced_by_the_one_in_reserve(reserving: Reser
 async def test_a_directory_for_which_there_is_no_room_goes_to_the_reserve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slot, "DIRECTORIES", 2)
+    monkeypatch.setattr(process_pool, "MAX_SHARED_DIRECTORIES", 2)
     async with a_reserving_stage(tmp_path) as (built, acp):
         project = built.settings.project
         second, third = project / "second", project / "third"
@@ -142,7 +150,7 @@ async def test_a_directory_for_which_there_is_no_room_goes_to_the_reserve(
             (first,) = acp()
             tasks.start_soon(session.prompt, Prompt(text="wait at the first gate"), Heard().emit)
             await until(lambda: len(acp()) == 2)
-            built.care = Care(interval=60)
+            built.care = CarePolicy(interval=60)
             (reserve,) = acp() - {first}
             async with built.driver.open(built.spec(third)) as elsewhere:
                 heard = Heard()

@@ -15,19 +15,21 @@ from opencode_script import SCRIPT
 from opencode_stage import PATIENCE, Heard, processes, stage
 from serve_stage import serve_stage
 
-from goent.domain.errors import OpenCodeMissing, UnsupportedVersion, WorkerCrashed
-from goent.domain.settings import Agent, OpenCodeSettings
-from goent.domain.types import Prompt
-from goent.drivers.opencode.binary import find_opencode, platform_packages
-from goent.drivers.opencode.hosted import free_port
-from goent.drivers.opencode.version import (
+from goent.agents.opencode_program import (
     check_agent,
     check_version,
+    find_opencode,
     is_newer_than_tested,
+    platform_packages,
     read_version,
 )
-from goent.proc import new_mark, new_owner, supervised
-from goent.testing import Script, case, say
+from goent.domain.errors import OpenCodeMissing, UnsupportedVersion, WorkerCrashed
+from goent.domain.settings import AgentSettings, OpenCodeSettings
+from goent.domain.types import Prompt
+from goent.opencode.opencode_process import free_port
+from goent.proc.child_process import supervised
+from goent.proc.process_table import new_mark, new_owner
+from goent.testing.script import Script, case, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -203,7 +205,9 @@ async def test_somebodys_server_of_the_second_kind_is_refused_at_once(tmp_path: 
 async def test_an_agent_that_turns_out_to_be_the_second_is_refused(tmp_path: Path) -> None:
     built = AgentStage(tmp_path)
     wrapper = script(tmp_path / "wrapped", f"{stand_in(built.kept)} acp")
-    built.settings = replace(built.settings, agents={"actor": Agent(command=(str(wrapper),))})
+    built.settings = replace(
+        built.settings, agents={"actor": AgentSettings(command=(str(wrapper),))}
+    )
     async with built.running():
         with pytest.raises(UnsupportedVersion, match=r"agents\.actor is OpenCode 2\.0\.0"):
             async with built.open():

@@ -15,8 +15,8 @@ from serve_stage import ServeStage, serve_stage
 from goent.domain.errors import PermissionDenied, ProviderRefused, UnknownModel, WorkerBusy
 from goent.domain.events import Thought
 from goent.domain.types import Command, FileChange, Prompt, Provider
-from goent.drivers.opencode.lasting import GO_ON
-from goent.proc.marks import send
+from goent.opencode.driver import CONTINUE_PROMPT
+from goent.proc.process_table import send_signal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -182,14 +182,14 @@ async def test_a_dedicated_worker_loses_its_server_alone_and_its_turn_goes_on(
                 while not processes("300"):  # noqa: ASYNC110 (a process announces nothing)
                     await anyio.sleep(0.02)
             (pid,) = own
-            send(pid, signal.SIGKILL)
+            send_signal(pid, signal.SIGKILL)
 
         tasks.start_soon(strike)
         assert await session.prompt(Prompt(text="sleep in the shell"), heard.emit) == "end"
         assert len(processes("serve") - shared - own) == 1
     assert (processes("serve"), processes("300")) == (shared, set())
     assert heard.text == "I went on."
-    assert told(serving) == ["sleep in the shell", GO_ON.text]
+    assert told(serving) == ["sleep in the shell", CONTINUE_PROMPT.text]
     (notice,) = heard.notices
     assert notice.text.endswith("ended with code -9; the session goes on in another process")
     (cut,) = heard.ended_tools

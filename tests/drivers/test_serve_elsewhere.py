@@ -13,10 +13,10 @@ from relay import Relay
 from serve_stage import PASSWORD, ServeStage, serve_stage, somebodys_server
 
 from goent.domain.errors import OpenCodeMissing, PermissionBypassed
-from goent.domain.ports import Session
+from goent.domain.ports import WorkerSession
 from goent.domain.types import Prompt, Usage
-from goent.drivers.opencode.client import Client
-from goent.testing import Script, call, case, say
+from goent.opencode.server_api import OpenCodeClient
+from goent.testing.script import Script, call, case, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -45,13 +45,13 @@ class Elsewhere(NamedTuple):
 
     stage: ServeStage
     relay: Relay
-    there: Client
+    there: OpenCodeClient
 
     @property
     def directory(self) -> str:
         return str(self.stage.settings.project)
 
-    def opened(self, *, ask: bool = False) -> AbstractAsyncContextManager[Session]:
+    def opened(self, *, ask: bool = False) -> AbstractAsyncContextManager[WorkerSession]:
         rules = ASK if ask else ALLOW
         spec = self.stage.spec(self.stage.settings.project, "local", rules=rules)
         return self.stage.serving.open(spec)
@@ -66,7 +66,7 @@ async def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[
         serve_stage(script, folder) as stage,
         somebodys_server(stage.models, folder) as url,
         Relay.to(url) as relay,
-        Client.at(url, PASSWORD) as there,
+        OpenCodeClient.at(url, PASSWORD) as there,
     ):
         go_to(stage, relay.url)
         stage.environ["SERVE_PASSWORD"] = PASSWORD

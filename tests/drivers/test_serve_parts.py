@@ -4,30 +4,30 @@ from collections.abc import Sequence
 
 from msgspec import Raw
 
-from goent.acp.content import plain_text
-from goent.acp.updates import AgentMessageChunk, AnyUpdate, ToolCall, ToolCallUpdate
-from goent.drivers.opencode.events import PartGrew
-from goent.drivers.opencode.shapes import MessageInfo, Part
-from goent.drivers.opencode_serve.parts import Reader
+from goent.acp.agent_messages import AcpToolCall, AgentMessageChunk, AnyUpdate, ToolCallUpdate
+from goent.acp.message_parts import plain_text
+from goent.opencode.event_stream import PartDelta
+from goent.opencode.opencode_translator import PartReader
+from goent.opencode.server_api import MessageInfo, MessagePart
 
 
-def a_reader() -> Reader:
-    reader = Reader()
+def a_reader() -> PartReader:
+    reader = PartReader()
     reader.learn(MessageInfo(id="m", role="assistant"))
     return reader
 
 
-def whole(text: str) -> Part:
-    return Part(id="p", type="text", message="m", text=text)
+def whole(text: str) -> MessagePart:
+    return MessagePart(id="p", type="text", message="m", text=text)
 
 
-def more(text: str) -> PartGrew:
-    return PartGrew(session="s", message="m", part="p", field="text", delta=text)
+def more(text: str) -> PartDelta:
+    return PartDelta(session="s", message="m", part="p", field="text", delta=text)
 
 
-def tool(status: bytes) -> Part:
+def tool(status: bytes) -> MessagePart:
     state = Raw(b'{"status":"%b"}' % status)
-    return Part(id="t", type="tool", message="m", call="c", tool="bash", state=state)
+    return MessagePart(id="t", type="tool", message="m", call="c", tool="bash", state=state)
 
 
 def texts(updates: Sequence[AnyUpdate]) -> list[str]:
@@ -58,7 +58,7 @@ def test_what_begins_after_the_gap_is_told_as_it_grows() -> None:
 
 
 def test_a_part_of_nobodys_message_is_not_read() -> None:
-    reader = Reader()
+    reader = PartReader()
     reader.learn(MessageInfo(id="m", role="user"))
     assert reader.read(whole("the prompt")) == []
     assert reader.grow(more("more of it")) == []
@@ -67,7 +67,7 @@ def test_a_part_of_nobodys_message_is_not_read() -> None:
 def test_a_tool_call_that_has_ended_is_not_told_again_by_news_that_come_late() -> None:
     reader = a_reader()
     begun, running = reader.read(tool(b"running"))
-    assert isinstance(begun, ToolCall) and isinstance(running, ToolCallUpdate)
+    assert isinstance(begun, AcpToolCall) and isinstance(running, ToolCallUpdate)
     (ended,) = reader.read(tool(b"completed"))
     assert isinstance(ended, ToolCallUpdate) and ended.status == "completed"
     assert reader.read(tool(b"running")) == reader.read(tool(b"completed")) == []

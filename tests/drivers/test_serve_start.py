@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from sandboxed import a_sandbox
 
-from goent.drivers.opencode.environment import Launch
-from goent.drivers.opencode_serve.server import ServeProcess
-from goent.proc import new_mark, new_owner
+from goent.opencode.process_launch import OpenCodeLaunch
+from goent.opencode.server import ServeProcess
+from goent.proc.process_table import new_mark, new_owner
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -44,7 +44,7 @@ async def test_a_server_that_never_answers_its_first_caller_is_asked_again(tmp_p
     program = tmp_path / "opencode"
     program.write_text(DEAF_AT_FIRST)
     program.chmod(0o700)
-    launch = Launch(
+    launch = OpenCodeLaunch(
         program=program,
         cwd=tmp_path,
         env={"PATH": "/usr/bin:/bin"},

@@ -5,11 +5,15 @@ from pathlib import Path
 import msgspec
 from msgspec import Raw
 
-from goent.acp import updates
+from goent.acp import agent_messages
+from goent.agents.acp_translator import (
+    MAX_INPUT_BYTES,
+    MAX_INPUT_TEXT,
+    AgentTranslator,
+    shorten_input,
+)
 from goent.domain.events import ToolCall
-from goent.drivers.acp_translate import INPUT_KEPT, TEXT_KEPT, kept_input
-from goent.drivers.agent.translate import AgentTranslator
-from goent.drivers.opencode.translate import OpenCodeTranslator
+from goent.opencode.opencode_translator import OpenCodeTranslator
 
 CWD = Path("/project")
 
@@ -20,9 +24,9 @@ def raw(value: object) -> Raw:
 
 def inputs(translator: OpenCodeTranslator | AgentTranslator, given: object) -> list[object]:
     told = [
-        updates.ToolCall(tool_call_id="a", title="bash"),
-        updates.ToolCallUpdate(tool_call_id="a", status="in_progress", raw_input=raw(given)),
-        updates.ToolCallUpdate(tool_call_id="a", status="completed", raw_input=raw(given)),
+        agent_messages.AcpToolCall(tool_call_id="a", title="bash"),
+        agent_messages.ToolCallUpdate(tool_call_id="a", status="in_progress", raw_input=raw(given)),
+        agent_messages.ToolCallUpdate(tool_call_id="a", status="completed", raw_input=raw(given)),
     ]
     events = [event for update in told for event in translator.translate(update)]
     return [event.input for event in events if isinstance(event, ToolCall)]
@@ -41,14 +45,14 @@ def test_the_directory_that_opencode_adds_is_not_the_models():
 
 
 def test_long_texts_are_cut_and_what_is_still_too_long_is_left_out():
-    long = {"path": "x", "edits": [{"new": "y" * INPUT_KEPT}]}
-    cut = msgspec.convert(kept_input(raw(long)), dict[str, object])
+    long = {"path": "x", "edits": [{"new": "y" * MAX_INPUT_BYTES}]}
+    cut = msgspec.convert(shorten_input(raw(long)), dict[str, object])
     assert cut["path"] == "x"
-    assert cut["edits"] == [{"new": "y" * TEXT_KEPT + "… (15000 characters more)"}]
-    assert kept_input(raw(["z" * 900] * 20)) is None
+    assert cut["edits"] == [{"new": "y" * MAX_INPUT_TEXT + "… (15000 characters more)"}]
+    assert shorten_input(raw(["z" * 900] * 20)) is None
 
 
 def test_no_input_is_none():
-    assert kept_input(None) is None
-    assert kept_input(raw({})) is None
-    assert kept_input(Raw(b"{broken")) is None
+    assert shorten_input(None) is None
+    assert shorten_input(raw({})) is None
+    assert shorten_input(Raw(b"{broken")) is None

@@ -14,12 +14,12 @@ import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
 from world import GO_ENT, World, kill
 
-from goent.proc import table
+from goent.proc import process_table
 
 RESOURCES = "notifications/resources/"
 # For `another_installation`: one that asks a provider that has failed again as often as ever, but
 # within a second or so.
-ASKS_AGAIN_SOON = "import goent.upstream.tries; goent.upstream.tries.GROWTH = 0.1"
+ASKS_AGAIN_SOON = "import goent.providers.call_plan; goent.providers.call_plan.GROWTH = 0.1"
 
 
 async def pid_of_daemon(world: World) -> int:
@@ -50,7 +50,7 @@ async def until(seen: Callable[[], object], seconds: float = 20) -> None:
 
 async def end(pid: int) -> None:
     kill(pid)
-    await until(lambda: table.started(pid) is None)
+    await until(lambda: process_table.start_time(pid) is None)
 
 
 @contextmanager

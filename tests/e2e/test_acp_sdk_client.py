@@ -10,7 +10,7 @@ import pytest
 from acp_process import SdkClient, an_sdk_client
 from world import World, a_world
 
-from goent.testing import Script, call, case, openai, say
+from goent.testing.script import Script, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 

@@ -9,7 +9,7 @@ from acp_lines import Line, Wire
 from acp_process import a_wire
 from world import World, a_world
 
-from goent.testing import Fault, Script, call, case, openai, say
+from goent.testing.script import Fault, Script, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 

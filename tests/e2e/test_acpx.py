@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from world import Ended, World, a_world
 
-from goent.proc import table
-from goent.testing import Script, call, case, openai, say
+from goent.proc import process_table
+from goent.testing.script import Script, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 TESTS = Path(__file__).parent.parent
@@ -61,7 +61,7 @@ async def nobody_is_left(world: World) -> None:
     """acpx keeps an agent for the second that it was told; then both go, and all they started."""
     needle = f"HOME={world.home}"
     with anyio.fail_after(60):
-        while [pid for pid, environ in table.environments(needle) if needle in environ]:  # noqa: ASYNC110 (a process announces nothing)
+        while [pid for pid, environ in process_table.environments(needle) if needle in environ]:  # noqa: ASYNC110 (a process announces nothing)
             await anyio.sleep(0.05)
 
 

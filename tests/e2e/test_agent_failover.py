@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from world import World, a_world, kill, told
 
-from goent.testing import Fault, Script, Step, call, case, openai, say
+from goent.testing.script import Fault, Script, Step, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 

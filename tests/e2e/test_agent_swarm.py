@@ -9,7 +9,7 @@ from swarm_lead import SwarmLead
 from world import a_world
 
 from goent.domain.types import Usage
-from goent.testing import Script, call, case, openai, say
+from goent.testing.script import Script, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 

@@ -10,8 +10,8 @@ from mcp import Client
 from world import World, a_world, kill, refusal, told
 
 from goent.domain.types import Usage
-from goent.lock import holder
-from goent.testing import Script, anthropic, call, case, openai, say
+from goent.system.project_lock import lock_holder
+from goent.testing.script import Script, anthropic, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
@@ -237,7 +237,7 @@ async def test_a_killed_agent_fails_its_turn_and_goes_on_at_the_next_prompt(worl
 async def test_its_session_outlives_the_daemon(world: World) -> None:
     async with world.client() as lead:
         worker = (await spawn(lead, "which model"))["worker_id"]
-        held = holder(world.socket.parent)
+        held = lock_holder(world.socket.parent)
         assert held and held.pid
         kill(held.pid)
     async with world.client() as lead:

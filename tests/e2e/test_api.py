@@ -6,7 +6,7 @@ import pytest
 from world import World, a_world, told
 
 from goent.domain.types import Usage
-from goent.testing import Script, anthropic, case, fail, openai, say
+from goent.testing.script import Script, anthropic, case, fail, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 

@@ -10,7 +10,7 @@ from mcp import Client
 from world import World, a_world, refusal, told
 
 from goent.domain.types import Usage
-from goent.testing import Script, anthropic, call, case, openai, say
+from goent.testing.script import Script, anthropic, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240), pytest.mark.spec("P35")]
 

@@ -15,11 +15,11 @@ import pytest
 from mcp import MCPError
 from world import COLD, GO_ENT, World, a_world, kill, refusal, told
 
+from goent.daemon.daemon_server import is_same_user
 from goent.domain.events import TurnEnded, WorkerClosed
-from goent.hello import is_same_user
-from goent.proc import table
-from goent.project import state_dir
-from goent.testing import Script, call, case, openai, say
+from goent.proc import process_table
+from goent.system.project_folders import state_dir
+from goent.testing.script import Script, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -126,7 +126,7 @@ async def test_a_killed_daemon_is_replaced_and_leaves_nothing_behind(world: Worl
         status = told(await lead.call_tool("worker_status", {"worker_id": worker}))
         assert (status["state"], status["open"]) == ("failed", True)
         assert status["failure"]["kind"] == "daemon_died"
-        left = [pid for pid in before if table.started(pid)]
+        left = [pid for pid in before if process_table.start_time(pid)]
         assert left == [], "OpenCode and the shell it had started are gone"
         again = {"worker_id": worker, "prompt": "and now?", "wait_s": 60}
         prompted = told(await lead.call_tool("worker_prompt", again))
@@ -190,7 +190,7 @@ async def test_an_idle_daemon_ends_by_itself(tmp_path: Path) -> None:
         with anyio.fail_after(20):
             while world.socket.exists():  # noqa: ASYNC110 (a file announces nothing)
                 await anyio.sleep(0.05)
-            while table.started(info.pid):  # noqa: ASYNC110 (the same)
+            while process_table.start_time(info.pid):  # noqa: ASYNC110 (the same)
                 await anyio.sleep(0.05)
 
 

@@ -27,9 +27,9 @@ from hardening import (
 from world import COLD, Ended, World, a_cold_world, kill
 
 from goent import __version__
-from goent.launch import LOG_LIMIT
-from goent.proc import table
-from goent.project import log_path
+from goent.daemon.daemon_connection import LOG_LIMIT
+from goent.proc import process_table
+from goent.system.project_folders import log_path
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -100,7 +100,7 @@ async def test_a_signal_ends_the_workers_first_however_often_it_comes(
     kill(pid, number)
     await until(lambda: not world.socket.exists())
     kill(pid, number)
-    await until(lambda: table.started(pid) is None)
+    await until(lambda: process_table.start_time(pid) is None)
     assert world.processes() == []
     counts = Counter(type(envelope.event).__name__ for envelope in await world.journal(worker))
     assert (counts["TurnStarted"], counts["TurnEnded"], counts["WorkerClosed"]) == (1, 1, 1)
@@ -110,11 +110,14 @@ async def test_a_stopped_daemon_is_called_stuck_and_can_be_ended(world: World) -
     await world.go_ent("ps")
     pid = await pid_of_daemon(world)
     kill(pid, signal.SIGSTOP)
-    with another_installation(world, "import goent.launch; goent.launch.CONNECT_S = 1.0"):
+    with another_installation(
+        world,
+        "import goent.daemon.daemon_connection; goent.daemon.daemon_connection.CONNECT_TIMEOUT_S = 1.0",
+    ):
         stuck = await world.go_ent("ps")
         assert stuck.exit == 3 and "is stuck" in stuck.err and "daemon stop --force" in stuck.err
         ended = await world.go_ent("daemon", "stop", "--force")
-    assert ended.exit == 0 and table.started(pid) is None
+    assert ended.exit == 0 and process_table.start_time(pid) is None
     assert (await world.go_ent("ps")).exit == 0
 
 
@@ -129,7 +132,7 @@ async def test_an_idle_daemon_of_another_version_is_replaced(world: World, other
     assert before and before.version == other, "asking how it is does not replace it"
     assert (await world.go_ent("ps")).err == ""
     after = await world.daemon()
-    assert after and after.version == __version__ and table.started(before.pid) is None
+    assert after and after.version == __version__ and process_table.start_time(before.pid) is None
 
 
 @pytest.mark.parametrize("other", ["0.0.1", "99.0.0"])
@@ -146,13 +149,15 @@ async def test_another_version_waits_for_the_workers(world: World, other: str) -
 
 
 async def test_another_protocol_is_refused_with_the_remedy(world: World) -> None:
-    with another_installation(world, "import goent.launch; goent.launch.PROTOCOL = 2"):
+    with another_installation(
+        world, "import goent.daemon.daemon_connection; goent.daemon.daemon_connection.PROTOCOL = 2"
+    ):
         assert (await world.go_ent("ps")).exit == 0
         pid = await pid_of_daemon(world)
     refused = await world.go_ent("ps")
     assert refused.exit == 3 and "speaks protocol 2, this go-ent 1" in refused.err
     assert (await world.go_ent("daemon", "stop", "--force")).exit == 0
-    assert table.started(pid) is None
+    assert process_table.start_time(pid) is None
 
 
 # Folders and files
@@ -228,7 +233,7 @@ async def test_a_daemon_whose_project_is_gone_ends_by_itself(
     await world.go_ent("ps")
     pid = await pid_of_daemon(world)
     change(world.project)
-    await until(lambda: table.started(pid) is None)
+    await until(lambda: process_table.start_time(pid) is None)
     assert "idle for 0 s" in log_of(world).read_text()
     world.project.mkdir(exist_ok=True)
     assert (await world.go_ent("ps")).exit == 0, "and a new folder of that name is served again"
@@ -239,7 +244,7 @@ async def test_a_daemon_whose_socket_was_swept_away_ends_by_itself(world: World)
     await world.go_ent("ps")
     pid = await pid_of_daemon(world)
     world.socket.unlink()
-    await until(lambda: table.started(pid) is None)
+    await until(lambda: process_table.start_time(pid) is None)
     assert "idle for 0 s" in log_of(world).read_text()
 
 

@@ -24,9 +24,9 @@ from world import COLD, GO_ENT, Ended, World, a_cold_world, a_world, kill, told
 
 from goent import __version__
 from goent.domain.events import TextDelta
-from goent.lock import holder
-from goent.project import log_path
-from goent.testing import Fault, Script, case, openai, say
+from goent.system.project_folders import log_path
+from goent.system.project_lock import lock_holder
+from goent.testing.script import Fault, Script, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -57,7 +57,7 @@ async def test_beside_an_embedded_go_ent_a_command_says_at_once_who_holds_the_pr
 ) -> None:
     async with world.client(args=("mcp", "--embedded")) as lead:
         await lead.list_tools()
-        held = holder(world.socket.parent)
+        held = lock_holder(world.socket.parent)
         assert held and held.kind == "embedded"
         begun = time.monotonic()
         refused = await world.go_ent("ps")
@@ -72,7 +72,7 @@ async def test_beside_an_embedded_go_ent_a_command_says_at_once_who_holds_the_pr
             await shim.ask(1, "initialize")
             assert f"process {held.pid}" in (await shim.answer())["error"]["message"]
     assert (await world.go_ent("ps")).exit == 0, "and when it is gone, all is well"
-    assert (held := holder(world.socket.parent)) and held.pid == await pid_of_daemon(world)
+    assert (held := lock_holder(world.socket.parent)) and held.pid == await pid_of_daemon(world)
 
 
 # A daemon that is stopped
@@ -121,7 +121,7 @@ def _state(answer: dict[str, object]) -> str:
 
 
 SLOW_TO_END = """
-import anyio, goent.core.orchestrator as o
+import anyio, goent.workers.orchestrator as o
 part = o.Orchestrator.part
 async def slowly(self, *, handover=False):
     self.refuse_new_work()
@@ -198,7 +198,7 @@ async def test_an_upgrade_waits_for_turns_and_keeps_open_workers(tmp_path: Path)
 async def test_what_a_running_daemon_of_another_version_does_not_know_is_said(
     world: World,
 ) -> None:
-    older = "import goent, goent.core.operations as o; goent.__version__ = '0.0.1'\n"
+    older = "import goent, goent.operations.operation_table as o; goent.__version__ = '0.0.1'\n"
     older += "init = o.Operations.__init__\n"
     older += "def less(self, *a, **k): init(self, *a, **k); del self.table['cost_report']\n"
     older += "o.Operations.__init__ = less\n"

@@ -10,9 +10,9 @@ import pytest
 import yaml
 from world import World, a_world
 
-from goent.evals.rows import Row, latest, read_rows
+from goent.evals.eval_results import Row, latest_rows, read_rows
 from goent.evals.traces import Trace
-from goent.testing import Script, call, case, openai, say
+from goent.testing.script import Script, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
@@ -78,7 +78,7 @@ def suite(world: World, name: str, *tests: object) -> str:
 
 
 def rows(out: Path) -> dict[str, Row]:
-    return {row.target: row for row in latest(read_rows(out / "index.jsonl").rows)}
+    return {row.target: row for row in latest_rows(read_rows(out / "index.jsonl").rows)}
 
 
 @pytest.mark.spec("E20")
@@ -141,7 +141,7 @@ async def test_what_an_agent_changed_is_graded_and_kept_apart(world: World) -> N
 
     assert ended.exit == 0, ended.err + ended.out
     assert (world.project / "template/greeting.txt").read_text() == "hello\n"
-    for row in latest(read_rows(out / "index.jsonl").rows):
+    for row in latest_rows(read_rows(out / "index.jsonl").rows):
         trace = msgspec.json.decode((out / row.trace_path).read_bytes(), type=Trace)
         assert [one.tool for one in trace.calls] == ["read", "write"]
         assert "-hello\n+goodbye\n" in trace.file_changes

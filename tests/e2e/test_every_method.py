@@ -10,15 +10,14 @@ from mcp import Client
 from world import World, a_world, told
 
 from goent.domain.types import Usage
-from goent.testing import Script, case, openai, say
-from goent.testing.script import Cost
+from goent.testing.script import Script, ScriptedCost, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
 METHODS = ("acp", "cli", "serve", "api", "agent")
 # What would be a command to OpenCode, and what would be an option to a shell's program.
 STARTS = {"mcp": "/init", "terminal": "-rf --help"}
-PRICE = Cost()
+PRICE = ScriptedCost()
 SPENT = Usage(input=800, output=90, cache_read=200, reasoning=10)
 SCRIPT = Script(
     providers={

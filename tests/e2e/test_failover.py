@@ -9,7 +9,7 @@ from world import World, a_world, told
 
 from goent.domain.events import FailedOver
 from goent.domain.types import Usage
-from goent.testing import Fault, Script, Step, anthropic, call, case, fail, openai, say
+from goent.testing.script import Fault, Script, Step, anthropic, call, case, fail, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180), pytest.mark.spec("P37")]
 

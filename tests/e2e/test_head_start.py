@@ -6,7 +6,7 @@ import anyio
 import pytest
 from world import World, a_world, told
 
-from goent.testing import Script, case, openai, say
+from goent.testing.script import Script, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 

@@ -7,8 +7,17 @@ from typing import Any
 import pytest
 from world import World, a_world, refusal, told
 
-from goent.testing import Fault, Script, ScriptedProvider, Step, case, openai, say
-from goent.testing.script import Limits, Window
+from goent.testing.script import (
+    Fault,
+    Script,
+    ScriptedProvider,
+    ScriptedRateLimits,
+    ScriptedRateWindow,
+    Step,
+    case,
+    openai,
+    say,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
@@ -26,7 +35,9 @@ SCRIPT = Script(
             cases=(case(None, say("The last one.")),),
             models=("claude-x",),
             key="sk-ant-real-key",
-            limits=Limits(requests=Window(limit=50, remaining=0, reset=1800)),
+            limits=ScriptedRateLimits(
+                requests=ScriptedRateWindow(limit=50, remaining=0, reset=1800)
+            ),
         ),
     }
 )

@@ -12,7 +12,7 @@ from model_server import ModelServer, Routes, llama_cpp, lm_studio, ollama, vllm
 from world import World, a_cold_world, a_world, told
 
 from goent.domain.types import Usage
-from goent.testing import Script, case, openai, say
+from goent.testing.script import Script, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 

@@ -12,7 +12,7 @@ from world import World, a_world, refusal, told
 
 from goent.domain.events import PermissionAnswered, UsageReported
 from goent.domain.types import Usage
-from goent.testing import Script, anthropic, call, case, openai, say
+from goent.testing.script import Script, anthropic, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 

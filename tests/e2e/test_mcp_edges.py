@@ -11,12 +11,12 @@ from mcp import Client
 from world import World, a_world, refusal, told
 
 from goent.domain.events import TurnEnded, WorkerClosed
-from goent.testing import Script, call, case, fail, openai, say
-from goent.upstream.tries import Patience
+from goent.providers.call_plan import RetrySettings
+from goent.testing.script import Script, call, case, fail, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
-EACH = 1 + Patience().again
+EACH = 1 + RetrySettings().again
 SCRIPT = Script(
     providers={
         "moonshot": openai(

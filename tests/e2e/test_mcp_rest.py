@@ -18,7 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 from world import GO_ENT, World, a_world, told
 
 from goent.domain.events import PermissionAnswered
-from goent.testing import Script, call, case, openai, say
+from goent.testing.script import Script, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])

@@ -17,10 +17,10 @@ from mcp import Client, StdioServerParameters
 from world import COLD, GO_ENT, World, a_cold_world, a_world, kill, told
 
 from goent.domain.events import TurnEnded
-from goent.lock import find_holder, holder
-from goent.proc import table
-from goent.project import home_dir, project_state, runtime_dir
-from goent.testing import Script, case, openai, say
+from goent.proc import process_table
+from goent.system.project_folders import home_dir, project_state_dir, runtime_dir
+from goent.system.project_lock import find_holder, lock_holder
+from goent.testing.script import Script, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -238,7 +238,7 @@ async def test_a_daemon_of_the_earlier_layout_is_used_while_it_works_then_replac
         started = await world.go_ent("run", "--detach", "--json", "hold")
         worker = json.loads(started.out)["worker_id"]
         old = await pid_of_daemon(world)
-    assert holder(project_state(world.key, world.env)) is None
+    assert lock_holder(project_state_dir(world.key, world.env)) is None
     world.env = before
     listed = await world.go_ent("ps", "--json")
     assert [one["worker_id"] for one in json.loads(listed.out)["workers"]] == [worker]
@@ -247,9 +247,9 @@ async def test_a_daemon_of_the_earlier_layout_is_used_while_it_works_then_replac
     assert embedded.exit == 3 and f"process {old}" in embedded.err, embedded
     assert (await world.go_ent("cancel", "--close", worker)).exit == 0
     assert (await world.go_ent("ps")).err == ""
-    held = holder(project_state(world.key, world.env))
+    held = lock_holder(project_state_dir(world.key, world.env))
     assert held and held.pid != old
-    await until(lambda: table.started(old) is None)
+    await until(lambda: process_table.start_time(old) is None)
 
 
 async def test_an_embedded_go_ent_in_another_environment_is_named(world: World) -> None:
@@ -264,7 +264,7 @@ async def test_an_embedded_go_ent_in_another_environment_is_named(world: World) 
 
 async def test_a_holder_on_another_machine_is_named(world: World) -> None:
     """A home on a network drive, or one that a container shares."""
-    folder = project_state(world.key, world.env)
+    folder = project_state_dir(world.key, world.env)
     socket = str(world.home / "run3" / "sock")
     words = {"kind": "daemon", "pid": 4242, "since": 0, "host": "elsewhere", "socket": socket}
     hold = f"""

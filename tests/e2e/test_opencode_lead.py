@@ -10,7 +10,8 @@ import pytest
 from opencode import LIGHT, opencode_binary
 from world import GO_ENT, World, a_world
 
-from goent.testing import Script, call, case, hermetic_env, openai, opencode_config, say
+from goent.testing.hermetic_opencode import hermetic_env, opencode_config
+from goent.testing.script import Script, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 SCRIPT = Script(

@@ -11,7 +11,7 @@ import pytest
 from mcp import Client
 from world import PLAIN, World, a_world, kill, refusal, told
 
-from goent.lock import holder
+from goent.system.project_lock import lock_holder
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -121,7 +121,7 @@ async def test_one_that_dies_fails_its_turn_and_goes_on(world: World) -> None:
 async def test_its_session_outlives_the_daemon(world: World) -> None:
     async with world.client() as lead:
         worker = (await spawn(lead, "say before"))["worker_id"]
-        held = holder(world.socket.parent)
+        held = lock_holder(world.socket.parent)
         assert held and held.pid
         kill(held.pid)
     async with world.client() as lead:

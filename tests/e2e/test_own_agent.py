@@ -14,8 +14,8 @@ from acp.schema import AllowedOutcome, FileEditToolCallContent, RequestPermissio
 from real_git import Repository
 from world import World, a_world, kill
 
-from goent.proc import table
-from goent.testing import Script, anthropic, call, case, openai, say
+from goent.proc import process_table
+from goent.testing.script import Script, anthropic, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
@@ -205,5 +205,5 @@ async def _begun(world: World) -> None:
 async def _gone(world: World) -> None:
     pid = int((world.project / "pid").read_text())
     with anyio.fail_after(30):
-        while table.started(pid):  # noqa: ASYNC110 (a process announces nothing)
+        while process_table.start_time(pid):  # noqa: ASYNC110 (a process announces nothing)
             await anyio.sleep(0.05)

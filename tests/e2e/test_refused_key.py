@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from world import COLD, a_world, told
 
-from goent.testing import Fault, Script, case, openai, say
+from goent.testing.script import Fault, Script, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from world import World, a_world, refusal, told
 
 from goent.domain.events import WorkerSpawned
-from goent.domain.forecasts import Sample
+from goent.domain.task_profile import TaskSample
 from goent.domain.types import Usage
-from goent.project import state_dir
-from goent.store.history import SqliteHistory
-from goent.testing import Script, anthropic, case, openai, say
+from goent.providers.track_record import SqliteHistory
+from goent.system.project_folders import state_dir
+from goent.testing.script import Script, anthropic, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
@@ -186,7 +186,7 @@ async def test_a_recommendation_names_the_best_why_and_what_else(world: World) -
 
 
 async def test_what_was_verified_and_refuted_changes_who_gets_the_next_one(world: World) -> None:
-    good = Sample(
+    good = TaskSample(
         at=time.time(),
         provider="kimi",
         backend="moonshot",

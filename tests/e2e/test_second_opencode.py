@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from world import PLAIN, World, a_world
 
-from goent.evals.rows import read_rows
+from goent.evals.eval_results import read_rows
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 

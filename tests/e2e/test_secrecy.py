@@ -8,7 +8,7 @@ from found import files_below, holding, spoken_by
 from hardening import ASKS_AGAIN_SOON, another_installation
 from world import World, a_world, told
 
-from goent.testing import Fault, Script, case, openai, say
+from goent.testing.script import Fault, Script, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 

@@ -9,7 +9,7 @@ from mcp import Client
 from real_git import Repository
 from world import COLD, World, a_world, told
 
-from goent.testing import Script, call, case, openai, say
+from goent.testing.script import Script, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 

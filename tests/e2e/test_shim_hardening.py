@@ -23,7 +23,7 @@ from hardening import (
 )
 from world import World, a_cold_world, kill
 
-from goent.proc import table
+from goent.proc import process_table
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -154,6 +154,6 @@ async def test_workers_outlive_the_client_and_the_shim_does_not(world: World) ->
     async with a_shim(world) as shim:
         await introduce(shim, "handshake", worker)
         assert await shim.done() == 0, "the end of its input is the end of its client"
-        assert table.started(shim.process.pid) is None
+        assert process_table.start_time(shim.process.pid) is None
     status = json.loads((await world.go_ent("status", worker, "--json")).out)
     assert status["open"]

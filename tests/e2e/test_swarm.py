@@ -10,9 +10,9 @@ from real_git import a_repository
 from swarm_lead import SwarmLead
 from world import a_world, refusal
 
+from goent.billing.token_estimate import estimate_tokens
 from goent.domain.types import Usage
-from goent.llm.estimate import estimate_tokens
-from goent.testing import Script, anthropic, call, case, openai, say
+from goent.testing.script import Script, anthropic, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 

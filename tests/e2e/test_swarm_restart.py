@@ -9,7 +9,7 @@ import pytest
 from real_git import Repository, a_repository
 from world import World, a_world, kill
 
-from goent.testing import Script, call, case, openai, say
+from goent.testing.script import Script, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 

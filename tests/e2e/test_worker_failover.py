@@ -13,9 +13,9 @@ import pytest
 from mcp import Client
 from world import World, a_world, told
 
-from goent.core.rescue import GO_ON
 from goent.domain.events import FailedOver, Noticed, TurnEnded, UsageReported
-from goent.testing import Fault, Script, Step, call, case, openai, say
+from goent.testing.script import Fault, Script, Step, call, case, openai, say
+from goent.workers.worker_failover import CONTINUE_PROMPT
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240), pytest.mark.spec("P37")]
 
@@ -146,4 +146,4 @@ async def test_two_crashes_in_one_turn_move_the_worker(world: World) -> None:
     assert last
     said = [m.text for m in last.messages if m.role == "user"]
     assert [text for text in said if "crash it" in text] == said[:1], "it was asked once"
-    assert GO_ON in said[-1]
+    assert CONTINUE_PROMPT in said[-1]

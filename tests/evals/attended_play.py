@@ -5,15 +5,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from goent.composition.trusting import project_acts
-from goent.config.trust.records import grant
-from goent.domain.evaluations import (
-    EvalRunRequest,
-    EvalStatus,
-    EvalStatusRequest,
-)
-from goent.evals.attended.runs import EvalRuns
-from goent.proc import marked, new_owner
+from goent.cli.trust import project_acts
+from goent.config.trust_records import grant
+from goent.domain.evaluation_messages import EvalRunRequest, EvalStatus, EvalStatusRequest
+from goent.evals.attended.attended_runs import EvalRuns
+from goent.proc.process_table import marked_processes, new_owner
 
 TARGETS = """\
 targets:
@@ -45,7 +41,7 @@ async def runs_of(project: Path) -> AsyncGenerator[EvalRuns]:
     runs = EvalRuns(project, environ=lambda: environ, owner=owner)
     async with runs.running():
         yield runs
-    assert list(marked(owner)) == []
+    assert list(marked_processes(owner)) == []
 
 
 async def run(runs: EvalRuns, project: Path, **more: object) -> EvalStatus:

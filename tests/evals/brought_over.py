@@ -2,16 +2,18 @@
 
 from pathlib import Path
 
-from goent.evals.files import load_suites, load_targets
-from goent.evals.importing import Imported, Kind, imported, write
+from goent.evals.files.suite_reader import load_suites
+from goent.evals.files.target_reader import load_targets
+from goent.evals.importers.import_documents import ImportResult
+from goent.evals.importers.suite_importer import ImportKind, import_files, write_import
 from goent.evals.suites import Suite
 
 
-def brought(kind: Kind, path: Path, out: Path) -> tuple[Imported, Suite]:
+def brought(kind: ImportKind, path: Path, out: Path) -> tuple[ImportResult, Suite]:
     """Imported, written, and loaded again."""
-    told = imported(kind, [path], out)
+    told = import_files(kind, [path], out)
     suites = [name for name in told.files if not name.startswith(".goent")]
-    write(told, out)
+    write_import(told, out)
     (suite,) = load_suites([out / suites[0]], {}, compat=True)
     if ".goent/targets.yaml" in told.files:
         load_targets(out, {})

@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from goent.evals.rows import Row, read_rows
-from goent.proc import table
-from goent.proc.marks import MARK
+from goent.evals.eval_results import Row, read_rows
+from goent.proc import process_table
+from goent.system.process_protection import MARK_VARIABLE
 
 PATIENCE = 60.0
 GO_ENT = (sys.executable, "-m", "goent", "eval")
@@ -104,8 +104,8 @@ class EvalDesk:
         mine = f"DESK={self.env['DESK']}"
         return [
             pid
-            for pid, environ in table.environments(f"{MARK}=")
-            if mine in environ and table.started(pid)
+            for pid, environ in process_table.environments(f"{MARK_VARIABLE}=")
+            if mine in environ and process_table.start_time(pid)
         ]
 
 

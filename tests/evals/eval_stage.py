@@ -7,13 +7,13 @@ from pathlib import Path
 
 from world import World
 
+from goent.cli.daemon_link import open_daemon_link
 from goent.domain.replies import WorkerList
 from goent.domain.requests import ListRequest
-from goent.evals.ports import Attempt, LogChosen
-from goent.evals.suites import Case, Said, TargetSpec
-from goent.evals.targets.goent.target import GoentTarget
+from goent.evals.eval_ports import CaseAttempt, StreamLogFile
+from goent.evals.suites import EvalCase, InputMessage, TargetSpec
+from goent.evals.targets.goent_target import GoentTarget
 from goent.evals.traces import PermissionDecision, TokenUsage, TracedMessage
-from goent.frontends.cli.daemon_link import linked
 
 
 class AttemptWitness:
@@ -34,24 +34,24 @@ class AttemptWitness:
     def spent(self, usage: TokenUsage | None, cost_usd: float | None) -> None:
         self.costs.append(cost_usd)
 
-    def log(self, chosen: LogChosen) -> None:
+    def log(self, chosen: StreamLogFile) -> None:
         pass
 
     def warn(self, text: str) -> None:
         self.warnings.append(text)
 
 
-def case_of(text: str, name: str = "one") -> Case:
-    return Case(id=name, suite="demo", form="v4", input=(Said(role="user", text=text),))
+def case_of(text: str, name: str = "one") -> EvalCase:
+    return EvalCase(id=name, suite="demo", form="v4", input=(InputMessage(role="user", text=text),))
 
 
-def attempt_at(text: str, cwd: Path, *, timeout_s: float = 60.0) -> Attempt:
-    return Attempt(case=case_of(text), target="worker", cwd=cwd, timeout_s=timeout_s)
+def attempt_at(text: str, cwd: Path, *, timeout_s: float = 60.0) -> CaseAttempt:
+    return CaseAttempt(case=case_of(text), target="worker", cwd=cwd, timeout_s=timeout_s)
 
 
 def target(world: World, **settings: object) -> GoentTarget:
     spec = TargetSpec(name="worker", kind="goent", settings=settings)
-    return GoentTarget(spec, lambda: linked(world.project))
+    return GoentTarget(spec, lambda: open_daemon_link(world.project))
 
 
 @contextmanager
@@ -71,6 +71,6 @@ def _become(environ: Mapping[str, str]) -> None:
 
 
 async def open_workers(world: World) -> list[str]:
-    async with linked(world.project) as daemon:
+    async with open_daemon_link(world.project) as daemon:
         listed = await daemon.ask("worker_list", ListRequest(), WorkerList)
         return [worker.worker_id for worker in listed.workers if worker.open]

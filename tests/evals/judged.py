@@ -6,14 +6,13 @@ from collections.abc import Callable
 from sandboxed import eval_commands
 
 from goent.domain.errors import GoentError
-from goent.evals.graders.asked import askers
-from goent.evals.graders.grading import grade_asking
-from goent.evals.graders.judging import Judgement, Question
-from goent.evals.grades import Graded
-from goent.evals.suites import Case, Form, GraderSpec, Said
+from goent.evals.eval_results import CaseGrade
+from goent.evals.graders.case_grader import ask_and_grade, async_graders
+from goent.evals.graders.target_judge import Judgement, JudgeQuestion
+from goent.evals.suites import EvalCase, GraderSpec, InputMessage, SuiteDialect
 from goent.evals.traces import TokenUsage, Trace, TracedCall, TracedMessage
 
-Reply = str | dict[str, object] | GoentError | Callable[[Question], str]
+Reply = str | dict[str, object] | GoentError | Callable[[JudgeQuestion], str]
 
 
 class ScriptedJudge:
@@ -22,9 +21,9 @@ class ScriptedJudge:
     def __init__(self, *replies: Reply, cost: float | None = 0.25) -> None:
         self._replies = list(replies)
         self._cost = cost
-        self.asked: list[Question] = []
+        self.asked: list[JudgeQuestion] = []
 
-    async def __call__(self, question: Question) -> Judgement:
+    async def __call__(self, question: JudgeQuestion) -> Judgement:
         self.asked.append(question)
         reply = self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]
         if isinstance(reply, GoentError):
@@ -37,9 +36,11 @@ class ScriptedJudge:
         return Judgement(by="judge", text=text, usage=usage, cost_usd=self._cost)
 
 
-def a_case(*graders: GraderSpec, form: Form = "v4", criteria: str = "It is polite.") -> Case:
-    said = (Said(role="user", text="Greet Ann."),)
-    return Case(id="c", suite="s", form=form, input=said, graders=graders, criteria=criteria)
+def a_case(
+    *graders: GraderSpec, form: SuiteDialect = "v4", criteria: str = "It is polite."
+) -> EvalCase:
+    said = (InputMessage(role="user", text="Greet Ann."),)
+    return EvalCase(id="c", suite="s", form=form, input=said, graders=graders, criteria=criteria)
 
 
 def a_trace(answer: str = "Good morning, Ann.", *calls: TracedCall) -> Trace:
@@ -57,14 +58,14 @@ def rubrics(*criteria: object) -> GraderSpec:
 async def judged(
     judge: ScriptedJudge,
     *graders: GraderSpec,
-    case: Case | None = None,
+    case: EvalCase | None = None,
     trace: Trace | None = None,
     compat: bool = False,
-) -> Graded:
-    return await grade_asking(
+) -> CaseGrade:
+    return await ask_and_grade(
         case or a_case(*graders),
         trace or a_trace(),
         threshold=0.8,
         compat=compat,
-        askers=askers(eval_commands({"PATH": "/usr/bin:/bin"}), judge),
+        askers=async_graders(eval_commands({"PATH": "/usr/bin:/bin"}), judge),
     )

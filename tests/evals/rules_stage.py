@@ -2,15 +2,17 @@
 
 from typing import Any
 
-from goent.evals.graders.grading import grade
-from goent.evals.grades import Graded
-from goent.evals.suites import Case, Form, GraderSpec, Said
+from goent.evals.eval_results import CaseGrade
+from goent.evals.graders.case_grader import grade
+from goent.evals.suites import EvalCase, GraderSpec, InputMessage, SuiteDialect
 from goent.evals.traces import CallStatus, Trace, TracedCall, TracedMessage
 
 
-def case(*graders: GraderSpec, form: Form = "v4", threshold: float | None = None) -> Case:
-    said = (Said(role="user", text="do it"),)
-    return Case(id="c", suite="s", form=form, input=said, graders=graders, threshold=threshold)
+def case(
+    *graders: GraderSpec, form: SuiteDialect = "v4", threshold: float | None = None
+) -> EvalCase:
+    said = (InputMessage(role="user", text="do it"),)
+    return EvalCase(id="c", suite="s", form=form, input=said, graders=graders, threshold=threshold)
 
 
 def trace(*calls: TracedCall, answer: str = "Hello World") -> Trace:
@@ -40,13 +42,13 @@ def text(kind: str, value: object, **more: Any) -> GraderSpec:
 
 
 def graded(
-    spec: GraderSpec | Case, done: Trace, *, compat: bool = False, form: Form = "v4"
-) -> Graded:
-    whole = spec if isinstance(spec, Case) else case(spec, form=form)
+    spec: GraderSpec | EvalCase, done: Trace, *, compat: bool = False, form: SuiteDialect = "v4"
+) -> CaseGrade:
+    whole = spec if isinstance(spec, EvalCase) else case(spec, form=form)
     return grade(whole, done, threshold=0.8, compat=compat)
 
 
 def score(
-    spec: GraderSpec | Case, done: Trace, *, compat: bool = False, form: Form = "v4"
+    spec: GraderSpec | EvalCase, done: Trace, *, compat: bool = False, form: SuiteDialect = "v4"
 ) -> float:
     return graded(spec, done, compat=compat, form=form).score

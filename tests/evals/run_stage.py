@@ -5,41 +5,54 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from goent.evals.graders.grading import grade_asking
-from goent.evals.grades import Graded
-from goent.evals.ports import Attempt, LogChosen, Space, Target, Witness
-from goent.evals.rows import Row
-from goent.evals.running.evaluate import Bounds, Means, evaluate
-from goent.evals.running.folder import Folder, Manifest, now
-from goent.evals.running.opened import Opened, widths
-from goent.evals.running.outcome import Outcome
-from goent.evals.running.plan import Trial, Wanted, in_use, plan
-from goent.evals.running.preparing import Prepared, resumed
-from goent.evals.running.watching import Planned
-from goent.evals.suites import Case, GraderSpec, Place, Said, Suite, TargetSpec, Trials
+from goent.evals.eval_ports import (
+    AttemptDirectory,
+    AttemptObserver,
+    CaseAttempt,
+    EvalTarget,
+    StreamLogFile,
+)
+from goent.evals.eval_results import CaseGrade, Row
+from goent.evals.graders.case_grader import ask_and_grade
+from goent.evals.runner.attempt_recorder import RunPlan
+from goent.evals.runner.eval_run import EvalLimits, EvalServices, evaluate
+from goent.evals.runner.open_targets import OpenTargets, parallel_limits
+from goent.evals.runner.run_folder import RunManifest, StoredRun, utc_now
+from goent.evals.runner.run_preparation import PreparedRun, prepare_resume
+from goent.evals.runner.run_scheduler import RunOutcome
+from goent.evals.runner.trial_plan import RunSelection, Trial, plan_trials, used_targets
+from goent.evals.suites import (
+    EvalCase,
+    GraderSpec,
+    InputMessage,
+    Suite,
+    SuiteLocation,
+    TargetSpec,
+    Trials,
+)
 from goent.evals.traces import TargetFailure, Trace, TracedMessage
 
-Invoke = Callable[[Attempt, Witness], Awaitable[Trace]]
+Invoke = Callable[[CaseAttempt, AttemptObserver], Awaitable[Trace]]
 
 
 def says(text: str, *, cost_usd: float | None = None) -> Trace:
     return Trace(messages=(TracedMessage(role="assistant", content=text),), cost_usd=cost_usd)
 
 
-def case(name: str, *, wants: str = "yes", targets: tuple[str, ...] = ()) -> Case:
+def case(name: str, *, wants: str = "yes", targets: tuple[str, ...] = ()) -> EvalCase:
     grader = GraderSpec(type="contains", name="contains", settings={"value": wants})
-    return Case(
+    return EvalCase(
         id=name,
         suite="suite",
         form="v4",
-        input=(Said(role="user", text=name),),
+        input=(InputMessage(role="user", text=name),),
         graders=(grader,),
         targets=targets,
-        place=Place(file="suite.eval.yaml", line=1),
+        place=SuiteLocation(file="suite.eval.yaml", line=1),
     )
 
 
-def suite(*cases: Case, trials: Trials | None = None, budget_usd: float | None = None) -> Suite:
+def suite(*cases: EvalCase, trials: Trials | None = None, budget_usd: float | None = None) -> Suite:
     return Suite(
         name="suite",
         path=Path("suite.eval.yaml"),
@@ -55,10 +68,10 @@ class Scripted:
 
     def __init__(self, invoke: Invoke) -> None:
         self._invoke = invoke
-        self.asked: list[Attempt] = []
+        self.asked: list[CaseAttempt] = []
         self.at_once = self.most_at_once = 0
 
-    async def invoke(self, attempt: Attempt, witness: Witness) -> Trace:
+    async def invoke(self, attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
         self.asked.append(attempt)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -72,25 +85,25 @@ class Watched:
     """The port `Watcher`, by lists."""
 
     def __init__(self) -> None:
-        self.plan: Planned | None = None
-        self.began_at: list[Attempt] = []
-        self.logs: list[LogChosen] = []
+        self.plan: RunPlan | None = None
+        self.began_at: list[CaseAttempt] = []
+        self.logs: list[StreamLogFile] = []
         self.failures: list[tuple[str, float]] = []
         self.asked_next: list[str] = []
         self.rows: list[Row] = []
         self.warnings: list[str] = []
 
-    def planned(self, plan: Planned) -> None:
+    def planned(self, plan: RunPlan) -> None:
         self.plan = plan
 
-    def began(self, attempt: Attempt) -> None:
+    def began(self, attempt: CaseAttempt) -> None:
         self.began_at.append(attempt)
 
-    def log(self, chosen: LogChosen) -> None:
+    def log(self, chosen: StreamLogFile) -> None:
         self.logs.append(chosen)
 
     def failed(
-        self, attempt: Attempt, failure: TargetFailure, *, again_in_s: float, by: str
+        self, attempt: CaseAttempt, failure: TargetFailure, *, again_in_s: float, by: str
     ) -> None:
         self.failures.append((failure.kind, again_in_s))
         self.asked_next.append(by)
@@ -117,7 +130,7 @@ class _Here:
 
 
 class PlainSpaces:
-    """The port `Spaces`: everybody in the same directory."""
+    """The port `AttemptDirectories`: everybody in the same directory."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -125,8 +138,8 @@ class PlainSpaces:
 
     @asynccontextmanager
     async def space(
-        self, case: Case, *, target: str, trial: int, number: int
-    ) -> AsyncGenerator[Space]:
+        self, case: EvalCase, *, target: str, trial: int, number: int
+    ) -> AsyncGenerator[AttemptDirectory]:
         self.made[case.id] += 1
         yield _Here(self._path)
 
@@ -134,7 +147,7 @@ class PlainSpaces:
 class Stage:
     """A run of scripted targets, in a folder of its own."""
 
-    def __init__(self, out: Path, targets: Mapping[str, Target]) -> None:
+    def __init__(self, out: Path, targets: Mapping[str, EvalTarget]) -> None:
         self.out = out
         self.targets = targets
         self.watched = Watched()
@@ -150,26 +163,28 @@ class Stage:
         suites: Iterable[Suite],
         *,
         specs: Iterable[TargetSpec] = (),
-        wanted: Wanted | None = None,
-        bounds: Bounds | None = None,
-    ) -> Outcome:
+        wanted: RunSelection | None = None,
+        bounds: EvalLimits | None = None,
+    ) -> RunOutcome:
         """Goes on with what is there."""
-        wanted, known, many = wanted or Wanted(), self.specs(specs), tuple(suites)
-        trials = plan(many, known, wanted)
-        manifest = Manifest(suites=("suite.eval.yaml",), wanted=wanted, began=now())
-        fresh = Prepared(suites=many, specs=known, trials=trials, manifest=manifest, to_make=trials)
+        wanted, known, many = wanted or RunSelection(), self.specs(specs), tuple(suites)
+        trials = plan_trials(many, known, wanted)
+        manifest = RunManifest(suites=("suite.eval.yaml",), wanted=wanted, began=utc_now())
+        fresh = PreparedRun(
+            suites=many, specs=known, trials=trials, manifest=manifest, to_make=trials
+        )
 
         @asynccontextmanager
-        async def open_target(spec: TargetSpec) -> AsyncGenerator[Target]:
+        async def open_target(spec: TargetSpec) -> AsyncGenerator[EvalTarget]:
             yield self.targets[spec.name]
 
-        bounds = bounds or Bounds()
-        with Folder.held(self.out) as folder:
-            prepared = resumed(fresh, folder, "none") if folder.is_used else fresh
-            used = in_use(trials, known)
-            at_once = widths(used, trials, workers=bounds.workers)
-            async with Opened.of(used.values(), open_target, at_once) as opened:
-                means = Means(
+        bounds = bounds or EvalLimits()
+        with StoredRun.held(self.out) as folder:
+            prepared = prepare_resume(fresh, folder, "none") if folder.is_used else fresh
+            used = used_targets(trials, known)
+            at_once = parallel_limits(used, trials, workers=bounds.workers)
+            async with OpenTargets.of(used.values(), open_target, at_once) as opened:
+                means = EvalServices(
                     targets=opened,
                     spaces=PlainSpaces(self.out),
                     grading=graded,
@@ -178,5 +193,7 @@ class Stage:
                 return await evaluate(prepared, folder, means, bounds)
 
 
-async def graded(trial: Trial, trace: Trace) -> Graded:
-    return await grade_asking(trial.case, trace, threshold=trial.threshold, compat=False, askers={})
+async def graded(trial: Trial, trace: Trace) -> CaseGrade:
+    return await ask_and_grade(
+        trial.case, trace, threshold=trial.threshold, compat=False, askers={}
+    )

@@ -9,16 +9,11 @@ from attended_play import SUITE, furnish, run, runs_of, status
 from world import COLD, World, a_cold_world, kill, refusal, told
 
 from goent.domain.errors import ConfigError, RequestError
-from goent.domain.evaluations import (
-    EvalCompareRequest,
-    EvalRunRequest,
-    EvalStatus,
-)
-from goent.evals.attended.runs import AT_ONCE, EvalRuns
-from goent.evals.attended.standing import standing
-from goent.evals.grades import Verdict
-from goent.evals.rows import Row, RowFile, Score, line_of, read_rows
-from goent.evals.running.folder import Folder
+from goent.domain.evaluation_messages import EvalCompareRequest, EvalRunRequest, EvalStatus
+from goent.evals.attended.attended_runs import PARALLEL_RUNS, EvalRuns
+from goent.evals.attended.attended_status import run_status
+from goent.evals.eval_results import GradeVerdict, Row, RowFile, Score, read_rows, row_line
+from goent.evals.runner.run_folder import StoredRun
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -89,13 +84,13 @@ async def test_a_run_ends_with_whoever_began_it_and_says_that_it_was_cut_off(pro
 
 
 def test_a_grader_that_was_skipped_is_no_trouble(tmp_path: Path):
-    verdicts: tuple[Verdict, ...] = ("pass", "fail", "skip", "borderline")
+    verdicts: tuple[GradeVerdict, ...] = ("pass", "fail", "skip", "borderline")
     scores = tuple(Score(name=one, type="regex", score=0.5, verdict=one) for one in verdicts)
     row = Row(test_id="c", target="t", score=0.5, execution_status="quality_failure", scores=scores)
     index = RowFile(tmp_path / "index.jsonl")
-    index.append([line_of(row)])
+    index.append([row_line(row)])
     index.close()
-    (trouble,) = standing(tmp_path, "x", under_way=False).troubles
+    (trouble,) = run_status(tmp_path, "x", under_way=False).troubles
     assert trouble.why == "fail: 0.5, borderline: 0.5"
 
 
@@ -104,7 +99,7 @@ async def test_a_cancel_is_forgotten_when_the_run_is_gone_on_with_at_a_terminal(
         begun = await run(runs, project, target=("slow",))
         await done(runs, begun.run_id, 1)
         assert (await status(runs, begun.run_id, cancel=True)).state == "cancelled"
-        with Folder.held(Path(begun.out)):
+        with StoredRun.held(Path(begun.out)):
             assert (await status(runs, begun.run_id)).state == "running"
         assert (await status(runs, begun.run_id)).state == "cancelled"
         (project.parent / "go").touch()
@@ -134,9 +129,12 @@ async def at_once(runs: EvalRuns, *requests: EvalRunRequest) -> tuple[list[EvalS
 async def test_those_who_ask_at_once_keep_to_the_limit(project: Path):
     request = EvalRunRequest(suites=("demo.eval.yaml",), target=("slow",))
     async with runs_of(project) as runs:
-        begun, refused = await at_once(runs, *[request] * (AT_ONCE + 2))
-        assert len({one.run_id for one in begun}) == len(begun) == AT_ONCE
-        assert [f"{AT_ONCE} evaluations run already" in why for why in refused] == [True, True]
+        begun, refused = await at_once(runs, *[request] * (PARALLEL_RUNS + 2))
+        assert len({one.run_id for one in begun}) == len(begun) == PARALLEL_RUNS
+        assert [f"{PARALLEL_RUNS} evaluations run already" in why for why in refused] == [
+            True,
+            True,
+        ]
 
 
 async def test_a_run_is_gone_on_with_by_one_of_those_who_ask_at_once(project: Path):
@@ -291,6 +289,6 @@ async def test_a_daemon_loads_nothing_of_evaluations_before_it_is_asked():
     )
     # In a process of its own: here, much of it is loaded.
     loaded = (await anyio.run_process([sys.executable, "-c", code])).stdout.decode()
-    assert "goent.evals.attended.runs" in loaded
+    assert "goent.evals.attended.attended_runs" in loaded
     assert "goent.evals.files" not in loaded
     assert "goent.evals.reports" not in loaded

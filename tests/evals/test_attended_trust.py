@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from attended_play import SUITE, TARGETS, furnish, run, runs_of
 
-from goent.composition.trusting import project_acts
-from goent.config.trust.records import grant, revoke
+from goent.cli.trust import project_acts
+from goent.config.trust_records import grant, revoke
 from goent.domain.errors import RequestError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]

@@ -12,15 +12,14 @@ from judged import ScriptedJudge, a_case, a_trace
 from sandboxed import eval_commands
 
 from goent.domain.errors import ConfigError
-from goent.domain.sandbox import SandboxSettings
-from goent.evals.files import load_suites
-from goent.evals.graders.asked import askers
-from goent.evals.graders.findings import Finding, Look
-from goent.evals.graders.grading import grade_asking
-from goent.evals.grades import Grade, Graded
-from goent.evals.suites import GraderSpec, Place
+from goent.domain.sandbox_port import SandboxSettings
+from goent.evals.eval_results import CaseGrade, Grade
+from goent.evals.files.suite_reader import load_suites
+from goent.evals.graders.case_grader import ask_and_grade, async_graders
+from goent.evals.graders.findings import GraderFinding, GraderInput
+from goent.evals.suites import GraderSpec, SuiteLocation
 from goent.evals.traces import Trace, TracedCall
-from goent.proc import table
+from goent.proc import process_table
 
 pytestmark = pytest.mark.anyio
 
@@ -46,15 +45,15 @@ async def graded(
     trace: Trace | None = None,
     compat: bool = False,
     writable: tuple[Path, ...] = (),
-) -> Graded:
+) -> CaseGrade:
     sandbox = SandboxSettings(writable=writable)
     with anyio.fail_after(45):
-        return await grade_asking(
+        return await ask_and_grade(
             a_case(*graders),
             trace or a_trace(),
             threshold=0.8,
             compat=compat,
-            askers=askers(eval_commands(ENVIRON, settings=sandbox), ScriptedJudge("no")),
+            askers=async_graders(eval_commands(ENVIRON, settings=sandbox), ScriptedJudge("no")),
         )
 
 
@@ -76,7 +75,7 @@ def said(grade: Grade) -> str:
 def all_gone(folder: Path) -> bool:
     pids = [int(path.read_text()) for path in folder.glob("*.pid")]
     assert pids
-    return not any(table.started(pid) for pid in pids)
+    return not any(process_table.start_time(pid) for pid in pids)
 
 
 async def test_a_script_that_hangs_is_ended_with_its_children(tmp_path: Path):
@@ -277,7 +276,7 @@ async def test_a_pattern_that_never_ends_is_interrupted():
 
 
 async def test_a_defect_of_a_grader_costs_no_other_one(caplog: pytest.LogCaptureFixture):
-    async def defective(_look: Look) -> Finding:
+    async def defective(_look: GraderInput) -> GraderFinding:
         raise ZeroDivisionError("oops")
 
     deep: object = 1
@@ -287,7 +286,7 @@ async def test_a_defect_of_a_grader_costs_no_other_one(caplog: pytest.LogCapture
     settings = {"mode": "in_order", "expected": items}
     lost = GraderSpec(type="tool-trajectory", name="lost", settings=settings)
     odd = GraderSpec(type="odd", name="odd")
-    found = await grade_asking(
+    found = await ask_and_grade(
         a_case(odd, lost, FINE),
         a_trace("Ann", TracedCall(tool="t", input={"x": deep})),
         threshold=0.8,
@@ -338,17 +337,17 @@ async def test_a_long_answer_is_in_a_file_that_is_gone_afterwards(length: int, i
 async def test_a_script_cannot_take_its_own_folder_away_and_one_without_any_harms_nobody(
     tmp_path: Path,
 ):
-    place = Place(file=str(tmp_path / "room/x.eval.yaml"))
+    place = SuiteLocation(file=str(tmp_path / "room/x.eval.yaml"))
     (tmp_path / "room").mkdir()
     remove = script(shell("rm -r ../room; echo 0.9"))
     for expected in (0.9, 0):
         case = msgspec.structs.replace(a_case(remove, FINE), place=place)
-        found = await grade_asking(
+        found = await ask_and_grade(
             case,
             a_trace(),
             threshold=0.8,
             compat=False,
-            askers=askers(eval_commands(ENVIRON), ScriptedJudge("no")),
+            askers=async_graders(eval_commands(ENVIRON), ScriptedJudge("no")),
         )
         assert [grade.score for grade in found.grades] == [expected, 1]
         if expected:

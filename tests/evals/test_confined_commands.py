@@ -14,19 +14,26 @@ from judged import ScriptedJudge, a_trace
 from sandboxed import a_sandbox
 
 from goent.domain.errors import WorkerCrashed
-from goent.domain.sandbox import Strictness
-from goent.evals.commands import Commands, Order
-from goent.evals.graders.asked import askers
-from goent.evals.graders.grading import grade_asking
-from goent.evals.grades import Graded
-from goent.evals.ports import TargetError
-from goent.evals.suites import Case, GraderSpec, Hook, Place, Said, WorkspaceSpec
+from goent.domain.sandbox_port import SandboxStrictness
+from goent.evals.eval_ports import TargetError
+from goent.evals.eval_results import CaseGrade
+from goent.evals.graders.case_grader import ask_and_grade, async_graders
+from goent.evals.suite_commands import SuiteCommand, SuiteCommandRunner
+from goent.evals.suites import (
+    EvalCase,
+    GraderSpec,
+    Hook,
+    InputMessage,
+    SuiteLocation,
+    WorkspaceSpec,
+)
 from goent.evals.traces import Trace
-from goent.evals.workspaces import open_workspaces, workspaces_root
+from goent.evals.workspaces.attempt_workspaces import open_workspaces
+from goent.evals.workspaces.workspace_folders import workspaces_root
 
 pytestmark = pytest.mark.anyio
 
-LEVELS: tuple[Strictness, ...] = ("auto", "landlock")
+LEVELS: tuple[SandboxStrictness, ...] = ("auto", "landlock")
 
 # Tries everything and tells what succeeded.
 PROBE = """
@@ -68,7 +75,7 @@ EXPECTED = {
 class Ground:
     """A home with go-ent's secrets in it, and a suite's folder."""
 
-    def __init__(self, folder: Path, level: Strictness) -> None:
+    def __init__(self, folder: Path, level: SandboxStrictness) -> None:
         self.home, self.suite = folder / "home", folder / "project" / "suite"
         state, config = self.home / ".local/state/go-ent", self.home / ".config/go-ent"
         for path in (state / "trust", config, self.suite):
@@ -81,8 +88,8 @@ class Ground:
         self.sandbox = a_sandbox(self.home, level=level)
 
     @property
-    def commands(self) -> Commands:
-        return Commands(environ=self.environ, sandbox=self.sandbox, workspaces=self.root)
+    def commands(self) -> SuiteCommandRunner:
+        return SuiteCommandRunner(environ=self.environ, sandbox=self.sandbox, workspaces=self.root)
 
     def untouched(self) -> bool:
         return not [
@@ -91,21 +98,21 @@ class Ground:
             if path.parent.name != "work" and path.exists()
         ]
 
-    async def graded(self, script: GraderSpec, trace: Trace, *files: Path) -> Graded:
-        case = Case(
+    async def graded(self, script: GraderSpec, trace: Trace, *files: Path) -> CaseGrade:
+        case = EvalCase(
             id="c",
             suite="s",
             form="v4",
-            input=(Said(role="user", text="Greet Ann.", files=files),),
+            input=(InputMessage(role="user", text="Greet Ann.", files=files),),
             graders=(script,),
-            place=Place(file=str(self.suite / "s.eval.yaml"), line=1),
+            place=SuiteLocation(file=str(self.suite / "s.eval.yaml"), line=1),
         )
-        return await grade_asking(
+        return await ask_and_grade(
             case,
             trace,
             threshold=0.8,
             compat=False,
-            askers=askers(self.commands, ScriptedJudge("no")),
+            askers=async_graders(self.commands, ScriptedJudge("no")),
         )
 
 
@@ -122,9 +129,9 @@ def script(code: str) -> GraderSpec:
     return GraderSpec(type="code-grader", name="probe", settings={"command": list(python(code))})
 
 
-def a_case(workspace: WorkspaceSpec) -> Case:
-    said = (Said(role="user", text="do it"),)
-    return Case(id="one", suite="s", form="v4", input=said, workspace=workspace)
+def a_case(workspace: WorkspaceSpec) -> EvalCase:
+    said = (InputMessage(role="user", text="do it"),)
+    return EvalCase(id="one", suite="s", form="v4", input=said, workspace=workspace)
 
 
 async def test_a_hook_writes_in_the_workspace_alone(ground: Ground) -> None:
@@ -208,7 +215,7 @@ async def test_a_script_cannot_name_go_ents_files_to_see_them(ground: Ground) ->
     secret.write_text("a secret")
     read = ("sh", "-c", 'cat "$0"; cat "$1"', str(secret), str(secret.parent / "journal.db"))
     for cwd in (ground.suite, secret.parent):
-        order = Order(command=read, cwd=cwd, stdin=b"", timeout_s=20, told=(secret,))
+        order = SuiteCommand(command=read, cwd=cwd, stdin=b"", timeout_s=20, told=(secret,))
         with suppress(WorkerCrashed):  # in a folder that is hidden it is not even started
             ran = await ground.commands.run(order)
             assert "a secret" not in ran.done.output
@@ -289,7 +296,7 @@ async def test_a_script_that_is_refused_names_the_setting(ground: Ground) -> Non
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_run_confines_its_hooks_and_graders_and_notes_how(
-    tmp_path: Path, level: Strictness
+    tmp_path: Path, level: SandboxStrictness
 ) -> None:
     desk = EvalDesk(tmp_path)
     config = tmp_path / "home" / ".config" / "go-ent"

@@ -6,8 +6,8 @@ import sys
 import pytest
 from judged import ScriptedJudge, a_case, judged, llm
 
-from goent.evals.graders.grading import grade
-from goent.evals.graders.judging import JudgeFailed
+from goent.evals.graders.case_grader import grade
+from goent.evals.graders.target_judge import JudgeFailed
 from goent.evals.suites import GraderSpec
 from goent.evals.traces import Trace, TracedMessage
 

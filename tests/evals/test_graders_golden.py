@@ -10,10 +10,10 @@ import pytest
 import yaml
 from sandboxed import eval_commands
 
-from goent.evals.graders.grading import grade, grade_asking
-from goent.evals.graders.scripts import code_grader
-from goent.evals.grades import Graded
-from goent.evals.suites import Case, GraderSpec, Place, Said
+from goent.evals.eval_results import CaseGrade
+from goent.evals.graders.case_grader import ask_and_grade, grade
+from goent.evals.graders.script_grader import code_grader
+from goent.evals.suites import EvalCase, GraderSpec, InputMessage, SuiteLocation
 from goent.evals.traces import TargetFailure, Trace, TracedMessage
 
 pytestmark = pytest.mark.anyio
@@ -35,16 +35,16 @@ def spec_of(entry: dict[str, Any]) -> GraderSpec:
     return GraderSpec(**{"name": kind, **common}, type=kind, settings=settings, members=members)
 
 
-def case_of(test: dict[str, Any]) -> Case:
-    return Case(
+def case_of(test: dict[str, Any]) -> EvalCase:
+    return EvalCase(
         id=test["id"],
         suite="compat",
         form="v4",
-        input=(Said(role="user", text=test["input"]),),
+        input=(InputMessage(role="user", text=test["input"]),),
         expected=msgspec.convert(test.get("expected_output", []), tuple[TracedMessage, ...]),
         graders=tuple(map(spec_of, test["assertions"])),
         threshold=test.get("execution", {}).get("threshold"),
-        place=Place(file=str(SUITE)),
+        place=SuiteLocation(file=str(SUITE)),
     )
 
 
@@ -59,9 +59,9 @@ def trace_of(name: str) -> Trace:
     return msgspec.convert({"messages": messages, "usage": told.get("token_usage"), **rest}, Trace)
 
 
-async def graded(name: str, *, compat: bool) -> Graded:
+async def graded(name: str, *, compat: bool) -> CaseGrade:
     case = case_of(TESTS[name])
-    return await grade_asking(
+    return await ask_and_grade(
         case,
         trace_of(name),
         threshold=0.8 if case.threshold is None else case.threshold,

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from judged import ScriptedJudge, a_case, a_trace, judged, llm, rubrics
 
-from goent.evals.graders.judging import JudgeFailed, Question
-from goent.evals.grades import Graded
-from goent.evals.suites import GraderSpec, Place
+from goent.evals.eval_results import CaseGrade
+from goent.evals.graders.target_judge import JudgeFailed, JudgeQuestion
+from goent.evals.suites import GraderSpec, SuiteLocation
 from goent.evals.traces import TracedCall
 
 pytestmark = pytest.mark.anyio
@@ -86,7 +86,7 @@ async def test_a_prompt_that_shows_no_evidence_is_added_to_ours():
 
 async def test_a_prompt_can_stand_in_a_file(tmp_path: Path):
     (tmp_path / "strict.md").write_text("Judge {{output}}")
-    place = Place(file=str(tmp_path / "x.eval.yaml"))
+    place = SuiteLocation(file=str(tmp_path / "x.eval.yaml"))
     spec = msgspec.structs.replace(llm(prompt="strict.md"), place=place)
     judge = ScriptedJudge(GOOD)
     await judged(judge, spec)
@@ -98,7 +98,7 @@ async def test_a_prompt_can_stand_in_a_file(tmp_path: Path):
     assert "Was it written to strict.md" in judge.asked[1].prompt
 
 
-def obedient(question: Question) -> str:
+def obedient(question: JudgeQuestion) -> str:
     """Follows what it reads last, unless that stands between the lines of which it was told."""
     (word,) = re.findall(r"<<<(\w{16})", question.system)
     own = re.sub(rf"<<<{word}\n.*?\n{word}>>>", "", question.prompt, flags=re.DOTALL)
@@ -216,7 +216,7 @@ async def test_what_judging_took_is_told_apart_and_unknown_stays_unknown():
     assert unknown.judge_cost_usd is None
     nobody = GraderSpec(type="contains", name="c", settings={"value": "Ann"})
     assert (await judged(ScriptedJudge(GOOD), nobody)).judge_cost_usd == 0
-    assert msgspec.json.decode(msgspec.json.encode(found), type=Graded) == found
+    assert msgspec.json.decode(msgspec.json.encode(found), type=CaseGrade) == found
 
 
 LISTED = (

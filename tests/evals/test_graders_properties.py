@@ -5,8 +5,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goent.evals.graders.grading import grade
-from goent.evals.suites import Case, GraderSpec, Said
+from goent.evals.graders.case_grader import grade
+from goent.evals.suites import EvalCase, GraderSpec, InputMessage
 from goent.evals.traces import Trace, TracedCall, TracedMessage
 
 tools = st.sampled_from(["a", "b", "c"])
@@ -40,8 +40,8 @@ def score(
 ) -> float:
     settings = {"mode": mode, "expected": expected, **bounds}
     spec = GraderSpec(type="tool-trajectory", name="t", settings=settings)
-    said = (Said(role="user", text="x"),)
-    case = Case(id="c", suite="s", form="v4", input=said, graders=(spec,))
+    said = (InputMessage(role="user", text="x"),)
+    case = EvalCase(id="c", suite="s", form="v4", input=said, graders=(spec,))
     message = TracedMessage(role="assistant", content="x", tool_calls=tuple(done))
     return grade(case, Trace(messages=(message,)), threshold=0.8, compat=compat).score
 
@@ -99,7 +99,7 @@ def test_a_case_stays_between_nothing_and_all_whatever_its_weights(
     )
     if nested:
         graders = (GraderSpec(type="composite", name="all", members=graders),)
-    case = Case(id="c", suite="s", form="v4", input=(), graders=graders)
+    case = EvalCase(id="c", suite="s", form="v4", input=(), graders=graders)
     done = Trace(messages=(TracedMessage(role="assistant", content="x"),))
     for compat in (True, False):
         found = grade(case, done, threshold=threshold, compat=compat)

@@ -3,8 +3,8 @@
 import pytest
 from rules_stage import call, case, graded, path, score, steps, text, trace, trajectory
 
-from goent.evals.graders.grading import mistakes
-from goent.evals.suites import Case, GraderSpec, Said
+from goent.evals.graders.case_grader import grader_mistakes
+from goent.evals.suites import EvalCase, GraderSpec, InputMessage
 from goent.evals.traces import TokenUsage, Trace, TracedCall, TracedMessage
 
 
@@ -117,8 +117,8 @@ def test_a_days_spelling_does_not_count():
     expected = (TracedMessage(role="assistant", content={"d": "2025-01-15"}),)
     fields = {"fields": [{"path": "d", "match": "date"}]}
     spec = GraderSpec(type="field-accuracy", name="f", settings=fields)
-    said = (Said(role="user", text="x"),)
-    whole = Case(id="c", suite="s", form="v4", input=said, graders=(spec,), expected=expected)
+    said = (InputMessage(role="user", text="x"),)
+    whole = EvalCase(id="c", suite="s", form="v4", input=said, graders=(spec,), expected=expected)
     assert score(whole, trace(answer='so: ```json\n{"d": "15-JAN-2025"}\n```')) == 1
     assert score(whole, trace(answer='it is {"d": "2025-01-16"}')) == 0
     assert score(whole, trace(answer="no {json")) == 0
@@ -159,10 +159,10 @@ def test_a_skill_is_used_by_name_file_or_output(one: TracedCall, used: int):
     ],
 )
 def test_a_grader_that_can_say_nothing_is_a_mistake_of_the_suite(spec: GraderSpec, word: str):
-    (found,) = mistakes(case(spec))
+    (found,) = grader_mistakes(case(spec))
     assert word in found.text
 
 
 def test_a_sound_case_has_no_mistakes():
     script = GraderSpec(type="code-grader", name="s", settings={"command": ["true"]})
-    assert mistakes(case(text("contains", "x"), script)) == ()
+    assert grader_mistakes(case(text("contains", "x"), script)) == ()

@@ -5,22 +5,22 @@ import os
 import pytest
 from sandboxed import eval_commands
 
-from goent.evals.graders.grading import grade, grade_asking, mistakes
-from goent.evals.graders.llm import Judged
-from goent.evals.graders.rubrics import Entry
-from goent.evals.graders.scripts import Script, code_grader
-from goent.evals.graders.settings import ExpectedCall, Field, Settable
-from goent.evals.suites import Case, GraderSpec, Said
+from goent.evals.graders.case_grader import ask_and_grade, grade, grader_mistakes
+from goent.evals.graders.grader_settings import ExpectedCall, ExpectedField, GraderSettings
+from goent.evals.graders.judge_prompt import RubricEntry
+from goent.evals.graders.llm_grader import JudgeSettings
+from goent.evals.graders.script_grader import ScriptSettings, code_grader
+from goent.evals.suites import EvalCase, GraderSpec, InputMessage
 from goent.evals.traces import Trace, TracedCall, TracedMessage
 
 
-def case(spec: GraderSpec, expected: object = None) -> Case:
-    said = (Said(role="user", text="do it"),)
+def case(spec: GraderSpec, expected: object = None) -> EvalCase:
+    said = (InputMessage(role="user", text="do it"),)
     wanted = (TracedMessage(role="assistant", content=expected),) if expected else ()
-    return Case(id="c", suite="s", form="v4", input=said, graders=(spec,), expected=wanted)
+    return EvalCase(id="c", suite="s", form="v4", input=said, graders=(spec,), expected=wanted)
 
 
-def score(whole: Case, *calls: TracedCall, answer: str = "", compat: bool = False) -> float:
+def score(whole: EvalCase, *calls: TracedCall, answer: str = "", compat: bool = False) -> float:
     done = Trace(messages=(TracedMessage(role="assistant", content=answer, tool_calls=calls),))
     return grade(whole, done, threshold=0.8, compat=compat).score
 
@@ -73,17 +73,17 @@ def test_of_two_calls_that_fit_the_one_in_time_is_taken(mode: str):
     ],
 )
 def test_what_would_check_nothing_is_a_mistake_of_the_suite(grader: GraderSpec, word: str):
-    (found,) = mistakes(case(grader))
+    (found,) = grader_mistakes(case(grader))
     assert word in found.text
 
 
-def every_form(form: type[Settable]) -> set[type[Settable]]:
+def every_form(form: type[GraderSettings]) -> set[type[GraderSettings]]:
     return {form}.union(*map(every_form, form.__subclasses__()))
 
 
 def test_no_form_of_settings_takes_what_it_does_not_know():
-    forms = every_form(Settable)
-    assert {ExpectedCall, Field, Entry, Script, Judged} < forms
+    forms = every_form(GraderSettings)
+    assert {ExpectedCall, ExpectedField, RubricEntry, ScriptSettings, JudgeSettings} < forms
     assert all(form.__struct_config__.forbid_unknown_fields for form in forms)
 
 
@@ -148,7 +148,7 @@ def test_what_stands_between_fences_is_read(answer: str):
 )
 async def test_a_script_cannot_harm_the_run(command: list[str], worth: float):
     said = TracedMessage(role="assistant", content="x" * 1_000_000)
-    found = await grade_asking(
+    found = await ask_and_grade(
         case(spec("code-grader", command=command, timeout_seconds=1.0)),
         Trace(messages=(said,)),
         threshold=0.8,

@@ -2,17 +2,17 @@
 
 import pytest
 
-from goent.evals.graders.grading import grade
-from goent.evals.grades import Graded
-from goent.evals.suites import Case, GraderSpec, Said
+from goent.evals.eval_results import CaseGrade
+from goent.evals.graders.case_grader import grade
+from goent.evals.suites import EvalCase, GraderSpec, InputMessage
 from goent.evals.traces import TargetFailure, Trace, TracedMessage
 
 DONE = Trace(messages=(TracedMessage(role="assistant", content="Hello World"),))
 
 
-def case(*graders: GraderSpec, threshold: float | None = None) -> Case:
-    said = (Said(role="user", text="do it"),)
-    return Case(id="c", suite="s", form="v4", input=said, graders=graders, threshold=threshold)
+def case(*graders: GraderSpec, threshold: float | None = None) -> EvalCase:
+    said = (InputMessage(role="user", text="do it"),)
+    return EvalCase(id="c", suite="s", form="v4", input=said, graders=graders, threshold=threshold)
 
 
 def contains(value: str, *, required: bool | float = False) -> GraderSpec:
@@ -20,7 +20,7 @@ def contains(value: str, *, required: bool | float = False) -> GraderSpec:
     return GraderSpec(type="contains", name="c", settings=settings, required=required)
 
 
-def graded(whole: Case, done: Trace = DONE, *, threshold: float = 0.8) -> Graded:
+def graded(whole: EvalCase, done: Trace = DONE, *, threshold: float = 0.8) -> CaseGrade:
     return grade(whole, done, threshold=threshold, compat=False)
 
 

@@ -8,20 +8,19 @@ import pytest
 from eval_stage import attempt_at
 from run_stage import Watched
 
-from goent.drivers.opencode.events import MessageTold, PartTold
-from goent.drivers.opencode.shapes import Message, MessageInfo, MessageTime, Part
-from goent.evals.running.earlier import STREAM
-from goent.evals.running.folder import Folder
-from goent.evals.running.recording import Recording, Told
-from goent.evals.targets.opencode.growing import Growing
+from goent.evals.runner.attempt_recorder import AttemptRecorder, TraceLine
+from goent.evals.runner.run_folder import STREAM_FILE, StoredRun
+from goent.evals.targets.opencode_transcript import LiveTranscript
 from goent.evals.traces import TargetFailure, TracedMessage
+from goent.opencode.event_stream import MessageUpdated, PartUpdated
+from goent.opencode.server_api import MessageInfo, MessagePart, MessageTime, ServerMessage
 
 OUTPUT = "x" * 10_000
 
 
 @pytest.fixture
-def recording(tmp_path: Path) -> Iterator[Recording]:
-    made = Recording(attempt_at("say", tmp_path), Folder(tmp_path), "one", Watched())
+def recording(tmp_path: Path) -> Iterator[AttemptRecorder]:
+    made = AttemptRecorder(attempt_at("say", tmp_path), StoredRun(tmp_path), "one", Watched())
     yield made
     made.close()
 
@@ -31,7 +30,7 @@ def read_back(stream: Path) -> list[TracedMessage]:
     order: list[int] = []
     said: dict[int, TracedMessage] = {}
     for line in stream.read_bytes().splitlines():
-        told = msgspec.json.decode(line, type=Told)
+        told = msgspec.json.decode(line, type=TraceLine)
         if told.number is None or told.message is None:
             continue
         if told.number not in said:
@@ -47,81 +46,81 @@ def info(name: str, session: str, at: float = 0) -> MessageInfo:
     return MessageInfo(id=name, role="assistant", session=session, time=MessageTime(created=at))
 
 
-def text(message: str, words: str) -> Part:
-    return Part(id=f"p-{message}", type="text", session="", message=message, text=words)
+def text(message: str, words: str) -> MessagePart:
+    return MessagePart(id=f"p-{message}", type="text", session="", message=message, text=words)
 
 
-def call(message: str, name: str, tool: str, state: object) -> Part:
+def call(message: str, name: str, tool: str, state: object) -> MessagePart:
     encoded = msgspec.Raw(msgspec.json.encode(state))
-    return Part(
+    return MessagePart(
         id=name, type="tool", session="", message=message, tool=tool, call=name, state=encoded
     )
 
 
-def contents(recording: Recording, tmp_path: Path) -> list[object]:
+def contents(recording: AttemptRecorder, tmp_path: Path) -> list[object]:
     """The same from memory and from disk."""
     kept = recording.cut(TargetFailure(kind="timeout", message="")).messages
-    assert read_back(tmp_path / "one" / STREAM) == list(kept)
+    assert read_back(tmp_path / "one" / STREAM_FILE) == list(kept)
     return [message.content for message in kept]
 
 
 def test_a_message_that_the_stream_missed_is_told_at_its_own_place(
-    recording: Recording, tmp_path: Path
+    recording: AttemptRecorder, tmp_path: Path
 ) -> None:
-    growing = Growing("own", recording)
+    growing = LiveTranscript("own", recording)
     for name in ("b", "d"):
-        growing.hear(MessageTold(info=info(name, "own")))
-        growing.hear(PartTold(part=text(name, name)))
+        growing.hear(MessageUpdated(info=info(name, "own")))
+        growing.hear(PartUpdated(part=text(name, name)))
     growing.tell()
     growing.learn(
-        "own", [Message(info=info(name, "own"), parts=(text(name, name),)) for name in "abc"]
+        "own", [ServerMessage(info=info(name, "own"), parts=(text(name, name),)) for name in "abc"]
     )
     growing.tell()
     assert contents(recording, tmp_path) == ["a", "b", "c", "d"]
 
 
 def test_subagents_at_work_at_once_are_told_in_order_and_each_message_once(
-    recording: Recording, tmp_path: Path
+    recording: AttemptRecorder, tmp_path: Path
 ) -> None:
-    growing = Growing("own", recording)
-    growing.hear(MessageTold(info=info("own-0", "own")))
-    growing.hear(PartTold(part=text("own-0", "begin")))
+    growing = LiveTranscript("own", recording)
+    growing.hear(MessageUpdated(info=info("own-0", "own")))
+    growing.hear(PartUpdated(part=text("own-0", "begin")))
     for child in ("s0", "s1", "s2"):
         state = {"metadata": {"sessionId": child}, "time": {"start": 1}}
-        growing.hear(PartTold(part=call("own-0", child, "task", state)))
+        growing.hear(PartUpdated(part=call("own-0", child, "task", state)))
     growing.tell()
     for at in range(20):
         for child in ("s0", "s1", "s2"):
             name = f"{child}-{at}"
-            growing.hear(MessageTold(info=info(name, child, at + 2)))
-            growing.hear(PartTold(part=text(name, name)))
+            growing.hear(MessageUpdated(info=info(name, child, at + 2)))
+            growing.hear(PartUpdated(part=text(name, name)))
             done = {"status": "completed", "output": OUTPUT}
-            growing.hear(PartTold(part=call(name, f"c-{name}", "read", done)))
+            growing.hear(PartUpdated(part=call(name, f"c-{name}", "read", done)))
             growing.tell()
     every = [f"{child}-{at}" for child in ("s0", "s1", "s2") for at in range(20)]
     assert contents(recording, tmp_path) == ["begin", *every]
-    written = (tmp_path / "one" / STREAM).stat().st_size
+    written = (tmp_path / "one" / STREAM_FILE).stat().st_size
     assert written < 1.1 * len(every) * len(OUTPUT)
 
 
 def test_a_message_that_turns_out_to_be_of_a_later_call_is_moved(
-    recording: Recording, tmp_path: Path
+    recording: AttemptRecorder, tmp_path: Path
 ) -> None:
-    growing = Growing("own", recording)
+    growing = LiveTranscript("own", recording)
 
     def delegate(message: str, name: str, at: float) -> None:
-        growing.hear(MessageTold(info=info(message, "own")))
-        growing.hear(PartTold(part=text(message, message)))
+        growing.hear(MessageUpdated(info=info(message, "own")))
+        growing.hear(PartUpdated(part=text(message, message)))
         state = {"metadata": {"sessionId": "child"}, "time": {"start": at}}
-        growing.hear(PartTold(part=call(message, name, "task", state)))
+        growing.hear(PartUpdated(part=call(message, name, "task", state)))
 
     delegate("a", "first", 1)
     for name, at in (("x", 2), ("y", 4)):
-        growing.hear(MessageTold(info=info(name, "child", at)))
-        growing.hear(PartTold(part=text(name, name)))
+        growing.hear(MessageUpdated(info=info(name, "child", at)))
+        growing.hear(PartUpdated(part=text(name, name)))
     growing.tell()
     assert contents(recording, tmp_path) == ["a", "x", "y"]
     delegate("b", "again", 3)
     growing.tell()
     assert contents(recording, tmp_path) == ["a", "x", "b", "y"]
-    assert read_back(tmp_path / "one" / STREAM)[-1].parent == "again"
+    assert read_back(tmp_path / "one" / STREAM_FILE)[-1].parent == "again"

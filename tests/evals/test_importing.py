@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 from brought_over import brought
 
+from goent.cli.eval_commands import import_suites
 from goent.domain.errors import ConfigError
-from goent.evals.files import load_suites, load_targets, validate
-from goent.evals.importing import Kind, imported, write
+from goent.evals.files.suite_reader import load_suites
+from goent.evals.files.suite_validation import validate
+from goent.evals.files.target_reader import load_targets
+from goent.evals.importers.suite_importer import ImportKind, import_files, write_import
 from goent.evals.suites import Suite
-from goent.frontends.cli.evals.importing import import_
 
 GOLDEN = Path(__file__).parent / "compat" / "suite.eval.yaml"
 
@@ -163,9 +165,9 @@ def test_a_data_set_becomes_a_suite_and_a_data_set_again(tmp_path: Path) -> None
     out = tmp_path / "out"
     _, suite = brought("yaml", tmp_path / "d.jsonl", out)
     assert (suite.name, suite.cases[0].id, suite.cases[0].input[0].text) == ("it", "ä", "1e5")
-    back = imported("jsonl", [out / "d.eval.yaml"], tmp_path / "back")
+    back = import_files("jsonl", [out / "d.eval.yaml"], tmp_path / "back")
     assert json.loads(back.files["d.jsonl"]) == {"id": "ä", "input": "1e5", "criteria": "c"}
-    write(back, tmp_path / "back")
+    write_import(back, tmp_path / "back")
     (again,) = load_suites([tmp_path / "back" / "d.jsonl"], {})
     assert (again.name, again.cases[0].targets) == ("it", ("t",))
 
@@ -173,11 +175,11 @@ def test_a_data_set_becomes_a_suite_and_a_data_set_again(tmp_path: Path) -> None
 def test_nothing_is_overwritten_unless_it_is_wanted(tmp_path: Path) -> None:
     path = tmp_path / "a.eval.yaml"
     path.write_text("tests: [{id: a, input: x, criteria: c}]")
-    told = imported("agentv", [path], tmp_path)
+    told = import_files("agentv", [path], tmp_path)
     with pytest.raises(ConfigError, match=r"a\.eval\.yaml: there already; --force overwrites"):
-        write(told, tmp_path)
+        write_import(told, tmp_path)
     assert path.read_text().startswith("tests: [")
-    write(told, tmp_path, force=True)
+    write_import(told, tmp_path, force=True)
     assert path.read_text().startswith("tests:\n- id: a")
 
 
@@ -201,11 +203,11 @@ def test_nothing_is_overwritten_unless_it_is_wanted(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_nothing_of_the_kind_is_refused(
-    tmp_path: Path, kind: Kind, name: str, text: str, words: str
+    tmp_path: Path, kind: ImportKind, name: str, text: str, words: str
 ) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=words):
-        imported(kind, [tmp_path / name], tmp_path)
+        import_files(kind, [tmp_path / name], tmp_path)
 
 
 def test_a_judge_that_is_missing_is_told_beside_all_else(
@@ -214,7 +216,7 @@ def test_a_judge_that_is_missing_is_told_beside_all_else(
     path = tmp_path / "promptfooconfig.yaml"
     asserted = "[{type: llm-rubric, value: x}, {type: python, value: x}]"
     path.write_text(f"prompts: [hi]\nproviders: [echo]\ntests: [{{assert: {asserted}}}]")
-    assert import_("promptfoo", [path], out=tmp_path / "out") == 2
+    assert import_suites("promptfoo", [path], out=tmp_path / "out") == 2
     assert "--judge NAME" in capsys.readouterr().err
 
 
@@ -222,7 +224,7 @@ def test_a_folder_that_cannot_be_written_to_is_named_with_a_remedy(tmp_path: Pat
     path = tmp_path / "a.eval.yaml"
     path.write_text("tests: [{id: a, input: x, criteria: c}]")
     with pytest.raises(ConfigError, match=r"cannot write .*; name another folder by --out"):
-        write(imported("agentv", [path], path), path)
+        write_import(import_files("agentv", [path], path), path)
 
 
 def test_the_command_writes_and_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,7 +232,7 @@ def test_the_command_writes_and_tells(tmp_path: Path, capsys: pytest.CaptureFixt
     path.write_text(
         "prompts: [hi]\nproviders: [echo]\ntests: [{assert: [{type: contains, value: h}]}]\nx: 1"
     )
-    assert import_("promptfoo", [path], out=tmp_path / "out") == 0
+    assert import_suites("promptfoo", [path], out=tmp_path / "out") == 0
     said = capsys.readouterr()
     assert "not carried over: x" in said.err
     assert said.out.splitlines() == [
@@ -240,11 +242,11 @@ def test_the_command_writes_and_tells(tmp_path: Path, capsys: pytest.CaptureFixt
     path.write_text(
         path.read_text().replace("value: h}", "value: h}, {type: javascript, value: x}")
     )
-    assert import_("promptfoo", [path], out=tmp_path / "out", force=True) == 2
+    assert import_suites("promptfoo", [path], out=tmp_path / "out", force=True) == 2
     said = capsys.readouterr().err
     assert "to be mended: promptfooconfig.yaml, test 1: not carried over: an assertion of" in said
     assert "when that is mended: go-ent eval run" in said
     broken = tmp_path / "broken.yaml"
     broken.write_text("tests: [{id: a, input: x, assertions: [{type: latency}]}]")
-    assert import_("agentv", [broken], out=tmp_path / "other", json=True) == 2
+    assert import_suites("agentv", [broken], out=tmp_path / "other", json=True) == 2
     assert "tests[0].assertions[0]" in json.loads(capsys.readouterr().out)["mistakes"][0]

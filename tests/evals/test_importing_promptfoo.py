@@ -4,7 +4,8 @@ from pathlib import Path
 
 from brought_over import brought
 
-from goent.evals.files import load_targets, validate
+from goent.evals.files.suite_validation import validate
+from goent.evals.files.target_reader import load_targets
 
 PROMPTFOO = """
 description: Greetings

@@ -6,13 +6,13 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from goent.config.tree import Place, Problems
-from goent.config.yaml_files import parse_document
+from goent.config.file_syntax import parse_document
+from goent.config.settings_tree import Problems, SettingPlace
 from goent.domain.errors import ConfigError
-from goent.evals.files import load_suites
-from goent.evals.files.trees import plain
-from goent.evals.importing import Kind, imported, write
-from goent.evals.importing.documents import as_yaml
+from goent.evals.files.file_source import plain_value
+from goent.evals.files.suite_reader import load_suites
+from goent.evals.importers.import_documents import as_yaml
+from goent.evals.importers.suite_importer import ImportKind, import_files, write_import
 
 leaves = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text(max_size=20)
 trees = st.recursive(
@@ -27,9 +27,9 @@ trees = st.recursive(
 @given(st.dictionaries(st.text(max_size=8), trees, max_size=4))
 def test_what_is_written_is_what_is_read(value: dict[str, object]) -> None:
     problems = Problems()
-    node = parse_document(as_yaml(value), Place(file="x"), problems)
+    node = parse_document(as_yaml(value), SettingPlace(file="x"), problems)
     problems.check()
-    assert (plain(node) or {}) == value
+    assert (plain_value(node) or {}) == value
 
 
 words = st.sampled_from(
@@ -69,8 +69,8 @@ def test_whatever_is_said_comes_over_as_it_was(
     ]
     path = tmp_path / "said.yaml"
     path.write_text(as_yaml({"evalcases" if seed else "tests": tests}), encoding="utf-8")
-    told = imported("agentv", [path], tmp_path)
-    write(told, tmp_path, force=True)
+    told = import_files("agentv", [path], tmp_path)
+    write_import(told, tmp_path, force=True)
     (suite,) = load_suites([tmp_path / "said.eval.yaml"], {})
     told_apart = [(asked, criteria.strip(), value) for asked, criteria, value in cases]
     assert told_apart == [
@@ -94,12 +94,12 @@ def test_any_values_are_imported_or_refused(
     refused_or_yaml("promptfoo", path)
 
 
-def refused_or_yaml(kind: Kind, path: Path) -> None:
+def refused_or_yaml(kind: ImportKind, path: Path) -> None:
     try:
-        told = imported(kind, [path], path.parent)
+        told = import_files(kind, [path], path.parent)
     except ConfigError:
         return
     for text in told.files.values():
         problems = Problems()
-        parse_document(text, Place(file="x"), problems)
+        parse_document(text, SettingPlace(file="x"), problems)
         problems.check()

@@ -7,15 +7,15 @@ from eval_stage import environment_of, open_workers
 from run_stage import Watched
 from world import COLD, World, a_world
 
+from goent.cli.daemon_link import open_daemon_link
 from goent.composition.eval_app import EvalApp
 from goent.composition.live_project import Project
-from goent.evals.rows import Row
-from goent.evals.running.evaluate import Bounds
-from goent.evals.running.folder import Folder
-from goent.evals.running.plan import Wanted
-from goent.evals.running.preparing import prepare
-from goent.frontends.cli.daemon_link import linked
-from goent.testing import Script, case, fail, openai, say
+from goent.evals.eval_results import Row
+from goent.evals.runner.eval_run import EvalLimits
+from goent.evals.runner.run_folder import StoredRun
+from goent.evals.runner.run_preparation import prepare_run
+from goent.evals.runner.trial_plan import RunSelection
+from goent.testing.script import Script, case, fail, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 VERDICT = 'It is.\n```json\n{"score": 0.9, "assertions": [{"text": "polite", "passed": true}]}\n```'
@@ -58,16 +58,16 @@ async def judged(
     (folder / ".goent").mkdir()
     (folder / ".goent/targets.yaml").write_text(TARGETS)
     (folder / "x.eval.yaml").write_text(SUITE)
-    wanted = Wanted(targets=("coder",), judge=judge, ids=ids)
-    prepared = prepare([folder / "x.eval.yaml"], world.env, wanted)
+    wanted = RunSelection(targets=("coder",), judge=judge, ids=ids)
+    prepared = prepare_run([folder / "x.eval.yaml"], world.env, wanted)
     watched = Watched()
     app = EvalApp(
         project=Project(world.project, world.env),
-        meet=lambda: linked(world.project),
+        meet=lambda: open_daemon_link(world.project),
         watcher=watched,
     )
-    with Folder.held(folder / "out") as out:
-        await app.run(prepared, out, Bounds())
+    with StoredRun.held(folder / "out") as out:
+        await app.run(prepared, out, EvalLimits())
     return {row.test_id: row for row in watched.rows}
 
 

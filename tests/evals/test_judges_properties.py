@@ -8,16 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judged import a_case, a_trace
 
-from goent.evals.graders.findings import Look
-from goent.evals.graders.questions import Wording, bounded, prompt_of
-from goent.evals.graders.replies import Unfit, read_reply
-from goent.evals.graders.rubrics import Item
+from goent.evals.graders.findings import GraderInput
+from goent.evals.graders.judge_prompt import JudgeInstructions, RubricItem, judge_question, shorten
+from goent.evals.graders.llm_grader import UnusableReply, read_reply
 from goent.evals.suites import GraderSpec
 from goent.evals.traces import TracedCall
 
 ITEMS = (
-    Item(id="a", outcome="x", required=True),
-    Item(id="b", outcome="y", weight=2, ranges=((0, 10, "z"),)),
+    RubricItem(id="a", outcome="x", required=True),
+    RubricItem(id="b", outcome="y", weight=2, ranges=((0, 10, "z"),)),
 )
 words = st.sampled_from(["score", "checks", "assertions", "id", "a", "b", "satisfied", "text"])
 values = st.recursive(
@@ -36,7 +35,7 @@ def test_any_reply_is_read_or_refused(
     items = ITEMS if listed else ()
     try:
         found = read_reply(before + reply, evidence=(answer,), items=items, compat=compat)
-    except Unfit as unfit:
+    except UnusableReply as unfit:
         assert str(unfit)  # noqa: PT017 (either is right; a refusal says why)
     else:
         assert 0 <= found.score <= 1
@@ -50,8 +49,10 @@ def test_evidence_is_never_outside_its_lines(answer: str, prompt: str):
     secret = "0123456789abcdef"
     mark = f"MARK{answer}MARK"
     trace = a_trace(mark, TracedCall(tool="t", output=mark))
-    look = Look(spec=GraderSpec(type="l", name="l"), case=a_case(), trace=trace, compat=False)
-    told = prompt_of(look, Wording(criteria="Good.", prompt=prompt), secret)
+    look = GraderInput(
+        spec=GraderSpec(type="l", name="l"), case=a_case(), trace=trace, compat=False
+    )
+    told = judge_question(look, JudgeInstructions(criteria="Good.", prompt=prompt), secret)
     outside = re.sub(rf"<<<{secret}\n.*?\n{secret}>>>", "", told, flags=re.DOTALL)
     assert "MARK" in told
     assert "MARK" not in outside
@@ -59,7 +60,7 @@ def test_evidence_is_never_outside_its_lines(answer: str, prompt: str):
 
 @given(text=st.text(max_size=300), longest=st.integers(0, 100))
 def test_what_is_cut_keeps_its_beginning_and_its_end(text: str, longest: int):
-    cut = bounded(text, longest)
+    cut = shorten(text, longest)
     if len(text) <= longest:
         assert cut == text
     else:

@@ -7,9 +7,15 @@ import msgspec
 import pytest
 from judged import ScriptedJudge, a_case, a_trace, judged, llm
 
-from goent.evals.suites import Case, Conversation, GraderSpec, Said, Turn
+from goent.evals.suites import (
+    CaseConversation,
+    CaseTurn,
+    EvalCase,
+    GraderSpec,
+    InputMessage,
+    turn_case,
+)
 from goent.evals.traces import TracedCall
-from goent.evals.turns import turn_of
 
 pytestmark = pytest.mark.anyio
 
@@ -72,13 +78,15 @@ async def test_a_forged_verdict_cannot_be_hidden_among_braces(again: str, times:
     assert (await judged(judge, llm(), trace=a_trace(hidden))).score == 0.25
 
 
-def second_turn(*graders: GraderSpec, answer: str) -> Case:
+def second_turn(*graders: GraderSpec, answer: str) -> EvalCase:
     """A turn of a conversation, as a case, after the agent has given this answer."""
-    turns = tuple(Turn(input=(Said(role="user", text=text),)) for text in ("Greet.", "Again."))
+    turns = tuple(
+        CaseTurn(input=(InputMessage(role="user", text=text),)) for text in ("Greet.", "Again.")
+    )
     turns = (turns[0], msgspec.structs.replace(turns[1], graders=graders))
-    talk = Conversation(turns=turns)
+    talk = CaseConversation(turns=turns)
     case = msgspec.structs.replace(a_case(), input=(), conversation=talk)
-    return turn_of(case, talk, 1, [answer])
+    return turn_case(case, talk, 1, [answer])
 
 
 async def test_what_the_agent_said_in_an_earlier_turn_is_evidence_between_the_lines():

@@ -9,14 +9,13 @@ from judged import a_case, a_trace, llm
 from sandboxed import eval_commands
 
 from goent.domain.errors import ConfigError
-from goent.evals.graders.asked import askers
-from goent.evals.graders.grading import grade_asking
-from goent.evals.graders.judging import Invoke, judge_by_targets, who_judges
-from goent.evals.grades import Graded
-from goent.evals.ports import Attempt, Target, TargetError, Witness
+from goent.evals.eval_ports import AttemptObserver, CaseAttempt, EvalTarget, TargetError
+from goent.evals.eval_results import CaseGrade
+from goent.evals.graders.case_grader import ask_and_grade, async_graders
+from goent.evals.graders.target_judge import TargetInvoker, judge_by_targets, judge_names
 from goent.evals.suites import GraderSpec, Retry, TargetSpec
-from goent.evals.targets.cli import CliTarget
-from goent.evals.targets.mock import MockTarget
+from goent.evals.targets.command_target import CliTarget
+from goent.evals.targets.fixture_targets import MockTarget
 from goent.evals.traces import TargetFailure, TokenUsage, Trace
 
 pytestmark = pytest.mark.anyio
@@ -25,12 +24,12 @@ ENVIRON = {"PATH": "/usr/bin:/bin"}
 AT_ONCE = Retry(max_retries=2, initial_delay_s=0.0)
 
 
-def cli(command: str) -> Target:
+def cli(command: str) -> EvalTarget:
     return CliTarget(TargetSpec(name="t", kind="cli", settings={"command": command}), ENVIRON)
 
 
-def among(**targets: Target) -> Invoke:
-    async def invoke(name: str, attempt: Attempt, witness: Witness) -> Trace:
+def among(**targets: EvalTarget) -> TargetInvoker:
+    async def invoke(name: str, attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
         if name not in targets:
             raise ConfigError(f"there is no target {name!r}")
         return await targets[name].invoke(attempt, witness)
@@ -39,15 +38,15 @@ def among(**targets: Target) -> Invoke:
 
 
 async def graded(
-    invoke: Invoke, *graders: GraderSpec, default: str | None = None, timeout_s: float = 60
-) -> Graded:
+    invoke: TargetInvoker, *graders: GraderSpec, default: str | None = None, timeout_s: float = 60
+) -> CaseGrade:
     judge = judge_by_targets(invoke, default=default, timeout_s=timeout_s, retry=AT_ONCE)
-    return await grade_asking(
+    return await ask_and_grade(
         a_case(*graders),
         a_trace(),
         threshold=0.8,
         compat=False,
-        askers=askers(eval_commands(ENVIRON), judge),
+        askers=async_graders(eval_commands(ENVIRON), judge),
     )
 
 
@@ -56,10 +55,10 @@ class Moody:
 
     def __init__(self, *moods: TargetError | Trace) -> None:
         self._moods = list(moods)
-        self.seen: list[Attempt] = []
+        self.seen: list[CaseAttempt] = []
         self.looked: list[bool] = []
 
-    async def invoke(self, attempt: Attempt, witness: Witness) -> Trace:
+    async def invoke(self, attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
         self.seen.append(attempt)
         self.looked.append(not list(attempt.cwd.iterdir()))
         mood = self._moods.pop(0)
@@ -161,4 +160,4 @@ def test_all_whom_graders_name_are_known_before_the_run():
         settings={"aggregator": {"type": "llm-grader", "target": "chair"}},
     )
     case = a_case(llm(), llm(target="x"), inner)
-    assert who_judges([case]) == {"x", "a/b", "chair"}
+    assert judge_names([case]) == {"x", "a/b", "chair"}

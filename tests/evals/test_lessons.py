@@ -10,15 +10,15 @@ import pytest
 from eval_stage import case_of
 from world import COLD, World, a_world
 
-from goent.core.classifier import TaskClassifier
-from goent.domain.forecasts import Sample
-from goent.domain.learned import Learned
+from goent.domain.replies import LearnedReply
+from goent.domain.task_profile import TaskSample
 from goent.domain.types import Usage
-from goent.evals.lessons import Lessons, judged_of
-from goent.evals.rows import Row
-from goent.evals.traces import TokenUsage, Trace, TracedMessage, WorkedBy
-from goent.store.history import SqliteHistory
-from goent.testing import Script, case, openai, say
+from goent.evals.eval_results import Row
+from goent.evals.router_feedback import TrialHistory, judgement_of
+from goent.evals.traces import TokenUsage, Trace, TracedMessage, TraceWorker
+from goent.providers.track_record import SqliteHistory
+from goent.routing.router import TaskClassifier
+from goent.testing.script import Script, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
@@ -27,7 +27,9 @@ WORKER = "w-aaaaa@12.000"
 
 
 def a_trace(*, worker: str = "", by: bool = True, start: str = "2026-01-01T00:00:00Z") -> Trace:
-    made = WorkedBy(provider="glm", backend="moonshot", model="glm-4", method="acp", worker=worker)
+    made = TraceWorker(
+        provider="glm", backend="moonshot", model="glm-4", method="acp", worker=worker
+    )
     return Trace(
         messages=(TracedMessage(role="assistant", content="done"),),
         usage=TokenUsage(input=10, output=5, reasoning=2, cached=3),
@@ -47,9 +49,9 @@ def a_row(status: str = "ok") -> Row:
 
 
 @asynccontextmanager
-async def learning(tmp_path: Path) -> AsyncGenerator[tuple[Lessons, SqliteHistory]]:
+async def learning(tmp_path: Path) -> AsyncGenerator[tuple[TrialHistory, SqliteHistory]]:
     async with SqliteHistory.open(tmp_path / "history.db") as history:
-        yield Lessons(history, TaskClassifier(), tmp_path), history
+        yield TrialHistory(history, TaskClassifier(), tmp_path), history
 
 
 async def test_a_graded_trial_is_an_outcome_of_its_class(tmp_path: Path):
@@ -73,7 +75,7 @@ async def test_a_trial_is_learned_once_and_its_last_grade_counts(tmp_path: Path)
 
 
 async def test_a_workers_own_lesson_is_judged_and_not_doubled(tmp_path: Path):
-    own = Sample(
+    own = TaskSample(
         at=16.0,
         provider="glm",
         backend="moonshot",
@@ -107,7 +109,7 @@ async def test_what_says_nothing_of_quality_teaches_nothing(tmp_path: Path):
 
 
 async def test_a_later_grade_corrects_what_is_known_and_adds_nothing(tmp_path: Path):
-    refuted = judged_of(a_row("quality_failure"), a_trace())
+    refuted = judgement_of(a_row("quality_failure"), a_trace())
     assert refuted
     async with learning(tmp_path) as (learn, history):
         await history.correct(refuted)
@@ -167,7 +169,7 @@ async def test_an_evaluation_changes_the_recommendation_and_a_better_grade_corre
         explained = await world.go_ent("routes", "explain", TASK, "--json")
         assert "ben 12 of 12 good, 12 of them in evaluations" in explained.out, why
         learned = await world.go_ent("routes", "learned", "--json")
-        found = msgspec.json.decode(learned.out, type=Learned)
+        found = msgspec.json.decode(learned.out, type=LearnedReply)
         assert found.outcomes == 24
         assert {(line.provider, line.graded) for line in found.classes} >= {
             ("ann", 12),
@@ -183,4 +185,4 @@ async def test_an_evaluation_changes_the_recommendation_and_a_better_grade_corre
         assert (await world.go_ent("eval", "grade", "tried", "--json")).exit == 1
         assert (await recommended(world))[0] == "ann", "it is still a try"
         learned = await world.go_ent("routes", "learned", "--json")
-        assert msgspec.json.decode(learned.out, type=Learned).outcomes == 24
+        assert msgspec.json.decode(learned.out, type=LearnedReply).outcomes == 24

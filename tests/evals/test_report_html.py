@@ -10,14 +10,12 @@ import msgspec
 import pytest
 from told_run import CASES, TARGETS, write_run
 
-from goent.evals.grades import Assertion, Grade, Graded
-from goent.evals.reports.comparing import compare
-from goent.evals.reports.html import Asked, Baseline, Report, html_report
-from goent.evals.reports.html.cases import MANY
-from goent.evals.reports.html.words import percent, score, spent
-from goent.evals.reports.summary import summarise
-from goent.evals.reports.words import took
-from goent.evals.rows import Row, Score
+from goent.evals.eval_results import Assertion, CaseGrade, Grade, Row, Score
+from goent.evals.reports.comparison import compare_runs
+from goent.evals.reports.html_cases import MANY_CASES, CaseInput
+from goent.evals.reports.html_report import BaselineComparison, HtmlReport, html_report
+from goent.evals.reports.report_text import duration_text, percent_text, score_text, spent_text
+from goent.evals.reports.run_summary import summarize_targets
 from goent.evals.traces import TargetFailure, Trace, TracedCall, TracedMessage
 
 VOID = {"meta", "input"}
@@ -67,11 +65,13 @@ class Page(HTMLParser):
 
 
 def page_of(rows: list[Row], out: Path, **more: object) -> Page:
-    return Page(html_report(rows, msgspec.structs.replace(Report(name="repairs", out=out), **more)))
+    return Page(
+        html_report(rows, msgspec.structs.replace(HtmlReport(name="repairs", out=out), **more))
+    )
 
 
 def test_the_page_is_whole_and_loads_nothing(tmp_path: Path):
-    text = html_report(write_run(tmp_path), Report(name="repairs", out=tmp_path))
+    text = html_report(write_run(tmp_path), HtmlReport(name="repairs", out=tmp_path))
     page = Page(text)
     assert page.open == []
     assert text.startswith("<!doctype html>")
@@ -96,21 +96,21 @@ def test_only_its_own_style_and_script_may_do_anything(tmp_path: Path):
 def test_the_numbers_are_the_summarys(tmp_path: Path):
     rows = write_run(tmp_path)
     page = page_of(rows, tmp_path)
-    for each in summarise(rows):
+    for each in summarize_targets(rows):
         assert each.pass_rate and each.pass_rate.interval and each.mean and each.mean.interval
         assert each.durations and each.repeats
         told = [
-            each.target, percent(each.pass_rate.value),
-            f"{percent(each.pass_rate.interval.low)} to {percent(each.pass_rate.interval.high)}",
-            score(each.mean.value),
-            f"{score(each.mean.interval.low)} to {score(each.mean.interval.high)}",
+            each.target, percent_text(each.pass_rate.value),
+            f"{percent_text(each.pass_rate.interval.low)} to {percent_text(each.pass_rate.interval.high)}",
+            score_text(each.mean.value),
+            f"{score_text(each.mean.interval.low)} to {score_text(each.mean.interval.high)}",
             str(len(each.errors) or "-"),
-            percent(each.repeats.pass_at_k), f"k = {each.repeats.k}",
-            percent(each.repeats.pass_hat_k), f"k = {each.repeats.k}",
-            percent(each.repeats.flip_rate), spent(each.spent, each.trials),
+            percent_text(each.repeats.pass_at_k), f"k = {each.repeats.k}",
+            percent_text(each.repeats.pass_hat_k), f"k = {each.repeats.k}",
+            percent_text(each.repeats.flip_rate), spent_text(each.spent, each.trials),
         ]  # fmt: skip
         assert " ".join(told) in page.text
-        assert took(each.durations.median_ms) in page.text
+        assert duration_text(each.durations.median_ms) in page.text
     passed = sum(row.passed for row in rows)
     assert f"Passed {passed} of {len(rows)} trials" in page.text
     assert "! not all could be judged" in page.text
@@ -142,16 +142,17 @@ def test_cases_whose_trials_disagree_come_first(tmp_path: Path):
         ]
 
     rows = [*trials("good", 1, 1), *trials("bad", 0, 0), *trials("mixed", 1, 0)]
-    text = html_report(rows, Report(name="x", out=tmp_path))
+    text = html_report(rows, HtmlReport(name="x", out=tmp_path))
     assert re.findall(r'class="label end"><title>(\w+)<', text) == ["mixed", "bad", "good"]
-    alone = html_report(rows[::2], Report(name="x", out=tmp_path))
+    alone = html_report(rows[::2], HtmlReport(name="x", out=tmp_path))
     assert 'id="trials"' in text and 'id="trials"' not in alone
 
 
 def test_a_case_shows_what_was_asked_answered_done_and_found(tmp_path: Path):
     rows = write_run(tmp_path, trials=1)
     asked = {
-        ("repairs", case): Asked(input=f"mend {case}", criteria="it rounds up") for case in CASES
+        ("repairs", case): CaseInput(input=f"mend {case}", criteria="it rounds up")
+        for case in CASES
     }
     page = page_of(rows, tmp_path, asked=asked)
     failed = next(row for row in rows if row.execution_status == "quality_failure")
@@ -221,7 +222,7 @@ def hostile_row(out: Path) -> Row:
     )  # fmt: skip
     assertion = Assertion(text=HOSTILE, passed=False, evidence=HOSTILE)
     grade = Grade(name=HOSTILE, type=HOSTILE, score=0, verdict="fail", assertions=(assertion,))
-    graded = Graded(score=0, status="quality_failure", grades=(grade,))
+    graded = CaseGrade(score=0, status="quality_failure", grades=(grade,))
     (out / "trace.json").write_bytes(msgspec.json.encode(trace))
     (out / "grades.json").write_bytes(msgspec.json.encode(graded))
     return Row(
@@ -234,11 +235,11 @@ def hostile_row(out: Path) -> Row:
 def test_hostile_words_stay_words(tmp_path: Path):
     row = hostile_row(tmp_path)
     other = msgspec.structs.replace(row, target=row.target + "2", score=1, execution_status="ok")
-    baseline = Baseline(name=HOSTILE, comparison=compare([other], [other]))
-    asked = {(row.suite, row.test_id): Asked(input=HOSTILE, criteria=HOSTILE)}
+    baseline = BaselineComparison(name=HOSTILE, comparison=compare_runs([other], [other]))
+    asked = {(row.suite, row.test_id): CaseInput(input=HOSTILE, criteria=HOSTILE)}
     text = html_report(
         [row, other],
-        Report(name=HOSTILE, out=tmp_path, began=HOSTILE, asked=asked, baseline=baseline),
+        HtmlReport(name=HOSTILE, out=tmp_path, began=HOSTILE, asked=asked, baseline=baseline),
     )
     text.encode()
     page = Page(text)
@@ -258,7 +259,7 @@ def test_long_things_are_cut_and_that_is_said(tmp_path: Path):
     trace = Trace(messages=(message,), file_changes="+x\n" * 5000)
     (tmp_path / "trace.json").write_bytes(msgspec.json.encode(trace))
     row = Row(test_id="a", target="t", score=1, execution_status="ok", trace_path="trace.json")
-    text = html_report([row], Report(name="x", out=tmp_path))
+    text = html_report([row], HtmlReport(name="x", out=tmp_path))
     page = Page(text)
     assert len(text) < 300_000
     for words in ("… 94,000 more characters", "… 440 more calls", "… 4,700 more lines"):
@@ -315,7 +316,9 @@ def test_what_judges_took_is_told_apart(tmp_path: Path):
 def test_a_trial_that_nobody_could_judge_shows_what_there_is(tmp_path: Path):
     trace = Trace(messages=(TracedMessage(role="assistant", content="an answer"),))
     grade = Grade(name="kind", type="llm-grader", score=0, verdict="skip", error="no such model")
-    graded = Graded(score=0, status="execution_error", grades=(grade,), error="kind: no such model")
+    graded = CaseGrade(
+        score=0, status="execution_error", grades=(grade,), error="kind: no such model"
+    )
     (tmp_path / "trace.json").write_bytes(msgspec.json.encode(trace))
     (tmp_path / "grades.json").write_bytes(msgspec.json.encode(graded))
     row = Row(
@@ -338,8 +341,10 @@ def test_a_baseline_is_compared_with(tmp_path: Path):
         (tmp_path / name).mkdir()
     old = write_run(tmp_path / "old", seed=2, shift=-0.3)
     new = write_run(tmp_path / "new", shift=0.1)
-    compared = compare(old, new)
-    page = page_of(new, tmp_path / "new", baseline=Baseline(name="old", comparison=compared))
+    compared = compare_runs(old, new)
+    page = page_of(
+        new, tmp_path / "new", baseline=BaselineComparison(name="old", comparison=compared)
+    )
     assert compared.conclusion == "better"
     assert f"Against old {compared.words}" in page.text
     assert f"{compared.wins}, {compared.losses}, {compared.ties}" in page.text
@@ -358,10 +363,10 @@ def test_ten_thousand_rows_make_a_page_of_a_few_megabytes(tmp_path: Path):
         )
         for number in range(10_000)
     ]  # fmt: skip
-    text = html_report([*rows, *wrong], Report(name="many", out=tmp_path))
+    text = html_report([*rows, *wrong], HtmlReport(name="many", out=tmp_path))
     states = re.findall(r' data-state="(\w+)"', text)
     assert len(text.encode()) < 10_000_000
-    assert len(states) == 10_000 + len(wrong) > MANY
+    assert len(states) == 10_000 + len(wrong) > MANY_CASES
     assert "10,000 cases cannot: their details are in the run&#x27;s folder" in text
     assert text.count('<div class="inside">') == len(wrong)
     assert states[0] != "passed"

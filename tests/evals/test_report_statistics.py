@@ -13,7 +13,7 @@ from goent.evals.reports.statistics import (
     flip_rate,
     pass_at_k,
     pass_hat_k,
-    seeded,
+    seeded_random,
     sign_test,
     swap_test,
     t_interval,
@@ -131,7 +131,7 @@ def test_the_t_interval_by_hand():
 @pytest.mark.parametrize("values", [[0.5], [1.0, 1.0], [-1.0] * 40])
 def test_values_that_do_not_differ_have_no_interval(values: list[float]):
     assert t_interval(values) is None
-    assert bootstrap_interval(values, seeded()) is None
+    assert bootstrap_interval(values, seeded_random()) is None
 
 
 @given(SHARES, st.integers(0, 1000))
@@ -149,7 +149,7 @@ def test_the_bootstrap_stays_among_the_values_repeats_and_mirrors(values: list[f
 def test_the_bootstrap_is_about_as_wide_as_student_for_many_values():
     source = Random(7)
     values = [source.gauss(0.5, 0.1) for _ in range(400)]
-    resampled, student = bootstrap_interval(values, seeded()), t_interval(values)
+    resampled, student = bootstrap_interval(values, seeded_random()), t_interval(values)
     assert resampled is not None
     assert student is not None
     assert (resampled.low, resampled.high) == pytest.approx((student.low, student.high), abs=2e-3)
@@ -170,7 +170,7 @@ def test_the_sign_test_by_hand():
 def test_for_passes_and_failures_swapping_is_the_sign_test(more: int, less: int, same: int):
     if more + less <= 12:
         deltas = [1.0] * more + [-1.0] * less + [0.0] * same
-        assert swap_test(deltas, seeded()) == pytest.approx(sign_test(more, less))
+        assert swap_test(deltas, seeded_random()) == pytest.approx(sign_test(more, less))
 
 
 @given(SHARES, st.integers(0, 1000))
@@ -183,9 +183,9 @@ def test_swapping_mirrors_and_is_a_chance(values: list[float], seed: int):
 def test_drawn_swaps_come_close_to_all_of_them():
     # 14 up and 2 down of 16: more than are tried one by one.
     exact = 2 * sum(comb(16, number) for number in range(3)) / 2**16
-    assert swap_test([1.0] * 14 + [-1.0] * 2, seeded()) == pytest.approx(exact, abs=0.003)
+    assert swap_test([1.0] * 14 + [-1.0] * 2, seeded_random()) == pytest.approx(exact, abs=0.003)
 
 
 @given(st.lists(st.floats(0.01, 1), max_size=5))
 def test_five_pairs_never_show_anything(deltas: list[float]):
-    assert swap_test(deltas, seeded()) > 0.05
+    assert swap_test(deltas, seeded_random()) > 0.05

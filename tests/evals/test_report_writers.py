@@ -8,11 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goent.evals.reports.comparing import compare
-from goent.evals.reports.junit import junit
-from goent.evals.reports.markdown import code, comparison_markdown, summary_markdown
-from goent.evals.reports.summary import summarise
-from goent.evals.rows import Row, Score
+from goent.evals.eval_results import Row, Score
+from goent.evals.reports.comparison import compare_runs
+from goent.evals.reports.report_formats import (
+    comparison_markdown,
+    junit_xml,
+    markdown_code,
+    summary_markdown,
+)
+from goent.evals.reports.run_summary import summarize_targets
 from goent.evals.traces import TokenUsage
 
 HOSTILE = "a|b `x` <b>&amp;\"' ]]> @team \x00\x1b[31m\ud800\ufffe\n| --- | **!"
@@ -51,7 +55,7 @@ def trials(test_id: str, *passed: bool) -> list[Row]:
 
 
 def test_errors_stand_beside_the_rates_and_unknown_costs_have_no_total():
-    (summary,) = summarise(ROWS)
+    (summary,) = summarize_targets(ROWS)
     assert (summary.cases, summary.trials, summary.passed, len(summary.errors)) == (3, 3, 1, 1)
     assert summary.pass_rate is not None and summary.mean is not None
     assert summary.pass_rate.value == 0.5
@@ -70,13 +74,13 @@ def test_errors_stand_beside_the_rates_and_unknown_costs_have_no_total():
 
 
 def test_a_target_that_only_failed_has_no_rate():
-    (summary,) = summarise(ROWS[2:])
+    (summary,) = summarize_targets(ROWS[2:])
     assert summary.pass_rate is summary.mean is summary.durations is summary.repeats is None
 
 
 def test_repeated_trials_tell_reliability():
     rows = trials("a", True, True, True) + trials("b", True, False, False)
-    (summary,) = summarise(rows)
+    (summary,) = summarize_targets(rows)
     assert summary.repeats is not None
     assert summary.repeats.k == 3
     assert (summary.repeats.pass_at_k, summary.repeats.pass_hat_k) == (1, 0.5)
@@ -90,7 +94,7 @@ def test_the_worst_come_first_and_are_few():
         Row(test_id=f"{n:02}", target="t", score=n / 100, execution_status="quality_failure")
         for n in reversed(range(30))
     ]
-    (summary,) = summarise(rows, worst=3)
+    (summary,) = summarize_targets(rows, worst=3)
     assert [case.key.test_id for case in summary.worst] == ["00", "01", "02"]
 
 
@@ -98,18 +102,18 @@ def test_the_worst_come_first_and_are_few():
 
 
 def test_a_summary_in_markdown_says_what_is_unknown():
-    text = summary_markdown(summarise(ROWS))
+    text = summary_markdown(summarize_targets(ROWS))
     assert "at least $0.5000 (2 of 3 unknown)" in text
     assert "50.0% (9.5% to 90.5%)" in text
     assert "<code>no route</code>" in text
-    assert "unknown |" in summary_markdown(summarise(ROWS[2:]))
-    assert "No case was run." in summary_markdown(summarise([]))
+    assert "unknown |" in summary_markdown(summarize_targets(ROWS[2:]))
+    assert "No case was run." in summary_markdown(summarize_targets([]))
 
 
 def test_a_comparison_in_markdown_begins_with_its_conclusion():
     before = [row for n in range(8) for row in trials(f"c{n}", False)]
     after = [row for n in range(8) for row in trials(f"c{n}", True)]
-    text = comparison_markdown(compare(before, [*after, *trials("new", True)]))
+    text = comparison_markdown(compare_runs(before, [*after, *trials("new", True)]))
     assert text.splitlines()[2].startswith("**Better:")
     assert "| now passing, now failing | 8, 0 (p = 0.0078) |" in text
     assert "Not compared: 1 only in the second run." in text
@@ -117,27 +121,29 @@ def test_a_comparison_in_markdown_begins_with_its_conclusion():
 
 @given(st.one_of(st.just(HOSTILE), SURROGATES))
 def test_no_name_breaks_a_table_or_means_anything(name: str):
-    inside = code(name).removeprefix("<code>").removesuffix("</code>")
+    inside = markdown_code(name).removeprefix("<code>").removesuffix("</code>")
     assert not set(re.sub(r"&#\d+;", "", inside)) & set("|`<>&@*[]()!\\~#:/\n\r\t\x00")
     assert "".join(unescape(inside).split()) == "".join(
         char for char in name if char.isprintable() and not char.isspace()
     )
     bad = Row(test_id=name, target=name, score=0, execution_status="execution_error", error=name)
-    tables = [line for line in summary_markdown(summarise([bad])).split("\n") if line[:1] == "|"]
+    tables = [
+        line for line in summary_markdown(summarize_targets([bad])).split("\n") if line[:1] == "|"
+    ]
     assert [line.count("|") for line in tables] == [8, 8, 8, 3, 3, 3]
 
 
 def test_plain_names_stay_readable():
-    assert code("fix_the-bug.v2") == "<code>fix_the-bug.v2</code>"
-    assert code("_x_") == "<code>&#95;x&#95;</code>"
-    assert len(code("y" * 500)) == len("<code></code>") + 120
+    assert markdown_code("fix_the-bug.v2") == "<code>fix_the-bug.v2</code>"
+    assert markdown_code("_x_") == "<code>&#95;x&#95;</code>"
+    assert len(markdown_code("y" * 500)) == len("<code></code>") + 120
 
 
 # JUnit
 
 
 def test_junit_counts_and_tells_failures_apart_from_errors():
-    root = ET.fromstring(junit(ROWS))
+    root = ET.fromstring(junit_xml(ROWS))
     suite = root[0]
     for element in (root, suite):
         counts = [element.get(name) for name in ("tests", "failures", "errors", "time")]
@@ -156,7 +162,7 @@ def test_junit_counts_and_tells_failures_apart_from_errors():
 
 
 def test_trials_have_names_of_their_own():
-    names = [case.get("name") for case in ET.fromstring(junit(trials("a", True, False)))[0]]
+    names = [case.get("name") for case in ET.fromstring(junit_xml(trials("a", True, False)))[0]]
     assert names == ["a [trial 1/2]", "a [trial 2/2]"]
 
 
@@ -169,7 +175,7 @@ def test_any_name_comes_back_from_junit_without_its_control_characters(name: str
             scores=(Score(name=name, type=name, score=0, verdict="fail"),),
         ),
     ]  # fmt: skip
-    suite = ET.fromstring(junit(rows, name=name))[0]
+    suite = ET.fromstring(junit_xml(rows, name=name))[0]
     expected = "".join(
         char
         for char in name

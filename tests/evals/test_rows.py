@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from goent.domain.errors import RequestError
-from goent.evals.rows import Row, RowFile, Score, by_case, latest, line_of, read_rows
+from goent.evals.eval_results import (
+    Row,
+    RowFile,
+    Score,
+    latest_rows,
+    read_rows,
+    row_line,
+    rows_by_case,
+)
 from goent.evals.traces import TokenUsage
 
 FIXED = {
@@ -31,7 +39,7 @@ SECOND = Row(test_id="b", target="glm", score=1.0, execution_status="ok")
 def append_row(path: Path, row: Row) -> None:
     file = RowFile(path)
     try:
-        file.append([line_of(row)])
+        file.append([row_line(row)])
     finally:
         file.close()
 
@@ -104,5 +112,5 @@ def test_a_trial_that_was_run_again_counts_once():
     failed = Row(test_id="a", target="t", score=0, execution_status="execution_error", error="gone")
     again = Row(test_id="a", target="t", score=1, execution_status="ok")
     other = Row(test_id="a", target="t", score=1, execution_status="ok", trial=2, trials=2)
-    assert latest([failed, other, again]) == (again, other)
-    assert by_case([failed, other, again]) == {again.key: (again, other)}
+    assert latest_rows([failed, other, again]) == (again, other)
+    assert rows_by_case([failed, other, again]) == {again.key: (again, other)}

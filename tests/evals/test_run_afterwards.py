@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from eval_desk import EvalDesk, interrupted, until
 
-from goent.evals.running.folder import read_manifest
+from goent.evals.runner.run_folder import read_manifest
 
 HELLO = "echo {EVAL_ID} >> calls; echo hello > {OUTPUT_FILE}"
 SLOW = "echo {EVAL_ID} >> calls; sleep 300 & sleep 300; echo late > {OUTPUT_FILE}"

@@ -13,41 +13,56 @@ from msgspec.structs import replace
 from run_stage import Scripted, Stage, case, graded, says, suite
 
 from goent.domain.errors import ConfigError
-from goent.evals.graders.conversations import come_to
-from goent.evals.grades import Grade, Graded
-from goent.evals.ports import Attempt, Nobody, Target, TargetError, Witness
-from goent.evals.prompts import question
-from goent.evals.rows import Row
-from goent.evals.running.conversing import grade_trial
-from goent.evals.running.opened import Opened
-from goent.evals.running.plan import Wanted, plan
-from goent.evals.suites import Case, Conversation, GraderSpec, Retry, Said, TargetSpec, Turn
-from goent.evals.traces import Trace, TracedMessage, TracedTurn, WorkedBy
+from goent.evals.eval_ports import (
+    AttemptObserver,
+    CaseAttempt,
+    EvalTarget,
+    SilentObserver,
+    TargetError,
+)
+from goent.evals.eval_results import CaseGrade, Grade, Row
+from goent.evals.graders.case_grader import conversation_grade
+from goent.evals.runner.open_targets import OpenTargets
+from goent.evals.runner.trial_plan import RunSelection, plan_trials
+from goent.evals.runner.trial_runner import grade_trial
+from goent.evals.suites import (
+    CaseConversation,
+    CaseTurn,
+    EvalCase,
+    GraderSpec,
+    InputMessage,
+    Retry,
+    TargetSpec,
+    prompt_text,
+)
+from goent.evals.traces import Trace, TracedMessage, TracedTurn, TraceWorker
 
 
-def turn(text: str, wants: str = "", **more: object) -> Turn:
+def turn(text: str, wants: str = "", **more: object) -> CaseTurn:
     wanted = GraderSpec(type="contains", name=wants, settings={"value": wants}, **more)  # pyright: ignore[reportArgumentType] (its fields)
-    said = (Said(role="user", text=text),)
-    return Turn(input=said, graders=(wanted,) if wants else ())
+    said = (InputMessage(role="user", text=text),)
+    return CaseTurn(input=said, graders=(wanted,) if wants else ())
 
 
-def talk(*turns: Turn, wants: str = "", **more: object) -> Case:
+def talk(*turns: CaseTurn, wants: str = "", **more: object) -> EvalCase:
     plain = case("talk", wants=wants)
     return replace(
         plain,
-        input=(Said(role="system", text="Be brief."),),
+        input=(InputMessage(role="system", text="Be brief."),),
         graders=plain.graders if wants else (),
-        conversation=Conversation(turns=turns, **more),  # pyright: ignore[reportArgumentType] (its fields)
+        conversation=CaseConversation(turns=turns, **more),  # pyright: ignore[reportArgumentType] (its fields)
     )
 
 
-async def echo(attempt: Attempt, _witness: Witness) -> Trace:
+async def echo(attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
     """Says how much it was told, and the last of it."""
     said = attempt.case.input
     return says(f"{len(said)}: {said[-1].text}", cost_usd=0.5)
 
 
-async def made(tmp_path: Path, one: Case, target: Target | None = None) -> tuple[Row, Trace]:
+async def made(
+    tmp_path: Path, one: EvalCase, target: EvalTarget | None = None
+) -> tuple[Row, Trace]:
     stage = Stage(tmp_path / "out", {"one": target or Scripted(echo)})
     await stage.run([suite(one)])
     (row,) = stage.watched.rows
@@ -63,7 +78,7 @@ async def test_who_remembers_nothing_is_told_all_that_was_said(tmp_path: Path) -
     target = Scripted(echo)
     row, trace = await made(tmp_path, talk(turn("one", "2: one"), turn("two", "4: two")), target)
 
-    assert question(target.asked[1].case) == (
+    assert prompt_text(target.asked[1].case) == (
         "[system]\nBe brief.\n\n[user]\none\n\n[assistant]\n2: one\n\n[user]\ntwo"
     )
     assert [attempt.case.id for attempt in target.asked] == ["talk/turn-1", "talk/turn-2"]
@@ -120,20 +135,20 @@ async def test_a_required_grader_of_the_whole_fails_it(tmp_path: Path) -> None:
 
 def test_what_a_required_grader_has_decided_no_judge_is_needed_for() -> None:
     """As for a case of one turn."""
-    conversation = Conversation(turns=(turn("a", "a"),))
-    unasked = Graded(score=0.0, status="execution_error", error="the judge is away")
-    spoilt = Graded(score=0.0, status="quality_failure", spoilt=True)
-    good = Graded(score=1.0, status="ok")
+    conversation = CaseConversation(turns=(turn("a", "a"),))
+    unasked = CaseGrade(score=0.0, status="execution_error", error="the judge is away")
+    spoilt = CaseGrade(score=0.0, status="quality_failure", spoilt=True)
+    good = CaseGrade(score=1.0, status="ok")
 
-    failed = come_to(conversation, [unasked], spoilt, threshold=0.8, compat=False)
-    open_ = come_to(conversation, [unasked], good, threshold=0.8, compat=False)
+    failed = conversation_grade(conversation, [unasked], spoilt, threshold=0.8, compat=False)
+    open_ = conversation_grade(conversation, [unasked], good, threshold=0.8, compat=False)
 
     assert (failed.status, failed.error) == ("quality_failure", None)
     assert (open_.status, open_.error) == ("execution_error", "the judge is away")
 
 
 ANN, BEN = (
-    WorkedBy(provider=name, backend="b", model="m", method="api") for name in ("ann", "ben")
+    TraceWorker(provider=name, backend="b", model="m", method="api") for name in ("ann", "ben")
 )
 
 
@@ -143,11 +158,11 @@ ANN, BEN = (
     [((ANN, ANN), ANN), ((None, ANN), None), ((ANN, None), None), ((ANN, BEN), None)],
 )
 async def test_a_conversation_is_of_the_provider_that_made_every_turn(
-    tmp_path: Path, workers: tuple[WorkedBy | None, ...], by: WorkedBy | None
+    tmp_path: Path, workers: tuple[TraceWorker | None, ...], by: TraceWorker | None
 ) -> None:
     left = iter(workers)
 
-    async def works(attempt: Attempt, witness: Witness) -> Trace:
+    async def works(attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
         return replace(await echo(attempt, witness), by=next(left))
 
     _, trace = await made(tmp_path, talk(turn("one", "one"), turn("two", "two")), Scripted(works))
@@ -170,11 +185,13 @@ async def test_a_conversation_is_of_the_provider_that_made_every_turn(
     ],
 )
 async def test_a_trace_without_a_turn_that_should_be_there_cannot_be_graded(
-    turns: tuple[Turn, ...], on_failure: str, made_turns: int, lacks: str
+    turns: tuple[CaseTurn, ...], on_failure: str, made_turns: int, lacks: str
 ) -> None:
     """Graders given by hand take those of the turns away: then a conversation may have stopped anywhere."""
     one = talk(*turns, wants="a", on_failure=on_failure)
-    (trial,) = plan([suite(one)], {"one": TargetSpec(name="one", kind="mock")}, Wanted())
+    (trial,) = plan_trials(
+        [suite(one)], {"one": TargetSpec(name="one", kind="mock")}, RunSelection()
+    )
     trace = Trace(
         messages=(TracedMessage(role="assistant", content="a and b"),) * 3,
         turns=tuple(TracedTurn(begins=at, answers=at) for at in range(made_turns)),
@@ -188,12 +205,12 @@ async def test_a_trace_without_a_turn_that_should_be_there_cannot_be_graded(
 
 
 def test_agentv_counts_turns_that_nobody_grades_and_leaves_out_those_not_reached() -> None:
-    conversation = Conversation(turns=(turn("a"), turn("b", "b"), turn("c", "c")))
+    conversation = CaseConversation(turns=(turn("a"), turn("b", "b"), turn("c", "c")))
     grade = Grade(name="b", type="contains", score=0.0, verdict="fail")
-    failed = Graded(score=0.0, status="quality_failure", grades=(grade,), spoilt=True)
+    failed = CaseGrade(score=0.0, status="quality_failure", grades=(grade,), spoilt=True)
 
-    ours = come_to(conversation, [None, failed], failed, threshold=0.8, compat=False)
-    theirs = come_to(conversation, [None, failed], failed, threshold=0.8, compat=True)
+    ours = conversation_grade(conversation, [None, failed], failed, threshold=0.8, compat=False)
+    theirs = conversation_grade(conversation, [None, failed], failed, threshold=0.8, compat=True)
 
     assert [one.verdict for one in ours.grades] == ["skip", "fail", "fail", "fail"]
     assert [one.verdict for one in theirs.grades] == ["pass", "fail", "skip", "fail"]
@@ -205,7 +222,7 @@ def test_agentv_counts_turns_that_nobody_grades_and_leaves_out_those_not_reached
 async def test_a_turn_that_cannot_be_had_fails_the_attempt_and_all_is_tried_again(
     tmp_path: Path,
 ) -> None:
-    async def shaky(attempt: Attempt, witness: Witness) -> Trace:
+    async def shaky(attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
         if attempt.case.id.endswith("turn-2") and attempt.number == 0:
             raise TargetError("overloaded", "come again", retryable=True)
         return await echo(attempt, witness)
@@ -230,14 +247,14 @@ class Remembers(Scripted):
     talks = 0
 
     @asynccontextmanager
-    async def conversing(self, attempt: Attempt) -> AsyncGenerator[Target]:
+    async def conversing(self, attempt: CaseAttempt) -> AsyncGenerator[EvalTarget]:
         self.talks += 1
         yield self
 
 
 @pytest.mark.anyio
 async def test_who_remembers_is_told_what_is_new_in_one_conversation(tmp_path: Path) -> None:
-    async def tells(attempt: Attempt, witness: Witness) -> Trace:
+    async def tells(attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
         trace = await echo(attempt, witness)
         witness.message(0, trace.messages[0])
         witness.spent(None, 0.25)
@@ -256,18 +273,18 @@ async def test_who_remembers_is_told_what_is_new_in_one_conversation(tmp_path: P
 @pytest.mark.anyio
 async def test_between_two_turns_the_target_may_judge(tmp_path: Path) -> None:
     @asynccontextmanager
-    async def open_target(_spec: TargetSpec) -> AsyncGenerator[Target]:
+    async def open_target(_spec: TargetSpec) -> AsyncGenerator[EvalTarget]:
         yield Scripted(echo)
 
     spec = TargetSpec(name="one", kind="mock")
-    attempt = Attempt(case=case("a"), target="one", cwd=tmp_path)
+    attempt = CaseAttempt(case=case("a"), target="one", cwd=tmp_path)
     async with (
-        Opened.of([spec], open_target, {"one": 1}) as opened,
+        OpenTargets.of([spec], open_target, {"one": 1}) as opened,
         opened.conversing(attempt) as partner,
     ):
-        await partner.invoke(attempt, Nobody())
-        judged = await opened.invoke("one", attempt, Nobody())
-        await partner.invoke(attempt, Nobody())
+        await partner.invoke(attempt, SilentObserver())
+        judged = await opened.invoke("one", attempt, SilentObserver())
+        await partner.invoke(attempt, SilentObserver())
     assert judged.messages == (TracedMessage(role="assistant", content="1: a"),)
 
 
@@ -286,7 +303,7 @@ def test_whom_one_cannot_talk_to_is_refused_before_anything_runs(
     known = {"w": spec, "last": TargetSpec(name="last", kind="opencode")}
     one = talk(turn("one", "one"), window=window)
     with pytest.raises(ConfigError, match=said) as caught:
-        plan([suite(one)], known, Wanted(targets=("w",)))
+        plan_trials([suite(one)], known, RunSelection(targets=("w",)))
     assert str(caught.value).startswith("suite.eval.yaml:1: case 'talk' is a conversation: target")
 
 

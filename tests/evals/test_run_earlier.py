@@ -9,10 +9,10 @@ import pytest
 from eval_desk import EvalDesk, interrupted
 from run_stage import Scripted, Stage, case, says, suite
 
-from goent.evals.ports import Attempt, TargetError, Witness
-from goent.evals.running.earlier import cut_off_usd, set_aside
-from goent.evals.running.evaluate import Bounds
-from goent.evals.running.plan import Wanted
+from goent.evals.eval_ports import AttemptObserver, CaseAttempt, TargetError
+from goent.evals.runner.eval_run import EvalLimits
+from goent.evals.runner.run_folder import archive_files, interrupted_cost_usd
+from goent.evals.runner.trial_plan import RunSelection
 from goent.evals.suites import Trials
 from goent.evals.traces import Trace, TracedMessage
 
@@ -23,7 +23,7 @@ async def cut_off(out: Path, *, cost_usd: float | None = None) -> bytes:
     """A run that ends in the middle of its attempt; what that had told."""
     begun = anyio.Event()
 
-    async def tells(_attempt: Attempt, witness: Witness) -> Trace:
+    async def tells(_attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
         witness.message(0, TracedMessage(role="assistant", content="so far"))
         witness.spent(None, cost_usd)
         begun.set()
@@ -44,7 +44,7 @@ async def test_what_was_cut_off_is_kept_although_the_next_attempt_never_begins(
 ) -> None:
     told = await cut_off(tmp_path / "out")
 
-    async def refuses(_attempt: Attempt, _witness: Witness) -> Trace:
+    async def refuses(_attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
         raise TargetError("no_model", "nobody to ask")
 
     await Stage(tmp_path / "out", {"one": Scripted(refuses)}).run([suite(case("a"), case("b"))])
@@ -57,10 +57,10 @@ async def test_what_was_cut_off_counts_for_the_budget(tmp_path: Path) -> None:
     out = tmp_path / "out"
     await cut_off(out, cost_usd=0.4)
 
-    async def yes(_attempt: Attempt, _witness: Witness) -> Trace:
+    async def yes(_attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
         return says("yes", cost_usd=0.1)
 
-    stage, bounds = Stage(out, {"one": Scripted(yes)}), Bounds(budget_usd=1.0, workers=1)
+    stage, bounds = Stage(out, {"one": Scripted(yes)}), EvalLimits(budget_usd=1.0, workers=1)
     first = await stage.run([suite(case("a"), case("b"))], bounds=bounds)
     # Both were under way when it ended: 0.8 is spent already, and is so when it was set aside.
     second = await stage.run([suite(case("a"), case("b"), case("c"))], bounds=bounds)
@@ -71,7 +71,7 @@ async def test_what_was_cut_off_counts_for_the_budget(tmp_path: Path) -> None:
 
 
 async def test_trials_that_the_suite_has_no_more_release_nobody(tmp_path: Path) -> None:
-    async def yes(_attempt: Attempt, _witness: Witness) -> Trace:
+    async def yes(_attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
         return says("yes")
 
     stage = Stage(tmp_path / "out", {"one": Scripted(yes)})
@@ -80,13 +80,13 @@ async def test_trials_that_the_suite_has_no_more_release_nobody(tmp_path: Path) 
     index.write_bytes(index.read_bytes().splitlines(keepends=True)[2])
     asked: list[str] = []
 
-    async def noted(attempt: Attempt, _witness: Witness) -> Trace:
+    async def noted(attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
         asked.append(attempt.case.id)
         return says("yes")
 
     after = msgspec.structs.replace(case("b"), needs=("a",))
     again = Stage(tmp_path / "out", {"one": Scripted(noted)})
-    await again.run([suite(case("a"), after, trials=Trials(count=1))], bounds=Bounds(workers=2))
+    await again.run([suite(case("a"), after, trials=Trials(count=1))], bounds=EvalLimits(workers=2))
     assert asked == ["a", "b"]
 
 
@@ -121,7 +121,7 @@ def test_a_folder_whose_name_is_no_utf_8_costs_no_row(tmp_path: Path) -> None:
 
 
 def test_a_pattern_fits_a_case_of_that_very_name() -> None:
-    wanted = Wanted(ids=("case[1]",))
+    wanted = RunSelection(ids=("case[1]",))
     assert wanted.takes(case("case[1]"))
     assert wanted.takes(case("case1"))
     assert not wanted.takes(case("case2"))
@@ -131,22 +131,22 @@ def test_a_folder_that_was_taken_away_leaves_its_number_free(tmp_path: Path) -> 
     for number in (2, 7):
         (tmp_path / f"earlier-{number}").mkdir()
     (tmp_path / "trace.jsonl").write_text("{}\n")
-    set_aside(tmp_path)
+    archive_files(tmp_path)
     assert (tmp_path / "earlier-8" / "trace.jsonl").exists()
 
 
 def test_failed_attempts_of_a_trial_that_was_killed_were_paid_for(tmp_path: Path) -> None:
     (tmp_path / "attempt-0.json").write_text('{"messages":[],"cost_usd":0.5}')
-    assert cut_off_usd(tmp_path) == 0.5
+    assert interrupted_cost_usd(tmp_path) == 0.5
     (tmp_path / "trace.jsonl").write_text(
         '{"at":"x","cost_usd":0.1}\n{"at":"x","cost_usd":0.2}\n{"a'
     )
-    assert cut_off_usd(tmp_path) == pytest.approx(0.7)
-    set_aside(tmp_path)
-    assert cut_off_usd(tmp_path) == pytest.approx(0.7)
+    assert interrupted_cost_usd(tmp_path) == pytest.approx(0.7)
+    archive_files(tmp_path)
+    assert interrupted_cost_usd(tmp_path) == pytest.approx(0.7)
     (tmp_path / "attempt-0.json").write_text('{"messages":[],"cost_usd":0.5}')
     (tmp_path / "trace.json").write_text("{}")
-    assert cut_off_usd(tmp_path) == pytest.approx(0.7), "this one has a row"
+    assert interrupted_cost_usd(tmp_path) == pytest.approx(0.7), "this one has a row"
 
 
 def test_a_grading_does_not_forget_what_was_spent(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from run_stage import Watched
 from goent.composition.eval_app import EvalApp
 from goent.composition.live_project import Project
 from goent.domain.errors import ConfigError
-from goent.evals.rows import Row, read_rows
-from goent.evals.running.evaluate import Bounds
-from goent.evals.running.folder import Folder
-from goent.evals.running.plan import Wanted
-from goent.evals.running.preparing import prepare
-from goent.evals.targets.goent.daemon import Daemon
+from goent.evals.eval_ports import EvalDaemon
+from goent.evals.eval_results import Row, read_rows
+from goent.evals.runner.eval_run import EvalLimits
+from goent.evals.runner.run_folder import StoredRun
+from goent.evals.runner.run_preparation import prepare_run
+from goent.evals.runner.trial_plan import RunSelection
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +28,7 @@ targets:
 CASE = "tests: [{id: a, input: Greet, criteria: polite}, {id: b, input: Greet, criteria: polite}]"
 
 
-def nobody() -> AbstractAsyncContextManager[Daemon]:
+def nobody() -> AbstractAsyncContextManager[EvalDaemon]:
     raise AssertionError("no worker is needed")
 
 
@@ -43,13 +43,13 @@ async def rows(
     (folder / ".goent").mkdir(exist_ok=True)
     (folder / ".goent/targets.yaml").write_text(TARGETS)
     (folder / "x.eval.yaml").write_text(suite)
-    wanted = Wanted(targets=(target,), judge=judge)
+    wanted = RunSelection(targets=(target,), judge=judge)
     environ = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "GOENT_HOME": str(folder / "home")}
-    prepared = prepare([folder / "x.eval.yaml"], environ, wanted)
+    prepared = prepare_run([folder / "x.eval.yaml"], environ, wanted)
     watched = Watched()
     app = EvalApp(project=Project(folder, environ), meet=nobody, watcher=watched)
-    with Folder.held(folder / "out") as out:
-        await app.run(prepared, out, Bounds(budget_usd=budget_usd, workers=1))
+    with StoredRun.held(folder / "out") as out:
+        await app.run(prepared, out, EvalLimits(budget_usd=budget_usd, workers=1))
     return read_rows(folder / "out/index.jsonl").rows, watched
 
 

@@ -9,37 +9,35 @@ from msgspec.structs import replace
 from run_stage import Scripted, Stage, case, says, suite
 
 from goent.domain.errors import ConfigError
-from goent.evals.ports import Attempt, TargetError, Witness
-from goent.evals.reports.junit import junit
-from goent.evals.reports.markdown import summary_markdown
-from goent.evals.reports.summary import summarise
-from goent.evals.reports.totals import total
-from goent.evals.rows import Row
-from goent.evals.running.evaluate import Bounds
-from goent.evals.running.plan import Wanted, plan
-from goent.evals.suites import Case, TargetSpec, Trials
+from goent.evals.eval_ports import AttemptObserver, CaseAttempt, TargetError
+from goent.evals.eval_results import Row
+from goent.evals.reports.report_formats import junit_xml, summary_markdown
+from goent.evals.reports.run_summary import run_totals, summarize_targets
+from goent.evals.runner.eval_run import EvalLimits
+from goent.evals.runner.trial_plan import RunSelection, plan_trials
+from goent.evals.suites import EvalCase, TargetSpec, Trials
 from goent.evals.traces import Trace
 
 pytestmark = pytest.mark.anyio
 
 
-def needing(name: str, *needs: str, how: str = "skip", targets: tuple[str, ...] = ()) -> Case:
+def needing(name: str, *needs: str, how: str = "skip", targets: tuple[str, ...] = ()) -> EvalCase:
     return replace(case(name, targets=targets), needs=needs, on_need_failure=how)
 
 
-async def by_name(attempt: Attempt, _witness: Witness) -> Trace:
+async def by_name(attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
     if attempt.case.id == "broken":
         raise TargetError("no_answer", "nothing came")
     return says("no" if attempt.case.id == "bad" else "yes", cost_usd=0.5)
 
 
 async def ran(
-    tmp_path: Path, *cases: Case, wanted: Wanted | None = None, trials: int = 1
+    tmp_path: Path, *cases: EvalCase, wanted: RunSelection | None = None, trials: int = 1
 ) -> tuple[Stage, Scripted, int]:
     target = Scripted(by_name)
     stage = Stage(tmp_path / "out", {"one": target})
     many = suite(*cases, trials=Trials(count=trials))
-    outcome = await stage.run([many], wanted=wanted, bounds=Bounds(workers=3))
+    outcome = await stage.run([many], wanted=wanted, bounds=EvalLimits(workers=3))
     return stage, target, outcome.exit_code
 
 
@@ -75,11 +73,11 @@ async def test_skipping_goes_on_and_counts_for_nothing(tmp_path: Path) -> None:
     rows = stage.watched.rows
     assert stage.watched.statuses["c"] == "skipped"
     assert code == 1
-    (summary,) = summarise(rows)
+    (summary,) = summarize_targets(rows)
     assert summary.pass_rate and summary.pass_rate.value == 0.5, "of those that were tried"
-    totals = total(rows)
+    totals = run_totals(rows)
     assert (totals.failed, totals.errors, totals.skipped) == (1, 0, 2)
-    xml = junit(rows).decode()
+    xml = junit_xml(rows).decode()
     assert 'skipped="2"' in xml
     assert '<skipped message="it depends on &apos;bad&apos;' in xml.replace("'", "&apos;")
     assert "### Skipped" in summary_markdown([summary])
@@ -87,7 +85,7 @@ async def test_skipping_goes_on_and_counts_for_nothing(tmp_path: Path) -> None:
 
 async def test_for_agentv_what_could_be_judged_is_good_enough(tmp_path: Path) -> None:
     cases = (case("bad"), needing("b", "bad"), case("broken"), needing("c", "broken"))
-    stage, _, _ = await ran(tmp_path, *cases, wanted=Wanted(compat=True))
+    stage, _, _ = await ran(tmp_path, *cases, wanted=RunSelection(compat=True))
 
     statuses = stage.watched.statuses
     assert (statuses["b"], statuses["c"]) == ("ok", "execution_error")
@@ -95,7 +93,7 @@ async def test_for_agentv_what_could_be_judged_is_good_enough(tmp_path: Path) ->
 
 async def test_what_a_chosen_case_needs_comes_along(tmp_path: Path) -> None:
     cases = (case("first"), needing("middle", "first"), needing("last", "middle"), case("other"))
-    _, target, code = await ran(tmp_path, *cases, wanted=Wanted(ids=("last",)))
+    _, target, code = await ran(tmp_path, *cases, wanted=RunSelection(ids=("last",)))
 
     assert [attempt.case.id for attempt in target.asked] == ["first", "middle", "last"]
     assert code == 0
@@ -107,18 +105,18 @@ def test_what_a_chosen_case_needs_may_not_be_excluded() -> None:
     known = {"one": TargetSpec(name="one", kind="mock")}
 
     with pytest.raises(ConfigError) as caught:
-        plan([many], known, Wanted(without_tags=("t", "s")))
+        plan_trials([many], known, RunSelection(without_tags=("t", "s")))
 
     assert str(caught.value) == (
         "suite.eval.yaml:1: 'after' depends on 'ships', which --exclude-tag 's' leaves out: "
         "exclude both, or neither"
     )
-    both = plan([many], known, Wanted(without_tags=("t",), ids=("after",)))
+    both = plan_trials([many], known, RunSelection(without_tags=("t",), ids=("after",)))
     assert [trial.case.id for trial in both] == ["builds", "ships", "after"]
 
 
 async def test_a_need_is_of_the_same_target_if_that_has_it(tmp_path: Path) -> None:
-    async def no(_attempt: Attempt, _witness: Witness) -> Trace:
+    async def no(_attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
         return says("no")
 
     stage = Stage(tmp_path / "out", {"good": Scripted(by_name), "poor": Scripted(no)})
@@ -139,7 +137,9 @@ async def test_a_need_is_of_the_same_target_if_that_has_it(tmp_path: Path) -> No
 
 def test_a_long_chain_is_planned() -> None:
     chain = [case("0"), *(needing(str(n), str(n - 1)) for n in range(1, 3000))]
-    trials = plan([suite(*reversed(chain))], {"one": TargetSpec(name="one", kind="mock")}, Wanted())
+    trials = plan_trials(
+        [suite(*reversed(chain))], {"one": TargetSpec(name="one", kind="mock")}, RunSelection()
+    )
 
     assert [trial.case.id for trial in trials] == [str(n) for n in range(3000)]
 
@@ -150,7 +150,7 @@ async def test_what_needs_a_case_that_the_budget_left_out_is_left_out_too(
 ) -> None:
     stage = Stage(tmp_path / "out", {"one": Scripted(by_name)})
     many = suite(case("a"), case("b"), needing("after", "b", how=how), needing("last", "after"))
-    outcome = await stage.run([many], bounds=Bounds(workers=1, budget_usd=0.6))
+    outcome = await stage.run([many], bounds=EvalLimits(workers=1, budget_usd=0.6))
 
     assert stage.watched.statuses == {"a": "ok"}
     assert (outcome.unrun, outcome.left_out, outcome.failed, outcome.skipped) == (3, 3, 0, 0)

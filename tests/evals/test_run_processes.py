@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from eval_desk import EvalDesk, ended, interrupted, until
 
-from goent.project import state_dir
+from goent.system.project_folders import state_dir
 
 HELLO = "echo hello > {OUTPUT_FILE}"
 COUNTED = "echo {EVAL_ID} >> calls; sleep 0.2; echo hello > {OUTPUT_FILE}"

@@ -14,14 +14,13 @@ from eval_desk import GO_ENT, EvalDesk, ended
 from msgspec.structs import replace
 from run_stage import Scripted, Stage, case, says, suite
 
-from goent.evals.graders.asked import SCRIPTS_AT_ONCE
-from goent.evals.grades import Graded
-from goent.evals.ports import Attempt, TargetError, Witness
-from goent.evals.rows import Row, latest
-from goent.evals.running.evaluate import Bounds
-from goent.evals.running.folder import Folder
-from goent.evals.running.plan import Trial, Wanted, plan
-from goent.evals.running.purse import Purse
+from goent.evals.eval_ports import AttemptObserver, CaseAttempt, TargetError
+from goent.evals.eval_results import CaseGrade, Row, latest_rows
+from goent.evals.graders.case_grader import PARALLEL_SCRIPTS
+from goent.evals.runner.eval_run import EvalLimits
+from goent.evals.runner.run_folder import StoredRun
+from goent.evals.runner.run_scheduler import EvalBudget
+from goent.evals.runner.trial_plan import RunSelection, Trial, plan_trials
 from goent.evals.suites import Retry, Suite, TargetSpec, Trials
 from goent.evals.traces import Trace
 
@@ -104,15 +103,15 @@ def test_no_more_scripts_grade_at_once_than_a_machine_stands(desk: EvalDesk) -> 
     desk.let_scripts_write_here()
     script = "echo begun >> log; sleep 0.5; echo over >> log; echo 1"
     grader = {"type": "code-grader", "command": ["sh", "-c", script]}
-    suite = desk.suite(["a", "b", "c", "d"], assertions=[grader] * (SCRIPTS_AT_ONCE // 2))
+    suite = desk.suite(["a", "b", "c", "d"], assertions=[grader] * (PARALLEL_SCRIPTS // 2))
 
     said = desk.go_ent("run", suite, "--out", desk.out)
 
     assert said.code == 0, said.err
     log = (desk.folder / "log").read_text().split()
     steps = accumulate(1 if word == "begun" else -1 for word in log)
-    assert len(log) == 4 * SCRIPTS_AT_ONCE
-    assert max(steps) <= SCRIPTS_AT_ONCE
+    assert len(log) == 4 * PARALLEL_SCRIPTS
+    assert max(steps) <= PARALLEL_SCRIPTS
 
 
 def test_a_reader_who_goes_away_does_not_end_the_run(desk: EvalDesk) -> None:
@@ -153,7 +152,7 @@ def test_the_verdict_of_a_grading_is_told_as_it_is(desk: EvalDesk) -> None:
     assert '"result":"failed"' in desk.go_ent("report", desk.out, "--json").out.replace(" ", "")
 
 
-async def dear(_attempt: Attempt, _witness: Witness) -> Trace:
+async def dear(_attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
     await anyio.sleep(0.01)
     return says("yes", cost_usd=0.5)
 
@@ -163,7 +162,9 @@ async def test_a_budget_holds_although_nobody_knows_yet_what_a_trial_costs(tmp_p
     target = Scripted(dear)
     stage = Stage(tmp_path / "out", {"one": target})
 
-    outcome = await stage.run([suite(*map(case, IDS))], bounds=Bounds(workers=4, budget_usd=1.0))
+    outcome = await stage.run(
+        [suite(*map(case, IDS))], bounds=EvalLimits(workers=4, budget_usd=1.0)
+    )
 
     assert len(target.asked) == 2
     assert (outcome.unrun, outcome.left_out) == (3, 3)
@@ -171,7 +172,7 @@ async def test_a_budget_holds_although_nobody_knows_yet_what_a_trial_costs(tmp_p
 
 @pytest.mark.anyio
 async def test_what_is_known_of_the_costs_counts_where_the_rest_is_not(tmp_path: Path) -> None:
-    async def broken(_attempt: Attempt, _witness: Witness) -> Trace:
+    async def broken(_attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
         raise TargetError("no_answer", "nothing")
 
     stage = Stage(tmp_path / "out", {"first": Scripted(broken), "second": Scripted(dear)})
@@ -179,7 +180,7 @@ async def test_what_is_known_of_the_costs_counts_where_the_rest_is_not(tmp_path:
     cases = [case(name, targets=("first",)) for name in IDS]
 
     outcome = await stage.run(
-        [suite(*cases)], specs=[spec], bounds=Bounds(workers=1, budget_usd=1.0)
+        [suite(*cases)], specs=[spec], bounds=EvalLimits(workers=1, budget_usd=1.0)
     )
 
     assert [row.known_cost_usd for row in stage.watched.rows] == [0.5, 0.5]
@@ -192,14 +193,14 @@ async def test_trials_that_the_budget_left_out_are_no_pass(tmp_path: Path) -> No
     trials = Trials(count=3, cost_limit_usd=100.0)
 
     outcome = await stage.run(
-        [suite(case("a"), trials=trials)], bounds=Bounds(workers=1, budget_usd=0.5)
+        [suite(case("a"), trials=trials)], bounds=EvalLimits(workers=1, budget_usd=0.5)
     )
 
     assert (outcome.passed, outcome.unrun, outcome.exit_code) == (0, 1, 3)
 
 
 def test_cases_without_a_limit_of_their_own_are_not_remembered() -> None:
-    purse = Purse(1.0, {"suite": 1.0}, {})
+    purse = EvalBudget(1.0, {"suite": 1.0}, {})
     tracemalloc.start()
     for number in range(1000):
         made = Trial(
@@ -223,19 +224,21 @@ def test_cases_without_a_limit_of_their_own_are_not_remembered() -> None:
 
 @pytest.mark.anyio
 async def test_three_dimes_are_thirty_cents(tmp_path: Path) -> None:
-    async def dime(_attempt: Attempt, _witness: Witness) -> Trace:
+    async def dime(_attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
         return says("yes", cost_usd=0.1)
 
     stage = Stage(tmp_path / "out", {"one": Scripted(dime)})
 
-    outcome = await stage.run([suite(*map(case, "abc"))], bounds=Bounds(workers=1, budget_usd=0.3))
+    outcome = await stage.run(
+        [suite(*map(case, "abc"))], bounds=EvalLimits(workers=1, budget_usd=0.3)
+    )
 
     assert (outcome.passed, outcome.exit_code) == (3, 0)
 
 
 @pytest.mark.anyio
 async def test_waiting_for_a_turn_is_not_the_targets_time(tmp_path: Path) -> None:
-    async def slow(_attempt: Attempt, _witness: Witness) -> Trace:
+    async def slow(_attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
         await anyio.sleep(0.3)
         return says("yes")
 
@@ -262,7 +265,7 @@ async def test_waiting_for_a_turn_is_not_the_targets_time(tmp_path: Path) -> Non
 
 @pytest.mark.anyio
 async def test_waits_grow_to_their_limit_and_not_beyond_numbers(tmp_path: Path) -> None:
-    async def busy(_attempt: Attempt, _witness: Witness) -> Trace:
+    async def busy(_attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
         raise TargetError("overloaded", "again", retryable=True)
 
     retry = Retry(max_retries=40, initial_delay_s=0.001, max_delay_s=0.002, factor=1e300)
@@ -273,7 +276,7 @@ async def test_waits_grow_to_their_limit_and_not_beyond_numbers(tmp_path: Path) 
     assert max(wait for _, wait in stage.watched.failures) == 0.002
 
 
-PASSED = Graded(score=1.0, status="ok")
+PASSED = CaseGrade(score=1.0, status="ok")
 
 
 def a_row(name: str) -> Row:
@@ -302,7 +305,7 @@ async def test_a_row_that_was_written_with_others_waits_for_nobody_else(tmp_path
         await folder.keep(PASSED, a_row(name))
         ended[name].set()
 
-    with Folder.held(tmp_path / "out") as folder:
+    with StoredRun.held(tmp_path / "out") as folder:
         async with anyio.create_task_group() as group:
             for arriving, read in (
                 (names[:1], ()),
@@ -327,13 +330,13 @@ async def test_a_row_that_was_written_with_others_waits_for_nobody_else(tmp_path
 async def test_what_has_ended_is_kept_although_it_is_cancelled_while_it_is_written(
     tmp_path: Path,
 ) -> None:
-    with Folder.held(tmp_path / "out") as folder:
+    with StoredRun.held(tmp_path / "out") as folder:
         async with anyio.create_task_group() as group:
             for name in IDS:
                 group.start_soon(folder.keep, PASSED, a_row(name))
             await anyio.lowlevel.checkpoint()
             group.cancel_scope.cancel()
-        kept = latest(folder.rows().rows)
+        kept = latest_rows(folder.rows().rows)
 
     assert sorted(row.test_id for row in kept) == IDS
 
@@ -355,6 +358,6 @@ def test_no_two_trials_share_a_folder() -> None:
         named("C", "x", "X", targets=("ok",)),
     ]
 
-    folders = [trial.folder.casefold() for trial in plan(suites, known, Wanted())]
+    folders = [trial.folder.casefold() for trial in plan_trials(suites, known, RunSelection())]
 
     assert len(set(folders)) == len(folders)

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from run_stage import Scripted, Stage, case, says, suite
 
 from goent.domain.errors import ConfigError
-from goent.evals.ports import Attempt, TargetError, Witness
-from goent.evals.rows import read_rows
-from goent.evals.running.evaluate import Bounds
-from goent.evals.running.folder import INDEX
-from goent.evals.running.plan import Wanted
+from goent.evals.eval_ports import AttemptObserver, CaseAttempt, TargetError
+from goent.evals.eval_results import read_rows
+from goent.evals.runner.eval_run import EvalLimits
+from goent.evals.runner.run_folder import INDEX_FILE
+from goent.evals.runner.trial_plan import RunSelection
 from goent.evals.suites import Retry, TargetSpec, Trials
 from goent.evals.traces import PermissionDecision, TokenUsage, Trace, TracedMessage
 
@@ -22,20 +22,20 @@ pytestmark = pytest.mark.anyio
 SOON = Retry(max_retries=2, initial_delay_s=0.01)
 
 
-async def yes(_attempt: Attempt, _witness: Witness) -> Trace:
+async def yes(_attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
     return says("yes", cost_usd=0.5)
 
 
-async def no(_attempt: Attempt, _witness: Witness) -> Trace:
+async def no(_attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
     return says("no", cost_usd=0.5)
 
 
-async def busy(_attempt: Attempt, _witness: Witness) -> Trace:
+async def busy(_attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
     raise TargetError("overloaded", "come again", retryable=True)
 
 
 async def test_passing_failing_and_failed_cases_are_told_apart(tmp_path: Path) -> None:
-    async def by_name(attempt: Attempt, _witness: Witness) -> Trace:
+    async def by_name(attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
         if attempt.case.id == "broken":
             raise TargetError("no_answer", "nothing came")
         return says("yes" if attempt.case.id == "good" else "no")
@@ -52,14 +52,14 @@ async def test_passing_failing_and_failed_cases_are_told_apart(tmp_path: Path) -
     }
     errors = {row.test_id: row.error for row in stage.watched.rows if row.error}
     assert errors == {"broken": "no_answer: nothing came"}
-    assert set(read_rows(tmp_path / "out" / INDEX).rows) == set(stage.watched.rows)
+    assert set(read_rows(tmp_path / "out" / INDEX_FILE).rows) == set(stage.watched.rows)
 
 
 @pytest.mark.parametrize(("names", "code"), [(["good"], 0), (["good", "bad"], 1)])
 async def test_the_exit_code_says_what_the_run_came_to(
     tmp_path: Path, names: list[str], code: int
 ) -> None:
-    async def by_name(attempt: Attempt, _witness: Witness) -> Trace:
+    async def by_name(attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
         return says("yes" if attempt.case.id == "good" else "no")
 
     stage = Stage(tmp_path / "out", {"one": Scripted(by_name)})
@@ -68,7 +68,7 @@ async def test_the_exit_code_says_what_the_run_came_to(
 
 
 async def test_no_target_is_asked_more_often_at_once_than_it_stands(tmp_path: Path) -> None:
-    async def slowly(_attempt: Attempt, _witness: Witness) -> Trace:
+    async def slowly(_attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
         await anyio.sleep(0.02)
         return says("yes")
 
@@ -79,7 +79,7 @@ async def test_no_target_is_asked_more_often_at_once_than_it_stands(tmp_path: Pa
     await stage.run(
         [suite(*cases)],
         specs=[TargetSpec(name="narrow", kind="mock", workers=2)],
-        bounds=Bounds(workers=5),
+        bounds=EvalLimits(workers=5),
     )
 
     assert (narrow.most_at_once, wide.most_at_once) == (2, 5)
@@ -89,7 +89,7 @@ async def test_no_target_is_asked_more_often_at_once_than_it_stands(tmp_path: Pa
 async def test_a_failure_that_may_pass_is_tried_again_after_longer_and_longer_waits(
     tmp_path: Path,
 ) -> None:
-    async def third_time(attempt: Attempt, _witness: Witness) -> Trace:
+    async def third_time(attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
         if attempt.number < 2:
             raise TargetError("overloaded", "come again", retryable=True)
         return says("yes")
@@ -107,7 +107,7 @@ async def test_a_failure_that_may_pass_is_tried_again_after_longer_and_longer_wa
 
 
 async def test_a_failure_that_will_not_pass_is_not_tried_again(tmp_path: Path) -> None:
-    async def wrong(_attempt: Attempt, _witness: Witness) -> Trace:
+    async def wrong(_attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
         raise TargetError("no_answer", "nothing came")
 
     target = Scripted(wrong)
@@ -119,7 +119,7 @@ async def test_a_failure_that_will_not_pass_is_not_tried_again(tmp_path: Path) -
 
 
 async def test_a_failure_that_is_not_to_be_tried_again_is_not(tmp_path: Path) -> None:
-    async def busy(attempt: Attempt, _witness: Witness) -> Trace:
+    async def busy(attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
         raise TargetError(attempt.case.id, "come again", retryable=True)
 
     target = Scripted(busy)
@@ -146,7 +146,7 @@ async def test_a_fallback_answers_for_a_target_that_cannot(tmp_path: Path) -> No
 
 
 async def test_a_defect_of_one_target_costs_no_other_case(tmp_path: Path) -> None:
-    async def defective(attempt: Attempt, _witness: Witness) -> Trace:
+    async def defective(attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
         if attempt.case.id == "c1":
             raise ZeroDivisionError("oh")
         return says("yes")
@@ -163,7 +163,7 @@ async def test_a_defect_of_one_target_costs_no_other_case(tmp_path: Path) -> Non
 
 
 async def test_what_was_told_before_the_time_was_up_is_kept(tmp_path: Path) -> None:
-    async def endless(_attempt: Attempt, witness: Witness) -> Trace:
+    async def endless(_attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
         witness.message(0, TracedMessage(role="assistant", content="half a"))
         witness.message(0, TracedMessage(role="assistant", content="half a word"))
         witness.decided(PermissionDecision(permission="bash", decision="once"))
@@ -188,15 +188,15 @@ async def test_what_was_told_before_the_time_was_up_is_kept(tmp_path: Path) -> N
 async def test_a_target_that_does_not_keep_to_its_time_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def deaf(_attempt: Attempt, witness: Witness) -> Trace:
+    async def deaf(_attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
         witness.message(0, TracedMessage(role="assistant", content="so far"))
         await anyio.sleep_forever()
         raise AssertionError
 
-    monkeypatch.setattr("goent.evals.running.opened.GRACE_S", 0.05)
+    monkeypatch.setattr("goent.evals.runner.open_targets.GRACE_S", 0.05)
     stage = Stage(tmp_path / "out", {"one": Scripted(deaf)})
 
-    await stage.run([suite(case("a"))], bounds=Bounds(timeout_s=0.05))
+    await stage.run([suite(case("a"))], bounds=EvalLimits(timeout_s=0.05))
 
     (row,) = stage.watched.rows
     assert row.error == "timeout: 'one' was not done after 0.05 s"
@@ -205,7 +205,7 @@ async def test_a_target_that_does_not_keep_to_its_time_is_cut_off(
 
 
 async def test_a_time_out_of_something_else_is_not_the_attempts(tmp_path: Path) -> None:
-    async def unreachable(_attempt: Attempt, _witness: Witness) -> Trace:
+    async def unreachable(_attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
         raise TimeoutError("the disk did not answer")
 
     stage = Stage(tmp_path / "out", {"one": Scripted(unreachable)})
@@ -219,7 +219,7 @@ async def test_a_time_out_of_something_else_is_not_the_attempts(tmp_path: Path) 
 async def test_trials_without_what_is_required_do_not_pass_by_a_threshold_of_0(
     tmp_path: Path,
 ) -> None:
-    async def no(_attempt: Attempt, _witness: Witness) -> Trace:
+    async def no(_attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
         return says("no")
 
     asked = case("a")
@@ -228,14 +228,14 @@ async def test_trials_without_what_is_required_do_not_pass_by_a_threshold_of_0(
     stage = Stage(tmp_path / "out", {"one": Scripted(no)})
 
     outcome = await stage.run(
-        [suite(strict, case("b"), trials=Trials(count=2))], wanted=Wanted(threshold=0.0)
+        [suite(strict, case("b"), trials=Trials(count=2))], wanted=RunSelection(threshold=0.0)
     )
 
     assert (outcome.passed, outcome.failed) == (1, 1)
 
 
 async def test_trials_are_kept_apart_and_the_suite_says_how_they_count(tmp_path: Path) -> None:
-    async def every_other(attempt: Attempt, _witness: Witness) -> Trace:
+    async def every_other(attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
         return says("yes" if attempt.trial == 2 else "no")
 
     passes: dict[str, int] = {}
@@ -256,7 +256,7 @@ async def test_no_trial_begins_that_the_budget_does_not_hold(tmp_path: Path) -> 
     stage = Stage(tmp_path / "out", {"one": target})
 
     outcome = await stage.run(
-        [suite(*(case(f"c{i}") for i in range(10)))], bounds=Bounds(workers=1, budget_usd=1.7)
+        [suite(*(case(f"c{i}") for i in range(10)))], bounds=EvalLimits(workers=1, budget_usd=1.7)
     )
 
     assert len(target.asked) == 3  # at 0.5 each, a fourth would make it 2.0
@@ -269,19 +269,19 @@ async def test_a_case_may_cost_no_more_than_its_trials_may(tmp_path: Path) -> No
     stage = Stage(tmp_path / "out", {"one": target})
     trials = Trials(count=5, cost_limit_usd=1.0)
 
-    outcome = await stage.run([suite(case("a"), trials=trials)], bounds=Bounds(workers=1))
+    outcome = await stage.run([suite(case("a"), trials=trials)], bounds=EvalLimits(workers=1))
 
     assert len(target.asked) == 2
     assert (outcome.passed, outcome.exit_code) == (1, 0)
 
 
 async def test_a_budget_that_cannot_see_the_costs_says_so_once(tmp_path: Path) -> None:
-    async def silent(_attempt: Attempt, _witness: Witness) -> Trace:
+    async def silent(_attempt: CaseAttempt, _witness: AttemptObserver) -> Trace:
         return says("yes")
 
     stage = Stage(tmp_path / "out", {"one": Scripted(silent)})
 
-    await stage.run([suite(case("a"), case("b"))], bounds=Bounds(budget_usd=1))
+    await stage.run([suite(case("a"), case("b"))], bounds=EvalLimits(budget_usd=1))
 
     assert stage.watched.warnings == ["what 'one' costs is not known: the budget cannot count it"]
 
@@ -290,7 +290,7 @@ async def test_a_resumed_run_repeats_nothing_that_has_a_row(tmp_path: Path) -> N
     first, second = Scripted(yes), Scripted(yes)
     suites = [suite(case("a"), case("b"), case("c"))]
     await Stage(tmp_path / "out", {"one": first}).run(
-        suites, bounds=Bounds(workers=1, budget_usd=1.0)
+        suites, bounds=EvalLimits(workers=1, budget_usd=1.0)
     )
     assert [attempt.case.id for attempt in first.asked] == ["a", "b"]
 
@@ -308,6 +308,6 @@ async def test_a_run_of_something_else_is_not_gone_on_with(tmp_path: Path) -> No
 
     with pytest.raises(ConfigError, match="holds a run of something else") as refused:
         await Stage(tmp_path / "out", {"one": Scripted(no)}).run(
-            [suite(case("a"))], wanted=Wanted(trials=2)
+            [suite(case("a"))], wanted=RunSelection(trials=2)
         )
     assert "(--trials none then, 2 now): ask for the same" in str(refused.value)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from goent.domain.errors import ConfigError
-from goent.evals.files import load_suites
-from goent.evals.suites import Case, Suite, Trials
+from goent.evals.files.suite_reader import load_suites
+from goent.evals.suites import EvalCase, Suite, Trials
 
 GOLDEN = Path(__file__).parent / "compat" / "suite.eval.yaml"
 
@@ -19,7 +19,7 @@ def load(folder: Path, text: str, **environ: str) -> Suite:
     return suite
 
 
-def only(suite: Suite) -> Case:
+def only(suite: Suite) -> EvalCase:
     (case,) = suite.cases
     return case
 

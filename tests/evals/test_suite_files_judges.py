@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from goent.domain.errors import ConfigError
-from goent.evals.files import load_suites
+from goent.evals.files.suite_reader import load_suites
 from goent.evals.suites import GraderSpec
 
 SEED = """

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from goent.domain.errors import ConfigError
-from goent.evals.files import load_suites, load_targets
+from goent.evals.files.suite_reader import load_suites
+from goent.evals.files.target_reader import load_targets
 
 
 def mistakes(folder: Path, text: str, name: str = "my.eval.yaml") -> list[str]:

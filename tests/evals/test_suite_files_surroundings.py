@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goent.evals.files import load_suites, load_targets, validate
-from goent.evals.files.surroundings import Guidelines, parse_variables
-from goent.evals.suites import Case, Suite
+from goent.evals.files.file_source import Guidelines, parse_dotenv
+from goent.evals.files.suite_reader import load_suites
+from goent.evals.files.suite_validation import validate
+from goent.evals.files.target_reader import load_targets
+from goent.evals.suites import EvalCase, Suite
 
 
 def load(folder: Path, text: str, **environ: str) -> Suite:
@@ -20,7 +22,7 @@ def load(folder: Path, text: str, **environ: str) -> Suite:
     return suite
 
 
-def asked(case: Case) -> str:
+def asked(case: EvalCase) -> str:
     return case.input[-1].text
 
 
@@ -59,19 +61,19 @@ def test_a_target_finds_the_variables_of_its_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_line_of_an_env_file(line: str, value: str) -> None:
-    assert parse_variables(f"# first\n{line}\nOTHER=x\n")["A"] == value
-    assert parse_variables(f"{line}\nOTHER=x\n")["OTHER"] == "x"
+    assert parse_dotenv(f"# first\n{line}\nOTHER=x\n")["A"] == value
+    assert parse_dotenv(f"{line}\nOTHER=x\n")["OTHER"] == "x"
 
 
 @pytest.mark.timeout(20)
 def test_a_long_line_takes_no_longer_to_read_than_it_is():
     spaces = " " * 500_000
-    assert parse_variables(f"A=x{spaces}y{spaces}\nB=1") == {"A": f"x{spaces}y", "B": "1"}
+    assert parse_dotenv(f"A=x{spaces}y{spaces}\nB=1") == {"A": f"x{spaces}y", "B": "1"}
 
 
 @given(st.text(max_size=300))
 def test_any_env_file_can_be_read(text: str) -> None:
-    assert all(name.isidentifier() for name in parse_variables(text))
+    assert all(name.isidentifier() for name in parse_dotenv(text))
 
 
 @given(st.text(alphabet="a*?/.[", max_size=12), st.text(alphabet="a/.b", max_size=12))

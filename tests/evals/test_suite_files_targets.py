@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from goent.domain.errors import ConfigError
-from goent.evals.files import load_targets
+from goent.evals.files.target_reader import load_targets
 from goent.evals.suites import Retry
 
 

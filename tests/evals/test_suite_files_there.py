@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from goent.domain.errors import ConfigError
-from goent.evals.files import load_targets, validate
+from goent.evals.files.suite_validation import validate
+from goent.evals.files.target_reader import load_targets
 from goent.evals.suites import WorkspaceSpec
 
 CASE = "{{id: a, input: x, assertions: [{{type: is-json}}], workspace: {}}}"

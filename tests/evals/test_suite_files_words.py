@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from goent.domain.errors import ConfigError
-from goent.evals.files import load_suites, load_targets, validate
-from goent.evals.running.plan import Wanted, file_name
-from goent.evals.running.ready import ready
+from goent.evals.files.suite_reader import load_suites
+from goent.evals.files.suite_validation import validate
+from goent.evals.files.target_reader import load_targets
+from goent.evals.runner.preflight import prepare_checked_run
+from goent.evals.runner.trial_plan import RunSelection, safe_file_name
 from goent.evals.suites import Suite
 
 
@@ -131,14 +133,14 @@ def test_what_is_no_text_is_told_with_its_line(tmp_path: Path) -> None:
 def test_who_cannot_be_asked_is_told_with_its_line(tmp_path: Path) -> None:
     suite = write(tmp_path, "\ntests:\n  - {id: a, input: x, assertions: [{type: is-json}]}\n")
     with pytest.raises(ConfigError, match=r"my\.eval\.yaml:3: case 'a' names no target"):
-        ready([suite], {}, Wanted(), project=tmp_path)
+        prepare_checked_run([suite], {}, RunSelection(), project=tmp_path)
     write(tmp_path, "targets:\n  - {name: a, provider: azure}\n", ".goent/targets.yaml")
     with pytest.raises(ConfigError, match=r"targets\.yaml:2: target 'a': go-ent cannot ask"):
-        ready([suite], {}, Wanted(), project=tmp_path)
+        prepare_checked_run([suite], {}, RunSelection(), project=tmp_path)
 
 
 @pytest.mark.parametrize("name", ["-x", "..", "漢字", "--help", "-", "a/b", ".hidden"])
 def test_a_folder_of_an_odd_id_is_a_plain_name(name: str) -> None:
-    folder = file_name(name)
+    folder = safe_file_name(name)
     assert folder[0].isalnum()
     assert "/" not in folder

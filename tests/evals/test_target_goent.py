@@ -9,17 +9,15 @@ import pytest
 from eval_stage import AttemptWitness, attempt_at, environment_of, open_workers, target
 from world import COLD, World, a_world, kill
 
-from goent.domain.events import Envelope
+from goent.domain.events import EventEnvelope
 from goent.domain.requests import SpawnRequest
 from goent.domain.types import Value
-from goent.evals.ports import TargetError
-from goent.evals.rows import read_rows
+from goent.evals.eval_ports import DaemonRefused, R, TargetError
+from goent.evals.eval_results import read_rows
 from goent.evals.suites import TargetSpec
-from goent.evals.targets.goent.daemon import DaemonRefused, R
-from goent.evals.targets.goent.racing import Beside
-from goent.evals.targets.goent.target import GoentTarget
+from goent.evals.targets.goent_target import GoentTarget, RacerObserver
 from goent.evals.traces import Trace, TracedMessage
-from goent.testing import Script, Step, call, case, fail, openai, say
+from goent.testing.script import Script, Step, call, case, fail, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 KEY = "sk-moonshot-real-key"
@@ -214,7 +212,7 @@ async def test_a_worker_with_some_time_ends_by_itself_before_it_is_cut_off(
             asked.append(request)
             raise DaemonRefused("not today")
 
-        def events(self, worker: str) -> AbstractAsyncContextManager[AsyncIterator[Envelope]]:
+        def events(self, worker: str) -> AbstractAsyncContextManager[AsyncIterator[EventEnvelope]]:
             raise AssertionError(worker)
 
     spec = TargetSpec(name="worker", kind="goent", settings={"model": "moonshot/glm-4"})
@@ -274,8 +272,8 @@ async def test_what_a_loser_was_cut_off_in_has_no_known_price(world: World, plac
 
 
 def test_of_racers_that_are_cut_off_the_messages_of_whoever_has_most_are_kept():
-    witness, beside = AttemptWitness(), list[Beside]()
-    first, second = Beside(witness, beside), Beside(witness, beside)
+    witness, beside = AttemptWitness(), list[RacerObserver]()
+    first, second = RacerObserver(witness, beside), RacerObserver(witness, beside)
     first.message(0, TracedMessage(role="assistant", content="a"))
     second.message(0, TracedMessage(role="assistant", content="b"))
     assert witness.messages[0].content == "a"

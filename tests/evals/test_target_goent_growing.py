@@ -11,13 +11,12 @@ import anyio
 import pytest
 from eval_stage import AttemptWitness, attempt_at
 
-from goent.domain.events import AnyEvent, Envelope, TextDelta, ToolCall, TurnEnded, TurnStarted
+from goent.domain.events import AnyEvent, EventEnvelope, TextDelta, ToolCall, TurnEnded, TurnStarted
 from goent.domain.types import Value
+from goent.evals.eval_ports import DaemonRefused, R
 from goent.evals.suites import TargetSpec
-from goent.evals.targets.goent.daemon import DaemonRefused, R
-from goent.evals.targets.goent.racing import copies
-from goent.evals.targets.goent.target import GoentTarget
-from goent.evals.targets.goent.working import Working
+from goent.evals.targets.goent_attempt import GoentAttempt
+from goent.evals.targets.goent_target import GoentTarget, folder_copies
 from goent.evals.traces import TracedMessage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -38,12 +37,12 @@ class Telling:
         raise DaemonRefused("it was closed already")
 
     @asynccontextmanager
-    async def events(self, worker: str) -> AsyncGenerator[AsyncIterator[Envelope]]:
+    async def events(self, worker: str) -> AsyncGenerator[AsyncIterator[EventEnvelope]]:
         yield self._all()
 
-    async def _all(self) -> AsyncIterator[Envelope]:
+    async def _all(self) -> AsyncIterator[EventEnvelope]:
         for at, event in enumerate(self._events):
-            yield Envelope(seq=at + 1, at=float(at), worker="w", event=event)
+            yield EventEnvelope(seq=at + 1, at=float(at), worker="w", event=event)
         self.told.set()
         await anyio.sleep_forever()
 
@@ -62,8 +61,8 @@ class Counting(AttemptWitness):
         self.heard.set()
 
 
-def working(daemon: Telling, witness: Counting) -> Working:
-    return Working(daemon, lambda: nullcontext(daemon), "reject", witness)
+def working(daemon: Telling, witness: Counting) -> GoentAttempt:
+    return GoentAttempt(daemon, lambda: nullcontext(daemon), "reject", witness)
 
 
 async def test_a_long_answer_is_not_told_anew_with_each_word() -> None:
@@ -121,7 +120,7 @@ async def test_the_copies_of_a_race_are_removed_while_others_go_on(
     (tmp_path / "scratch").mkdir()
     async with (
         anyio.create_task_group() as group,
-        copies(tmp_path / "work", 2, tmp_path / "scratch") as made,
+        folder_copies(tmp_path / "work", 2, tmp_path / "scratch") as made,
     ):
         assert [(copy / "a.txt").exists() for copy in made] == [True, True]
         group.cancel_scope.cancel()

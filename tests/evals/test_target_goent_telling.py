@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from eval_stage import case_of
 
+from goent.cli.daemon_link import open_daemon_link
 from goent.domain.errors import ConfigError
 from goent.domain.events import (
     AnyEvent,
-    Envelope,
+    EventEnvelope,
     FailedOver,
     TextDelta,
     Thought,
@@ -20,15 +21,18 @@ from goent.domain.events import (
     WorkerSpawned,
 )
 from goent.domain.types import Usage
-from goent.evals.files import load_targets
-from goent.evals.ports import Attempt
-from goent.evals.suites import Place, TargetSpec
-from goent.evals.targets.goent.settings import GoentSettings, goent_mistakes, task
-from goent.evals.targets.goent.target import GoentTarget
-from goent.evals.targets.goent.telling import Telling
-from goent.evals.targets.settings import settings_of
+from goent.evals.eval_ports import CaseAttempt
+from goent.evals.files.target_reader import load_targets
+from goent.evals.suites import SuiteLocation, TargetSpec
+from goent.evals.targets.goent_attempt import WorkerTranscript
+from goent.evals.targets.goent_target import (
+    GoentTarget,
+    GoentTargetSettings,
+    goent_mistakes,
+    spawn_request,
+)
+from goent.evals.targets.target_settings import read_target_settings
 from goent.evals.traces import Trace
-from goent.frontends.cli.daemon_link import linked
 
 SPAWNED = WorkerSpawned(
     task="x",
@@ -46,9 +50,9 @@ DONE = TurnEnded(turn=1, state="completed")
 
 
 def told(*events: AnyEvent) -> Trace:
-    telling = Telling()
+    telling = WorkerTranscript()
     for at, event in enumerate(events):
-        telling.take(Envelope(seq=at + 1, at=float(at), worker="w-aaaaa", event=event))
+        telling.take(EventEnvelope(seq=at + 1, at=float(at), worker="w-aaaaa", event=event))
     return telling.trace()
 
 
@@ -142,18 +146,21 @@ def test_who_worked_on_it_is_told_unless_several_did():
 
 def spec(**settings: object) -> TargetSpec:
     return TargetSpec(
-        name="mine", kind="goent", settings=settings, place=Place(file="targets.yaml", line=3)
+        name="mine",
+        kind="goent",
+        settings=settings,
+        place=SuiteLocation(file="targets.yaml", line=3),
     )
 
 
 @pytest.mark.spec("E20")
 def test_settings_become_the_task_of_a_worker(tmp_path: Path):
-    told = settings_of(
+    told = read_target_settings(
         spec(subprovider="glm", method="serve", permissions="auto", budget_usd=1, verify=["make"]),
-        GoentSettings,
+        GoentTargetSettings,
     )
-    attempt = Attempt(case=case_of("do it"), target="mine", cwd=tmp_path)
-    asked = task(attempt, told.candidates[0], told, cwd=str(tmp_path), limit_s=9.0)
+    attempt = CaseAttempt(case=case_of("do it"), target="mine", cwd=tmp_path)
+    asked = spawn_request(attempt, told.candidates[0], told, cwd=str(tmp_path), limit_s=9.0)
     assert (asked.task, asked.provider, asked.method) == ("do it", "glm", "serve")
     assert (asked.isolation, asked.permissions) == ("shared", "auto")
     assert (asked.budget_usd, asked.timeout_s, asked.verify) == (1, 9.0, ("make",))
@@ -161,8 +168,8 @@ def test_settings_become_the_task_of_a_worker(tmp_path: Path):
 
 
 def test_a_racer_has_the_targets_settings_but_not_its_model():
-    told = settings_of(
-        spec(method="api", model="glm-4", race=["kimi", {"method": "agent"}]), GoentSettings
+    told = read_target_settings(
+        spec(method="api", model="glm-4", race=["kimi", {"method": "agent"}]), GoentTargetSettings
     )
     assert [(c.subprovider, c.model, c.method) for c in told.candidates] == [
         ("kimi", None, "api"),
@@ -181,7 +188,7 @@ def test_a_racer_has_the_targets_settings_but_not_its_model():
 )
 def test_a_mistake_in_the_settings_is_named(settings: dict[str, object], named: str):
     with pytest.raises(ConfigError, match=named) as caught:
-        GoentTarget(spec(**settings), lambda: linked(Path()))
+        GoentTarget(spec(**settings), lambda: open_daemon_link(Path()))
     assert "targets.yaml" in str(caught.value)
 
 

@@ -14,15 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from goent.domain.errors import ConfigError
-from goent.evals.ports import Attempt, Nobody, TargetError
-from goent.evals.suites import Case, Place, Said, TargetSpec
-from goent.evals.targets import health
-from goent.evals.targets.answers import read_answer
-from goent.evals.targets.cli import CliTarget
-from goent.evals.targets.mock import MockTarget
-from goent.evals.targets.replay import ReplayTarget
+from goent.evals.eval_ports import CaseAttempt, SilentObserver, TargetError
+from goent.evals.suites import EvalCase, InputMessage, SuiteLocation, TargetSpec
+from goent.evals.targets import command_target
+from goent.evals.targets.command_target import CliTarget, read_answer
+from goent.evals.targets.fixture_targets import MockTarget, ReplayTarget
 from goent.evals.traces import TokenUsage
-from goent.proc import table
+from goent.proc import process_table
 
 pytestmark = pytest.mark.anyio
 
@@ -30,9 +28,9 @@ ENVIRON = {"PATH": "/usr/bin:/bin"}
 NASTY = 'it\'s; touch pwned $(touch pwned) {OUTPUT_FILE} "q" `id`\nline'
 
 
-def a_case(text: str = "do it", *, name: str = "one", files: tuple[Path, ...] = ()) -> Case:
-    said = Said(role="user", text=text, files=files)
-    return Case(id=name, suite="s", form="v4", input=(said,))
+def a_case(text: str = "do it", *, name: str = "one", files: tuple[Path, ...] = ()) -> EvalCase:
+    said = InputMessage(role="user", text=text, files=files)
+    return EvalCase(id=name, suite="s", form="v4", input=(said,))
 
 
 def cli(command: str, **settings: object) -> CliTarget:
@@ -40,15 +38,15 @@ def cli(command: str, **settings: object) -> CliTarget:
     return CliTarget(spec, ENVIRON)
 
 
-def attempt(cwd: Path, case: Case | None = None, **more: float) -> Attempt:
-    return Attempt(case=case or a_case(), target="t", cwd=cwd, **more)  # pyright: ignore[reportArgumentType] (numbers by name)
+def attempt(cwd: Path, case: EvalCase | None = None, **more: float) -> CaseAttempt:
+    return CaseAttempt(case=case or a_case(), target="t", cwd=cwd, **more)  # pyright: ignore[reportArgumentType] (numbers by name)
 
 
 async def test_a_command_is_told_the_case_and_answers_in_a_file(tmp_path: Path) -> None:
     target = cli(
         "cat {PROMPT_FILE} > {OUTPUT_FILE}; printf %s {EVAL_ID}-{ATTEMPT} >> {OUTPUT_FILE}"
     )
-    trace = await target.invoke(attempt(tmp_path, a_case("hello ", name="x y")), Nobody())
+    trace = await target.invoke(attempt(tmp_path, a_case("hello ", name="x y")), SilentObserver())
     assert trace.answer == "hello x y-0"
     assert trace.duration_ms is not None and trace.usage is None
 
@@ -56,7 +54,7 @@ async def test_a_command_is_told_the_case_and_answers_in_a_file(tmp_path: Path) 
 async def test_what_a_case_says_is_never_run(tmp_path: Path) -> None:
     link = tmp_path / "a b'c.txt"
     target = cli("printf %s {PROMPT} > {OUTPUT_FILE}; printf %s {FILES} >> {OUTPUT_FILE}")
-    trace = await target.invoke(attempt(tmp_path, a_case(NASTY, files=(link,))), Nobody())
+    trace = await target.invoke(attempt(tmp_path, a_case(NASTY, files=(link,))), SilentObserver())
     assert trace.answer == NASTY + str(link)
     assert not (tmp_path / "pwned").exists()
 
@@ -71,7 +69,7 @@ async def test_what_a_case_says_is_never_run(tmp_path: Path) -> None:
 )
 async def test_a_command_that_fails_says_how(tmp_path: Path, command: str, kind: str) -> None:
     with pytest.raises(TargetError) as failed:
-        await cli(command).invoke(attempt(tmp_path, timeout_s=1.0), Nobody())
+        await cli(command).invoke(attempt(tmp_path, timeout_s=1.0), SilentObserver())
     assert failed.value.kind == kind
 
 
@@ -80,33 +78,33 @@ async def test_a_command_that_is_cut_off_takes_its_children_along(tmp_path: Path
     target = cli("sleep 600 & echo $! > new; mv new pid; wait", cwd=str(tmp_path))
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(target.invoke, attempt(tmp_path), Nobody())
+            tasks.start_soon(target.invoke, attempt(tmp_path), SilentObserver())
             while not pid.exists():  # noqa: ASYNC110 (a file announces nothing)
                 await anyio.sleep(0.05)
             tasks.cancel_scope.cancel()
-        while table.started(int(pid.read_text())):  # noqa: ASYNC110 (a process announces nothing)
+        while process_table.start_time(int(pid.read_text())):  # noqa: ASYNC110 (a process announces nothing)
             await anyio.sleep(0.05)
 
 
 async def test_a_command_has_its_own_environment(tmp_path: Path) -> None:
     target = cli("printf %s $MODE > {OUTPUT_FILE}", env={"MODE": "fast"})
-    assert (await target.invoke(attempt(tmp_path), Nobody())).answer == "fast"
+    assert (await target.invoke(attempt(tmp_path), SilentObserver())).answer == "fast"
 
 
 async def test_a_command_whose_needs_are_not_met_is_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "PAUSE_S", 0.0)
+    monkeypatch.setattr(command_target, "CHECK_PAUSE_S", 0.0)
     asked = tmp_path / "asked"
     check = {"command": f"echo x >> {asked}; test -e {tmp_path}/ready || {{ echo down; exit 7; }}"}
     target = cli(f"touch {tmp_path}/ran; echo hi > {{OUTPUT_FILE}}", healthcheck=check)
     with pytest.raises(TargetError, match="ended with 7: down") as failed:
-        await target.invoke(attempt(tmp_path), Nobody())
+        await target.invoke(attempt(tmp_path), SilentObserver())
     assert (failed.value.kind, failed.value.retryable) == ("unhealthy", True)
     assert not (tmp_path / "ran").exists()
     (tmp_path / "ready").touch()
     for _ in range(2):
-        assert (await target.invoke(attempt(tmp_path), Nobody())).answer == "hi"
+        assert (await target.invoke(attempt(tmp_path), SilentObserver())).answer == "hi"
     assert asked.read_text() == "x\n" * 2, "well once is well"
 
 
@@ -117,7 +115,7 @@ async def test_who_asks_at_the_same_time_is_told_the_same(tmp_path: Path) -> Non
 
     async def ask() -> None:
         with pytest.raises(TargetError, match="ended with 7") as failed:
-            await target.invoke(attempt(tmp_path), Nobody())
+            await target.invoke(attempt(tmp_path), SilentObserver())
         again.append(failed.value.retryable)
 
     async with anyio.create_task_group() as group:
@@ -130,13 +128,13 @@ async def test_who_asks_at_the_same_time_is_told_the_same(tmp_path: Path) -> Non
 async def test_what_is_not_there_is_not_asked_for_before_every_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "PAUSE_S", 0.0)
+    monkeypatch.setattr(command_target, "CHECK_PAUSE_S", 0.0)
     asked = tmp_path / "asked"
     target = cli("echo hi > {OUTPUT_FILE}", healthcheck={"command": f"echo x >> {asked}; exit 7"})
     again: list[bool] = []
     for _ in range(6):
         with pytest.raises(TargetError, match="ended with 7") as failed:
-            await target.invoke(attempt(tmp_path), Nobody())
+            await target.invoke(attempt(tmp_path), SilentObserver())
         again.append(failed.value.retryable)
     assert again == [True, True, False, False, False, False]
     assert asked.read_text() == "x\n" * 3
@@ -158,13 +156,13 @@ async def test_a_server_that_a_command_needs_must_answer(tmp_path: Path) -> None
                 target = cli("echo hi > {OUTPUT_FILE}", healthcheck=check)
                 if words:
                     with pytest.raises(TargetError, match=words):
-                        await target.invoke(attempt(tmp_path), Nobody())
+                        await target.invoke(attempt(tmp_path), SilentObserver())
                 else:
-                    assert (await target.invoke(attempt(tmp_path), Nobody())).answer == "hi"
+                    assert (await target.invoke(attempt(tmp_path), SilentObserver())).answer == "hi"
             tasks.cancel_scope.cancel()
     gone = cli("echo hi > {OUTPUT_FILE}", healthcheck={"url": f"http://127.0.0.1:{port}/"})
     with pytest.raises(TargetError, match="did not answer"):
-        await gone.invoke(attempt(tmp_path), Nobody())
+        await gone.invoke(attempt(tmp_path), SilentObserver())
 
 
 @pytest.mark.parametrize(
@@ -189,10 +187,10 @@ async def test_a_server_that_never_ends_its_answer_holds_nobody_up(
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(listener.serve, trickle)
                 if well:
-                    assert (await target.invoke(attempt(tmp_path), Nobody())).answer == "hi"
+                    assert (await target.invoke(attempt(tmp_path), SilentObserver())).answer == "hi"
                 else:
                     with pytest.raises(TargetError, match=r"did not answer within 0\.5 s"):
-                        await target.invoke(attempt(tmp_path), Nobody())
+                        await target.invoke(attempt(tmp_path), SilentObserver())
                 tasks.cancel_scope.cancel()
 
 
@@ -200,14 +198,14 @@ async def test_a_fixed_answer_may_come_after_other_messages(tmp_path: Path) -> N
     said = [{"role": "assistant", "tool_calls": [{"tool": "bash", "status": "ok"}]}]
     told = {"response": "done", "trace": said, "delay_min_ms": 0, "delay_max_ms": "1"}
     spec = TargetSpec(name="m", kind="mock", settings=told)
-    trace = await MockTarget(spec).invoke(attempt(tmp_path), Nobody())
+    trace = await MockTarget(spec).invoke(attempt(tmp_path), SilentObserver())
     assert (trace.answer, [call.tool for call in trace.calls]) == ("done", ["bash"])
 
 
 async def test_a_fixed_answer_may_have_a_trace(tmp_path: Path) -> None:
     said = {"output": [{"role": "assistant", "content": "hi", "tool_calls": [{"tool": "read"}]}]}
     spec = TargetSpec(name="m", kind="mock", settings={"response": said})
-    trace = await MockTarget(spec).invoke(attempt(tmp_path), Nobody())
+    trace = await MockTarget(spec).invoke(attempt(tmp_path), SilentObserver())
     assert (trace.answer, [call.tool for call in trace.calls]) == ("hi", ["read"])
 
 
@@ -216,20 +214,20 @@ async def test_a_recording_is_told_again(tmp_path: Path) -> None:
         '{"test_id": "one", "source_target": "a", "text": "first"}\n'
         '{"test_id": "one", "source_target": "b", "text": "other"}\n'
     )
-    place = Place(file=str(tmp_path / "targets.yaml"), line=3)
+    place = SuiteLocation(file=str(tmp_path / "targets.yaml"), line=3)
     told = {"fixtures": "f.jsonl", "source_target": "b"}
     spec = TargetSpec(name="r", kind="replay", settings=told, place=place)
     target = ReplayTarget(spec)
     for number in (0, 1):  # a fallback is never asked first
-        told_again = await target.invoke(attempt(tmp_path, number=number), Nobody())
+        told_again = await target.invoke(attempt(tmp_path, number=number), SilentObserver())
         assert told_again.answer == "other"
     with pytest.raises(TargetError, match="no recording of 'two'"):
-        await target.invoke(attempt(tmp_path, a_case(name="two")), Nobody())
+        await target.invoke(attempt(tmp_path, a_case(name="two")), SilentObserver())
 
 
 def replay(folder: Path, *lines: str, **settings: str) -> ReplayTarget:
     (folder / "f.jsonl").write_text("\n".join(lines))
-    place = Place(file=str(folder / "targets.yaml"), line=3)
+    place = SuiteLocation(file=str(folder / "targets.yaml"), line=3)
     told = {"fixtures": "f.jsonl", **settings}
     return ReplayTarget(TargetSpec(name="r", kind="replay", settings=told, place=place))
 
@@ -260,17 +258,17 @@ async def test_of_recordings_of_several_suites_the_own_is_told(tmp_path: Path) -
         '{"test_id": "one", "suite": "s", "eval_path": "evals/demo.yaml", "text": "mine"}',
         '{"test_id": "one", "suite": "other", "eval_path": "./evals/other.yaml", "text": "other"}',
     )
-    own = await replay(tmp_path, *lines).invoke(attempt(tmp_path), Nobody())
+    own = await replay(tmp_path, *lines).invoke(attempt(tmp_path), SilentObserver())
     assert own.answer == "mine"
     chosen = replay(tmp_path, *lines, eval_path="evals/other.yaml")
-    assert (await chosen.invoke(attempt(tmp_path), Nobody())).answer == "other"
+    assert (await chosen.invoke(attempt(tmp_path), SilentObserver())).answer == "other"
     strangers = [line.replace('"s"', '"third"') for line in lines]
     with pytest.raises(TargetError, match="lines 1 and 2 are recordings of 'one' in other suites"):
-        await replay(tmp_path, *strangers).invoke(attempt(tmp_path), Nobody())
+        await replay(tmp_path, *strangers).invoke(attempt(tmp_path), SilentObserver())
 
 
 def test_a_wrong_setting_is_named_with_its_place() -> None:
-    place = Place(file="targets.yaml", line=7)
+    place = SuiteLocation(file="targets.yaml", line=7)
     spec = TargetSpec(name="t", kind="mock", settings={"respnse": "x"}, place=place)
     with pytest.raises(ConfigError, match=r"targets.yaml:7: target 't' \(mock\): .*respnse"):
         MockTarget(spec)
@@ -303,7 +301,7 @@ ODD = '{"output": [{"content": "hi", "tool_calls": [{"tool": null}]}]}'
 async def test_an_answer_that_wants_to_be_more_than_text_is_warned_of(
     tmp_path: Path, by: str
 ) -> None:
-    place = Place(file=str(tmp_path / "targets.yaml"), line=3)
+    place = SuiteLocation(file=str(tmp_path / "targets.yaml"), line=3)
     (tmp_path / "f.jsonl").write_text('{"test_id": "one", ' + ODD[1:])
     spec = TargetSpec(name="r", kind="replay", settings={"fixtures": "f.jsonl"}, place=place)
     fixed = TargetSpec(name="m", kind="mock", settings={"response": msgspec.json.decode(ODD)})
@@ -329,7 +327,7 @@ def test_json_of_some_other_kind_is_text_without_a_word() -> None:
 
 def test_a_line_that_is_no_recording_is_named_by_its_number(tmp_path: Path) -> None:
     (tmp_path / "f.jsonl").write_text('\n{"test_id": "one", "text": "x"}\n\n{"id": "two"}\n')
-    place = Place(file=str(tmp_path / "targets.yaml"), line=3)
+    place = SuiteLocation(file=str(tmp_path / "targets.yaml"), line=3)
     spec = TargetSpec(name="r", kind="replay", settings={"fixtures": "f.jsonl"}, place=place)
     with pytest.raises(ConfigError, match=r"f\.jsonl:4: no recording"):
         ReplayTarget(spec)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goent.evals.ports import Attempt, Nobody, TargetError
-from goent.evals.suites import Case, Said, TargetSpec
-from goent.evals.targets.cli import CliTarget, cli_mistakes
+from goent.evals.eval_ports import CaseAttempt, SilentObserver, TargetError
+from goent.evals.suites import EvalCase, InputMessage, TargetSpec
+from goent.evals.targets.command_target import CliTarget, cli_mistakes
 
 
 def told(command: str) -> list[str]:
@@ -89,7 +89,11 @@ def test_no_command_that_is_accepted_runs_what_a_case_says(before: str, after: s
         place = Path(folder)
         written = {"command": f": > {{OUTPUT_FILE}}; {command}", "cwd": folder}
         target = CliTarget(TargetSpec(name="t", kind="cli", settings=written), {"PATH": "/bin"})
-        case = Case(id="one", suite="s", form="v4", input=(Said(role="user", text=NASTY),))
+        case = EvalCase(
+            id="one", suite="s", form="v4", input=(InputMessage(role="user", text=NASTY),)
+        )
         with suppress(TargetError):  # most of them are nothing that a shell could run
-            anyio.run(target.invoke, Attempt(case=case, target="t", cwd=place), Nobody())
+            anyio.run(
+                target.invoke, CaseAttempt(case=case, target="t", cwd=place), SilentObserver()
+            )
         assert not (place / "pwned").exists()

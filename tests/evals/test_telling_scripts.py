@@ -9,9 +9,8 @@ import pytest
 from judged import ScriptedJudge, a_case, a_trace
 from sandboxed import eval_commands
 
-from goent.evals.graders.asked import askers
-from goent.evals.graders.grading import grade_asking
-from goent.evals.suites import Form, GraderSpec
+from goent.evals.graders.case_grader import ask_and_grade, async_graders
+from goent.evals.suites import GraderSpec, SuiteDialect
 from goent.evals.traces import TokenUsage, Trace, TracedCall, TracedMessage
 
 pytestmark = pytest.mark.anyio
@@ -27,13 +26,13 @@ CALLS = (
 )
 
 
-async def told(trace: Trace, form: Form = "v4") -> Any:
-    found = await grade_asking(
+async def told(trace: Trace, form: SuiteDialect = "v4") -> Any:
+    found = await ask_and_grade(
         a_case(SCRIPT, form=form),
         trace,
         threshold=0.8,
         compat=False,
-        askers=askers(eval_commands({"PATH": "/usr/bin:/bin"}), ScriptedJudge("no")),
+        askers=async_graders(eval_commands({"PATH": "/usr/bin:/bin"}), ScriptedJudge("no")),
     )
     return json.loads(msgspec.json.encode(found.grades[0].details))
 

@@ -12,20 +12,22 @@ import anyio
 import pytest
 from sandboxed import eval_commands
 
-from goent.domain.sandbox import SandboxSettings
-from goent.evals.ports import TargetError
-from goent.evals.suites import Case, Hook, Said, WorkspaceSpec
-from goent.evals.workspaces import Keep, folders, open_workspaces, workspaces_root
-from goent.proc import table
+from goent.domain.sandbox_port import SandboxSettings
+from goent.evals.eval_ports import TargetError
+from goent.evals.suites import EvalCase, Hook, InputMessage, WorkspaceSpec
+from goent.evals.workspaces import workspace_folders
+from goent.evals.workspaces.attempt_workspaces import KeepPolicy, open_workspaces
+from goent.evals.workspaces.workspace_folders import workspaces_root
+from goent.proc import process_table
 
 pytestmark = pytest.mark.anyio
 
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
 
 
-def a_case(workspace: WorkspaceSpec | None = None, *, name: str = "one") -> Case:
-    said = (Said(role="user", text="do it"),)
-    return Case(
+def a_case(workspace: WorkspaceSpec | None = None, *, name: str = "one") -> EvalCase:
+    said = (InputMessage(role="user", text="do it"),)
+    return EvalCase(
         id=name, suite="s", form="v4", input=said, workspace=workspace, metadata={"level": 3}
     )
 
@@ -129,7 +131,7 @@ async def test_a_hook_that_hangs_is_ended_with_all_that_it_started(tmp_path: Pat
             async with spaces.space(a_case(spec), target="t", trial=1, number=0):
                 pytest.fail("it was not set up")
     with anyio.fail_after(20):
-        while table.started(int(pid.read_text())):  # noqa: ASYNC110 (a process announces nothing)
+        while process_table.start_time(int(pid.read_text())):  # noqa: ASYNC110 (a process announces nothing)
             await anyio.sleep(0.05)
 
 
@@ -138,7 +140,7 @@ async def test_a_hook_that_hangs_is_ended_with_all_that_it_started(tmp_path: Pat
     [("failure", ["failed"]), ("always", ["failed", "passed"]), ("never", [])],
 )
 async def test_what_failed_is_kept_and_what_passed_is_not(
-    tmp_path: Path, keep: Keep, kept: list[str]
+    tmp_path: Path, keep: KeepPolicy, kept: list[str]
 ) -> None:
     root = tmp_path / "root"
     for _ in range(2):  # the second run finds what the first one left
@@ -220,7 +222,7 @@ async def test_what_a_killed_run_left_is_swept_by_the_next_one(
         await process.wait()
     await another_run()
     assert [path.joinpath("file").read_text() for path in left(root)] == ["to be kept"]
-    monkeypatch.setattr(folders, "KEPT_S", 0.0)
+    monkeypatch.setattr(workspace_folders, "KEPT_S", 0.0)
     await another_run()
     assert not list(root.iterdir())
 

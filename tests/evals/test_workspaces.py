@@ -10,26 +10,31 @@ import pytest
 from real_git import Repository, a_repository
 from sandboxed import eval_commands
 
-from goent.evals.ports import TargetError
-from goent.evals.suites import Case, Hook, Said, WorkspaceSpec
-from goent.evals.workspaces import Workspaces, open_workspaces
-from goent.evals.workspaces import record as recording
-from goent.evals.workspaces.spaces import Space
+from goent.evals.eval_ports import TargetError
+from goent.evals.suites import EvalCase, Hook, InputMessage, WorkspaceSpec
+from goent.evals.workspaces import workspace_changes
+from goent.evals.workspaces.attempt_workspaces import (
+    AttemptWorkspace,
+    AttemptWorkspaces,
+    open_workspaces,
+)
 
 pytestmark = pytest.mark.anyio
 
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
 
 
-def a_case(workspace: WorkspaceSpec | None = None, *, name: str = "one") -> Case:
-    said = (Said(role="user", text="do it"),)
-    return Case(id=name, suite="s", form="v4", input=said, workspace=workspace)
+def a_case(workspace: WorkspaceSpec | None = None, *, name: str = "one") -> EvalCase:
+    said = (InputMessage(role="user", text="do it"),)
+    return EvalCase(id=name, suite="s", form="v4", input=said, workspace=workspace)
 
 
 @asynccontextmanager
-async def a_space(spaces: Workspaces, case: Case, *, target: str = "t") -> AsyncGenerator[Space]:
+async def a_space(
+    spaces: AttemptWorkspaces, case: EvalCase, *, target: str = "t"
+) -> AsyncGenerator[AttemptWorkspace]:
     async with spaces.space(case, target=target, trial=1, number=0) as space:
-        assert isinstance(space, Space)
+        assert isinstance(space, AttemptWorkspace)
         yield space
 
 
@@ -172,7 +177,7 @@ async def test_the_users_git_has_no_say(tmp_path: Path, template: Path) -> None:
 async def test_a_diff_has_an_end(
     tmp_path: Path, template: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "MOST", 2000)
+    monkeypatch.setattr(workspace_changes, "LARGEST_DIFF", 2000)
     case = a_case(WorkspaceSpec(template=template))
     async with (
         open_workspaces(eval_commands(ENVIRON, root=tmp_path / "root")) as spaces,

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from goent.evals.grades import Assertion, Grade, Graded
-from goent.evals.rows import Row, RowFile, Score, line_of
+from goent.evals.eval_results import Assertion, CaseGrade, Grade, Row, RowFile, Score, row_line
 from goent.evals.traces import (
     PermissionDecision,
     TargetFailure,
@@ -55,7 +54,7 @@ def write_run(out: Path, *, trials: int = 3, seed: int = 1, shift: float = 0.0) 
         for target in TARGETS
     ]
     file = RowFile(out / "index.jsonl")
-    file.append(map(line_of, rows))
+    file.append(map(row_line, rows))
     file.close()
     return rows
 
@@ -71,7 +70,7 @@ def _trial(
     folder = "/".join([case, target, *([f"trial-{trial}"] if trial > 1 else [])])
     taken = seconds * source.lognormvariate(0, 0.5) * (0.5 + CASES[case])
     trace = _trace(source, case, taken, cost, well=well, lost=lost)
-    graded = Graded(score=0, status="execution_error") if lost else _graded(source, well=well)
+    graded = CaseGrade(score=0, status="execution_error") if lost else _graded(source, well=well)
     where = out / folder
     where.mkdir(parents=True)
     (where / "trace.json").write_bytes(msgspec.json.encode(trace))
@@ -98,7 +97,7 @@ def _trial(
     )
 
 
-def _graded(source: random.Random, *, well: bool) -> Graded:
+def _graded(source: random.Random, *, well: bool) -> CaseGrade:
     broken = None if well else source.choice(["tests-pass", "right-files", "no-web"])
     polite = round(source.uniform(0.7, 1), 2)
     grades = [
@@ -111,7 +110,7 @@ def _graded(source: random.Random, *, well: bool) -> Graded:
         ),
     ]  # fmt: skip
     score = sum(g.score * g.weight for g in grades) / sum(g.weight for g in grades)
-    return Graded(
+    return CaseGrade(
         score=round(score if well else score * source.random(), 4),
         status="ok" if well else "quality_failure",
         grades=tuple(grades),

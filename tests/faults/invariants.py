@@ -12,10 +12,10 @@ from strikes import Scene
 from world import World
 
 from goent.domain.events import AnyEvent, SessionOpened, TurnEnded, UsageReported, WorkerSpawned
-from goent.domain.sandbox import Level
+from goent.domain.sandbox_port import SandboxLevelName
 from goent.domain.types import Usage
-from goent.project import state_dir
-from goent.testing import Call
+from goent.system.project_folders import state_dir
+from goent.testing.scripted_calls import Call
 
 Events = dict[str, list[AnyEvent]]
 
@@ -36,7 +36,7 @@ def assert_ended_once(journal: Events, told: Sequence[str | None]) -> None:
         assert any(isinstance(event, TurnEnded) for event in events)
 
 
-def assert_all_were_confined(journal: Events, level: Level) -> None:
+def assert_all_were_confined(journal: Events, level: SandboxLevelName) -> None:
     """No worker of a story has been without its sandbox, before or after a fault."""
     for worker, events in journal.items():
         assert isinstance(events[0], WorkerSpawned)

@@ -9,16 +9,19 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from goent.domain.sandbox import Level, Strictness
+from goent.domain.sandbox_port import SandboxLevelName, SandboxStrictness
 from goent.domain.types import Usage
-from goent.testing import Case, Fault, Script, Step, anthropic, call, case, openai, say
+from goent.testing.script import Case, Fault, Script, Step, anthropic, call, case, openai, say
 
 T = TypeVar("T")
 
 ROUND = 4  # stories
 HEALTHY = 2  # tasks of a story whose model does nothing odd
 TIMEOUT_S = 6  # of a turn whose model falls silent
-LEVELS: Sequence[tuple[Strictness, Level]] = (("auto", "namespace"), ("landlock", "landlock"))
+LEVELS: Sequence[tuple[SandboxStrictness, SandboxLevelName]] = (
+    ("auto", "namespace"),
+    ("landlock", "landlock"),
+)
 ABSURD = Usage(input=2_000_000_000, output=1)
 KEY = "sk-scripted-real-key"
 
@@ -45,7 +48,7 @@ SURVIVED = ("", "a rate limit", "an overload", "an error", "a reset", "slowness"
 
 
 class Task(NamedTuple):
-    """One worker's task. `trouble` is one of `TROUBLES`, or nothing."""
+    """One worker's task. `trouble` is one of `SHOWN_TROUBLES`, or nothing."""
 
     n: int
     trouble: str
@@ -91,7 +94,7 @@ class Story(NamedTuple):
     dialect: str
     moment: int
     rng: random.Random
-    level: tuple[Strictness, Level]
+    level: tuple[SandboxStrictness, SandboxLevelName]
 
     @property
     def script(self) -> Script:

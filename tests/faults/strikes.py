@@ -14,7 +14,7 @@ import anyio
 from anyio.streams.text import TextReceiveStream
 from world import World, kill
 
-from goent.proc import table
+from goent.proc import process_table
 
 LEAD = Path(__file__).with_name("lead_process.py")
 CLOCK = """
@@ -79,7 +79,7 @@ async def a_scene(
         finally:
             kill(lead.pid)
             with anyio.CancelScope(shield=True), anyio.fail_after(20):
-                while table.started(scene.shim):  # noqa: ASYNC110 (nobody tells of its end)
+                while process_table.start_time(scene.shim):  # noqa: ASYNC110 (nobody tells of its end)
                     await anyio.sleep(0.05)
             group.cancel_scope.cancel()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from world import COLD, a_world, kill
 
-from goent.testing import Script, case, fail, openai
+from goent.testing.script import Script, case, fail, openai
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 

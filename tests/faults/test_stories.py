@@ -23,7 +23,7 @@ from stories import Story, seeds, tell
 from strikes import FAULTS, a_scene
 from world import World, a_world
 
-from goent.domain.types import ENDED
+from goent.domain.types import ENDED_STATES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
@@ -79,7 +79,7 @@ async def all_ended(world: World) -> list[dict[str, str]]:
             seen = await world.go_ent("ps", "--all", "--json")
             if seen.exit == 0:
                 listed = json.loads(seen.out)["workers"]
-                busy = [w["worker_id"] for w in listed if w["state"] not in ENDED]
+                busy = [w["worker_id"] for w in listed if w["state"] not in ENDED_STATES]
                 if listed and not busy:
                     return listed
                 await world.go_ent("wait", *busy, "--timeout", "20", seconds=90)

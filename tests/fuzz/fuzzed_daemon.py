@@ -12,7 +12,7 @@ from anyio.abc import ByteSendStream, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 from world import World, a_cold_world
 
-from goent.project import log_path
+from goent.system.project_folders import log_path
 
 BOUND_S = 30.0
 INTERNAL_ERROR = -32603

@@ -14,23 +14,28 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from mutation import mutated, rounds
 from sandboxed import a_sandbox
 
-from goent.acp.asks import Cancelled, PermissionOutcome, PermissionRequest
-from goent.acp.content import Text
-from goent.acp.updates import AnyUpdate, UsageUpdate
+from goent.acp.agent_messages import (
+    AnyUpdate,
+    PermissionCancelled,
+    PermissionOutcome,
+    PermissionRequest,
+    UsageUpdate,
+)
+from goent.acp.message_parts import AcpText
+from goent.agents.acp_translator import AgentTranslator
+from goent.agents.agent_connection import AgentConnection
+from goent.agents.call_permissions import access_for_call
+from goent.agents.session import AgentSpending
+from goent.agents.worker_paths import WorkerPaths
 from goent.domain.errors import ProtocolError, UnsupportedVersion, WorkerCrashed, WorkerError
 from goent.domain.events import DriverEvent
 from goent.domain.types import Provider
-from goent.drivers.acp_connection import AgentConnection
-from goent.drivers.agent.asking import matters
-from goent.drivers.agent.spending import Spending
-from goent.drivers.agent.translate import AgentTranslator
-from goent.drivers.ground import Ground
-from goent.drivers.opencode.acp_host import AcpHost
-from goent.drivers.opencode.environment import Launch
-from goent.drivers.opencode.translate import OpenCodeTranslator
-from goent.proc import marked, new_owner
-from goent.rpc import RpcError
-from goent.rpc.local import LocalStream
+from goent.opencode.acp_session import AcpHost
+from goent.opencode.opencode_translator import OpenCodeTranslator
+from goent.opencode.process_launch import OpenCodeLaunch
+from goent.proc.process_table import marked_processes, new_owner
+from goent.rpc.byte_streams import LocalStream
+from goent.rpc.json_rpc import RpcError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -65,7 +70,7 @@ class Owner:
         self.events: list[DriverEvent] = []
         self._translator = OpenCodeTranslator(Path())
         self._of_any = AgentTranslator(Path())
-        self._spending = Spending(Provider(name="a", backend="a", model="m"), resumed=False)
+        self._spending = AgentSpending(Provider(name="a", backend="a", model="m"), resumed=False)
 
     async def update(self, session_id: str, update: AnyUpdate) -> None:
         self.events.extend(self._translator.translate(update))
@@ -74,8 +79,8 @@ class Owner:
             self.events.append(report)
 
     async def request_permission(self, request: PermissionRequest) -> PermissionOutcome:
-        matters(self._of_any.whole(request.tool_call), Ground(Path()))
-        return Cancelled()
+        access_for_call(self._of_any.whole(request.tool_call), WorkerPaths(Path()))
+        return PermissionCancelled()
 
 
 class Agent:
@@ -125,7 +130,7 @@ async def turn(connection: AgentConnection) -> str:
     """How a turn ends, whatever the agent does; no other error may come out of it."""
     try:
         with anyio.fail_after(10):
-            return (await connection.prompt("ses_1", [Text(text="hi")])).stop_reason
+            return (await connection.prompt("ses_1", [AcpText(text="hi")])).stop_reason
     except (WorkerError, RpcError) as error:
         return str(error)
 
@@ -236,7 +241,7 @@ async def test_a_program_that_is_no_opencode_is_told_apart_and_ended(
     program = tmp_path / "opencode"
     program.write_text(PROGRAM.format(python=sys.executable, body=body))
     program.chmod(0o700)
-    launch = Launch(
+    launch = OpenCodeLaunch(
         program=program,
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"]},
@@ -252,5 +257,5 @@ async def test_a_program_that_is_no_opencode_is_told_apart_and_ended(
         async with AcpHost.running(launch, f"{owner}/1"):
             pass
     assert words in str(caught.value)
-    assert not list(marked(owner))
+    assert not list(marked_processes(owner))
     no_fault()

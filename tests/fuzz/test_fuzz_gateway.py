@@ -13,12 +13,11 @@ from witness import Witness
 
 from goent.domain.settings import Backend
 from goent.domain.types import Provider
-from goent.gateway import guest
-from goent.gateway.server import WARM_BACKEND, Gateway
-from goent.upstream.ask import Upstream
-from goent.upstream.course import Course, plan_course
-from goent.upstream.forward import Connections, Timeouts
-from goent.upstream.tries import Patience
+from goent.gateway import loopback_server
+from goent.gateway.gateway import WARM_BACKEND, Gateway
+from goent.providers.call_plan import CallPlan, RetrySettings, plan_call
+from goent.providers.connections import CallTimeouts, Connections
+from goent.providers.upstream import Upstream
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -74,13 +73,15 @@ class Gate:
 async def gate(caplog: pytest.LogCaptureFixture) -> AsyncGenerator[Gate]:
     backends = {"glm": Backend(id="glm", base_url="http://127.0.0.1:9/v1", key_env="KEY")}
 
-    def plan(_: str, backend: str, model: str) -> Course:
+    def plan(_: str, backend: str, model: str) -> CallPlan:
         provider = Provider(name=backend, backend=backend, model=model)
-        return plan_course(provider, (), backends, {"KEY": "sk-x"})
+        return plan_call(provider, (), backends, {"KEY": "sk-x"})
 
     async with (
-        Connections.open(Timeouts(connect_s=1, read_s=1)) as connections,
-        Gateway.open(Upstream(connections, Witness(), patience=Patience(again=0)), plan) as gateway,
+        Connections.open(CallTimeouts(connect_s=1, read_s=1)) as connections,
+        Gateway.open(
+            Upstream(connections, Witness(), patience=RetrySettings(again=0)), plan
+        ) as gateway,
     ):
         gate = Gate(gateway)
         yield gate
@@ -133,7 +134,7 @@ async def test_whoever_dawdles_is_put_out(
     gate: Gate, dialect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("HEAD_S", "BODY_S"):
-        monkeypatch.setattr(guest, limit, 0.3)
+        monkeypatch.setattr(loopback_server, limit, 0.3)
     path, good = f"/{WARM_BACKEND}/{REST[dialect]}", gate.headers(dialect)
     whole = post(path, good, BODIES[0])
 
@@ -159,7 +160,7 @@ async def test_a_drop_now_and_then_does_not_keep_the_door_open(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("HEAD_S", "BODY_S"):
-        monkeypatch.setattr(guest, limit, 0.4)
+        monkeypatch.setattr(loopback_server, limit, 0.4)
     async with await anyio.connect_tcp("127.0.0.1", gate.port) as stream:
 
         async def drip() -> None:
@@ -176,7 +177,7 @@ async def test_a_connection_that_waits_for_its_next_request_is_left_alone(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("HEAD_S", "BODY_S"):
-        monkeypatch.setattr(guest, limit, 0.5)
+        monkeypatch.setattr(loopback_server, limit, 0.5)
     limits = httpx2.Limits(max_connections=1)
     async with httpx2.AsyncClient(trust_env=False, timeout=10, limits=limits) as client:
         url = f"http://127.0.0.1:{gate.port}/{WARM_BACKEND}/messages"

@@ -15,7 +15,7 @@ from fuzzed_daemon import META, FuzzedDaemon, Line, assert_clear, request
 from mutation import mutated, rounds
 from world import GO_ENT, kill
 
-from goent.shim import Shim
+from goent.daemon.shim import Shim
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 

@@ -4,11 +4,17 @@ import msgspec
 from msgspec import Raw
 from mutation import mutated, rounds
 
-from goent.agent.mcp.messages import ListToolsResult
-from goent.agent.mcp.names import Names
-from goent.agent.mcp.offers import MAX_DESCRIPTION, MAX_SCHEMA, read_offers
-from goent.agent.mcp.results import MAX_IMAGES, MAX_TEXT, outcome_of
-from goent.rpc import wire
+from goent.agent.mcp.mcp_client import ToolNames
+from goent.agent.mcp.mcp_messages import (
+    MAX_DESCRIPTION,
+    MAX_IMAGES,
+    MAX_SCHEMA,
+    MAX_TEXT_CHARS,
+    ListToolsResult,
+    outcome_of,
+    read_offers,
+)
+from goent.rpc import json_rpc
 
 TOOL = {
     "name": "t",
@@ -36,8 +42,8 @@ SHARE = 20  # nothing is started for a round
 def heard(result: bytes) -> Raw | None:
     """As it gets past the connection, if it does."""
     try:
-        return wire.read(b'{"jsonrpc":"2.0","id":1,"result":%s}' % result).result
-    except wire.Refused:
+        return json_rpc.read_message(b'{"jsonrpc":"2.0","id":1,"result":%s}' % result).result
+    except json_rpc.InvalidMessage:
         return None
 
 
@@ -57,7 +63,7 @@ def test_whatever_a_server_offers_only_what_vendors_take_gets_through():
             assert bytes(schema["properties"])[:1] == b"{"
             assert len(bytes(offer.schema)) <= MAX_SCHEMA + 100
             assert offer.tool and len(offer.description) <= MAX_DESCRIPTION + 10
-            name = Names().name(0, "s", offer.tool)
+            name = ToolNames().name(0, "s", offer.tool)
             assert len(name) <= 64 and name.isascii() and name.replace("-", "_").isidentifier()
 
 
@@ -71,5 +77,5 @@ def test_whatever_a_server_answers_there_is_an_outcome_of_bounded_size():
         except (msgspec.DecodeError, RecursionError):  # said to make no sense
             continue
         assert done.text or done.images
-        assert len(done.text) <= MAX_TEXT + 200
+        assert len(done.text) <= MAX_TEXT_CHARS + 200
         assert len(done.images) <= MAX_IMAGES

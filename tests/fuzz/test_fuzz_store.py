@@ -12,9 +12,6 @@ import pytest
 from mutation import rounds
 from samples import SPAWNED
 
-from goent.core.feed import Feed
-from goent.core.result import result
-from goent.core.views import line, status
 from goent.domain.errors import EnvironmentTrouble
 from goent.domain.events import (
     AnyEvent,
@@ -24,10 +21,13 @@ from goent.domain.events import (
     UsageReported,
     WorkerClosed,
 )
-from goent.domain.ledger import LedgerEntry
+from goent.domain.money import LedgerEntry
 from goent.domain.types import Usage
-from goent.store.journal import SqliteJournal
-from goent.store.ledger import SqliteLedger
+from goent.store.journal_store import SqliteJournal
+from goent.store.ledger_store import SqliteLedger
+from goent.workers.feed import Feed
+from goent.workers.views import worker_line, worker_status
+from goent.workers.worker_report import worker_result
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -56,8 +56,8 @@ async def read_journal(path: Path) -> None:
         feed = Feed(journal)
         await feed.load()
         for worker, view in feed.views.items():
-            assert (status(view).worker_id, line(view).worker_id) == (worker, worker)
-            result(view, await feed.events(worker=worker))
+            assert (worker_status(view).worker_id, worker_line(view).worker_id) == (worker, worker)
+            worker_result(view, await feed.events(worker=worker))
         tasks.start_soon(feed.run)
         await feed.append("w-new", SPAWNED)
         await feed.commit()

@@ -8,16 +8,15 @@ import httpx2
 from fake_provider import FakeProvider
 from witness import Witness
 
-from goent.domain.calls import CallMade
+from goent.domain.money import FinishedCall
 from goent.domain.settings import Backend
 from goent.domain.types import Provider
-from goent.gateway.server import Gateway
-from goent.llm.calm import plain
-from goent.upstream.ask import Upstream
-from goent.upstream.course import Course, plan_course
-from goent.upstream.forward import Connections, Timeouts
-from goent.upstream.health import Breakers
-from goent.upstream.tries import Patience
+from goent.gateway.gateway import Gateway
+from goent.providers.call_plan import CallPlan, RetrySettings, plan_call
+from goent.providers.connections import CallTimeouts, Connections
+from goent.providers.gateway_errors import unmask_retry_words
+from goent.providers.provider_health import CircuitBreakers
+from goent.providers.upstream import Upstream
 
 KEY = "sk-real-0123456789abcdefghij"
 OTHER_KEY = "sk-other-0123456789abcdefghij"
@@ -39,7 +38,7 @@ class World:
     upstream: Upstream
 
     @property
-    def calls(self) -> list[CallMade]:
+    def calls(self) -> list[FinishedCall]:
         return self.witness.calls
 
     def headers(self, session: str = "s1", parent: str | None = None) -> dict[str, str]:
@@ -49,15 +48,15 @@ class World:
     def url(self, rest: str = "chat/completions", backend: str = "glm") -> str:
         return f"{self.gateway.base_url(backend)}/{rest}"
 
-    def plan(self, worker: str, backend: str, model: str) -> Course:
+    def plan(self, worker: str, backend: str, model: str) -> CallPlan:
         assert worker
         provider = Provider(name=f"{backend}/{model}", backend=backend, model=model)
-        return plan_course(provider, self.fallbacks, self.backends, self.environ)
+        return plan_call(provider, self.fallbacks, self.backends, self.environ)
 
 
 def told(answer: httpx2.Response) -> str:
     """The message of a refusal, as the driver reads it."""
-    return plain(answer.json()["error"]["message"])
+    return unmask_retry_words(answer.json()["error"]["message"])
 
 
 SPARE = Provider(name="spare", backend="spare", model="spare-1")
@@ -71,14 +70,14 @@ async def open_world(witness: Witness | None = None) -> AsyncGenerator[World]:
     backends: dict[str, Backend] = {}
     fallbacks: list[Provider] = []
 
-    def plan(worker: str, backend: str, model: str) -> Course:
+    def plan(worker: str, backend: str, model: str) -> CallPlan:
         return world.plan(worker, backend, model)
 
     async with (
         FakeProvider.open() as provider,
         FakeProvider.open() as other,
         httpx2.AsyncClient(trust_env=False) as client,
-        Connections.open(Timeouts(connect_s=10, read_s=1, hurried_s=0.6)) as connections,
+        Connections.open(CallTimeouts(connect_s=10, read_s=1, hurried_s=0.6)) as connections,
     ):
         own, spare = provider.base_url, other.base_url
         backends |= {
@@ -92,8 +91,8 @@ async def open_world(witness: Witness | None = None) -> AsyncGenerator[World]:
         upstream = Upstream(
             connections,
             witness,
-            healths=Breakers(),
-            patience=Patience(again=0, first_wait_s=0.01),
+            healths=CircuitBreakers(),
+            patience=RetrySettings(again=0, first_wait_s=0.01),
         )
         async with Gateway.open(upstream, plan) as gateway:
             token = gateway.issue_token()

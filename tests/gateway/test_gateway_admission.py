@@ -7,11 +7,11 @@ from gateway_world import World, told
 
 from goent.domain.ports import Gate, Meter
 from goent.domain.settings import Backend
-from goent.gateway.server import WARM_BACKEND
-from goent.llm.codec import codec
-from goent.llm.sse import SseSplitter
-from goent.llm.talk import Stopped
-from goent.upstream.course import Course, ForeignBackend
+from goent.gateway.gateway import WARM_BACKEND
+from goent.providers.call_plan import CallPlan, ForeignBackend
+from goent.providers.dialects import codec_for
+from goent.providers.model_messages import StopPiece
+from goent.providers.sse import SseSplitter
 
 pytestmark = pytest.mark.anyio
 
@@ -126,9 +126,9 @@ async def test_late_calls_of_an_unbound_session_still_have_an_owner(world: World
 async def test_a_warm_up_session_is_answered_without_a_model(world: World, rest: str):
     world.gateway.bind(token=world.token, session="warm", worker=None)
     streamed = await world.client.post(world.url(rest), content=BODY, headers=world.headers("warm"))
-    reader = codec("openai" if rest != "messages" else "anthropic").reader()
+    reader = codec_for("openai" if rest != "messages" else "anthropic").reader()
     chunks = [c for event in SseSplitter().feed(streamed.content) for c in reader.read(event)]
-    assert Stopped(reason="end") in chunks
+    assert StopPiece(reason="end") in chunks
     assert b'"ok"' in streamed.content
     plain = await world.client.post(
         world.url(rest), content=b'{"model":"m"}', headers=world.headers("warm", parent="warm")
@@ -175,7 +175,7 @@ def _only(world: World, allowed: dict[str, set[str]]) -> None:
     """Each worker has backends of its own."""
     anyone = world.plan
 
-    def plan(worker: str, backend: str, model: str) -> Course:
+    def plan(worker: str, backend: str, model: str) -> CallPlan:
         course = anyone(worker, backend, model)
         if backend not in allowed[worker]:
             raise ForeignBackend(f"worker {worker!r} may not call backend {backend!r}")

@@ -6,7 +6,7 @@ from fake_provider import Script, anthropic_pieces, openai_pieces
 from gateway_world import World, open_world
 from witness import Witness
 
-from goent.domain.calls import CallBegun, CallMade, Hindrance, Sizing
+from goent.domain.money import CallDelay, CallSizer, FinishedCall, StartedCall
 from goent.domain.settings import Backend
 
 pytestmark = pytest.mark.anyio
@@ -15,7 +15,7 @@ BODY = b'{"model":"glm-4.7","stream":true}'
 PAGE = Script([b"<h1>502</h1>"], content_type="text/html")
 
 
-async def made(world: World, rest: str = "chat/completions", backend: str = "glm") -> CallMade:
+async def made(world: World, rest: str = "chat/completions", backend: str = "glm") -> FinishedCall:
     await world.client.post(world.url(rest, backend), content=BODY, headers=world.headers())
     (call,) = world.calls
     return call
@@ -24,7 +24,7 @@ async def made(world: World, rest: str = "chat/completions", backend: str = "glm
 @pytest.mark.spec("P33")
 async def test_a_call_is_told_of_before_it_goes_out():
     class Watching(Witness):
-        async def begun(self, call: CallBegun, size: Sizing) -> Hindrance | None:
+        async def begun(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
             assert world.provider.seen == []
             return await super().begun(call, size)
 

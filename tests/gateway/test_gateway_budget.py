@@ -7,8 +7,8 @@ from fake_provider import Script, anthropic_pieces, openai_pieces
 from gateway_world import SPARE, World, open_world, told
 from witness import Witness
 
-from goent.domain.calls import CallBegun, CallSize, Hindrance, Sizing
 from goent.domain.errors import BudgetSpent
+from goent.domain.money import CallDelay, CallSize, CallSizer, StartedCall
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,7 @@ def body(*, stream: bool = True, most: object = None) -> bytes:
 class Strict(Witness):
     """Lets nothing out."""
 
-    async def begun(self, call: CallBegun, size: Sizing) -> Hindrance | None:
+    async def begun(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
         await super().begun(call, size)
         raise BudgetSpent(SAID)
 
@@ -38,11 +38,11 @@ class Busy(Witness):
         self._backend = backend
         self.sizes: list[CallSize] = []
 
-    async def begun(self, call: CallBegun, size: Sizing) -> Hindrance | None:
+    async def begun(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
         self.sizes.append(await size())
         if self.times and call.backend == self._backend:
             self.times -= 1
-            return Hindrance(reason="glm may have 2 calls at once", wait_s=0.01)
+            return CallDelay(reason="glm may have 2 calls at once", wait_s=0.01)
         return await super().begun(call, size)
 
 
@@ -53,7 +53,7 @@ class Slow(Witness):
         super().__init__()
         self.reached = anyio.Event()
 
-    async def begun(self, call: CallBegun, size: Sizing) -> Hindrance | None:
+    async def begun(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
         await super().begun(call, size)
         self.reached.set()
         await anyio.sleep_forever()

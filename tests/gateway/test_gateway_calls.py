@@ -11,11 +11,11 @@ from fake_provider import Script, anthropic_pieces, openai_pieces
 from gateway_world import KEY, World, open_world, told
 from witness import Witness
 
-from goent.domain.calls import CallMade
+from goent.domain.money import FinishedCall
 from goent.domain.types import Usage
-from goent.gateway import outlet
-from goent.gateway.server import Gateway
-from goent.llm.calm import plain
+from goent.gateway import response_writer
+from goent.gateway.gateway import Gateway
+from goent.providers.gateway_errors import unmask_retry_words
 
 pytestmark = pytest.mark.anyio
 
@@ -105,8 +105,8 @@ async def test_a_key_that_is_quoted_instead_of_an_answer_goes_no_further(
         world.provider.script = Script([said], content_type="application/json", chunked=False)
     asked = BODY if stream else BODY.replace(b"true", b"false")
     answer = await world.client.post(world.url(), content=asked, headers=world.headers())
-    assert "[redacted]" in plain(answer.text) and "[redacted]" in world.calls[0].error
-    assert KEY not in plain(answer.text) + world.calls[0].error
+    assert "[redacted]" in unmask_retry_words(answer.text) and "[redacted]" in world.calls[0].error
+    assert KEY not in unmask_retry_words(answer.text) + world.calls[0].error
 
 
 async def test_a_key_that_is_quoted_in_a_list_of_models_goes_no_further(world: World):
@@ -223,7 +223,7 @@ async def test_a_stream_that_breaks_ends_with_an_error_and_not_without_a_word(
     world.provider.script = script
     answer = await world.client.post(world.url(), content=BODY, headers=world.headers())
     assert answer.content.startswith(script.pieces[0])
-    last = plain(answer.content.removeprefix(script.pieces[0]).decode())
+    last = unmask_retry_words(answer.content.removeprefix(script.pieces[0]).decode())
     assert last.startswith('data: {"error":{"message":"go-ent: provider_down: ')
     assert world.calls[0].status == 200
     assert "glm" in world.calls[0].error
@@ -248,7 +248,7 @@ async def test_a_provider_that_says_nothing_is_not_waited_for_again(world: World
 
 
 async def test_comments_keep_a_long_wait_alive(world: World, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(outlet, "KEEP_ALIVE_S", 0.05)
+    monkeypatch.setattr(response_writer, "KEEP_ALIVE_S", 0.05)
     world.provider.script = script = Script(openai_pieces(), waits=-1)
     async with world.client.stream(
         "POST", world.url(), content=BODY, headers=world.headers()
@@ -302,7 +302,7 @@ async def test_a_gateway_that_closes_reports_the_calls_under_way(world: World):
 
 
 class Deaf(Witness):
-    async def metered(self, call: CallMade) -> None:
+    async def metered(self, call: FinishedCall) -> None:
         raise OSError(28, "no space left")
 
 

@@ -15,11 +15,14 @@ import pytest
 from fake_provider import Script, openai_pieces
 from gateway_world import World
 
-from goent.gateway import guest, passes
-from goent.gateway.connection_table import ConnectionLimits, ConnectionTable
-from goent.gateway.guest import GuestServer
-from goent.gateway.http import Receive, Scope, Send, reply
-from goent.gateway.peer_user import PeerUsers
+from goent.gateway import gateway, loopback_server
+from goent.gateway.asgi import AsgiScope, Receive, Send, send_reply
+from goent.gateway.loopback_server import (
+    ConnectionLimits,
+    ConnectionTable,
+    LoopbackServer,
+    PeerUsers,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -97,7 +100,7 @@ async def test_a_connection_that_was_used_with_a_token_stays_when_strangers_come
 
 
 async def test_a_head_has_less_time_than_a_body(world: World, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(guest, "HEAD_S", 0.2)
+    monkeypatch.setattr(loopback_server, "HEAD_S", 0.2)
     world.provider.script = Script(openai_pieces())
     head = (
         f"POST /glm/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:{world.gateway.port}\r\n"
@@ -119,7 +122,9 @@ async def test_a_long_head_is_refused_by_name(world: World):
     async with await anyio.connect_tcp("127.0.0.1", world.gateway.port) as stream:
         said = b""
         try:
-            await stream.send(b"GET / HTTP/1.1\r\nx: " + b"x" * (2 * guest.MOST_HEAD))
+            await stream.send(
+                b"GET / HTTP/1.1\r\nx: " + b"x" * (2 * loopback_server.MAX_HEAD_BYTES)
+            )
             async for piece in stream:
                 said += piece
         except anyio.BrokenResourceError:
@@ -130,7 +135,7 @@ async def test_a_long_head_is_refused_by_name(world: World):
 async def test_one_key_has_so_many_requests_at_a_time(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(passes, "MOST_AT_A_TIME", 1)
+    monkeypatch.setattr(gateway, "MOST_AT_A_TIME", 1)
     world.provider.script = script = Script(openai_pieces(), waits=1)
     async with world.client.stream("POST", world.url(), content=BODY, headers=world.headers()):
         await script.reached.wait()
@@ -224,11 +229,11 @@ async def test_another_user_gets_no_connection(world: World):
 
 @asynccontextmanager
 async def _server(app_limits: ConnectionLimits) -> AsyncGenerator[int]:
-    async def app(_: Scope, __: Receive, send: Send) -> None:
-        await reply(send, 200, (), b"hi")
+    async def app(_: AsgiScope, __: Receive, send: Send) -> None:
+        await send_reply(send, 200, (), b"hi")
 
     listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-    server = GuestServer(app, app_limits)
+    server = LoopbackServer(app, app_limits)
     async with anyio.create_task_group() as tasks:
         with listener:
             tasks.start_soon(server.serve_on, listener)

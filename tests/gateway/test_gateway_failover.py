@@ -8,9 +8,9 @@ from gateway_world import OTHER_KEY, SPARE, SPARE_ANTHROPIC, World, told
 
 from goent.domain.settings import Backend
 from goent.domain.types import Usage
-from goent.llm.codec import codec
-from goent.llm.sse import SseSplitter
-from goent.llm.talk import Chunk, Stopped, TextPiece, ToolPiece
+from goent.providers.dialects import codec_for
+from goent.providers.model_messages import AnswerChunk, StopPiece, TextPiece, ToolPiece
+from goent.providers.sse import SseSplitter
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spec("P37")]
 
@@ -45,22 +45,22 @@ def said(*texts: str, call: str = "", finish: str | None = None) -> list[bytes]:
     return [b"data: %s\n\n" % chunk for chunk in chunks]
 
 
-def read(answer: bytes, dialect: str = "openai") -> list[Chunk]:
-    reader = codec("anthropic" if dialect == "anthropic" else "openai").reader()
+def read(answer: bytes, dialect: str = "openai") -> list[AnswerChunk]:
+    reader = codec_for("anthropic" if dialect == "anthropic" else "openai").reader()
     splitter = SseSplitter()
     events = [*splitter.feed(answer), *splitter.close()]
     return [chunk for event in events for chunk in reader.read(event)]
 
 
-def text(chunks: list[Chunk]) -> str:
+def text(chunks: list[AnswerChunk]) -> str:
     return "".join(chunk.text for chunk in chunks if isinstance(chunk, TextPiece))
 
 
-def arguments(chunks: list[Chunk]) -> str:
+def arguments(chunks: list[AnswerChunk]) -> str:
     return "".join(chunk.arguments for chunk in chunks if isinstance(chunk, ToolPiece))
 
 
-async def ask(world: World, *, anthropic: bool = False) -> list[Chunk]:
+async def ask(world: World, *, anthropic: bool = False) -> list[AnswerChunk]:
     url = world.url("messages", "anth") if anthropic else world.url()
     body = ANTHROPIC_BODY if anthropic else BODY
     answer = await world.client.post(url, content=body, headers=world.headers())
@@ -144,7 +144,7 @@ async def test_a_text_that_breaks_off_is_continued_and_nothing_is_doubled(
     world.other.script = Script([*said(again, finish="stop"), b"data: [DONE]\n\n"])
     chunks = await ask(world, anthropic=anthropic)
     assert text(chunks) == "one two" + again.removeprefix("one two")
-    assert [c.reason for c in chunks if isinstance(c, Stopped)] == ["end"]
+    assert [c.reason for c in chunks if isinstance(c, StopPiece)] == ["end"]
     (asked,) = messages(world.other)
     assert "Count." in str(asked["content"]) and "one two" in str(asked["content"])
 
@@ -172,14 +172,14 @@ async def test_half_a_tool_call_is_never_seen(world: World):
     chunks = await ask(world)
     assert text(chunks) == "I write."
     assert arguments(chunks) == '{"path": "b"}'
-    assert [c.reason for c in chunks if isinstance(c, Stopped)] == ["tool_calls"]
+    assert [c.reason for c in chunks if isinstance(c, StopPiece)] == ["tool_calls"]
 
 
 async def test_a_tool_call_that_is_whole_is_made_though_the_end_was_lost(world: World):
     world.provider.script = Script(said("I write.", call='{"path": "a"}'), breaks=True)
     chunks = await ask(world)
     assert arguments(chunks) == '{"path": "a"}'
-    assert [c.reason for c in chunks if isinstance(c, Stopped)] == ["tool_calls"]
+    assert [c.reason for c in chunks if isinstance(c, StopPiece)] == ["tool_calls"]
 
 
 @pytest.mark.parametrize("anthropic", [False, True], ids=["to anthropic", "to openai"])
@@ -189,7 +189,7 @@ async def test_a_fallback_of_the_other_dialect_is_translated(world: World, anthr
     world.other.script = Script(openai_pieces("hi") if anthropic else anthropic_pieces())
     chunks = await ask(world, anthropic=anthropic)
     assert text(chunks) == "hi"
-    assert [c.reason for c in chunks if isinstance(c, Stopped)] == ["end"]
+    assert [c.reason for c in chunks if isinstance(c, StopPiece)] == ["end"]
     assert world.other.seen[0].path == ("/v1/chat/completions" if anthropic else "/v1/messages")
 
 

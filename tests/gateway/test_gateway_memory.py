@@ -9,9 +9,9 @@ import pytest
 from fake_provider import Script, openai_pieces
 from gateway_world import World, told
 
-from goent.gateway import http, relay
-from goent.llm.calm import plain
-from goent.upstream import attempt
+from goent.gateway import asgi, gateway
+from goent.providers import upstream
+from goent.providers.gateway_errors import unmask_retry_words
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -34,7 +34,7 @@ async def test_a_list_of_models_without_an_end_is_a_clean_failure(world: World):
     answer = await _models(world)
     assert answer.status_code == 502
     assert "backend 'glm'" in told(answer)
-    assert f"more than {relay.MOST_FREE_ANSWER} bytes" in told(answer)
+    assert f"more than {gateway.MAX_FREE_ANSWER} bytes" in told(answer)
     assert _peak() - before < 100_000_000
 
 
@@ -48,7 +48,7 @@ async def test_a_count_of_tokens_is_bounded_as_well(world: World):
 async def test_a_list_of_models_that_does_not_end_in_time_is_given_up(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(relay, "FREE_ANSWER_S", 0.3)
+    monkeypatch.setattr(gateway, "FREE_ANSWER_S", 0.3)
     world.provider.script = Script([b"{", b"}"], content_type="application/json", waits=1)
     answer = await _models(world)
     assert answer.status_code == 502
@@ -68,7 +68,7 @@ async def test_a_compressed_answer_is_not_unpacked(world: World):
 async def test_an_answer_that_was_not_to_be_streamed_is_bounded(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(attempt, "MOST_ANSWER", 1024 * 1024)
+    monkeypatch.setattr(upstream, "MOST_ANSWER", 1024 * 1024)
     world.provider.script = Script([MEGABYTE, b"x"], content_type="application/json")
     answer = await world.client.post(world.url(), content=PLAIN, headers=world.headers())
     assert answer.status_code == 424, "OpenCode would ask again after a 502"
@@ -76,7 +76,7 @@ async def test_an_answer_that_was_not_to_be_streamed_is_bounded(
 
 
 async def test_a_stream_without_an_end_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(attempt, "MOST_ANSWER", 1024 * 1024)
+    monkeypatch.setattr(upstream, "MOST_ANSWER", 1024 * 1024)
     world.provider.script = Script(openai_pieces("x" * 1000)[:1] * 2000)
     answer = await world.client.post(world.url(), content=STREAM, headers=world.headers())
     assert "more than 1048576 bytes" in http_words(answer)
@@ -86,7 +86,7 @@ async def test_a_stream_without_an_end_is_bounded(world: World, monkeypatch: pyt
 async def test_tool_calls_in_endless_pieces_are_bounded(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(attempt, "MOST_PIECES", 100)
+    monkeypatch.setattr(upstream, "MOST_PIECES", 100)
     call = (
         b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":'
         b'{"name":"write","arguments":" "}}]}}]}\n\n'
@@ -120,7 +120,7 @@ async def test_a_request_that_is_too_long_is_refused_by_name(world: World):
         except httpx2.WriteError:
             return  # it was refused while it was being sent
     assert answer.status_code == 413
-    assert f"at most {http.MOST_BODY} bytes" in told(answer)
+    assert f"at most {asgi.MAX_BODY} bytes" in told(answer)
 
 
 async def test_all_requests_together_are_bounded_and_give_their_memory_back(world: World):
@@ -142,4 +142,4 @@ async def test_all_requests_together_are_bounded_and_give_their_memory_back(worl
 
 def http_words(answer: httpx2.Response) -> str:
     """Of a stream that fails, whether it has begun or not."""
-    return plain(answer.text)
+    return unmask_retry_words(answer.text)

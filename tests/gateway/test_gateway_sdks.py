@@ -11,23 +11,30 @@ from gateway_world import SPARE, SPARE_ANTHROPIC, World
 from vendor_sdks import Understood, understood
 
 from goent.domain.types import Dialect, Usage
-from goent.llm.calm import plain
-from goent.llm.codec import codec
-from goent.llm.talk import Chunk, ReasoningPiece, Stopped, TextPiece, ToolPiece, UsageTold
+from goent.providers.dialects import codec_for
+from goent.providers.gateway_errors import unmask_retry_words
+from goent.providers.model_messages import (
+    AnswerChunk,
+    ReasoningPiece,
+    StopPiece,
+    TextPiece,
+    ToolPiece,
+    UsagePiece,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spec("P37")]
 
 DIALECTS: tuple[Dialect, ...] = ("openai", "anthropic")
 BACKENDS = {"openai": "glm", "anthropic": "anth"}
 SPARES = {"openai": SPARE, "anthropic": SPARE_ANTHROPIC}
-ANSWER: Sequence[Chunk] = (
+ANSWER: Sequence[AnswerChunk] = (
     TextPiece(text="I read, "),
     TextPiece(text="and é."),
     ToolPiece(index=0, id="call_1", name="read"),
     ToolPiece(index=0, arguments='{"path":'),
     ToolPiece(index=0, arguments='"a b"}'),
-    UsageTold(usage=Usage(input=10, cache_read=5, output=7)),
-    Stopped(reason="tool_calls"),
+    UsagePiece(usage=Usage(input=10, cache_read=5, output=7)),
+    StopPiece(reason="tool_calls"),
 )
 HEARD = {
     "openai": Understood(
@@ -68,20 +75,20 @@ def says(
     dialect: Dialect,
     *,
     stream: bool = True,
-    chunks: Sequence[Chunk] = ANSWER,
+    chunks: Sequence[AnswerChunk] = ANSWER,
 ) -> None:
     if stream:
-        writer = codec(dialect).writer("m")
+        writer = codec_for(dialect).writer("m")
         pieces = [*map(writer.write, chunks), writer.close()]
         provider.script = Script([piece for piece in pieces if piece])
     else:
-        body = codec(dialect).write_answer("m", chunks)
+        body = codec_for(dialect).write_answer("m", chunks)
         provider.script = Script([body], content_type="application/json", chunked=False)
 
 
 def words(error: BaseException) -> str:
     """One of the SDKs shows the answer's body as Python would write it."""
-    return plain(str(error).replace(r"\u2060", ""))
+    return unmask_retry_words(str(error).replace(r"\u2060", ""))
 
 
 async def ask(world: World, dialect: Dialect, *, stream: bool = True, key: str = "") -> Understood:
@@ -95,7 +102,7 @@ async def test_the_vendors_sdk_gets_its_answer(world: World, dialect: Dialect, s
     says(world.provider, dialect, stream=stream)
     assert await ask(world, dialect, stream=stream) == HEARD[dialect]
     assert world.calls[0].usage == Usage(input=10, cache_read=5, output=7)
-    assert world.provider.seen[0].path == f"/v1/{codec(dialect).path}"
+    assert world.provider.seen[0].path == f"/v1/{codec_for(dialect).path}"
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "plain"])
@@ -108,7 +115,7 @@ async def test_a_failover_is_one_clean_answer_also_from_the_other_dialect(
     world.provider.script = Script([b"{}"], status=429, content_type="application/json")
     says(world.other, spare, stream=stream)
     assert await ask(world, dialect, stream=stream) == HEARD[dialect]
-    asked = codec(spare).decode(world.other.seen[0].body)
+    asked = codec_for(spare).decode(world.other.seen[0].body)
     assert asked.model == SPARES[spare].model
     assert [len(message.parts) for message in asked.messages] == [2, 3, 3]
     assert [move.to_provider for move in world.witness.moves] == [SPARES[spare].name]
@@ -120,7 +127,7 @@ async def test_an_answer_that_breaks_off_goes_on_without_the_sdk_noticing(
     world: World, dialect: Dialect, spare: Dialect
 ):
     world.fallbacks.append(SPARES[spare])
-    writer = codec(dialect).writer("m")
+    writer = codec_for(dialect).writer("m")
     half = [writer.write(chunk) for chunk in ANSWER[:4]]  # into the middle of a tool call
     world.provider.script = Script([piece for piece in half if piece], breaks=True)
     says(world.other, spare)
@@ -163,7 +170,7 @@ async def test_a_wrong_key_is_an_authentication_error(world: World, dialect: Dia
 async def test_an_answer_that_nobody_can_finish_raises_in_the_stream(
     world: World, dialect: Dialect
 ):
-    writer = codec(dialect).writer("m")
+    writer = codec_for(dialect).writer("m")
     world.provider.script = Script([writer.write(ANSWER[0])], breaks=True)
     with pytest.raises((openai.APIError, anthropic.APIError)) as raised:
         await ask(world, dialect)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from real_git import OrderFor, Repository, a_repository, orders_for
 
-from goent.git.spaces import GitWorkspaces
+from goent.git.git_workspaces import GitWorkspaces
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from goent.domain.workspaces import Conflict, Piece
-from goent.git.command import Git
-from goent.git.merging import GitMerging
+from goent.domain.workspace import Conflict, WorkPiece
+from goent.git.git_command import Git
+from goent.git.git_merger import GitMerging
 
 # None: the file is gone.
 Files = Mapping[str, str | bytes | None] | Mapping[bytes, str]
@@ -68,12 +68,12 @@ class Repo:
     def begin(self, at: str) -> None:
         self.git("checkout", "-q", "--detach", at)
 
-    def piece(self, task: str, base: str, files: Files | None = None) -> Piece:
+    def piece(self, task: str, base: str, files: Files | None = None) -> WorkPiece:
         """A task's work from the base on, as a commit on a branch of its own."""
         self.begin(base)
         commit = self.commit(files, f"work of {task}")
         self.git("branch", "-q", f"go-ent/s/{task}", commit)
-        return Piece(task=task, commit=commit)
+        return WorkPiece(task=task, commit=commit)
 
     def done(self) -> None:
         """Back where the user was."""

@@ -6,9 +6,9 @@ import pytest
 from piecework import ENV, Repo, kinds, the
 
 from goent.domain.errors import EnvironmentTrouble
-from goent.domain.workspaces import Piece
-from goent.git.command import Git
-from goent.git.merging import GitMerging
+from goent.domain.workspace import WorkPiece
+from goent.git.git_command import Git
+from goent.git.git_merger import GitMerging
 
 pytestmark = pytest.mark.anyio
 LINES = "".join(f"line {n}\n" for n in range(1, 21))
@@ -140,7 +140,7 @@ async def test_a_link_that_both_turned_elsewhere(repo: Repo):
     repo.write({"a": "", "b": "", "c": ""})
     (repo.top / "link").symlink_to("a")
     base = repo.commit()
-    pieces: list[Piece] = []
+    pieces: list[WorkPiece] = []
     for task, to in (("one", "b"), ("two", "c")):
         repo.begin(base)
         (repo.top / "link").unlink()
@@ -160,7 +160,7 @@ async def test_a_submodule_that_both_set_elsewhere(repo: Repo):
     base = ""
     base = pointed("base", "1")
     pieces = [
-        Piece(task=task, commit=pointed(task, to)) for task, to in (("one", "2"), ("two", "3"))
+        WorkPiece(task=task, commit=pointed(task, to)) for task, to in (("one", "2"), ("two", "3"))
     ]
     found = await repo.merging.conflicts(repo.repository, base, pieces)
     assert the("mode", found).path == "sub"

@@ -9,7 +9,7 @@ from real_git import HOME, OrderFor, Repository, orders_for
 
 from goent.domain.errors import RequestError
 from goent.domain.types import FileChange
-from goent.git.spaces import GitWorkspaces
+from goent.git.git_workspaces import GitWorkspaces
 
 pytestmark = pytest.mark.anyio
 

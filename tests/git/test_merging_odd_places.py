@@ -6,9 +6,9 @@ import pytest
 from piecework import ENV, Repo, the
 
 from goent.domain.errors import EnvironmentTrouble
-from goent.domain.workspaces import Piece
-from goent.git.command import Git
-from goent.git.merging import GitMerging
+from goent.domain.workspace import WorkPiece
+from goent.git.git_command import Git
+from goent.git.git_merger import GitMerging
 
 pytestmark = pytest.mark.anyio
 LINES = "".join(f"line {n}\n" for n in range(1, 101))
@@ -96,8 +96,8 @@ async def test_a_repository_with_longer_ids(tmp_path: Path):
         return _git(top, "commit-tree", tree, *above, "-m", message)
 
     base = made("base", LINES)
-    one = Piece(task="one", commit=made("one", changed(5, "of one"), base))
-    two = Piece(task="two", commit=made("two", changed(50, "of two"), base))
+    one = WorkPiece(task="one", commit=made("one", changed(5, "of one"), base))
+    two = WorkPiece(task="two", commit=made("two", changed(50, "of two"), base))
     merge = await merging.merge(str(top / ".git"), base, [one, two], "join")
     await merging.publish(str(top / ".git"), "joined", merge.commit)
     assert len(merge.commit) == 64 and merge.merged == ("one", "two")

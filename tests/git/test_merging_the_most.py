@@ -8,10 +8,10 @@ import pytest
 from piecework import ENV, Repo, the
 
 from goent.domain.errors import RequestError
-from goent.domain.workspaces import Piece
-from goent.git.aside import aside
-from goent.git.command import Git
-from goent.git.survey import survey
+from goent.domain.workspace import WorkPiece
+from goent.git.git_command import Git
+from goent.git.scratch_space import scratch_area
+from goent.git.work_survey import survey_pieces
 
 pytestmark = pytest.mark.anyio
 LINES = "".join(f"line {n}\n" for n in range(1, 41))
@@ -128,7 +128,7 @@ async def test_a_piece_that_solved_two_others_brings_both(repo: Repo):
     two = repo.piece("two", base, {"a.txt": changed(l2="of two")})
     tree = repo.git("rev-parse", f"{one.commit}^{{tree}}")
     solved = repo.git("commit-tree", tree, "-p", one.commit, "-p", two.commit, "-m", "solved")
-    pieces = [one, two, Piece(task="solved", commit=solved)]
+    pieces = [one, two, WorkPiece(task="solved", commit=solved)]
     merge = await repo.merging.merge(repo.repository, base, pieces, "join")
     assert set(merge.merged) == {"one", "two", "solved"} and merge.left == ()
     assert repo.content(merge.commit, "a.txt") == changed(l2="of one").strip()
@@ -156,7 +156,7 @@ async def test_two_that_both_joined_the_same_two_others_are_compared_by_those(re
 
 async def test_a_piece_without_work_is_merged_as_it_is(repo: Repo):
     base = repo.commit({"a.txt": LINES})
-    pieces = [Piece(task="idle", commit=base), Piece(task="lazy", commit=base)]
+    pieces = [WorkPiece(task="idle", commit=base), WorkPiece(task="lazy", commit=base)]
     assert await repo.merging.conflicts(repo.repository, base, pieces) == ()
     merge = await repo.merging.merge(repo.repository, base, pieces, "join")
     assert merge.commit == base and merge.merged == ("idle", "lazy")
@@ -187,10 +187,10 @@ async def test_an_unknown_commit_and_an_unrelated_one_are_refused_by_name(repo: 
     base = repo.commit({"a.txt": LINES})
     with pytest.raises(RequestError, match=r"'gone'.*are in"):
         await repo.merging.conflicts(
-            repo.repository, base, [Piece(task="gone", commit="1234" * 10)]
+            repo.repository, base, [WorkPiece(task="gone", commit="1234" * 10)]
         )
     repo.git("checkout", "-q", "--orphan", "other")
-    alien = Piece(task="alien", commit=repo.commit({"b.txt": ""}))
+    alien = WorkPiece(task="alien", commit=repo.commit({"b.txt": ""}))
     with pytest.raises(RequestError, match=r"'alien'.*no history in common"):
         await repo.merging.merge(repo.repository, base, [alien], "join")
 
@@ -223,8 +223,8 @@ async def test_pairs_that_are_not_tried_merge_cleanly(repo: Repo, seed: int):
     base = repo.commit(files)
     pieces = [repo.piece(f"t{n}", base, _some_upheaval(chance, files)) for n in range(12)]
     git = Git(Path(repo.repository), ENV)
-    async with aside(git.folder, repo.root) as place:
-        found = await survey(git, base, pieces, place)
+    async with scratch_area(git.folder, repo.root) as place:
+        found = await survey_pieces(git, base, pieces, place)
     skipped = [pair for pair in found.lineage.meetings() if pair not in found.met]
     assert skipped and found.met
     for n, m in skipped:
@@ -259,7 +259,7 @@ def _some_work(chance: random.Random, files: Mapping[str, str]):
     return work
 
 
-def _by_hand(repo: Repo, base: str, pieces: Sequence[Piece]):
+def _by_hand(repo: Repo, base: str, pieces: Sequence[WorkPiece]):
     """What `git merge` in a checkout takes, one after the other, and the tree it ends with."""
     repo.begin(base)
     taken: list[str] = []

@@ -2,7 +2,7 @@ import subprocess
 
 import pytest
 
-from goent.git.names import for_shell
+from goent.git.git_command import shell_quoted
 
 NAMES = [
     *(b"plain.txt", b"with space", b"it's", b'"quoted"', b"$HOME `id`", b"back\\slash", b"-x"),
@@ -12,7 +12,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_shell_reads_just_this_name_from_one_line(name: bytes):
-    written = for_shell(name)
+    written = shell_quoted(name)
     assert "\n" not in written
     command = ["bash", "-c", f"printf %s {written}"]
     assert subprocess.run(command, capture_output=True, check=True).stdout == name

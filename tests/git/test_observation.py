@@ -9,9 +9,9 @@ import anyio
 import pytest
 from real_git import Repository, a_repository
 
-from goent.domain.observation import Changed, Changes
-from goent.git.observation import BEHIND, MOST_TOLD, changed_at
-from goent.git.spaces import GitWorkspaces
+from goent.domain.workspace import ObservedChange, ObservedChanges
+from goent.git.folder_observation import CLOCK_LAG, MAX_REPORTED, changed_at
+from goent.git.git_workspaces import GitWorkspaces
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ def repository(tmp_path: Path) -> Repository:
 
 async def between(
     spaces: GitWorkspaces, top: Path, happens: Callable[[], object], *, cwd: Path | None = None
-) -> Changes:
+) -> ObservedChanges:
     """What is told to have changed, with paths from the top."""
     observation = await spaces.observe(cwd or top, top)
     happens()
@@ -35,7 +35,7 @@ async def between(
         await observation.close()
 
 
-def lines(changes: Changes, top: Path) -> dict[str, tuple[int | None, int | None]]:
+def lines(changes: ObservedChanges, top: Path) -> dict[str, tuple[int | None, int | None]]:
     assert not changes.unseen
     return {os.path.relpath(each.path, top): (each.added, each.removed) for each in changes.files}
 
@@ -185,7 +185,7 @@ def test_what_was_there_before_has_no_time_of_its_own(repository: Repository):
 async def test_what_is_no_longer_ignored_is_not_new(spaces: GitWorkspaces, repository: Repository):
     """It lies in a folder that changed, too; only its own time tells that it did not."""
     old = repository.write("build/old.o")
-    while time.time() - BEHIND <= old.stat().st_ctime:  # noqa: ASYNC110 (a clock announces nothing)
+    while time.time() - CLOCK_LAG <= old.stat().st_ctime:  # noqa: ASYNC110 (a clock announces nothing)
         await anyio.sleep(0.01)
 
     def work():
@@ -201,7 +201,7 @@ async def test_a_file_without_a_newer_time_than_its_folders_was_moved_there(
     away = tmp_path / "away"
     away.mkdir()
     (away / "moved.txt").write_text("moved\n")
-    while time.time() - BEHIND <= (away / "moved.txt").stat().st_ctime:  # noqa: ASYNC110 (the same)
+    while time.time() - CLOCK_LAG <= (away / "moved.txt").stat().st_ctime:  # noqa: ASYNC110 (the same)
         await anyio.sleep(0.01)
     found = await between(spaces, repository.top, lambda: away.rename(repository.top / "here"))
     (moved,) = found.files
@@ -423,12 +423,12 @@ async def test_what_is_told_is_bounded_and_the_rest_counted(
     spaces: GitWorkspaces, repository: Repository
 ):
     def work():
-        for number in range(MOST_TOLD + 7):
+        for number in range(MAX_REPORTED + 7):
             repository.write(f"many/{number}.txt", "")
 
     changes = await between(spaces, repository.top, work)
-    assert (len(changes.files), changes.more) == (MOST_TOLD, 7)
-    assert isinstance(changes.files[0], Changed)
+    assert (len(changes.files), changes.more) == (MAX_REPORTED, 7)
+    assert isinstance(changes.files[0], ObservedChange)
 
 
 async def test_no_private_index_stays(

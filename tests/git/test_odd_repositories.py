@@ -10,10 +10,10 @@ from real_git import OrderFor, Repository, a_repository
 
 from goent.domain.errors import EnvironmentTrouble, GoentError, RequestError
 from goent.domain.types import FileChange
-from goent.domain.workspaces import Kind
-from goent.git import records
-from goent.git.command import Git, GitFailed
-from goent.git.spaces import GitWorkspaces
+from goent.domain.workspace import WorkspaceKind
+from goent.git import workspace_records
+from goent.git.git_command import Git, GitFailed
+from goent.git.git_workspaces import GitWorkspaces
 
 pytestmark = pytest.mark.anyio
 
@@ -313,12 +313,16 @@ async def test_a_worktree_that_is_not_wanted_any_more_while_it_is_made_leaves_no
 
 @pytest.mark.parametrize("kind", ["worktree", "copy"])
 async def test_what_a_go_ent_that_was_killed_left_half_made_is_cleared_away(
-    repository: Repository, spaces: GitWorkspaces, order: OrderFor, kind: Kind, tmp_path: Path
+    repository: Repository,
+    spaces: GitWorkspaces,
+    order: OrderFor,
+    kind: WorkspaceKind,
+    tmp_path: Path,
 ) -> None:
     space = await spaces.prepare(order(kind=kind))
-    record = records.read(Path(space.path))
+    record = workspace_records.read_record(Path(space.path))
     assert record and record.ready
-    records.write(replace(record, ready=False))
+    workspace_records.write_record(replace(record, ready=False))
     (Path(space.path) / "README.md").unlink()
     next_one = GitWorkspaces(tmp_path / "state", environ=lambda: repository.environ)
     assert [gone.worker for gone in await next_one.clear()] == [record.worker]

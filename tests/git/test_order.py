@@ -3,7 +3,7 @@ from itertools import chain, combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goent.git.order import Choice, bits
+from goent.git.integration import MergeChoice, set_bits
 
 SIZE = 7
 
@@ -39,19 +39,19 @@ def test_no_choice_that_is_allowed_has_more(clashing: set[tuple[int, int]], fail
 
     everything = chain.from_iterable(combinations(range(SIZE), n) for n in range(SIZE + 1))
     most = max(len(chosen) for chosen in everything if allowed(chosen))
-    heads = Choice(alone(SIZE), clashes, failed).heads()
+    heads = MergeChoice(alone(SIZE), clashes, failed).heads()
     assert allowed(tuple(heads)) and len(heads) == most
 
 
 def test_the_one_that_clashes_with_all_is_left_and_the_earlier_of_two_stays():
-    assert Choice(alone(4), masks({(0, 1), (0, 2), (0, 3)}, 4)).heads() == [1, 2, 3]
-    assert Choice(alone(4), masks({(0, 1), (2, 3)}, 4)).heads() == [0, 2]
+    assert MergeChoice(alone(4), masks({(0, 1), (0, 2), (0, 3)}, 4)).heads() == [1, 2, 3]
+    assert MergeChoice(alone(4), masks({(0, 1), (2, 3)}, 4)).heads() == [0, 2]
 
 
 def test_a_piece_counts_with_all_that_it_contains():
     covers = [0b0001, 0b0010, 0b0111, 0b1000]
     clashes = masks({(2, 3)}, 4)
-    choice = Choice(covers, clashes)
+    choice = MergeChoice(covers, clashes)
     assert 2 in choice.heads() and 3 not in choice.heads()
     assert choice.covered() == 3
 
@@ -59,9 +59,9 @@ def test_a_piece_counts_with_all_that_it_contains():
 def test_many_that_clash_are_done_soon_and_well():
     size = 64
     ring = masks({(n, (n + 1) % size) for n in range(size - 1)} | {(0, size - 1)}, size)
-    assert len(Choice(alone(size), ring).heads()) == size // 2
+    assert len(MergeChoice(alone(size), ring).heads()) == size // 2
     triangles = masks({(n, m) for n in range(size) for m in range(n) if n // 3 == m // 3}, size)
-    assert len(Choice(alone(size), triangles).heads()) == 22
+    assert len(MergeChoice(alone(size), triangles).heads()) == 22
     everyone = masks({(m, n) for n in range(size) for m in range(n)}, size)
-    assert Choice(alone(size), everyone).heads() == [0]
-    assert list(bits(0b1010)) == [1, 3]
+    assert MergeChoice(alone(size), everyone).heads() == [0]
+    assert list(set_bits(0b1010)) == [1, 3]

@@ -5,7 +5,7 @@ import pytest
 from real_git import OrderFor, Repository, a_repository
 
 from goent.domain.types import FileChange
-from goent.git.spaces import GitWorkspaces
+from goent.git.git_workspaces import GitWorkspaces
 
 pytestmark = pytest.mark.anyio
 LOCAL = ("-c", "protocol.file.allow=always")

@@ -8,7 +8,7 @@ from real_git import OrderFor, Repository
 
 from goent.domain.errors import RequestError, WorkspaceLost
 from goent.domain.types import FileChange
-from goent.git.spaces import GitWorkspaces
+from goent.git.git_workspaces import GitWorkspaces
 
 pytestmark = pytest.mark.anyio
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from goent.domain.types import Dialect
-from goent.llm.codec import codec
-from goent.llm.sse import SseEvent, SseSplitter
-from goent.llm.talk import Chunk
+from goent.providers.dialects import codec_for
+from goent.providers.model_messages import AnswerChunk
+from goent.providers.sse import SseEvent, SseSplitter
 
 DIALECTS: tuple[Dialect, ...] = ("openai", "anthropic")
 
@@ -38,19 +38,19 @@ def piece(index: int, **said: object) -> SseEvent:
     return event({"type": "content_block_delta", "index": index, "delta": said})
 
 
-def read(dialect: Dialect, *events: SseEvent) -> list[Chunk]:
-    reader = codec(dialect).reader()
+def read(dialect: Dialect, *events: SseEvent) -> list[AnswerChunk]:
+    reader = codec_for(dialect).reader()
     return [chunk for one in events for chunk in reader.read(one)]
 
 
-def read_bytes(dialect: Dialect, *pieces: bytes) -> list[Chunk]:
+def read_bytes(dialect: Dialect, *pieces: bytes) -> list[AnswerChunk]:
     splitter = SseSplitter()
     events = [found for piece in pieces for found in splitter.feed(piece)]
     return read(dialect, *events, *splitter.close())
 
 
-def written(dialect: Dialect, chunks: Iterable[Chunk], model: str = "m") -> bytes:
-    writer = codec(dialect).writer(model)
+def written(dialect: Dialect, chunks: Iterable[AnswerChunk], model: str = "m") -> bytes:
+    writer = codec_for(dialect).writer(model)
     return b"".join([*(writer.write(chunk) for chunk in chunks), writer.close()])
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goent.llm.calibration import ABSURD, LEAST_TOKENS, NEEDED, Calibration
+from goent.billing.token_estimate import MAX_RATIO, MIN_SAMPLES, MIN_TOKENS, Calibration
 
 
 def learned(*samples: tuple[int, int]) -> Calibration:
@@ -15,16 +15,16 @@ def learned(*samples: tuple[int, int]) -> Calibration:
 
 
 def test_a_tokenizer_that_counts_more_is_learned():
-    assert learned(*repeat((1000, 1200), NEEDED)).corrected(500) == 600
+    assert learned(*repeat((1000, 1200), MIN_SAMPLES)).corrected(500) == 600
 
 
 def test_too_few_samples_change_nothing():
-    assert learned(*repeat((1000, 1200), NEEDED - 1)).corrected(500) == 500
+    assert learned(*repeat((1000, 1200), MIN_SAMPLES - 1)).corrected(500) == 500
 
 
 @pytest.mark.parametrize(
     ("estimated", "actual"),
-    [(1000, 0), (1000, -5), (1000, 1), (1000, 10**9), (0, 0), (0, 7), (LEAST_TOKENS - 1, 130)],
+    [(1000, 0), (1000, -5), (1000, 1), (1000, 10**9), (0, 0), (0, 7), (MIN_TOKENS - 1, 130)],
 )
 def test_an_absurd_or_tiny_sample_is_passed_over(estimated: int, actual: int):
     before = learned(*repeat((1000, 1200), 5))
@@ -47,4 +47,4 @@ def test_whatever_comes_back_the_correction_stays_bounded(
 ):
     corrected = learned(*samples).corrected(estimated)
     assert min(1, estimated) <= corrected
-    assert estimated / ABSURD - 1 <= corrected <= estimated * ABSURD + 1
+    assert estimated / MAX_RATIO - 1 <= corrected <= estimated * MAX_RATIO + 1

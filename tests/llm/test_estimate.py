@@ -12,7 +12,7 @@ from statistics import fmean
 import msgspec
 import pytest
 
-from goent.llm.estimate import estimate_tokens
+from goent.billing.token_estimate import estimate_tokens
 
 SAMPLES = Path(__file__).parent / "token_samples"
 COUNTS = msgspec.json.decode((SAMPLES / "counts.json").read_bytes(), type=dict[str, dict[str, int]])

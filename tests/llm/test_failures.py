@@ -18,9 +18,13 @@ from goent.domain.errors import (
     WorkerError,
 )
 from goent.domain.types import Value
-from goent.llm.failures import broken_off, failure
-from goent.llm.limits import LimitsTold, read_limits
-from goent.llm.talk import Broken
+from goent.providers.model_messages import ErrorPiece
+from goent.providers.provider_errors import (
+    RateLimitState,
+    failure_from_answer,
+    failure_in_stream,
+    read_rate_limits,
+)
 
 NOW = 1_790_000_000.0  # 2026-09-21T14:13:20Z
 
@@ -86,7 +90,9 @@ SAID = [
 @pytest.mark.parametrize("said", SAID, ids=lambda said: f"{said.status}-{said.message[:20]}")
 def test_a_no_means_what_its_words_say(said: Said):
     detail = {"type": said.type, "message": said.message, "code": said.code}
-    error = failure("kimi", said.status, (), msgspec.json.encode({"error": detail}), now=NOW)
+    error = failure_from_answer(
+        "kimi", said.status, (), msgspec.json.encode({"error": detail}), now=NOW
+    )
     assert type(error) is said.error
     assert said.message in str(error) and "'kimi'" in str(error)
 
@@ -104,21 +110,21 @@ def test_a_no_means_what_its_words_say(said: Said):
     ],
 )
 def test_whatever_was_said_is_shown_in_reason(body: bytes, shown: str):
-    error = failure("b", 400, (), body, now=NOW)
+    error = failure_from_answer("b", 400, (), body, now=NOW)
     assert type(error) is ProviderRefused
     assert str(error) == f"backend 'b' answered 400: {shown}"
 
 
 def test_a_page_is_not_quoted_and_speaks_of_a_wrong_address():
     page = b"<!DOCTYPE html><html>overloaded, prompt is too long</html>"
-    assert str(failure("b", 404, (), page, now=NOW)) == (
+    assert str(failure_from_answer("b", 404, (), page, now=NOW)) == (
         "backend 'b' answered 404: a page of HTML (check the backend's base_url)"
     )
-    assert type(failure("b", 502, (), page, now=NOW)) is ProviderDown
+    assert type(failure_from_answer("b", 502, (), page, now=NOW)) is ProviderDown
 
 
 def test_an_empty_account_is_not_tried_again_and_another_one_may_do():
-    error = failure("b", 402, (), b"", now=NOW)
+    error = failure_from_answer("b", 402, (), b"", now=NOW)
     assert isinstance(error, OutOfCredit) and not error.retryable
 
 
@@ -133,21 +139,21 @@ def test_an_empty_account_is_not_tried_again_and_another_one_may_do():
     ],
 )
 def test_a_rate_limit_knows_when_to_come_back(headers: dict[str, str], wait: float | None):
-    error = failure("b", 429, pairs(headers), b"", now=NOW)
+    error = failure_from_answer("b", 429, pairs(headers), b"", now=NOW)
     assert isinstance(error, RateLimited) and error.retry_after_s == wait
 
 
 @pytest.mark.parametrize(
     ("broken", "kind"),
     [
-        (Broken(message="Overloaded", kind="overloaded_error"), Overloaded),
-        (Broken(message="wait", kind="rate_limit_exceeded"), RateLimited),
-        (Broken(message="prompt is too long: 9 > 5"), ContextOverflow),
-        (Broken(message="no answer of this dialect", kind="malformed"), ProviderDown),
+        (ErrorPiece(message="Overloaded", kind="overloaded_error"), Overloaded),
+        (ErrorPiece(message="wait", kind="rate_limit_exceeded"), RateLimited),
+        (ErrorPiece(message="prompt is too long: 9 > 5"), ContextOverflow),
+        (ErrorPiece(message="no answer of this dialect", kind="malformed"), ProviderDown),
     ],
 )
-def test_an_error_inside_a_stream_means_the_same(broken: Broken, kind: type[WorkerError]):
-    assert type(broken_off("b", broken)) is kind
+def test_an_error_inside_a_stream_means_the_same(broken: ErrorPiece, kind: type[WorkerError]):
+    assert type(failure_in_stream("b", broken)) is kind
 
 
 # Headers
@@ -160,7 +166,7 @@ def pairs(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
 @pytest.mark.parametrize(
     ("headers", "told"),
     [
-        ({}, LimitsTold()),
+        ({}, RateLimitState()),
         (
             {
                 "Anthropic-RateLimit-Requests-Remaining": "49",
@@ -169,7 +175,7 @@ def pairs(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
                 "anthropic-ratelimit-output-tokens-remaining": "0",
                 "anthropic-ratelimit-output-tokens-reset": "2026-09-21T14:13:30+00:00",
             },
-            LimitsTold(requests_left=49, tokens_left=0, resets_in_s=10.0),
+            RateLimitState(requests_left=49, tokens_left=0, resets_in_s=10.0),
         ),
         (
             {
@@ -178,17 +184,20 @@ def pairs(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
                 "x-ratelimit-reset-requests": "1s",
                 "x-ratelimit-reset-tokens": "6m0s",
             },
-            LimitsTold(requests_left=59, tokens_left=149984, resets_in_s=360.0),
+            RateLimitState(requests_left=59, tokens_left=149984, resets_in_s=360.0),
         ),
         (
             {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1790000005000"},
-            LimitsTold(requests_left=0, resets_in_s=5.0),
+            RateLimitState(requests_left=0, resets_in_s=5.0),
         ),
-        ({"x-ratelimit-reset-tokens": "soon", "x-ratelimit-remaining-tokens": "nan"}, LimitsTold()),
+        (
+            {"x-ratelimit-reset-tokens": "soon", "x-ratelimit-remaining-tokens": "nan"},
+            RateLimitState(),
+        ),
     ],
 )
-def test_both_vendors_headers_are_read(headers: dict[str, str], told: LimitsTold):
-    assert read_limits(pairs(headers), now=NOW) == told
+def test_both_vendors_headers_are_read(headers: dict[str, str], told: RateLimitState):
+    assert read_rate_limits(pairs(headers), now=NOW) == told
 
 
 @pytest.mark.parametrize(
@@ -212,7 +221,7 @@ def test_both_vendors_headers_are_read(headers: dict[str, str], told: LimitsTold
     ],
 )
 def test_a_time_to_wait_has_many_forms(value: str, seconds: float | None):
-    told = read_limits(pairs({"retry-after": value}), now=NOW).retry_after_s
+    told = read_rate_limits(pairs({"retry-after": value}), now=NOW).retry_after_s
     assert told == (None if seconds is None else pytest.approx(seconds))
 
 
@@ -220,4 +229,4 @@ def test_a_time_to_wait_has_many_forms(value: str, seconds: float | None):
 def test_no_headers_and_no_body_make_it_fail(values: list[bytes], status: int, body: bytes):
     names = ("retry-after", "x-ratelimit-reset", "anthropic-ratelimit-tokens-remaining", "x")
     headers = [(name.encode(), value) for name in names for value in values]
-    assert isinstance(failure("b", status, headers, body, now=NOW), WorkerError)
+    assert isinstance(failure_from_answer("b", status, headers, body, now=NOW), WorkerError)

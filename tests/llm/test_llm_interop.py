@@ -12,31 +12,39 @@ from llm_wire import DIALECTS, read_bytes, written
 from vendor_sdks import PIXEL, SYSTEM, Canned, Understood, understood
 
 from goent.domain.types import Dialect, Usage
-from goent.llm.codec import codec
-from goent.llm.gather import Gathered, gather
-from goent.llm.limits import read_limits
-from goent.llm.sse import SseSplitter
-from goent.llm.talk import (
-    Broken,
-    Chunk,
-    Image,
+from goent.providers.dialects import codec_for
+from goent.providers.model_messages import (
+    AnswerChunk,
+    ErrorPiece,
+    MessageImage,
+    MessageText,
+    MessageToolResult,
+    MessageToolUse,
+    ModelAnswer,
     ModelRequest,
     ReasoningPiece,
-    Stopped,
-    Text,
+    StopPiece,
     TextPiece,
     ToolPiece,
-    ToolResult,
-    ToolUse,
-    UsageTold,
+    UsagePiece,
+    build_answer,
 )
-from goent.testing import Script, ScriptedModels, case
-from goent.testing.script import Limits, ScriptedProvider, Step, Window
-from goent.testing.script import ToolUse as ScriptedUse
+from goent.providers.provider_errors import read_rate_limits
+from goent.providers.sse import SseSplitter
+from goent.testing.script import (
+    Script,
+    ScriptedProvider,
+    ScriptedRateLimits,
+    ScriptedRateWindow,
+    ScriptedToolUse,
+    Step,
+    case,
+)
+from goent.testing.scripted_server import ScriptedModels
 
 pytestmark = pytest.mark.anyio
 
-ANSWER: list[Chunk] = [
+ANSWER: list[AnswerChunk] = [
     ReasoningPiece(text="hm, "),
     ReasoningPiece(text="well"),
     TextPiece(text="I "),
@@ -45,8 +53,8 @@ ANSWER: list[Chunk] = [
     ToolPiece(index=0, arguments='{"path":'),
     ToolPiece(index=1, id="toolu_2", name="now"),
     ToolPiece(index=0, arguments='"a"}'),
-    UsageTold(usage=Usage(input=10, cache_read=5, output=4, reasoning=3)),
-    Stopped(reason="tool_calls"),
+    UsagePiece(usage=Usage(input=10, cache_read=5, output=4, reasoning=3)),
+    StopPiece(reason="tool_calls"),
 ]
 EXPECTED = {
     "openai": Understood(
@@ -71,12 +79,16 @@ ASKED = ModelRequest(
     model="m",
     system=SYSTEM,
     messages=(
-        user(Text(text="Look."), Image(media_type="image/png", data=PIXEL)),
-        model(Text(text="I read."), ToolUse(id="c1", name="read"), ToolUse(id="c2", name="read")),
+        user(MessageText(text="Look."), MessageImage(media_type="image/png", data=PIXEL)),
+        model(
+            MessageText(text="I read."),
+            MessageToolUse(id="c1", name="read"),
+            MessageToolUse(id="c2", name="read"),
+        ),
         user(
-            ToolResult(id="c1", parts=(Text(text="A"),)),
-            ToolResult(id="c2", parts=(Text(text="B"),)),
-            Text(text="Go on."),
+            MessageToolResult(id="c1", parts=(MessageText(text="A"),)),
+            MessageToolResult(id="c2", parts=(MessageText(text="B"),)),
+            MessageText(text="Go on."),
         ),
     ),
     tools=(TOOL,),
@@ -90,28 +102,28 @@ async def test_the_vendors_sdk_reads_our_stream_and_we_read_its_request(dialect:
     stream = written(dialect, ANSWER)
     wire = Canned(*(stream[at : at + 37] for at in range(0, len(stream), 37)))
     assert await understood(dialect, transport=wire) == EXPECTED[dialect]
-    assert wire.path == f"/v1/{codec(dialect).path}"
-    assert codec(dialect).decode(wire.asked) == ASKED
+    assert wire.path == f"/v1/{codec_for(dialect).path}"
+    assert codec_for(dialect).decode(wire.asked) == ASKED
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_the_vendors_sdk_reads_our_plain_answer_and_we_read_its_request(dialect: Dialect):
-    wire = Canned(codec(dialect).write_answer("m", ANSWER), stream=False)
+    wire = Canned(codec_for(dialect).write_answer("m", ANSWER), stream=False)
     assert await understood(dialect, transport=wire, stream=False) == EXPECTED[dialect]
     whole = msgspec.structs.replace(ASKED, stream=False, tell_usage=dialect == "anthropic")
-    assert codec(dialect).decode(wire.asked) == whole
+    assert codec_for(dialect).decode(wire.asked) == whole
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_the_vendors_sdk_reads_a_message_that_changed_hands(dialect: Dialect):
     """Begun in one stream, and continued from one of the other dialect."""
     other: Dialect = "anthropic" if dialect == "openai" else "openai"
-    begun = codec(dialect).writer("m")
+    begun = codec_for(dialect).writer("m")
     sent = b"".join(begun.write(chunk) for chunk in ANSWER[:3])
-    reader = codec(dialect).reader()
+    reader = codec_for(dialect).reader()
     for event in SseSplitter().feed(sent):
         reader.read(event)
-    writer = codec(dialect).writer("m", after=reader)
+    writer = codec_for(dialect).writer("m", after=reader)
     rest = read_bytes(other, written(other, ANSWER[3:]))
     wire = Canned(sent, *(writer.write(chunk) for chunk in rest), writer.close())
     assert await understood(dialect, transport=wire) == EXPECTED[dialect]
@@ -119,7 +131,7 @@ async def test_the_vendors_sdk_reads_a_message_that_changed_hands(dialect: Diale
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_the_vendors_sdk_sees_an_error_inside_our_stream(dialect: Dialect):
-    wire = Canned(written(dialect, [TextPiece(text="a"), Broken(message="gone")]))
+    wire = Canned(written(dialect, [TextPiece(text="a"), ErrorPiece(message="gone")]))
     with pytest.raises((openai.APIError, anthropic.APIError), match="gone"):
         await understood(dialect, transport=wire)
 
@@ -138,27 +150,27 @@ def scripted(dialect: Dialect) -> ScriptedProvider:
                     think="hm, well",
                     say="I read.",
                     calls=(
-                        ScriptedUse(tool="read", input={"path": "a"}),
-                        ScriptedUse(tool="now"),
+                        ScriptedToolUse(tool="read", input={"path": "a"}),
+                        ScriptedToolUse(tool="now"),
                     ),
                     usage=Usage(input=10, cache_read=5, output=4),
                     chunk=3,
                 ),
             ),
         ),
-        limits=Limits(tokens=Window(limit=10, remaining=7, reset=30)),
+        limits=ScriptedRateLimits(tokens=ScriptedRateWindow(limit=10, remaining=7, reset=30)),
     )
 
 
 async def asked(server: ScriptedModels, dialect: Dialect, *, stream: bool) -> httpx2.Response:
-    request = ask(user(Text(text="Read.")), tools=(TOOL,), stream=stream)
+    request = ask(user(MessageText(text="Read.")), tools=(TOOL,), stream=stream)
     async with httpx2.AsyncClient(timeout=10) as client:
-        url = f"{server.base_url(dialect)}/{codec(dialect).path}"
-        headers = dict(codec(dialect).headers)
-        return await client.post(url, content=codec(dialect).encode(request), headers=headers)
+        url = f"{server.base_url(dialect)}/{codec_for(dialect).path}"
+        headers = dict(codec_for(dialect).headers)
+        return await client.post(url, content=codec_for(dialect).encode(request), headers=headers)
 
 
-def as_scripted(answer: Gathered) -> bool:
+def as_scripted(answer: ModelAnswer) -> bool:
     calls = [(call.name, msgspec.json.decode(call.arguments)) for call in answer.calls]
     return (
         answer.text == "I read."
@@ -173,10 +185,10 @@ def as_scripted(answer: Gathered) -> bool:
 async def test_scripted_models_understand_our_request_and_we_their_answer(dialect: Dialect):
     async with ScriptedModels(Script(providers={dialect: scripted(dialect)})) as server:
         streamed = await asked(server, dialect, stream=True)
-        assert as_scripted(gather(read_bytes(dialect, streamed.content)))
+        assert as_scripted(build_answer(read_bytes(dialect, streamed.content)))
         plain = await asked(server, dialect, stream=False)
-        assert as_scripted(gather(codec(dialect).read_answer(plain.content)))
-        limits = read_limits(plain.headers.raw, now=time.time())
+        assert as_scripted(build_answer(codec_for(dialect).read_answer(plain.content)))
+        limits = read_rate_limits(plain.headers.raw, now=time.time())
         assert limits.tokens_left == 7
         assert limits.resets_in_s == pytest.approx(30, abs=5)
 

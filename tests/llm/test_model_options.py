@@ -7,21 +7,28 @@ import pytest
 from msgspec import Raw
 
 from goent.domain.types import Dialect
-from goent.llm.codec import codec
-from goent.llm.model_options import with_options
-from goent.llm.talk import JsonAnswer, Message, ModelRequest, Text, Thinking
+from goent.providers.dialects import codec_for, with_model_options
+from goent.providers.model_messages import (
+    ChatMessage,
+    JsonFormat,
+    MessageText,
+    ModelRequest,
+    ThinkingSettings,
+)
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-ASKED = ModelRequest(model="m", messages=(Message(role="user", parts=(Text(text="hi"),)),))
+ASKED = ModelRequest(
+    model="m", messages=(ChatMessage(role="user", parts=(MessageText(text="hi"),)),)
+)
 
 
 def said(dialect: Dialect, request: ModelRequest) -> dict[str, Any]:
-    return msgspec.json.decode(codec(dialect).encode(request), type=dict[str, Any])
+    return msgspec.json.decode(codec_for(dialect).encode(request), type=dict[str, Any])
 
 
 def again(one: Dialect, other: Dialect, body: dict[str, Any]) -> dict[str, Any]:
     told = {"model": "m", "messages": [{"role": "user", "content": "hi"}], **body}
-    return said(other, codec(one).decode(msgspec.json.encode(told)))
+    return said(other, codec_for(one).decode(msgspec.json.encode(told)))
 
 
 def test_a_schema_for_the_answer_is_asked_for_in_either_dialect() -> None:
@@ -41,7 +48,7 @@ def test_any_json_is_asked_for_in_words_where_there_is_no_field() -> None:
     asked = again("openai", "anthropic", chat)
     assert "output_config" not in asked
     assert asked["system"][0]["text"] == "Answer with one JSON object and nothing else."
-    assert codec("openai").decode(msgspec.json.encode({**chat, "model": "m", "messages": []}))
+    assert codec_for("openai").decode(msgspec.json.encode({**chat, "model": "m", "messages": []}))
 
 
 @pytest.mark.parametrize("form", [{"type": "text"}, {"type": "grammar"}])
@@ -50,7 +57,7 @@ def test_other_forms_are_none(form: dict[str, Any]) -> None:
 
 
 def test_effort_and_form_stand_side_by_side() -> None:
-    answer = JsonAnswer(schema=Raw(msgspec.json.encode(SCHEMA)))
+    answer = JsonFormat(schema=Raw(msgspec.json.encode(SCHEMA)))
     request = msgspec.structs.replace(ASKED, thinking_effort="low", json_answer=answer)
     told = said("anthropic", request)["output_config"]
     assert told == {"effort": "low", "format": {"type": "json_schema", "schema": SCHEMA}}
@@ -64,7 +71,7 @@ def test_options_are_sent_as_opencodes_package_sends_them() -> None:
         "chat_template_kwargs": {"enable_thinking": False},
         "temperature": 0.6,
     }
-    told = said("openai", with_options(ASKED, "openai", msgspec.json.encode(options)))
+    told = said("openai", with_model_options(ASKED, "openai", msgspec.json.encode(options)))
     assert (told["reasoning_effort"], told["verbosity"]) == ("high", "low")
     assert told["chat_template_kwargs"] == {"enable_thinking": False}
     assert told["temperature"] == 0.6
@@ -74,14 +81,14 @@ def test_options_are_sent_as_opencodes_package_sends_them() -> None:
 def test_what_a_call_says_goes_before_the_options() -> None:
     request = msgspec.structs.replace(ASKED, temperature=0.0, reasoning_effort="low")
     options = b'{"reasoningEffort":"high","temperature":1,"model":"other"}'
-    told = said("openai", with_options(request, "openai", options))
+    told = said("openai", with_model_options(request, "openai", options))
     assert (told["reasoning_effort"], told["temperature"], told["model"]) == ("low", 0.0, "m")
 
 
 def test_anthropics_options_are_thinking_and_effort() -> None:
     options = b'{"thinking":{"type":"enabled","budgetTokens":2000},"effort":"low","other":1}'
-    request = with_options(ASKED, "anthropic", options)
-    assert request.thinking == Thinking(mode="enabled", budget=2000)
+    request = with_model_options(ASKED, "anthropic", options)
+    assert request.thinking == ThinkingSettings(mode="enabled", budget=2000)
     told = said("anthropic", request)
     assert told["thinking"] == {"type": "enabled", "budget_tokens": 2000}
     assert told["output_config"] == {"effort": "low"}
@@ -90,4 +97,4 @@ def test_anthropics_options_are_thinking_and_effort() -> None:
 
 @pytest.mark.parametrize("options", [b"", b'{"thinking":7}', b"[1]"])
 def test_options_of_another_shape_change_nothing(options: bytes) -> None:
-    assert with_options(ASKED, "anthropic", options) == ASKED
+    assert with_model_options(ASKED, "anthropic", options) == ASKED

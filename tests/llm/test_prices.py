@@ -8,18 +8,20 @@ from pathlib import Path
 import anyio
 import pytest
 
-from goent.config.known import KNOWN, SHORT_NAMES
+from goent.billing.price_list import PriceList
+from goent.config.provider_settings import KNOWN_BACKENDS, SHORT_NAMES
 from goent.domain.settings import Backend
 from goent.domain.types import Price, Provider, Usage
-from goent.llm.prices import PriceList
-from goent.proc.run import run
+from goent.proc.child_process import run_command
 
 pytestmark = pytest.mark.anyio
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC).timestamp()
 EVENING = datetime(2026, 11, 15, 20, tzinfo=UTC).timestamp()
 BACKENDS = {
-    **{known.id: Backend(id=known.id, base_url=known.base_url) for known in KNOWN.values()},
+    **{
+        known.id: Backend(id=known.id, base_url=known.base_url) for known in KNOWN_BACKENDS.values()
+    },
     "moonshot": Backend(id="moonshot", base_url="https://api.moonshot.ai/v1"),
     "google": Backend(id="google"),
     "corner-shop": Backend(id="corner-shop", base_url="https://api.anthropic.com/v1"),
@@ -117,7 +119,7 @@ async def test_tokens_of_a_cache_without_a_price_cost_as_input():
 @pytest.mark.parametrize(
     ("backend", "model"),
     [
-        *((known.id, model.name) for known in KNOWN.values() for model in known.models),
+        *((known.id, model.name) for known in KNOWN_BACKENDS.values() for model in known.models),
         *SHORT_NAMES.values(),
     ],
 )
@@ -144,8 +146,8 @@ async def test_many_at_once_may_be_the_first():
 
 async def test_the_list_is_not_loaded_before_it_is_needed(tmp_path: Path):
     program = (
-        "import sys, goent.composition.app, goent.frontends.cli.main, goent.daemon, goent.frontends.mcp.server;"
+        "import sys, goent.composition.app, goent.cli.main, goent.daemon.daemon_server, goent.mcp.server;"
         "sys.exit('genai_prices' in sys.modules)"
     )
-    done = await run([sys.executable, "-c", program], cwd=tmp_path, env={}, timeout=60)
+    done = await run_command([sys.executable, "-c", program], cwd=tmp_path, env={}, timeout=60)
     assert (done.exit, done.errors) == (0, "")

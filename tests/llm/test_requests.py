@@ -7,30 +7,30 @@ from llm_wire import DIALECTS
 
 from goent.domain.errors import RequestError
 from goent.domain.types import Dialect
-from goent.llm.codec import codec
-from goent.llm.talk import (
-    Image,
+from goent.providers.dialects import codec_for
+from goent.providers.model_messages import (
+    MessageImage,
+    MessageReasoning,
+    MessageText,
+    MessageToolResult,
+    MessageToolUse,
     ModelRequest,
-    OneTool,
-    Reasoning,
-    Text,
-    Thinking,
-    Tool,
-    ToolResult,
-    ToolUse,
+    RequiredTool,
+    ThinkingSettings,
+    ToolDefinition,
 )
 
 TALK = (
-    user(Text(text="Look."), Image(media_type="image/png", data=PIXEL)),
+    user(MessageText(text="Look."), MessageImage(media_type="image/png", data=PIXEL)),
     model(
-        Text(text="I read."),
-        ToolUse(id="c1", name="read", arguments='{"path":"a"}'),
-        ToolUse(id="c2", name="read", arguments='{"path":"b"}'),
+        MessageText(text="I read."),
+        MessageToolUse(id="c1", name="read", arguments='{"path":"a"}'),
+        MessageToolUse(id="c2", name="read", arguments='{"path":"b"}'),
     ),
     user(
-        ToolResult(id="c1", parts=(Text(text="A"),)),
-        ToolResult(id="c2", parts=(Text(text="B"),)),
-        Text(text="Go on."),
+        MessageToolResult(id="c1", parts=(MessageText(text="A"),)),
+        MessageToolResult(id="c2", parts=(MessageText(text="B"),)),
+        MessageText(text="Go on."),
     ),
 )
 OPENAI = {
@@ -131,7 +131,7 @@ REQUEST = ModelRequest(
     messages=TALK,
     system="Be brief.",
     tools=(TOOL,),
-    tool_choice=OneTool(name="read"),
+    tool_choice=RequiredTool(name="read"),
     parallel_tools=False,
     max_tokens=100,
     temperature=1.5,
@@ -160,7 +160,7 @@ def test_a_request_is_translated_by_reading_and_writing_it():
 )
 def test_what_is_no_request_is_refused_with_the_reason(dialect: Dialect, body: bytes):
     with pytest.raises(RequestError, match=r"this is no .* request"):
-        codec(dialect).decode(body)
+        codec_for(dialect).decode(body)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -206,12 +206,14 @@ def test_system_messages_come_to_the_front_from_wherever_they_stand():
     }
     request = asked("openai", body)
     assert request.system == "One.\n\nTwo."
-    assert request.messages == (user(Text(text="Hi."), Text(text="There.")),)
+    assert request.messages == (user(MessageText(text="Hi."), MessageText(text="There.")),)
 
 
 def test_a_picture_in_a_tools_result_is_shown_after_it():
-    shown = ToolResult(id="c1", parts=(Text(text="see"), Image(url="https://x.example/a.png")))
-    messages = sent("openai", ask(user(shown, Text(text="What is it?"))))["messages"]
+    shown = MessageToolResult(
+        id="c1", parts=(MessageText(text="see"), MessageImage(url="https://x.example/a.png"))
+    )
+    messages = sent("openai", ask(user(shown, MessageText(text="What is it?"))))["messages"]
     assert messages == [
         {"role": "tool", "content": "see", "tool_call_id": "c1"},
         {
@@ -225,7 +227,7 @@ def test_a_picture_in_a_tools_result_is_shown_after_it():
 
 
 def test_thoughts_go_back_to_those_who_do_not_sign_them():
-    thought = model(Reasoning(text="hm"), ToolUse(id="c1", name="read"))
+    thought = model(MessageReasoning(text="hm"), MessageToolUse(id="c1", name="read"))
     call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
     message = {
         "role": "assistant",
@@ -235,7 +237,7 @@ def test_thoughts_go_back_to_those_who_do_not_sign_them():
     }
     assert sent("openai", ask(thought))["messages"] == [message]
     assert asked("openai", {"model": "m", "messages": [message]}).messages == (thought,)
-    signed = model(Reasoning(text="hm", signature="s"), Text(text="Hi."))
+    signed = model(MessageReasoning(text="hm", signature="s"), MessageText(text="Hi."))
     assert sent("openai", ask(signed))["messages"] == [{"role": "assistant", "content": "Hi."}]
 
 
@@ -246,7 +248,7 @@ def test_what_cannot_be_carried_leaves_a_note_for_the_model():
             {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": ""}}]}
         ],
     }
-    assert asked("openai", body).messages == (user(Text(text="[input_audio: left out]")),)
+    assert asked("openai", body).messages == (user(MessageText(text="[input_audio: left out]")),)
     document = {"type": "document", "source": {"type": "text", "data": "x"}, "title": "t"}
     result = {"type": "tool_result", "tool_use_id": "c", "content": [document]}
     found = {"type": "web_search_tool_result", "tool_use_id": "w", "content": {"type": "error"}}
@@ -257,13 +259,15 @@ def test_what_cannot_be_carried_leaves_a_note_for_the_model():
             {"role": "user", "content": [result, document]},
         ],
     }
-    note = Text(text="[document: left out]")
-    assert asked("anthropic", body).messages == (user(ToolResult(id="c", parts=(note,)), note),)
+    note = MessageText(text="[document: left out]")
+    assert asked("anthropic", body).messages == (
+        user(MessageToolResult(id="c", parts=(note,)), note),
+    )
 
 
 def test_a_tool_without_a_schema_takes_nothing_and_anthropics_own_tools_stay_there():
     bare = {**OPENAI, "tools": [{"type": "function", "function": {"name": "now"}}]}
-    assert asked("openai", bare).tools == (Tool(name="now"),)
+    assert asked("openai", bare).tools == (ToolDefinition(name="now"),)
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
     remote = {"type": "mcp_toolset", "mcp_server_name": "x"}
     assert asked("anthropic", {**ANTHROPIC, "tools": [search, remote]}).tools == ()
@@ -279,6 +283,6 @@ def test_each_vendors_way_to_ask_for_thoughts_stays_there():
         "output_config": {"effort": "low"},
     }
     thinking = asked("anthropic", body)
-    assert thinking.thinking == Thinking(mode="enabled", budget=2000)
+    assert thinking.thinking == ThinkingSettings(mode="enabled", budget=2000)
     assert thinking.thinking_effort == "low"
     assert not sent("openai", thinking).keys() & {"thinking", "reasoning_effort", "output_config"}

@@ -9,23 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from goent.llm.anthropic_rules import as_object, safe_id
-from goent.llm.codec import codec
-from goent.llm.talk import (
-    Message,
+from goent.providers.anthropic_requests import arguments_object, safe_id
+from goent.providers.dialects import codec_for
+from goent.providers.model_messages import (
+    ChatMessage,
+    MessageReasoning,
+    MessageText,
+    MessageToolResult,
+    MessageToolUse,
     ModelRequest,
-    Reasoning,
-    Text,
-    Thinking,
+    ThinkingSettings,
     ToolChoice,
-    ToolResult,
-    ToolUse,
 )
 
-CALL = ToolUse(id="c1", name="read", arguments="{}")
-RESULT = ToolResult(id="c1", parts=(Text(text="A"),))
-SIGNED = Reasoning(text="hm", signature="s")
-ENABLED = Thinking(mode="enabled", budget=2000)
+CALL = MessageToolUse(id="c1", name="read", arguments="{}")
+RESULT = MessageToolResult(id="c1", parts=(MessageText(text="A"),))
+SIGNED = MessageReasoning(text="hm", signature="s")
+ENABLED = ThinkingSettings(mode="enabled", budget=2000)
 
 
 class Said(Struct):
@@ -37,22 +37,22 @@ class Body(Struct):
     messages: list[Said]
 
 
-def turns(*messages: Message) -> list[tuple[str, list[object]]]:
+def turns(*messages: ChatMessage) -> list[tuple[str, list[object]]]:
     """Role and the texts, or else the types, of every turn that is sent."""
-    body = msgspec.json.decode(codec("anthropic").encode(ask(*messages)), type=Body)
+    body = msgspec.json.decode(codec_for("anthropic").encode(ask(*messages)), type=Body)
     return [(m.role, [b.get("text", b["type"]) for b in m.content]) for m in body.messages]
 
 
 def test_sides_take_turns_and_nothing_is_empty():
     assert turns(
-        user(Text(text="a")),
-        user(Text(text=" "), Text(text="b")),
-        model(Text(text="")),
+        user(MessageText(text="a")),
+        user(MessageText(text=" "), MessageText(text="b")),
+        model(MessageText(text="")),
         user(),
-        user(Text(text="c")),
-        model(Text(text="d")),
+        user(MessageText(text="c")),
+        model(MessageText(text="d")),
         model(CALL),
-        user(Text(text="now"), RESULT),
+        user(MessageText(text="now"), RESULT),
     ) == [
         ("user", ["a", "b", "c"]),
         ("assistant", ["d", "tool_use"]),
@@ -62,16 +62,16 @@ def test_sides_take_turns_and_nothing_is_empty():
 
 def test_the_user_speaks_first_and_nothing_ends_in_blanks():
     assert turns() == [("user", ["Go on."])]
-    assert turns(model(Text(text="I begin \n"))) == [
+    assert turns(model(MessageText(text="I begin \n"))) == [
         ("user", ["Go on."]),
         ("assistant", ["I begin"]),
     ]
 
 
 def test_thoughts_that_nobody_signed_are_left_out():
-    hidden = Reasoning(redacted="xyz")
-    said = model(Reasoning(text="hm"), SIGNED, hidden, Text(text="Hi."))
-    assert turns(user(Text(text="a")), said)[1] == (
+    hidden = MessageReasoning(redacted="xyz")
+    said = model(MessageReasoning(text="hm"), SIGNED, hidden, MessageText(text="Hi."))
+    assert turns(user(MessageText(text="a")), said)[1] == (
         "assistant",
         ["thinking", "redacted_thinking", "Hi."],
     )
@@ -80,28 +80,34 @@ def test_thoughts_that_nobody_signed_are_left_out():
 @pytest.mark.parametrize(
     ("why", "request_", "thinks"),
     [
-        ("nothing is against it", ask(user(Text(text="a")), thinking=ENABLED), True),
+        ("nothing is against it", ask(user(MessageText(text="a")), thinking=ENABLED), True),
         (
             "the call was thought about",
-            ask(user(Text(text="a")), model(SIGNED, CALL), user(RESULT), thinking=ENABLED),
+            ask(user(MessageText(text="a")), model(SIGNED, CALL), user(RESULT), thinking=ENABLED),
             True,
         ),
         (
             "the call came from another vendor",
-            ask(user(Text(text="a")), model(CALL), user(RESULT), thinking=ENABLED),
+            ask(user(MessageText(text="a")), model(CALL), user(RESULT), thinking=ENABLED),
             False,
         ),
         (
             "an answer is to be continued",
-            ask(user(Text(text="a")), model(Text(text="b")), thinking=ENABLED),
+            ask(user(MessageText(text="a")), model(MessageText(text="b")), thinking=ENABLED),
             False,
         ),
         (
             "a tool has to be called",
-            ask(user(Text(text="a")), tools=(TOOL,), tool_choice="required", thinking=ENABLED),
+            ask(
+                user(MessageText(text="a")), tools=(TOOL,), tool_choice="required", thinking=ENABLED
+            ),
             False,
         ),
-        ("there is no room", ask(user(Text(text="a")), max_tokens=2000, thinking=ENABLED), False),
+        (
+            "there is no room",
+            ask(user(MessageText(text="a")), max_tokens=2000, thinking=ENABLED),
+            False,
+        ),
     ],
 )
 def test_thinking_is_asked_for_where_it_can_be(why: str, request_: ModelRequest, thinks: bool):
@@ -112,7 +118,9 @@ def test_thinking_is_asked_for_where_it_can_be(why: str, request_: ModelRequest,
 
 def test_there_is_always_a_limit_and_thoughts_come_on_top():
     assert sent("anthropic", ask())["max_tokens"] == 8192
-    assert sent("anthropic", ask(user(Text(text="a")), thinking=ENABLED))["max_tokens"] == 10192
+    assert (
+        sent("anthropic", ask(user(MessageText(text="a")), thinking=ENABLED))["max_tokens"] == 10192
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,7 +136,7 @@ def test_there_is_always_a_limit_and_thoughts_come_on_top():
 def test_the_choice_of_tools_has_other_names(
     choice: ToolChoice | None, parallel: bool, expected: object
 ):
-    request = ask(user(Text(text="a")), tool_choice=choice, parallel_tools=parallel)
+    request = ask(user(MessageText(text="a")), tool_choice=choice, parallel_tools=parallel)
     assert sent("anthropic", request).get("tool_choice") is None  # there are no tools
     with_tools = msgspec.structs.replace(request, tools=(TOOL,))
     assert sent("anthropic", with_tools).get("tool_choice") == expected
@@ -145,11 +153,11 @@ def test_stop_sequences_of_blanks_are_refused():
 
 
 def marks(request: ModelRequest) -> int:
-    return codec("anthropic").encode(request).count(b'"cache_control"')
+    return codec_for("anthropic").encode(request).count(b'"cache_control"')
 
 
 def test_what_the_next_call_begins_with_is_marked_and_a_lone_question_is_not():
-    question = user(Text(text="a"))
+    question = user(MessageText(text="a"))
     assert marks(ask(question, system="s")) == 0
     assert marks(ask(question, system="s", tools=(TOOL,))) == 2
     assert marks(ask(question, tools=(TOOL,))) == 2
@@ -167,17 +175,17 @@ def test_what_the_next_call_begins_with_is_marked_and_a_lone_question_is_not():
     ],
 )
 def test_arguments_are_an_object_even_if_the_model_got_them_wrong(arguments: str, sent_: bytes):
-    assert bytes(as_object(arguments)) == sent_
+    assert bytes(arguments_object(arguments)) == sent_
 
 
 def test_a_calls_id_and_its_results_id_are_mended_alike():
     odd = "functions.read:0"
     talk = (
-        user(Text(text="a")),
-        model(ToolUse(id=odd, name="read")),
-        user(ToolResult(id=odd, parts=())),
+        user(MessageText(text="a")),
+        model(MessageToolUse(id=odd, name="read")),
+        user(MessageToolResult(id=odd, parts=())),
     )
-    body = codec("anthropic").encode(ask(*talk)).decode()
+    body = codec_for("anthropic").encode(ask(*talk)).decode()
     (used,), (answered,) = (
         re.findall(rf'"{key}":"([^"]*)"', body) for key in ("id", "tool_use_id")
     )

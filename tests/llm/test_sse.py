@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goent.llm.sse import SseEvent, SseSplitter
+from goent.providers.sse import SseEvent, SseSplitter
 
 LINES = st.sampled_from(
     [b"data: one", b"data:two", b"data", b"event: e", b": comment", b"id: 7", b"", b"", b"x" * 40]

@@ -5,24 +5,24 @@ import pytest
 from llm_wire import DIALECTS, call, delta, event, finish, piece, read, read_bytes, start, written
 
 from goent.domain.types import Dialect, Usage
-from goent.llm.codec import codec
-from goent.llm.gather import gather
-from goent.llm.sse import SseEvent
-from goent.llm.talk import (
-    Broken,
-    Chunk,
+from goent.providers.dialects import codec_for
+from goent.providers.model_messages import (
+    AnswerChunk,
+    ErrorPiece,
     ReasoningPiece,
-    Stopped,
+    StopPiece,
     TextPiece,
     ToolPiece,
-    UsageTold,
+    UsagePiece,
+    build_answer,
 )
+from goent.providers.sse import SseEvent
 
 MEGABYTES = 10 * 1024 * 1024
 
 
 def calls_of(*events: SseEvent) -> list[tuple[str, str, str]]:
-    calls = gather(read("openai", *events, finish("tool_calls"))).calls
+    calls = build_answer(read("openai", *events, finish("tool_calls"))).calls
     return [(one.id, one.name, one.arguments) for one in calls]
 
 
@@ -44,7 +44,7 @@ def calls_of(*events: SseEvent) -> list[tuple[str, str, str]]:
     ],
 )
 def test_text_and_thoughts_are_found_wherever_vendors_put_them(
-    said: dict[str, object], chunk: Chunk
+    said: dict[str, object], chunk: AnswerChunk
 ):
     assert read("openai", delta(role="assistant", **said)) == [chunk]
 
@@ -63,18 +63,18 @@ def test_text_and_thoughts_are_found_wherever_vendors_put_them(
 )
 def test_reasons_to_stop_have_few_meanings(reason: str, expected: str):
     (stopped,) = read("openai", finish(reason))
-    assert stopped == msgspec.convert({"reason": expected}, Stopped)
+    assert stopped == msgspec.convert({"reason": expected}, StopPiece)
 
 
 @pytest.mark.parametrize("reason", ["error", "network_error", "insufficient_system_resource"])
 def test_a_provider_that_gives_up_has_not_finished(reason: str):
     (broken,) = read("openai", finish(reason))
-    assert isinstance(broken, Broken) and broken.kind == reason
+    assert isinstance(broken, ErrorPiece) and broken.kind == reason
 
 
 def test_whoever_says_stop_after_calls_means_that_they_be_made():
     assert read("openai", call(index=0, id="a", name="f", arguments="{}"), finish("stop"))[-1] == (
-        Stopped(reason="tool_calls")
+        StopPiece(reason="tool_calls")
     )
 
 
@@ -172,7 +172,7 @@ def test_usage_is_told_when_it_changes_and_absurd_usage_never():
         told(prompt_tokens=3, completion_tokens=1),
         told(prompt_tokens="many"),
         event({"choices": [{"index": 0, "usage": {"prompt_tokens": 3, "completion_tokens": 2}}]}),
-    ) == [UsageTold(usage=Usage(input=3, output=1)), UsageTold(usage=Usage(input=3, output=2))]
+    ) == [UsagePiece(usage=Usage(input=3, output=1)), UsagePiece(usage=Usage(input=3, output=2))]
     assert read("openai", told(prompt_tokens=-5), told(prompt_tokens=10**12)) == []
 
 
@@ -215,7 +215,7 @@ def test_a_message_is_read_block_by_block():
         ending("tool_use", output_tokens=9),
         event({"type": "message_stop"}),
     ) == [
-        UsageTold(usage=Usage(input=5, cache_read=2, output=1)),
+        UsagePiece(usage=Usage(input=5, cache_read=2, output=1)),
         ReasoningPiece(text="hm"),
         ReasoningPiece(signature="sig"),
         ReasoningPiece(redacted="xyz"),
@@ -224,8 +224,8 @@ def test_a_message_is_read_block_by_block():
         ToolPiece(index=0, arguments='{"x":1}'),
         ToolPiece(index=1, id="b", name="g"),
         ToolPiece(index=1, arguments="{}"),
-        UsageTold(usage=Usage(input=5, cache_read=2, output=9)),
-        Stopped(reason="tool_calls"),
+        UsagePiece(usage=Usage(input=5, cache_read=2, output=9)),
+        StopPiece(reason="tool_calls"),
     ]
 
 
@@ -255,7 +255,7 @@ def test_a_block_may_begin_with_all_that_is_in_it():
     ],
 )
 def test_anthropics_reasons_have_the_same_few_meanings(reason: str, expected: str):
-    assert read("anthropic", ending(reason)) == [msgspec.convert({"reason": expected}, Stopped)]
+    assert read("anthropic", ending(reason)) == [msgspec.convert({"reason": expected}, StopPiece)]
 
 
 # Both
@@ -276,34 +276,36 @@ ERRORS = [
 
 @pytest.mark.parametrize(("dialect", "told", "kind"), ERRORS)
 def test_an_error_inside_a_stream_is_told_as_one(dialect: Dialect, told: SseEvent, kind: str):
-    assert read(dialect, told) == [Broken(message="Too much.", kind=kind)]
+    assert read(dialect, told) == [ErrorPiece(message="Too much.", kind=kind)]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("data", [b"", b"<html>", b'{"choices": [{"delta": {"con', b"[1]", b"\xff"])
 def test_what_is_no_event_is_broken_and_shown(dialect: Dialect, data: bytes):
     (broken,) = read(dialect, SseEvent(b"", data))
-    assert isinstance(broken, Broken) and broken.kind == "malformed"
-    (plain,) = codec(dialect).read_answer(data)
-    assert isinstance(plain, Broken) and plain.kind == "malformed"
+    assert isinstance(broken, ErrorPiece) and broken.kind == "malformed"
+    (plain,) = codec_for(dialect).read_answer(data)
+    assert isinstance(plain, ErrorPiece) and plain.kind == "malformed"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("body", [b"{}", b'{"choices":[],"content":[]}', b'{"base_resp":{}}'])
 def test_a_plain_answer_with_nothing_in_it_is_none(dialect: Dialect, body: bytes):
-    (broken,) = codec(dialect).read_answer(body)
-    assert isinstance(broken, Broken) and "there is nothing in it" in broken.message
+    (broken,) = codec_for(dialect).read_answer(body)
+    assert isinstance(broken, ErrorPiece) and "there is nothing in it" in broken.message
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_plain_error_is_told_as_one_although_its_status_was_200(dialect: Dialect):
     body = b'{"type":"error","error":{"type":"api_error","message":"Too much."}}'
-    assert codec(dialect).read_answer(body) == (Broken(message="Too much.", kind="api_error"),)
+    assert codec_for(dialect).read_answer(body) == (
+        ErrorPiece(message="Too much.", kind="api_error"),
+    )
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_chunk_of_ten_megabytes_is_a_chunk(dialect: Dialect):
-    stream = written(dialect, [TextPiece(text="x" * MEGABYTES), Stopped(reason="end")])
+    stream = written(dialect, [TextPiece(text="x" * MEGABYTES), StopPiece(reason="end")])
     text, stopped, *_ = read_bytes(dialect, stream)
     assert text == TextPiece(text="x" * MEGABYTES)
-    assert stopped == Stopped(reason="end")
+    assert stopped == StopPiece(reason="end")

@@ -6,25 +6,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from goent.domain.types import Dialect, Usage
-from goent.llm.codec import codec
-from goent.llm.sse import SseEvent, SseSplitter
-from goent.llm.talk import Chunk, UsageTold
+from goent.providers.dialects import codec_for
+from goent.providers.model_messages import AnswerChunk, UsagePiece
+from goent.providers.sse import SseEvent, SseSplitter
 
 DIALECTS: list[Dialect] = ["openai", "anthropic"]
 
 
 def of_stream(dialect: Dialect, *events: object) -> Usage | None:
-    reader = codec(dialect).reader()
+    reader = codec_for(dialect).reader()
     told = (reader.read(SseEvent(b"", msgspec.json.encode(event))) for event in events)
     return _last(tuple(chunk for chunks in told for chunk in chunks))
 
 
 def of_body(dialect: Dialect, body: bytes) -> Usage | None:
-    return _last(codec(dialect).read_answer(body))
+    return _last(codec_for(dialect).read_answer(body))
 
 
-def _last(chunks: tuple[Chunk, ...]) -> Usage | None:
-    told = [chunk.usage for chunk in chunks if isinstance(chunk, UsageTold)]
+def _last(chunks: tuple[AnswerChunk, ...]) -> Usage | None:
+    told = [chunk.usage for chunk in chunks if isinstance(chunk, UsagePiece)]
     return told[-1] if told else None
 
 
@@ -112,7 +112,7 @@ def test_a_model_that_talks_about_usage_changes_nothing():
 
 @given(st.sampled_from(DIALECTS), st.lists(st.binary()))
 def test_no_bytes_make_it_fail(dialect: Dialect, pieces: list[bytes]):
-    reader, splitter = codec(dialect).reader(), SseSplitter()
+    reader, splitter = codec_for(dialect).reader(), SseSplitter()
     for piece in pieces:
         for event in splitter.feed(b'data: {"usage": {' + piece):
             reader.read(event)

@@ -11,7 +11,7 @@ from mcp.client.subscriptions import ResourcesListChanged, ResourceUpdated
 from scripted_project import OpenProject
 from world import told
 
-from goent.frontends.mcp import changes, resources
+from goent.mcp import resources
 from goent.testing.driver import Pause, ScriptedDriver, say
 
 pytestmark = [
@@ -25,7 +25,7 @@ ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "GATHER_S", 0.02)
+    monkeypatch.setattr(resources, "GATHER_S", 0.02)
 
 
 class Ear:
@@ -190,7 +190,7 @@ async def test_only_changes_that_are_told_are_advertised(
 async def test_a_list_is_told_page_by_page_and_a_bogus_cursor_is_refused(
     open_project: OpenProject, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resources, "PAGE", 2)
+    monkeypatch.setattr(resources, "PAGE_SIZE", 2)
     driver = ScriptedDriver(lambda _: [say("Done.")])
     async with open_project(driver) as project, a_lead(project, mode) as lead:
         workers = [await spawn(lead, wait_s=5) for _ in range(5)]

@@ -16,12 +16,12 @@ from mcp.client.streamable_http import streamable_http_client
 from scripted_project import OpenProject, Project
 from world import told
 
-from goent.core.operation import Caller
-from goent.frontends.mcp import http
-from goent.frontends.mcp.http import HttpAsked, HttpOpened, serve_http
-from goent.frontends.mcp.server import McpFrontend
-from goent.frontends.mcp.tasks import EXTENSION
-from goent.rpc.local import LocalStream
+from goent.mcp import streamable_http
+from goent.mcp.call_tasks import EXTENSION
+from goent.mcp.server import McpFrontend
+from goent.mcp.streamable_http import HttpOpenReply, HttpOpenRequest, serve_http
+from goent.operations.operation_table import Caller
+from goent.rpc.byte_streams import LocalStream
 from goent.testing.driver import Pause, ScriptedDriver, question, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -29,7 +29,7 @@ ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
 
 
 @asynccontextmanager
-async def a_door(project: Project, port: int = 0) -> AsyncGenerator[HttpOpened]:
+async def a_door(project: Project, port: int = 0) -> AsyncGenerator[HttpOpenReply]:
     """Held open as `go-ent mcp --http` does."""
     ours, theirs = socket.socketpair()
     frontend = McpFrontend(project.operations, project.enquiries)
@@ -39,14 +39,14 @@ async def a_door(project: Project, port: int = 0) -> AsyncGenerator[HttpOpened]:
     ):
         group.start_soon(serve_http, far, b"", frontend, Caller(name="mcp", cwd=project.folder))
         async with LocalStream(ours) as near:
-            await near.send(msgspec.json.encode(HttpAsked(port=port)) + b"\n")
+            await near.send(msgspec.json.encode(HttpOpenRequest(port=port)) + b"\n")
             line = await BufferedByteReceiveStream(near).receive_until(b"\n", 4096)
-            yield msgspec.json.decode(line, type=HttpOpened)
+            yield msgspec.json.decode(line, type=HttpOpenReply)
 
 
 @asynccontextmanager
 async def a_lead(
-    door: HttpOpened, mode: str, person: Person | None = None, *, tasks: bool = False
+    door: HttpOpenReply, mode: str, person: Person | None = None, *, tasks: bool = False
 ) -> AsyncGenerator[Client]:
     headers = {"Authorization": f"Bearer {door.token}"}
     async with httpx2.AsyncClient(headers=headers, timeout=20, trust_env=False) as requests:
@@ -198,7 +198,7 @@ class Visitor:
 
 
 @asynccontextmanager
-async def a_visitor(door: HttpOpened) -> AsyncGenerator[Visitor]:
+async def a_visitor(door: HttpOpenReply) -> AsyncGenerator[Visitor]:
     headers = {
         "Authorization": f"Bearer {door.token}",
         "Accept": "application/json, text/event-stream",
@@ -210,7 +210,7 @@ async def a_visitor(door: HttpOpened) -> AsyncGenerator[Visitor]:
 async def test_clients_that_left_without_a_word_keep_nobody_out(
     open_project: OpenProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "MOST_SESSIONS", 3)
+    monkeypatch.setattr(streamable_http, "MAX_SESSIONS", 3)
     async with (
         open_project(ScriptedDriver(lambda _: [])) as project,
         a_door(project) as door,
@@ -231,7 +231,7 @@ async def test_clients_that_left_without_a_word_keep_nobody_out(
 async def test_a_client_that_listens_is_the_last_to_be_ended(
     open_project: OpenProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "MOST_SESSIONS", 2)
+    monkeypatch.setattr(streamable_http, "MAX_SESSIONS", 2)
     async with (
         open_project(ScriptedDriver(lambda _: [])) as project,
         a_door(project) as door,
@@ -251,7 +251,7 @@ async def test_a_client_that_listens_is_the_last_to_be_ended(
 async def test_who_has_no_session_to_end_is_refused(
     open_project: OpenProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "MOST_SESSIONS", 1)
+    monkeypatch.setattr(streamable_http, "MAX_SESSIONS", 1)
     pause = Pause()
     driver = ScriptedDriver(lambda _: [pause, say("Done.")])
     async with open_project(driver) as project, a_door(project) as door, a_visitor(door) as visitor:

@@ -6,8 +6,8 @@ from lead import a_lead
 from scripted_project import OpenProject
 from world import told
 
-from goent.core import progress_reports
 from goent.testing.driver import Pause, ScriptedDriver, say
+from goent.workers import worker_queries
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 WAITS = pytest.mark.parametrize("waits", ["worker_spawn", "worker_wait", "swarm_spawn"])
@@ -37,7 +37,7 @@ class Progress:
 async def test_progress_carries_the_workers_latest_words(
     open_project: OpenProject, mode: str, waits: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress_reports, "WORDS_S", 0.0)
+    monkeypatch.setattr(worker_queries, "WORDS_S", 0.0)
     begin, first, second = Pause(), Pause(), Pause()
     driver = ScriptedDriver(
         lambda _: [begin, say("I read the\ntests."), first, say(" Now I edit."), second]

@@ -12,7 +12,14 @@ from world import told
 
 from goent.domain.events import TurnEnded
 from goent.domain.types import Prompt
-from goent.testing.driver import Abandoned, Move, Pause, ScriptedDriver, question, say
+from goent.testing.driver import (
+    AbandonedQuestion,
+    Pause,
+    ScriptedDriver,
+    ScriptedMove,
+    question,
+    say,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
@@ -58,7 +65,7 @@ async def test_a_spawn_that_waits_asks_too_and_spawns_once(
 async def test_a_further_prompt_asks_too_and_is_prompted_once(
     open_project: OpenProject, mode: str
 ) -> None:
-    def turns(prompt: Prompt) -> Sequence[Move]:
+    def turns(prompt: Prompt) -> Sequence[ScriptedMove]:
         return [question("p2"), say("More.")] if prompt.text == "more" else [say("First.")]
 
     driver, person = ScriptedDriver(turns), Person("allow_once")
@@ -111,7 +118,7 @@ async def test_a_form_that_is_not_filled_in_leaves_the_question_open(
 async def test_a_form_goes_when_the_process_that_asked_has_ended(
     open_project: OpenProject,
 ) -> None:
-    lost, person = Abandoned(question("p1")), Person()
+    lost, person = AbandonedQuestion(question("p1")), Person()
     driver = ScriptedDriver(lambda _: [lost, say("Done.")])
     async with open_project(driver) as project, a_lead(project, "legacy", person) as lead:
         worker = (await spawn(lead))["worker_id"]
@@ -189,7 +196,7 @@ async def test_a_wait_for_any_asks_only_as_long_as_none_has_ended(
 ) -> None:
     pause = Pause()
 
-    def turns(prompt: Prompt) -> Sequence[Move]:
+    def turns(prompt: Prompt) -> Sequence[ScriptedMove]:
         return [question("p1"), say("Asked.")] if prompt.text == "ask" else [pause, say("Slow.")]
 
     person = Person("allow_once")

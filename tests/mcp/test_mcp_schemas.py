@@ -13,7 +13,7 @@ from msgspec import inspect
 from scripted_project import OpenProject
 from world import told
 
-from goent.frontends.mcp.tools import tool
+from goent.mcp.server import tool_definition
 from goent.testing.driver import ScriptedDriver, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
@@ -94,7 +94,7 @@ async def test_no_schema_uses_what_only_one_of_the_drafts_knows(
 ) -> None:
     async with open_project(ScriptedDriver(lambda _: [])) as project:
         for operation in project.operations.table.values():
-            described = tool(operation)
+            described = tool_definition(operation)
             for whole in (described.input_schema, described.output_schema):
                 assert whole is not None and whole["type"] == "object"
                 for dialect in DIALECTS:
@@ -122,7 +122,7 @@ async def test_every_schema_accepts_whatever_its_tool_takes_or_gives(
 
     async with open_project(ScriptedDriver(lambda _: [])) as project:
         for operation in project.operations.table.values():
-            described = tool(operation)
+            described = tool_definition(operation)
             assert described.output_schema is not None
             check(operation.request, described.input_schema)
             check(operation.reply, described.output_schema)

@@ -6,7 +6,7 @@ from mcp import Client, MCPError, types
 from scripted_project import OpenProject, Project
 from world import refusal, told
 
-from goent.frontends.mcp.tasks import EXTENSION
+from goent.mcp.call_tasks import EXTENSION
 from goent.testing.driver import Pause, ScriptedDriver, question, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

@@ -11,7 +11,7 @@ from gemini_model import DONE, GeminiModel, a_gemini_model
 from mcp_peers import NODE, NPM
 from world import GO_ENT, World, a_world
 
-from goent.testing import Script, case, openai, say
+from goent.testing.script import Script, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 GEMINI = NPM / "node_modules" / "@google" / "gemini-cli" / "bundle" / "gemini.js"

@@ -12,8 +12,8 @@ from mcp_peers import COMMANDS, MODES, Peer, a_peer
 from real_git import a_repository
 from world import World, a_world
 
-from goent.frontends.mcp.tools import DESCRIPTIONS
-from goent.testing import Script, call, case, openai, say
+from goent.mcp.server import DESCRIPTIONS
+from goent.testing.script import Script, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 NAMES = [*COMMANDS, *MODES]

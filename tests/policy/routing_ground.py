@@ -4,13 +4,11 @@ from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 
-from goent.domain.forecasts import Forecast
 from goent.domain.settings import Backend, RoutingRule, Settings
-from goent.domain.tasks import Classification, Complexity, TaskType
+from goent.domain.task_profile import Classification, Complexity, Forecast, TaskType
 from goent.domain.types import Method, Pin, Price, Provider
-from goent.policy.decisions import Decision
-from goent.policy.facts import Facts
-from goent.policy.routing import decide
+from goent.routing.route_decision import RouteDecision, decide_route
+from goent.routing.route_facts import RouteFacts
 
 METHODS: tuple[Method, ...] = ("acp", "cli", "serve", "api")
 
@@ -87,10 +85,12 @@ def a_task(
 def decided(
     task: Classification | None = None,
     held: Settings | None = None,
-    facts: Facts | None = None,
+    facts: RouteFacts | None = None,
     pin: Pin | None = None,
-) -> Decision:
-    return decide(task or a_task(), pin or Pin(), held or settings(), METHODS, facts or Facts())
+) -> RouteDecision:
+    return decide_route(
+        task or a_task(), pin or Pin(), held or settings(), METHODS, facts or RouteFacts()
+    )
 
 
 def costing(**dollars: float) -> dict[str, Forecast]:

@@ -3,15 +3,14 @@
 import pytest
 from routing_ground import GLM, a_task
 
-from goent.domain.tasks import Classification, TaskType
+from goent.domain.task_profile import Classification, TaskType
 from goent.domain.types import Method
-from goent.policy.advice import advise
-from goent.policy.forecast import estimate
-from goent.policy.needs import talk_only
+from goent.routing.forecast import estimate_task
+from goent.routing.task_advice import advise, needs_no_tools
 
 
 def advice(task: Classification, *files: str, method: Method = "acp") -> str:
-    return " ".join(advise(task, files, method, estimate(task, method, GLM.price)))
+    return " ".join(advise(task, files, method, estimate_task(task, method, GLM.price)))
 
 
 @pytest.mark.spec("P28")
@@ -59,9 +58,9 @@ def test_a_question_is_answered_in_one_call() -> None:
 def test_only_what_needs_nothing_of_the_project_can_do_with_words(
     text: str, kind: TaskType, words: bool
 ) -> None:
-    assert talk_only(text, kind, attached=False) is words
+    assert needs_no_tools(text, kind, attached=False) is words
 
 
 def test_a_question_about_a_file_that_comes_with_it_needs_words_alone() -> None:
-    assert talk_only("What does this function do?", "analyze", attached=True)
-    assert not talk_only("Fix this function", "analyze", attached=True)
+    assert needs_no_tools("What does this function do?", "analyze", attached=True)
+    assert not needs_no_tools("Fix this function", "analyze", attached=True)

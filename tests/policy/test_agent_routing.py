@@ -7,18 +7,19 @@ from msgspec.structs import replace
 from routing_ground import ALL, DEEPSEEK, GLM, HAIKU, KIMI, SONNET, a_task, settings
 
 from goent.domain.errors import NoRoute
-from goent.domain.health import Condition
-from goent.domain.settings import Agent, RoutingRule, Settings
-from goent.domain.tasks import Classification
+from goent.domain.provider_condition import ProviderCondition
+from goent.domain.settings import AgentSettings, RoutingRule, Settings
+from goent.domain.task_profile import Classification
 from goent.domain.types import Method, Pin, Provider
-from goent.policy.decisions import Decision
-from goent.policy.facts import Facts
-from goent.policy.routing import decide
+from goent.routing.route_decision import RouteDecision, decide_route
+from goent.routing.route_facts import RouteFacts
 
 METHODS: tuple[Method, ...] = ("acp", "cli", "serve", "api", "agent")
 GEMINI = Provider(name="gemini", backend="gemini", model="pro", method="agent")
 FLASH = Provider(name="gemini/flash", backend="gemini", model="flash", method="agent")
-AGENTS: Mapping[str, Agent] = {"gemini": Agent(command=("gemini",), models=("pro", "flash"))}
+AGENTS: Mapping[str, AgentSettings] = {
+    "gemini": AgentSettings(command=("gemini",), models=("pro", "flash"))
+}
 SIMPLE = a_task("fix", "simple", named=1)
 
 
@@ -29,9 +30,9 @@ def held(*rules: RoutingRule, providers: tuple[Provider, ...] = ALL) -> Settings
 
 
 def decided(
-    task: Classification, pin: Pin, where: Settings | None = None, facts: Facts | None = None
-) -> Decision:
-    return decide(task, pin, where or held(), METHODS, facts or Facts())
+    task: Classification, pin: Pin, where: Settings | None = None, facts: RouteFacts | None = None
+) -> RouteDecision:
+    return decide_route(task, pin, where or held(), METHODS, facts or RouteFacts())
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ def test_without_a_model_several_files_or_complex_logic_get_sonnet(task: Classif
 
 
 def test_a_tier_that_was_asked_for_is_a_pin() -> None:
-    facts = Facts(conditions={"sonnet": Condition(state="down", until=9e9)}, now=1.0)
+    facts = RouteFacts(conditions={"sonnet": ProviderCondition(state="down", until=9e9)}, now=1.0)
     decision = decided(SIMPLE, Pin(method="agent", model="sonnet"), facts=facts)
     assert decision.route.provider == SONNET
     assert decision.route.reason.startswith("asked for")
@@ -111,7 +112,7 @@ def test_a_tier_that_was_asked_for_is_a_pin() -> None:
 
 
 def test_a_tier_by_itself_goes_to_who_can_be_had() -> None:
-    facts = Facts(
+    facts = RouteFacts(
         keyless={"haiku": "K"}, prices={p.name: p.price for p in (GLM, KIMI, DEEPSEEK) if p.price}
     )
     route = decided(SIMPLE, Pin(method="agent"), facts=facts).route
@@ -125,7 +126,7 @@ def test_only_a_tier_that_nobody_asked_for_may_move() -> None:
     assert decided(SIMPLE, Pin(method="agent"), where).route.fallbacks == (GLM,)
     asked = Pin(method="agent", model="haiku")
     assert decided(SIMPLE, asked, where).route.fallbacks == ()
-    allowed = decided(SIMPLE, asked, where, Facts(allow_fallback=True)).route
+    allowed = decided(SIMPLE, asked, where, RouteFacts(allow_fallback=True)).route
     assert allowed.fallbacks == (GLM,)
 
 

@@ -2,22 +2,28 @@
 
 import pytest
 
-from goent.domain.observation import Changed
-from goent.policy.attribution import Part, Window, candidates, lines_of, wording
+from goent.domain.workspace import ObservedChange
+from goent.workers.change_attribution import (
+    CallSpan,
+    TurnActivity,
+    edit_lines,
+    lines_of,
+    possible_authors,
+)
 
-COMMAND = Window(began=10, ended=20)
-
-
-def change(at: float | None, *, exact: bool = True) -> Changed:
-    return Changed(path="/p/app.py", at=at, exact=exact)
-
-
-def part(worker: str, *commands: Window, edits: tuple[Window, ...] = ()) -> Part:
-    return Part(worker=worker, commands=commands, edits=edits)
+COMMAND = CallSpan(began=10, ended=20)
 
 
-def edit(began: float, ended: float | None, path: str = "/p/app.py") -> Window:
-    return Window(began=began, ended=ended, path=path)
+def change(at: float | None, *, exact: bool = True) -> ObservedChange:
+    return ObservedChange(path="/p/app.py", at=at, exact=exact)
+
+
+def part(worker: str, *commands: CallSpan, edits: tuple[CallSpan, ...] = ()) -> TurnActivity:
+    return TurnActivity(worker=worker, commands=commands, edits=edits)
+
+
+def edit(began: float, ended: float | None, path: str = "/p/app.py") -> CallSpan:
+    return CallSpan(began=began, ended=ended, path=path)
 
 
 @pytest.mark.parametrize(
@@ -25,51 +31,53 @@ def edit(began: float, ended: float | None, path: str = "/p/app.py") -> Window:
     [(9.9, ()), (10, ("w-a",)), (20, ("w-a",)), (20.1, ()), (35, ("w-a", "w-b")), (41, ("w-b",))],
 )
 def test_a_change_is_of_whoever_had_a_command_running(at: float, expected: tuple[str, ...]):
-    parts = [part("w-a", COMMAND, Window(began=30, ended=40)), part("w-b", Window(began=35))]
-    assert candidates(change(at), parts) == expected
+    parts = [part("w-a", COMMAND, CallSpan(began=30, ended=40)), part("w-b", CallSpan(began=35))]
+    assert possible_authors(change(at), parts) == expected
 
 
 def test_a_command_may_have_begun_a_little_before_it_was_heard_of():
-    late = Window(began=22, ended=30, slack=5)
-    assert candidates(change(21), [part("w-a", late)]) == ("w-a",)
-    assert candidates(change(18), [part("w-a", late), part("w-b", COMMAND)]) == ("w-b",)
+    late = CallSpan(began=22, ended=30, slack=5)
+    assert possible_authors(change(21), [part("w-a", late)]) == ("w-a",)
+    assert possible_authors(change(18), [part("w-a", late), part("w-b", COMMAND)]) == ("w-b",)
 
 
 def test_an_edit_explains_a_change_that_happened_meanwhile():
     parts = [part("w-a", edits=(edit(12, 13),)), part("w-b", COMMAND)]
-    assert candidates(change(12.5), parts) == ("w-a",)
-    assert candidates(change(15), parts) == ("w-b",), "it was changed again"
-    assert candidates(change(25), parts) == (), "by somebody else"
+    assert possible_authors(change(12.5), parts) == ("w-a",)
+    assert possible_authors(change(15), parts) == ("w-b",), "it was changed again"
+    assert possible_authors(change(25), parts) == (), "by somebody else"
 
 
 def test_an_edit_of_another_file_explains_nothing():
     parts = [part("w-a", edits=(edit(12, 13, "/p/other.py"),))]
-    assert candidates(change(12.5), parts) == ()
+    assert possible_authors(change(12.5), parts) == ()
 
 
 def test_what_has_only_its_folders_time_is_of_those_who_had_begun_a_command_by_then():
     gone = change(15, exact=False)
-    assert candidates(gone, [part("w-a", COMMAND)]) == ("w-a",)
-    assert candidates(gone, [part("w-a", COMMAND), part("w-b", Window(began=1, ended=2))]) == (
+    assert possible_authors(gone, [part("w-a", COMMAND)]) == ("w-a",)
+    assert possible_authors(
+        gone, [part("w-a", COMMAND), part("w-b", CallSpan(began=1, ended=2))]
+    ) == (
         "w-a",
         "w-b",
     )
     later = change(25, exact=False)
-    assert candidates(later, [part("w-a", COMMAND)]) == (), "the folder was changed by others"
+    assert possible_authors(later, [part("w-a", COMMAND)]) == (), "the folder was changed by others"
     wrote = (edit(24, 26, "/p/new.py"),)
-    assert candidates(later, [part("w-a", COMMAND, edits=wrote)]) == ("w-a",)
+    assert possible_authors(later, [part("w-a", COMMAND, edits=wrote)]) == ("w-a",)
 
 
 def test_without_any_time_it_is_of_those_who_ran_commands():
     parts = [part("w-a", COMMAND), part("w-b")]
-    assert candidates(change(None), parts) == ("w-a",)
-    assert candidates(change(None), [*parts, part("w-c", COMMAND)]) == ("w-a", "w-c")
+    assert possible_authors(change(None), parts) == ("w-a",)
+    assert possible_authors(change(None), [*parts, part("w-c", COMMAND)]) == ("w-a", "w-c")
 
 
 def test_an_edits_lines_are_what_differs():
-    said = wording({"oldString": "a\n  b\nc", "newString": "a\n  B\nc\n\n"})
+    said = edit_lines({"oldString": "a\n  b\nc", "newString": "a\n  B\nc\n\n"})
     assert said and (said.gone, said.new) == ({"b"}, {"B"})
-    theirs = wording({"file_path": "x", "old_string": "a", "new_string": ""})
+    theirs = edit_lines({"file_path": "x", "old_string": "a", "new_string": ""})
     assert theirs and (theirs.gone, theirs.new) == ({"a"}, frozenset())
 
 
@@ -77,11 +85,11 @@ def test_an_edits_lines_are_what_differs():
     "given", [None, "text", {}, {"content": "x"}, {"oldString": 1, "newString": 2}, []]
 )
 def test_of_anything_else_no_lines_are_known(given: object):
-    assert wording(given) is None
+    assert edit_lines(given) is None
 
 
 def test_a_long_edit_is_not_remembered():
-    assert wording({"oldString": "", "newString": "\n".join(map(str, range(1000)))}) is None
+    assert edit_lines({"oldString": "", "newString": "\n".join(map(str, range(1000)))}) is None
 
 
 def test_blank_lines_are_no_lines():

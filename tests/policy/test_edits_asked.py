@@ -4,17 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from goent.domain.tasks import TaskText, TaskType
-from goent.policy.needs import edits_asked, only_reads
-from goent.tasks.classify import classify
-from goent.tasks.context import count_context
-from goent.tasks.weights import load_weights
+from goent.domain.task_profile import TaskText, TaskType
+from goent.routing.classification import classify, count_context
+from goent.routing.task_advice import asks_for_edits, only_reads
+from goent.routing.task_features import load_weights
 
 
 def asked(text: str, kind: TaskType | None = None) -> bool:
     task = TaskText(text=text, type=kind)
     context = count_context(task, Path(__file__).parent)
-    return edits_asked(text, classify(task, weights=load_weights(), context=context))
+    return asks_for_edits(text, classify(task, weights=load_weights(), context=context))
 
 
 @pytest.mark.parametrize(

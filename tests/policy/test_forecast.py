@@ -6,10 +6,9 @@ import pytest
 from msgspec.structs import replace
 from routing_ground import GLM, KIMI, a_task
 
-from goent.domain.forecasts import Sample
-from goent.domain.tasks import COMPLEXITIES, Complexity, TaskType
-from goent.domain.types import Method, State, Usage
-from goent.policy.forecast import Past, estimate, forecast, quantile
+from goent.domain.task_profile import COMPLEXITIES, Complexity, TaskSample, TaskType
+from goent.domain.types import Method, Usage, WorkerState
+from goent.routing.forecast import PastTasks, estimate_task, forecast_task, quantile
 
 
 def a_sample(
@@ -18,9 +17,9 @@ def a_sample(
     method: Method = "acp",
     kind: TaskType = "implement",
     complexity: Complexity = "medium",
-    state: State = "completed",
-) -> Sample:
-    return Sample(
+    state: WorkerState = "completed",
+) -> TaskSample:
+    return TaskSample(
         at=0.0,
         provider="any name",
         backend=GLM.backend,
@@ -36,8 +35,10 @@ def a_sample(
     )
 
 
-def told(*samples: Sample):
-    return forecast(a_task("implement", "medium"), GLM, "acp", price=GLM.price, past=Past(samples))
+def told(*samples: TaskSample):
+    return forecast_task(
+        a_task("implement", "medium"), GLM, "acp", price=GLM.price, past=PastTasks(samples)
+    )
 
 
 @pytest.mark.spec("P28")
@@ -64,19 +65,19 @@ def test_what_failed_or_had_no_price_teaches_no_cost() -> None:
 
 
 def test_other_models_teach_nothing() -> None:
-    past = Past([a_sample("1")] * 9)
-    assert forecast(a_task(), KIMI, "acp", price=KIMI.price, past=past).source == "estimate"
+    past = PastTasks([a_sample("1")] * 9)
+    assert forecast_task(a_task(), KIMI, "acp", price=KIMI.price, past=past).source == "estimate"
 
 
 def test_an_estimate_is_a_range_that_grows_with_the_task_and_needs_a_price() -> None:
-    said = [estimate(a_task("fix", each), "acp", GLM.price) for each in COMPLEXITIES]
+    said = [estimate_task(a_task("fix", each), "acp", GLM.price) for each in COMPLEXITIES]
     assert all(each.p50_usd and each.p90_usd and each.p50_usd < each.p90_usd for each in said)
     assert said == sorted(said, key=lambda each: each.p50_usd or 0)
-    unknown = estimate(a_task(), "acp", None)
+    unknown = estimate_task(a_task(), "acp", None)
     assert (unknown.p50_usd, unknown.p90_usd) == (None, None) and unknown.seconds
-    read = estimate(a_task(tokens=90_000), "acp", GLM.price)
+    read = estimate_task(a_task(tokens=90_000), "acp", GLM.price)
     assert read.p50_usd and said[2].p50_usd and read.p50_usd > 2 * said[2].p50_usd
-    one_call = estimate(a_task(), "api", GLM.price)
+    one_call = estimate_task(a_task(), "api", GLM.price)
     assert one_call.p90_usd and said[0].p50_usd and one_call.p90_usd < said[0].p50_usd * 2
 
 

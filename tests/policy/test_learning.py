@@ -16,12 +16,18 @@ from goent.domain.errors import (
     WorkerCrashed,
     WorkerError,
 )
-from goent.domain.forecasts import Forecast, Sample
 from goent.domain.settings import RoutingRule, Settings
-from goent.domain.tasks import Classification, Complexity, TaskType
-from goent.domain.types import Evidence, Pin, Provider, State, Usage
-from goent.policy.facts import Facts
-from goent.policy.learning import ENOUGH, HALF_LIFE_S, Experience, Outcome, Outlook, outcome
+from goent.domain.task_profile import Classification, Complexity, Forecast, TaskSample, TaskType
+from goent.domain.types import Evidence, Pin, Provider, Usage, WorkerState
+from goent.routing.experience import (
+    HALF_LIFE_S,
+    MIN_WEIGHT,
+    Experience,
+    Outlook,
+    TaskOutcome,
+    outcome_of,
+)
+from goent.routing.route_facts import RouteFacts
 
 NOW = 100 * HALF_LIFE_S
 ANN = a_provider("ann", "ann-1", cost=1, best_for=("implementation", "testing"))
@@ -36,11 +42,11 @@ def a_sample(  # noqa: PLR0913 (a sample, short)
     *,
     kind: TaskType = "implement",
     complexity: Complexity = "medium",
-    state: State | None = None,
+    state: WorkerState | None = None,
     failure: type[WorkerError] | None = None,
     at: float = NOW,
-) -> Sample:
-    return Sample(
+) -> TaskSample:
+    return TaskSample(
         at=at,
         provider=provider.name,
         backend=provider.backend,
@@ -58,7 +64,7 @@ def a_sample(  # noqa: PLR0913 (a sample, short)
     )
 
 
-def simulated(seed: str, tasks: int) -> Iterator[Sample]:
+def simulated(seed: str, tasks: int) -> Iterator[TaskSample]:
     """Ann does nine in ten of what is to be built and half of the tests; Ben the reverse."""
     chance = random.Random(seed)
     for n in range(tasks):
@@ -68,13 +74,15 @@ def simulated(seed: str, tasks: int) -> Iterator[Sample]:
             yield a_sample(provider, "verified" if good else "refuted", kind=kind)
 
 
-def knowing(samples: Iterable[Sample], task: Classification, held: Settings = EQUALS) -> Facts:
+def knowing(
+    samples: Iterable[TaskSample], task: Classification, held: Settings = EQUALS
+) -> RouteFacts:
     known = Experience(samples, NOW).outlooks(task.type, task.complexity)
     outlooks = {p.name: found for p in held.providers if (found := known.get((p.backend, p.model)))}
-    return Facts(outlooks=outlooks, forecasts=costing(ann=0.1, ben=0.1))
+    return RouteFacts(outlooks=outlooks, forecasts=costing(ann=0.1, ben=0.1))
 
 
-def chosen(samples: Iterable[Sample], task: Classification, held: Settings = EQUALS) -> str:
+def chosen(samples: Iterable[TaskSample], task: Classification, held: Settings = EQUALS) -> str:
     return decided(task, held, knowing(samples, task, held)).route.provider.name
 
 
@@ -134,11 +142,11 @@ def test_a_default_that_nobody_wrote_down_yields_to_clearly_better_outcomes() ->
 
 
 def test_without_outcomes_nothing_is_different_and_nothing_is_said() -> None:
-    assert decided(BUILD, EQUALS, Facts()) == decided(BUILD, EQUALS, knowing([], BUILD))
+    assert decided(BUILD, EQUALS, RouteFacts()) == decided(BUILD, EQUALS, knowing([], BUILD))
 
 
 def test_few_outcomes_change_nothing_and_that_is_told() -> None:
-    few = int(ENOUGH) - 1
+    few = int(MIN_WEIGHT) - 1
     samples = [a_sample(BEN, "verified")] * 50 + [a_sample(ANN, "refuted")] * few
     decision = decided(BUILD, EQUALS, knowing(samples, BUILD))
     (step,) = [each for each in decision.steps if each.source == "learning"]
@@ -161,7 +169,7 @@ def test_fallbacks_of_the_policys_choice_are_in_the_learned_order() -> None:
     cat = a_provider("cat", "cat-1", cost=0.5)
     held = settings(providers=(ANN, cat, replace(BEN, best_for=())), default=None)
     samples = [a_sample(BEN, "verified")] * 30 + [a_sample(cat, "refuted")] * 30
-    assert [p.name for p in decided(BUILD, held, Facts()).route.fallbacks] == ["cat", "ben"]
+    assert [p.name for p in decided(BUILD, held, RouteFacts()).route.fallbacks] == ["cat", "ben"]
     told = decided(BUILD, held, knowing(samples, BUILD, held)).route
     assert (told.provider, [p.name for p in told.fallbacks]) == (ANN, ["ben", "cat"])
 
@@ -213,12 +221,12 @@ def test_old_outcomes_fade() -> None:
 @pytest.mark.parametrize(
     ("sample", "told"),
     [
-        (a_sample(ANN, "verified"), Outcome(done=True, held=True)),
-        (a_sample(ANN, "refuted"), Outcome(done=True, held=False)),
-        (a_sample(ANN, "claimed"), Outcome(done=True)),
-        (a_sample(ANN, "refuted", state="completed"), Outcome(done=False)),
-        (a_sample(ANN, None, state="failed", failure=NothingSaid), Outcome(done=False)),
-        (a_sample(ANN, None, state="failed", failure=TurnTimeout), Outcome(done=False)),
+        (a_sample(ANN, "verified"), TaskOutcome(done=True, held=True)),
+        (a_sample(ANN, "refuted"), TaskOutcome(done=True, held=False)),
+        (a_sample(ANN, "claimed"), TaskOutcome(done=True)),
+        (a_sample(ANN, "refuted", state="completed"), TaskOutcome(done=False)),
+        (a_sample(ANN, None, state="failed", failure=NothingSaid), TaskOutcome(done=False)),
+        (a_sample(ANN, None, state="failed", failure=TurnTimeout), TaskOutcome(done=False)),
         (a_sample(ANN, None, state="failed", failure=ProviderDown), None),
         (a_sample(ANN, None, state="failed", failure=WorkerCrashed), None),
         (a_sample(ANN, None, state="failed", failure=BudgetSpent), None),
@@ -228,8 +236,10 @@ def test_old_outcomes_fade() -> None:
         (a_sample(ANN, None), None),
     ],
 )
-def test_only_what_tells_of_the_worker_is_an_outcome(sample: Sample, told: Outcome | None) -> None:
-    assert outcome(sample) == told
+def test_only_what_tells_of_the_worker_is_an_outcome(
+    sample: TaskSample, told: TaskOutcome | None
+) -> None:
+    assert outcome_of(sample) == told
 
 
 def test_who_is_never_checked_is_no_better_for_it() -> None:
@@ -253,7 +263,7 @@ def test_who_is_never_checked_is_no_better_for_it() -> None:
         [a_sample(BEN, "verified", at=0.0)] * 50,
     ],
 )
-def test_hostile_outcomes_do_no_harm(samples: list[Sample]) -> None:
+def test_hostile_outcomes_do_no_harm(samples: list[TaskSample]) -> None:
     assert chosen(samples, BUILD) == "ann"
     for outlook in Experience(samples, NOW).outlooks("implement", "medium").values():
         assert 0 < outlook.low <= outlook.chance <= outlook.high <= 1
@@ -276,6 +286,8 @@ def test_the_order_is_as_it_was_but_for_who_is_clearly_worse() -> None:
 
     outlooks = {"b": outlook(0.2, 0.3), "d": outlook(0.5, 0.6), "e": outlook(0.25, 0.9)}
     outlooks["f"] = outlook(0.8, 0.9)
-    decision = decided(BUILD, settings(providers=providers, default=None), Facts(outlooks=outlooks))
+    decision = decided(
+        BUILD, settings(providers=providers, default=None), RouteFacts(outlooks=outlooks)
+    )
     order = [decision.route.provider, *(route.provider for route in decision.alternatives)]
     assert [p.name for p in order] == ["a", "f", "d", "b", "c", "e"]

@@ -5,7 +5,7 @@ from routing_ground import DEEPSEEK, GLM, a_provider, a_task, decided, settings
 
 from goent.domain.settings import RoutingRule
 from goent.domain.types import Pin
-from goent.policy.tiers import provider_of
+from goent.routing.pins import provider_for_tier
 
 TINY = replace(a_provider("ollama/tiny", "tiny", cost=0, backend="ollama"), listed=True)
 BOTH = (GLM, DEEPSEEK, TINY)
@@ -31,6 +31,6 @@ def test_with_nothing_else_a_task_is_refused_with_the_reason() -> None:
 
 
 def test_the_own_agent_takes_one_only_where_nothing_else_is_there() -> None:
-    assert provider_of("haiku", settings(providers=BOTH, default=None))[0] == DEEPSEEK
-    assert provider_of("haiku", settings(providers=(TINY,), default=None))[0] == TINY
-    assert provider_of("ollama/tiny", settings(providers=BOTH))[0] == TINY
+    assert provider_for_tier("haiku", settings(providers=BOTH, default=None))[0] == DEEPSEEK
+    assert provider_for_tier("haiku", settings(providers=(TINY,), default=None))[0] == TINY
+    assert provider_for_tier("ollama/tiny", settings(providers=BOTH))[0] == TINY

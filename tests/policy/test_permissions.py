@@ -2,7 +2,7 @@ import pytest
 
 from goent.domain.settings import PermissionRule, PermissionSettings
 from goent.domain.types import Isolation, Preset
-from goent.policy.permissions import preset_for, rules_for
+from goent.permissions.permission_rules import preset_for, rules_for
 
 
 def decision(preset: Preset, tool: str, *extra: PermissionRule) -> str:

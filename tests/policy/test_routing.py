@@ -17,13 +17,13 @@ from routing_ground import (
 )
 
 from goent.domain.errors import NoRoute
-from goent.domain.health import Condition
+from goent.domain.provider_condition import ProviderCondition
 from goent.domain.settings import RoutingRule
-from goent.domain.tasks import COMPLEXITIES, Classification, Complexity
+from goent.domain.task_profile import COMPLEXITIES, Classification, Complexity
 from goent.domain.types import Pin, Provider
-from goent.policy.facts import Facts
+from goent.routing.route_facts import RouteFacts
 
-DOWN = Condition(state="down", until=3_600.0, reason="503")
+DOWN = ProviderCondition(state="down", until=3_600.0, reason="503")
 NOON = 43_200.0
 
 
@@ -39,12 +39,12 @@ def test_a_small_task_goes_to_the_cheapest_fast_provider_by_cli(complexity: Comp
 
 @pytest.mark.spec("P16")
 def test_a_question_that_needs_no_files_goes_by_api() -> None:
-    route = decided(a_task("analyze", "simple"), facts=Facts(talk_only=True)).route
+    route = decided(a_task("analyze", "simple"), facts=RouteFacts(talk_only=True)).route
     assert (route.provider.name, route.method) == ("haiku", "api")
 
 
 def test_a_small_task_whose_permissions_may_ask_gets_a_session_that_can() -> None:
-    route = decided(a_task("fix", "simple"), facts=Facts(asks=True)).route
+    route = decided(a_task("fix", "simple"), facts=RouteFacts(asks=True)).route
     assert route.method == "acp"
     assert "by acp, because it may have to ask, and cli cannot" in route.reason
 
@@ -58,7 +58,7 @@ def test_with_one_provider_there_is_nothing_to_choose() -> None:
 def test_without_fast_ones_a_small_task_goes_to_the_cheapest() -> None:
     held = settings(providers=(GLM, SONNET, DEEPSEEK))
     prices = {p.name: p.price for p in (GLM, SONNET, DEEPSEEK) if p.price}
-    route = decided(a_task("fix", "simple"), held, Facts(prices=prices)).route
+    route = decided(a_task("fix", "simple"), held, RouteFacts(prices=prices)).route
     assert route.provider == DEEPSEEK
 
 
@@ -83,7 +83,7 @@ def test_what_fits_no_window_goes_to_the_widest_with_a_warning() -> None:
     decision = decided(a_task(tokens=2_000_000), settings(providers=(*ALL, wide)))
     assert decision.route.provider == wide
     assert "2,000,000 tokens fit nobody's window" in decision.warnings[-1]
-    poor = Facts(
+    poor = RouteFacts(
         forecasts=costing(**{p.name: 9.0 for p in ALL}), budget_usd=costing(x=1.0)["x"].p90_usd
     )
     both = decided(a_task(tokens=2_000_000), facts=poor).warnings[-1]
@@ -133,7 +133,7 @@ def test_a_pin_is_obeyed_whatever_rules_and_health_say() -> None:
     decision = decided(
         a_task("fix", "trivial"),
         held,
-        Facts(conditions={"glm": DOWN}),
+        RouteFacts(conditions={"glm": DOWN}),
         pin=Pin(provider="glm", method="serve"),
     )
     assert (decision.route.provider, decision.route.method) == (GLM, "serve")
@@ -204,11 +204,11 @@ def test_an_agent_is_never_chosen_by_itself() -> None:
 
 
 def test_only_who_can_be_had_is_chosen_and_every_other_one_is_told_of() -> None:
-    facts = Facts(
+    facts = RouteFacts(
         now=NOON,
         conditions={
-            "haiku": Condition(state="limited", until=NOON + 90, reason="slow down"),
-            "deepseek": Condition(state="down", until=NOON - 1),
+            "haiku": ProviderCondition(state="limited", until=NOON + 90, reason="slow down"),
+            "deepseek": ProviderCondition(state="down", until=NOON - 1),
         },
         keyless={"kimi": "K"},
         forecasts=costing(sonnet=2.0, glm=0.5, deepseek=0.6),
@@ -228,8 +228,8 @@ def test_only_who_can_be_had_is_chosen_and_every_other_one_is_told_of() -> None:
 
 
 def test_nobody_left_is_a_refusal_that_names_each_and_until_when() -> None:
-    until = Condition(state="limited", until=NOON + 60)
-    facts = Facts(now=NOON, conditions={p.name: until for p in ALL})
+    until = ProviderCondition(state="limited", until=NOON + 60)
+    facts = RouteFacts(now=NOON, conditions={p.name: until for p in ALL})
     with pytest.raises(NoRoute) as refusal:
         _ = decided(facts=facts).route
     for provider in ALL:
@@ -238,20 +238,20 @@ def test_nobody_left_is_a_refusal_that_names_each_and_until_when() -> None:
 
 def test_a_soft_budget_below_the_cheapest_warns_and_a_hard_one_refuses() -> None:
     dear = costing(**{p.name: 1.0 + i for i, p in enumerate(ALL)})
-    facts = Facts(forecasts=dear, budget_usd=costing(x=0.5)["x"].p90_usd)
+    facts = RouteFacts(forecasts=dear, budget_usd=costing(x=0.5)["x"].p90_usd)
     decision = decided(facts=facts)
     assert decision.chosen
     assert (
         "budget_usd $0.5000 is less than the cheapest route may cost: glm up to $1.00"
         in (decision.warnings[-1])
     )
-    hard = Facts(forecasts=dear, budget_usd=facts.budget_usd, hard=True)
+    hard = RouteFacts(forecasts=dear, budget_usd=facts.budget_usd, hard=True)
     with pytest.raises(NoRoute, match="raise it, or give a smaller task"):
         _ = decided(facts=hard).route
 
 
 def test_a_soft_budget_is_no_wall_where_the_cheap_ones_are_unwell() -> None:
-    facts = Facts(
+    facts = RouteFacts(
         forecasts=costing(**{p.name: 2.0 for p in ALL if p is not GLM}, glm=0.1),
         conditions={"glm": DOWN},
         budget_usd=costing(x=0.5)["x"].p90_usd,
@@ -267,7 +267,7 @@ def test_fallbacks_are_the_providers_own_or_the_next_best_of_the_policy() -> Non
     assert own_choice.provider == HAIKU and len(own_choice.fallbacks) == 2
     ruled = decided(held=settings(RoutingRule(provider="haiku"))).route
     assert ruled.fallbacks == (), "who chose the provider chooses its stand-ins"
-    assert decided(facts=Facts(allow_fallback=False)).route.fallbacks == ()
+    assert decided(facts=RouteFacts(allow_fallback=False)).route.fallbacks == ()
 
 
 def test_a_model_of_two_names_is_told_once_by_its_short_one() -> None:

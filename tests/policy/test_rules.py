@@ -4,12 +4,12 @@ import pytest
 from msgspec.structs import replace
 from routing_ground import DEEPSEEK, GLM, KIMI, a_task, costing, decided, settings
 
-from goent.domain.health import Condition
+from goent.domain.provider_condition import ProviderCondition
 from goent.domain.settings import RoutingRule
 from goent.domain.types import Provider
-from goent.policy.facts import Facts
+from goent.routing.route_facts import RouteFacts
 
-LIMITED = Condition(state="limited", until=3_600.0)
+LIMITED = ProviderCondition(state="limited", until=3_600.0)
 
 
 @pytest.mark.spec("P20")
@@ -53,7 +53,7 @@ def test_the_first_rule_that_matches_decides() -> None:
 )
 def test_a_rule_that_does_not_match_says_why(rule: RoutingRule, why: str) -> None:
     named = rule if rule.provider else replace(rule, provider="kimi")
-    facts = Facts(text="Build a splinter", forecasts=costing(kimi=0.1))
+    facts = RouteFacts(text="Build a splinter", forecasts=costing(kimi=0.1))
     decision = decided(a_task("implement"), settings(named), facts)
     assert decision.steps[0].why == why
     assert decision.route.provider == GLM
@@ -70,15 +70,15 @@ def test_a_guessed_number_of_files_matches_no_rule() -> None:
 def test_keywords_are_whole_words_in_any_case() -> None:
     held = settings(RoutingRule(keywords=("Tidy up", "lint"), provider="kimi"))
     for text in ("Please tidy UP here", "run the lint, then stop"):
-        assert decided(held=held, facts=Facts(text=text)).route.provider == KIMI
-    assert decided(held=held, facts=Facts(text="flint")).route.provider == GLM
+        assert decided(held=held, facts=RouteFacts(text=text)).route.provider == KIMI
+    assert decided(held=held, facts=RouteFacts(text="flint")).route.provider == GLM
 
 
 @pytest.mark.spec("P20")
 def test_a_rule_whose_provider_is_unwell_goes_to_its_fallback_and_says_so() -> None:
     decision = decided(
         held=settings(RoutingRule(id="a", provider="glm", method="cli")),
-        facts=Facts(conditions={"glm": LIMITED}),
+        facts=RouteFacts(conditions={"glm": LIMITED}),
     )
     assert (decision.route.provider, decision.route.method) == (DEEPSEEK, "cli")
     assert "glm is passed over (limited until 01:00:00 UTC)" in decision.route.reason
@@ -92,7 +92,7 @@ def test_without_a_fallback_the_next_rule_that_matches_decides() -> None:
         RoutingRule(id="b", types=("fix",), provider="sonnet"),
         RoutingRule(id="c", provider="kimi"),
     )
-    decision = decided(held=held, facts=Facts(conditions={"haiku": LIMITED}))
+    decision = decided(held=held, facts=RouteFacts(conditions={"haiku": LIMITED}))
     assert decision.route.provider == KIMI
     assert "rule 'a' was passed over: haiku is passed over (limited until" in decision.warnings[0]
 

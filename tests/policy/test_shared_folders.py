@@ -1,4 +1,4 @@
-from goent.policy.overlaps import SharedWork, shared_overlaps
+from goent.workers.change_attribution import SharedWork, shared_overlaps
 
 NOW = 1_000_000.0
 

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from goent.policy.suspects import first_failing
+from goent.workers.change_attribution import first_failing
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from goent.proc import marked, new_mark, new_owner, supervised, table
-from goent.proc.guard import GUARD, all_guarded, guarded
+from goent.proc import process_table
+from goent.proc.child_process import GUARD_OWNER, all_guarded, guarded, supervised
+from goent.proc.process_table import marked_processes, new_mark, new_owner
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -34,7 +35,7 @@ anyio.run(main)
 
 async def gone(pids: list[int]) -> None:
     with anyio.fail_after(30):
-        while any(table.started(pid) for pid in pids):  # noqa: ASYNC110 (a process announces nothing to strangers)
+        while any(process_table.start_time(pid) for pid in pids):  # noqa: ASYNC110 (a process announces nothing to strangers)
             await anyio.sleep(0.05)
 
 
@@ -46,7 +47,7 @@ async def test_a_killed_owner_leaves_nothing_running(guard: str) -> None:
         assert owner.stdout
         said = await owner.stdout.receive()
         pids = [int(pid) for pid in said.split()]
-        assert all(table.started(pid) for pid in pids)
+        assert all(process_table.start_time(pid) for pid in pids)
         os.kill(owner.pid, signal.SIGKILL)
         await gone(pids)
 
@@ -57,8 +58,8 @@ async def test_a_guard_goes_with_its_charge_and_touches_nobody_else() -> None:
     command, env = ["/bin/sleep", "300"], {"PATH": "/usr/bin:/bin"}
     async with supervised(command, cwd=Path("/"), env=env, mark=other) as bystander:
         async with guarded(mark), supervised(command, cwd=Path("/"), env=env, mark=mark):
-            assert len(set(marked(me))) == 3
-        assert set(marked(me)) == {bystander.pid}
+            assert len(set(marked_processes(me))) == 3
+        assert set(marked_processes(me)) == {bystander.pid}
 
 
 async def test_a_guard_of_all_goes_when_all_is_well_and_ends_nobody() -> None:
@@ -66,6 +67,6 @@ async def test_a_guard_of_all_goes_when_all_is_well_and_ends_nobody() -> None:
     command, env = ["/bin/sleep", "300"], {"PATH": "/usr/bin:/bin"}
     async with supervised(command, cwd=Path("/"), env=env, mark=new_mark(me)) as charge:
         async with all_guarded(me):
-            assert len(set(marked(new_owner(GUARD)))) == 1
-        assert set(marked(me)) == {charge.pid}
-    assert not set(marked(new_owner(GUARD)))
+            assert len(set(marked_processes(new_owner(GUARD_OWNER)))) == 1
+        assert set(marked_processes(me)) == {charge.pid}
+    assert not set(marked_processes(new_owner(GUARD_OWNER)))

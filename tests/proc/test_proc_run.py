@@ -12,22 +12,23 @@ from sandboxed import a_sandbox
 
 from goent.domain.errors import WorkerCrashed
 from goent.domain.types import Check
-from goent.proc import ShellVerifier, marked, new_owner, run
-from goent.proc.run import Completed
-from goent.proc.table import started
+from goent.proc.child_process import CompletedCommand, ShellVerifier, run_command
+from goent.proc.process_table import marked_processes, new_owner, start_time
 
 pytestmark = pytest.mark.anyio
 
 
-async def shell(script: str, cwd: Path, *, limit: float = 10, stdin: bytes = b"") -> Completed:
-    return await run(
+async def shell(
+    script: str, cwd: Path, *, limit: float = 10, stdin: bytes = b""
+) -> CompletedCommand:
+    return await run_command(
         ["sh", "-c", script], cwd=cwd, env=dict(os.environ), timeout=limit, stdin=stdin
     )
 
 
 async def test_output_errors_and_exit_code_come_apart(tmp_path: Path) -> None:
     done = await shell("cat; echo oops >&2; exit 3", tmp_path, stdin=b"in\n")
-    assert done == Completed(exit=3, output="in\n", errors="oops")
+    assert done == CompletedCommand(exit=3, output="in\n", errors="oops")
 
 
 async def test_a_command_that_takes_too_long_has_no_exit_code_and_leaves_nothing(
@@ -36,14 +37,14 @@ async def test_a_command_that_takes_too_long_has_no_exit_code_and_leaves_nothing
     done = await shell("echo begun; setsid sleep 300 & sleep 300", tmp_path, limit=2)
     assert done.exit is None
     assert done.output == "begun\n"
-    assert list(marked(new_owner("command"))) == []
+    assert list(marked_processes(new_owner("command"))) == []
 
 
 async def test_a_background_child_that_holds_the_pipe_does_not_hold_us(tmp_path: Path) -> None:
     with anyio.fail_after(30):
         done = await shell("sleep 300 & echo done", tmp_path, limit=60)
     assert (done.exit, done.output) == (0, "done\n")
-    assert list(marked(new_owner("command"))) == []
+    assert list(marked_processes(new_owner("command"))) == []
 
 
 @contextmanager
@@ -78,11 +79,11 @@ async def test_for_want_of_descriptors_a_command_fails_as_one_that_cannot_be_sta
         except WorkerCrashed as error:
             outcomes.append(str(error))
     assert outcomes == ["fine\n"] or "Too many open files" in outcomes[0]
-    assert list(marked(new_owner("command"))) == []
+    assert list(marked_processes(new_owner("command"))) == []
 
 
 async def test_of_endless_output_the_end_is_kept(tmp_path: Path) -> None:
-    done = await run(
+    done = await run_command(
         ["sh", "-c", "yes x | head -c 2000000; echo end"],
         cwd=tmp_path,
         env=dict(os.environ),
@@ -116,8 +117,8 @@ async def test_a_verify_command_that_daemonises_ends_with_its_answer(tmp_path: P
     with anyio.fail_after(30):
         (check,) = await verifier.verify([command], tmp_path)
     assert check.exit == 0
-    assert started(int((tmp_path / "pid").read_text())) is None
-    assert list(marked(new_owner("command"))) == []
+    assert start_time(int((tmp_path / "pid").read_text())) is None
+    assert list(marked_processes(new_owner("command"))) == []
 
 
 async def test_a_verify_command_that_hangs_ends_with_all_that_it_started(tmp_path: Path) -> None:
@@ -126,7 +127,7 @@ async def test_a_verify_command_that_hangs_ends_with_all_that_it_started(tmp_pat
     )
     (check,) = await verifier.verify(["echo begun; setsid sleep 300 & exec sleep 300"], tmp_path)
     assert (check.exit, check.tail) == (None, "begun\n\nstill running after 0.5 s: ended")
-    assert list(marked(new_owner("command"))) == []
+    assert list(marked_processes(new_owner("command"))) == []
 
 
 async def test_verify_commands_see_the_environment_they_are_given(tmp_path: Path) -> None:

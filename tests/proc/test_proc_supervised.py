@@ -10,8 +10,15 @@ import anyio
 import pytest
 
 from goent.domain.errors import WorkerCrashed
-from goent.proc import marked, new_mark, new_owner, supervised, sweep_dead_owners
-from goent.proc.marks import MARK, marked_environment
+from goent.proc.child_process import supervised
+from goent.proc.process_table import (
+    marked_environment,
+    marked_processes,
+    new_mark,
+    new_owner,
+    sweep_dead_owners,
+)
+from goent.system.process_protection import MARK_VARIABLE
 
 pytestmark = pytest.mark.anyio
 ENV = dict(os.environ)
@@ -27,7 +34,7 @@ def mark() -> str:
 
 
 def living(mark: str) -> int:
-    return len(list(marked(mark)))
+    return len(list(marked_processes(mark)))
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -157,7 +164,7 @@ async def test_what_a_killed_go_ent_left_behind_is_swept_by_the_next(
 
         os.kill(it.pid, signal.SIGKILL)
         await it.wait()
-        orphans = set(marked(owner))
+        orphans = set(marked_processes(owner))
         assert len(orphans) >= 3
         assert sweep_dead_owners("another-project") == []
         assert set(sweep_dead_owners(key)) == orphans
@@ -180,5 +187,5 @@ async def test_the_owner_of_an_inner_go_ent_finds_its_processes(tmp_path: Path, 
 
 
 def test_one_mark_is_not_the_beginning_of_another(mark: str) -> None:
-    assert list(marked(mark[:-1])) == []
-    assert mark in marked_environment({}, mark)[MARK].split(" ")
+    assert list(marked_processes(mark[:-1])) == []
+    assert mark in marked_environment({}, mark)[MARK_VARIABLE].split(" ")

@@ -8,8 +8,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from goent.proc import marked, new_mark, new_owner, table
-from goent.proc.marks import marked_environment
+from goent.proc import process_table
+from goent.proc.process_table import marked_environment, marked_processes, new_mark, new_owner
 
 WAITS = [sys.executable, "-c", "print('ready', flush=True); input()"]
 
@@ -32,10 +32,10 @@ def waiting(mark: str) -> Generator[int]:
 def test_who_was_there_before_is_left_out_and_who_came_later_is_found() -> None:
     owner = new_owner("table-test")
     with waiting(new_mark(owner)) as older:
-        before = table.present()
+        before = process_table.present_processes()
         with waiting(new_mark(owner)) as younger:
-            assert set(marked(owner)) == {older, younger}
-            assert set(marked(owner, but=before)) == {younger}
+            assert set(marked_processes(owner)) == {older, younger}
+            assert set(marked_processes(owner, but=before)) == {younger}
 
 
 def test_who_becomes_another_program_again_and_again_is_always_found(tmp_path: Path) -> None:
@@ -44,15 +44,15 @@ def test_who_becomes_another_program_again_and_again_is_always_found(tmp_path: P
     loop.write_text('#!/bin/sh\nexec "$0"\n')
     loop.chmod(0o700)
     mark = new_mark(new_owner("table-test"))
-    before = table.present()
+    before = process_table.present_processes()
     env = marked_environment({"PATH": os.environ["PATH"]}, mark)
     with subprocess.Popen([loop], env=env) as process:
         try:
-            found = [list(marked(mark, but=before)) for _ in range(500)]
+            found = [list(marked_processes(mark, but=before)) for _ in range(500)]
         finally:
             process.kill()
     assert all(each == [process.pid] for each in found)
-    assert list(marked(mark, but=before)) == []
+    assert list(marked_processes(mark, but=before)) == []
 
 
 STARVED = """
@@ -77,8 +77,8 @@ def test_who_has_no_descriptors_left_takes_nobody_for_dead() -> None:
 def test_who_has_ended_is_dead_and_so_is_who_had_the_number_before() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert not table.lives(process.pid), "a zombie"
-    assert not table.lives(process.pid)
-    since = table.started(os.getpid())
-    assert table.lives(os.getpid(), since)
-    assert not table.lives(os.getpid(), f"{since}0")
+        assert not process_table.is_alive(process.pid), "a zombie"
+    assert not process_table.is_alive(process.pid)
+    since = process_table.start_time(os.getpid())
+    assert process_table.is_alive(os.getpid(), since)
+    assert not process_table.is_alive(os.getpid(), f"{since}0")

@@ -5,8 +5,9 @@ import os
 import anyio
 from msgspec import Raw
 
-from goent.rpc import MethodNotFound, Peer
-from goent.rpc.stdio import stdio
+from goent.rpc.byte_streams import stdio
+from goent.rpc.json_rpc import MethodNotFound
+from goent.rpc.rpc_peer import Peer
 
 
 class Echo:

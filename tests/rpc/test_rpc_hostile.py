@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from wires import Scripted, wired
 
-from goent.rpc import BadReply
+from goent.rpc.json_rpc import BadReply
 
 pytestmark = pytest.mark.anyio
 PING = '{"jsonrpc":"2.0","id":"good","method":"ping"}'
@@ -110,7 +110,7 @@ def test_after_any_bytes_the_next_request_is_served(garbage: list[bytes]):
 async def test_whoever_waits_for_a_slow_reader_is_let_go_when_the_connection_ends(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr("goent.rpc.peer.GRACE", 0.05)
+    monkeypatch.setattr("goent.rpc.rpc_peer.FINISH_S", 0.05)
     async with wired(Scripted()) as (peer, far), anyio.create_task_group() as tasks:
         peer.post("tell", "it runs")
         await far.hear()

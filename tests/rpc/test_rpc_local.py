@@ -12,7 +12,7 @@ import pytest
 from anyio.abc import TaskStatus
 from anyio.lowlevel import checkpoint
 
-from goent.rpc.local import LocalListener, LocalStream
+from goent.rpc.byte_streams import LocalListener, LocalStream
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20)]
 

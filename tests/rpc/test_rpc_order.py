@@ -4,8 +4,8 @@ import pytest
 from msgspec import Raw
 from wires import Scripted, connected, wired
 
-from goent.rpc import RpcError, decode_params
-from goent.rpc import inbox as inbox_room
+from goent.rpc import rpc_peer
+from goent.rpc.json_rpc import RpcError, decode_params
 
 pytestmark = pytest.mark.anyio
 
@@ -145,7 +145,7 @@ async def test_requests_queued_behind_a_curious_handler_are_served():
 async def test_a_curious_handler_gives_up_when_too_much_comes_before_its_answer(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(inbox_room, "MAX_MESSAGES", 4)
+    monkeypatch.setattr(rpc_peer, "MAX_QUEUED_MESSAGES", 4)
 
     async def curious(_params: Raw) -> object:
         await peer.request_raw("ask", {})

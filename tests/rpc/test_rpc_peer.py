@@ -7,16 +7,16 @@ from hypothesis import strategies as st
 from msgspec import Raw, Struct
 from wires import Far, Line, Scripted, connected, pipe, wired
 
-from goent.rpc import (
+from goent.rpc import rpc_peer
+from goent.rpc.json_rpc import (
     BadReply,
     ConnectionLost,
     InvalidParams,
     MethodNotFound,
-    Peer,
     RpcError,
     decode_params,
 )
-from goent.rpc import peer as peer_room
+from goent.rpc.rpc_peer import Peer
 
 pytestmark = pytest.mark.anyio
 
@@ -339,7 +339,7 @@ async def test_a_peer_that_does_not_listen_any_more_is_still_heard():
 async def test_a_handler_that_does_not_end_is_ended_some_time_after_the_peer_went(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(peer_room, "GRACE", 0.1)
+    monkeypatch.setattr(rpc_peer, "FINISH_S", 0.1)
     async with wired(Scripted(wait=for_ever, tell=for_ever)) as (_, far):
         await far.say('{"jsonrpc":"2.0","id":1,"method":"wait"}')
         await far.say('{"jsonrpc":"2.0","method":"tell"}')

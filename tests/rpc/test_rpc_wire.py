@@ -4,20 +4,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw, Struct
 
-from goent.rpc import wire
-from goent.rpc.errors import InvalidParams, RpcError, decode_params
+from goent.rpc import json_rpc
+from goent.rpc.json_rpc import InvalidParams, RpcError, decode_params
 
 
 def refusal(line: bytes) -> tuple[int, bytes]:
-    with pytest.raises(wire.Refused) as caught:
-        wire.read(line)
+    with pytest.raises(json_rpc.InvalidMessage) as caught:
+        json_rpc.read_message(line)
     return caught.value.code, bytes(caught.value.id)
 
 
 def code_of(line: bytes) -> int | None:
     try:
-        wire.read(line)
-    except wire.Refused as refused:
+        json_rpc.read_message(line)
+    except json_rpc.InvalidMessage as refused:
         return refused.code
     return None
 
@@ -66,22 +66,22 @@ def test_json_that_is_no_request_is_refused_under_its_id_if_that_is_one(line: by
 
 
 def test_a_reply_is_read_even_if_its_sender_forgot_the_version():
-    assert bytes(wire.read(b'{"id":1,"result":null}').result) == b"null"
+    assert bytes(json_rpc.read_message(b'{"id":1,"result":null}').result) == b"null"
 
 
 def test_half_an_emoji_is_mended_and_a_whole_one_kept():
     line = rb'{"jsonrpc":"2.0","method":"a","params":["\ud83d","\ud83d\ude00","\\ud83d","x\ude00"]}'
-    params = decode_params(wire.read(line).params, list[str])
+    params = decode_params(json_rpc.read_message(line).params, list[str])
     assert params == ["\ufffd", "😀", r"\ud83d", "x\ufffd"]
 
 
 def test_a_newline_in_a_raw_part_does_not_break_the_line():
-    line = wire.notification("a", Raw(b'{\n  "x": "1\\n2"\n}'))
+    line = json_rpc.notification_line("a", Raw(b'{\n  "x": "1\\n2"\n}'))
     assert line == b'{"jsonrpc":"2.0","method":"a","params":{"x":"1\\n2"}}\n'
 
 
 def test_no_params_are_left_out():
-    assert wire.notification("a", None) == b'{"jsonrpc":"2.0","method":"a"}\n'
+    assert json_rpc.notification_line("a", None) == b'{"jsonrpc":"2.0","method":"a"}\n'
 
 
 class Point(Struct):
@@ -120,8 +120,11 @@ ids = st.one_of(
 @settings(deadline=None)
 @given(ids)
 def test_an_id_is_echoed_to_the_byte(number: bytes):
-    message = wire.read(b'{"jsonrpc":"2.0","id": ' + number + b' ,"method":"a"}')
-    assert wire.result(message.id, 1) == b'{"jsonrpc":"2.0","id":' + number + b',"result":1}\n'
+    message = json_rpc.read_message(b'{"jsonrpc":"2.0","id": ' + number + b' ,"method":"a"}')
+    assert (
+        json_rpc.result_line(message.id, 1)
+        == b'{"jsonrpc":"2.0","id":' + number + b',"result":1}\n'
+    )
 
 
 @pytest.mark.spec("A03")

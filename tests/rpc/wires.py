@@ -9,8 +9,9 @@ import msgspec
 from anyio.streams.buffered import BufferedByteReceiveStream
 from msgspec import Raw, Struct
 
-from goent.rpc import MethodNotFound, Peer
-from goent.rpc.stdio import FdReceiveStream, FdSendStream
+from goent.rpc.byte_streams import FdReceiveStream, FdSendStream
+from goent.rpc.json_rpc import MethodNotFound
+from goent.rpc.rpc_peer import Peer
 
 Answer = Callable[[Raw], Awaitable[object]]
 

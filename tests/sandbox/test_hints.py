@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from goent.domain.sandbox import Level, Network, SandboxSettings
+from goent.domain.sandbox_port import NetworkAccess, SandboxLevelName, SandboxSettings
 from goent.sandbox.confinement import Confinement
-from goent.sandbox.hints import Sought, explain
+from goent.sandbox.sandbox_hints import HintContext, explain_refusal
 
 HOME, PROJECT = Path("/home/u"), Path("/home/u/project")
 DOCKER = "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is it running?"
@@ -19,13 +19,19 @@ Caused by:
 
 
 def said(
-    output: str, *, level: Level = "namespace", network: Network = "all", writable: str = ""
+    output: str,
+    *,
+    level: SandboxLevelName = "namespace",
+    network: NetworkAccess = "all",
+    writable: str = "",
 ) -> str:
     opened = tuple(map(Path, writable.split()))
     confined = Confinement(level=level, writable=(PROJECT, *opened))
     environ = {"HOME": str(HOME), "SSH_AUTH_SOCK": "/run/user/7/agent"}
     settings = SandboxSettings(writable=opened, network=network)
-    return explain(Sought(confined=confined, settings=settings, environ=environ, home=HOME), output)
+    return explain_refusal(
+        HintContext(confined=confined, settings=settings, environ=environ, home=HOME), output
+    )
 
 
 @pytest.mark.parametrize("output", [DOCKER, DENIED])

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from goent.config.load import load_settings
+from goent.config.settings_loader import load_settings
 from goent.domain.errors import ConfigError
-from goent.domain.sandbox import SandboxSettings
+from goent.domain.sandbox_port import SandboxSettings
 
 
 def read(folder: Path, text: str) -> SandboxSettings:

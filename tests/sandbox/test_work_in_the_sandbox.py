@@ -12,11 +12,11 @@ from typing import NamedTuple
 import pytest
 from sandboxed import a_sandbox, in_an_agent
 
-from goent.config.load import load_settings
-from goent.domain.sandbox import SandboxSettings, Strictness
+from goent.config.settings_loader import load_settings
+from goent.domain.sandbox_port import SandboxSettings, SandboxStrictness
 from goent.domain.types import Check
-from goent.proc.verify import ShellVerifier
-from goent.sandbox.sandbox import Sandbox
+from goent.proc.child_process import ShellVerifier
+from goent.sandbox.process_sandbox import ProcessSandbox
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -32,9 +32,9 @@ class User(NamedTuple):
 
     home: Path
     project: Path
-    level: Strictness
+    level: SandboxStrictness
 
-    def sandbox(self, config: str = "") -> Sandbox:
+    def sandbox(self, config: str = "") -> ProcessSandbox:
         """As their settings file has it."""
         file = self.home / ".config" / "go-ent" / "config.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -7,20 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from goent.domain.budgets import Admission, Hold, Limit, Spender
-from goent.domain.ledger import LedgerEntry
+from goent.domain.money import Admission, BudgetLimit, CallHold, LedgerEntry, Spender
 from goent.domain.types import RateLimits, Usage
-from goent.store.ledger import SCHEMA, SqliteLedger
+from goent.store.ledger_store import SCHEMA, SqliteLedger
 from goent.store.sqlite import Schema, connect
 
 pytestmark = pytest.mark.anyio
 
 NOON = 12 * 3600.0
-DAY = Limit(scope="day", key="1970-01-01", usd=Decimal(1), hard=True)
-SOFT = Limit(scope="day", key="1970-01-01", usd=Decimal(1))
-TASK = Limit(scope="task", key="w1", usd=Decimal(1), hard=True)
-PROJECT = Limit(scope="project", key="/a", usd=Decimal(1), hard=True)
-GROUP = Limit(scope="group", key="s1", usd=Decimal(1), hard=True)
+DAY = BudgetLimit(scope="day", key="1970-01-01", usd=Decimal(1), hard=True)
+SOFT = BudgetLimit(scope="day", key="1970-01-01", usd=Decimal(1))
+TASK = BudgetLimit(scope="task", key="w1", usd=Decimal(1), hard=True)
+PROJECT = BudgetLimit(scope="project", key="/a", usd=Decimal(1), hard=True)
+GROUP = BudgetLimit(scope="group", key="s1", usd=Decimal(1), hard=True)
 
 
 def entry(
@@ -46,8 +45,8 @@ def entry(
     )
 
 
-def hold(usd: str, *limits: Limit) -> Hold:
-    return Hold(usd=Decimal(usd), limits=limits)
+def hold(usd: str, *limits: BudgetLimit) -> CallHold:
+    return CallHold(usd=Decimal(usd), limits=limits)
 
 
 @asynccontextmanager
@@ -73,7 +72,7 @@ async def ledger(tmp_path: Path) -> AsyncGenerator[SqliteLedger]:
 @pytest.mark.spec("P35")
 @pytest.mark.parametrize("limit", [DAY, TASK, PROJECT, GROUP], ids=lambda limit: limit.scope)
 async def test_a_call_that_would_pass_a_hard_limit_does_not_begin(
-    ledger: SqliteLedger, limit: Limit
+    ledger: SqliteLedger, limit: BudgetLimit
 ):
     for call, cost in (("a", "0.5"), ("b", "0.3")):
         assert (await ledger.begin(call, entry(group="s1"), hold("0.1", limit))).admitted
@@ -211,7 +210,7 @@ async def test_the_dead_hold_nothing_back_but_what_they_sent_is_owed(tmp_path: P
 @pytest.mark.spec("P38")
 async def test_calls_at_once_are_counted_across_daemons_without_the_dead(tmp_path: Path):
     dead: set[str] = set()
-    pace = Hold(pace=RateLimits(concurrency=2))
+    pace = CallHold(pace=RateLimits(concurrency=2))
     async with two_daemons(tmp_path / "ledger.db", dead) as (one, two):
         assert (await one.begin("a", entry(), pace)).admitted
         assert (await two.begin("b", entry("w2"), pace)).admitted
@@ -226,7 +225,7 @@ async def test_calls_at_once_are_counted_across_daemons_without_the_dead(tmp_pat
 
 @pytest.mark.spec("P38")
 async def test_calls_a_minute_are_counted_from_their_start(tmp_path: Path):
-    pace = Hold(pace=RateLimits(rpm=2))
+    pace = CallHold(pace=RateLimits(rpm=2))
     async with two_daemons(tmp_path / "ledger.db", set()) as (one, two):
         assert (await one.begin("a", entry(at=NOON), pace)).admitted
         assert (await two.begin("b", entry(at=NOON + 10), pace)).admitted
@@ -239,8 +238,8 @@ async def test_calls_a_minute_are_counted_from_their_start(tmp_path: Path):
 
 @pytest.mark.spec("P38")
 async def test_tokens_a_minute_are_those_that_were_counted(ledger: SqliteLedger):
-    def asks(tokens: int) -> Hold:
-        return Hold(usage=Usage(input=tokens), pace=RateLimits(tpm=1000))
+    def asks(tokens: int) -> CallHold:
+        return CallHold(usage=Usage(input=tokens), pace=RateLimits(tpm=1000))
 
     assert (await ledger.begin("a", entry(at=NOON), asks(900))).admitted
     assert (await ledger.begin("b", entry(at=NOON + 1), asks(200))).wait_s == 59
@@ -252,7 +251,7 @@ async def test_tokens_a_minute_are_those_that_were_counted(ledger: SqliteLedger)
 
 
 async def test_another_model_has_a_pace_of_its_own(ledger: SqliteLedger):
-    pace = Hold(pace=RateLimits(concurrency=1))
+    pace = CallHold(pace=RateLimits(concurrency=1))
     await ledger.begin("a", entry(), pace)
     other = LedgerEntry(
         at=NOON,

@@ -7,8 +7,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from goent.llm.calibration import NEEDED
-from goent.store.calibration import SqliteCalibrations
+from goent.billing.token_estimate import MIN_SAMPLES
+from goent.providers.track_record import SqliteCalibrations
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +26,7 @@ async def teach(calibrations: SqliteCalibrations, times: int, model: str = "glm-
 async def test_a_lesson_is_kept_for_the_next_daemon(tmp_path: Path):
     path = tmp_path / "calibration.db"
     async with SqliteCalibrations.open(path) as calibrations:
-        await teach(calibrations, NEEDED)
+        await teach(calibrations, MIN_SAMPLES)
         assert calibrations.corrected("zai", "glm-4.7", 1000) == 1300
     async with SqliteCalibrations.open(path) as calibrations:
         assert calibrations.corrected("zai", "glm-4.7", 1000) == 1300
@@ -34,7 +34,7 @@ async def test_a_lesson_is_kept_for_the_next_daemon(tmp_path: Path):
 
 async def test_each_model_is_learned_by_itself(tmp_path: Path):
     async with SqliteCalibrations.open(tmp_path / "calibration.db") as calibrations:
-        await teach(calibrations, NEEDED)
+        await teach(calibrations, MIN_SAMPLES)
         assert calibrations.corrected("zai", "glm-5.3", 1000) == 1000
         assert calibrations.corrected("openrouter", "glm-4.7", 1000) == 1000
 
@@ -66,7 +66,7 @@ async def test_a_file_that_refuses_keeps_the_lesson_in_memory(
     async with SqliteCalibrations.open(path) as calibrations:
         refusal = "BEFORE INSERT ON calibration BEGIN SELECT RAISE(ABORT, 'no'); END"
         ask(path, f"CREATE TRIGGER refusal {refusal}")
-        await teach(calibrations, NEEDED)
+        await teach(calibrations, MIN_SAMPLES)
         assert calibrations.corrected("zai", "glm-4.7", 1000) == 1300
     assert "is not kept" in caplog.text
 
@@ -76,5 +76,5 @@ async def test_a_damaged_file_is_put_aside(tmp_path: Path):
     path.write_bytes(b"no database at all" * 100)
     async with SqliteCalibrations.open(path) as calibrations:
         assert calibrations.warnings
-        await teach(calibrations, NEEDED)
+        await teach(calibrations, MIN_SAMPLES)
         assert calibrations.corrected("zai", "glm-4.7", 1000) == 1300

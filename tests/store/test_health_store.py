@@ -11,12 +11,16 @@ import anyio
 import pytest
 
 from goent.domain.errors import OutOfCredit, ProviderDown, RateLimited
-from goent.domain.health import HealthKey
+from goent.domain.provider_condition import HealthKey
 from goent.domain.settings import Backend
 from goent.domain.types import Provider
-from goent.policy.health import Bounds, mended
-from goent.store.health import SqliteHealths, read_health
-from goent.upstream.health import Breakers, account
+from goent.providers.provider_health import (
+    BreakerBounds,
+    CircuitBreakers,
+    account_id,
+    repair_record,
+)
+from goent.providers.track_record import SqliteHealths, read_health
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -32,7 +36,7 @@ class Clock:
         return self.now
 
 
-Daemons = Callable[..., AbstractAsyncContextManager[Breakers]]
+Daemons = Callable[..., AbstractAsyncContextManager[CircuitBreakers]]
 
 
 @pytest.fixture
@@ -43,21 +47,23 @@ def clock() -> Clock:
 @pytest.fixture
 def a_daemon(tmp_path: Path, clock: Clock) -> Daemons:
     @asynccontextmanager
-    async def open_(key: str = "k") -> AsyncGenerator[Breakers]:
-        async with SqliteHealths.open(tmp_path / "health.db", mend=mended, clock=clock) as kept:
+    async def open_(key: str = "k") -> AsyncGenerator[CircuitBreakers]:
+        async with SqliteHealths.open(
+            tmp_path / "health.db", mend=repair_record, clock=clock
+        ) as kept:
             backend = Backend(id="moonshot", base_url="http://x", key_env="KEY")
-            whose = partial(account, backend)
-            yield Breakers(
+            whose = partial(account_id, backend)
+            yield CircuitBreakers(
                 kept,
                 account=lambda _: whose({"KEY": key}),
-                bounds=lambda: Bounds(failures=2, first_pause_s=5),
+                bounds=lambda: BreakerBounds(failures=2, first_pause_s=5),
                 clock=clock,
             )
 
     return open_
 
 
-async def known(healths: Breakers, state: str) -> None:
+async def known(healths: CircuitBreakers, state: str) -> None:
     """Until the file was looked at again."""
     with anyio.fail_after(20):
         while healths.condition(GLM).state != state:  # noqa: ASYNC110 (the file announces nothing)
@@ -97,7 +103,7 @@ async def test_of_two_daemons_one_tries_it_out(a_daemon: Daemons, clock: Clock) 
         clock.now += 6
         admitted: list[bool] = []
 
-        async def try_it(healths: Breakers) -> None:
+        async def try_it(healths: CircuitBreakers) -> None:
             admitted.append(await healths.admits(GLM))
 
         async with anyio.create_task_group() as group:
@@ -194,8 +200,8 @@ anyio.run(main)
 @pytest.mark.spec("P36", "P38")
 async def test_what_another_process_learns_is_known_here(tmp_path: Path) -> None:
     path = tmp_path / "health.db"
-    async with SqliteHealths.open(path, mend=mended) as kept:
-        healths = Breakers(kept)
+    async with SqliteHealths.open(path, mend=repair_record) as kept:
+        healths = CircuitBreakers(kept)
         assert healths.condition(GLM).state == "unknown"
         await anyio.run_process([sys.executable, "-c", OTHER_PROCESS, str(path)], env=os.environ)
         await known(healths, "limited")

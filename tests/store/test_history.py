@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from goent.domain.forecasts import Judged, Sample
+from goent.domain.task_profile import TaskGrade, TaskSample
 from goent.domain.types import Usage
-from goent.store.history import KEPT, SCHEMA, SqliteHistory
+from goent.providers.track_record import HISTORY_SCHEMA, KEPT_TASKS, SqliteHistory
 from goent.store.sqlite import Schema, connect
 
 pytestmark = pytest.mark.anyio
 
-SAMPLE = Sample(
+SAMPLE = TaskSample(
     at=1.5,
     provider="glm",
     backend="moonshot",
@@ -51,7 +51,7 @@ async def test_what_one_daemon_adds_another_reads(tmp_path: Path) -> None:
 
 async def test_a_file_of_an_older_version_is_read_and_written_on_by_both(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
-    older = connect(path, Schema(steps=SCHEMA.steps[:1], probe=SCHEMA.probe))
+    older = connect(path, Schema(steps=HISTORY_SCHEMA.steps[:1], probe=HISTORY_SCHEMA.probe))
     row = "2.5, 'glm', 'moonshot', 'glm-4', 'acp', 'fix', 'simple', 1, '0.5', 1, 2, 3, 4, 5, 9, 'failed'"
     older.execute(f"INSERT INTO tasks ({OLD}) VALUES ({row})")
     async with SqliteHistory.open(path) as history:
@@ -74,7 +74,9 @@ async def test_a_verdict_that_changes_is_read_and_keeps_its_place_in_time(tmp_pa
         assert await other.recent() == (newer, older)
         await one.judge(refuted)
         assert await other.recent() == (newer, refuted)
-        again = Judged(place="older", state="completed", evidence="verified", failure=older.failure)
+        again = TaskGrade(
+            place="older", state="completed", evidence="verified", failure=older.failure
+        )
         await one.correct(again)
         assert await other.recent() == (newer, older)
         await one.correct(replace(again, place="nobody's"))
@@ -89,14 +91,14 @@ async def test_verdicts_that_change_often_push_no_task_out(tmp_path: Path) -> No
         with sqlite3.connect(path) as sql:
             sql.execute(
                 f"INSERT INTO tasks ({OLD}) WITH RECURSIVE n(i) AS (VALUES (2) UNION ALL"
-                f" SELECT i + 1 FROM n WHERE i < {KEPT}) SELECT {OLD} FROM n, tasks WHERE id = 1"
+                f" SELECT i + 1 FROM n WHERE i < {KEPT_TASKS}) SELECT {OLD} FROM n, tasks WHERE id = 1"
             )
         for evidence in ("refuted", "verified") * 5:
             await history.judge(replace(judged, evidence=evidence))
         await history.add(SAMPLE)
         counted = sql.execute("SELECT count(*), min(id) FROM tasks").fetchone()
         sql.close()
-    assert counted == (KEPT, 2), "the oldest alone is gone"
+    assert counted == (KEPT_TASKS, 2), "the oldest alone is gone"
 
 
 async def test_a_row_of_a_kind_that_is_not_known_is_left_out(tmp_path: Path) -> None:

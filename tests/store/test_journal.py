@@ -15,7 +15,7 @@ from goent.domain.errors import EnvironmentTrouble
 from goent.domain.events import TextDelta, TurnStarted, UsageReported, WorkerClosed
 from goent.domain.ports import Journal
 from goent.domain.types import Usage
-from goent.store.journal import SqliteJournal
+from goent.store.journal_store import SqliteJournal
 
 pytestmark = pytest.mark.anyio
 

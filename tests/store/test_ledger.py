@@ -5,9 +5,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from goent.domain.ledger import CostRow, Ledger, LedgerEntry
+from goent.domain.money import CostRow, Ledger, LedgerEntry
 from goent.domain.types import Usage
-from goent.store.ledger import SCHEMA, SqliteLedger
+from goent.store.ledger_store import SCHEMA, SqliteLedger
 from goent.store.sqlite import Schema, connect
 
 pytestmark = pytest.mark.anyio

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goent.store.redact import Redactor
+from goent.store.redactor import Redactor
 
 # Put together here, so that nobody's scanner takes them for real ones.
 TAIL = "0123456789abcdefghij" * 2

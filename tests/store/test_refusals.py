@@ -15,14 +15,14 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 from samples import SPAWNED
 
-from goent.core.feed import Feed
 from goent.domain.errors import EnvironmentTrouble
-from goent.domain.events import AnyEvent, Envelope, TextDelta, WorkerClosed
-from goent.domain.ledger import LedgerEntry
+from goent.domain.events import AnyEvent, EventEnvelope, TextDelta, WorkerClosed
+from goent.domain.money import LedgerEntry
 from goent.domain.types import Usage
 from goent.store import sqlite
-from goent.store.journal import SqliteJournal
-from goent.store.ledger import SqliteLedger
+from goent.store.journal_store import SqliteJournal
+from goent.store.ledger_store import SqliteLedger
+from goent.workers.feed import Feed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -85,7 +85,7 @@ class _Lagging:
         self.heard = anyio.Event()
         self.read, self.workers, self.swarms = journal.read, journal.workers, journal.swarms
 
-    async def append(self, batch: Sequence[tuple[str, float, AnyEvent]]) -> list[Envelope]:
+    async def append(self, batch: Sequence[tuple[str, float, AnyEvent]]) -> list[EventEnvelope]:
         stored = await self._journal.append(batch)
         self.committed.set()
         await self.heard.wait()

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from goent.domain.errors import EnvironmentTrouble
-from goent.store.sqlite import Schema, connect
-from goent.store.thread import SqlThread
+from goent.store.sqlite import Schema, SqlThread, connect
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,7 @@ Written for the tests: none of them is in what the classifier learned from.
 
 from typing import Final
 
-from goent.domain.tasks import TaskType
+from goent.domain.task_profile import TaskType
 
 Task = tuple[str, TaskType]
 

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goent.domain.tasks import COMPLEXITIES, TASK_TYPES, Context, TaskText, TaskType
-from goent.tasks.classify import classify
-from goent.tasks.features import features
-from goent.tasks.signs import prefix
-from goent.tasks.weights import FILE, load_weights
+from goent.domain.task_profile import COMPLEXITIES, TASK_TYPES, TaskContext, TaskText, TaskType
+from goent.routing.classification import classify
+from goent.routing.task_features import FILE, features, load_weights, prefix
 
 WEIGHTS = load_weights()
 EXAMPLES: tuple[tuple[str, TaskType], ...] = (
@@ -88,7 +86,7 @@ def test_a_typo_is_trivial_and_a_scheduler_is_not():
 def test_many_files_and_a_large_context_make_it_harder():
     task = TaskText(text="rename the option everywhere")
     alone = classify(task, weights=WEIGHTS)
-    large = classify(task, weights=WEIGHTS, context=Context(files=30, tokens=90_000))
+    large = classify(task, weights=WEIGHTS, context=TaskContext(files=30, tokens=90_000))
     assert COMPLEXITIES.index(large.complexity) == COMPLEXITIES.index(alone.complexity) + 2
     assert (large.files, large.context_tokens - alone.context_tokens) == (30, 90_000)
     told = {feature.name for feature in large.features if feature.of == "size"}
@@ -163,7 +161,7 @@ def test_the_weights_are_small_and_hold_no_words():
 
 
 def test_nothing_is_loaded_before_it_is_asked_for():
-    code = "import sys, goent.frontends.cli.main, goent.daemon; print([m for m in sys.modules if 'goent.tasks' in m])"
+    code = "import sys, goent.cli.main, goent.daemon.daemon_server; print([m for m in sys.modules if 'goent.tasks' in m])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )

@@ -6,9 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from goent.domain.tasks import Context, TaskText
-from goent.llm.estimate import estimate_tokens
-from goent.tasks.context import MOST_FILES, SAMPLE, count_context, count_named, named
+from goent.billing.token_estimate import estimate_tokens
+from goent.domain.task_profile import TaskContext, TaskText
+from goent.routing.classification import (
+    FILE_SAMPLE,
+    MOST_COUNTED,
+    count_context,
+    count_named,
+    named_paths,
+)
 
 CODE = "def answer(question):\n    return 42\n"
 
@@ -24,7 +30,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def counted(text: str, cwd: Path, *files: str) -> Context:
+def counted(text: str, cwd: Path, *files: str) -> TaskContext:
     return count_context(TaskText(text=text, files=files), cwd, limit_s=20)
 
 
@@ -64,13 +70,13 @@ def test_a_large_file_is_judged_by_its_beginning(tmp_path: Path):
     text = CODE * 50_000
     (tmp_path / "big.py").write_text(text)
     tokens = counted("shorten big.py", tmp_path).tokens
-    assert len(text) > 100 * SAMPLE
+    assert len(text) > 100 * FILE_SAMPLE
     assert tokens == pytest.approx(estimate_tokens(text), rel=0.05)
 
 
 def test_what_is_no_text_has_no_tokens(tmp_path: Path):
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\0\0" * 1000)
-    assert counted("shrink picture.png", tmp_path) == Context(files=1)
+    assert counted("shrink picture.png", tmp_path) == TaskContext(files=1)
 
 
 def test_what_cannot_be_read_to_its_end_is_not_begun(tmp_path: Path):
@@ -83,14 +89,14 @@ def test_what_cannot_be_read_to_its_end_is_not_begun(tmp_path: Path):
 
 def test_a_limit_of_time_ends_the_count(tree: Path):
     found = count_context(TaskText(text="look at src/"), tree, limit_s=0)
-    assert found == Context(complete=False)
+    assert found == TaskContext(complete=False)
 
 
 def test_a_limit_of_files_ends_the_count(tmp_path: Path):
-    for number in range(MOST_FILES + 1):
+    for number in range(MOST_COUNTED + 1):
         (tmp_path / f"{number}.txt").touch()
     found = counted("look at ./", tmp_path)
-    assert (found.files, found.complete) == (MOST_FILES, False)
+    assert (found.files, found.complete) == (MOST_COUNTED, False)
 
 
 @pytest.mark.parametrize("piece", ["a/", "*", "a.b ", "{a,", "[a", "../", "**/", "@", "~/"])
@@ -104,8 +110,8 @@ def test_names_are_told_apart_from_words():
     task = TaskText(
         text="Use and/or in a.b.c of v1.2, https://example.invalid/x/y.html, or src/x.py!"
     )
-    assert "src/x.py" in named(task)
-    assert not [name for name in named(task) if "example" in name]
+    assert "src/x.py" in named_paths(task)
+    assert not [name for name in named_paths(task) if "example" in name]
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ import re
 import pytest
 from plain_tasks import OTHERS, PLAIN, SIMPLE
 
-from goent.domain.tasks import COMPLEXITIES, TaskText, TaskType
-from goent.policy.tiers import tier
-from goent.tasks.classify import classify
-from goent.tasks.plain import read_plainly
-from goent.tasks.weights import load_weights
+from goent.domain.task_profile import COMPLEXITIES, TaskText, TaskType
+from goent.routing.classification import classify
+from goent.routing.pins import tier_for
+from goent.routing.task_features import load_weights
+from goent.routing.task_grammar import read_plainly
 
 WEIGHTS = load_weights()
 
@@ -27,7 +27,7 @@ def test_a_plainly_worded_task_has_the_type_that_a_reader_would_give_it(text: st
 def test_a_simple_task_is_not_hard_and_goes_to_the_small_model(text: str):
     told = classify(TaskText(text=text), weights=WEIGHTS)
     assert COMPLEXITIES.index(told.complexity) < COMPLEXITIES.index("medium")
-    assert tier(told) == "haiku"
+    assert tier_for(told) == "haiku"
     assert told.size < 100
     assert told.named or told.files < 10
 

@@ -5,15 +5,25 @@ import pytest
 from vendor_talk import ask_claude, events, post, trouble
 
 from goent.domain.types import Usage
-from goent.testing import Script, ScriptedModels, anthropic, case, fail, say
-from goent.testing.script import Limits, Step, ToolUse, Window
+from goent.testing.script import (
+    Script,
+    ScriptedRateLimits,
+    ScriptedRateWindow,
+    ScriptedToolUse,
+    Step,
+    anthropic,
+    case,
+    fail,
+    say,
+)
+from goent.testing.scripted_server import ScriptedModels
 
 pytestmark = pytest.mark.anyio
 
 WRITE = Step(
     say="I write.",
     think="Hmm.",
-    call=ToolUse(tool="write", input={"filePath": "a.txt"}),
+    call=ScriptedToolUse(tool="write", input={"filePath": "a.txt"}),
     usage=Usage(input=500, output=90, cache_read=200, cache_write=300, reasoning=10),
     chunk=5,
 )
@@ -147,7 +157,7 @@ async def test_errors_have_the_vendors_shape() -> None:
 
 
 async def test_rate_limits_are_told_in_the_headers() -> None:
-    limits = Limits(tokens=Window(limit=1000, remaining=10))
+    limits = ScriptedRateLimits(tokens=ScriptedRateWindow(limit=1000, remaining=10))
     provider = msgspec.structs.replace(SCRIPT.providers["claude"], limits=limits)
     async with ScriptedModels(Script(providers={"claude": provider})) as server:
         headers = (await post(server, "claude", ask_claude("hi"))).headers

@@ -5,8 +5,19 @@ import pytest
 from vendor_talk import ask, ask_claude, chunks, events, post, trouble
 
 from goent.domain.types import Usage
-from goent.testing import Case, Fault, Script, ScriptedModels, anthropic, case, fail, openai, say
-from goent.testing.script import FaultKind, Step
+from goent.testing.script import (
+    Case,
+    Fault,
+    FaultKind,
+    Script,
+    Step,
+    anthropic,
+    case,
+    fail,
+    openai,
+    say,
+)
+from goent.testing.scripted_server import ScriptedModels
 
 pytestmark = pytest.mark.anyio
 

@@ -5,8 +5,18 @@ import pytest
 from vendor_talk import Completion, ask, chunks, post, trouble
 
 from goent.domain.types import Usage
-from goent.testing import Script, ScriptedModels, call, case, openai, say
-from goent.testing.script import Limits, Step, ToolUse, Window
+from goent.testing.script import (
+    Script,
+    ScriptedRateLimits,
+    ScriptedRateWindow,
+    ScriptedToolUse,
+    Step,
+    call,
+    case,
+    openai,
+    say,
+)
+from goent.testing.scripted_server import ScriptedModels
 
 pytestmark = pytest.mark.anyio
 
@@ -22,8 +32,8 @@ WRITE = Step(
     say="I write.",
     think="Hmm.",
     calls=(
-        ToolUse(tool="write", input={"filePath": "a.txt", "content": "hi {n}\n"}),
-        ToolUse(tool="bash"),
+        ScriptedToolUse(tool="write", input={"filePath": "a.txt", "content": "hi {n}\n"}),
+        ScriptedToolUse(tool="bash"),
     ),
     usage=USAGE,
     chunk=5,
@@ -128,7 +138,7 @@ async def test_a_wrong_key_and_an_unknown_model_are_refused_in_the_vendors_shape
 
 
 async def test_rate_limits_are_told_in_the_headers() -> None:
-    limits = Limits(requests=Window(limit=60, remaining=59, reset=1.5))
+    limits = ScriptedRateLimits(requests=ScriptedRateWindow(limit=60, remaining=59, reset=1.5))
     provider = msgspec.structs.replace(SCRIPT.providers["moonshot"], limits=limits)
     async with ScriptedModels(Script(providers={"moonshot": provider})) as server:
         response = await post(server, "moonshot", ask("hi"))

@@ -6,18 +6,10 @@ import pytest
 from opencode import LIGHT, opencode_binary
 
 from goent.domain.types import Usage
-from goent.proc import run
-from goent.testing import (
-    Script,
-    ScriptedModels,
-    anthropic,
-    call,
-    case,
-    hermetic_env,
-    openai,
-    opencode_config,
-    say,
-)
+from goent.proc.child_process import run_command
+from goent.testing.hermetic_opencode import hermetic_env, opencode_config
+from goent.testing.script import Script, anthropic, call, case, openai, say
+from goent.testing.scripted_server import ScriptedModels
 
 HELLO = case(
     "write hello",
@@ -49,7 +41,9 @@ async def test_opencode_writes_a_file_as_scripted(tmp_path: Path, model: str) ->
     command = [str(opencode_binary()), "run", "--format", "json", "-m", model]
     async with ScriptedModels(SCRIPT) as server:
         config.write_text(opencode_config(server))
-        done = await run(command, cwd=work, env=env, timeout=100, stdin=b"write hello, please")
+        done = await run_command(
+            command, cwd=work, env=env, timeout=100, stdin=b"write hello, please"
+        )
         first, second = server.calls
     assert done.exit == 0, done.errors
     assert (work / "hello.txt").read_text() == f"hi from {model.partition('/')[2]}\n"

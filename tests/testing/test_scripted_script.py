@@ -14,8 +14,10 @@ from vendor_talk import ask
 
 from goent.domain.errors import ConfigError
 from goent.domain.types import Usage
-from goent.proc import new_mark, new_owner, run, supervised
-from goent.testing import Script, hermetic_env, load_script, openai, opencode_config
+from goent.proc.child_process import run_command, supervised
+from goent.proc.process_table import new_mark, new_owner
+from goent.testing.hermetic_opencode import hermetic_env, opencode_config
+from goent.testing.script import Script, load_script, openai
 
 SCRIPT = """
 providers:
@@ -122,7 +124,7 @@ async def test_the_server_runs_as_a_process_and_ends_with_its_parent(path: Path,
 @pytest.mark.anyio
 async def test_a_bad_script_ends_the_process_with_the_code_for_files(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "goent.testing", "none.yaml"]
-    done = await run(command, cwd=tmp_path, env=os.environ, timeout=20)
+    done = await run_command(command, cwd=tmp_path, env=os.environ, timeout=20)
     assert done.exit == 2 and "none.yaml" in done.errors
 
 

@@ -6,8 +6,9 @@ import pytest
 from vendor_talk import ask, ask_claude, chunks, post, trouble
 
 from goent.domain.types import Usage
-from goent.testing import Script, ScriptedModels, anthropic, case, openai, say
-from goent.testing import calls as calls_room
+from goent.testing import scripted_calls
+from goent.testing.script import Script, anthropic, case, openai, say
+from goent.testing.scripted_server import ScriptedModels
 
 pytestmark = pytest.mark.anyio
 
@@ -120,7 +121,7 @@ async def test_a_gate_holds_requests_until_the_test_opens_it() -> None:
 
 
 async def test_a_gate_that_nobody_opens_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls_room, "GATE", 0.05)
+    monkeypatch.setattr(scripted_calls, "GATE_S", 0.05)
     async with ScriptedModels(SCRIPT) as server:
         response = await post(server, "moonshot", ask("gated"))
     assert response.status_code == 400 and "the gate 'door'" in trouble(response).message

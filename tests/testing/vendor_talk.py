@@ -6,7 +6,7 @@ import httpx2
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from goent.testing import ScriptedModels
+from goent.testing.scripted_server import ScriptedModels
 
 Wire = Mapping[str, object]
 

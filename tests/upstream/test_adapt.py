@@ -6,22 +6,22 @@ import msgspec
 import pytest
 
 from goent.domain.types import Dialect, Provider, Secret
-from goent.upstream.adapt import call_for, left_out
-from goent.upstream.course import Order, Target
+from goent.providers.call_plan import CallTarget, InboundCall
+from goent.providers.call_translation import build_call, describe_omissions
 
 
-def order(dialect: Dialect = "openai", **fields: object) -> Order:
+def order(dialect: Dialect = "openai", **fields: object) -> InboundCall:
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields}
-    return Order(
+    return InboundCall(
         worker="w", backend="one", model="m", dialect=dialect, body=msgspec.json.encode(body)
     )
 
 
 def target(
     backend: str = "two", model: str = "n", dialect: Dialect = "openai", options: bytes = b""
-) -> Target:
+) -> CallTarget:
     provider = Provider(name=backend, backend=backend, model=model, options=options)
-    return Target(
+    return CallTarget(
         provider=provider,
         dialect=dialect,
         base_url="http://127.0.0.1:9/v1",
@@ -30,8 +30,8 @@ def target(
     )
 
 
-def sent(asked: Order, to: Target) -> dict[str, Any]:
-    return msgspec.json.decode(call_for(asked, to).body, type=dict[str, Any])
+def sent(asked: InboundCall, to: CallTarget) -> dict[str, Any]:
+    return msgspec.json.decode(build_call(asked, to).body, type=dict[str, Any])
 
 
 IN_WORDS = "for JSON in words, because it has no response_format json_object"
@@ -69,8 +69,8 @@ SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type":
         ),
     ],
 )
-def test_what_is_left_out_is_named(asked: Order, to: Target, told: str) -> None:
-    assert left_out(asked, to) == told
+def test_what_is_left_out_is_named(asked: InboundCall, to: CallTarget, told: str) -> None:
+    assert describe_omissions(asked, to) == told
 
 
 def test_the_form_of_the_answer_is_translated() -> None:
@@ -83,9 +83,9 @@ def test_the_form_of_the_answer_is_translated() -> None:
 def test_a_fallback_has_its_own_options_and_headers() -> None:
     to = target(options=b'{"reasoningEffort":"low"}')
     assert sent(order(reasoning_effort="high"), to)["reasoning_effort"] == "low"
-    assert call_for(order(), to).given == (("X-Team", Secret("blue")),)
+    assert build_call(order(), to).given == (("X-Team", Secret("blue")),)
 
 
 def test_the_one_that_was_asked_for_gets_it_byte_for_byte() -> None:
     asked = order(seed=1)
-    assert call_for(asked, target("one", "m", options=b'{"seed":2}')).body == asked.body
+    assert build_call(asked, target("one", "m", options=b'{"seed":2}')).body == asked.body

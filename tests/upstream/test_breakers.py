@@ -12,17 +12,14 @@ from msgspec.structs import replace
 from witness import Witness
 
 from goent.domain.errors import AuthRefused, ProviderDown, RateLimited
-from goent.domain.settings import Backend, Health, Settings
+from goent.domain.settings import Backend, HealthSettings, Settings
 from goent.domain.types import Provider
-from goent.llm.talk import TextPiece
-from goent.policy.health import Bounds
-from goent.upstream.ask import Upstream
-from goent.upstream.course import Course, Order, plan_course
-from goent.upstream.forward import Connections, Timeouts
-from goent.upstream.health import Breakers, account
-from goent.upstream.probe import Probe
-from goent.upstream.said import Streamed
-from goent.upstream.tries import Patience
+from goent.providers.call_plan import CallPlan, InboundCall, RetrySettings, plan_call
+from goent.providers.call_translation import StreamPiece
+from goent.providers.connections import CallTimeouts, Connections
+from goent.providers.model_messages import TextPiece
+from goent.providers.provider_health import BreakerBounds, CircuitBreakers, HealthProbe, account_id
+from goent.providers.upstream import Upstream
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -47,23 +44,23 @@ class Ring:
     glm: FakeProvider
     spare: FakeProvider
     upstream: Upstream
-    healths: Breakers
+    healths: CircuitBreakers
     clock: Clock
     settings: Settings
     environ: dict[str, str]
-    probe: Probe
+    probe: HealthProbe
     witness: Witness
 
-    def course(self, *fallbacks: Provider) -> Course:
-        return plan_course(GLM, fallbacks, self.settings.backends, self.environ)
+    def course(self, *fallbacks: Provider) -> CallPlan:
+        return plan_call(GLM, fallbacks, self.settings.backends, self.environ)
 
     async def ask(self, *fallbacks: Provider) -> str:
-        said: list[Streamed] = []
+        said: list[StreamPiece] = []
 
-        async def take(pieces: Sequence[Streamed]) -> None:
+        async def take(pieces: Sequence[StreamPiece]) -> None:
             said.extend(pieces)
 
-        order = Order(worker="w", backend="glm", model="m", dialect="openai", body=BODY)
+        order = InboundCall(worker="w", backend="glm", model="m", dialect="openai", body=BODY)
         await self.upstream.stream(order, self.course(*fallbacks), take)
         chunks = [chunk for piece in said for chunk in piece.chunks]
         return "".join(chunk.text for chunk in chunks if isinstance(chunk, TextPiece))
@@ -82,7 +79,7 @@ async def ring() -> AsyncGenerator[Ring]:
     async with AsyncExitStack() as held:
         glm = await held.enter_async_context(FakeProvider.open())
         spare = await held.enter_async_context(FakeProvider.open())
-        timeouts = Timeouts(connect_s=5, read_s=5, hurried_s=5)
+        timeouts = CallTimeouts(connect_s=5, read_s=5, hurried_s=5)
         connections = await held.enter_async_context(Connections.open(timeouts))
         clock, environ = Clock(), {"GLM_KEY": "sk-one", "SPARE_KEY": "sk-two"}
         settings = Settings(
@@ -92,17 +89,17 @@ async def ring() -> AsyncGenerator[Ring]:
                 "glm": Backend(id="glm", base_url=glm.base_url, key_env="GLM_KEY"),
                 "spare": Backend(id="spare", base_url=spare.base_url, key_env="SPARE_KEY"),
             },
-            health=Health(probe=True, check_interval=1),
+            health=HealthSettings(probe=True, check_interval=1),
         )
-        healths = Breakers(
-            account=lambda name: account(settings.backends[name], environ),
-            bounds=lambda: Bounds(failures=2, first_pause_s=60),
+        healths = CircuitBreakers(
+            account=lambda name: account_id(settings.backends[name], environ),
+            bounds=lambda: BreakerBounds(failures=2, first_pause_s=60),
             clock=clock,
         )
-        patience = Patience(again=0)
+        patience = RetrySettings(again=0)
         witness = Witness()
         upstream = Upstream(connections, witness, healths=healths, patience=patience, clock=clock)
-        probe = Probe(
+        probe = HealthProbe(
             connections, healths, settings=lambda: settings, environ=lambda: environ, clock=clock
         )
         glm.script, spare.script = GOOD, GOOD
@@ -259,8 +256,8 @@ async def test_a_probe_tells_what_it_finds(ring: Ring, status: int, state: str) 
 
 async def test_nobody_is_probed_unless_the_settings_say_so(ring: Ring) -> None:
     wanted = ring.settings
-    ring.settings = replace(wanted, health=Health(probe=False))
-    probe = Probe(
+    ring.settings = replace(wanted, health=HealthSettings(probe=False))
+    probe = HealthProbe(
         ring.upstream.connections,
         ring.healths,
         settings=lambda: ring.settings,

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goent.llm.talk import Message, ModelRequest, Text, ToolResult
-from goent.upstream.continuing import Rest, continued
+from goent.providers.call_translation import ContinuationFilter, continue_request
+from goent.providers.model_messages import ChatMessage, MessageText, MessageToolResult, ModelRequest
 
 SAID = "The parser reads a line, then splits it at"
 
 
 def _through(said: str, pieces: list[str]) -> str:
-    rest = Rest(said)
+    rest = ContinuationFilter(said)
     return "".join([*(rest.feed(piece) for piece in pieces), rest.close()])
 
 
@@ -49,28 +49,28 @@ def test_an_answer_told_anew_from_the_start_is_heard_once(said: str, more: str, 
 
 
 def test_text_flows_at_once_when_nothing_was_said_before() -> None:
-    assert Rest("").feed("a") == "a"
+    assert ContinuationFilter("").feed("a") == "a"
 
 
 def test_the_next_model_sees_what_was_said_and_is_asked_for_the_rest() -> None:
-    question = Message(role="user", parts=(Text(text="Explain."),))
+    question = ChatMessage(role="user", parts=(MessageText(text="Explain."),))
     request = ModelRequest(model="m", messages=(question,))
-    (asked,) = continued(request, "Half an ans ").messages
+    (asked,) = continue_request(request, "Half an ans ").messages
     first, note = asked.parts
-    assert first == Text(text="Explain."), "the task is where it was"
-    assert isinstance(note, Text) and "Half an ans " in note.text and "Continue" in note.text
+    assert first == MessageText(text="Explain."), "the task is where it was"
+    assert isinstance(note, MessageText) and "Half an ans " in note.text and "Continue" in note.text
 
 
 def test_after_a_tool_the_note_is_at_the_end_of_what_the_tool_said() -> None:
-    output = ToolResult(id="c1", parts=(Text(text="exit 0"),))
-    request = ModelRequest(model="m", messages=(Message(role="user", parts=(output,)),))
-    (answered,) = continued(request, "It worked, and").messages
+    output = MessageToolResult(id="c1", parts=(MessageText(text="exit 0"),))
+    request = ModelRequest(model="m", messages=(ChatMessage(role="user", parts=(output,)),))
+    (answered,) = continue_request(request, "It worked, and").messages
     (result,) = answered.parts
-    assert isinstance(result, ToolResult) and result.id == "c1"
-    assert result.parts[0] == Text(text="exit 0")
+    assert isinstance(result, MessageToolResult) and result.id == "c1"
+    assert result.parts[0] == MessageText(text="exit 0")
     assert "It worked, and" in str(result.parts[1])
 
 
 def test_a_request_is_the_same_if_nothing_was_said() -> None:
     request = ModelRequest(model="m", messages=())
-    assert continued(request, " \n") == request
+    assert continue_request(request, " \n") == request

@@ -10,10 +10,10 @@ import pytest
 from bench.budget import Spender, a_round, passing
 from bench.spenders import MODEL, SCRIPT, USAGES, Round, Spent
 
-from goent.domain.budgets import Limit
-from goent.policy.budgets import day_of
-from goent.store.ledger import SqliteLedger
-from goent.testing import ScriptedModels
+from goent.billing.budget_rules import day_of
+from goent.domain.money import BudgetLimit
+from goent.store.ledger_store import SqliteLedger
+from goent.testing.scripted_server import ScriptedModels
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300), pytest.mark.spec("P35")]
 
@@ -64,7 +64,7 @@ async def test_a_project_that_is_killed_takes_its_reserves_along_but_not_what_it
         assert survived, "it went on, and was told when to stop"
         async with SqliteLedger.open(tmp_path / "ledger.db") as ledger:
             await ledger.lost(project)
-            day = Limit(scope="day", key=day_of(time.time()), usd=LIMIT, hard=True)
+            day = BudgetLimit(scope="day", key=day_of(time.time()), usd=LIMIT, hard=True)
             (standing,) = await ledger.standings([day], project)
     assert standing.held_usd == 0
     assert standing.spent_usd >= sum(call.usd for call in survived)

@@ -9,9 +9,12 @@ import httpx2
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
-from goent.upstream.direct import Direct
-from goent.upstream.line import Line, whole_chunks
-from goent.upstream.wire import Wire
+from goent.providers.http_transport import (
+    Http1Connection,
+    PooledTransport,
+    ProviderSocket,
+    join_chunks,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +24,7 @@ REQUEST = httpx2.Request("POST", "http://provider/v1", content=b"a question")
 LIKE_CHUNKS = (b"5\r\nhello\r\n", b"0\r\n\r\n", b"\r\n", b"data: {}\n\n", b"a", b"x" * 300)
 
 
-class Told(Wire):
+class Told(ProviderSocket):
     """A wire on which these pieces come, and then the end. Where one is None, nothing comes."""
 
     def __init__(self, pieces: Iterable[bytes | None], *, deaf: bool = False) -> None:
@@ -41,7 +44,7 @@ class Told(Wire):
     def close(self) -> None: ...
 
 
-async def _heard(line: Line) -> bytes:
+async def _heard(line: Http1Connection) -> bytes:
     await line.ask(REQUEST)
     said = b""
     while piece := await line.piece():
@@ -65,7 +68,7 @@ async def _heard(line: Line) -> bytes:
     ],
 )
 async def test_only_whole_chunks_are_read_without_h11(data: bytes, said: bytes):
-    assert whole_chunks(data) == said
+    assert join_chunks(data) == said
 
 
 async def test_a_body_is_the_same_however_its_bytes_come():
@@ -75,7 +78,7 @@ async def test_a_body_is_the_same_however_its_bytes_come():
         framed = [_framed(piece, chance) for piece in said]
         end = chance.choice((b"0\r\n\r\n", b"000\r\ntrailer: value\r\n\r\n"))
         sent = HEAD + b"".join(framed) + end
-        line = Line(Told([HEAD, *framed, end] if seed % 3 == 0 else _cut(sent, chance)))
+        line = Http1Connection(Told([HEAD, *framed, end] if seed % 3 == 0 else _cut(sent, chance)))
         assert await _heard(line) == b"".join(said), seed
         assert line.ends(), seed
 
@@ -93,7 +96,7 @@ def _cut(sent: bytes, chance: random.Random) -> list[bytes]:
 
 async def test_an_answer_that_breaks_off_says_so_after_what_was_said():
     for rest in (b"", b"no chunk\r\n"):
-        line = Line(Told([HEAD, b"5\r\nhello\r\n", b"5\r\nworld\r\n", rest]))
+        line = Http1Connection(Told([HEAD, b"5\r\nhello\r\n", b"5\r\nworld\r\n", rest]))
         await line.ask(REQUEST)
         assert [await line.piece(), await line.piece()] == [b"hello", b"world"]
         with pytest.raises(httpx2.RemoteProtocolError):
@@ -102,7 +105,7 @@ async def test_an_answer_that_breaks_off_says_so_after_what_was_said():
 
 
 async def test_a_reader_who_gave_up_in_the_middle_of_a_size_can_go_on():
-    line = Line(Told([HEAD, b"5\r\nhello\r\n", b"1", None, b"5\r\nworld\r\n"]))
+    line = Http1Connection(Told([HEAD, b"5\r\nhello\r\n", b"1", None, b"5\r\nworld\r\n"]))
     await line.ask(REQUEST)
     assert await line.piece() == b"hello"
     with anyio.move_on_after(0.05):
@@ -112,22 +115,24 @@ async def test_a_reader_who_gave_up_in_the_middle_of_a_size_can_go_on():
 
 async def test_a_provider_that_hangs_up_without_an_answer_is_told_of():
     with pytest.raises(httpx2.RemoteProtocolError, match="without an answer"):
-        await Line(Told([])).ask(REQUEST)
+        await Http1Connection(Told([])).ask(REQUEST)
 
 
 async def test_what_is_no_http_is_told_of():
     with pytest.raises(httpx2.RemoteProtocolError):
-        await Line(Told([b"SSH-2.0-OpenSSH_9.6\r\n\r\n"])).ask(REQUEST)
+        await Http1Connection(Told([b"SSH-2.0-OpenSSH_9.6\r\n\r\n"])).ask(REQUEST)
 
 
 async def test_hints_before_the_answer_are_passed_over():
-    assert await _heard(Line(Told([b"HTTP/1.1 103 Early Hints\r\n\r\n" + SHORT]))) == b"hi"
+    assert (
+        await _heard(Http1Connection(Told([b"HTTP/1.1 103 Early Hints\r\n\r\n" + SHORT]))) == b"hi"
+    )
 
 
 async def test_hints_without_an_end_are_given_up():
     hints = [b"HTTP/1.1 102 Processing\r\n\r\n" * 10] * 100
     with pytest.raises(httpx2.RemoteProtocolError, match="32 informational replies"):
-        await Line(Told([*hints, SHORT])).ask(REQUEST)
+        await Http1Connection(Told([*hints, SHORT])).ask(REQUEST)
 
 
 @pytest.mark.parametrize("drop", [b"HTTP/1.1 102 Processing\r\n\r\n", b"x"])
@@ -144,7 +149,7 @@ async def test_the_head_of_an_answer_has_one_deadline_whatever_drips_in(drop: by
     async with (
         await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
         anyio.create_task_group() as tasks,
-        httpx2.AsyncClient(transport=Direct(kept=2, keep_s=60)) as client,
+        httpx2.AsyncClient(transport=PooledTransport(kept=2, keep_s=60)) as client,
     ):
         tasks.start_soon(listener.serve, drip)
         url = f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}/"
@@ -154,13 +159,13 @@ async def test_the_head_of_an_answer_has_one_deadline_whatever_drips_in(drop: by
 
 
 async def test_who_answers_without_reading_is_heard_and_not_asked_again():
-    line = Line(Told([SHORT], deaf=True))
+    line = Http1Connection(Told([SHORT], deaf=True))
     assert await _heard(line) == b"hi"
     assert not line.ends()
 
 
 async def test_what_follows_an_answer_is_not_taken_for_the_next_one():
-    line = Line(Told([SHORT + SHORT]))
+    line = Http1Connection(Told([SHORT + SHORT]))
     assert await _heard(line) == b"hi"
     assert not line.ends()
 
@@ -197,7 +202,7 @@ async def _provider(answer: bytes) -> AsyncGenerator[tuple[str, list[SocketStrea
 async def test_a_line_is_used_again_while_it_is_good(answer: bytes, keep_s: int, connections: int):
     async with (
         _provider(answer) as (url, made),
-        httpx2.AsyncClient(transport=Direct(kept=2, keep_s=keep_s)) as client,
+        httpx2.AsyncClient(transport=PooledTransport(kept=2, keep_s=keep_s)) as client,
     ):
         for _ in range(3):
             assert (await client.get(url)).text == "hi"
@@ -207,7 +212,7 @@ async def test_a_line_is_used_again_while_it_is_good(answer: bytes, keep_s: int,
 async def test_no_more_lines_are_kept_than_asked_for():
     async with (
         _provider(SHORT) as (url, made),
-        httpx2.AsyncClient(transport=Direct(kept=2, keep_s=60)) as client,
+        httpx2.AsyncClient(transport=PooledTransport(kept=2, keep_s=60)) as client,
     ):
         for _ in range(2):
             async with AsyncExitStack() as held:
@@ -221,7 +226,7 @@ async def test_no_more_lines_are_kept_than_asked_for():
 async def test_an_answer_that_was_left_early_takes_its_line_with_it():
     async with (
         _provider(HEAD + b"2\r\nhi\r\n") as (url, made),
-        httpx2.AsyncClient(transport=Direct(kept=2, keep_s=60)) as client,
+        httpx2.AsyncClient(transport=PooledTransport(kept=2, keep_s=60)) as client,
     ):
         for _ in range(2):
             async with client.stream("GET", url) as answer:
@@ -230,6 +235,6 @@ async def test_an_answer_that_was_left_early_takes_its_line_with_it():
 
 
 async def test_an_address_that_is_none_of_http_is_refused():
-    async with httpx2.AsyncClient(transport=Direct(kept=2, keep_s=60)) as client:
+    async with httpx2.AsyncClient(transport=PooledTransport(kept=2, keep_s=60)) as client:
         with pytest.raises(httpx2.UnsupportedProtocol):
             await client.get("ftp://127.0.0.1/")

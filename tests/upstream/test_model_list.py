@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from model_server import ModelServer, Routes, llama_cpp, lm_studio, ollama, vllm
 
-from goent.config.served_models import with_served_models
-from goent.domain.local_servers import Listing, ServedModel
+from goent.config.provider_catalogue import with_served_models
+from goent.domain.local_servers import ModelListing, ServedModel
 from goent.domain.settings import Backend, Settings
 from goent.domain.types import Provider, Secret
-from goent.upstream.forward import Connections
-from goent.upstream.model_list import ModelLists
+from goent.providers.connections import Connections
+from goent.providers.model_list import ModelLists
 
 pytestmark = pytest.mark.anyio
 
@@ -32,13 +32,13 @@ class Heard:
     """Where the listings go."""
 
     def __init__(self) -> None:
-        self.listings: Mapping[str, Listing] = {}
+        self.listings: Mapping[str, ModelListing] = {}
 
-    def __call__(self, listings: Mapping[str, Listing]) -> None:
+    def __call__(self, listings: Mapping[str, ModelListing]) -> None:
         self.listings = listings
 
 
-async def listing_of(routes: Routes) -> tuple[Listing, ModelServer]:
+async def listing_of(routes: Routes) -> tuple[ModelListing, ModelServer]:
     async with ModelServer.open(routes) as server, Connections.open() as connections:
         heard = Heard()
         settings = settings_of(server.base_url)
@@ -149,8 +149,8 @@ async def test_only_local_backends_are_asked() -> None:
 URL = "http://127.0.0.1:9/v1"
 
 
-def listed(*models: ServedModel) -> dict[str, Listing]:
-    return {"own": Listing(base_url=URL, models=models)}
+def listed(*models: ServedModel) -> dict[str, ModelListing]:
+    return {"own": ModelListing(base_url=URL, models=models)}
 
 
 def test_models_that_nobody_wrote_down_are_providers_too() -> None:

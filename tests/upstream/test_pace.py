@@ -8,27 +8,27 @@ import anyio
 import msgspec
 import pytest
 
-from goent.core.allowance import Allowance
-from goent.core.books import Books
-from goent.core.feed import Feed
-from goent.core.roster import Roster
-from goent.domain.calls import CallBegun, CallMade, Hindrance, Sizing
+from goent.billing.call_accounts import Allowance, CallBookkeeper
+from goent.billing.price_list import PriceList
+from goent.domain.money import CallDelay, CallSizer, FinishedCall, StartedCall
 from goent.domain.settings import Backend, Settings
 from goent.domain.types import Provider, RateLimits, Secret
-from goent.llm.prices import PriceList
-from goent.store.journal import SqliteJournal
-from goent.store.ledger import SqliteLedger
-from goent.testing import Script, ScriptedModels, case, openai, say
-from goent.upstream.ask import Upstream
-from goent.upstream.course import Course, Order, plan_course
-from goent.upstream.forward import Connections
-from goent.upstream.said import Streamed
+from goent.providers.call_plan import CallPlan, InboundCall, plan_call
+from goent.providers.call_translation import StreamPiece
+from goent.providers.connections import Connections
+from goent.providers.upstream import Upstream
+from goent.store.journal_store import SqliteJournal
+from goent.store.ledger_store import SqliteLedger
+from goent.testing.script import Script, case, openai, say
+from goent.testing.scripted_server import ScriptedModels
+from goent.workers.feed import Feed
+from goent.workers.worker import Roster
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120), pytest.mark.spec("P38")]
 
 SCRIPT = Script(providers={"scripted": openai(case(None, say("done").having(delay=0.03)))})
 PAIR = Provider(name="pair", backend="scripted", model="glm-4", limits=RateLimits(concurrency=2))
-ORDER = Order(
+ORDER = InboundCall(
     worker="w1",
     backend="scripted",
     model="glm-4",
@@ -40,14 +40,14 @@ ORDER = Order(
 )
 
 
-class Counting(Books):
+class Counting(CallBookkeeper):
     """Books that know how many calls are out, over all of them."""
 
     out = 0
     most = 0
     held_up = 0
 
-    async def begun(self, call: CallBegun, size: Sizing) -> Hindrance | None:
+    async def begun(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
         hindrance = await super().begun(call, size)
         if hindrance:
             assert "limits.concurrency" in hindrance.reason
@@ -57,12 +57,12 @@ class Counting(Books):
             Counting.most = max(Counting.most, Counting.out)
         return hindrance
 
-    async def metered(self, call: CallMade) -> None:
+    async def metered(self, call: FinishedCall) -> None:
         Counting.out -= 1
         await super().metered(call)
 
 
-async def ignore(pieces: Sequence[Streamed]) -> None: ...
+async def ignore(pieces: Sequence[StreamPiece]) -> None: ...
 
 
 async def test_calls_at_once_stay_within_the_limit_over_two_projects(tmp_path: Path):
@@ -70,7 +70,7 @@ async def test_calls_at_once_stay_within_the_limit_over_two_projects(tmp_path: P
         enter = stack.enter_async_context
         connections = await enter(Connections.open())
         backend = Backend(id="scripted", base_url=models.base_url("scripted"), key=Secret("k"))
-        ways: list[tuple[Upstream, Course]] = []
+        ways: list[tuple[Upstream, CallPlan]] = []
         for name in ("one", "two"):
             settings = Settings(
                 project=tmp_path / name, providers=(PAIR,), backends={"scripted": backend}
@@ -93,7 +93,7 @@ async def test_calls_at_once_stay_within_the_limit_over_two_projects(tmp_path: P
                 roster=Roster(told),
                 allowance=allowance,
             )
-            course = plan_course(PAIR, (), settings.backends, {})
+            course = plan_call(PAIR, (), settings.backends, {})
             ways += [(Upstream(connections, books), course)] * 4
         with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:

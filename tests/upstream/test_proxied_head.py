@@ -8,7 +8,7 @@ from anyio.abc import SocketAttribute, SocketStream
 
 from goent.domain.errors import ProviderTimeout
 from goent.domain.types import Secret
-from goent.upstream.forward import Connections, ModelCall, Timeouts
+from goent.providers.connections import CallTimeouts, Connections, ModelCall
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +38,7 @@ async def test_informational_replies_do_not_move_the_deadline(monkeypatch: pytes
         tasks.start_soon(proxy.serve, flood)
         port = proxy.extra(SocketAttribute.local_port)
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
-        timeouts = Timeouts(connect_s=0.2, read_s=0.2, write_s=0.1)
+        timeouts = CallTimeouts(connect_s=0.2, read_s=0.2, write_s=0.1)
         async with Connections.open(timeouts) as connections:
             with anyio.fail_after(3), pytest.raises(ProviderTimeout):
                 async with connections.send(CALL):

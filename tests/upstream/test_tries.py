@@ -4,9 +4,15 @@ import pytest
 
 from goent.domain.errors import AuthRefused, OutOfCredit, ProviderDown, RateLimited, WorkerError
 from goent.domain.types import Provider, Secret
-from goent.upstream.course import Course, Target
-from goent.upstream.health import Breakers
-from goent.upstream.tries import LONGEST_TRIAL_S, LONGEST_WAIT_S, Patience, Tries
+from goent.providers.call_plan import (
+    MAX_RETRY_WAIT_S,
+    MAX_TRIAL_WAIT_S,
+    AttemptSchedule,
+    CallPlan,
+    CallTarget,
+    RetrySettings,
+)
+from goent.providers.provider_health import CircuitBreakers
 
 pytestmark = pytest.mark.anyio
 
@@ -19,14 +25,14 @@ class Clock:
         return self.now
 
 
-def _target(name: str) -> Target:
+def _target(name: str) -> CallTarget:
     provider = Provider(name=name, backend=name, model="m")
-    return Target(provider=provider, dialect="openai", base_url="http://x", key=Secret("k"))
+    return CallTarget(provider=provider, dialect="openai", base_url="http://x", key=Secret("k"))
 
 
 A, B = _target("a"), _target("b")
-BOTH = Course(targets=(A, B))
-ALONE = Course(targets=(A,))
+BOTH = CallPlan(targets=(A, B))
+ALONE = CallPlan(targets=(A,))
 
 
 class Asking:
@@ -34,15 +40,17 @@ class Asking:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.healths = Breakers(clock=self.clock)
+        self.healths = CircuitBreakers(clock=self.clock)
 
-    def tries(self, course: Course = BOTH, patience: Patience | None = None) -> Tries:
-        return Tries(course, self.healths, patience or Patience(), self.clock)
+    def tries(
+        self, course: CallPlan = BOTH, patience: RetrySettings | None = None
+    ) -> AttemptSchedule:
+        return AttemptSchedule(course, self.healths, patience or RetrySettings(), self.clock)
 
-    async def fails(self, target: Target, error: WorkerError) -> None:
+    async def fails(self, target: CallTarget, error: WorkerError) -> None:
         await self.healths.failed(target.provider, error, began=self.clock.now)
 
-    def first(self, course: Course = BOTH) -> Target | None:
+    def first(self, course: CallPlan = BOTH) -> CallTarget | None:
         following = self.tries(course).following()
         return following.target if following and not following.wait_s else None
 
@@ -87,7 +95,7 @@ async def test_who_failed_once_is_asked_again_after_a_moment(asking: Asking) -> 
 
 
 async def test_one_without_a_fallback_is_asked_again_with_growing_waits(asking: Asking) -> None:
-    tries = asking.tries(ALONE, Patience(again=3))
+    tries = asking.tries(ALONE, RetrySettings(again=3))
     tries.following()
     waits: list[float] = []
     for _ in range(4):
@@ -112,7 +120,7 @@ async def test_a_short_rate_limit_is_waited_for(asking: Asking) -> None:
 async def test_a_long_rate_limit_is_told_and_not_waited_for(asking: Asking) -> None:
     tries = asking.tries(ALONE)
     tries.following()
-    await asking.fails(A, RateLimited("later", retry_after_s=LONGEST_WAIT_S + 5))
+    await asking.fails(A, RateLimited("later", retry_after_s=MAX_RETRY_WAIT_S + 5))
     assert tries.following() is None
     assert asking.tries(ALONE).following() is None, "nor is it asked by the next call"
 
@@ -123,13 +131,13 @@ async def test_one_that_another_call_tries_out_is_waited_for_within_bounds(askin
     asking.clock.now += 6
     assert await asking.healths.admits(A.provider), "the trial"
     assert asking.first() == B, "whoever has another one does not wait"
-    tries = asking.tries(ALONE, Patience(again=0))
+    tries = asking.tries(ALONE, RetrySettings(again=0))
     waits: list[float] = []
     while following := tries.following():
         assert following.quiet == bool(waits), "it is told once"
         waits.append(following.wait_s)
         asking.clock.now += following.wait_s
-    assert LONGEST_TRIAL_S <= sum(waits) < LONGEST_TRIAL_S + 2
+    assert MAX_TRIAL_WAIT_S <= sum(waits) < MAX_TRIAL_WAIT_S + 2
 
 
 @pytest.mark.parametrize("error", [AuthRefused("who?"), OutOfCredit("empty")])
@@ -143,7 +151,7 @@ async def test_an_account_that_was_refused_is_tried_only_where_nobody_else_is(
 
 
 async def test_the_tries_of_a_call_are_bounded(asking: Asking) -> None:
-    tries = asking.tries(BOTH, Patience(again=2))
+    tries = asking.tries(BOTH, RetrySettings(again=2))
     asked = 0
     while following := tries.following():
         asking.clock.now += following.wait_s

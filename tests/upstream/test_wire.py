@@ -19,8 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from goent.upstream.direct import Direct
-from goent.upstream.wire import Wire
+from goent.providers.http_transport import PooledTransport, ProviderSocket
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +30,7 @@ Serve = Callable[[SocketStream], Awaitable[None]]
 
 
 @asynccontextmanager
-async def _connected(serve: Serve) -> AsyncGenerator[Wire]:
+async def _connected(serve: Serve) -> AsyncGenerator[ProviderSocket]:
     async def once(stream: SocketStream) -> None:
         async with stream:
             await serve(stream)
@@ -40,7 +39,7 @@ async def _connected(serve: Serve) -> AsyncGenerator[Wire]:
         port = listener.extra(SocketAttribute.local_port)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(listener.serve, once)
-            wire = await Wire.connect("127.0.0.1", port, within_s=30)
+            wire = await ProviderSocket.connect("127.0.0.1", port, within_s=30)
             yield wire
             wire.close()
             tasks.cancel_scope.cancel()
@@ -110,7 +109,7 @@ async def test_a_provider_waits_for_a_slow_reader_and_nothing_is_lost() -> None:
 
 async def test_a_provider_that_does_not_read_is_not_written_to_for_ever() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:  # what it never accepts, it never reads
-        wire = await Wire.connect("127.0.0.1", deaf.getsockname()[1], within_s=30)
+        wire = await ProviderSocket.connect("127.0.0.1", deaf.getsockname()[1], within_s=30)
         with anyio.fail_after(20), pytest.raises(httpx2.WriteTimeout):
             await wire.write(MUCH, 0.1)
         wire.close()
@@ -133,7 +132,7 @@ async def test_a_connection_that_was_closed_is_not_used_again() -> None:
             await stream.send(ANSWER)
         closed.set()
 
-    direct = Direct(kept=2, keep_s=60)
+    direct = PooledTransport(kept=2, keep_s=60)
     async with (
         await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
         httpx2.AsyncClient(transport=direct) as client,
@@ -164,10 +163,10 @@ async def test_over_tls_a_certificate_that_is_not_trusted_is_refused(tmp_path: P
             tasks.start_soon(TLSListener(listener, server, standard_compatible=False).serve, answer)
             trusted = ssl.create_default_context(cafile=certificate)
             async with httpx2.AsyncClient(
-                transport=Direct(kept=2, keep_s=60, trusted=trusted)
+                transport=PooledTransport(kept=2, keep_s=60, trusted=trusted)
             ) as ours:
                 assert (await ours.get(url)).text == "hi"
-            async with httpx2.AsyncClient(transport=Direct(kept=2, keep_s=60)) as strange:
+            async with httpx2.AsyncClient(transport=PooledTransport(kept=2, keep_s=60)) as strange:
                 with pytest.raises(httpx2.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
                     await strange.get(url)
             tasks.cancel_scope.cancel()

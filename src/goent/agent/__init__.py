@@ -1,1 +1,1 @@
-"""go-ent's own agent: the loop between a model and its tools, and what a session remembers."""
+"""go-ent's own agent: sessions, and the loop between model and tools."""

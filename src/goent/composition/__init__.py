@@ -1,1 +1,1 @@
-"""The only room that joins the others: for the daemon (`app`), for the agent and for evaluations."""
+"""Joins the other rooms: for the daemon, for the agent and for evaluations."""

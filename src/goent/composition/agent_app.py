@@ -1,4 +1,4 @@
-"""The composition root of `go-ent acp`: joins the agent with settings, models, ledger and tools.
+"""Assembles the agent of `go-ent acp` with settings, models, ledger and tools.
 
 It is entered when the first session is asked for, and not before: a client that only looks which
 agent it has started is answered at once.
@@ -13,23 +13,26 @@ from typing import NamedTuple, Protocol
 import anyio
 from anyio import to_thread
 
-from goent.agent.agent import Agent, Provision, Setup
-from goent.agent.gated import GatedModels, read_gate
-from goent.agent.held import HeldModels, Payer
-from goent.agent.models import AUTO
-from goent.agent.ports import Desk, ServerSpec, Toolbox
+from goent.agent.agent_ports import AUTO, McpServerSpec, Toolbox, ToolContext
+from goent.agent.coding_agent import AgentSetup, CodingAgent, SessionResources
+from goent.agent.model_access import (
+    DirectModelAccess,
+    GatewayModelAccess,
+    ModelCallListeners,
+    read_gate,
+)
 from goent.agent.tools.toolbox import open_tools
 from goent.composition.live_project import Project
 from goent.composition.model_calls import UserRecords, model_calls, open_records
-from goent.core.classifier import TaskClassifier
 from goent.domain.errors import ConfigError
-from goent.domain.gate import GateAddress
-from goent.proc.marks import new_owner, sweep_dead_owners
-from goent.project import UnsafeFolder, find_project, state_dir
-from goent.sandbox.sandbox import GivenLimits
-from goent.store.sessions import SqliteSessions
-from goent.upstream.forward import Connections
-from goent.upstream.model_list import ModelLists
+from goent.domain.ports import GateAddress
+from goent.proc.process_table import new_owner, sweep_dead_owners
+from goent.providers.connections import Connections
+from goent.providers.model_list import ModelLists
+from goent.routing.router import TaskClassifier
+from goent.sandbox.process_sandbox import InheritedLimits
+from goent.store.session_store import SqliteSessions
+from goent.system.project_folders import UnsafeFolder, find_project, state_dir
 
 MARK_KEY = "agent"
 FOR_EVER = float("inf")
@@ -43,7 +46,7 @@ async def open_agent(
     model: str = AUTO,
     mode: str = "ask",
     allowed_tools: frozenset[str] | None = None,
-) -> AsyncGenerator[Agent]:
+) -> AsyncGenerator[CodingAgent]:
     """Sessions are kept for the user; what an agent that was killed had running is ended first.
 
     `gate` is the value of `GOENT_GATE`, which `environ` must not have any more. `model` and `mode` are
@@ -59,9 +62,9 @@ async def open_agent(
             SqliteSessions.open(
                 state_dir(environ) / "sessions.db", secrets=provisions.secrets
             ) as shelf,
-            Agent.running(
+            CodingAgent.running(
                 shelf,
-                Setup(
+                AgentSetup(
                     at=provisions.at,
                     open_tools=_toolbox,
                     owner=owner,
@@ -79,7 +82,7 @@ async def open_agent(
 class _Provisions(Protocol):
     """What holds at a directory, and which keys have been seen so far."""
 
-    def at(self, cwd: Path) -> Provision: ...
+    def at(self, cwd: Path) -> SessionResources: ...
 
     def secrets(self) -> Collection[str]: ...
 
@@ -90,27 +93,29 @@ async def _provisions(
 ) -> AsyncGenerator[_Provisions]:
     """A worker of a daemon's has its gate, an editor's agent all else."""
     if gate:
-        yield _Gated(models=GatedModels(gate, connections), environ=environ, gate=gate)
+        yield _GatedProvisions(
+            models=GatewayModelAccess(gate, connections), environ=environ, gate=gate
+        )
         return
     async with open_records(environ, owner) as records:
-        yield _Held(connections=connections, records=records, environ=environ)
+        yield _OwnProvisions(connections=connections, records=records, environ=environ)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Gated:
+class _GatedProvisions:
     """One model, behind the gate."""
 
-    models: GatedModels
+    models: GatewayModelAccess
     environ: Mapping[str, str]
     gate: GateAddress
 
-    def at(self, cwd: Path) -> Provision:
+    def at(self, cwd: Path) -> SessionResources:
         around = Project(_project(cwd), self.environ)
-        return Provision(
+        return SessionResources(
             models=self.models,
             environ=around.without_keys(),
             writable=tuple(map(Path, self.gate.writable)),
-            sandbox=lambda _: nullcontext(GivenLimits(self.gate.sandbox)),
+            sandbox=lambda _: nullcontext(InheritedLimits(self.gate.sandbox)),
             patience=FOR_EVER,  # the worker's owner has a limit of its own
         )
 
@@ -119,15 +124,15 @@ class _Gated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Held:
+class _OwnProvisions:
     """The user's ledger and providers, for each project that a session begins in."""
 
     connections: Connections
     records: UserRecords
     environ: Mapping[str, str]
-    known: dict[Path, "_Known"] = field(default_factory=dict[Path, "_Known"])
+    known: dict[Path, "_OpenProject"] = field(default_factory=dict[Path, "_OpenProject"])
 
-    def at(self, cwd: Path) -> Provision:
+    def at(self, cwd: Path) -> SessionResources:
         """Raises `ConfigError` if the project's files have a mistake."""
         project = _project(cwd)
         if project not in self.known:
@@ -136,7 +141,7 @@ class _Held:
             self.known[project] = self._models(around)
         around, models, servers = self.known[project]
         settings = around.settings()
-        return Provision(
+        return SessionResources(
             models=models,
             environ=around.without_keys(),
             writable=settings.agent.writable,
@@ -153,10 +158,10 @@ class _Held:
     def secrets(self) -> Collection[str]:
         return [key for around, _, _ in self.known.values() for key in around.secrets()]
 
-    def _models(self, around: Project) -> "_Known":
-        payer = Payer(around.settings)
+    def _models(self, around: Project) -> "_OpenProject":
+        payer = ModelCallListeners(around.settings)
         calls = model_calls(around, self.connections, self.records, feed=payer, roster=payer)
-        models = HeldModels(
+        models = DirectModelAccess(
             calls.upstream,
             payer,
             TaskClassifier(),
@@ -164,26 +169,26 @@ class _Held:
             settings=around.settings,
             environ=around.environ,
         )
-        return _Known(around, models, calls.servers)
+        return _OpenProject(around, models, calls.servers)
 
 
-class _Known(NamedTuple):
+class _OpenProject(NamedTuple):
     """A project that sessions have begun in."""
 
     around: Project
-    models: HeldModels
+    models: DirectModelAccess
     servers: ModelLists
 
 
 @asynccontextmanager
-async def _toolbox(desk: Desk, servers: Sequence[ServerSpec]) -> AsyncGenerator[Toolbox]:
+async def _toolbox(desk: ToolContext, servers: Sequence[McpServerSpec]) -> AsyncGenerator[Toolbox]:
     async with open_tools(desk) as tools:
         if not servers:
             yield Toolbox(tools=lambda: tools)
             return
-        from goent.agent.mcp import open_servers  # noqa: PLC0415 (few sessions have any)
+        from goent.agent.mcp.mcp_client import open_mcp_servers  # noqa: PLC0415 (few sessions have any)
 
-        async with open_servers(servers, desk) as found:
+        async with open_mcp_servers(servers, desk) as found:
             yield Toolbox(tools=lambda: {**tools, **found.tools}, warnings=found.warnings)
 
 

@@ -1,4 +1,4 @@
-"""The composition root of the daemon: joins journal, models, methods and the core."""
+"""Assembles the daemon: journal, models, methods, workers, swarms and operations."""
 
 import logging
 from collections.abc import AsyncGenerator, Mapping
@@ -8,47 +8,41 @@ from pathlib import Path
 
 import anyio
 
+from goent.agents.driver import AgentDriver
+from goent.api.driver import ApiDriver
 from goent.composition.live_project import Project
 from goent.composition.model_calls import model_calls, open_records
-from goent.core.classifier import TaskClassifier
-from goent.core.enquiries import Enquiries
-from goent.core.feed import Feed
-from goent.core.head_start import HeadStart
-from goent.core.lessons import Lessons
-from goent.core.neighbours import shares_its_place
-from goent.core.operations import Operations
-from goent.core.orchestrator import Orchestrator
-from goent.core.providers import Providers
-from goent.core.recommending import Recommending
-from goent.core.roster import Roster
-from goent.core.router import Router
-from goent.core.swarms.joining import Joiner
-from goent.core.swarms.merging import SwarmMerger
-from goent.core.swarms.swarms import Swarms
 from goent.domain.ports import Driver
 from goent.domain.types import Method
-from goent.drivers.agent.driver import AgentDriver
-from goent.drivers.api.driver import ApiDriver
-from goent.drivers.opencode.driver import OpenCodeDriver
-from goent.drivers.opencode_run.driver import OpenCodeRunDriver
-from goent.drivers.opencode_serve.driver import OpenCodeServeDriver
-from goent.evals.attended.runs import EvalRuns
-from goent.gateway.server import Gateway
-from goent.git.command import Git
-from goent.git.merging import GitMerging
-from goent.git.spaces import GitWorkspaces
-from goent.git.trust import trusted_by
-from goent.proc.marks import new_owner, sweep_dead_owners
-from goent.proc.verify import ShellVerifier
-from goent.project import project_key, seal, state_dir
-from goent.sandbox.temporary import remove_leftovers
-from goent.store.history import SqliteHistory
-from goent.store.journal import SqliteJournal
-from goent.upstream.ask import Upstream
-from goent.upstream.course import Course, ForeignBackend, plan_course
-from goent.upstream.forward import Connections
-from goent.upstream.model_list import ModelLists
-from goent.upstream.probe import Probe
+from goent.evals.attended.attended_runs import EvalRuns
+from goent.gateway.gateway import Gateway
+from goent.git.git_command import Git
+from goent.git.git_merger import GitMerging
+from goent.git.git_workspaces import GitWorkspaces
+from goent.git.repository_config import trust_check
+from goent.opencode.driver import OpenCodeDriver, OpenCodeRunDriver
+from goent.opencode.server import OpenCodeServeDriver
+from goent.operations.operation_table import HeadStart, Operations
+from goent.operations.provider_queries import ProviderQueries, Recommender
+from goent.proc.child_process import ShellVerifier
+from goent.proc.process_table import new_owner, sweep_dead_owners
+from goent.providers.call_plan import CallPlan, ForeignBackend, plan_call
+from goent.providers.connections import Connections
+from goent.providers.model_list import ModelLists
+from goent.providers.provider_health import HealthProbe
+from goent.providers.track_record import SqliteHistory
+from goent.providers.upstream import Upstream
+from goent.routing.router import Router, TaskClassifier
+from goent.sandbox.confinement import remove_leftovers
+from goent.store.journal_store import SqliteJournal
+from goent.swarms.swarm_manager import SwarmManager
+from goent.swarms.swarm_merge import SwarmMerger, WorkJoiner
+from goent.system.project_folders import project_key, restrict_permissions, state_dir
+from goent.workers.feed import Feed
+from goent.workers.folder_changes import shares_directory
+from goent.workers.orchestrator import Orchestrator, OutcomeRecorder
+from goent.workers.worker import Roster
+from goent.workers.worker_queries import WorkerQueries
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +54,7 @@ class App:
     project: Project
     feed: Feed
     orchestrator: Orchestrator
-    enquiries: Enquiries
+    enquiries: WorkerQueries
     operations: Operations
     evaluations: EvalRuns
     head_start: HeadStart
@@ -73,7 +67,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
     around = Project(project, environ)
     for folder in (state_dir(environ), around.state.parent, around.state):
         with suppress(OSError):  # whoever needs to write there will say why it cannot
-            seal(folder)
+            restrict_permissions(folder)
     swept = await anyio.to_thread.run_sync(sweep_dead_owners, project_key(project))
     await anyio.to_thread.run_sync(remove_leftovers, around.state)
     if swept:
@@ -89,7 +83,9 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
     ):
         roster = Roster(around.settings)
         calls = model_calls(around, connections, records, feed=feed, roster=roster)
-        probe = Probe(connections, calls.healths, settings=around.settings, environ=around.environ)
+        probe = HealthProbe(
+            connections, calls.healths, settings=around.settings, environ=around.environ
+        )
         async with _running_methods(around, calls.upstream, roster, feed) as methods:
             router = Router(
                 settings=around.settings,
@@ -107,7 +103,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 around.state,
                 environ=around.for_git,
                 in_use=lambda worker: worker in roster,
-                trusted=trusted_by(around.allows),
+                trusted=trust_check(around.allows),
             )
             verifier = ShellVerifier(
                 environ=around.without_keys,
@@ -128,12 +124,12 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 verifier=verifier,
                 healths=calls.healths,
                 router=router,
-                lessons=Lessons(feed, history),
+                lessons=OutcomeRecorder(feed, history),
                 workspaces=workspaces,
                 level=around.surroundings.sandbox.level,
             )
-            enquiries = Enquiries(feed, orchestrator.due)
-            providers = Providers(
+            enquiries = WorkerQueries(feed, orchestrator.due)
+            providers = ProviderQueries(
                 settings=around.settings,
                 environ=around.environ,
                 feed=feed,
@@ -143,10 +139,10 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 healths=calls.healths,
                 servers=calls.servers,
             )
-            git = Git(project, around.for_git(), trusted=trusted_by(around.allows))
+            git = Git(project, around.for_git(), trusted=trust_check(around.allows))
             merging = GitMerging(git, around.state / "merging")
-            joiner = Joiner(feed=feed, merging=merging, verifier=verifier)
-            swarms = Swarms(
+            joiner = WorkJoiner(feed=feed, merging=merging, verifier=verifier)
+            swarms = SwarmManager(
                 settings=around.settings,
                 feed=feed,
                 orchestrator=orchestrator,
@@ -174,7 +170,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                         orchestrator,
                         enquiries,
                         providers,
-                        Recommending(router, around.settings),
+                        Recommender(router, around.settings),
                         swarms=swarms,
                         merger=merger,
                         evaluations=evaluations,
@@ -200,9 +196,9 @@ class _Methods:
 async def _running_methods(
     around: Project, upstream: Upstream, roster: Roster, feed: Feed
 ) -> AsyncGenerator[_Methods]:
-    def course(worker: str, backend: str, model: str) -> Course:
+    def course(worker: str, backend: str, model: str) -> CallPlan:
         named, *fallbacks = roster.serving(worker, backend, model)
-        planned = plan_course(named, fallbacks, around.settings().backends, around.environ())
+        planned = plan_call(named, fallbacks, around.settings().backends, around.environ())
         if reason := roster.why_not(worker, backend):
             raise ForeignBackend(reason)
         return planned
@@ -211,7 +207,7 @@ async def _running_methods(
         return new_owner(project_key(around.folder))
 
     def shared(worker: str, since: float) -> bool:
-        return shares_its_place(feed.views.values(), worker, since)
+        return shares_directory(feed.views.values(), worker, since)
 
     async with (
         Gateway.open(upstream, course) as gateway,

@@ -1,4 +1,4 @@
-"""The composition root of `go-ent eval`: joins suites with targets, workspaces and judges.
+"""Assembles `go-ent eval`: suites with targets, workspaces and judges.
 
 What a run does not use is not loaded: most suites need no gateway and no daemon.
 """
@@ -14,38 +14,34 @@ from msgspec.structs import replace
 
 from goent.composition.live_project import Project
 from goent.domain.errors import EnvironmentTrouble
-from goent.domain.forecasts import History, Judged
-from goent.domain.sandbox import weaker
-from goent.evals.commands import Commands
-from goent.evals.graders.asked import SCRIPTS_AT_ONCE, askers
-from goent.evals.graders.grading import grade_asking
-from goent.evals.graders.judging import judge_by_targets
-from goent.evals.grades import Graded
-from goent.evals.lessons import Learn, Lessons, nobody_learns
-from goent.evals.ports import Target
-from goent.evals.running.conversing import Grading
-from goent.evals.running.evaluate import Bounds, Means, evaluate
-from goent.evals.running.folder import Folder
-from goent.evals.running.judges import judges_of, usual_judge
-from goent.evals.running.opened import Opened, widths
-from goent.evals.running.outcome import Outcome
-from goent.evals.running.plan import Trial, in_use
-from goent.evals.running.preparing import Prepared, uses_sandbox
-from goent.evals.running.ready import not_asked
-from goent.evals.running.regrade import regrade
-from goent.evals.running.watching import Watcher
+from goent.domain.sandbox_port import weaker_level
+from goent.domain.task_profile import TaskGrade, TaskHistory
+from goent.evals.eval_ports import EvalTarget, OpenDaemon
+from goent.evals.eval_results import CaseGrade
+from goent.evals.graders.case_grader import PARALLEL_SCRIPTS, ask_and_grade, async_graders
+from goent.evals.graders.target_judge import judge_by_targets
+from goent.evals.router_feedback import TrialHistory, TrialReporter, report_nothing
+from goent.evals.runner.attempt_recorder import RunWatcher
+from goent.evals.runner.eval_run import EvalLimits, EvalServices, evaluate, regrade
+from goent.evals.runner.open_targets import OpenTargets, parallel_limits
+from goent.evals.runner.preflight import default_judge, find_judges, unsupported_target
+from goent.evals.runner.run_folder import StoredRun
+from goent.evals.runner.run_preparation import PreparedRun, uses_sandbox
+from goent.evals.runner.run_scheduler import RunOutcome
+from goent.evals.runner.trial_plan import Trial, used_targets
+from goent.evals.runner.trial_runner import GradeTrial
+from goent.evals.suite_commands import SuiteCommandRunner
 from goent.evals.suites import TargetSpec
-from goent.evals.targets.goent.daemon import OpenDaemon
 from goent.evals.traces import Trace
-from goent.evals.workspaces import open_scratch, open_workspaces, scratch_root, workspaces_root
-from goent.proc.guard import all_guarded
-from goent.proc.marks import new_owner, sweep_dead_owners
-from goent.proc.run import COMMAND
-from goent.project import state_dir
-from goent.sandbox.temporary import remove_leftovers
+from goent.evals.workspaces.attempt_workspaces import open_workspaces
+from goent.evals.workspaces.workspace_folders import open_scratch, scratch_root, workspaces_root
+from goent.proc.child_process import COMMAND_OWNER, all_guarded
+from goent.proc.process_table import new_owner, sweep_dead_owners
+from goent.sandbox.confinement import remove_leftovers
+from goent.system.project_folders import state_dir
 
 if TYPE_CHECKING:
-    from goent.evals.targets.opencode.servers import Servers
+    from goent.evals.targets.opencode_target_servers import EvalServers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,18 +50,18 @@ class EvalApp:
 
     project: Project
     meet: OpenDaemon
-    watcher: Watcher
+    watcher: RunWatcher
 
-    async def run(self, prepared: Prepared, folder: Folder, bounds: Bounds) -> Outcome:
+    async def run(self, prepared: PreparedRun, folder: StoredRun, bounds: EvalLimits) -> RunOutcome:
         """The whole run; see `evaluate`. What a run that was killed had started is ended first."""
-        await to_thread.run_sync(sweep_dead_owners, COMMAND)
+        await to_thread.run_sync(sweep_dead_owners, COMMAND_OWNER)
         await to_thread.run_sync(remove_leftovers, self.project.state)
-        specs = {**in_use(prepared.trials, prepared.specs), **judges_of(prepared)}
+        specs = {**used_targets(prepared.trials, prepared.specs), **find_judges(prepared)}
         idle = [spec.name for spec in specs.values() if not spec.is_agent]
-        at_once = widths(specs, prepared.trials, workers=bounds.workers)
+        at_once = parallel_limits(specs, prepared.trials, workers=bounds.workers)
         prepared = await self._with_level(prepared, specs.values())
         async with (
-            all_guarded(new_owner(COMMAND)),
+            all_guarded(new_owner(COMMAND_OWNER)),
             open_scratch(scratch_root(self.project.environ())) as scratch,
             self._opened(specs, scratch, at_once) as targets,
             open_workspaces(
@@ -77,7 +73,7 @@ class EvalApp:
             ) as spaces,
             self._learning(specs.values()) as learn,
         ):
-            means = Means(
+            means = EvalServices(
                 targets=targets,
                 spaces=spaces,
                 grading=self._grading(prepared, targets, scratch),
@@ -86,13 +82,13 @@ class EvalApp:
             )
             return await evaluate(prepared, folder, means, bounds)
 
-    async def grade(self, prepared: Prepared, source: Path, folder: Folder) -> Outcome:
+    async def grade(self, prepared: PreparedRun, source: Path, folder: StoredRun) -> RunOutcome:
         """The run at `source`, with the graders of `prepared`; see `regrade`."""
-        judges = judges_of(prepared)
-        at_once = widths(judges, prepared.trials, workers=None)
+        judges = find_judges(prepared)
+        at_once = parallel_limits(judges, prepared.trials, workers=None)
         prepared = await self._with_level(prepared, judges.values())
         async with (
-            all_guarded(new_owner(COMMAND)),
+            all_guarded(new_owner(COMMAND_OWNER)),
             open_scratch(scratch_root(self.project.environ())) as scratch,
             self._opened(judges, scratch, at_once) as targets,
         ):
@@ -105,15 +101,15 @@ class EvalApp:
                 correct=self._correct,
             )
 
-    async def _with_level(self, prepared: Prepared, specs: Iterable[TargetSpec]) -> Prepared:
+    async def _with_level(self, prepared: PreparedRun, specs: Iterable[TargetSpec]) -> PreparedRun:
         """With the level of the sandbox in its manifest. Finding out costs a process: not for nothing."""
         if not uses_sandbox(prepared.trials, specs):
             return prepared
         level = await self.project.surroundings.sandbox.level()
-        noted = weaker(prepared.manifest.sandbox, level.name)
+        noted = weaker_level(prepared.manifest.sandbox, level.name)
         return replace(prepared, manifest=replace(prepared.manifest, sandbox=noted))
 
-    async def _correct(self, trials: Sequence[Judged]) -> None:
+    async def _correct(self, trials: Sequence[TaskGrade]) -> None:
         """The grades stand already: a history that cannot be used costs the lesson alone."""
         try:
             async with self._history() as history:
@@ -123,19 +119,19 @@ class EvalApp:
             self.watcher.warned(f"what the router has learned is not corrected: {trouble}")
 
     @asynccontextmanager
-    async def _learning(self, specs: Iterable[TargetSpec]) -> AsyncGenerator[Learn]:
+    async def _learning(self, specs: Iterable[TargetSpec]) -> AsyncGenerator[TrialReporter]:
         """The router learns from those whom it could have chosen."""
         if not any(spec.is_agent for spec in specs):
-            yield nobody_learns
+            yield report_nothing
             return
-        from goent.core.classifier import TaskClassifier  # noqa: PLC0415 (only if it is used)
+        from goent.routing.router import TaskClassifier  # noqa: PLC0415 (only if it is used)
 
         async with self._history() as history:
-            yield Lessons(history, TaskClassifier(), self.project.folder)
+            yield TrialHistory(history, TaskClassifier(), self.project.folder)
 
     @asynccontextmanager
-    async def _history(self) -> AsyncGenerator[History]:
-        from goent.store.history import SqliteHistory  # noqa: PLC0415 (only if it is used)
+    async def _history(self) -> AsyncGenerator[TaskHistory]:
+        from goent.providers.track_record import SqliteHistory  # noqa: PLC0415 (only if it is used)
 
         async with SqliteHistory.open(state_dir(self.project.environ()) / "history.db") as history:
             for warning in history.warnings:
@@ -145,78 +141,80 @@ class EvalApp:
     @asynccontextmanager
     async def _opened(
         self, specs: Mapping[str, TargetSpec], scratch: Path, at_once: Mapping[str, int]
-    ) -> AsyncGenerator[Opened]:
+    ) -> AsyncGenerator[OpenTargets]:
         """`at_once`: how often each is asked at once."""
         async with AsyncExitStack() as stack:
-            kinds = _Kinds(self, scratch)
+            kinds = _TargetKinds(self, scratch)
             if any(spec.kind == "opencode" for spec in specs.values()):
                 from goent.composition.eval_models import open_opencode  # noqa: PLC0415 (only if it is used)
 
                 kinds.servers = await stack.enter_async_context(
                     open_opencode(self.project.folder, self.project.environ())
                 )
-            yield await stack.enter_async_context(Opened.of(specs.values(), kinds.open, at_once))
+            yield await stack.enter_async_context(
+                OpenTargets.of(specs.values(), kinds.open, at_once)
+            )
 
-    def _commands(self) -> Commands:
-        return Commands(
+    def _commands(self) -> SuiteCommandRunner:
+        return SuiteCommandRunner(
             environ=self.project.without_keys(),
             sandbox=self.project.surroundings.sandbox,
             workspaces=workspaces_root(self.project.environ()),
         )
 
-    def _grading(self, prepared: Prepared, targets: Opened, scratch: Path) -> Grading:
+    def _grading(self, prepared: PreparedRun, targets: OpenTargets, scratch: Path) -> GradeTrial:
         wanted = prepared.manifest.wanted
         commands = self._commands()
-        turn = CapacityLimiter(SCRIPTS_AT_ONCE)
+        turn = CapacityLimiter(PARALLEL_SCRIPTS)
 
-        async def grading(trial: Trial, trace: Trace) -> Graded:
+        async def grading(trial: Trial, trace: Trace) -> CaseGrade:
             judge = judge_by_targets(
-                targets.invoke, default=usual_judge(prepared, trial), scratch=scratch
+                targets.invoke, default=default_judge(prepared, trial), scratch=scratch
             )
-            return await grade_asking(
+            return await ask_and_grade(
                 trial.case,
                 trace,
                 threshold=trial.threshold,
                 compat=wanted.compat,
-                askers=askers(commands, judge, scratch, turn=turn),
+                askers=async_graders(commands, judge, scratch, turn=turn),
             )
 
         return grading
 
 
-class _Kinds:
+class _TargetKinds:
     """How a target of each kind is opened. What none is, is not loaded."""
 
     def __init__(self, app: EvalApp, scratch: Path) -> None:
         self._app = app
         self._scratch = scratch
-        self.servers: Servers | None = None
+        self.servers: EvalServers | None = None
 
     @asynccontextmanager
-    async def open(self, spec: TargetSpec) -> AsyncGenerator[Target]:
+    async def open(self, spec: TargetSpec) -> AsyncGenerator[EvalTarget]:
         yield self._target(spec)
 
-    def _target(self, spec: TargetSpec) -> Target:
+    def _target(self, spec: TargetSpec) -> EvalTarget:
         match spec.kind:
             case "cli":
-                from goent.evals.targets.cli import CliTarget  # noqa: PLC0415 (only if it is used)
+                from goent.evals.targets.command_target import CliTarget  # noqa: PLC0415 (only if it is used)
 
                 return CliTarget(spec, self._app.project.without_keys(), scratch=self._scratch)
             case "mock":
-                from goent.evals.targets.mock import MockTarget  # noqa: PLC0415 (the same)
+                from goent.evals.targets.fixture_targets import MockTarget  # noqa: PLC0415 (the same)
 
                 return MockTarget(spec)
             case "replay":
-                from goent.evals.targets.replay import ReplayTarget  # noqa: PLC0415 (the same)
+                from goent.evals.targets.fixture_targets import ReplayTarget  # noqa: PLC0415 (the same)
 
                 return ReplayTarget(spec)
             case "goent":
-                from goent.evals.targets.goent.target import GoentTarget  # noqa: PLC0415 (the same)
+                from goent.evals.targets.goent_target import GoentTarget  # noqa: PLC0415 (the same)
 
                 return GoentTarget(spec, self._app.meet, scratch=self._scratch)
             case "opencode" if self.servers:
-                from goent.evals.targets.opencode.target import OpenCodeTarget  # noqa: PLC0415 (the same)
+                from goent.evals.targets.opencode_target import OpenCodeTarget  # noqa: PLC0415 (the same)
 
                 return OpenCodeTarget(spec, self.servers)
             case _:
-                raise not_asked(spec)
+                raise unsupported_target(spec)

@@ -1,4 +1,4 @@
-"""How are the model calls of evaluations made and paid for?
+"""Opens a gateway for an evaluation's model calls, paid from the user's ledger and budgets.
 
 With a gateway of its own inside the evaluating process: the keys stay here, and the user's ledger and budgets
 count. An attempt is asked about with the model that it names and with no other: what a fallback answered would
@@ -11,25 +11,24 @@ from pathlib import Path
 
 import anyio
 
-from goent.agent.held import Payer
-from goent.agent.models import Heard
+from goent.agent.agent_ports import ModelCallEvent
+from goent.agent.model_access import ModelCallListeners
 from goent.composition.live_project import Project
 from goent.composition.model_calls import ModelCalls, model_calls, open_records
 from goent.domain.events import UsageReported
 from goent.domain.ports import WorkerSpec
 from goent.domain.types import Provider, Route
-from goent.evals.targets.opencode.accounts import Bill
-from goent.evals.targets.opencode.servers import Servers
-from goent.gateway.server import Gateway
-from goent.proc.marks import new_owner, sweep_dead_owners
-from goent.upstream.course import Course, plan_course
-from goent.upstream.forward import Connections
+from goent.evals.targets.opencode_target_servers import AttemptBill, EvalServers
+from goent.gateway.gateway import Gateway
+from goent.proc.process_table import new_owner, sweep_dead_owners
+from goent.providers.call_plan import CallPlan, plan_call
+from goent.providers.connections import Connections
 
 MARK_KEY = "eval"
 
 
 @asynccontextmanager
-async def open_opencode(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[Servers]:
+async def open_opencode(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[EvalServers]:
     """The servers for all OpenCode targets of a run; what a killed run left is ended first.
 
     What is raised inside comes out as itself, and not in groups.
@@ -41,7 +40,7 @@ async def open_opencode(project: Path, environ: Mapping[str, str]) -> AsyncGener
     try:
         async with (
             open_models(around, owner) as models,
-            Servers.running(
+            EvalServers.running(
                 around.surroundings, models, owner=owner, secrets=around.secrets
             ) as servers,
         ):
@@ -69,13 +68,13 @@ async def open_models(around: Project, owner: str) -> "AsyncGenerator[EvalModels
         open_records(around.environ(), owner) as records,
         Connections.open() as connections,
     ):
-        payer = Payer(around.settings)
+        payer = ModelCallListeners(around.settings)
         calls = model_calls(around, connections, records, feed=payer, roster=payer)
         await calls.servers.refresh()
 
-        def course(worker: str, backend: str, model: str) -> Course:
+        def course(worker: str, backend: str, model: str) -> CallPlan:
             named = payer.provider(worker, backend, model)
-            return plan_course(named, (), around.settings().backends, around.environ())
+            return plan_call(named, (), around.settings().backends, around.environ())
 
         async with Gateway.open(calls.upstream, course) as gateway:
             yield EvalModels(gateway, payer, calls)
@@ -84,16 +83,16 @@ async def open_models(around: Project, owner: str) -> "AsyncGenerator[EvalModels
 class EvalModels:
     """The port `Accounts`: the gateway, the ledger and the budgets of the user."""
 
-    def __init__(self, gate: Gateway, payer: Payer, calls: ModelCalls) -> None:
+    def __init__(self, gate: Gateway, payer: ModelCallListeners, calls: ModelCalls) -> None:
         self.gate = gate
         self._payer = payer
         self._calls = calls
 
     @contextmanager
-    def charging(self, payer: str) -> Generator[Bill]:
-        bill = Bill()
+    def charging(self, payer: str) -> Generator[AttemptBill]:
+        bill = AttemptBill()
 
-        async def hear(event: Heard) -> None:
+        async def hear(event: ModelCallEvent) -> None:
             if isinstance(event, UsageReported):
                 bill.add(event)
 

@@ -1,23 +1,99 @@
-"""What is known of a project now: its settings as the files say, and the keys that it is used with."""
+"""Holds a project's current settings and keys, and the passes its workers' processes show.
 
+The kernel tells that a worker started it (`goent.daemon.daemon_connection`). Which worker, it says by a pass in its
+environment, `<worker>.<mac>`, which only this daemon can have issued.
+"""
+
+import hmac
 import logging
 import os
+import secrets
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from goent.config.reload import Configuration
-from goent.config.served_models import with_served_models
-from goent.config.trust.records import approvals
-from goent.core.worker_access import IssuedPasses
-from goent.domain.errors import ConfigError
-from goent.domain.local_servers import Listing
-from goent.domain.settings import Limits, Settings
-from goent.domain.trust import Act, withheld_in_words
-from goent.drivers.environment import Surroundings
-from goent.launch import fingerprint
+import msgspec
+
+from goent.agents.driver_context import DriverContext
+from goent.config.provider_catalogue import with_served_models
+from goent.config.settings_loader import LiveSettings
+from goent.config.trust_records import read_approvals
+from goent.domain.errors import ConfigError, StartedByWorker
+from goent.domain.local_servers import ModelListing
+from goent.domain.settings import Act, LimitSettings, Settings, withheld_warnings
 from goent.proc.programs import path_outside
-from goent.project import project_key, project_state
-from goent.upstream.health import account
+from goent.providers.provider_health import account_id
+from goent.system.daemon_environment import WORKER_PASS, WORKER_SOCKET, fingerprint
+from goent.system.project_folders import project_key, project_state_dir
+
+ALLOWED_METHODS: Final = frozenset(
+    {"worker_status", "worker_output", "worker_result", "worker_wait", "watch"}
+)
+
+
+class IssuedPasses:
+    """The port `WorkerPasses`, and its other side. Passes are good as long as this object."""
+
+    def __init__(self) -> None:
+        self._secret = secrets.token_bytes(32)
+        self.socket: Path | None = None  # where the daemon listens, if it does
+
+    def environment(self, worker: str) -> Mapping[str, str]:
+        where = {WORKER_SOCKET: str(self.socket)} if self.socket else {}
+        return {WORKER_PASS: f"{worker}.{self._mac(worker)}", **where}
+
+    def worker_of(self, shown: str) -> str | None:
+        """Whose pass it is; None if it is none of ours."""
+        worker, _, mac = shown.rpartition(".")
+        genuine = hmac.compare_digest(mac.encode(), self._mac(worker).encode())
+        return worker if worker and genuine else None
+
+    def _mac(self, worker: str) -> str:
+        return hmac.digest(self._secret, worker.encode(), "sha256").hex()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerAccess:
+    """The bounds of one connection. `why` it counts as a worker's; `worker` is None without a pass."""
+
+    why: str
+    worker: str | None
+
+    def check(self, method: str, params: object) -> None:
+        """Raise `StartedByWorker` unless it is a look at the worker itself."""
+        if not (
+            self.worker and method in ALLOWED_METHODS and _workers_named(params) == {self.worker}
+        ):
+            raise StartedByWorker(self.refusal)
+
+    @property
+    def refusal(self) -> str:
+        if self.worker:
+            return (
+                f"this process was started by worker {self.worker}; from there only that worker can be "
+                "looked at (status, output, wait, result, by its whole id)"
+            )
+        return (
+            f"this process counts as started by a worker: {self.why}. From there go-ent takes no orders; "
+            "use a terminal of your own, or `go-ent mcp --embedded` in a container or sandbox"
+        )
+
+
+class _NamedWorkers(msgspec.Struct):
+    """The workers that a request names, in whichever field."""
+
+    worker_id: str = ""
+    worker_ids: tuple[str, ...] = ()
+
+
+def _workers_named(params: object) -> set[str]:
+    try:
+        about = msgspec.convert(params, _NamedWorkers)
+    except msgspec.ValidationError:
+        return set()
+    return {*about.worker_ids, *filter(None, (about.worker_id,))}
+
 
 log = logging.getLogger(__name__)
 
@@ -29,16 +105,16 @@ class Project:
         self.folder = project
         self._own = dict(environ)
         self._warned: set[str] = set()
-        self._listings: Mapping[str, Listing] = {}
+        self._listings: Mapping[str, ModelListing] = {}
         self._merged: tuple[Settings, Settings] | None = None
-        self._configuration = Configuration(project)
-        self.state = project_state(project_key(project), environ)
+        self._configuration = LiveSettings(project)
+        self.state = project_state_dir(project_key(project), environ)
         self.passes = IssuedPasses()
 
     @property
-    def surroundings(self) -> Surroundings:
+    def surroundings(self) -> DriverContext:
         """What whoever starts processes is given of it."""
-        return Surroundings(
+        return DriverContext(
             settings=self.settings,
             environ=self.environ,
             state_dir=self.state,
@@ -55,7 +131,7 @@ class Project:
             self._merged = (said, with_served_models(said, self._listings))
         return self._merged[1]
 
-    def hear_servers(self, listings: Mapping[str, Listing]) -> None:
+    def hear_servers(self, listings: Mapping[str, ModelListing]) -> None:
         """What the user's own servers have said of their models."""
         if listings != self._listings:
             self._listings, self._merged = dict(listings), None
@@ -68,11 +144,11 @@ class Project:
         """A mistake in the rules, while the last good ones stay in force; and what is not trusted."""
         trouble, withheld = self._configuration.trouble, self.settings().withheld
         mistaken = (f"the last good settings stay in force: {trouble}",) if trouble else ()
-        return (*mistaken, *withheld_in_words(withheld))
+        return (*mistaken, *withheld_warnings(withheld))
 
     def allows(self, act: Act) -> bool:
         """Whether the user has said yes to what a file of the project would do."""
-        return approvals(self.folder, self._own).cover(act)
+        return read_approvals(self.folder, self._own).cover(act)
 
     def key_names(self) -> tuple[str, ...]:
         try:
@@ -82,13 +158,13 @@ class Project:
 
     def account(self, backend: str) -> str:
         """Whose key the backend is asked with, in a few letters that tell nothing."""
-        return account(self.settings().backends.get(backend), self._own)
+        return account_id(self.settings().backends.get(backend), self._own)
 
-    def limits(self) -> Limits:
+    def limits(self) -> LimitSettings:
         try:
             return self.settings().limits
         except ConfigError:
-            return Limits()
+            return LimitSettings()
 
     def learn(self, keys: Mapping[str, str]) -> tuple[str, ...]:
         """A client's hello: a key that is missing is taken, if the configuration names it.

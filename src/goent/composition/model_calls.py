@@ -1,25 +1,21 @@
-"""How are model calls made, counted and paid for? The same for workers, for the agent and for evaluations."""
+"""Assembles the way to the models for one project, with its ledger, budgets and health."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from goent.billing.call_accounts import Allowance, CallBookkeeper, CallerDirectory, CostListener
+from goent.billing.price_list import PriceList
 from goent.composition.live_project import Project
-from goent.core.allowance import Allowance
-from goent.core.books import Books
-from goent.core.payers import Payers, Serving
-from goent.llm.prices import PriceList
-from goent.policy.health import Bounds, mended
-from goent.proc.marks import lives
-from goent.project import state_dir
-from goent.store.calibration import SqliteCalibrations
-from goent.store.health import SqliteHealths
-from goent.store.ledger import SqliteLedger
-from goent.upstream.ask import Upstream
-from goent.upstream.forward import Connections
-from goent.upstream.gauge import Gauge
-from goent.upstream.health import Breakers
-from goent.upstream.model_list import ModelLists
+from goent.proc.process_table import is_owner_alive
+from goent.providers.call_plan import TokenGauge
+from goent.providers.connections import Connections
+from goent.providers.model_list import ModelLists
+from goent.providers.provider_health import BreakerBounds, CircuitBreakers, repair_record
+from goent.providers.track_record import SqliteCalibrations, SqliteHealths
+from goent.providers.upstream import Upstream
+from goent.store.ledger_store import SqliteLedger
+from goent.system.project_folders import state_dir
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,18 +24,18 @@ class UserRecords:
 
     ledger: SqliteLedger
     healths: SqliteHealths
-    gauge: Gauge
+    gauge: TokenGauge
 
 
 @asynccontextmanager
 async def open_records(environ: Mapping[str, str], owner: str) -> AsyncGenerator[UserRecords]:
     folder = state_dir(environ)
     async with (
-        SqliteLedger.open(folder / "ledger.db", owner=owner, alive=lives) as ledger,
-        SqliteHealths.open(folder / "health.db", mend=mended) as healths,
+        SqliteLedger.open(folder / "ledger.db", owner=owner, alive=is_owner_alive) as ledger,
+        SqliteHealths.open(folder / "health.db", mend=repair_record) as healths,
         SqliteCalibrations.open(folder / "calibration.db") as calibrations,
     ):
-        yield UserRecords(ledger=ledger, healths=healths, gauge=Gauge(calibrations))
+        yield UserRecords(ledger=ledger, healths=healths, gauge=TokenGauge(calibrations))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +45,8 @@ class ModelCalls:
     upstream: Upstream
     prices: PriceList
     allowance: Allowance
-    books: Books
-    healths: Breakers
+    books: CallBookkeeper
+    healths: CircuitBreakers
     servers: ModelLists
 
 
@@ -59,8 +55,8 @@ def model_calls(
     connections: Connections,
     records: UserRecords,
     *,
-    feed: Payers,
-    roster: Serving,
+    feed: CostListener,
+    roster: CallerDirectory,
 ) -> ModelCalls:
     """`feed` is told what calls cost, `roster` knows who makes them."""
     prices = PriceList(lambda: around.settings().backends)
@@ -71,7 +67,7 @@ def model_calls(
         ledger=records.ledger,
         prices=prices,
     )
-    books = Books(
+    books = CallBookkeeper(
         settings=around.settings,
         feed=feed,
         ledger=records.ledger,
@@ -79,10 +75,10 @@ def model_calls(
         roster=roster,
         allowance=allowance,
     )
-    healths = Breakers(
+    healths = CircuitBreakers(
         records.healths,
         account=around.account,
-        bounds=lambda: Bounds.of(around.settings().health),
+        bounds=lambda: BreakerBounds.of(around.settings().health),
     )
     return ModelCalls(
         upstream=Upstream(

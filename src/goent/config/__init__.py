@@ -1,7 +1,1 @@
-"""Files and environment in, domain values out. Every `ConfigError` is born here."""
-
-from goent.config.load import load_settings
-from goent.config.starter import write_starter
-from goent.project import find_project
-
-__all__ = ["find_project", "load_settings", "write_starter"]
+"""Reads settings from files and the environment, and what of a project must be trusted first."""

@@ -1,1 +1,1 @@
-"""Values, events, errors and ports: the words every other room speaks. Imports nothing of ours."""
+"""Values, events, errors, settings and ports. Imports nothing else of ours."""

@@ -1,4 +1,4 @@
-"""What happens to a worker, one event at a time.
+"""What happens to a worker or a swarm, one event at a time.
 
 The order is a grammar that every journal obeys:
 
@@ -19,12 +19,11 @@ from typing import Literal
 
 from msgspec import Struct
 
-from goent.domain.sandbox import Level
-from goent.domain.swarms import SwarmSpawnRequest
-from goent.domain.tasks import Complexity, TaskType
+from goent.domain.sandbox_port import SandboxLevelName
+from goent.domain.swarm_messages import SwarmSpawnRequest
+from goent.domain.task_profile import Complexity, TaskType
 from goent.domain.types import (
     AlsoChanged,
-    Answer,
     Check,
     Command,
     CostSource,
@@ -35,13 +34,14 @@ from goent.domain.types import (
     Isolation,
     Method,
     Overlap,
+    PermissionAnswer,
     PermissionOption,
     Pin,
     PlanEntry,
     Preset,
     Usage,
 )
-from goent.domain.workspaces import Kind, Work, Workspace
+from goent.domain.workspace import Work, Workspace, WorkspaceKind
 
 
 class Event(Struct, frozen=True, kw_only=True, tag=True, tag_field="type", omit_defaults=True):
@@ -165,7 +165,7 @@ class WorkerSpawned(Event, frozen=True, kw_only=True):
     edits_asked: bool = False
     allowed_tools: tuple[str, ...] | None = None
     temperature: float | None = None
-    sandbox: Level | None = None
+    sandbox: SandboxLevelName | None = None
 
 
 class TurnStarted(Event, frozen=True, kw_only=True):
@@ -182,7 +182,7 @@ class PermissionAnswered(Event, frozen=True, kw_only=True):
     """
 
     id: str
-    option: Answer
+    option: PermissionAnswer
     by: str
     message: str = ""
 
@@ -256,7 +256,7 @@ class SwarmSpawned(Event, frozen=True, kw_only=True):
     name: str
     cwd: str
     concurrency: int
-    kind: Kind = "worktree"
+    kind: WorkspaceKind = "worktree"
     repository: str = ""
     base: str = ""
     warnings: tuple[str, ...] = ()
@@ -354,7 +354,7 @@ SwarmEvent = (
 )
 
 
-class Envelope(Struct, frozen=True, kw_only=True):
+class EventEnvelope(Struct, frozen=True, kw_only=True):
     """An event as the journal stamped it. `seq` is the cursor of every reader."""
 
     seq: int

@@ -1,4 +1,4 @@
-"""Model servers of the user's own: which kinds there are, which addresses are near, what they serve."""
+"""Model servers of the user's own: known programs, local addresses, the models they list."""
 
 from collections.abc import Mapping
 from ipaddress import ip_address, ip_network
@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 from goent.domain.types import Value
 
 # A host with such a name is one of the user's own network.
-_NEAR_NAMES: Final = (".local", ".lan", ".home.arpa", ".localhost")
-_CARRIER: Final = ip_network("100.64.0.0/10")  # where VPNs between a user's machines live
+_LOCAL_SUFFIXES: Final = (".local", ".lan", ".home.arpa", ".localhost")
+_CARRIER_NETWORK: Final = ip_network("100.64.0.0/10")  # where VPNs between a user's machines live
 
 
 class LocalServer(Value, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ _SERVERS: Final = (
     ),
 )
 LOCAL_SERVERS: Final[Mapping[str, LocalServer]] = {server.id: server for server in _SERVERS}
-_ALSO_CALLED: Final[Mapping[str, str]] = {
+_ALIASES: Final[Mapping[str, str]] = {
     "lm-studio": "lmstudio",
     "lm_studio": "lmstudio",
     "llamacpp": "llama.cpp",
@@ -75,7 +75,7 @@ class ServedModel(Value, frozen=True, kw_only=True):
     window: int | None = None
 
 
-class Listing(Value, frozen=True, kw_only=True):
+class ModelListing(Value, frozen=True, kw_only=True):
     """What a server said when it was asked for its models; `trouble` if that was nothing."""
 
     base_url: str
@@ -100,7 +100,7 @@ class ModelServers(Protocol):
         ...
 
 
-class NoServers:
+class NoModelServers:
     """The port `ModelServers` where nobody is asked."""
 
     async def refresh(self) -> None: ...
@@ -112,7 +112,7 @@ class NoServers:
 
 def local_server(backend: str, base_url: str | None = None) -> LocalServer | None:
     """Which program a backend is, by its name, else by a port that only one program uses."""
-    found = LOCAL_SERVERS.get(_ALSO_CALLED.get(backend, backend))
+    found = LOCAL_SERVERS.get(_ALIASES.get(backend, backend))
     if found or base_url is None:
         return found
     try:
@@ -122,7 +122,7 @@ def local_server(backend: str, base_url: str | None = None) -> LocalServer | Non
     return LOCAL_SERVERS.get(_BY_PORT.get(port or 0, ""))
 
 
-def is_near(base_url: str) -> bool:
+def is_local_address(base_url: str) -> bool:
     """Whether an address is on this machine or in a private network."""
     try:
         host = (urlsplit(base_url).hostname or "").rstrip(".")
@@ -132,11 +132,11 @@ def is_near(base_url: str) -> bool:
         address = ip_address(host)
     except ValueError:
         name = host.lower()
-        return bool(name) and ("." not in name or name.endswith(_NEAR_NAMES))
-    return address.is_private or address.is_loopback or address in _CARRIER
+        return bool(name) and ("." not in name or name.endswith(_LOCAL_SUFFIXES))
+    return address.is_private or address.is_loopback or address in _CARRIER_NETWORK
 
 
-def is_here(base_url: str) -> bool:
+def is_this_machine(base_url: str) -> bool:
     """Whether an address is on this machine."""
     host = (urlsplit(base_url).hostname or "").rstrip(".")
     try:
@@ -145,7 +145,7 @@ def is_here(base_url: str) -> bool:
         return host.lower() == "localhost"
 
 
-def not_running(backend: str, base_url: str) -> str:
+def not_running_message(backend: str, base_url: str) -> str:
     """One line for a server that nobody reaches: where it should be, and how it is started."""
     server = local_server(backend, base_url)
     what = server.title if server else f"the model server {backend!r}"
@@ -153,7 +153,7 @@ def not_running(backend: str, base_url: str) -> str:
     return f"{what} is not running at {base_url}: {start}"
 
 
-def not_there(backend: str, base_url: str, model: str) -> str:
+def missing_model_message(backend: str, base_url: str, model: str) -> str:
     """One line for a model that a server does not have: how it is had."""
     server = local_server(backend, base_url)
     what = server.title if server else f"the model server {backend!r}"

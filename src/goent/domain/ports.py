@@ -1,4 +1,6 @@
-"""What the core needs to have workers run, said as protocols; `composition` passes the real ones in.
+"""The protocols by which workers run: drivers, sessions, journal, gateway, tool guard.
+
+One variable of its environment says it, as JSON; the agent takes it out before it starts anything.
 
 Other ports stand beside the values they speak of: `calls`, `ledger`, `health`, `forecasts`, `tasks`, `workspaces`,
 `evaluations`.
@@ -9,13 +11,96 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Literal, Protocol
 
-from goent.domain.events import AnyEvent, DriverEvent, Envelope
-from goent.domain.guard import ToolGuard
+from goent.domain.events import AnyEvent, DriverEvent, EventEnvelope
 from goent.domain.settings import PermissionRule
-from goent.domain.types import Answer, Check, Method, Prompt, Provider, Value
+from goent.domain.types import Check, Dialect, Method, PermissionAnswer, Prompt, Provider, Value
+
+
+class GuardedCall(Value, frozen=True, kw_only=True):
+    """One call, before it runs. `owner` is the worker's own session, `session` perhaps a subagent's.
+
+    `resumes` is whose session the call goes on with, if it is to go on with one.
+    `worktree` is the top of the checkout, as the program sees it; `/` where there is none.
+    """
+
+    owner: str
+    session: str
+    call: str
+    tool: str
+    directory: str
+    worktree: str = ""
+    resumes: str = ""
+    args: Mapping[str, object] = {}
+
+    @property
+    def is_own(self) -> bool:
+        return self.session == self.owner
+
+
+class GuardVerdict(Value, frozen=True, kw_only=True):
+    """May it run? If not, `message` is what the model is told."""
+
+    allow: bool
+    message: str = ""
+
+
+class ToolGuard(Protocol):
+    """Whoever decides on the calls of one process."""
+
+    @property
+    def in_force(self) -> bool:
+        """Whether the process may ask a model: one whose tools would run unasked may not."""
+        ...
+
+    def loaded(self, directory: str) -> None:
+        """The guard inside the process is in force in this directory."""
+        ...
+
+    async def judge(self, call: GuardedCall) -> GuardVerdict:
+        """May take as long as a person needs to answer."""
+        ...
+
+    def shell(self, session: str) -> Mapping[str, str]:
+        """Variables for a command of a worker's session; without them it is not started."""
+        ...
+
+    def hint(self, session: str, output: str) -> str:
+        """What to say after the words of a command that failed; nothing if the sandbox had no part."""
+        ...
+
+
+GATE_VARIABLE = "GOENT_GATE"
+
+
+class GateModel(Value, frozen=True, kw_only=True):
+    """The model that the worker was given."""
+
+    name: str
+    backend: str
+    model: str
+    dialect: Dialect
+    context_limit: int | None = None
+    options: bytes = b""
+
+
+class GateAddress(Value, frozen=True, kw_only=True):
+    """The value of `GOENT_GATE`. `url` stands in for the backend's own address.
+
+    `writable` is of the project's settings, which a worktree may not hold. `refused` are the tools
+    that the worker's rules refuse whatever they are given: the model is not offered them. `sandbox` is
+    how its commands are confined; empty if they are not.
+    """
+
+    url: str
+    token: str
+    provider: GateModel
+    writable: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    sandbox: str = ""
+
 
 Emit = Callable[[DriverEvent], Awaitable[None]]
-StopReason = Literal["end", "cancelled"]
+TurnStopReason = Literal["end", "cancelled"]
 
 
 class WorkerSpec(Value, frozen=True, kw_only=True):
@@ -40,14 +125,14 @@ class WorkerSpec(Value, frozen=True, kw_only=True):
     temperature: float | None = None
 
 
-class Signs(Value, frozen=True, kw_only=True):
+class WorkerLiveness(Value, frozen=True, kw_only=True):
     """Does a silent worker live, and what is it doing? For its owner to read."""
 
     alive: bool
     detail: str
 
 
-class Session(Protocol):
+class WorkerSession(Protocol):
     """One worker's conversation with the program that does the work."""
 
     @property
@@ -55,7 +140,7 @@ class Session(Protocol):
         """What a later session is opened with to go on where this one was; empty if none can."""
         ...
 
-    async def prompt(self, prompt: Prompt, emit: Emit) -> StopReason:
+    async def prompt(self, prompt: Prompt, emit: Emit) -> TurnStopReason:
         """Take one turn. Raises a `WorkerError` if it fails."""
         ...
 
@@ -63,14 +148,14 @@ class Session(Protocol):
         """Ask the running turn to stop; `prompt` then returns "cancelled"."""
         ...
 
-    async def answer(self, permission_id: str, option: Answer, message: str = "") -> bool:
+    async def answer(self, permission_id: str, option: PermissionAnswer, message: str = "") -> bool:
         """Answer a question that the running turn asked; `message` goes with a rejection.
 
         Whether the program can be told such a message with its no, and goes on.
         """
         ...
 
-    async def signs(self) -> Signs:
+    async def signs(self) -> WorkerLiveness:
         """Look after a turn from which nothing has been heard for long."""
         ...
 
@@ -78,7 +163,7 @@ class Session(Protocol):
 class Driver(Protocol):
     """One way to run workers."""
 
-    def open(self, spec: WorkerSpec) -> AbstractAsyncContextManager[Session]:
+    def open(self, spec: WorkerSpec) -> AbstractAsyncContextManager[WorkerSession]:
         """A session that leaves nothing behind when the context closes."""
         ...
 
@@ -86,13 +171,13 @@ class Driver(Protocol):
 class Journal(Protocol):
     """The append-only truth of one project."""
 
-    async def append(self, batch: Sequence[tuple[str, float, AnyEvent]]) -> list[Envelope]:
+    async def append(self, batch: Sequence[tuple[str, float, AnyEvent]]) -> list[EventEnvelope]:
         """Store (worker, at, event) in one commit; the stamped envelopes come back in order."""
         ...
 
     async def read(
         self, *, worker: str | None = None, after: int = 0, limit: int = 1000
-    ) -> list[Envelope]:
+    ) -> list[EventEnvelope]:
         """Envelopes with `seq > after`, in order."""
         ...
 

@@ -1,4 +1,4 @@
-"""A permission question as text: nothing hidden, and shortened only with head, tail and a count.
+"""Permission questions as text: nothing hidden, and shortened only with head, tail and a count.
 
 A command may be written so that its end is off the screen or does not print: by blanks, line
 feeds, control characters, letters without ink. Here they are spelled out.
@@ -8,25 +8,25 @@ import json
 import re
 from collections.abc import Sequence
 
-MOST_BLANKS = 40  # in a row, and so they stay; more are counted
-MOST_EMPTY = 3  # lines in a row
-MOST_SAME = 3  # of a character that does not print, in a row
-MARK = 14  # characters of the mark that stands for what is left out of a line
-RULE_LIMIT = 300  # characters of a rule that are shown
+MAX_BLANKS = 40  # in a row, and so they stay; more are counted
+MAX_EMPTY_LINES = 3  # lines in a row
+MAX_REPEATS = 3  # of a character that does not print, in a row
+GAP_MARK_WIDTH = 14  # characters of the mark that stands for what is left out of a line
+MAX_RULE = 300  # characters of a rule that are shown
 # Letters and marks that print as nothing, though they count as printable.
 _INKLESS = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0" + "".join(map(chr, range(0xFE00, 0xFE10)))
 )
-_EMPTY_LINES = re.compile(rf"\n(?:[^\S\n]*\n){{{MOST_EMPTY + 1},}}")
-_BLANKS = re.compile(rf"[ \t]{{{MOST_BLANKS + 1},}}")
+_EMPTY_LINES = re.compile(rf"\n(?:[^\S\n]*\n){{{MAX_EMPTY_LINES + 1},}}")
+_BLANKS = re.compile(rf"[ \t]{{{MAX_BLANKS + 1},}}")
 
 
-def visible(text: str) -> str:
+def visible_text(text: str) -> str:
     """The same text, where what does not print is spelled out and long gaps are counted."""
     text = _EMPTY_LINES.sub(lambda gap: f"\n⟨{gap[0].count(chr(10)) - 1:,} empty lines⟩\n", text)
     text = _BLANKS.sub(lambda gap: f"⟨{len(gap[0]):,} blanks⟩", text)
     if not _INKLESS.isdisjoint(text) or not text.replace("\n", "").replace("\t", "").isprintable():
-        text = "".join(_spelled(run) for run in _runs(text))
+        text = "".join(_spell_out(run) for run in _runs(text))
     return text
 
 
@@ -41,13 +41,13 @@ def _runs(text: str) -> Sequence[str]:
     return found
 
 
-def _spelled(run: str) -> str:
+def _spell_out(run: str) -> str:
     if _prints(run[0]):
         return run
     named = run[0].encode("unicode_escape").decode()
     if named == run[0]:
         named = f"\\u{ord(run[0]):04x}"
-    return named * len(run) if len(run) <= MOST_SAME else f"⟨{len(run):,} x {named}⟩"
+    return named * len(run) if len(run) <= MAX_REPEATS else f"⟨{len(run):,} x {named}⟩"
 
 
 def _prints(letter: str) -> bool:
@@ -63,10 +63,10 @@ def excerpt(text: str, limit: int, how: str = "") -> str:
         return text
     tail = limit // 3
     head = limit - tail
-    return f"{text[:head]}{_missing(len(text) - limit, how)}{text[len(text) - tail :]}"
+    return f"{text[:head]}{_gap_note(len(text) - limit, how)}{text[len(text) - tail :]}"
 
 
-def fitted(text: str, width: int, rows: int, how: str = "") -> str:
+def fit_rows(text: str, width: int, rows: int, how: str = "") -> str:
     """As many lines as fit into the rows of a terminal: the first and the last ones.
 
     A line that is too long for its share is cut on the side of the gap.
@@ -75,14 +75,16 @@ def fitted(text: str, width: int, rows: int, how: str = "") -> str:
     if sum(_height(line, width) for line in lines) <= rows:
         return text
     share = max(1, rows // 3)
-    tail = [line[::-1] for line in _begun([line[::-1] for line in reversed(lines)], width, share)]
-    head = _begun(lines, width, max(1, rows - 1 - share))
+    tail = [
+        line[::-1] for line in _first_lines([line[::-1] for line in reversed(lines)], width, share)
+    ]
+    head = _first_lines(lines, width, max(1, rows - 1 - share))
     kept = "\n".join(head), "\n".join(reversed(tail))
     left = len(text) - len(kept[0]) - len(kept[1])
-    return text if left <= 0 else f"{kept[0]}\n{_missing(left, how)}\n{kept[1]}"
+    return text if left <= 0 else f"{kept[0]}\n{_gap_note(left, how)}\n{kept[1]}"
 
 
-def _begun(lines: Sequence[str], width: int, rows: int) -> list[str]:
+def _first_lines(lines: Sequence[str], width: int, rows: int) -> list[str]:
     """The first lines; at least a part of the very first."""
     found: list[str] = []
     for line in lines:
@@ -98,12 +100,12 @@ def _height(line: str, width: int) -> int:
     return max(1, -(-len(line) // max(1, width)))
 
 
-def in_line(text: str, limit: int) -> str:
+def one_line(text: str, limit: int) -> str:
     """In one line of a list: what is left of it, head and tail."""
-    line = " ".join(visible(text).strip().replace("\n", " ⏎ ").split())
+    line = " ".join(visible_text(text).strip().replace("\n", " ⏎ ").split())
     if len(line) <= limit:
         return line
-    room = max(2, limit - MARK)
+    room = max(2, limit - GAP_MARK_WIDTH)
     tail = room // 2
     return f"{line[: room - tail]}…{len(line) - room:,} more…{line[len(line) - tail :]}"
 
@@ -112,9 +114,9 @@ def always_rule(tool: str, patterns: Sequence[str]) -> str:
     """What a lasting yes would allow; nothing if it would allow no more than this call."""
     if not patterns:
         return ""
-    named = ", ".join(visible(json.dumps(pattern, ensure_ascii=False)) for pattern in patterns)
-    return f"allow {tool} {excerpt(named, RULE_LIMIT)} for this worker"
+    named = ", ".join(visible_text(json.dumps(pattern, ensure_ascii=False)) for pattern in patterns)
+    return f"allow {tool} {excerpt(named, MAX_RULE)} for this worker"
 
 
-def _missing(count: int, how: str) -> str:
+def _gap_note(count: int, how: str) -> str:
     return f"⟨… {count:,} more characters{'; ' if how else ''}{how} …⟩"

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from goent.domain.types import Answer, Isolation, Method, Preset, State, Value
+from goent.domain.types import Isolation, Method, PermissionAnswer, Preset, Value, WorkerState
 
 MAX_WAIT_S = 240.0
 OutputFilter = Literal["all", "text", "tools", "thoughts"]
@@ -15,15 +15,15 @@ OutputFilter = Literal["all", "text", "tools", "thoughts"]
 WorkerId = Annotated[str, Meta(description="The worker's id, as worker_spawn gave it.")]
 Cursor = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
-Positive = Annotated[float, Meta(gt=0)]
-Seconds = Annotated[float, Meta(ge=0, le=MAX_WAIT_S)]
+PositiveNumber = Annotated[float, Meta(gt=0)]
+WaitSeconds = Annotated[float, Meta(ge=0, le=MAX_WAIT_S)]
 
 
-class Request(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OperationRequest(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A misspelt argument is an error, not a surprise."""
 
 
-class SpawnRequest(Request, frozen=True, kw_only=True):
+class SpawnRequest(OperationRequest, frozen=True, kw_only=True):
     """A task for a new worker."""
 
     task: Annotated[str, Meta(description="What the worker is to do, whole: it sees nothing else.")]
@@ -62,11 +62,11 @@ class SpawnRequest(Request, frozen=True, kw_only=True):
             "edit: edits allowed, shell asked; auto: all inside cwd allowed."
         ),
     ] = None
-    budget_usd: Annotated[Positive | None, Meta(description="What the task may cost, in USD.")] = (
-        None
-    )
+    budget_usd: Annotated[
+        PositiveNumber | None, Meta(description="What the task may cost, in USD.")
+    ] = None
     timeout_s: Annotated[
-        Positive | None, Meta(description="End a turn that takes longer than this.")
+        PositiveNumber | None, Meta(description="End a turn that takes longer than this.")
     ] = None
     verify: Annotated[
         tuple[str, ...],
@@ -87,7 +87,7 @@ class SpawnRequest(Request, frozen=True, kw_only=True):
         Meta(description="For method api: how much chance the model allows, 0 to 2."),
     ] = None
     wait_s: Annotated[
-        Seconds | None,
+        WaitSeconds | None,
         Meta(
             description="Wait this long for the result before answering. "
             "Default: 60 for method api, else 0."
@@ -95,7 +95,7 @@ class SpawnRequest(Request, frozen=True, kw_only=True):
     ] = None
 
 
-class AgentSpawnRequest(Request, frozen=True, kw_only=True):
+class AgentSpawnRequest(OperationRequest, frozen=True, kw_only=True):
     """A task for a new worker on go-ent's own agent."""
 
     task: Annotated[str, Meta(description="What the worker is to do, whole: it sees nothing else.")]
@@ -117,7 +117,7 @@ class AgentSpawnRequest(Request, frozen=True, kw_only=True):
         str | None, Meta(description="Directory to work in; default: where the client was started.")
     ] = None
     permissions: Annotated[Preset | None, Meta(description="As in worker_spawn.")] = None
-    wait_s: Annotated[Seconds, Meta(description="Wait this long for the result.")] = 0.0
+    wait_s: Annotated[WaitSeconds, Meta(description="Wait this long for the result.")] = 0.0
 
     def as_spawn(self) -> SpawnRequest:
         return SpawnRequest(
@@ -131,7 +131,7 @@ class AgentSpawnRequest(Request, frozen=True, kw_only=True):
         )
 
 
-class WorkerRequest(Request, frozen=True, kw_only=True):
+class WorkerRequest(OperationRequest, frozen=True, kw_only=True):
     """A question about one worker."""
 
     worker_id: WorkerId
@@ -145,14 +145,14 @@ class PromptRequest(WorkerRequest, frozen=True, kw_only=True):
     queue: Annotated[bool, Meta(description="Wait behind a running turn instead of failing.")] = (
         False
     )
-    wait_s: Annotated[Seconds, Meta(description="Wait this long for the turn to end.")] = 0.0
+    wait_s: Annotated[WaitSeconds, Meta(description="Wait this long for the turn to end.")] = 0.0
 
 
 class AgentPromptRequest(WorkerRequest, frozen=True, kw_only=True):
     """A further prompt to a worker on an agent."""
 
     prompt: Annotated[str, Meta(description="What to do next; the worker remembers the rest.")]
-    wait_s: Annotated[Seconds, Meta(description="Wait this long for the turn to end.")] = 0.0
+    wait_s: Annotated[WaitSeconds, Meta(description="Wait this long for the turn to end.")] = 0.0
 
     def as_prompt(self) -> PromptRequest:
         return PromptRequest(worker_id=self.worker_id, prompt=self.prompt, wait_s=self.wait_s)
@@ -183,19 +183,21 @@ class OutputRequest(WorkerRequest, frozen=True, kw_only=True):
     filter: Annotated[OutputFilter, Meta(description="Which part of it.")] = "all"
 
 
-class WaitRequest(Request, frozen=True, kw_only=True):
+class WaitRequest(OperationRequest, frozen=True, kw_only=True):
     """Wait until workers end their turn or ask something."""
 
     worker_ids: Annotated[tuple[str, ...], Meta(description="The workers' ids.", min_length=1)]
     any: Annotated[bool, Meta(description="Return when the first one ends.")] = False
-    timeout_s: Annotated[Seconds, Meta(description="Return after this long at the latest.")] = 60.0
+    timeout_s: Annotated[WaitSeconds, Meta(description="Return after this long at the latest.")] = (
+        60.0
+    )
 
 
 class AnswerRequest(WorkerRequest, frozen=True, kw_only=True):
     """The answer to a permission question."""
 
     permission_id: Annotated[str, Meta(description="The question's id, from worker_status.")]
-    option: Annotated[Answer, Meta(description="What to answer.")]
+    option: Annotated[PermissionAnswer, Meta(description="What to answer.")]
     message: Annotated[
         str, Meta(description="With reject: what to do instead. The turn then goes on.")
     ] = ""
@@ -208,21 +210,21 @@ class CancelRequest(WorkerRequest, frozen=True, kw_only=True):
     close: Annotated[bool, Meta(description="Also close the worker for good.")] = False
 
 
-class ListRequest(Request, frozen=True, kw_only=True):
+class ListRequest(OperationRequest, frozen=True, kw_only=True):
     """Which workers there are, newest first."""
 
-    state: Annotated[State | None, Meta(description="Only those in this state.")] = None
+    state: Annotated[WorkerState | None, Meta(description="Only those in this state.")] = None
     provider: Annotated[str | None, Meta(description="Only those of this provider.")] = None
     limit: Annotated[int, Meta(gt=0, le=200)] = 20
 
 
-class ProvidersRequest(Request, frozen=True, kw_only=True):
+class ProvidersRequest(OperationRequest, frozen=True, kw_only=True):
     """Which providers there are."""
 
     healthy_only: Annotated[bool, Meta(description="Leave out what cannot be used now.")] = False
 
 
-class RecommendRequest(Request, frozen=True, kw_only=True):
+class RecommendRequest(OperationRequest, frozen=True, kw_only=True):
     """Who should get a task?"""
 
     task: Annotated[str, Meta(description="What the worker would have to do.")]
@@ -230,37 +232,39 @@ class RecommendRequest(Request, frozen=True, kw_only=True):
     context_tokens: Annotated[
         Count | None, Meta(description="What there is to read, if you know better.")
     ] = None
-    budget_usd: Annotated[Positive | None, Meta(description="What it may cost, in USD.")] = None
+    budget_usd: Annotated[PositiveNumber | None, Meta(description="What it may cost, in USD.")] = (
+        None
+    )
 
 
-class RulesRequest(Request, frozen=True, kw_only=True):
+class RulesRequest(OperationRequest, frozen=True, kw_only=True):
     """The routing rules that hold now."""
 
 
-class ForgetRequest(Request, frozen=True, kw_only=True):
+class ForgetRequest(OperationRequest, frozen=True, kw_only=True):
     """Forget that a provider failed; without a name, that any did."""
 
     provider: str | None = None
 
 
-class SpacesRequest(Request, frozen=True, kw_only=True):
+class SpacesRequest(OperationRequest, frozen=True, kw_only=True):
     """Which workspaces are kept?"""
 
 
-class ClearRequest(Request, frozen=True, kw_only=True):
+class ClearRequest(OperationRequest, frozen=True, kw_only=True):
     """Remove the workspaces of these workers with all that is in them; without any, what is spent."""
 
     workers: tuple[str, ...] = ()
 
 
-class CostsRequest(Request, frozen=True, kw_only=True):
+class CostsRequest(OperationRequest, frozen=True, kw_only=True):
     """What was spent."""
 
     by: Literal["provider", "model", "worker", "day"] = "provider"
     project_only: bool = True
 
 
-class StopRequest(Request, frozen=True, kw_only=True):
+class StopRequest(OperationRequest, frozen=True, kw_only=True):
     """End the daemon; `if_idle`: only if no turn is under way.
 
     `handover`: another daemon comes at once, and open workers wait for it instead of closing.
@@ -270,8 +274,12 @@ class StopRequest(Request, frozen=True, kw_only=True):
     handover: bool = False
 
 
-class WatchRequest(Request, frozen=True, kw_only=True):
+class WatchRequest(OperationRequest, frozen=True, kw_only=True):
     """Send every event of these workers (of all, if none is named) behind the cursor."""
 
     worker_ids: tuple[str, ...] = ()
     after: int = 0
+
+
+class LearnedRequest(OperationRequest, frozen=True, kw_only=True):
+    """What is known of providers by their outcomes."""

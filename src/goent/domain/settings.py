@@ -1,26 +1,102 @@
-"""What the configuration says, once files and environment have been read."""
+"""What the configuration says once it is read, and which of its acts wait for trust."""
 
+import hashlib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Final, Literal
 
-from goent.domain.sandbox import SandboxSettings
-from goent.domain.trust import Act
+from goent.domain.sandbox_port import SandboxSettings
 from goent.domain.types import Dialect, Isolation, Method, Preset, Provider, Secret, Value
 
-Action = Literal["allow", "ask", "deny"]
-Standby = Literal["auto", "always", "never"]
-Direct = Literal["refuse", "stop"]
+ActKind = Literal[
+    "program", "address", "permission", "spending", "plugin", "opencode", "git", "evaluation"
+]
 
 
-_PRIVATE: Final = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE)
+class Material(Value, frozen=True, kw_only=True):
+    """One thing that an act is made of: a setting, or a file with the digest of its content."""
+
+    name: str
+    digest: str
 
 
-def is_private(header: str) -> bool:
+class Act(Value, frozen=True, kw_only=True):
+    """One thing that a project's files would do. `digest` stands for exactly this content.
+
+    `says` is for a person. `names` are providers and agents that do not exist without it. An act
+    without a digest cannot be allowed: nobody can say what it is made of.
+    """
+
+    file: str
+    key: str
+    kind: ActKind
+    says: str
+    digest: str
+    names: tuple[str, ...] = ()
+    materials: tuple[Material, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """As messages name it: the file, and the setting in it."""
+        return f"{self.file}: {self.key}" if self.key else self.file
+
+
+def content_digest(content: bytes) -> str:
+    """What stands for exactly this content."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def make_act(
+    *,
+    file: str,
+    key: str = "",
+    kind: ActKind,
+    says: str,
+    materials: Iterable[Material] = (),
+    names: tuple[str, ...] = (),
+) -> Act:
+    """An act whose digest stands for what it is and what it is made of, wherever that lies."""
+    parts = tuple(materials)
+    told = [kind, key, *(text for part in parts for text in (part.name, part.digest))]
+    return Act(
+        file=file,
+        key=key,
+        kind=kind,
+        says=says,
+        digest=content_digest(json.dumps(told).encode()),
+        names=names,
+        materials=parts,
+    )
+
+
+def list_places(acts: "tuple[Act, ...]", most: int = 3) -> str:
+    """The places of some acts, and how many more there are."""
+    places = list(dict.fromkeys(act.place for act in acts))
+    more = f", and {len(places) - most} more" if len(places) > most else ""
+    return ", ".join(places[:most]) + more
+
+
+def withheld_warnings(acts: "tuple[Act, ...]") -> tuple[str, ...]:
+    """One line for what is ignored until the user trusts it; none if nothing is."""
+    if not acts:
+        return ()
+    return (f"ignored until you trust it: {list_places(acts)}; see `go-ent trust`",)
+
+
+PermissionAction = Literal["allow", "ask", "deny"]
+StandbyMode = Literal["auto", "always", "never"]
+DirectPolicy = Literal["refuse", "stop"]
+
+
+_SECRET_HEADER: Final = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE)
+
+
+def is_secret_header(header: str) -> bool:
     """Whether a header of this name usually holds a key."""
-    return bool(_PRIVATE.search(header))
+    return bool(_SECRET_HEADER.search(header))
 
 
 class Backend(Value, frozen=True, kw_only=True):
@@ -56,7 +132,7 @@ class Backend(Value, frozen=True, kw_only=True):
 
     def secrets(self, environ: Mapping[str, str]) -> tuple[str, ...]:
         """What of it must never be written down."""
-        private = (secret.reveal() for name, secret in self.headers if is_private(name))
+        private = (secret.reveal() for name, secret in self.headers if is_secret_header(name))
         key = self.resolve_key(environ)
         return (*((key,) if key else ()), *private)
 
@@ -72,7 +148,7 @@ class PermissionRule(Value, frozen=True, kw_only=True):
 
     tool: str
     pattern: str = "*"
-    action: Action
+    action: PermissionAction
 
 
 class PermissionSettings(Value, frozen=True, kw_only=True):
@@ -91,13 +167,13 @@ class OpenCodeSettings(Value, frozen=True, kw_only=True):
     profile: Literal["user", "hermetic"] = "user"
     project_config: bool = False
     warm: bool = True
-    standby: Standby = "auto"
+    standby: StandbyMode = "auto"
     start_timeout_s: float = 60.0
     serve_url: str | None = None
     serve_password_env: str | None = None
 
 
-class Limits(Value, frozen=True, kw_only=True):
+class LimitSettings(Value, frozen=True, kw_only=True):
     """Bounds on waiting and on how much runs at once."""
 
     workers: int = 20
@@ -130,7 +206,7 @@ class RoutingRule(Value, frozen=True, kw_only=True):
     model: str | None = None
 
 
-class Health(Value, frozen=True, kw_only=True):
+class HealthSettings(Value, frozen=True, kw_only=True):
     """The `health:` block of `providers.yaml`.
 
     A provider is down after `max_retries` failures in a row, at first for `retry_delay` seconds.
@@ -147,7 +223,7 @@ class Health(Value, frozen=True, kw_only=True):
     silence_timeout: float | None = None
 
 
-class Budget(Value, frozen=True, kw_only=True):
+class BudgetSettings(Value, frozen=True, kw_only=True):
     """The `budget:` block, in USD.
 
     `direct` is what becomes of a worker whose calls do not pass go-ent when a hard limit applies:
@@ -158,10 +234,10 @@ class Budget(Value, frozen=True, kw_only=True):
     per_day: Decimal | None = None
     per_project: Decimal | None = None
     hard: bool = False
-    direct: Direct = "refuse"
+    direct: DirectPolicy = "refuse"
 
 
-class Agent(Value, frozen=True, kw_only=True):
+class AgentSettings(Value, frozen=True, kw_only=True):
     """Another ACP agent that can be a worker."""
 
     command: tuple[str, ...]
@@ -170,7 +246,7 @@ class Agent(Value, frozen=True, kw_only=True):
     auth_method: str = ""
 
 
-class OwnAgent(Value, frozen=True, kw_only=True):
+class OwnAgentSettings(Value, frozen=True, kw_only=True):
     """go-ent's own agent: where its commands may write besides the directories of a session."""
 
     writable: tuple[Path, ...] = ()
@@ -191,16 +267,16 @@ class Settings(Value, frozen=True, kw_only=True):
     default_chosen: bool = False
     defaults: Mapping[str, str] = {}
     rules: tuple[RoutingRule, ...] = ()
-    agents: Mapping[str, Agent] = {}
-    agent: OwnAgent = OwnAgent()
-    health: Health = Health()
-    budget: Budget = Budget()
+    agents: Mapping[str, AgentSettings] = {}
+    agent: OwnAgentSettings = OwnAgentSettings()
+    health: HealthSettings = HealthSettings()
+    budget: BudgetSettings = BudgetSettings()
     failover_pinned: bool = False
     isolation: Isolation = "auto"
     permissions: PermissionSettings = PermissionSettings()
     opencode: OpenCodeSettings = OpenCodeSettings()
     sandbox: SandboxSettings = SandboxSettings()
-    limits: Limits = Limits()
+    limits: LimitSettings = LimitSettings()
     daemon: DaemonSettings = DaemonSettings()
     files: tuple[Path, ...] = ()
     usual_keys: tuple[str, ...] = ()

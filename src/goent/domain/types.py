@@ -1,4 +1,4 @@
-"""The values that walk through the rooms: tasks, providers, usage, money, failures."""
+"""Values that every room speaks of: providers, usage, prices, routes, failures, checks."""
 
 from decimal import Decimal
 from typing import Literal, Self
@@ -7,17 +7,27 @@ from msgspec import Struct
 
 Method = Literal["acp", "cli", "serve", "api", "agent"]
 Dialect = Literal["openai", "anthropic"]
-State = Literal["starting", "running", "waiting", "completed", "failed", "cancelled"]
+WorkerState = Literal["starting", "running", "waiting", "completed", "failed", "cancelled"]
 Isolation = Literal["auto", "worktree", "copy", "shared", "dedicated"]
 Preset = Literal["readonly", "ask", "edit", "auto"]
-Answer = Literal["allow_once", "allow_always", "reject"]
+PermissionAnswer = Literal["allow_once", "allow_always", "reject"]
 Evidence = Literal["claimed", "verified", "refuted"]
 CostSource = Literal["gateway", "opencode", "estimate"]
 OverlapKind = Literal["file_overlap", "hunk_conflict"]
 
-ONE_TURN: frozenset[Method] = frozenset({"cli"})  # their workers close after their first turn
-OWN_TOOLS = ("Read", "Write", "Edit", "Bash", "Grep", "Glob", "TodoWrite")  # of go-ent's own agent
-ENDED: frozenset[State] = frozenset({"completed", "failed", "cancelled"})
+ONE_TURN_METHODS: frozenset[Method] = frozenset(
+    {"cli"}
+)  # their workers close after their first turn
+OWN_AGENT_TOOLS = (
+    "Read",
+    "Write",
+    "Edit",
+    "Bash",
+    "Grep",
+    "Glob",
+    "TodoWrite",
+)  # of go-ent's own agent
+ENDED_STATES: frozenset[WorkerState] = frozenset({"completed", "failed", "cancelled"})
 MILLION = Decimal(1_000_000)
 
 
@@ -202,7 +212,7 @@ class PlanEntry(Value, frozen=True, kw_only=True):
 class PermissionOption(Value, frozen=True, kw_only=True):
     """One answer that the worker's program offers."""
 
-    id: Answer
+    id: PermissionAnswer
     label: str
 
 
@@ -230,3 +240,6 @@ class Secret:
 def rounded_usd(amount: Decimal | None) -> float | None:
     """Money as JSON shows it; an unknown amount stays unknown."""
     return None if amount is None else float(round(amount, 9))
+
+
+BudgetScope = Literal["task", "group", "day", "project"]

@@ -1,4 +1,4 @@
-"""Verification: which commands can check work, what they prove, and how an outcome is worded."""
+"""Which commands can verify work, what they prove, and how an outcome is worded."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -6,15 +6,15 @@ from typing import Final
 
 from goent.domain.types import Check, Evidence
 
-LONGEST: Final = 80  # characters of a command that an error quotes
-MARKS: Final[dict[Evidence | None, str]] = {
+MAX_QUOTED_COMMAND: Final = 80  # characters of a command that an error quotes
+OUTCOME_MARKS: Final[dict[Evidence | None, str]] = {
     "verified": "✓",
     "claimed": "~",
     "refuted": "✗",
     None: "~",
 }
 # A line that begins like one of go-ent's own: an outcome, a check or a call.
-_LIKE_OURS = re.compile(r"^(?=[─✓✗■~●])", re.MULTILINE)
+_OWN_MARK = re.compile(r"^(?=[─✓✗■~●])", re.MULTILINE)
 
 
 def is_blank(command: str) -> bool:
@@ -28,7 +28,7 @@ def blank_reason(command: str) -> str | None:
     if not is_blank(command):
         return None
     return (
-        f"{command[:LONGEST]!r} is a blank command: it would check nothing and always pass. "
+        f"{command[:MAX_QUOTED_COMMAND]!r} is a blank command: it would check nothing and always pass. "
         "Give a command that fails unless the work is done, or leave it out"
     )
 
@@ -60,7 +60,7 @@ def outcome_mark(state: str, evidence: Evidence | None) -> str:
     """
     match state:
         case "completed":
-            return MARKS[evidence]
+            return OUTCOME_MARKS[evidence]
         case "failed":
             return "✗"
         case "cancelled":
@@ -69,10 +69,10 @@ def outcome_mark(state: str, evidence: Evidence | None) -> str:
             return ""
 
 
-def quoted(text: str, *, within_line: bool = False) -> str:
+def quote_worker_text(text: str, *, within_line: bool = False) -> str:
     """A worker's words between go-ent's lines: what could be taken for one of those is quoted.
 
     With `within_line`, they go on with a line that was begun before.
     """
     head, end, rest = text.partition("\n") if within_line else ("", "", text)
-    return head + end + _LIKE_OURS.sub("> ", rest)
+    return head + end + _OWN_MARK.sub("> ", rest)

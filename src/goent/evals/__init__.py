@@ -1,1 +1,1 @@
-"""Evaluations: suites in, traces of what agents did, grades of them, reports out."""
+"""Evaluations: suites of cases, who is tested, what their work was worth."""

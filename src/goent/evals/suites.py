@@ -1,18 +1,20 @@
-"""What is to be evaluated? Suites, their cases, and how each is graded; whichever dialect they were written in."""
+"""Defines suites, their cases, graders and targets, whichever dialect they were written in."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
+
+from msgspec.structs import replace
 
 from goent.domain.types import Value
 from goent.evals.traces import TracedMessage
 
-FOLDERS: Final = (".goent", ".agentv")  # where targets and templates are looked for
-Form = Literal["seed", "v4"]  # `evalcases` or `tests`: they differ in defaults
-Policy = Literal["reject", "once", "always"]
+SETTINGS_FOLDERS: Final = (".goent", ".agentv")  # where targets and templates are looked for
+SuiteDialect = Literal["seed", "v4"]  # `evalcases` or `tests`: they differ in defaults
+AskPolicy = Literal["reject", "once", "always"]
 
 
-class Place(Value, frozen=True, kw_only=True):
+class SuiteLocation(Value, frozen=True, kw_only=True):
     """Where something was written, for people: file, line, and path of keys."""
 
     file: str
@@ -34,10 +36,10 @@ class GraderSpec(Value, frozen=True, kw_only=True):
     min_score: float | None = None
     negate: bool = False
     members: tuple["GraderSpec", ...] = ()
-    place: Place = Place(file="")
+    place: SuiteLocation = SuiteLocation(file="")
 
 
-class Said(Value, frozen=True, kw_only=True):
+class InputMessage(Value, frozen=True, kw_only=True):
     """One message of a case's input. `files` are what its blocks of type `file` name, absolute."""
 
     role: str
@@ -65,28 +67,28 @@ class WorkspaceSpec(Value, frozen=True, kw_only=True):
     after_all: Hook | None = None
 
 
-class Turn(Value, frozen=True, kw_only=True):
+class CaseTurn(Value, frozen=True, kw_only=True):
     """One thing that is said to the agent in a conversation, and what its answer is worth."""
 
-    input: tuple[Said, ...]
+    input: tuple[InputMessage, ...]
     expected: tuple[TracedMessage, ...] = ()
     graders: tuple[GraderSpec, ...] = ()
-    place: Place = Place(file="")
+    place: SuiteLocation = SuiteLocation(file="")
 
 
-class Conversation(Value, frozen=True, kw_only=True):
+class CaseConversation(Value, frozen=True, kw_only=True):
     """Turn after turn with the same agent. `aggregation`: how the scores of the turns become one.
 
     `window`: who remembers nothing by itself is told so many of the last exchanges; None is all of them.
     """
 
-    turns: tuple[Turn, ...]
+    turns: tuple[CaseTurn, ...]
     aggregation: Literal["mean", "min", "max"] = "mean"
     on_failure: Literal["continue", "stop"] = "continue"
     window: int | None = None
 
 
-class Case(Value, frozen=True, kw_only=True):
+class EvalCase(Value, frozen=True, kw_only=True):
     """One test. `input` ends with what is asked; `expected` is a reference for graders.
 
     In a conversation `input` is what comes before its first turn, and `graders` look at all of it.
@@ -96,8 +98,8 @@ class Case(Value, frozen=True, kw_only=True):
 
     id: str
     suite: str
-    form: Form
-    input: tuple[Said, ...]
+    form: SuiteDialect
+    input: tuple[InputMessage, ...]
     criteria: str = ""
     expected: tuple[TracedMessage, ...] = ()
     graders: tuple[GraderSpec, ...] = ()
@@ -107,13 +109,13 @@ class Case(Value, frozen=True, kw_only=True):
     guidelines: tuple[Path, ...] = ()
     metadata: Mapping[str, object] = {}
     tags: tuple[str, ...] = ()
-    conversation: Conversation | None = None
+    conversation: CaseConversation | None = None
     needs: tuple[str, ...] = ()
     on_need_failure: Literal["skip", "fail", "run"] = "skip"
-    place: Place = Place(file="")
+    place: SuiteLocation = SuiteLocation(file="")
 
     @property
-    def everything_said(self) -> tuple[Said, ...]:
+    def everything_said(self) -> tuple[InputMessage, ...]:
         """Its input, and that of its turns."""
         turns = self.conversation.turns if self.conversation else ()
         return (*self.input, *(said for turn in turns for said in turn.input))
@@ -141,8 +143,8 @@ class Suite(Value, frozen=True, kw_only=True):
 
     name: str
     path: Path
-    form: Form
-    cases: tuple[Case, ...]
+    form: SuiteDialect
+    cases: tuple[EvalCase, ...]
     description: str = ""
     workers: int | None = None
     threshold: float = 0.8
@@ -164,7 +166,7 @@ class Retry(Value, frozen=True, kw_only=True):
     never: tuple[str, ...] = ()
 
 
-AGENTS: Final = ("goent", "opencode")
+AGENT_KINDS: Final = ("goent", "opencode")
 """Kinds of targets that are agents: they work in a directory, remember what was said, and have a provider behind them."""
 
 
@@ -178,8 +180,61 @@ class TargetSpec(Value, frozen=True, kw_only=True):
     fallbacks: tuple[str, ...] = ()
     grader_target: str | None = None
     retry: Retry = Retry()
-    place: Place = Place(file="")
+    place: SuiteLocation = SuiteLocation(file="")
 
     @property
     def is_agent(self) -> bool:
-        return self.kind in AGENTS
+        return self.kind in AGENT_KINDS
+
+
+def prompt_text(case: EvalCase) -> str:
+    """All of the input as one text: of several messages each under its role."""
+    if len(case.input) == 1:
+        return case.input[0].text
+    return "\n\n".join(f"[{said.role}]\n{said.text}" for said in case.input)
+
+
+def turn_case(
+    case: EvalCase, talk: CaseConversation, number: int, answers: Sequence[str]
+) -> EvalCase:
+    """With all that was said before it. `number` counts from 0; `answers` are the agent's, of the turns before."""
+    said = list(case.input)
+    for turn, answer in zip(talk.turns[:number], answers, strict=False):
+        said += [*turn.input, InputMessage(role="assistant", text=answer)]
+    said += talk.turns[number].input
+    return _as_case(case, talk, number, _last_exchanges(said, talk.window))
+
+
+def new_input_case(case: EvalCase, talk: CaseConversation, number: int) -> EvalCase:
+    """With no more than what is new in it, for who remembers the rest."""
+    said = talk.turns[number].input
+    if number == 0:
+        return _as_case(case, talk, number, (*case.input, *said))
+    return replace(_as_case(case, talk, number, said), guidelines=())
+
+
+def whole_case(case: EvalCase) -> EvalCase:
+    """All of it, for the graders that are not of one turn."""
+    return replace(case, input=case.everything_said, conversation=None)
+
+
+def _as_case(
+    case: EvalCase, talk: CaseConversation, number: int, said: Sequence[InputMessage]
+) -> EvalCase:
+    turn = talk.turns[number]
+    return replace(
+        case,
+        id=f"{case.id}/turn-{number + 1}",
+        input=tuple(said),
+        expected=turn.expected,
+        graders=turn.graders,
+        conversation=None,
+    )
+
+
+def _last_exchanges(said: Sequence[InputMessage], window: int | None) -> Sequence[InputMessage]:
+    """So many exchanges of two messages, as AgentV counts them; what the system says always stays."""
+    if window is None:
+        return said
+    spoken = [one for one in said if one.role != "system"][-2 * window :]
+    return [*(one for one in said if one.role == "system"), *spoken]

@@ -1,4 +1,4 @@
-"""What did an agent do in one attempt at a case? The trace: all that graders look at."""
+"""Defines the trace: what an agent did in one attempt at a case, and all that graders look at."""
 
 import os
 from collections.abc import Iterable
@@ -69,7 +69,7 @@ class TargetFailure(Value, frozen=True, kw_only=True, omit_defaults=True):
     retryable: bool = False
 
 
-class WorkedBy(Value, frozen=True, kw_only=True, omit_defaults=True):
+class TraceWorker(Value, frozen=True, kw_only=True, omit_defaults=True):
     """Who made the attempt, where that is one provider. `worker` is its place in the user's history, if it has one."""
 
     provider: str
@@ -114,7 +114,7 @@ class Trace(Value, frozen=True, kw_only=True):
     permissions: tuple[PermissionDecision, ...] = ()
     failure: TargetFailure | None = None
     partial: bool = False
-    by: WorkedBy | None = None
+    by: TraceWorker | None = None
     turns: tuple[TracedTurn, ...] = ()
 
     def turn(self, number: int) -> "Trace":
@@ -202,7 +202,7 @@ class Trace(Value, frozen=True, kw_only=True):
         return ""
 
 
-def add_up(usages: Iterable[TokenUsage | None]) -> TokenUsage | None:
+def sum_usage(usages: Iterable[TokenUsage | None]) -> TokenUsage | None:
     """All of them; None if nobody told any."""
     told = [usage for usage in usages if usage is not None]
     if not told:

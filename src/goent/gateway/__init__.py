@@ -1,1 +1,1 @@
-"""Where the model calls of workers pass through: seen, attributed, metered."""
+"""The loopback server through which workers call models."""

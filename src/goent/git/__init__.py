@@ -1,1 +1,1 @@
-"""What go-ent asks of git: worktrees, changes, conflicts, merges. By the real `git`, as a process."""
+"""A workspace per worker, its work as commits, conflicts and merges, all by the real git."""

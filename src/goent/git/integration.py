@@ -1,42 +1,152 @@
-"""Which pieces of work can be joined, in which order, and what becomes of the rest?
+"""Merges as many pieces of work as fit together, and explains the rest.
+
+Merging a piece brings along all that it contains, so only the outermost ones, the heads, are
+chosen. Finding the most that do not clash is hard in general and easy for a swarm's sizes: the
+search is exact up to a number of steps, and after that the best it has seen.
 
 Tried with real merges, for pieces that go together by twos need not do so by threes. All of it
 happens in objects: no branch, no index and no checkout is touched.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from goent.domain.types import Value
-from goent.domain.workspaces import Conflict, Left, Merge
-from goent.git.aside import Aside
-from goent.git.command import Git
-from goent.git.conflicts import Found, Side
-from goent.git.instructions import instructions
+from goent.domain.workspace import Conflict, Merge, UnmergedPiece
+from goent.git.git_command import Git
 from goent.git.lineage import Lineage
-from goent.git.merge_tree import Trial, try_merges
-from goent.git.order import Choice
-from goent.git.survey import Clash, Survey, read_conflicts, side_of
+from goent.git.scratch_space import ScratchArea
+from goent.git.trial_merge import (
+    MergeSide,
+    MergeTrial,
+    PathConflict,
+    merge_instructions,
+    try_merges,
+)
+from goent.git.work_survey import Clash, Survey, piece_side, read_conflicts
 
-ROUNDS: Final = 12  # choices that are tried before the best so far is good enough
-MERGED: Final = "merged work"
+SEARCH_STEPS: Final = 20_000
 
 
-class Step(Value, frozen=True, kw_only=True):
+class MergeChoice:
+    """`covers[n]` is what piece n brings along, itself too; `clashes[n]` what it cannot go with.
+
+    `failed` are sets of heads that were seen not to go together, although each two of them do.
+    """
+
+    def __init__(
+        self,
+        covers: Sequence[int],
+        clashes: Sequence[int],
+        failed: Sequence[int] = (),
+        *,
+        steps: int = SEARCH_STEPS,
+    ) -> None:
+        self._covers = covers
+        self._clashes = clashes
+        self._failed = failed
+        self._steps = steps
+        self._best = (-1, 0)
+
+    def heads(self) -> list[int]:
+        """The chosen ones, in their order. Of equally many the earlier ones, as far as that goes."""
+        chosen = 0
+        for part in self._parts():
+            self._best = (-1, 0)
+            self._search(part, 0, 0)
+            chosen |= self._best[1]
+        return list(set_bits(chosen))
+
+    def covered(self) -> int:
+        """How many pieces the chosen heads bring: no merge can have more."""
+        return self._cover(sum(1 << head for head in self.heads())).bit_count()
+
+    def _search(self, open_: int, chosen: int, covered: int) -> None:
+        self._steps -= 1
+        for piece in set_bits(open_):
+            if self._is_free(piece, open_, chosen):
+                chosen |= 1 << piece
+                open_ &= ~self._covers[piece]
+                covered |= self._covers[piece]
+        if (covered | self._cover(open_)).bit_count() <= self._best[0]:
+            return
+        if not open_:
+            self._best = (covered.bit_count(), chosen)
+            return
+        # Without whoever clashes most, and of those the last: the first descent is a good guess.
+        piece = max(set_bits(open_), key=lambda n: ((self._clashes[n] & open_).bit_count(), n))
+        rest = open_ & ~(1 << piece)
+        self._search(rest, chosen, covered)
+        taken = chosen | 1 << piece
+        if self._steps > 0 and not any(failed & ~taken == 0 for failed in self._failed):
+            brought = self._covers[piece]
+            self._search(rest & ~self._clashes[piece] & ~brought, taken, covered | brought)
+
+    def _is_free(self, piece: int, open_: int, chosen: int) -> bool:
+        """Nothing that may still be chosen speaks against it."""
+        bit = 1 << piece
+        return not self._clashes[piece] & open_ and not any(
+            failed & bit and not failed & ~(chosen | open_) for failed in self._failed
+        )
+
+    def _cover(self, pieces: int) -> int:
+        found = 0
+        for piece in set_bits(pieces):
+            found |= self._covers[piece]
+        return found
+
+    def _parts(self) -> Iterator[int]:
+        """Sets of pieces that have nothing to do with one another: each is searched by itself."""
+        links = [cover | clash for cover, clash in zip(self._covers, self._clashes, strict=True)]
+        for failed in self._failed:
+            for piece in set_bits(failed):
+                links[piece] |= failed
+        left = (1 << len(links)) - 1
+        while left:
+            part, ahead = 0, left & -left
+            while ahead:
+                part |= ahead
+                ahead = self._next(links, part) & ~part
+            left &= ~part
+            yield part
+
+    @staticmethod
+    def _next(links: Sequence[int], part: int) -> int:
+        found = 0
+        for piece, link in enumerate(links):
+            if part >> piece & 1:
+                found |= link
+            elif link & part:
+                found |= 1 << piece
+        return found
+
+
+def set_bits(number: int) -> Iterator[int]:
+    while number:
+        low = number & -number
+        yield low.bit_length() - 1
+        number ^= low
+
+
+MAX_ROUNDS: Final = 12  # choices that are tried before the best so far is good enough
+MERGED_NAME: Final = "merged work"
+
+
+class MergeStep(Value, frozen=True, kw_only=True):
     """A piece that is in, and the commit that first had it."""
 
     piece: int
     commit: str
 
 
-class Run(Value, frozen=True, kw_only=True):
+class MergeRun(Value, frozen=True, kw_only=True):
     """Pieces merged one after the other.
 
     `failed` are those that did not go in, each with all that was in by then.
     """
 
     commit: str
-    steps: tuple[Step, ...] = ()
+    steps: tuple[MergeStep, ...] = ()
     failed: tuple[tuple[int, ...], ...] = ()
 
     @property
@@ -47,7 +157,9 @@ class Run(Value, frozen=True, kw_only=True):
 class Integration:
     """One merging of pieces, aside from where they are."""
 
-    def __init__(self, git: Git, base: str, survey: Survey, message: str, place: Aside) -> None:
+    def __init__(
+        self, git: Git, base: str, survey: Survey, message: str, place: ScratchArea
+    ) -> None:
         self._git = git.at(place.tree)
         self._base = base
         self._survey = survey
@@ -67,13 +179,13 @@ class Integration:
             left=tuple(lefts),
         )
 
-    async def _most(self) -> Run:
+    async def _most(self) -> MergeRun:
         """What goes together by twos, unless trying it shows otherwise: then the next best."""
         covers, clashes = self._masks()
-        best = Run(commit=self._base)
+        best = MergeRun(commit=self._base)
         failed: list[int] = []
-        for _ in range(ROUNDS):
-            choice = Choice(covers, clashes, failed)
+        for _ in range(MAX_ROUNDS):
+            choice = MergeChoice(covers, clashes, failed)
             if choice.covered() <= len(best.steps):
                 break
             heads = choice.heads()
@@ -101,7 +213,7 @@ class Integration:
         contained = self._lineage.contains(one, other) or self._lineage.contains(other, one)
         return contained or _pair(one, other) in self._survey.met
 
-    async def _run_heads(self, heads: Sequence[int], covers: Sequence[int]) -> Run:
+    async def _run_heads(self, heads: Sequence[int], covers: Sequence[int]) -> MergeRun:
         """With all that the heads contain, one by one; if that fails, the heads alone."""
         wanted = 0
         for head in heads:
@@ -112,15 +224,15 @@ class Integration:
         alone = await self._run([n for n in self._order if n in heads])
         return alone if len(alone.steps) > len(run.steps) else run
 
-    async def _run(self, order: Sequence[int], start: Run | None = None) -> Run:
-        run = start or Run(commit=self._base)
+    async def _run(self, order: Sequence[int], start: MergeRun | None = None) -> MergeRun:
+        run = start or MergeRun(commit=self._base)
         for number in order:
             run = await self._add(run, number)
         inside = set(run.pieces)
         failed = tuple(each for each in run.failed if each[-1] not in inside)
-        return Run(commit=run.commit, steps=run.steps, failed=failed)
+        return MergeRun(commit=run.commit, steps=run.steps, failed=failed)
 
-    async def _add(self, run: Run, number: int) -> Run:
+    async def _add(self, run: MergeRun, number: int) -> MergeRun:
         """Merge one more; what it contains, or was in already, comes with it."""
         piece = self._lineage.pieces[number]
         if number in run.pieces:
@@ -130,7 +242,7 @@ class Integration:
         (trial,) = await try_merges(self._git, [(run.commit, piece.commit)], self._env)
         if not trial.clean:
             failed = (*run.failed, (*run.pieces, number))
-            return Run(commit=run.commit, steps=run.steps, failed=failed)
+            return MergeRun(commit=run.commit, steps=run.steps, failed=failed)
         message = f"{self._message}\n\nMerges the work of task {piece.task!r}.\n"
         made = await self._git.do(
             *("commit-tree", trial.tree, "-p", run.commit, "-p", piece.commit, "-F", "-"),
@@ -139,19 +251,19 @@ class Integration:
         )
         return self._with(run, number, made.text)
 
-    def _with(self, run: Run, number: int, commit: str) -> Run:
+    def _with(self, run: MergeRun, number: int, commit: str) -> MergeRun:
         inside = (*run.pieces, number)
         brought = [n for n in self._order if n not in inside and self._lineage.contains(number, n)]
-        steps = tuple(Step(piece=n, commit=commit) for n in (*brought, number))
-        return Run(commit=commit, steps=(*run.steps, *steps), failed=run.failed)
+        steps = tuple(MergeStep(piece=n, commit=commit) for n in (*brought, number))
+        return MergeRun(commit=commit, steps=(*run.steps, *steps), failed=run.failed)
 
-    def _has(self, run: Run, number: int) -> bool:
+    def _has(self, run: MergeRun, number: int) -> bool:
         piece = self._lineage.pieces[number]
         return self._lineage.ancestry.contains(self._lineage.ancestry.root, piece.commit) or any(
             self._lineage.contains(n, number) for n in run.pieces
         )
 
-    async def _complete(self, run: Run) -> tuple[Run, Mapping[int, Trial]]:
+    async def _complete(self, run: MergeRun) -> tuple[MergeRun, Mapping[int, MergeTrial]]:
         """Try once more whatever was left: the merged whole may take what one of it did not."""
         left = [n for n in range(len(self._lineage.pieces)) if n not in run.pieces]
         pairs = [(run.commit, self._lineage.pieces[n].commit) for n in left]
@@ -159,11 +271,11 @@ class Integration:
         clean = [n for n in self._order if n in trials and trials[n].clean]
         return await self._complete(await self._run(clean[:1], run)) if clean else (run, trials)
 
-    async def _lefts(self, run: Run, trials: Mapping[int, Trial]) -> list[Left]:
+    async def _lefts(self, run: MergeRun, trials: Mapping[int, MergeTrial]) -> list[UnmergedPiece]:
         """What each of the rest collides with, in the merged whole."""
-        merged = Side(commit=run.commit, name=MERGED, tasks=())
+        merged = MergeSide(commit=run.commit, name=MERGED_NAME, tasks=())
         clashes = [
-            Clash(trial=trial, ours=merged, theirs=side_of(self._lineage.pieces[n]))
+            Clash(trial=trial, ours=merged, theirs=piece_side(self._lineage.pieces[n]))
             for n, trial in trials.items()
         ]
         found = await read_conflicts(self._git, clashes, self._env)
@@ -173,16 +285,20 @@ class Integration:
             for n, founds in zip(trials, found, strict=True)
         ]
 
-    def _left(self, run: Run, number: int, founds: Sequence[Found], branch: str) -> Left:
+    def _left(
+        self, run: MergeRun, number: int, founds: Sequence[PathConflict], branch: str
+    ) -> UnmergedPiece:
         piece = self._lineage.pieces[number]
-        named = [Found(path=each.path, conflict=self._named(run, number, each)) for each in founds]
-        return Left(
+        named = [
+            PathConflict(path=each.path, conflict=self._named(run, number, each)) for each in founds
+        ]
+        return UnmergedPiece(
             task=piece.task,
             conflicts=tuple(each.conflict for each in named),
-            instructions=instructions(piece, branch, run.commit, named),
+            instructions=merge_instructions(piece, branch, run.commit, named),
         )
 
-    def _named(self, run: Run, number: int, found: Found) -> Conflict:
+    def _named(self, run: MergeRun, number: int, found: PathConflict) -> Conflict:
         """Whose work it is that the merged whole collides with: who touched that file."""
         rivals = [
             self._lineage.pieces[n].task
@@ -194,14 +310,14 @@ class Integration:
         ] or [
             self._lineage.pieces[n].task for n in run.pieces if self._lineage.touched(n, found.path)
         ]
-        name = f"{MERGED} ({', '.join(rivals)})" if rivals else MERGED
+        name = f"{MERGED_NAME} ({', '.join(rivals)})" if rivals else MERGED_NAME
         told = found.conflict
         return Conflict(
             kind=told.kind,
             path=told.path,
             tasks=tuple(dict.fromkeys((*rivals, *told.tasks))),
-            detail=told.detail.replace(MERGED, name),
-            hunks=tuple(_relabelled(hunk, name) for hunk in told.hunks),
+            detail=told.detail.replace(MERGED_NAME, name),
+            hunks=tuple(_relabel(hunk, name) for hunk in told.hunks),
         )
 
     async def _branches(self) -> dict[str, str]:
@@ -229,7 +345,7 @@ def _pair(one: int, other: int) -> tuple[int, int]:
     return min(one, other), max(one, other)
 
 
-def _relabelled(hunk: str, name: str) -> str:
+def _relabel(hunk: str, name: str) -> str:
     first, _, rest = hunk.partition("\n")
     return f"<<<<<<< {name}\n{rest}" if first.startswith("<<<<<<< ") else hunk
 

@@ -1,21 +1,145 @@
-"""Where did pieces of work begin, who contains whom, and what did each touch since they parted?
+"""Where pieces of work began, which contains which, and which files each changed.
+
+Two pieces that cannot meet need no trial merge: that is what makes many of them cheap to compare.
 
 git is asked twice, however many pieces there are: for their commits, and for their changes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import combinations
 from typing import Final
 
 from goent.domain.errors import RequestError
-from goent.domain.workspaces import Piece
-from goent.git.ancestry import Ancestry, parse_commits
-from goent.git.command import Git, GitFailed
-from goent.git.overlap import Touched, parse_changes
-from goent.git.together import together
+from goent.domain.types import Value
+from goent.domain.workspace import WorkPiece
+from goent.git.git_command import Git, GitFailed
+from goent.proc.concurrency import run_both
 
-DIFF: Final = (
+
+class Ancestry:
+    """Commits beyond a root that all of them descend from, with their parents.
+
+    A commit that is not listed is the root, or older: every other one contains it.
+    """
+
+    def __init__(self, root: str, parents: Mapping[str, tuple[str, ...]]) -> None:
+        self.root = root
+        self._parents = parents
+        self._histories: dict[str, frozenset[str]] = {}
+
+    def contains(self, commit: str, other: str) -> bool:
+        return other not in self._parents or other in self._history(commit)
+
+    def descends(self, commit: str) -> bool:
+        """Whether the root is really an ancestor; by the list alone it might be a cousin."""
+        return commit not in self._parents or any(
+            self.root in self._parents[each] for each in self._history(commit)
+        )
+
+    def bases(self, commit: str, other: str) -> tuple[str, ...]:
+        """Their best common ancestors: what git merges them by. Several if they crossed."""
+        common = self._history(commit) & self._history(other)
+        older = {parent for each in common for parent in self._parents[each]}
+        return tuple(sorted(common - older)) or (self.root,)
+
+    def _history(self, commit: str) -> frozenset[str]:
+        if commit not in self._histories:
+            seen: set[str] = set()
+            ahead = [commit]
+            while ahead:
+                each = ahead.pop()
+                if each in self._parents and each not in seen:
+                    seen.add(each)
+                    ahead += self._parents[each]
+            self._histories[commit] = frozenset(seen)
+        return self._histories[commit]
+
+
+def parse_commits(output: bytes) -> tuple[dict[str, tuple[str, ...]], int]:
+    """What `git rev-list --parents --timestamp` said: parents by commit, and the latest time."""
+    parents: dict[str, tuple[str, ...]] = {}
+    latest = 0
+    for line in output.decode().splitlines():
+        time, commit, *before = line.split()
+        parents[commit] = tuple(before)
+        latest = max(latest, int(time))
+    return parents, latest
+
+
+class RawChange(Value, frozen=True, kw_only=True):
+    """What became of a file: git's letter for it, its mode now, and its content then and now."""
+
+    status: str
+    mode: str
+    before: str
+    content: str
+
+
+class ChangedFiles:
+    """The files that differ between a base and a commit. A renamed file is one gone, one new."""
+
+    def __init__(self, changes: Mapping[bytes, RawChange]) -> None:
+        self.changes = changes
+
+    def shared(self, other: "ChangedFiles") -> frozenset[bytes]:
+        return frozenset(self.changes.keys() & other.changes.keys())
+
+    def can_meet(self, other: "ChangedFiles") -> bool:
+        """Whether merging both can be more than taking each one's files."""
+        return (
+            not self.changes.keys().isdisjoint(other.changes)
+            or not self.folders.isdisjoint(other.new)
+            or not other.folders.isdisjoint(self.new)
+            # Whoever renamed may have moved a folder, and git lets the other's new files follow.
+            or (self.renamed and bool(other.new))
+            or (other.renamed and bool(self.new))
+        )
+
+    @cached_property
+    def new(self) -> frozenset[bytes]:
+        return frozenset(path for path, change in self.changes.items() if change.status == "A")
+
+    @cached_property
+    def folders(self) -> frozenset[bytes]:
+        """All folders that the new files lie in: none of them can be a file of the other's."""
+        found: set[bytes] = set()
+        for path in self.new:
+            folder = path.rpartition(b"/")[0]
+            while folder and folder not in found:
+                found.add(folder)
+                folder = folder.rpartition(b"/")[0]
+        return frozenset(found)
+
+    @cached_property
+    def moved_here(self) -> frozenset[bytes]:
+        """New files that have what a file that is gone had."""
+        gone = {change.before for change in self.changes.values() if change.status == "D"}
+        return frozenset(path for path in self.new if self.changes[path].content in gone)
+
+    @cached_property
+    def renamed(self) -> bool:
+        """It may have: something is gone and something is new."""
+        gone = any(change.status == "D" for change in self.changes.values())
+        return gone and bool(self.new)
+
+
+def parse_changed_files(output: bytes) -> list[ChangedFiles]:
+    """What `git diff-tree --stdin --always -r -z --raw --no-renames` said, one by one."""
+    found: list[dict[bytes, RawChange]] = []
+    fields = iter(output.split(b"\0"))
+    for field in fields:
+        if field.startswith(b":"):
+            _, mode, before, content, status = field.decode().split(" ")
+            found[-1][next(fields)] = RawChange(
+                status=status[0], mode=mode, before=before, content=content
+            )
+        elif field:
+            found.append({})  # the commit's id: its changes follow
+    return [ChangedFiles(changes) for changes in found]
+
+
+DIFF_COMMAND: Final = (
     "diff-tree",
     "--stdin",
     "--always",
@@ -25,8 +149,8 @@ DIFF: Final = (
     "--no-renames",
     "--no-ext-diff",
 )
-Changes = Mapping[tuple[str, int], Touched]  # since a commit, of a piece
-Meeting = tuple[int, int]  # two pieces, by number, of which neither contains the other
+PieceChanges = Mapping[tuple[str, int], ChangedFiles]  # since a commit, of a piece
+PiecePair = tuple[int, int]  # two pieces, by number, of which neither contains the other
 
 
 class Lineage:
@@ -34,10 +158,10 @@ class Lineage:
 
     def __init__(
         self,
-        pieces: Sequence[Piece],
+        pieces: Sequence[WorkPiece],
         ancestry: Ancestry,
         latest: int,
-        touched: Changes,
+        touched: PieceChanges,
     ) -> None:
         self.pieces = pieces
         self.ancestry = ancestry
@@ -54,14 +178,14 @@ class Lineage:
     def touched(self, piece: int, path: bytes) -> bool:
         return any(path in each.changes for (_, n), each in self._touched.items() if n == piece)
 
-    def meetings(self) -> Iterator[Meeting]:
-        return _meetings(self.pieces, self.ancestry)
+    def meetings(self) -> Iterator[PiecePair]:
+        return _piece_pairs(self.pieces, self.ancestry)
 
-    def sides(self, meeting: Meeting) -> tuple[Touched, Touched]:
+    def sides(self, meeting: PiecePair) -> tuple[ChangedFiles, ChangedFiles]:
         base = self._bases(*meeting)[0]
         return self._touched[base, meeting[0]], self._touched[base, meeting[1]]
 
-    def merged_paths(self, meetings: Iterable[Meeting]) -> set[bytes]:
+    def merged_paths(self, meetings: Iterable[PiecePair]) -> set[bytes]:
         """The files that git may have to merge line by line, by the names they may have then."""
         found: set[bytes] = set()
         for ours, theirs in map(self.sides, meetings):
@@ -70,12 +194,12 @@ class Lineage:
                 found |= side.new if side.renamed else frozenset()
         return found
 
-    def can_meet(self, meeting: Meeting) -> bool:
+    def can_meet(self, meeting: PiecePair) -> bool:
         """Whether merging them has to be tried; always, if they parted at several places."""
         ours, theirs = self.sides(meeting)
         return len(self._bases(*meeting)) > 1 or ours.can_meet(theirs)
 
-    def is_inherited(self, meeting: Meeting, path: bytes) -> bool:
+    def is_inherited(self, meeting: PiecePair, path: bytes) -> bool:
         """One of the two has the file from a piece that it contains, and that one is told of."""
         first, second = meeting
         return self._has_from_other(first, second, path) or self._has_from_other(
@@ -98,24 +222,24 @@ class Lineage:
         return self.ancestry.bases(self.pieces[piece].commit, self.pieces[other].commit)
 
 
-async def read_lineage(git: Git, base: str, pieces: Sequence[Piece]) -> Lineage:
+async def read_lineage(git: Git, base: str, pieces: Sequence[WorkPiece]) -> Lineage:
     """Raises a `RequestError` if there is no such commit, or they have no history in common.
 
     Most pieces part at the base, so their changes since then are asked for meanwhile.
     """
-    (ancestry, latest), guessed = await together(
+    (ancestry, latest), guessed = await run_both(
         partial(_ancestry, git, base, pieces), partial(_changes_since, git, base, pieces)
     )
     wanted = {
         (ancestry.bases(pieces[pair[0]].commit, pieces[pair[1]].commit)[0], n)
-        for pair in _meetings(pieces, ancestry)
+        for pair in _piece_pairs(pieces, ancestry)
         for n in pair
     }
     more = await _changes(git, pieces, sorted(wanted - guessed.keys()))
     return Lineage(pieces, ancestry, latest, {**guessed, **more})
 
 
-def _meetings(pieces: Sequence[Piece], ancestry: Ancestry) -> Iterator[Meeting]:
+def _piece_pairs(pieces: Sequence[WorkPiece], ancestry: Ancestry) -> Iterator[PiecePair]:
     for (n, one), (m, other) in combinations(enumerate(pieces), 2):
         if not ancestry.contains(one.commit, other.commit) and not ancestry.contains(
             other.commit, one.commit
@@ -123,7 +247,7 @@ def _meetings(pieces: Sequence[Piece], ancestry: Ancestry) -> Iterator[Meeting]:
             yield n, m
 
 
-async def _changes_since(git: Git, base: str, pieces: Sequence[Piece]) -> Changes:
+async def _changes_since(git: Git, base: str, pieces: Sequence[WorkPiece]) -> PieceChanges:
     """Nothing if git cannot tell: why not is said where their commits are asked for."""
     if len(pieces) < 2:  # noqa: PLR2004 (it takes two to meet)
         return {}
@@ -133,15 +257,17 @@ async def _changes_since(git: Git, base: str, pieces: Sequence[Piece]) -> Change
         return {}
 
 
-async def _changes(git: Git, pieces: Sequence[Piece], wanted: Sequence[tuple[str, int]]) -> Changes:
+async def _changes(
+    git: Git, pieces: Sequence[WorkPiece], wanted: Sequence[tuple[str, int]]
+) -> PieceChanges:
     if not wanted:
         return {}
     asked = "".join(f"{pieces[n].commit} {base}\n" for base, n in wanted).encode()
-    answer = await git.do(*DIFF, stdin=asked)
-    return dict(zip(wanted, parse_changes(answer.output), strict=True))
+    answer = await git.do(*DIFF_COMMAND, stdin=asked)
+    return dict(zip(wanted, parse_changed_files(answer.output), strict=True))
 
 
-async def _ancestry(git: Git, base: str, pieces: Sequence[Piece]) -> tuple[Ancestry, int]:
+async def _ancestry(git: Git, base: str, pieces: Sequence[WorkPiece]) -> tuple[Ancestry, int]:
     commits = list(dict.fromkeys(piece.commit for piece in pieces))
     found, latest = await _commits(git, base, pieces)
     if all(found.descends(commit) for commit in commits):
@@ -156,7 +282,7 @@ async def _ancestry(git: Git, base: str, pieces: Sequence[Piece]) -> tuple[Ances
     return await _commits(git, shared.text, pieces)
 
 
-async def _commits(git: Git, root: str, pieces: Sequence[Piece]) -> tuple[Ancestry, int]:
+async def _commits(git: Git, root: str, pieces: Sequence[WorkPiece]) -> tuple[Ancestry, int]:
     asked = "".join((f"^{root}\n", *(f"{piece.commit}\n" for piece in pieces))).encode()
     answer = await git.ask("rev-list", "--parents", "--timestamp", "--stdin", stdin=asked)
     if answer.exit:

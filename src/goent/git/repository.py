@@ -1,14 +1,14 @@
-"""What is at a folder, as git sees it: a checkout, a bare repository, or nothing of its own?"""
+"""Finds out what is at a folder: a checkout, a bare repository, or nothing of git's."""
 
 import os
 from pathlib import Path
 
 from goent.domain.errors import RequestError
 from goent.domain.types import Value
-from goent.git.command import Git
+from goent.git.git_command import Git
 
 # `rev-parse` says flags that it does not know again: a mark that no path ends with.
-MARK = "--goent-next"
+FIELD_MARK = "--goent-next"
 
 
 class Checkout(Value, frozen=True, kw_only=True):
@@ -35,19 +35,19 @@ class NoRepository(RequestError):
     """There is no git repository around the folder."""
 
 
-async def look(git: Git, start: str | None = None) -> Checkout:
+async def find_checkout(git: Git, start: str | None = None) -> Checkout:
     """What is at git's folder, and the commit to start from. One process, whatever it finds."""
     answer = await git.ask(
         "rev-parse",
         "--path-format=absolute",
-        *("--is-bare-repository", MARK),
-        *("--is-inside-git-dir", MARK),
-        *("--show-cdup", MARK),
-        *("--git-dir", MARK),
-        *("--git-common-dir", MARK),
+        *("--is-bare-repository", FIELD_MARK),
+        *("--is-inside-git-dir", FIELD_MARK),
+        *("--show-cdup", FIELD_MARK),
+        *("--git-dir", FIELD_MARK),
+        *("--git-common-dir", FIELD_MARK),
         f"{start or 'HEAD'}^{{commit}}",
     )
-    parts = [part.removesuffix(b"\n") for part in answer.output.split(MARK.encode() + b"\n")]
+    parts = [part.removesuffix(b"\n") for part in answer.output.split(FIELD_MARK.encode() + b"\n")]
     if len(parts) < 6:  # noqa: PLR2004 (the five above and the commit)
         raise _no_repository(git.folder, answer.errors)
     bare, in_git_dir = (part == b"true" for part in parts[:2])
@@ -55,7 +55,7 @@ async def look(git: Git, start: str | None = None) -> Checkout:
     cwd = git.folder.resolve()
     found = Checkout(
         cwd=cwd,
-        top=repository if bare else _up(cwd, above),
+        top=repository if bare else _top_of(cwd, above),
         git_dir=git_dir,
         repository=repository,
         bare=bare,
@@ -67,7 +67,7 @@ async def look(git: Git, start: str | None = None) -> Checkout:
     return found
 
 
-def _up(cwd: Path, above: Path) -> Path:
+def _top_of(cwd: Path, above: Path) -> Path:
     return cwd.parents[len(above.parts) - 1] if above.parts else cwd
 
 

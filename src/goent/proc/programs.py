@@ -1,13 +1,24 @@
-"""Finds a program by its name, in folders of the PATH that mean the same from everywhere.
+"""Finds programs on the PATH, and runs those that are over in a moment.
 
 An empty or relative entry of the PATH means the folder that a process works in, and that is
 somebody's repository.
+
+For programs that start nothing that lives on, such as git: their group is enough to end them.
+What a worker or a user wrote runs by `run`, which sweeps.
 """
 
 import os
 import shutil
+import signal
+import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+
+import anyio
+
+from goent.domain.errors import EnvironmentTrouble
+from goent.domain.types import Value
 
 
 def find_program(name: str, environ: Mapping[str, str]) -> str | None:
@@ -31,7 +42,9 @@ def path_outside(path: str, folder: Path) -> str:
     return os.pathsep.join(outside)
 
 
-def located(command: Sequence[str | bytes], environ: Mapping[str, str]) -> tuple[str | bytes, ...]:
+def locate_command(
+    command: Sequence[str | bytes], environ: Mapping[str, str]
+) -> tuple[str | bytes, ...]:
     """The command with its program's full path. Raises `FileNotFoundError` if there is none."""
     name = os.fsdecode(command[0])
     if "/" in name or "\0" in name:  # what cannot be started, the system says best
@@ -40,3 +53,68 @@ def located(command: Sequence[str | bytes], environ: Mapping[str, str]) -> tuple
     if found is None:
         raise FileNotFoundError(2, "there is no such program in an absolute folder of the PATH")
     return (found, *command[1:])
+
+
+class ShortResult(Value, frozen=True, kw_only=True):
+    """`exit` is None if the command did not end in time."""
+
+    exit: int | None
+    output: bytes
+    errors: str
+
+
+async def run_short(
+    command: Sequence[str | bytes],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    timeout: float,  # noqa: ASYNC109 (running out of time is an outcome here, not an exception)
+    stdin: bytes = b"",
+) -> ShortResult:
+    """Run to the end or to the time limit. Cancelled, the command is ended too."""
+    process = _start_short(command, cwd, env)
+    late, read = True, False
+
+    def talk() -> tuple[bytes, bytes]:
+        nonlocal read
+        read = True
+        return process.communicate(stdin)
+
+    try:
+        with anyio.move_on_after(timeout):
+            output, errors = await anyio.to_thread.run_sync(talk, abandon_on_cancel=True)
+            late = False
+            return ShortResult(
+                exit=process.returncode, output=output, errors=errors.decode(errors="replace")
+            )
+    finally:
+        if late:  # the thread that reads ends with the process
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if not read:  # cancelled before a thread was free
+                process.communicate()
+    return ShortResult(exit=None, output=b"", errors=f"still running after {timeout:g} s: ended")
+
+
+def _start_short(
+    command: Sequence[str | bytes], cwd: Path, env: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            locate_command(command, env),
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise EnvironmentTrouble(start_failure_message(command, cwd, error)) from None
+
+
+def start_failure_message(command: Sequence[str | bytes], cwd: Path, error: Exception) -> str:
+    """Why, in words; a folder that is not there looks to the system like a program that is not."""
+    gone = isinstance(error, FileNotFoundError) and not cwd.is_dir()
+    why = "there is no such folder" if gone else getattr(error, "strerror", None) or error
+    return f"cannot start {command[0]!r} in {str(cwd)!r}: {why}"

@@ -1,1 +1,1 @@
-"""Confinement of the processes that work for a worker: what they can write, read and reach."""
+"""Confines the processes of workers: what they can write, read and reach."""

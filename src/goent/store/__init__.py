@@ -1,1 +1,1 @@
-"""What is kept: the journal of a project and the ledger of a user, in SQLite."""
+"""The SQLite stores: journal, ledger, history, sessions and health."""

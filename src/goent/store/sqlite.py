@@ -1,10 +1,24 @@
-"""How is a SQLite file made, opened and mended, and what do its errors ask of the user?"""
+"""Creates, opens and repairs SQLite files, and uses them without blocking the event loop.
 
+A connection belongs to one thread. Jobs that wait for the thread together share one commit.
+"""
+
+import asyncio
 import contextlib
+import logging
 import os
 import sqlite3
+import threading
 import time
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+import anyio
+from anyio import to_thread
 
 from goent.domain.errors import EnvironmentTrouble
 from goent.domain.types import Value
@@ -12,10 +26,10 @@ from goent.domain.types import Value
 BUSY_S = 5.0  # how long another process may hold the lock
 
 # How Python's module meets text that is no UTF-8, besides an error of its own without a code.
-NOT_TEXT = (UnicodeDecodeError, SystemError)
+NOT_TEXT_ERRORS = (UnicodeDecodeError, SystemError)
 # Our statements are few and right, so one that fails by its words or by a constraint was made for
 # another file than this one has become.
-DAMAGED = frozenset(
+DAMAGED_CODES = frozenset(
     {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
     | {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH}
 )
@@ -25,11 +39,13 @@ REMEDIES = {
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened: check the owner and mode of the folder",
     sqlite3.SQLITE_IOERR: "the disk fails or is full: check it",
     sqlite3.SQLITE_BUSY: f"another process held it for {BUSY_S:g} s: end that process",
-    **dict.fromkeys(DAMAGED, "it is damaged: stop go-ent, move the file away and start again"),
+    **dict.fromkeys(
+        DAMAGED_CODES, "it is damaged: stop go-ent, move the file away and start again"
+    ),
 }
 
 
-class Damaged(EnvironmentTrouble):
+class DamagedFile(EnvironmentTrouble):
     """The file is no SQLite database, or no longer a sound one."""
 
 
@@ -112,10 +128,10 @@ def _version(connection: sqlite3.Connection) -> int:
     return int(version)
 
 
-def trouble(path: Path, error: Exception) -> EnvironmentTrouble:
+def sqlite_trouble(path: Path, error: Exception) -> EnvironmentTrouble:
     """SQLite's error in words that say what to do about it."""
     code = _code(error)
-    kind = Damaged if code in DAMAGED else EnvironmentTrouble
+    kind = DamagedFile if code in DAMAGED_CODES else EnvironmentTrouble
     remedy = REMEDIES.get(code, "this is a fault of go-ent: please report it")
     return kind(f"cannot use {str(path)!r} ({error}): {remedy}")
 
@@ -123,7 +139,7 @@ def trouble(path: Path, error: Exception) -> EnvironmentTrouble:
 def _code(error: Exception) -> int:
     # The lower byte; the rest is SQLite's finer distinction. Errors of the module have none.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    not_text = isinstance(error, NOT_TEXT) or "decode to UTF-8" in str(error)
+    not_text = isinstance(error, NOT_TEXT_ERRORS) or "decode to UTF-8" in str(error)
     return sqlite3.SQLITE_CORRUPT if not_text else code
 
 
@@ -134,3 +150,156 @@ def move_aside(path: Path) -> Path:
         with contextlib.suppress(FileNotFoundError):
             path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
     return aside
+
+
+T = TypeVar("T")
+BeginStatement = Literal["BEGIN", "BEGIN IMMEDIATE"]
+
+log = logging.getLogger(__name__)
+
+CLOSE_S = 10.0
+GROUP_LIMIT = 256  # jobs in one commit
+
+
+class _Job(Generic[T]):
+    __slots__ = ("future", "work")
+
+    def __init__(self, work: Callable[[sqlite3.Connection], T]) -> None:
+        self.work = work
+        self.future: Future[T] = Future()
+
+
+class SqlThread:
+    """One connection and the one thread that uses it."""
+
+    def __init__(
+        self,
+        path: Path,
+        connect: Callable[[], sqlite3.Connection],
+        *,
+        begin: BeginStatement,
+    ) -> None:
+        self.commits = 0
+        self._path = path
+        self._connect = connect
+        self._begin = begin
+        self._connection: sqlite3.Connection | None = None
+        self._closed = False
+        # Any: every job in the queue has a result type of its own.
+        self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=f"sqlite {path.name}", daemon=True)
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(
+        cls,
+        path: Path,
+        connect: Callable[[], sqlite3.Connection],
+        *,
+        begin: BeginStatement,
+    ) -> "AsyncGenerator[SqlThread]":
+        """Connected on entry; on leaving, what was asked for is done and the thread is gone."""
+        sql = cls(path, connect, begin=begin)
+        sql._thread.start()
+        try:
+            await sql.run(lambda _: None)
+            yield sql
+        finally:
+            sql._closed = True
+            sql._jobs.put(None)
+            with anyio.CancelScope(shield=True):
+                await to_thread.run_sync(sql._thread.join, CLOSE_S)
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """The result of the work, once it is committed. A commit under way is not cancelled."""
+        if self._closed:
+            raise EnvironmentTrouble(f"{str(self._path)!r} is closed: go-ent is shutting down")
+        job = _Job(work)
+        self._jobs.put(job)
+        try:
+            with anyio.CancelScope(shield=True):
+                await asyncio.wrap_future(job.future)
+        except (sqlite3.Error, *NOT_TEXT_ERRORS) as error:
+            raise sqlite_trouble(self._path, error) from error
+        return job.future.result()
+
+    def _work(self) -> None:
+        more = True
+        while more:
+            group, more = self._take()
+            if group:
+                self._commit(group)
+        if self._connection:
+            self._connection.close()
+
+    def _take(self) -> tuple[list[_Job[Any]], bool]:
+        job = self._jobs.get()
+        group: list[_Job[Any]] = []
+        while job:
+            if job.future.set_running_or_notify_cancel():
+                group.append(job)
+            if len(group) == GROUP_LIMIT:
+                return group, True
+            try:
+                job = self._jobs.get_nowait()
+            except Empty:
+                return group, True
+        return group, False
+
+    def _commit(self, group: list[_Job[Any]]) -> None:
+        try:
+            connection = self._connection = self._connection or self._connect()
+            connection.execute(self._begin)
+            results = [job.work(connection) for job in group]
+            connection.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001 (it belongs to those who wait for the jobs)
+            self._roll_back()
+            for job in group:
+                job.future.set_exception(error)
+        else:
+            self.commits += 1
+            for job, result in zip(group, results, strict=True):
+                job.future.set_result(result)
+
+    def _roll_back(self) -> None:
+        if self._connection and self._connection.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.rollback()
+
+
+class Store(NamedTuple):
+    """An open file: who writes it, who reads it, and what had to be mended to open it."""
+
+    writer: SqlThread
+    reader: SqlThread
+    warnings: tuple[str, ...]
+
+
+@contextlib.asynccontextmanager
+async def open_store(
+    path: Path,
+    schema: Schema,
+    *,
+    prepare: Callable[[sqlite3.Connection], object] = lambda _: None,
+) -> AsyncGenerator[Store]:
+    """Open the file, or a new one if it is missing or damaged. `prepare` readies the reader."""
+
+    def connect_to_read() -> sqlite3.Connection:
+        connection = connect(path, schema)
+        connection.execute("PRAGMA query_only = ON")
+        prepare(connection)
+        return connection
+
+    warnings: tuple[str, ...] = ()
+    writing = partial(connect, path, schema)
+    async with contextlib.AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        try:
+            writer = await enter(SqlThread.open(path, writing, begin="BEGIN IMMEDIATE"))
+        except DamagedFile as damage:
+            aside = await to_thread.run_sync(move_aside, path)
+            warnings = (f"{damage}; it was kept as {str(aside)!r} and a new one was begun",)
+            log.warning("%s", warnings[0])
+            writer = await enter(SqlThread.open(path, writing, begin="BEGIN IMMEDIATE"))
+        reader = await enter(SqlThread.open(path, connect_to_read, begin="BEGIN"))
+        yield Store(writer, reader, warnings)

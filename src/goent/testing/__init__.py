@@ -1,8 +1,6 @@
 """Fakes that sit at the seams, shipped for go-ent's own tests, its demo and yours."""
 
-from goent.testing.calls import Call
-from goent.testing.conversation import Conversation, Message, ToolCall
-from goent.testing.hermetic import hermetic_env, opencode_config
+from goent.testing.hermetic_opencode import hermetic_env, opencode_config
 from goent.testing.script import (
     Case,
     Fault,
@@ -17,7 +15,8 @@ from goent.testing.script import (
     openai,
     say,
 )
-from goent.testing.server import ScriptedModels
+from goent.testing.scripted_calls import Call, Conversation, Message, ToolCall
+from goent.testing.scripted_server import ScriptedModels
 
 __all__ = [
     "Call",

@@ -17,7 +17,7 @@ import msgspec
 
 from goent.domain.errors import ConfigError
 from goent.testing.script import Script, load_script
-from goent.testing.server import ScriptedModels
+from goent.testing.scripted_server import ScriptedModels
 
 
 def main() -> None:

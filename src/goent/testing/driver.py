@@ -1,7 +1,7 @@
-"""A driver that does what it is told: the port `Driver` without a program behind it.
+"""A worker driver that follows a script, with no program behind it.
 
 A turn is a list of moves: an event is emitted, an exception is raised, a `Pause` waits until the
-test lets it go on (or the turn is cancelled), a question waits for its answer, an `Abandoned` one
+test lets it go on (or the turn is cancelled), a question waits for its answer, an `AbandonedQuestion` one
 until the test says that whoever asked is gone.
 """
 
@@ -12,8 +12,8 @@ import anyio
 
 from goent.domain.errors import PermissionDenied
 from goent.domain.events import DriverEvent, PermissionAsked, PermissionWithdrawn, TextDelta
-from goent.domain.ports import Emit, Signs, StopReason, WorkerSpec
-from goent.domain.types import Answer, PermissionOption, Prompt
+from goent.domain.ports import Emit, TurnStopReason, WorkerLiveness, WorkerSpec
+from goent.domain.types import PermissionAnswer, PermissionOption, Prompt
 
 
 class Pause:
@@ -25,7 +25,7 @@ class Pause:
         self.go_on = anyio.Event()
 
 
-class Abandoned:
+class AbandonedQuestion:
     """A question that is withdrawn once `gone` is set, and asked by nobody any more."""
 
     def __init__(self, asked: PermissionAsked, reason: str = "its process has ended") -> None:
@@ -34,8 +34,8 @@ class Abandoned:
         self.gone = anyio.Event()
 
 
-Move = DriverEvent | Exception | Pause | Abandoned
-Turns = Callable[[Prompt], Sequence[Move]]
+ScriptedMove = DriverEvent | Exception | Pause | AbandonedQuestion
+ScriptedTurns = Callable[[Prompt], Sequence[ScriptedMove]]
 
 
 def question(
@@ -60,13 +60,13 @@ def question(
 class ScriptedDriver:
     """Runs every worker by the same script; `open_error` makes the start fail."""
 
-    def __init__(self, turns: Turns, *, open_error: Exception | None = None) -> None:
+    def __init__(self, turns: ScriptedTurns, *, open_error: Exception | None = None) -> None:
         self._turns = turns
         self._open_error = open_error
         self.opened: list[WorkerSpec] = []
         self.closed: list[str] = []
         self.prompts: list[tuple[str, str]] = []
-        self.signs = Signs(alive=True, detail="scripted")
+        self.signs = WorkerLiveness(alive=True, detail="scripted")
         self.takes_words = True  # with a no
         self.told: list[str] = []  # the words that it took
         self.ready = anyio.Event()
@@ -87,17 +87,17 @@ class ScriptedDriver:
 class ScriptedSession:
     """One worker's conversation with nobody."""
 
-    def __init__(self, driver: ScriptedDriver, spec: WorkerSpec, turns: Turns) -> None:
+    def __init__(self, driver: ScriptedDriver, spec: WorkerSpec, turns: ScriptedTurns) -> None:
         self._driver = driver
         self._spec = spec
         self._turns = turns
         self._cancelled = anyio.Event()
         self.token = spec.resume or f"session-of-{spec.id}"
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, PermissionAnswer] = {}
         self._corrected: set[str] = set()
         self._answered = anyio.Event()
 
-    async def prompt(self, prompt: Prompt, emit: Emit) -> StopReason:
+    async def prompt(self, prompt: Prompt, emit: Emit) -> TurnStopReason:
         self._driver.prompts.append((self._spec.id, prompt.text))
         self._cancelled = anyio.Event()
         for move in self._turns(prompt):
@@ -106,7 +106,7 @@ class ScriptedSession:
             if isinstance(move, Pause):
                 move.reached.set()
                 await self._first_of(move.go_on, self._cancelled, deaf=move.deaf)
-            elif isinstance(move, Abandoned):
+            elif isinstance(move, AbandonedQuestion):
                 await emit(move.asked)
                 await self._first_of(move.gone, self._cancelled)
                 await emit(PermissionWithdrawn(id=move.asked.id, reason=move.reason))
@@ -137,10 +137,10 @@ class ScriptedSession:
     async def cancel(self) -> None:
         self._cancelled.set()
 
-    async def signs(self) -> Signs:
+    async def signs(self) -> WorkerLiveness:
         return self._driver.signs
 
-    async def answer(self, permission_id: str, option: Answer, message: str = "") -> bool:
+    async def answer(self, permission_id: str, option: PermissionAnswer, message: str = "") -> bool:
         if message and self._driver.takes_words:
             self._corrected.add(permission_id)
             self._driver.told.append(message)

@@ -1,4 +1,4 @@
-"""What do the scripted models say? The script, as values or as a YAML file.
+"""Scripts for fake models, as values or as a YAML file: cases, steps and faults.
 
 A case is chosen by the last user message, a step by how far the conversation has come
 since then. Nothing is remembered between requests (except how often a fault has struck),
@@ -16,12 +16,12 @@ from goent.domain.errors import ConfigError
 from goent.domain.types import Dialect, Usage, Value
 
 FaultKind = Literal["status", "hang", "cut", "eof", "error", "malformed", "garbage", "mislabeled"]
-Stop = Literal["stop", "tool_calls", "length", "content_filter"]
+FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(ge=0)]
 
-SMALL = Usage(input=100, output=20)
+SMALL_USAGE = Usage(input=100, output=20)
 
 
 class Fault(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,7 +50,7 @@ class Fault(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     times: Positive | None = None
 
 
-class ToolUse(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScriptedToolUse(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A tool that the model wants called."""
 
     tool: str
@@ -66,10 +66,10 @@ class Step(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     say: str = ""
     think: str = ""
-    call: ToolUse | None = None
-    calls: tuple[ToolUse, ...] = ()
-    usage: Usage = SMALL
-    stop: Stop | None = None
+    call: ScriptedToolUse | None = None
+    calls: tuple[ScriptedToolUse, ...] = ()
+    usage: Usage = SMALL_USAGE
+    stop: FinishReason | None = None
     delay: Seconds = 0
     pace: Seconds = 0
     chunk: Positive = 16
@@ -77,11 +77,11 @@ class Step(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fault: Fault | None = None
 
     @property
-    def tools(self) -> tuple[ToolUse, ...]:
+    def tools(self) -> tuple[ScriptedToolUse, ...]:
         return self.calls if self.call is None else (self.call, *self.calls)
 
     @property
-    def finish(self) -> Stop:
+    def finish(self) -> FinishReason:
         return self.stop or ("tool_calls" if self.tools else "stop")
 
     def having(self, **changes: object) -> Self:
@@ -97,7 +97,7 @@ class Case(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     repeat: bool = False
 
 
-class Cost(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScriptedCost(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """USD per million tokens, as OpenCode is told."""
 
     input: float = 1.0
@@ -106,7 +106,7 @@ class Cost(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cache_write: float = 1.25
 
 
-class Window(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScriptedRateWindow(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A rate limit as the vendor's headers state it; `reset` is in seconds from now."""
 
     limit: Count
@@ -114,11 +114,11 @@ class Window(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reset: Seconds = 1.0
 
 
-class Limits(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScriptedRateLimits(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The rate limits in the headers of every answered call."""
 
-    requests: Window | None = None
-    tokens: Window | None = None
+    requests: ScriptedRateWindow | None = None
+    tokens: ScriptedRateWindow | None = None
 
 
 class ScriptedProvider(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -128,10 +128,10 @@ class ScriptedProvider(Value, frozen=True, kw_only=True, forbid_unknown_fields=T
     dialect: Dialect = "openai"
     key: str | None = None
     models: Annotated[tuple[str, ...], Meta(min_length=1)] = ("scripted",)
-    cost: Cost = Cost()
+    cost: ScriptedCost = ScriptedCost()
     context: Positive = 128_000
     output: Positive = 8_192
-    limits: Limits = Limits()
+    limits: ScriptedRateLimits = ScriptedRateLimits()
 
 
 class Script(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -151,14 +151,14 @@ def load_script(path: Path) -> Script:
         raise ConfigError(f"{str(path)!r} is no script: {error}") from error
 
 
-def say(text: str, *, think: str = "", usage: Usage = SMALL) -> Step:
+def say(text: str, *, think: str = "", usage: Usage = SMALL_USAGE) -> Step:
     """Say a text and end the turn."""
     return Step(say=text, think=think, usage=usage)
 
 
 def call(tool: str, /, **tool_input: object) -> Step:
     """Call one tool: `call("write", filePath="{cwd}/a.txt", content="hi")`."""
-    return Step(call=ToolUse(tool=tool, input=tool_input))
+    return Step(call=ScriptedToolUse(tool=tool, input=tool_input))
 
 
 def fail(what: int | FaultKind, *, after: int | None = None, times: int | None = None) -> Step:

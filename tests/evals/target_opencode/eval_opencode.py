@@ -10,16 +10,17 @@ from opencode import LIGHT, opencode_binary
 
 from goent.composition.eval_models import MARK_KEY, open_opencode
 from goent.domain.types import Usage
-from goent.drivers.opencode.environment import pretend_installed
-from goent.evals.ports import Attempt, LogChosen
-from goent.evals.suites import Case, Place, Said, TargetSpec
-from goent.evals.targets.opencode.servers import Servers
-from goent.evals.targets.opencode.target import OpenCodeTarget
+from goent.evals.eval_ports import CaseAttempt, StreamLogFile
+from goent.evals.suites import EvalCase, InputMessage, SuiteLocation, TargetSpec
+from goent.evals.targets.opencode_target import OpenCodeTarget
+from goent.evals.targets.opencode_target_servers import EvalServers
 from goent.evals.traces import PermissionDecision, TokenUsage, Trace, TracedMessage
-from goent.evals.workspaces import workspaces_root
-from goent.proc import marked, new_owner
-from goent.testing import Script, ScriptedModels, call, case, fail, openai, opencode_config, say
-from goent.testing.script import Step
+from goent.evals.workspaces.workspace_folders import workspaces_root
+from goent.opencode.process_launch import fake_plugin_install
+from goent.proc.process_table import marked_processes, new_owner
+from goent.testing.hermetic_opencode import opencode_config
+from goent.testing.script import Script, Step, call, case, fail, openai, say
+from goent.testing.scripted_server import ScriptedModels
 
 KEY = "sk-moonshot-real-key-1234567890"
 WRITE = call("write", filePath="{cwd}/made.txt", content="one\n")
@@ -94,13 +95,13 @@ def script_for(folder: Path) -> Script:
 
 
 class Heard:
-    """The port `Witness`."""
+    """The port `AttemptObserver`."""
 
     def __init__(self) -> None:
         self.messages: dict[int, TracedMessage] = {}
         self._changed = anyio.Event()
         self.decisions: list[PermissionDecision] = []
-        self.logs: list[LogChosen] = []
+        self.logs: list[StreamLogFile] = []
         self.warnings: list[str] = []
         self.usage: TokenUsage | None = None
         self.cost_usd: float | None = None
@@ -122,7 +123,7 @@ class Heard:
     def spent(self, usage: TokenUsage | None, cost_usd: float | None) -> None:
         self.usage, self.cost_usd = usage, cost_usd
 
-    def log(self, chosen: LogChosen) -> None:
+    def log(self, chosen: StreamLogFile) -> None:
         self.logs.append(chosen)
 
     def warn(self, text: str) -> None:
@@ -136,14 +137,14 @@ class Evaluation:
         self.models = models
         self.project = project
         self.environ = environ
-        self._servers: Servers | None = None
+        self._servers: EvalServers | None = None
 
     @property
     def workspaces(self) -> Path:
         return workspaces_root(self.environ)
 
     @property
-    def servers(self) -> Servers:
+    def servers(self) -> EvalServers:
         assert self._servers
         return self._servers
 
@@ -173,22 +174,26 @@ class Evaluation:
 
 
 def spec(**settings: object) -> TargetSpec:
-    place = Place(file="targets.yaml", line=3)
+    place = SuiteLocation(file="targets.yaml", line=3)
     wanted = {key: value for key, value in settings.items() if value is not None}
     return TargetSpec(name="coder", kind="opencode", settings=wanted, place=place)
 
 
-def an_attempt(cwd: Path, *said: str | Said, limit: float = 60, **more: object) -> Attempt:
+def an_attempt(
+    cwd: Path, *said: str | InputMessage, limit: float = 60, **more: object
+) -> CaseAttempt:
     """The last thing said is what is asked."""
-    spoken = tuple(Said(role="user", text=one) if isinstance(one, str) else one for one in said)
-    asked = Case(id="greets", suite="s", form="v4", input=spoken, **more)  # pyright: ignore[reportArgumentType] (fields of a case)
-    return Attempt(case=asked, target="coder", cwd=cwd, timeout_s=limit)
+    spoken = tuple(
+        InputMessage(role="user", text=one) if isinstance(one, str) else one for one in said
+    )
+    asked = EvalCase(id="greets", suite="s", form="v4", input=spoken, **more)  # pyright: ignore[reportArgumentType] (fields of a case)
+    return CaseAttempt(case=asked, target="coder", cwd=cwd, timeout_s=limit)
 
 
 def servers(owner: str | None = None) -> set[int]:
     """The `opencode serve` that this test run has started and that live."""
     found = set[int]()
-    for pid in marked(owner or new_owner(MARK_KEY)):
+    for pid in marked_processes(owner or new_owner(MARK_KEY)):
         with suppress(OSError):
             if Path(f"/proc/{pid}/cmdline").read_text().split("\0")[1:2] == ["serve"]:
                 found.add(pid)
@@ -205,7 +210,7 @@ async def a_home(folder: Path) -> AsyncGenerator[Evaluation]:
         path.chmod(0o700)
     async with ScriptedModels(script) as models:
         config = home / ".config" / "opencode" / "opencode.json"
-        pretend_installed(config.parent)
+        fake_plugin_install(config.parent)
         named = Script(providers={"moonshot": script.providers["moonshot"]})
         keys = {"moonshot": "{env:MOONSHOT_API_KEY}"}
         config.write_text(opencode_config(named, url=models.url, keys=keys))

@@ -14,17 +14,19 @@ import pytest
 from eval_opencode import KEY, Evaluation, Heard, an_attempt, servers, spec
 
 from goent.domain.types import Usage
-from goent.drivers.opencode.client import Client
-from goent.drivers.opencode.hosted import free_port
-from goent.evals.graders.grading import grade
-from goent.evals.ports import TargetError
-from goent.evals.suites import GraderSpec, Said
-from goent.evals.targets.opencode.logs import FOLDER, SWITCH
-from goent.evals.targets.opencode.target import OpenCodeTarget
+from goent.evals.eval_ports import TargetError
+from goent.evals.graders.case_grader import grade
+from goent.evals.suites import GraderSpec, InputMessage
+from goent.evals.targets.opencode_target import OpenCodeTarget
+from goent.evals.targets.opencode_transcript import LOG_FOLDER, LOG_SWITCH
 from goent.evals.traces import TokenUsage
-from goent.proc import MARK, new_mark, new_owner, supervised
-from goent.project import state_dir
-from goent.store.ledger import SqliteLedger
+from goent.opencode.opencode_process import free_port
+from goent.opencode.server_api import OpenCodeClient
+from goent.proc.child_process import supervised
+from goent.proc.process_table import new_mark, new_owner
+from goent.store.ledger_store import SqliteLedger
+from goent.system.process_protection import MARK_VARIABLE
+from goent.system.project_folders import state_dir
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
@@ -103,7 +105,7 @@ async def test_the_stream_is_logged_line_by_line_and_only_while_the_attempt_last
     path = Path(chosen.file_path)
     assert trace.log_path == chosen.file_path
     assert (chosen.target_name, chosen.eval_case_id, chosen.attempt) == ("coder", "greets", 0)
-    assert path.parent == shared.project / FOLDER
+    assert path.parent == shared.project / LOG_FOLDER
     assert path.name.endswith(".jsonl")
     assert (path.parents[1] / ".gitignore").read_text() == "*\n"
     assert "_coder_greets_" in path.name
@@ -193,7 +195,7 @@ async def test_logs_are_switched_off_by_setting_or_environment_and_never_in_the_
     assert (heard.logs, trace.log_path) == ([], None)
     with pytest.MonkeyPatch.context() as changed:
         environ = msgspec.convert(shared.servers.around.environ(), dict[str, str])
-        changed.setitem(environ, SWITCH, "off")
+        changed.setitem(environ, LOG_SWITCH, "off")
         around = msgspec.structs.replace(shared.servers.around, environ=lambda: environ)
         changed.setattr(shared.servers, "around", around)
         await shared.attempt(cwd, "say hello", heard)
@@ -237,9 +239,9 @@ async def test_the_model_gets_system_texts_and_links(
     note.write_text("remember the milk\n")
     attempt = an_attempt(
         cwd,
-        Said(role="system", text="You are terse."),
-        Said(role="assistant", text="Earlier."),
-        Said(role="user", text="echo the prompt", files=(note,)),
+        InputMessage(role="system", text="You are terse."),
+        InputMessage(role="assistant", text="Earlier."),
+        InputMessage(role="user", text="echo the prompt", files=(note,)),
         guidelines=(style,),
     )
     trace = await shared.target(system_prompt="You test.").invoke(attempt, Heard())
@@ -302,7 +304,7 @@ async def a_server_of_somebody(like: int) -> AsyncGenerator[tuple[int, str]]:
     said = Path(f"/proc/{like}/cmdline").read_text().split("\0")
     entries = Path(f"/proc/{like}/environ").read_text().split("\0")
     pairs = (entry.split("=", 1) for entry in entries if "=" in entry)
-    env = {name: value for name, value in pairs if name != MARK}
+    env = {name: value for name, value in pairs if name != MARK_VARIABLE}
     content = msgspec.json.decode(env["OPENCODE_CONFIG_CONTENT"], type=dict[str, object])
     env["OPENCODE_CONFIG_CONTENT"] = msgspec.json.encode({**content, "plugin": []}).decode()
     password, port = env["OPENCODE_SERVER_PASSWORD"], free_port()
@@ -310,7 +312,7 @@ async def a_server_of_somebody(like: int) -> AsyncGenerator[tuple[int, str]]:
     mark = new_mark(new_owner("somebody"))
     async with (
         supervised(command, cwd=Path(env["PWD"]), env=env, mark=mark) as child,
-        Client.at(f"http://127.0.0.1:{port}", password) as client,
+        OpenCodeClient.at(f"http://127.0.0.1:{port}", password) as client,
     ):
         with anyio.fail_after(60):
             while not await client.is_healthy(1):  # noqa: ASYNC110 (a server announces nothing)
@@ -361,7 +363,7 @@ async def test_a_conversation_is_one_session_with_what_each_turn_did_and_took(
     shared: Evaluation, cwd: Path
 ) -> None:
     made = len(shared.models.calls)
-    whole = an_attempt(cwd, Said(role="system", text="You are terse."))
+    whole = an_attempt(cwd, InputMessage(role="system", text="You are terse."))
     heard = [Heard(), Heard()]
     async with shared.target(permission_policy="once").conversing(whole) as talk:
         first = await talk.invoke(an_attempt(cwd, *whole.case.input, "work a little"), heard[0])

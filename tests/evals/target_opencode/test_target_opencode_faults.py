@@ -12,11 +12,11 @@ import pytest
 from eval_opencode import Evaluation, Heard, an_attempt, servers, spec
 
 from goent.composition.eval_models import MARK_KEY
-from goent.drivers.vitals import Care
-from goent.evals.ports import TargetError
-from goent.evals.targets.opencode.target import OpenCodeTarget
-from goent.proc import table
-from goent.proc.marks import send
+from goent.evals.eval_ports import TargetError
+from goent.evals.targets.opencode_target import OpenCodeTarget
+from goent.opencode.process_care import CarePolicy
+from goent.proc import process_table
+from goent.proc.process_table import send_signal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
@@ -132,7 +132,7 @@ async def test_a_server_that_dies_fails_its_attempt_and_the_next_has_another(
         tasks.start_soon(doomed)
         await shared.models.called(made + 2)
         await heard.told("So far. ")
-        send(first, signal.SIGKILL)
+        send_signal(first, signal.SIGKILL)
     (error,) = caught
     assert (error.kind, error.retryable) == ("worker_crashed", True)
     assert f"pid {first}" in str(error)
@@ -150,7 +150,7 @@ async def test_a_server_that_has_grown_serves_its_attempts_to_their_end_and_is_r
 ) -> None:
     caplog.set_level("INFO")
     before = servers()
-    shared.servers.care = Care(interval=0.2)
+    shared.servers.care = CarePolicy(interval=0.2)
     target = shared.target(env={"WHICH": "another server"})
     answers, worn = list[str](), set[int]()
 
@@ -163,16 +163,16 @@ async def test_a_server_that_has_grown_serves_its_attempts_to_their_end_and_is_r
             tasks.start_soon(outstay)
             await shared.models.at_gate("worn", 1, timeout=120)
             worn.update(servers() - before)
-            shared.servers.care = Care(interval=0.2, memory=1)
+            shared.servers.care = CarePolicy(interval=0.2, memory=1)
             await until(lambda: "takes no further work, for its" in caplog.text)
-            shared.servers.care = Care()
+            shared.servers.care = CarePolicy()
             (place / "other").mkdir()
             other = await target.invoke(an_attempt(place / "other", "say hello"), Heard())
             answers.append(other.answer)
             assert worn < servers(), "an attempt is still under way there"
             shared.models.open_gate("worn")
     finally:
-        shared.servers.care = Care()
+        shared.servers.care = CarePolicy()
     assert answers == ["Hello from glm-4.", "I did."]
     await until(lambda: not worn & servers())
     assert len(servers() - before) == 1
@@ -242,7 +242,7 @@ async def test_a_run_that_is_killed_leaves_no_server(shared: Evaluation, cwd: Pa
         stderr=None,
     ) as run:
         await shared.models.called(made + 2, timeout=120)
-        owner = f"{MARK_KEY}.{run.pid}.{table.started(run.pid)}"
+        owner = f"{MARK_KEY}.{run.pid}.{process_table.start_time(run.pid)}"
         (server,) = servers(owner)
-        send(run.pid, signal.SIGKILL)
-        await until(lambda: not table.started(server))
+        send_signal(run.pid, signal.SIGKILL)
+        await until(lambda: not process_table.start_time(server))

@@ -12,10 +12,10 @@ import pytest
 from eval_opencode import Evaluation, Heard, a_home
 from opencode import opencode_binary
 
-from goent.evals.ports import TargetError
-from goent.evals.targets.opencode.launches import Terms
-from goent.evals.targets.opencode.settings import OpenCodeSettings
-from goent.evals.traces import WorkedBy
+from goent.evals.eval_ports import TargetError
+from goent.evals.targets.opencode_target_servers import ServerSettings
+from goent.evals.targets.opencode_target_settings import OpenCodeTargetSettings
+from goent.evals.traces import TraceWorker
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
@@ -80,7 +80,7 @@ async def test_the_users_opencode_has_no_say_unless_the_target_says_so(
 ) -> None:
     trace = await lax.attempt(cwd, "say hello", model=None)
     first = lax.servers.around.settings().providers[0]
-    assert trace.by == WorkedBy(
+    assert trace.by == TraceWorker(
         provider=first.name, backend=first.backend, model=first.model, method="serve"
     )
     request = lax.models.calls[-1].request
@@ -88,11 +88,17 @@ async def test_the_users_opencode_has_no_say_unless_the_target_says_so(
     assert "task" in request.tools
     assert "mine_wipe" not in request.tools
     around, gate = lax.servers.around, lax.servers.accounts.gate
-    mark = {Terms(told=told, backend="moonshot").fingerprint(around, gate, ()) for told in TOLD}
+    mark = {
+        ServerSettings(told=told, backend="moonshot").fingerprint(around, gate, ()) for told in TOLD
+    }
     assert len(mark) == 2
 
 
-TOLD = (OpenCodeSettings(), OpenCodeSettings(profile="hermetic"), OpenCodeSettings(profile="user"))
+TOLD = (
+    OpenCodeTargetSettings(),
+    OpenCodeTargetSettings(profile="hermetic"),
+    OpenCodeTargetSettings(profile="user"),
+)
 
 
 @pytest.mark.spec("E17")

@@ -7,9 +7,9 @@ import pytest
 from eval_opencode import Evaluation, Heard, an_attempt
 from sandboxed import eval_commands
 
-from goent.evals.ports import TargetError
-from goent.evals.suites import Case, Said, WorkspaceSpec
-from goent.evals.workspaces import open_workspaces
+from goent.evals.eval_ports import TargetError
+from goent.evals.suites import EvalCase, InputMessage, WorkspaceSpec
+from goent.evals.workspaces.attempt_workspaces import open_workspaces
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
@@ -23,7 +23,7 @@ async def test_a_linked_file_may_be_read_and_its_neighbours_may_not(
     note.write_text("remember the milk\n")
     (outside / "answers.md").write_text("42\n")
     heard = Heard()
-    attempt = an_attempt(cwd, Said(role="user", text="read note.md", files=(note,)))
+    attempt = an_attempt(cwd, InputMessage(role="user", text="read note.md", files=(note,)))
     trace = await shared.target().invoke(attempt, heard)
     assert "remember the milk" in str(trace.calls[0].output)
     assert [(d.permission, d.by) for d in trace.permissions] == [("external_directory", "link")]
@@ -36,7 +36,7 @@ async def test_a_linked_file_may_be_read_and_its_neighbours_may_not(
 async def test_a_linked_file_may_not_be_written(shared: Evaluation, cwd: Path) -> None:
     note = shared.project / "note.md"
     note.write_text("remember the milk\n")
-    attempt = an_attempt(cwd, Said(role="user", text="rewrite note.md", files=(note,)))
+    attempt = an_attempt(cwd, InputMessage(role="user", text="rewrite note.md", files=(note,)))
     with pytest.raises(TargetError, match="permission 'external_directory' was refused"):
         await shared.target(permission={"edit": "allow"}).invoke(attempt, Heard())
     assert note.read_text() == "remember the milk\n"
@@ -49,8 +49,8 @@ async def test_a_shell_finds_the_history_and_commits_to_it(
     template = tmp_path / "template"
     template.mkdir()
     (template / "file.txt").write_text("one\n")
-    said = (Said(role="user", text="x"),)
-    case = Case(
+    said = (InputMessage(role="user", text="x"),)
+    case = EvalCase(
         id="c", suite="s", form="v4", input=said, workspace=WorkspaceSpec(template=template)
     )
     commands = eval_commands(shared.environ, root=shared.workspaces)

@@ -7,8 +7,8 @@ import anyio.abc
 import pytest
 from eval_opencode import Evaluation, Heard, an_attempt, servers
 
-from goent.drivers.opencode.hosted import free_port
-from goent.evals.ports import TargetError
+from goent.evals.eval_ports import TargetError
+from goent.opencode.opencode_process import free_port
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
@@ -22,8 +22,8 @@ def listening(pids: set[int]) -> list[str]:
 async def test_the_port_that_was_asked_for_is_the_first_servers(
     shared: Evaluation, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("goent.drivers.opencode.slot.DIRECTORIES", 1)
-    monkeypatch.setattr("goent.drivers.opencode.slot.MOST_DIRECTORIES", 1)
+    monkeypatch.setattr("goent.opencode.process_pool.MAX_SHARED_DIRECTORIES", 1)
+    monkeypatch.setattr("goent.opencode.process_pool.MAX_DIRECTORIES", 1)
     before, port = servers(), free_port()
     target, seen = shared.target(port=port, env={"ONE": "1"}), list[str]()
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from eval_opencode import KEY, Evaluation, a_home
 
-from goent.evals.targets.opencode.logs import FOLDER
+from goent.evals.targets.opencode_transcript import LOG_FOLDER
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
@@ -71,7 +71,7 @@ async def test_a_run_shows_its_logs_once_and_keeps_traces_and_decisions(tmp_path
     assert (by_id["works"]["score"], by_id["works"]["execution_status"]) == (1.0, "ok"), said
     assert by_id["fails"]["execution_status"] == "execution_error"
     assert done.returncode == 3
-    (log,) = (home.project / FOLDER).glob("*.jsonl")
+    (log,) = (home.project / LOG_FOLDER).glob("*.jsonl")
     assert said.replace("\n", "").count(log.name) == 1, said
     trace = json.loads((out / by_id["works"]["trace_path"]).read_text())
     assert trace["log_path"] == str(log)
@@ -106,7 +106,7 @@ async def test_a_run_that_was_killed_goes_on_and_asks_nobody_twice(tmp_path: Pat
         out = home.project / "out"
         await _killed_in_the_middle(home, out)
         told = (out / "waits" / "trace.jsonl").read_text()
-        logs = set((home.project / FOLDER).iterdir())
+        logs = set((home.project / LOG_FOLDER).iterdir())
         home.models.open_gate("later")
         off = {**home.environ, "GOENT_OPENCODE_STREAM_LOGS": "0"}
         done = await anyio.run_process([*RUN, "--resume"], cwd=home.project, env=off, check=False)
@@ -117,7 +117,7 @@ async def test_a_run_that_was_killed_goes_on_and_asks_nobody_twice(tmp_path: Pat
     assert sum("say hello" in prompt for prompt in asked) == 1, asked
     assert "So far. " in told
     assert (out / "waits" / "earlier-1" / "trace.jsonl").read_text() == told
-    assert set((home.project / FOLDER).iterdir()) == logs
+    assert set((home.project / LOG_FOLDER).iterdir()) == logs
 
 
 async def _killed_in_the_middle(home: Evaluation, out: Path) -> None:

@@ -10,39 +10,41 @@ from eval_opencode import Heard, an_attempt, spec
 from msgspec.structs import replace
 
 from goent.domain.errors import ConfigError, ProtocolError
-from goent.drivers.opencode.client import Client
-from goent.drivers.opencode.events import MessageTold, PartGrew, PartTold
-from goent.drivers.opencode.shapes import (
-    Message,
+from goent.evals.files.target_reader import load_targets
+from goent.evals.suites import InputMessage
+from goent.evals.targets.opencode_target import opencode_prompt
+from goent.evals.targets.opencode_target_permissions import AttemptPermissions, session_rules
+from goent.evals.targets.opencode_target_settings import (
+    OPENCODE_SETTING_NAMES,
+    OpenCodeTargetSettings,
+    port_conflicts,
+    read_opencode_settings,
+)
+from goent.evals.targets.opencode_transcript import (
+    LiveTranscript,
+    SessionMessage,
+    StreamLog,
+    ordered_messages,
+    traced_message,
+)
+from goent.opencode.event_stream import MessageUpdated, PartDelta, PartUpdated
+from goent.opencode.server_api import (
     MessageInfo,
+    MessagePart,
     MessageTime,
-    Part,
-    Question,
-    Subject,
+    OpenCodeClient,
+    PendingQuestion,
+    QuestionSubject,
+    ServerMessage,
     ToolReference,
 )
-from goent.drivers.rules import judge
-from goent.evals.files import load_targets
-from goent.evals.suites import Said
-from goent.evals.targets.opencode.growing import Growing
-from goent.evals.targets.opencode.logs import StreamLog
-from goent.evals.targets.opencode.permits import Permits
-from goent.evals.targets.opencode.prompts import asked
-from goent.evals.targets.opencode.reading import traced
-from goent.evals.targets.opencode.rules import session_rules
-from goent.evals.targets.opencode.settings import (
-    KNOWN,
-    OpenCodeSettings,
-    port_clashes,
-    read_settings,
-)
-from goent.evals.targets.opencode.subagents import Spoken, in_order
+from goent.permissions.access_rules import strictest_action
 
 
 @pytest.mark.spec("E01")
 def test_every_mistake_is_told_with_its_path() -> None:
     with pytest.raises(ConfigError) as caught:
-        read_settings(
+        read_opencode_settings(
             spec(
                 modell="x",
                 port=70000,
@@ -80,8 +82,8 @@ def test_every_mistake_is_told_with_its_path() -> None:
 
 def test_servers_that_are_many_cannot_have_one_port() -> None:
     with pytest.raises(ConfigError, match="port: several servers cannot all have port 4096; take"):
-        read_settings(spec(port=4096, shared_server=False))
-    assert read_settings(spec(port=0, shared_server=False)).port == 0
+        read_opencode_settings(spec(port=4096, shared_server=False))
+    assert read_opencode_settings(spec(port=0, shared_server=False)).port == 0
 
 
 def test_targets_whose_servers_differ_cannot_have_one_port() -> None:
@@ -95,8 +97,8 @@ def test_targets_whose_servers_differ_cannot_have_one_port() -> None:
             "free": {"port": 0, "env": {"A": "1"}},
         }.items()
     )
-    assert not list(port_clashes([one, alike, elsewhere, free]))
-    (clash,) = port_clashes([one, alike, other, elsewhere, free])
+    assert not list(port_conflicts([one, alike, elsewhere, free]))
+    (clash,) = port_conflicts([one, alike, other, elsewhere, free])
     assert "'other': port 4096 is that of target 'one', too" in clash
     assert "for env differ; set another `port`" in clash
 
@@ -109,8 +111,8 @@ def test_a_file_may_write_either_spelling_and_its_mistakes_have_lines(tmp_path: 
         "  - {name: b, provider: opencode, permission_policy: once, stream_log_dir: x}\n"
     )
     found = load_targets(tmp_path, {}, named=good)
-    assert read_settings(found["a"]) == read_settings(found["b"])
-    assert read_settings(found["a"]) == OpenCodeSettings(
+    assert read_opencode_settings(found["a"]) == read_opencode_settings(found["b"])
+    assert read_opencode_settings(found["a"]) == OpenCodeTargetSettings(
         permission_policy="once", stream_log_dir="x"
     )
     bad = tmp_path / "bad.yaml"
@@ -130,28 +132,32 @@ def test_a_file_may_write_either_spelling_and_its_mistakes_have_lines(tmp_path: 
 def test_the_documentation_has_every_setting() -> None:
     text = (Path(__file__).parents[3] / "docs" / "evals.md").read_text()
     section = text.partition("## OpenCode as a target")[2].partition("\n## ")[0]
-    assert [name for name in KNOWN if f"`{name}`" not in section] == []
+    assert [name for name in OPENCODE_SETTING_NAMES if f"`{name}`" not in section] == []
 
 
-def verdict(told: OpenCodeSettings, permission: str, pattern: str = "x") -> str:
-    return judge(session_rules(told), permission, (pattern,))
+def verdict(told: OpenCodeTargetSettings, permission: str, pattern: str = "x") -> str:
+    return strictest_action(session_rules(told), permission, (pattern,))
 
 
 @pytest.mark.spec("E17")
 @pytest.mark.spec("E19")
 def test_what_changes_something_is_asked_and_tools_are_switched_by_rules() -> None:
-    usual = OpenCodeSettings()
+    usual = OpenCodeTargetSettings()
     assert {verdict(usual, tool) for tool in ("edit", "bash", "external_directory")} == {"ask"}
     assert {verdict(usual, tool) for tool in ("webfetch", "websearch", "question")} == {"deny"}
-    own = OpenCodeSettings(permission={"bash": {"*": "ask", "git *": "allow"}, "write": "allow"})
+    own = OpenCodeTargetSettings(
+        permission={"bash": {"*": "ask", "git *": "allow"}, "write": "allow"}
+    )
     assert verdict(own, "bash", "git status") == "allow"
     assert verdict(own, "bash", "rm x") == "ask"
     assert verdict(own, "edit") == "allow"
-    assert verdict(OpenCodeSettings(permission="allow"), "bash") == "allow"
-    off = OpenCodeSettings(tools={"bash": False, "webfetch": True}, permission={"bash": "allow"})
+    assert verdict(OpenCodeTargetSettings(permission="allow"), "bash") == "allow"
+    off = OpenCodeTargetSettings(
+        tools={"bash": False, "webfetch": True}, permission={"bash": "allow"}
+    )
     assert verdict(off, "bash") == "deny", "what is switched off stays off"
     assert verdict(off, "webfetch") == "ask"
-    few = OpenCodeSettings(
+    few = OpenCodeTargetSettings(
         tools={"*": False, "read": True, "edit": True}, permission={"edit": {"a/*": "allow"}}
     )
     assert verdict(few, "read") == "allow"
@@ -163,12 +169,14 @@ def test_what_changes_something_is_asked_and_tools_are_switched_by_rules() -> No
 @pytest.mark.spec("E18")
 def test_what_others_have_configured_is_asked_for_unless_the_target_allows_it() -> None:
     for others in ({"profile": "user"}, {"base_url": "http://127.0.0.1:1"}):
-        told = read_settings(spec(**others))
+        told = read_opencode_settings(spec(**others))
         assert {verdict(told, name) for name in ("task", "mine_wipe", "doom_loop")} == {"ask"}
         assert (verdict(told, "plan_exit"), verdict(told, "question")) == ("deny", "deny")
-        own = read_settings(spec(**others, permission={"task": "allow", "mine_*": "allow"}))
+        own = read_opencode_settings(
+            spec(**others, permission={"task": "allow", "mine_*": "allow"})
+        )
         assert {verdict(own, name) for name in ("task", "mine_wipe")} == {"allow"}
-        off = read_settings(spec(**others, tools={"task": False}))
+        off = read_opencode_settings(spec(**others, tools={"task": False}))
         assert verdict(off, "task") == "deny"
 
 
@@ -180,13 +188,13 @@ def test_roles_become_a_system_prompt_and_texts_and_files_links(tmp_path: Path) 
     guide.write_text("SECRET CONTENT\n")
     case = an_attempt(
         tmp_path,
-        Said(role="system", text="You are terse."),
-        Said(role="user", text="What is 2+2?"),
-        Said(role="assistant", text="4"),
-        Said(role="user", text="And doubled?", files=(note,)),
+        InputMessage(role="system", text="You are terse."),
+        InputMessage(role="user", text="What is 2+2?"),
+        InputMessage(role="assistant", text="4"),
+        InputMessage(role="user", text="And doubled?", files=(note,)),
         guidelines=(guide,),
     ).case
-    said = asked(case, "You are a tester.")
+    said = opencode_prompt(case, "You are a tester.")
     assert said.system == "You are a tester.\n\nYou are terse."
     assert said.text == f"And doubled?\n[a note.md]({note.as_uri()})"
     first, *turns = said.before
@@ -194,7 +202,7 @@ def test_roles_become_a_system_prompt_and_texts_and_files_links(tmp_path: Path) 
     assert turns == ["[user]\nWhat is 2+2?\n\n", "[assistant]\n4\n\n"]
     assert said.links == (guide, note)
     assert "SECRET" not in repr(said)
-    plain = asked(an_attempt(tmp_path, "Just this").case, "System.")
+    plain = opencode_prompt(an_attempt(tmp_path, "Just this").case, "System.")
     assert (plain.text, plain.system, plain.before) == ("Just this", "System.", ())
 
 
@@ -217,9 +225,9 @@ def test_a_log_has_no_keys_and_a_full_disk_ends_it_quietly(tmp_path: Path) -> No
     assert "ends early: File too large" in warning
 
 
-def part(**fields: object) -> Part:
+def part(**fields: object) -> MessagePart:
     return msgspec.convert(
-        {"id": "p", "type": "text", "sessionID": "s", "messageID": "m", **fields}, Part
+        {"id": "p", "type": "text", "sessionID": "s", "messageID": "m", **fields}, MessagePart
     )
 
 
@@ -232,8 +240,10 @@ def test_a_call_is_traced_however_far_it_came() -> None:
     running = part(id="q", type="tool", callID="c2", tool="read")
     aborted = {"status": "error", "error": "Tool execution aborted"}
     cut = part(id="r", type="tool", tool="x", state=msgspec.Raw(msgspec.json.encode(aborted)))
-    message = Message(info=MessageInfo(id="m", role="assistant"), parts=(failed, running, cut))
-    one, two, three = traced(Spoken(message=message)).tool_calls
+    message = ServerMessage(
+        info=MessageInfo(id="m", role="assistant"), parts=(failed, running, cut)
+    )
+    one, two, three = traced_message(SessionMessage(message=message)).tool_calls
     assert (one.id, one.tool, one.status, one.output) == ("c1", "bash", "error", {"error": "broke"})
     assert (one.input, one.duration_ms) == ({"a": 1}, 4)
     assert (one.start_time, one.end_time) == (
@@ -246,14 +256,14 @@ def test_a_call_is_traced_however_far_it_came() -> None:
 
 def test_what_grows_is_told_at_its_place_and_others_words_are_not() -> None:
     heard = Heard()
-    growing = Growing("s", heard)
+    growing = LiveTranscript("s", heard)
     for name, role in (("u", "user"), ("m", "assistant"), ("n", "assistant")):
-        growing.hear(MessageTold(info=MessageInfo(id=name, role=role, session="s")))
-    growing.hear(MessageTold(info=MessageInfo(id="x", role="assistant", session="other")))
-    growing.hear(PartTold(part=part(text="One ")))
-    growing.hear(PartGrew(session="s", message="m", part="p", field="text", delta="two"))
-    growing.hear(PartGrew(session="s", message="m", part="unknown", field="text", delta="?"))
-    growing.hear(PartTold(part=part(id="o", messageID="n", text="Three")))
+        growing.hear(MessageUpdated(info=MessageInfo(id=name, role=role, session="s")))
+    growing.hear(MessageUpdated(info=MessageInfo(id="x", role="assistant", session="other")))
+    growing.hear(PartUpdated(part=part(text="One ")))
+    growing.hear(PartDelta(session="s", message="m", part="p", field="text", delta="two"))
+    growing.hear(PartDelta(session="s", message="m", part="unknown", field="text", delta="?"))
+    growing.hear(PartUpdated(part=part(id="o", messageID="n", text="Three")))
     growing.tell()
     assert {place: said.content for place, said in heard.messages.items()} == {
         0: "One two",
@@ -264,12 +274,12 @@ def test_what_grows_is_told_at_its_place_and_others_words_are_not() -> None:
     assert not heard.messages
 
 
-def spoke(name: str, at: float, *begun: Part) -> Message:
+def spoke(name: str, at: float, *begun: MessagePart) -> ServerMessage:
     info = MessageInfo(id=name, role="assistant", time=MessageTime(created=at))
-    return Message(info=info, parts=begun)
+    return ServerMessage(info=info, parts=begun)
 
 
-def task(name: str, session: str, at: float) -> Part:
+def task(name: str, session: str, at: float) -> MessagePart:
     """A call with an id that another provider's call may have too."""
     state = {"metadata": {"sessionId": session}, "time": {"start": at}}
     encoded = msgspec.Raw(msgspec.json.encode(state))
@@ -286,14 +296,14 @@ def test_what_subagents_say_comes_after_the_call_that_made_them_whatever_came_fi
         "stranger": [spoke("s1", 5)],
         "own": [both, spoke("b", 8, task("p3", "left", 9)), spoke("c", 12)],
     }
-    found = [(each.message.info.id, each.parent) for each in in_order("own", said)]
+    found = [(each.message.info.id, each.parent) for each in ordered_messages("own", said)]
     assert found == [
         ("a", None), ("l1", "call-1"), ("r1", "call-2"), ("i1", "call-1"), ("r2", "call-2"),
         ("b", None), ("l2", "call-3"), ("c", None),
     ]  # fmt: skip
 
 
-class Replies(Client):
+class Replies(OpenCodeClient):
     """A client that remembers its answers and sends none."""
 
     def __init__(self) -> None:
@@ -301,10 +311,10 @@ class Replies(Client):
 
     async def messages(
         self, session: str, *, limit: int | None = None, patience: float = 1
-    ) -> list[Message]:
+    ) -> list[ServerMessage]:
         """Two calls: one reads, one writes."""
         calls = (part(id=tool, type="tool", callID=tool, tool=tool) for tool in ("read", "write"))
-        return [Message(info=MessageInfo(id="m", role="assistant"), parts=tuple(calls))]
+        return [ServerMessage(info=MessageInfo(id="m", role="assistant"), parts=tuple(calls))]
 
     async def reply(self, question: str, reply: str, directory: str, message: str = "") -> None:
         self.sent.append((question, reply))
@@ -315,9 +325,9 @@ class Replies(Client):
 @pytest.mark.anyio
 @pytest.mark.spec("E17")
 async def test_rules_and_links_decide_before_the_policy_and_all_is_written_down() -> None:
-    told = OpenCodeSettings(permission={"bash": {"*": "ask", "git *": "allow"}})
+    told = OpenCodeTargetSettings(permission={"bash": {"*": "ask", "git *": "allow"}})
     heard, client = Heard(), Replies()
-    permits = Permits(session_rules(told), "reject", (Path("/suite/notes.md"),), heard)
+    permits = AttemptPermissions(session_rules(told), "reject", (Path("/suite/notes.md"),), heard)
     for name, permission, pattern, path, tool in (
         ("q1", "bash", "git status", "", "bash"),
         ("q1", "bash", "git status", "", "bash"),
@@ -327,12 +337,12 @@ async def test_rules_and_links_decide_before_the_policy_and_all_is_written_down(
         ("q4", "external_directory", "/suite/*", "/suite/answers.md", "read"),
         ("q5", "external_directory", "/suite/*", "/suite/notes.md", "write"),
     ):
-        question = Question(
+        question = PendingQuestion(
             id=name,
             session="s",
             permission=permission,
             patterns=(pattern,),
-            metadata=Subject(filepath=path),
+            metadata=QuestionSubject(filepath=path),
             tool=ToolReference(call=tool),
         )
         with suppress(ProtocolError):

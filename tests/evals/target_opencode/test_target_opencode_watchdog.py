@@ -8,30 +8,30 @@ import pytest
 from eval_opencode import Heard, a_home, an_attempt, spec
 from scripted_opencode import SESSION, ScriptedOpenCode
 
-from goent.evals.ports import TargetError
-from goent.evals.targets.opencode import attempting, hearing
-from goent.evals.targets.opencode.servers import Servers
-from goent.evals.targets.opencode.target import OpenCodeTarget
+from goent.evals.eval_ports import TargetError
+from goent.evals.targets import opencode_attempt
+from goent.evals.targets.opencode_target import OpenCodeTarget
+from goent.evals.targets.opencode_target_servers import EvalServers
 from goent.evals.traces import TokenUsage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
 
 @pytest.fixture(scope="module")
-async def at_hand(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Servers]:
+async def at_hand(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[EvalServers]:
     async with a_home(tmp_path_factory.mktemp("evals")) as home, home.running():
         with pytest.MonkeyPatch.context() as changed:
-            changed.setattr(hearing, "LOOK", 0.1)
+            changed.setattr(opencode_attempt, "LOOK_INTERVAL_S", 0.1)
             yield home.servers
 
 
-def target(servers: Servers, server: ScriptedOpenCode, **settings: object) -> OpenCodeTarget:
+def target(servers: EvalServers, server: ScriptedOpenCode, **settings: object) -> OpenCodeTarget:
     return OpenCodeTarget(spec(base_url=server.url, model="a/b", **settings), servers)
 
 
 @pytest.mark.spec("E12")
 async def test_a_session_that_nobody_works_on_fails_and_does_not_hang(
-    at_hand: Servers, cwd: Path
+    at_hand: EvalServers, cwd: Path
 ) -> None:
     with ScriptedOpenCode.running() as server:
         server.busy = False
@@ -43,7 +43,9 @@ async def test_a_session_that_nobody_works_on_fails_and_does_not_hang(
 
 @pytest.mark.spec("E12")
 @pytest.mark.spec("E13")
-async def test_one_that_is_worked_on_has_its_time_and_no_more(at_hand: Servers, cwd: Path) -> None:
+async def test_one_that_is_worked_on_has_its_time_and_no_more(
+    at_hand: EvalServers, cwd: Path
+) -> None:
     with ScriptedOpenCode.running() as server:
         with pytest.raises(TargetError, match="not done after 1 s") as caught:
             await target(at_hand, server).invoke(an_attempt(cwd, "x", limit=1), Heard())
@@ -54,7 +56,7 @@ async def test_one_that_is_worked_on_has_its_time_and_no_more(at_hand: Servers, 
 
 @pytest.mark.spec("E12")
 async def test_a_session_that_is_never_made_takes_its_time_and_no_more(
-    at_hand: Servers, cwd: Path
+    at_hand: EvalServers, cwd: Path
 ) -> None:
     with ScriptedOpenCode.running() as server:
         server.deaf = "session"
@@ -66,9 +68,9 @@ async def test_a_session_that_is_never_made_takes_its_time_and_no_more(
 
 @pytest.mark.spec("E12")
 async def test_a_session_is_deleted_even_if_its_turn_cannot_be_ended(
-    at_hand: Servers, cwd: Path, monkeypatch: pytest.MonkeyPatch
+    at_hand: EvalServers, cwd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempting, "CLEAN_UP", 0.5)
+    monkeypatch.setattr(opencode_attempt, "CLEAN_UP_S", 0.5)
     with ScriptedOpenCode.running() as server:
         server.deaf = "abort"
         with pytest.raises(TargetError, match="not done after 1 s"):
@@ -77,7 +79,7 @@ async def test_a_session_is_deleted_even_if_its_turn_cannot_be_ended(
 
 
 async def test_what_was_spent_is_told_of_an_attempt_that_is_cut_off(
-    at_hand: Servers, cwd: Path
+    at_hand: EvalServers, cwd: Path
 ) -> None:
     heard = Heard()
     with ScriptedOpenCode.running() as server:
@@ -92,7 +94,9 @@ async def test_what_was_spent_is_told_of_an_attempt_that_is_cut_off(
 
 
 @pytest.mark.spec("E17")
-async def test_a_question_that_the_stream_has_lost_is_found(at_hand: Servers, cwd: Path) -> None:
+async def test_a_question_that_the_stream_has_lost_is_found(
+    at_hand: EvalServers, cwd: Path
+) -> None:
     heard = Heard()
     with ScriptedOpenCode.running() as server:
         about = {"id": "per_1", "sessionID": SESSION, "permission": "bash", "patterns": ["rm x"]}
@@ -106,7 +110,7 @@ async def test_a_question_that_the_stream_has_lost_is_found(at_hand: Servers, cw
 
 @pytest.mark.spec("E18")
 async def test_a_server_that_goes_away_fails_the_attempt_for_another_try(
-    at_hand: Servers, cwd: Path
+    at_hand: EvalServers, cwd: Path
 ) -> None:
     with ScriptedOpenCode.running() as server:
         server.hangs_up = True

@@ -1,5 +1,1 @@
-"""MCP servers that a client names for a session: their tools, as tools of the agent."""
-
-from goent.agent.mcp.servers import Servers, open_servers
-
-__all__ = ["Servers", "open_servers"]
+"""The MCP servers that a session of the agent may use."""

@@ -1,1 +1,1 @@
-"""What the agent can do: read, write, edit, run, search, plan."""
+"""The tools of go-ent's own agent."""

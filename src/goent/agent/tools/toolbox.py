@@ -1,34 +1,66 @@
-"""All tools of a session."""
+"""Opens all tools of a session, TodoWrite included."""
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from typing import Annotated, Literal
 
-from goent.agent.ports import Desk, Tool
-from goent.agent.tools.backgrounds import backgrounds
-from goent.agent.tools.bash import Bash
-from goent.agent.tools.edit import edit_tool
-from goent.agent.tools.files import Files
-from goent.agent.tools.glob import glob_tool
-from goent.agent.tools.grep import grep_tool
-from goent.agent.tools.read import read_tool
-from goent.agent.tools.searching import Searcher
-from goent.agent.tools.shells import Shell
-from goent.agent.tools.todo import todo_tool
-from goent.agent.tools.write import write_tool
+from msgspec import Meta, Struct
+
+from goent.agent.agent_ports import AgentTool, OnToolProgress, ToolContext, ToolIntent, ToolOutcome
+from goent.agent.tools.bash_tool import BashTool, background_commands
+from goent.agent.tools.command_shell import CommandShell
+from goent.agent.tools.file_tools import edit_tool, read_tool, write_tool
+from goent.agent.tools.search_tools import FileSearcher, glob_tool, grep_tool
+from goent.agent.tools.session_files import SessionFiles
+from goent.agent.tools.typed_tool import PreparedInvocation, ToolArguments, TypedTool
+from goent.domain.types import PlanEntry
+
+TODO_DESCRIPTION = """Show the user your plan, and how far you are. Give the whole list each time.
+Worth it for work of several steps. Keep one entry in_progress while you work, and mark it completed as soon as it is."""
+
+
+class TodoItem(Struct, frozen=True, kw_only=True):
+    """One entry; what else a model writes of it is not needed."""
+
+    content: Annotated[str, Meta(min_length=1, max_length=1000, description="what is to be done")]
+    status: Literal["pending", "in_progress", "completed", "cancelled"]
+
+
+class TodoArguments(ToolArguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of TodoWrite."""
+
+    todos: Annotated[
+        tuple[TodoItem, ...], Meta(max_length=200, description="all entries, in order")
+    ]
+
+
+def todo_tool() -> TypedTool[TodoArguments]:
+    async def look(asked: TodoArguments) -> PreparedInvocation:
+        plan = tuple(PlanEntry(text=todo.content, status=todo.status) for todo in asked.todos)
+
+        async def run(_: OnToolProgress) -> ToolOutcome:
+            counts = Counter(entry.status for entry in plan)
+            told = ", ".join(f"{count} {status}" for status, count in counts.items())
+            return ToolOutcome(text=f"The plan is shown: {told or 'no entries'}.", plan=plan)
+
+        return PreparedInvocation(ToolIntent(kind="think", title="Plan"), run)
+
+    return TypedTool("TodoWrite", TodoArguments, lambda: TODO_DESCRIPTION, look)
 
 
 @asynccontextmanager
-async def open_tools(desk: Desk) -> AsyncGenerator[Mapping[str, Tool]]:
+async def open_tools(desk: ToolContext) -> AsyncGenerator[Mapping[str, AgentTool]]:
     """By name. Leaving ends the background commands; it is left by the task that entered it."""
-    files = Files(desk)
-    shell = Shell(desk)
-    searcher = Searcher(desk)
-    async with backgrounds(shell) as running:
-        tools: tuple[Tool, ...] = (
+    files = SessionFiles(desk)
+    shell = CommandShell(desk)
+    searcher = FileSearcher(desk)
+    async with background_commands(shell) as running:
+        tools: tuple[AgentTool, ...] = (
             read_tool(files),
             write_tool(files),
             edit_tool(files),
-            Bash(shell, running, desk.terminals).tool(),
+            BashTool(shell, running, desk.terminals).tool(),
             grep_tool(files.places, searcher),
             glob_tool(files.places, searcher),
             todo_tool(),

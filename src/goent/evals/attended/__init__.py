@@ -1,1 +1,1 @@
-"""Evaluations that a daemon runs beside its workers: each a process of its own, told about by what it writes."""
+"""Evaluations that an MCP client asked for, run in the background."""

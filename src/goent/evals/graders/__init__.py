@@ -1,1 +1,1 @@
-"""Graders: what a trace is worth, by rules that say the same of the same trace every time."""
+"""Graders: each looks at a trace and says what it was worth."""

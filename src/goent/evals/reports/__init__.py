@@ -1,1 +1,1 @@
-"""What did a run show? Its rows, what can be concluded from them, and how that is told."""
+"""Summarises and compares runs, as text, JUnit, Markdown and HTML."""

@@ -1,4 +1,4 @@
-"""What can be concluded from few trials? Rates, means, and how far they may be off."""
+"""Computes rates, intervals and significance tests for few trials."""
 
 import math
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class Interval(Value, frozen=True, kw_only=True):
     high: float
 
 
-def seeded(seed: int = 0) -> Random:
+def seeded_random(seed: int = 0) -> Random:
     """The same seed tells the same: a report does not change when it is written again."""
     return Random(seed)  # noqa: S311 (nothing is kept secret by it)
 
@@ -54,7 +54,7 @@ def wilson(passed: float, total: int, confidence: float = CONFIDENCE) -> Interva
     """
     if total < 1 or not 0 <= passed <= total:
         raise ValueError(f"{passed!r} of {total!r} is no rate")
-    z = _z(confidence)
+    z = _z_score(confidence)
     rate = passed / total
     scale = 1 + z * z / total
     middle = (rate + z * z / (2 * total)) / scale
@@ -130,7 +130,7 @@ def t_quantile(freedom: int, confidence: float = CONFIDENCE) -> float:
     if freedom < 1:
         raise ValueError(f"{freedom!r} degrees of freedom say nothing")
     if freedom > EXACT_FREEDOM:
-        z = _z(confidence)
+        z = _z_score(confidence)
         return z + (z**3 + z) / (4 * freedom)
     low, high = 0.0, math.pi / 2  # of the angle whose tangent is t / sqrt(freedom)
     for _ in range(60):
@@ -154,7 +154,7 @@ def _within(angle: float, freedom: int) -> float:
     return 2 / math.pi * (angle + sine * total) if odd else sine * total
 
 
-def _z(confidence: float) -> float:
+def _z_score(confidence: float) -> float:
     return NormalDist().inv_cdf((1 + confidence) / 2)
 
 

@@ -1,1 +1,1 @@
-"""Who can be evaluated: a command, a fixture, a recording, OpenCode, go-ent's own workers."""
+"""Targets: everything that can be tested."""

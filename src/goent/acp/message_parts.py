@@ -1,0 +1,268 @@
+"""The parts of ACP messages: their base, content blocks and session options.
+
+Names are camelCase on the wire. Going out, what has its default is left out. Coming in, unknown
+fields are ignored and unknown values of open enumerations are kept: those are plain strings.
+A *kind* that we do not know (of content, of update, of option) would fail a tagged union; it is
+wrapped as unknown before the decoder sees it, and its body is kept as it came.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
+
+T = TypeVar("T")
+
+UNKNOWN = "_unknown"
+
+
+class AcpMessage(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Everything that ACP says."""
+
+
+class RawFields(dict[str, Raw]):
+    """One object of the wire, its values untouched."""
+
+    @classmethod
+    def of(cls, raw: Raw) -> "RawFields":
+        return cls(msgspec.json.decode(raw, type=dict[str, Raw]))
+
+    def text(self, key: str) -> str:
+        """The string under the key, or nothing."""
+        raw = self.get(key)
+        return msgspec.json.decode(raw, type=str) if raw is not None else ""
+
+    def change(self, key: str, change: Callable[[Raw], Raw]) -> None:
+        """Put another value in the place of one that is there."""
+        raw = self.get(key)
+        if raw is not None and bytes(raw) != b"null":
+            self[key] = change(raw)
+
+    def encoded(self) -> Raw:
+        return Raw(msgspec.json.encode(self))
+
+
+def decode_lenient(raw: Raw, decoder: Decoder[T], wrap: Callable[[Raw], Raw]) -> T:
+    """Decode; if that fails, once more with the unknown kinds wrapped."""
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError:
+        return decoder.decode(wrap(raw))
+
+
+def wrap_kind(raw: Raw, *, tag: str, known: frozenset[str], default: str = "") -> Raw:
+    """The object itself if its kind is known, else one that says what it is and keeps it."""
+    fields = RawFields.of(raw)
+    kind = fields.text(tag) or default
+    if kind in known:
+        return RawFields(fields, **{tag: Raw(msgspec.json.encode(kind))}).encoded()
+    return Raw(msgspec.json.encode({tag: UNKNOWN, "kind": kind, "body": raw}))
+
+
+def wrap_each(raw: Raw, wrap: Callable[[Raw], Raw]) -> Raw:
+    """The same for every item of an array."""
+    return Raw(
+        msgspec.json.encode([wrap(item) for item in msgspec.json.decode(raw, type=list[Raw])])
+    )
+
+
+def field_wrapper(key: str, change: Callable[[Raw], Raw]) -> Callable[[Raw], Raw]:
+    """Wrap an object by wrapping what it has under the key."""
+
+    def wrap(raw: Raw) -> Raw:
+        fields = RawFields.of(raw)
+        fields.change(key, change)
+        return fields.encoded()
+
+    return wrap
+
+
+class AcpText(AcpMessage, frozen=True, kw_only=True, tag="text"):
+    """Words."""
+
+    text: str
+
+
+class AcpImage(AcpMessage, frozen=True, kw_only=True, tag="image"):
+    """A picture, base64."""
+
+    data: str
+    mime_type: str
+    uri: str | None = None
+
+
+class AcpAudio(AcpMessage, frozen=True, kw_only=True, tag="audio"):
+    """A recording, base64."""
+
+    data: str
+    mime_type: str
+
+
+class ResourceLink(AcpMessage, frozen=True, kw_only=True, tag="resource_link"):
+    """A file that the reader may open."""
+
+    uri: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+
+
+class ResourceContents(AcpMessage, frozen=True, kw_only=True):
+    """A file's text, or its bytes in base64."""
+
+    uri: str
+    text: str | None = None
+    blob: str | None = None
+    mime_type: str | None = None
+
+
+class Resource(AcpMessage, frozen=True, kw_only=True, tag="resource"):
+    """A file, contents and all."""
+
+    resource: ResourceContents
+
+
+class UnknownBlock(AcpMessage, frozen=True, kw_only=True, tag=UNKNOWN):
+    """Content of a kind that this version does not know."""
+
+    kind: str
+    body: Raw
+
+
+ContentBlock = AcpText | AcpImage | AcpAudio | ResourceLink | Resource | UnknownBlock
+
+
+class ToolContent(AcpMessage, frozen=True, kw_only=True, tag="content"):
+    """Ordinary content that a tool gave back."""
+
+    content: ContentBlock
+
+
+class AcpDiff(AcpMessage, frozen=True, kw_only=True, tag="diff"):
+    """An edit; some agents give fragments, not whole files. A new file has no old text."""
+
+    path: str
+    new_text: str
+    old_text: str | None = None
+
+
+class AcpTerminal(AcpMessage, frozen=True, kw_only=True, tag="terminal"):
+    """The output of a terminal that the client runs."""
+
+    terminal_id: str
+
+
+class UnknownToolContent(AcpMessage, frozen=True, kw_only=True, tag=UNKNOWN):
+    """Tool content of a kind that this version does not know."""
+
+    kind: str
+    body: Raw
+
+
+ToolCallContent = ToolContent | AcpDiff | AcpTerminal | UnknownToolContent
+
+_BLOCK_KINDS = frozenset({"text", "image", "audio", "resource_link", "resource"})
+_TOOL_CONTENT_KINDS = frozenset({"content", "diff", "terminal"})
+
+
+def wrap_block(raw: Raw) -> Raw:
+    return wrap_kind(raw, tag="type", known=_BLOCK_KINDS)
+
+
+def wrap_blocks(raw: Raw) -> Raw:
+    return wrap_each(raw, wrap_block)
+
+
+def wrap_tool_contents(raw: Raw) -> Raw:
+    return wrap_each(raw, _wrap_tool_content)
+
+
+def _wrap_tool_content(raw: Raw) -> Raw:
+    fields = RawFields.of(wrap_kind(raw, tag="type", known=_TOOL_CONTENT_KINDS))
+    if fields.text("type") == "content":
+        fields.change("content", wrap_block)
+    return fields.encoded()
+
+
+def plain_text(block: ContentBlock) -> str:
+    """The words in it, if there are any."""
+    match block:
+        case AcpText(text=text):
+            return text
+        case Resource(resource=ResourceContents(text=str(text))):
+            return text
+        case _:
+            return ""
+
+
+class OptionChoice(AcpMessage, frozen=True, kw_only=True):
+    """One value that an option can have, or a group of them: then `options` has the values."""
+
+    name: str = ""
+    value: str = ""
+    description: str | None = None
+    group: str | None = None
+    options: tuple["OptionChoice", ...] = ()
+
+    def flat(self) -> Iterator["OptionChoice"]:
+        if self.options:
+            for choice in self.options:
+                yield from choice.flat()
+        else:
+            yield self
+
+
+class SelectOption(AcpMessage, frozen=True, kw_only=True, tag="select"):
+    """An option with a list of values."""
+
+    id: str
+    name: str = ""
+    current_value: str
+    options: tuple[OptionChoice, ...] = ()
+    category: str | None = None
+    description: str | None = None
+
+    @property
+    def choices(self) -> tuple[OptionChoice, ...]:
+        """The values, without their groups."""
+        return tuple(choice for entry in self.options for choice in entry.flat())
+
+
+class BooleanOption(AcpMessage, frozen=True, kw_only=True, tag="boolean"):
+    """An option that is on or off."""
+
+    id: str
+    name: str = ""
+    current_value: bool
+    category: str | None = None
+    description: str | None = None
+
+
+class UnknownOption(AcpMessage, frozen=True, kw_only=True, tag=UNKNOWN):
+    """An option of a kind that this version does not know."""
+
+    kind: str
+    body: Raw
+
+
+ConfigOption = SelectOption | BooleanOption | UnknownOption
+
+
+def wrap_options(raw: Raw) -> Raw:
+    return wrap_each(raw, _wrap_option)
+
+
+def _wrap_option(raw: Raw) -> Raw:
+    return wrap_kind(raw, tag="type", known=frozenset({"select", "boolean"}), default="select")
+
+
+def find_option(options: Sequence[ConfigOption] | None, name: str) -> SelectOption | None:
+    """The option with this id, or else of this category."""
+    selects = [option for option in options or () if isinstance(option, SelectOption)]
+    by_id = (option for option in selects if option.id == name)
+    by_category = (option for option in selects if option.category == name)
+    return next(by_id, None) or next(by_category, None)

@@ -1,0 +1,1 @@
+"""go-ent's own agent as editors speak to it, over ACP."""

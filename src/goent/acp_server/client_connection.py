@@ -1,0 +1,391 @@
+"""The client at the other end: its files, terminals and answers, and the events it is sent.
+
+Nothing is told before the reply that names the session, and everything before the reply that ends
+a turn. A client that reads slowly slows the session down; one that stops reading for a while gets
+the pieces of a message in one, so that a model need not wait for a window to be redrawn.
+"""
+
+import logging
+import signal
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from errno import EIO
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec import Struct
+
+from goent.acp import agent_messages
+from goent.acp.agent_messages import (
+    FS_READ_TEXT_FILE,
+    FS_WRITE_TEXT_FILE,
+    CreatedTerminal,
+    CreateTerminalParams,
+    ExitStatus,
+    ReadTextFileParams,
+    ReadTextFileResult,
+    TerminalOutput,
+    TerminalParams,
+    WriteTextFileParams,
+)
+from goent.acp.client_messages import ClientCapabilities, NameValue
+from goent.agent.agent_events import AnyAgentEvent, Said, ToolCalled
+from goent.agent.agent_ports import ClientFiles, ClientTerminals, Rejection, ToolQuestion
+from goent.agent.agent_session import AgentSession
+from goent.domain.types import PermissionAnswer
+from goent.rpc.json_rpc import BadReply, ConnectionLost, RpcError
+from goent.rpc.rpc_peer import Peer
+
+RESOURCE_NOT_FOUND = -32002
+
+SLOW_CLIENT_S = 0.05  # seconds without reading, after which a client counts as slow
+MAX_KEPT_CHARS = 256 * 1024  # characters of text kept for a slow client; then the session waits
+MAX_EVENTS = 256  # the same for what cannot be put together
+
+_log = logging.getLogger(__name__)
+
+AcpNotification = tuple[str, object]  # a method and its parameters
+
+
+class EventEncoder(Protocol):
+    """How one version of the protocol words the events of one session."""
+
+    def begin(self, session: AgentSession) -> None:
+        """A reply tells the client of the session, as it is now."""
+        ...
+
+    def said(self, event: Said) -> AcpNotification | None:
+        """The same as `encode`, for what comes by the thousand."""
+        ...
+
+    def encode(self, event: AnyAgentEvent, session: AgentSession) -> Iterable[AcpNotification]: ...
+
+
+class _MergedText(Struct):
+    """Pieces of one message, which become one."""
+
+    first: Said
+    parts: list[str]
+
+    def takes(self, event: Said) -> bool:
+        return self.first.message == event.message and self.first.role == event.role
+
+    def whole(self) -> Said:
+        return Said(message=self.first.message, role=self.first.role, text="".join(self.parts))
+
+
+class EventStream:
+    """What one session tells. It is held until the client knows the session."""
+
+    def __init__(self, peer: Peer, encoder: EventEncoder, tasks: TaskGroup) -> None:
+        self._peer = peer
+        self._encoder = encoder
+        self._tasks = tasks
+        self._session: AgentSession | None = None
+        self._kept: deque[AnyAgentEvent | _MergedText] = deque()
+        self._size = 0
+        self._draining = False
+        self._eased = anyio.Event()
+
+    async def tell(self, event: AnyAgentEvent) -> None:
+        if self._peer.crowded and not self._kept:
+            with anyio.move_on_after(SLOW_CLIENT_S):
+                await self._peer.room()
+        if self._session is None or self._kept or self._peer.crowded:
+            await self._keep(event)
+        else:
+            self._say(event, self._session)
+
+    async def replay(self, event: AnyAgentEvent, session: AgentSession) -> None:
+        """Tell what is long past: it comes before everything that is held."""
+        self._say(event, session)
+        if self._peer.crowded:
+            await self._peer.room()
+
+    def release(self, session: AgentSession) -> None:
+        """The reply that names the session goes out next: what comes from now on may be told."""
+        self._session = session
+        self._encoder.begin(session)
+        if self._kept:
+            self._start_draining(session)
+
+    async def flushed(self) -> None:
+        """Wait until all that was told is on its way. What is held is not waited for."""
+        while self._kept and self._session is not None:
+            await self._eased.wait()
+
+    async def _keep(self, event: AnyAgentEvent) -> None:
+        self._gather(event, self._kept[-1] if self._kept else None)
+        if self._session is not None:
+            self._start_draining(self._session)
+            while self._size > MAX_KEPT_CHARS or len(self._kept) > MAX_EVENTS:
+                await self._eased.wait()
+
+    def _gather(self, event: AnyAgentEvent, last: AnyAgentEvent | _MergedText | None) -> None:
+        """Pieces of a message become one, and of a tool call only the latest word is kept."""
+        match event, last:
+            case Said(text=text), _MergedText() if last.takes(event):
+                self._size += len(text)
+                last.parts.append(text)
+            case Said(text=text), _:
+                self._size += len(text)
+                self._kept.append(_MergedText(first=event, parts=[text]))
+            case ToolCalled(), ToolCalled() if last.id == event.id:
+                self._kept[-1] = event
+            case _:
+                self._kept.append(event)
+
+    def _start_draining(self, session: AgentSession) -> None:
+        if not self._draining:
+            self._draining = True
+            self._tasks.start_soon(self._drain, session)
+
+    async def _drain(self, session: AgentSession) -> None:
+        try:
+            while self._kept:
+                await self._peer.room()
+                event = self._kept.popleft()
+                if isinstance(event, _MergedText):
+                    event = event.whole()
+                    self._size -= len(event.text)
+                self._say_or_log(event, session)
+                self._ease()
+        finally:
+            self._draining = False
+            self._ease()
+
+    def _say_or_log(self, event: AnyAgentEvent, session: AgentSession) -> None:
+        try:
+            self._say(event, session)
+        except Exception:  # noqa: BLE001 (whoever told it has gone on: the next one may do)
+            _log.exception("%s of session %r was not told", type(event).__name__, session.id)
+
+    def _say(self, event: AnyAgentEvent, session: AgentSession) -> None:
+        if type(event) is Said:
+            notice = self._encoder.said(event)
+            if notice is not None:
+                self._peer.post(*notice)
+            return
+        for method, params in self._encoder.encode(event, session):
+            self._peer.post(method, params)
+
+    def _ease(self) -> None:
+        self._eased.set()
+        self._eased = anyio.Event()
+
+
+CLIENT_REPLY_S = 60.0  # seconds for an editor to hand over a file, or to start a command
+
+T = TypeVar("T")
+
+
+class RemoteFiles:
+    """Files as the client's editor has them."""
+
+    def __init__(self, peer: Peer, session_id: str) -> None:
+        self._peer = peer
+        self._session_id = session_id
+
+    async def read(self, path: Path) -> str:
+        params = ReadTextFileParams(session_id=self._session_id, path=str(path))
+        reply = await _request_client(
+            self._peer, FS_READ_TEXT_FILE, params, ReadTextFileResult, str(path)
+        )
+        return reply.content
+
+    async def write(self, path: Path, text: str) -> None:
+        params = WriteTextFileParams(session_id=self._session_id, path=str(path), content=text)
+        await _request_client(self._peer, FS_WRITE_TEXT_FILE, params, object, str(path))
+
+
+class RemoteTerminals:
+    """Commands that the client runs."""
+
+    def __init__(self, peer: Peer, session_id: str) -> None:
+        self._peer = peer
+        self._session_id = session_id
+
+    async def create(
+        self,
+        command: str,
+        arguments: tuple[str, ...],
+        cwd: Path,
+        env: Mapping[str, str],
+        limit: int,
+    ) -> "RemoteTerminal":
+        params = CreateTerminalParams(
+            session_id=self._session_id,
+            command=command,
+            args=arguments,
+            env=tuple(NameValue(name=name, value=value) for name, value in env.items()),
+            cwd=str(cwd),
+            output_byte_limit=limit,
+        )
+        created = await _request_client(
+            self._peer, agent_messages.TERMINAL_CREATE, params, CreatedTerminal, command
+        )
+        return RemoteTerminal(self._peer, self._session_id, created.terminal_id)
+
+
+class RemoteTerminal:
+    """One of them."""
+
+    def __init__(self, peer: Peer, session_id: str, terminal_id: str) -> None:
+        self._peer = peer
+        self._params = TerminalParams(session_id=session_id, terminal_id=terminal_id)
+
+    @property
+    def id(self) -> str:
+        return self._params.terminal_id
+
+    async def output(self) -> tuple[str, int | None]:
+        said = await _request_client(
+            self._peer, agent_messages.TERMINAL_OUTPUT, self._params, TerminalOutput, self.id
+        )
+        return said.output, None if said.exit_status is None else _exit_code(said.exit_status)
+
+    async def wait(self) -> int | None:
+        ended = await _request_client(
+            self._peer,
+            agent_messages.TERMINAL_WAIT_FOR_EXIT,
+            self._params,
+            ExitStatus,
+            self.id,
+            patience=None,
+        )
+        return _exit_code(ended)
+
+    async def kill(self) -> None:
+        await _request_client(
+            self._peer, agent_messages.TERMINAL_KILL, self._params, object, self.id
+        )
+
+    async def release(self) -> None:
+        await _request_client(
+            self._peer, agent_messages.TERMINAL_RELEASE, self._params, object, self.id
+        )
+
+
+async def _request_client(
+    peer: Peer,
+    method: str,
+    params: object,
+    result: type[T],
+    what: str,
+    *,
+    patience: float | None = CLIENT_REPLY_S,
+) -> T:
+    """Raises `OSError`: to a tool, a client is where its files are."""
+    try:
+        return await peer.request(method, params, result=result, timeout=patience)
+    except RpcError as error:
+        if error.code == RESOURCE_NOT_FOUND:
+            raise FileNotFoundError(f"the client has no {what!r}: {error.message}") from error
+        raise OSError(EIO, f"the client refused {method!r}: {error.message}", what) from error
+    except BadReply as error:
+        raise OSError(EIO, f"the client's reply is of no use: {error}", what) from error
+    except ConnectionLost as error:
+        raise BrokenPipeError(f"the client is gone: {error}") from error
+
+
+def _exit_code(status: ExitStatus) -> int:
+    """As a shell says it: 128 and the signal's number for a command that was killed."""
+    if status.exit_code is not None:
+        return status.exit_code
+    try:
+        return 128 + signal.Signals[(status.signal or "").upper()]
+    except KeyError:
+        return 128
+
+
+class ProtocolAdapter(Protocol):
+    """How one version of the protocol puts a question, and words events."""
+
+    def encoder(self, session_id: str) -> EventEncoder: ...
+
+    async def ask(
+        self, session_id: str, question: ToolQuestion
+    ) -> PermissionAnswer | Rejection | None: ...
+
+
+class ClientConnection:
+    """The client, as the agent's port wants it: one connection, all its sessions."""
+
+    def __init__(
+        self, peer: Peer, asking: ProtocolAdapter, offers: ClientCapabilities, tasks: TaskGroup
+    ) -> None:
+        self._peer = peer
+        self._asking = asking
+        self._offers = offers
+        self._tasks = tasks
+        self._streams: dict[str, EventStream] = {}
+        self._expected = 0
+        self._nameless: set[str] = set()
+
+    @property
+    def files_read(self) -> Callable[[str], ClientFiles] | None:
+        offered = self._offers.fs is not None and self._offers.fs.read_text_file
+        return self._files if offered else None
+
+    @property
+    def files_write(self) -> Callable[[str], ClientFiles] | None:
+        offered = self._offers.fs is not None and self._offers.fs.write_text_file
+        return self._files if offered else None
+
+    @property
+    def terminals(self) -> Callable[[str], ClientTerminals] | None:
+        return self._terminals if self._offers.terminal else None
+
+    async def tell(self, session: str, event: AnyAgentEvent) -> None:
+        stream = self._streams.get(session)
+        if stream is None:
+            if not self._expected:  # it was closed: the client has forgotten it
+                return
+            stream = self.stream(session)
+            self._nameless.add(session)
+        await stream.tell(event)
+
+    async def ask(
+        self, session: str, question: ToolQuestion
+    ) -> PermissionAnswer | Rejection | None:
+        stream = self._streams.get(session)
+        if stream is None:
+            return None
+        await stream.flushed()
+        return await self._asking.ask(session, question)
+
+    def post(self, notice: AcpNotification) -> None:
+        self._peer.post(*notice)
+
+    def stream(self, session: str) -> EventStream:
+        """The session's, held if it is new."""
+        self._nameless.discard(session)
+        if session not in self._streams:
+            encoder = self._asking.encoder(session)
+            self._streams[session] = EventStream(self._peer, encoder, self._tasks)
+        return self._streams[session]
+
+    def forget(self, session: str) -> None:
+        self._streams.pop(session, None)
+
+    @contextmanager
+    def expecting(self) -> Generator[None]:
+        """A session comes about, and may have something to tell before we know its name."""
+        self._expected += 1
+        try:
+            yield
+        finally:
+            self._expected -= 1
+            if not self._expected:
+                for session in self._nameless:  # one that came to nothing
+                    self.forget(session)
+                self._nameless.clear()
+
+    def _files(self, session: str) -> ClientFiles:
+        return RemoteFiles(self._peer, session)
+
+    def _terminals(self, session: str) -> ClientTerminals:
+        return RemoteTerminals(self._peer, session)

@@ -1,0 +1,411 @@
+"""Speaks the older ACP dialect, whose connections open with `acp/initialize`.
+
+Its connections open with `acp/initialize`. It has no plans, diffs or modes: what is done is told as
+progress, with the share of the plan that is done, and what is said as output. While a turn goes on,
+progress is told again and again, so that a client can tell work from a hang.
+
+A cancelled session is over there: it says what it had done, and takes no further prompt.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from itertools import count
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from msgspec import Raw
+
+from goent.acp.client_messages import (
+    PROTOCOL_VERSION,
+    AgentCapabilities,
+    ClientCapabilities,
+    Implementation,
+    SessionParams,
+    TurnUsage,
+)
+from goent.acp.message_parts import AcpMessage, AcpText, ContentBlock, wrap_blocks
+from goent.acp_server.client_connection import AcpNotification, ClientConnection
+from goent.acp_server.client_sessions import (
+    AgentHost,
+    ClientSessions,
+    SessionRequest,
+    read_prompt,
+    session_directory,
+)
+from goent.acp_server.handshake import CAPABILITIES, agent_info
+from goent.acp_server.v1_protocol import turn_usage
+from goent.agent.agent_events import (
+    AnyAgentEvent,
+    Noticed,
+    PlanChanged,
+    PromptPart,
+    Said,
+    StateChanged,
+    TextPart,
+    ToolCalled,
+)
+from goent.agent.agent_ports import ToolQuestion
+from goent.agent.agent_session import AgentSession
+from goent.domain.errors import GoentError, RequestError
+from goent.domain.types import PermissionAnswer, PlanEntry
+from goent.rpc.json_rpc import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    InvalidParams,
+    MethodNotFound,
+    RpcError,
+    decode_params,
+)
+from goent.rpc.rpc_peer import Peer
+
+PROGRESS = "session/progress"
+OUTPUT = "session/output"
+PERMISSION_REQUEST = "permission/request"
+HEARTBEAT_S = 5.0  # between two words of a turn in which nothing happens
+FINISHING_STEP = "finishing"  # the step, once the whole plan is done
+COMPLETE_PERCENT = 100
+
+_OUTCOMES: Mapping[str, PermissionAnswer] = {
+    "allow": "allow_once",
+    "allow_always": "allow_always",
+    "deny": "reject",
+}
+_UNCHANGED_STEPS = ("idle", "notice", "waiting")
+_HEARTBEAT_TEXTS = {"running": "the model is at work", "waiting": "waits for an answer"}
+_STATE_TEXTS = {"running": "the turn has begun", "waiting": "waits for an answer", "idle": "done"}
+
+
+class LegacyOutput(AcpMessage, frozen=True, kw_only=True):
+    """A piece of what the agent says."""
+
+    session_id: str
+    content: AcpText
+
+
+class LegacyProgress(AcpMessage, frozen=True, kw_only=True, omit_defaults=False):
+    """What it is at; `percent` is the share of the plan that is done, if there is a plan."""
+
+    session_id: str
+    step: str
+    percent: int | None = None
+    message: str
+
+
+class LegacyPermissionRequest(AcpMessage, frozen=True, kw_only=True):
+    """May this tool be used?"""
+
+    session_id: str
+    request_id: str
+    tool: str
+    input: Raw
+    options: tuple[str, ...]
+
+
+class LegacyPermissionAnswer(AcpMessage, frozen=True, kw_only=True):
+    """The answer, whenever it comes."""
+
+    request_id: str
+    outcome: str = ""
+
+
+class LegacyEncoder:
+    """Remembers how far the plan is, and which state of a call was told."""
+
+    def __init__(self, session_id: str) -> None:
+        self._id = session_id
+        self._percent: int | None = None
+        self._calls: dict[str, str] = {}
+        self._at_work: dict[str, tuple[ToolCalled, float]] = {}  # each with when it began
+        self._state = "idle"
+        self._since = 0.0
+
+    def begin(self, session: AgentSession) -> None:
+        return
+
+    def said(self, event: Said) -> AcpNotification | None:
+        if event.role != "agent":
+            return None
+        return OUTPUT, LegacyOutput(session_id=self._id, content=AcpText(text=event.text))
+
+    def encode(self, event: AnyAgentEvent, session: AgentSession) -> Iterator[AcpNotification]:
+        match event:
+            case PlanChanged(entries=entries):
+                done, total = _plan_share(entries)
+                self._percent = 100 * done // total if total else None
+                yield self._progress(_current_step(entries), f"{done} of {total} done")
+            case ToolCalled() if self._calls.get(event.id) != event.status:
+                self._calls[event.id] = event.status
+                self._note(event)
+                yield self._progress(event.tool, f"{event.title}: {event.status}")
+            case Noticed(text=text):
+                yield self._progress("notice", text)
+            case StateChanged(state=state):
+                self._state, self._since = state, anyio.current_time()
+                yield self._progress(state, _STATE_TEXTS[state])
+                if state == "idle":
+                    self._at_work.clear()
+                    # After a plan that is done, the next turn has another one, or none.
+                    self._percent = None if self._percent == COMPLETE_PERCENT else self._percent
+            case _:
+                return
+
+    def still(self) -> AcpNotification | None:
+        """What it is at, and for how long: for when nothing has happened."""
+        if self._state == "idle":
+            return None
+        now = anyio.current_time()
+        if self._at_work and self._state == "running":
+            call, since = next(reversed(self._at_work.values()))
+            return self._progress(call.tool, f"{call.title}: running for {now - since:.0f} s")
+        return self._progress(
+            self._state, f"{_HEARTBEAT_TEXTS[self._state]}, for {now - self._since:.0f} s"
+        )
+
+    def _note(self, call: ToolCalled) -> None:
+        now = anyio.current_time()
+        if call.status == "running":
+            self._at_work[call.id] = (call, now)
+        elif self._at_work.pop(call.id, None):
+            self._since = now  # from now on it is the model's turn
+
+    def _progress(self, step: str, message: str) -> AcpNotification:
+        if self._percent == COMPLETE_PERCENT and step not in _UNCHANGED_STEPS:
+            step = FINISHING_STEP
+        return PROGRESS, LegacyProgress(
+            session_id=self._id, step=step, percent=self._percent, message=message
+        )
+
+
+class LegacyAdapter:
+    """Questions and answers are notifications, held together by an id of ours."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._numbers = count(1)
+        self._open: dict[str, _PendingQuestion] = {}
+        self._encoders: dict[str, LegacyEncoder] = {}
+
+    def encoder(self, session_id: str) -> LegacyEncoder:
+        encoder = self._encoders[session_id] = LegacyEncoder(session_id)
+        return encoder
+
+    async def keep_telling(self, session_id: str, over: anyio.Event) -> None:
+        """Tell what the session is at, until its turn is over; not to a client that does not read."""
+        while True:
+            with anyio.move_on_after(HEARTBEAT_S):
+                await over.wait()
+                return
+            still = self._encoders[session_id].still()
+            if still and not self._peer.crowded:
+                self._peer.post(*still)
+
+    async def ask(self, session_id: str, question: ToolQuestion) -> PermissionAnswer | None:
+        request_id = f"permission-{next(self._numbers)}"
+        pending = self._open[request_id] = _PendingQuestion()
+        asked = LegacyPermissionRequest(
+            session_id=session_id,
+            request_id=request_id,
+            tool=question.tool,
+            input=question.input,
+            options=tuple(_OUTCOMES),
+        )
+        try:
+            self._peer.post(PERMISSION_REQUEST, asked)
+            await pending.settled.wait()
+        finally:
+            del self._open[request_id]
+        return pending.answer
+
+    def answered(self, said: LegacyPermissionAnswer) -> None:
+        """The first answer counts; one to no question is nobody's, and nonsense is a no."""
+        pending = self._open.get(said.request_id)
+        if pending is not None and not pending.settled.is_set():
+            pending.answer = _OUTCOMES.get(said.outcome, "reject")
+            pending.settled.set()
+
+
+class _PendingQuestion:
+    def __init__(self) -> None:
+        self.settled = anyio.Event()
+        self.answer: PermissionAnswer = "reject"
+
+
+def _plan_share(entries: tuple[PlanEntry, ...]) -> tuple[int, int]:
+    left = [entry for entry in entries if entry.status != "cancelled"]
+    return sum(entry.status == "completed" for entry in left), len(left)
+
+
+def _current_step(entries: tuple[PlanEntry, ...]) -> str:
+    """What the plan says is being done."""
+    return next((entry.text for entry in entries if entry.status == "in_progress"), "plan")
+
+
+_log = logging.getLogger(__name__)
+
+
+class LegacyWelcome(AcpMessage, frozen=True, kw_only=True):
+    """Our first words."""
+
+    protocol_version: int
+    capabilities: AgentCapabilities
+    agent_info: Implementation
+
+
+class LegacyCreateParams(AcpMessage, frozen=True, kw_only=True):
+    """Begin a session."""
+
+    cwd: str
+    model: str | None = None
+
+
+class LegacyCreated(AcpMessage, frozen=True, kw_only=True):
+    """It has begun."""
+
+    session_id: str
+
+
+class LegacyPrompt(AcpMessage, frozen=True, kw_only=True):
+    """Take a turn: words, or blocks."""
+
+    session_id: str
+    prompt: Raw
+
+
+class LegacyTurnEnd(AcpMessage, frozen=True, kw_only=True, omit_defaults=False):
+    """How the turn ended, and all that was said in it."""
+
+    stop_reason: str
+    output: str
+    usage: TurnUsage
+    cost_usd: float | None
+
+
+class LegacyCancelled(AcpMessage, frozen=True, kw_only=True, omit_defaults=False):
+    """The session is over; this is what it had said."""
+
+    session_id: str
+    status: str = "cancelled"
+    output: str
+
+
+class SupportedVersions(AcpMessage, frozen=True, kw_only=True, omit_defaults=False):
+    """The `data` of a refusal: which versions would do."""
+
+    supported_versions: tuple[int, ...] = (PROTOCOL_VERSION,)
+
+
+class LegacyConnection:
+    """One connection that speaks it, from `acp/initialize` on."""
+
+    def __init__(self, peer: Peer, host: AgentHost, tasks: TaskGroup) -> None:
+        self._asking = LegacyAdapter(peer)
+        side = ClientConnection(peer, self._asking, ClientCapabilities(), tasks)
+        self._sessions = ClientSessions(host, side, tasks)
+        self._tasks = tasks
+        self._outputs: dict[str, str] = {}
+        self._cancelled: dict[str, anyio.Event] = {}
+
+    async def request(self, method: str, params: Raw) -> object:
+        match method:
+            case "session/create":
+                return await self._create(decode_params(params, LegacyCreateParams))
+            case "session/prompt":
+                return await self._prompt(decode_params(params, LegacyPrompt))
+            case "session/cancel":
+                return await self._cancel(decode_params(params, SessionParams).session_id)
+            case _:
+                raise MethodNotFound(method)
+
+    async def notification(self, method: str, params: Raw) -> None:
+        match method:
+            case "permission/response":
+                self._asking.answered(decode_params(params, LegacyPermissionAnswer))
+            case "session/cancel":
+                session_id = decode_params(params, SessionParams).session_id
+                if session_id not in self._cancelled:
+                    self._sessions.get(session_id)
+                    self._tasks.start_soon(self._cancel_unheard, session_id)
+            case _:
+                return
+
+    async def _create(self, asked: LegacyCreateParams) -> LegacyCreated:
+        place = SessionRequest(cwd=session_directory(asked.cwd, "cwd"))
+        opened = await self._sessions.new(place, model=asked.model)
+        self._sessions.introduce(opened)
+        return LegacyCreated(session_id=opened.session.id)
+
+    async def _prompt(self, asked: LegacyPrompt) -> LegacyTurnEnd:
+        if asked.session_id in self._cancelled:
+            raise RequestError(f"session {asked.session_id!r} was cancelled: create a new one")
+        opened = self._sessions.get(asked.session_id)
+        over = anyio.Event()
+        self._tasks.start_soon(self._asking.keep_telling, asked.session_id, over)
+        try:
+            end = await self._sessions.prompt(opened, _read_legacy_prompt(asked.prompt))
+        finally:
+            over.set()
+        self._outputs[asked.session_id] = end.text
+        return LegacyTurnEnd(
+            stop_reason=end.stop_reason,
+            output=end.text,
+            usage=turn_usage(end.usage),
+            cost_usd=None if end.cost_usd is None else float(end.cost_usd),
+        )
+
+    async def _cancel(self, session_id: str) -> LegacyCancelled:
+        """The second one to ask hears the same as the first."""
+        done = self._cancelled.get(session_id)
+        if done is None:
+            turn = self._sessions.get(session_id).turn
+            done = self._cancelled[session_id] = anyio.Event()
+            try:
+                await self._sessions.close(session_id)
+            finally:
+                if turn is not None:
+                    self._outputs[session_id] = turn.said()
+                done.set()
+        await done.wait()
+        return LegacyCancelled(session_id=session_id, output=self._outputs.get(session_id, ""))
+
+    async def _cancel_unheard(self, session_id: str) -> None:
+        try:
+            await self._cancel(session_id)
+        except GoentError as error:
+            _log.warning("session %r was not cancelled well: %s", session_id, error)
+
+
+class RefusedConnection:
+    """A connection that asked for a version which is not spoken."""
+
+    async def request(self, method: str, params: Raw) -> object:
+        raise RpcError(
+            INVALID_REQUEST, f"{method!r} refused: no version was agreed upon", SupportedVersions()
+        )
+
+    async def notification(self, method: str, params: Raw) -> None:
+        return
+
+
+def legacy_welcome(version: str) -> LegacyWelcome:
+    return LegacyWelcome(
+        protocol_version=PROTOCOL_VERSION, capabilities=CAPABILITIES, agent_info=agent_info(version)
+    )
+
+
+def version_mismatch(asked: Raw) -> RpcError:
+    return RpcError(
+        INVALID_PARAMS,
+        f"protocol version {bytes(asked).decode() or 'none'!r} is not spoken here, "
+        f"only {PROTOCOL_VERSION}",
+        SupportedVersions(),
+    )
+
+
+def _read_legacy_prompt(prompt: Raw) -> tuple[PromptPart, ...]:
+    try:
+        if bytes(prompt)[:1] == b'"':
+            return (TextPart(text=msgspec.json.decode(prompt, type=str)),)
+        return read_prompt(msgspec.json.decode(wrap_blocks(prompt), type=tuple[ContentBlock, ...]))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidParams(f"prompt: {error}; send a string or content blocks") from error

@@ -1,0 +1,368 @@
+"""One conversation with the agent: its system prompt, slash commands, settings and turns."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from platform import system
+
+import anyio
+
+from goent.agent.agent_events import (
+    AnyAgentEvent,
+    Noticed,
+    PromptPart,
+    Said,
+    StateChanged,
+    StopReason,
+    TextPart,
+)
+from goent.agent.agent_ports import (
+    AUTO,
+    AgentClient,
+    ChosenModel,
+    ModelAccess,
+    ModelChoice,
+    SessionBusy,
+    Toolbox,
+)
+from goent.agent.conversation_turn import ConversationTurn
+from goent.agent.session_records import (
+    DEFAULT_CONTEXT_WINDOW,
+    Prompted,
+    SessionMemory,
+    SessionReporter,
+    Set,
+    Titled,
+    Told,
+    prompt_parts,
+)
+from goent.agent.tool_runner import PERMISSION_MODES, PermissionMode, SessionPermissions, ToolRunner
+from goent.config.project_instructions import find_instructions, git_top
+from goent.domain.types import Usage, Value
+from goent.providers import model_messages
+from goent.system.plain_files import read_beginning
+
+
+class SlashCommand(Value, frozen=True, kw_only=True):
+    """A slash command; `hint` says what may follow it."""
+
+    name: str
+    description: str
+    hint: str = ""
+
+
+class SlashCommandCall(Value, frozen=True, kw_only=True):
+    """A command as it was given."""
+
+    name: str
+    rest: str
+
+
+SLASH_COMMANDS = (
+    SlashCommand(name="compact", description="Sum up the conversation to make room"),
+    SlashCommand(name="cost", description="Show tokens and cost of this session"),
+    SlashCommand(name="mode", description="Show or set the mode", hint="ask, accept-edits or plan"),
+    SlashCommand(name="model", description="Show or set the model", hint="auto, or a model"),
+)
+
+
+def parse_slash_command(given: Sequence[PromptPart]) -> SlashCommandCall | None:
+    """The command, if the prompt is one that we know; anything else goes to the model."""
+    if len(given) != 1 or not isinstance(given[0], TextPart):
+        return None
+    name, _, rest = given[0].text.strip().partition(" ")
+    known = any(name == f"/{command.name}" for command in SLASH_COMMANDS)
+    return SlashCommandCall(name=name[1:], rest=rest.strip()) if known else None
+
+
+MAX_INSTRUCTION_CHARS = 40_000  # characters of all of them together
+
+BASE_PROMPT = """\
+You are go-ent's coding agent. You work in a directory of the user's with the tools you are given.
+
+Work like a careful engineer:
+- Look before you change: read the code around it, search for uses, follow the style that is there.
+- Do what was asked, whole, and nothing beyond it. Ask only if the answer changes what you do.
+- For work of several steps keep a todo list with TodoWrite, and keep it true.
+- Calls that do not depend on each other can be made at once.
+- Prefer Edit to Write for files that exist. Read a file before you change it.
+- After a change, run what proves it (tests, type checks, the program), if there is something.
+- A refused permission is a decision of the user's: do not try to get the same by another way.
+- Never commit, push or publish unless you were asked to.
+
+Be honest: say what you did, what you checked, and what you did not. Never claim that something \
+works if you have not seen it work. Answer briefly, in the user's language, without praise."""
+
+
+def system_prompt(cwd: Path, extra: Sequence[Path], instructions: str, *, now: datetime) -> str:
+    """The same for every call of a session, so that providers can keep it in their cache."""
+    others = f"\nOther directories: {', '.join(map(str, extra))}" if extra else ""
+    place = (
+        f"Working directory: {cwd}{others}\n"
+        f"System: {system()}\nDate: {now.astimezone(UTC):%Y-%m-%d}"
+    )
+    told = f"\n\nThe project's own instructions:\n\n{instructions}" if instructions else ""
+    return f"{BASE_PROMPT}\n\n{place}{told}"
+
+
+def project_instructions(cwd: Path) -> tuple[str, tuple[str, ...]]:
+    """From the top of the checkout down to the directory, and why files of it are not read.
+
+    The nearest has the last word.
+    """
+    folders = [cwd, *cwd.parents]
+    below = folders[: folders.index(git_top(cwd)) + 1]
+    found = find_instructions(below[::-1])
+    texts = filter(None, map(_read_instructions, found.files))
+    return "\n\n".join(texts)[:MAX_INSTRUCTION_CHARS], found.skipped
+
+
+def _read_instructions(path: Path) -> str:
+    try:
+        text = (
+            read_beginning(path, 4 * MAX_INSTRUCTION_CHARS)
+            .decode(errors="replace")[:MAX_INSTRUCTION_CHARS]
+            .strip()
+        )
+    except OSError:
+        return ""
+    return f"<{path.name} in {path.parent}>\n{text}\n</{path.name}>" if text else ""
+
+
+MAX_TITLE_CHARS = 80  # characters
+
+
+class SessionOptions(Value, frozen=True, kw_only=True):
+    """What can be set for a session, and what it is now. `auto` lets the task decide the model."""
+
+    mode: PermissionMode
+    model: str
+    models: tuple[ModelChoice, ...]
+
+
+class TurnEnd(Value, frozen=True, kw_only=True):
+    """How a turn ended, and what it took; `text` is all that the agent said in it."""
+
+    stop_reason: StopReason
+    text: str
+    usage: Usage
+    cost_usd: Decimal | None
+
+
+class AgentSession:
+    """Works for one client; a prompt at a time."""
+
+    def __init__(
+        self,
+        memory: SessionMemory,
+        models: ModelAccess,
+        client: AgentClient,
+        toolbox: Toolbox,
+        *,
+        roots: Sequence[Path],
+        patience: float,
+    ) -> None:
+        self.id = memory.id
+        self.cwd = roots[0]
+        self._memory = memory
+        self._models = models
+        self._voice = SessionReporter(memory, client)
+        self._tools = toolbox.tools
+        self._roots = tuple(roots)
+        self._patience = patience
+        self._permits = SessionPermissions()
+        self._model = AUTO
+        self._system = ""
+        self._said = ""
+        self._notices = toolbox.warnings
+        self._scope: anyio.CancelScope | None = None
+        self._ended = anyio.Event()
+        if memory.set:
+            self._permits.set_mode(memory.set.mode)
+            self._model = memory.set.model
+
+    @property
+    def options(self) -> SessionOptions:
+        return SessionOptions(
+            mode=self._permits.mode, model=self._model, models=self._models.choices()
+        )
+
+    @property
+    def busy(self) -> bool:
+        """A turn is under way."""
+        return self._scope is not None
+
+    # What the client asks
+
+    async def prompt(self, given: Sequence[PromptPart]) -> TurnEnd:
+        """Take a turn; all its events have been told when this returns.
+
+        Raises `SessionBusy` during a turn, and a `WorkerError` if the turn fails.
+        """
+        if self._scope is not None:
+            raise SessionBusy(
+                f"session {self.id!r} is at work: wait for the end of its turn, or cancel it"
+            )
+        before, cost = self._memory.usage, self._memory.cost_usd
+        stop: StopReason = "cancelled"
+        self._scope, self._ended, self._said = anyio.CancelScope(), anyio.Event(), ""
+        try:
+            await self._voice.tell(StateChanged(state="running"))
+            with self._scope:
+                stop = await self._take(tuple(given))
+        finally:
+            self._scope = None
+            self._ended.set()
+            with anyio.CancelScope(shield=True):
+                await self._voice.tell(StateChanged(state="idle", stop_reason=stop))
+        return TurnEnd(
+            stop_reason=stop,
+            text=self._said,
+            usage=self._memory.usage - before,
+            cost_usd=_difference(self._memory.cost_usd, cost),
+        )
+
+    def cancel(self) -> None:
+        """End the running turn, if there is one: its `prompt` returns "cancelled"."""
+        if self._scope:
+            self._scope.cancel()
+
+    async def ended(self) -> None:
+        """Return when no turn is under way."""
+        if self._scope:
+            await self._ended.wait()
+
+    async def set_mode(self, mode: str) -> None:
+        """Raises `RequestError` for a mode that there is not."""
+        self._permits.set_mode(mode)
+        await self._set()
+
+    async def set_model(self, model: str) -> None:
+        """Raises `RequestError` for a model that there is not."""
+        self._model = model if model == AUTO else self._models.find(model).provider.name
+        await self._set()
+
+    def history(self) -> Iterator[AnyAgentEvent]:
+        """All that happened, for a client that loads the session."""
+        return self._memory.history()
+
+    async def greet(self) -> None:
+        """Tell what a client shows before the first prompt: what is missing, title and usage."""
+        for text in self._notices:
+            await self._voice.tell(Noticed(text=text))
+        await self._voice.greet()
+
+    # A turn
+
+    async def _take(self, given: tuple[PromptPart, ...]) -> StopReason:
+        if call := parse_slash_command(given):
+            await self._obey(call)
+            return "end_turn"
+        message = self._memory.new_message()
+        await self._voice.keep([Prompted(message=message, given=given)])
+        if not self._memory.title:
+            await self._voice.keep([Titled(title=_title(given))])
+        await self._instruct()
+        turn = self._turn(await self._chosen(given))
+        try:
+            return await turn.run()
+        finally:
+            self._said = turn.text
+
+    def _turn(self, chosen: ChosenModel) -> ConversationTurn:
+        self._voice.window = chosen.provider.context_limit or DEFAULT_CONTEXT_WINDOW
+        tools = self._tools()
+        calling = ToolRunner(
+            tools,
+            self._permits,
+            tell=self._voice.tell,
+            ask=self._voice.ask,
+            keep=self._voice.keep,
+            patience=self._patience,
+        )
+        offered = [
+            model_messages.ToolDefinition(
+                name=tool.name, description=tool.description, schema=tool.schema
+            )
+            for tool in tools.values()
+        ]
+        return ConversationTurn(
+            self._voice,
+            self._models,
+            chosen,
+            calling,
+            system=self._system,
+            tools=offered,
+        )
+
+    async def _chosen(self, given: Sequence[PromptPart] = ()) -> ChosenModel:
+        if self._model != AUTO:
+            return self._models.find(self._model)
+        words = "\n".join(
+            p.text for p in prompt_parts(given) if isinstance(p, model_messages.MessageText)
+        )
+        chosen = await self._models.choose(words, self.cwd)
+        told = f"{chosen.provider.opencode_model}: {chosen.reason}"
+        await self._voice.keep([Told(text=told)])
+        return chosen
+
+    async def _instruct(self) -> None:
+        """Have the system prompt, and tell which of the project's own words are not in it."""
+        if self._system:
+            return
+        told, skipped = project_instructions(self.cwd)
+        self._system = system_prompt(self.cwd, self._roots[1:], told, now=datetime.now(UTC))
+        await self._voice.keep([Told(text=text) for text in skipped])
+
+    async def _set(self) -> None:
+        await self._voice.keep([Set(mode=self._permits.mode, model=self._model)])
+
+    # Slash commands
+
+    async def _obey(self, call: SlashCommandCall) -> None:
+        self._said = await self._done(call)
+        message = f"{self._memory.new_message()}/{call.name}"
+        await self._voice.tell(Said(message=message, role="agent", text=self._said))
+
+    async def _done(self, call: SlashCommandCall) -> str:
+        match call.name:
+            case "compact" if not self._memory.can_shrink:
+                return "There is nothing to sum up yet."
+            case "compact":
+                await self._instruct()
+                await self._turn(await self._chosen()).compact()
+                return "Summed up."
+            case "mode" if call.rest:
+                await self.set_mode(call.rest)
+            case "model" if call.rest:
+                await self.set_model(call.rest)
+            case _:
+                pass
+        return self._reply(call)
+
+    def _reply(self, call: SlashCommandCall) -> str:
+        match call.name:
+            case "mode":
+                return f"The mode is {self._permits.mode} (of {', '.join(PERMISSION_MODES)})."
+            case "model":
+                names = ", ".join(choice.id for choice in self._models.choices())
+                return f"The model is {self._model} (of {names})."
+            case _:
+                usage, cost = self._memory.usage, self._memory.cost_usd
+                money = "unknown: a price is missing" if cost is None else f"{cost:.4f} USD"
+                return (
+                    f"Tokens: {usage.input} in, {usage.output + usage.reasoning} out, "
+                    f"{usage.cache_read} read from the cache, {usage.cache_write} written to it. "
+                    f"Cost: {money}."
+                )
+
+
+def _title(given: Sequence[PromptPart]) -> str:
+    words = " ".join(each.text for each in given if isinstance(each, TextPart)).split()
+    title = " ".join(words) or "Untitled"
+    return title if len(title) <= MAX_TITLE_CHARS else f"{title[: MAX_TITLE_CHARS - 1]}…"
+
+
+def _difference(after: Decimal | None, before: Decimal | None) -> Decimal | None:
+    return None if after is None or before is None else after - before

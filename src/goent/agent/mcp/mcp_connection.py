@@ -1,0 +1,462 @@
+"""Connects to one MCP server, over the pipes of a child process or over streamable HTTP.
+
+A request is a POST of its own; the answer is a JSON object, or a stream of events in which the
+server may tell and ask things before it answers. The older era has sessions, which we end.
+"""
+
+import base64
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+import anyio
+import msgspec
+from anyio import Event
+from msgspec import UNSET, Raw
+
+from goent import __version__
+from goent.agent.agent_ports import McpServerSpec, ToolContext
+from goent.agent.mcp.mcp_messages import (
+    CANCELLED,
+    INITIALIZE,
+    PING,
+    ROOTS_LIST,
+    TOOLS_CHANGED,
+    EmptyObject,
+    Root,
+    Roots,
+)
+from goent.domain.errors import GoentError, WorkerCrashed
+from goent.proc.child_process import SupervisedProcess, supervised
+from goent.proc.process_table import new_mark
+from goent.providers.sse import SseSplitter
+from goent.rpc import json_rpc
+from goent.rpc.json_rpc import (
+    ABSENT,
+    BadReply,
+    CancelParams,
+    ConnectionLost,
+    MethodNotFound,
+    RpcError,
+    RpcErrorBody,
+    RpcMessage,
+)
+from goent.rpc.rpc_peer import Peer
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+
+
+class McpServerError(GoentError):
+    """The server cannot be used: not started, gone, or it makes no sense."""
+
+
+class McpSessionExpired(McpServerError):
+    """The server is there, and has forgotten us: begin anew."""
+
+
+class McpConnection(Protocol):
+    """One server. Refusals are `RpcError`, nonsense is `BadReply`, the rest `McpServerError`."""
+
+    @property
+    def last_words(self) -> str:
+        """What it complained of, for the end of a sentence; empty if it did not."""
+        ...
+
+    async def request(self, method: str, params: object, *, name: str = "") -> Raw:
+        """`name` is the tool's, for whoever routes by it. Cancelled, the server is told."""
+        ...
+
+    async def notify(self, method: str, params: object) -> None: ...
+
+    async def begin(self, version: str, *, stateless: bool) -> None:
+        """Speak this version from now on."""
+        ...
+
+    async def over(self) -> McpServerError:
+        """Wait until the server is gone, and say how."""
+        ...
+
+
+class ServerRequestHandler:
+    """What we do for a server."""
+
+    def __init__(self, roots: tuple[Path, ...]) -> None:
+        self._roots = roots
+        self.tools_changed = Event()
+
+    async def request(self, method: str, params: Raw) -> object:
+        if method == PING:
+            return EmptyObject()
+        if method == ROOTS_LIST:
+            return Roots(
+                roots=tuple(Root(uri=path.as_uri(), name=path.name) for path in self._roots)
+            )
+        raise MethodNotFound(method)
+
+    async def notification(self, method: str, params: Raw) -> None:
+        if method == TOOLS_CHANGED:
+            self.tools_changed.set()
+
+
+GRACE_S = 1.0  # seconds between one way of asking it to end and the next, and for its exit code
+MAX_STDERR_CHARS = 600  # characters of standard error that a warning quotes
+
+
+class _McpPeer(Peer):
+    cancels = CANCELLED
+
+
+class StdioConnection:
+    """A server on pipes. Both eras look the same here."""
+
+    def __init__(self, peer: Peer, child: SupervisedProcess) -> None:
+        self._peer = peer
+        self._child = child
+        self._ended = anyio.Event()
+
+    async def run(self) -> None:
+        await self._peer.run()
+        self._ended.set()
+
+    async def request(self, method: str, params: object, *, name: str = "") -> Raw:
+        try:
+            return await self._peer.request_raw(method, params)
+        except ConnectionLost:
+            raise await self.over() from None
+
+    async def notify(self, method: str, params: object) -> None:
+        with suppress(ConnectionLost):  # the next request says how it ended
+            await self._peer.notify(method, params)
+
+    async def begin(self, version: str, *, stateless: bool) -> None:
+        return
+
+    async def over(self) -> McpServerError:
+        await self._ended.wait()
+        code = None
+        with anyio.move_on_after(GRACE_S):
+            code = await self._child.wait()
+        how = "closed its output" if code is None else f"ended with exit code {code}"
+        return McpServerError(f"it {how}{self.last_words}")
+
+    @property
+    def last_words(self) -> str:
+        words = self._child.stderr[-MAX_STDERR_CHARS:]
+        return f"; its last words: {words}" if words else ""
+
+
+@asynccontextmanager
+async def stdio_connection(
+    spec: McpServerSpec, desk: ToolContext, callee: ServerRequestHandler
+) -> AsyncGenerator[StdioConnection]:
+    """A started server, which is gone with all that it started when the context closes."""
+    command = [spec.command, *spec.arguments]
+    env = {**desk.environ, **spec.environ}
+    mark = new_mark(desk.owner)
+    try:
+        async with supervised(command, cwd=desk.cwd, env=env, mark=mark, grace=GRACE_S) as child:
+            peer = _McpPeer(child.stdout, child.stdin, callee, max_line=MAX_MESSAGE_BYTES)
+            line = StdioConnection(peer, child)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(line.run)
+                yield line
+                await peer.aclose()
+    except WorkerCrashed as error:
+        raise McpServerError(f"it {error}") from None
+
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+class RequestHeaders:
+    """The client's own fields, and what the connection has come to: its version and session."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+        self.session = ""
+        self.version = ""
+        self.stateless = False
+
+    def forget(self) -> None:
+        self.session = ""
+        self.version = ""
+
+    def of(self, method: str, name: str = "") -> dict[str, str]:
+        """For one request. The newer era repeats there what it asks for, for whoever routes it."""
+        heads = {"user-agent": f"go-ent/{__version__}", **self._given}
+        if self.version:
+            heads["mcp-protocol-version"] = self.version
+        if self.session:
+            heads["mcp-session-id"] = self.session
+        if self.stateless and method:
+            heads["mcp-method"] = method
+            if name:
+                heads["mcp-name"] = _encoded_name(name)
+        return heads
+
+
+def check_sendable(spec: McpServerSpec) -> None:
+    """Raises `McpServerError` for an address or a field that cannot be used; quotes no secret."""
+    parts = _parts(spec.url)
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise McpServerError(
+            f"{public_address(spec.url)!r} is no address: http://… or https://… is one"
+        )
+    for name, value in spec.headers.items():
+        header_value(value if HEADER_NAME.fullmatch(name) else "\n", f"its header {name!r}")
+
+
+def header_value(value: str, what: str) -> str:
+    """The value, if a head can carry it; else raises `McpServerError`, and does not quote it."""
+    if not (value.isascii() and value.isprintable()):
+        raise McpServerError(f"{what} holds characters that no header can carry")
+    return value
+
+
+def public_address(url: str) -> str:
+    """The address without what may be secret in it: user, password, query."""
+    parts = _parts(url)
+    if parts is None:
+        return url.partition("?")[0].rpartition("@")[2]
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def is_loopback(url: str) -> bool:
+    """On this machine: no proxy between."""
+    parts = _parts(url)
+    return parts is not None and parts.hostname in LOOPBACK
+
+
+def _parts(url: str) -> SplitResult | None:
+    try:
+        return urlsplit(url)
+    except ValueError:  # such as half an IPv6 address
+        return None
+
+
+def _encoded_name(name: str) -> str:
+    """A name as a header can carry it."""
+    if name.isascii() and name.isprintable() and name == name.strip() and "=?" not in name:
+        return name
+    return f"=?base64?{base64.b64encode(name.encode()).decode()}?="
+
+
+GOODBYE_S = 2.0  # for what is said on leaving
+CONNECT_S = 10.0
+QUOTED_CHARS = 300  # characters of a page that is no answer
+REOPEN_S = 5.0  # before a stream of news that has ended is opened anew
+
+JSON_TYPE = "application/json"
+EVENT_STREAM_TYPE = "text/event-stream"
+NOT_FOUND = 404
+AUTH_STATUSES = (401, 403)
+
+
+class HttpConnection:
+    """A server at a URL, for as long as its client is open."""
+
+    last_words = ""
+
+    def __init__(
+        self, client: "httpx2.AsyncClient", spec: McpServerSpec, callee: ServerRequestHandler
+    ) -> None:
+        self._client = client
+        self._url = spec.url
+        self._callee = callee
+        self._heads = RequestHeaders(spec.headers)
+        self._numbers = count(1)
+
+    async def request(self, method: str, params: object, *, name: str = "") -> Raw:
+        number = next(self._numbers)
+        if method == INITIALIZE:
+            self._heads.forget()
+        try:
+            return await self._ask(
+                number, json_rpc.request_line(number, method, params), method, name
+            )
+        except anyio.get_cancelled_exc_class():
+            if method != INITIALIZE and not self._heads.stateless:  # there, to hang up is to say so
+                notice = CancelParams(request_id=Raw(b"%d" % number))
+                await self._last_word(json_rpc.notification_line(CANCELLED, notice))
+            raise
+
+    async def notify(self, method: str, params: object) -> None:
+        async with self._posted(json_rpc.notification_line(method, params), method) as response:
+            if not response.is_success:
+                raise self._no_answer(response, await _read_body(response))
+
+    async def begin(self, version: str, *, stateless: bool) -> None:
+        self._heads.version = header_value(version, "its protocol version")
+        self._heads.stateless = stateless
+
+    async def over(self) -> McpServerError:
+        """An address is never gone for good: each request tries anew. Meanwhile, hear its news."""
+        if self._heads.session:
+            with suppress(McpServerError, BadReply):
+                await self._listen()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async def leave(self) -> None:
+        """End the session, if there is one; a server that does not care need not."""
+        if self._heads.session:
+            with anyio.move_on_after(GOODBYE_S, shield=True), suppress(McpServerError):
+                async with self._sent("DELETE", b"", self._heads.of("")):
+                    pass
+
+    async def _ask(self, number: int, body: bytes, method: str, name: str) -> Raw:
+        async with self._posted(body, method, name) as response:
+            if response.is_success and (session := response.headers.get("mcp-session-id")):
+                self._heads.session = header_value(session, "its session id")
+            kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if response.is_success and kind == EVENT_STREAM_TYPE:
+                return await self._answer_among_events(response, number)
+            page = await _read_body(response)
+            reply = _parse_message(page) if kind == JSON_TYPE else None
+            if reply is None or (reply.error is ABSENT and not response.is_success):
+                raise self._no_answer(response, page)
+            return _result(reply)
+
+    async def _answer_among_events(self, response: "httpx2.Response", number: int) -> Raw:
+        async with aclosing(_messages(response)) as messages:
+            async for message in messages:
+                if message.method is not None:
+                    await self._heed(message)
+                elif bytes(message.id) == b"%d" % number:
+                    return _result(message)
+        raise McpServerError(f"{public_address(self._url)} hung up before it answered")
+
+    async def _listen(self) -> None:
+        while True:
+            heads = {**self._heads.of(""), "accept": EVENT_STREAM_TYPE}
+            async with self._sent("GET", b"", heads) as response:
+                if not response.is_success:
+                    return
+                async with aclosing(_messages(response)) as messages:
+                    async for message in messages:
+                        if message.method is not None:
+                            await self._heed(message)
+            await anyio.sleep(REOPEN_S)
+
+    async def _heed(self, message: RpcMessage) -> None:
+        method = message.method or ""
+        if message.id is ABSENT:
+            await self._callee.notification(method, message.params)
+            return
+        try:
+            reply = json_rpc.result_line(
+                message.id, await self._callee.request(method, message.params)
+            )
+        except RpcError as refusal:
+            reply = json_rpc.error_line(message.id, refusal)
+        with suppress(McpServerError):
+            async with self._posted(reply, ""):
+                pass
+
+    async def _last_word(self, body: bytes) -> None:
+        with anyio.move_on_after(GOODBYE_S, shield=True), suppress(McpServerError):
+            async with self._posted(body, ""):
+                pass
+
+    @asynccontextmanager
+    async def _posted(
+        self, body: bytes, method: str, name: str = ""
+    ) -> AsyncGenerator["httpx2.Response"]:
+        heads = {
+            "content-type": JSON_TYPE,
+            "accept": f"{JSON_TYPE}, {EVENT_STREAM_TYPE}",
+            **self._heads.of(method, name),
+        }
+        async with self._sent("POST", body, heads) as response:
+            if response.status_code == NOT_FOUND and self._heads.session:
+                raise McpSessionExpired(f"{public_address(self._url)} has forgotten the session")
+            yield response
+
+    @asynccontextmanager
+    async def _sent(
+        self, verb: str, body: bytes, heads: dict[str, str]
+    ) -> AsyncGenerator["httpx2.Response"]:
+        import httpx2  # noqa: PLC0415 (a tenth of a second, and most sessions need none)
+
+        try:
+            async with self._client.stream(
+                verb, self._url, content=body, headers=heads
+            ) as response:
+                yield response
+        except (httpx2.TransportError, httpx2.InvalidURL, httpx2.DecodingError) as error:
+            why = str(error) or type(error).__name__
+            raise McpServerError(f"{public_address(self._url)} cannot be reached: {why}") from None
+
+    def _no_answer(self, response: "httpx2.Response", page: bytes) -> McpServerError:
+        said = page[: 4 * QUOTED_CHARS].decode(errors="replace").strip()[:QUOTED_CHARS]
+        if to := response.headers.get("location"):
+            said = f"a redirect to {public_address(to)}, which is not followed: name that address"
+        elif response.status_code in AUTH_STATUSES:
+            said = f"it wants to know who asks: check the headers given for it. {said}"
+        status = f"HTTP {response.status_code}" + (f", {said}" if said else "")
+        return McpServerError(f"{public_address(self._url)} gave no answer of MCP's: {status}")
+
+
+@asynccontextmanager
+async def http_connection(
+    spec: McpServerSpec, callee: ServerRequestHandler
+) -> AsyncGenerator[HttpConnection]:
+    """A server at its address; nothing is sent yet."""
+    import httpx2  # noqa: PLC0415 (a tenth of a second, and most sessions need none)
+
+    check_sendable(spec)
+    patience = httpx2.Timeout(connect=CONNECT_S, read=None, write=CONNECT_S, pool=CONNECT_S)
+    async with httpx2.AsyncClient(timeout=patience, trust_env=not is_loopback(spec.url)) as client:
+        line = HttpConnection(client, spec, callee)
+        try:
+            yield line
+        finally:
+            await line.leave()
+
+
+async def _messages(response: "httpx2.Response") -> AsyncGenerator[RpcMessage]:
+    splitter = SseSplitter(limit=MAX_MESSAGE_BYTES)
+    async for piece in response.aiter_bytes():
+        for event in splitter.feed(piece):
+            message = _parse_message(event.data)
+            if message is not None:
+                yield message
+        if splitter.dropped:
+            raise BadReply(f"an event of more than {MAX_MESSAGE_BYTES} bytes is too long")
+
+
+async def _read_body(response: "httpx2.Response") -> bytes:
+    body = bytearray()
+    async for piece in response.aiter_bytes():
+        body += piece
+        if len(body) > MAX_MESSAGE_BYTES:
+            raise BadReply(f"an answer of more than {MAX_MESSAGE_BYTES} bytes is too long")
+    return bytes(body)
+
+
+def _parse_message(data: bytes) -> RpcMessage | None:
+    try:
+        return json_rpc.read_message(data)
+    except json_rpc.InvalidMessage:
+        return None
+
+
+def _result(reply: RpcMessage) -> Raw:
+    if reply.error is ABSENT:
+        return reply.result
+    try:
+        body = msgspec.json.decode(reply.error, type=RpcErrorBody)
+    except msgspec.DecodeError:
+        raise BadReply(
+            f"it refused in words of its own: {bytes(reply.error)[:QUOTED_CHARS]!r}"
+        ) from None
+    raise RpcError(body.code, body.message, None if body.data is UNSET else body.data)

@@ -1,0 +1,429 @@
+"""The Bash tool: runs a command here, in the client's terminal, or in the background.
+
+Its first words, if the command is a single simple one; of anything else only itself. Where the shell
+could do more than is written (substitutions, redirections, lists) or the program runs what it is
+given (`env`, `xargs`, `python -c`), the first words say nothing about the rest.
+"""
+
+import logging
+import re
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec import Meta
+
+from goent.agent.agent_events import DisplayPart, TerminalPart, TextPart
+from goent.agent.agent_ports import (
+    ClientTerminal,
+    ClientTerminals,
+    OnToolProgress,
+    PermissionNeed,
+    ToolIntent,
+    ToolMistake,
+    ToolOutcome,
+    ToolProgress,
+)
+from goent.agent.tools.command_shell import (
+    KEPT_BYTES,
+    POLL_S,
+    CommandExit,
+    CommandLaunch,
+    CommandShell,
+    OutputBuffer,
+    end_marked,
+    plain_output,
+)
+from goent.agent.tools.session_files import printable
+from goent.agent.tools.typed_tool import PreparedInvocation, ToolArguments, TypedTool
+from goent.proc.process_table import marked_environment, marked_processes
+from goent.sandbox.sandbox_hints import is_refusal
+
+UNCONFINED_PREFIX = "[unconfined] "
+_QUOTED = re.compile(r"'[^']*'|\"[^\"$`\\!]*\"")
+_SHELL_SYNTAX = re.compile(r"[;&|<>$`\\(){}#!\n\r'\"]")
+_WORD = re.compile(r"[A-Za-z0-9_./+-]+")
+_RUNS_ANYTHING = re.compile(
+    "(ba|da|z|k|fi)?sh|env|sudo|su|doas|xargs|nice|nohup|timeout|time|eval|exec|source|[.]|command"
+    "|builtin|watch|ssh|find|parallel|setsid|chroot|unshare|strace|gdb|script|trap|awk|sed|perl|ruby"
+    "|php|rm|dd|curl|wget|docker|podman|kubectl|coproc|busybox|flock|nsenter|pkexec|stdbuf|tmux|screen"
+)
+_HAS_SUBCOMMANDS = re.compile(  # the second word says which
+    "git|npm|npx|pnpm|yarn|bun|deno|node|cargo|go|make|just|task|pip3?|uvx?|poetry|pdm|hatch|python[0-9.]*"
+    "|helm|gh|glab|terraform|dotnet|mvn|gradle|apt|apt-get|brew|systemctl"
+)
+
+
+def command_need(command: str, *, unconfined: bool) -> PermissionNeed:
+    command = command.strip()
+    if unconfined:
+        words = UNCONFINED_PREFIX + command
+        return PermissionNeed(permission="bash", patterns=(words,), always=(words,), exact=True)
+    first = first_words(command)
+    if first is None:
+        return PermissionNeed(permission="bash", patterns=(command,), always=(command,), exact=True)
+    return PermissionNeed(permission="bash", patterns=(command,), always=(f"{first} *",))
+
+
+def first_words(command: str) -> str | None:
+    """What tells which program is run; None if nothing short does."""
+    bare = _QUOTED.sub("q", command)
+    if _SHELL_SYNTAX.search(bare):
+        return None
+    program, *others = bare.split()[:2] or [""]
+    name = program.rpartition("/")[2]
+    if _RUNS_ANYTHING.fullmatch(name) or not _WORD.fullmatch(program):
+        return None
+    if not command.startswith(program):  # it stands in quotes
+        return None
+    if not _HAS_SUBCOMMANDS.fullmatch(name):
+        return program
+    if others and _WORD.fullmatch(others[0]) and not others[0].startswith("-"):
+        return f"{program} {others[0]}" if f"{program} {others[0]}" in command else None
+    return None if others else program
+
+
+CLIENT_S = 10.0  # seconds in which a client answers
+
+
+async def run_in_terminal(
+    terminals: ClientTerminals,
+    launch: CommandLaunch,
+    cwd: Path,
+    limit: float,
+    report: OnToolProgress,
+) -> tuple[CommandExit, str, str]:
+    """How it ended, what it said, and the terminal's id. It is killed and released in any case."""
+    program, *arguments = launch.command
+    env = marked_environment(launch.env, launch.mark)
+    try:
+        terminal = await terminals.create(program, tuple(arguments), cwd, env, KEPT_BYTES)
+    except OSError as error:
+        raise ToolMistake(f"the client cannot run the command: {error}") from None
+    code: int | None = None
+    left = False
+    try:
+        await report(ToolProgress(shown=(TerminalPart(id=terminal.id),)))
+        with anyio.move_on_after(limit) as waiting:
+            code = await terminal.wait()
+        text, told = await terminal.output()
+    except OSError as error:
+        raise ToolMistake(f"the client's terminal failed: {error}") from None
+    finally:
+        with anyio.CancelScope(shield=True):
+            left = await _end_terminal(terminal, launch.mark)
+    late = waiting.cancelled_caught
+    ran = CommandExit(exit=None if late else (told if code is None else code), late=late, left=left)
+    return ran, plain_output(text), terminal.id
+
+
+async def _end_terminal(terminal: ClientTerminal, mark: str) -> bool:
+    """Kill it and let it go; whether something of it had been left running."""
+    left = bool(list(marked_processes(mark)))
+    for word in (terminal.kill, terminal.release):
+        with anyio.move_on_after(CLIENT_S), suppress(OSError):
+            await word()
+        if left:
+            await end_marked(mark)  # the client may have ended the shell alone
+    return left
+
+
+MAX_BACKGROUND = 16
+
+log = logging.getLogger(__name__)
+
+
+class BackgroundCommand:
+    """One command, until it ends, is stopped, or the session ends."""
+
+    def __init__(self) -> None:
+        self.said = OutputBuffer()
+        self.ran: CommandExit | None = None
+        self.failure: ToolMistake | None = None
+        self.scope = anyio.CancelScope()
+        self.over = anyio.Event()
+
+    async def run(self, shell: CommandShell, launch: CommandLaunch) -> None:
+        try:
+            with self.scope:
+                self.ran = await shell.run(launch, self.said, None)
+        except ToolMistake as mistake:
+            self.failure = mistake
+        except Exception as error:
+            log.exception("a background command failed")
+            self.failure = ToolMistake(f"the command failed: {error}")
+        finally:
+            self.over.set()
+
+    async def news(self) -> None:
+        """Return as soon as it has said something, or has ended."""
+        while not (self.said.total or self.over.is_set()):  # noqa: ASYNC110 (bytes ring no bell)
+            await anyio.sleep(POLL_S)
+
+
+class BackgroundCommands:
+    """All of a session; they exist only inside `backgrounds`."""
+
+    def __init__(self, shell: CommandShell, tasks: TaskGroup) -> None:
+        self._shell = shell
+        self._tasks = tasks
+        self._all: dict[str, BackgroundCommand] = {}
+
+    def room(self) -> None:
+        """Raises `ToolMistake` if there is none for another one."""
+        running = [name for name, one in self._all.items() if not one.over.is_set()]
+        if len(running) >= MAX_BACKGROUND:
+            raise ToolMistake(
+                f"{MAX_BACKGROUND} commands run in the background: stop one of {running}"
+            )
+
+    def start(self, launch: CommandLaunch) -> str:
+        self.room()
+        name = f"bg_{len(self._all) + 1}"
+        self._all[name] = BackgroundCommand()
+        self._tasks.start_soon(self._all[name].run, self._shell, launch)
+        return name
+
+    def get(self, name: str) -> BackgroundCommand:
+        """Raises `ToolMistake` if there is none of that name."""
+        if name not in self._all:
+            known = ", ".join(self._all) or "none was started"
+            raise ToolMistake(f"no background command {name!r}: {known}")
+        return self._all[name]
+
+
+@asynccontextmanager
+async def background_commands(shell: CommandShell) -> AsyncGenerator[BackgroundCommands]:
+    """To be left by the task that entered it; leaving ends all of them."""
+    failure: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        try:
+            yield BackgroundCommands(shell, tasks)
+        except Exception as error:  # noqa: BLE001 (raised below, where no group wraps it)
+            failure = error
+        tasks.cancel_scope.cancel()
+    if failure:
+        raise failure
+
+
+DEFAULT_TIMEOUT_S = 120
+MAX_TIMEOUT_S = 600
+DEFAULT_WATCH_S = 5.0  # seconds
+SETTLE_S = 0.3  # seconds for what follows the first of something new
+LOOK_S = 1.0  # seconds in which a background command may fail at once, or say its first words
+MAX_TITLE_CHARS = 200
+
+BASH_DESCRIPTION = """Run a command in bash, in the working directory; each call is a shell of its own. There is no input and no terminal.
+Output and errors come back together, of much output the beginning and the end. Prefer Read, Grep, Glob and Edit where they do.
+For servers and watchers set background: they are ended with the session. output_of tells what such a command has said since you looked last; stop ends it."""
+CONFINED_NOTE = """
+Commands can write only in the working directory and in temporary folders. If one must write elsewhere, set unconfined, and the user is asked."""
+UNCONFINED_NOTE = """
+Commands are not confined here: they can write wherever the user can. Be careful."""
+
+Seconds = Annotated[float, Meta(gt=0, le=MAX_TIMEOUT_S)]
+
+
+class BashArguments(ToolArguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of Bash."""
+
+    command: Annotated[str, Meta(description="what to run")] = ""
+    description: Annotated[str, Meta(description="what it does, in a few words, for the user")] = ""
+    timeout_s: Annotated[
+        Seconds | None,
+        Meta(
+            description=f"seconds until a command is ended (default {DEFAULT_TIMEOUT_S}), or output_of waits"
+            f" for something new (default {DEFAULT_WATCH_S:g})",
+        ),
+    ] = None
+    background: Annotated[bool, Meta(description="do not wait for its end")] = False
+    unconfined: Annotated[
+        bool, Meta(description="ask the user to let it write outside the working directory")
+    ] = False
+    output_of: Annotated[str, Meta(description="instead of command: id of a background one")] = ""
+    stop: Annotated[str, Meta(description="instead of command: id of a background one")] = ""
+
+
+class BashTool:
+    """Runs commands of one session."""
+
+    def __init__(
+        self, shell: CommandShell, running: BackgroundCommands, terminals: ClientTerminals | None
+    ) -> None:
+        self._shell = shell
+        self._running = running
+        self._terminals = terminals
+        self._warned = False
+
+    def tool(self) -> TypedTool[BashArguments]:
+        def describe() -> str:
+            return BASH_DESCRIPTION + (CONFINED_NOTE if self._shell.confines else UNCONFINED_NOTE)
+
+        return TypedTool("Bash", BashArguments, describe, self._look)
+
+    async def _look(self, asked: BashArguments) -> PreparedInvocation:
+        if sum(map(bool, (asked.command.strip(), asked.output_of, asked.stop))) != 1:
+            raise ToolMistake("Bash takes one of command, output_of and stop")
+        if asked.output_of:
+            return self._watch(asked.output_of, asked.timeout_s or DEFAULT_WATCH_S)
+        if asked.stop:
+            return self._stop(asked.stop)
+        if "\0" in asked.command:
+            raise ToolMistake("the command has a NUL character in it")
+        if asked.background:
+            self._running.room()
+        intent = ToolIntent(
+            kind="execute",
+            title=_title(asked),
+            need=command_need(asked.command, unconfined=asked.unconfined),
+            shown=_display_parts(asked),
+        )
+
+        async def run(report: OnToolProgress) -> ToolOutcome:
+            outcome = await self._run(asked, report)
+            return self._warned_once(outcome)
+
+        return PreparedInvocation(intent, run)
+
+    async def _run(self, asked: BashArguments, report: OnToolProgress) -> ToolOutcome:
+        launch = await self._shell.launch(
+            asked.command,
+            unconfined=asked.unconfined,
+            at_client=self._terminals is not None and not asked.background,
+        )
+        if asked.background:
+            name = self._running.start(launch)
+            started = self._running.get(name)
+            with anyio.move_on_after(LOOK_S):
+                await started.over.wait()
+            return _background_outcome(name, started)
+        limit = asked.timeout_s or DEFAULT_TIMEOUT_S
+        if self._terminals:
+            ran, text, terminal = await run_in_terminal(
+                self._terminals, launch, self._shell.cwd, limit, report
+            )
+            shown = (TerminalPart(id=terminal),)
+        else:
+            said = OutputBuffer()
+
+            async def tell() -> None:
+                await report(ToolProgress(output=said.text))
+
+            ran = await self._shell.run(launch, said, limit, tell)
+            text, shown = said.text, ()
+        notes = _notes(ran, limit)
+        if ran.exit and not asked.unconfined and self._shell.confines and _is_sandbox_refusal(text):
+            notes.append(_sandbox_hint(self._shell))
+        return ToolOutcome(
+            text=_joined_text(text, notes), failed=ran.exit != 0, shown=shown, exit=ran.exit
+        )
+
+    def _warned_once(self, outcome: ToolOutcome) -> ToolOutcome:
+        if self._warned or self._shell.confines:
+            return outcome
+        self._warned = True
+        return ToolOutcome(
+            text=f"{outcome.text}\n(not confined: there is no sandbox here)",
+            failed=outcome.failed,
+            shown=outcome.shown,
+            exit=outcome.exit,
+        )
+
+    def _watch(self, name: str, patience: float) -> PreparedInvocation:
+        watched = self._running.get(name)
+
+        async def run(_: OnToolProgress) -> ToolOutcome:
+            with anyio.move_on_after(patience):
+                await watched.news()
+                with anyio.move_on_after(SETTLE_S):
+                    await watched.over.wait()
+            return _background_outcome(name, watched)
+
+        return PreparedInvocation(
+            ToolIntent(kind="read", title=f"Output of {name}", alone=False), run
+        )
+
+    def _stop(self, name: str) -> PreparedInvocation:
+        stopped = self._running.get(name)
+
+        async def run(_: OnToolProgress) -> ToolOutcome:
+            stopped.scope.cancel()
+            await stopped.over.wait()
+            return ToolOutcome(text=_joined_text(stopped.said.take(), [f"{name} is stopped"]))
+
+        return PreparedInvocation(ToolIntent(kind="execute", title=f"Stop {name}"), run)
+
+
+def _background_outcome(name: str, one: BackgroundCommand) -> ToolOutcome:
+    if one.failure:
+        raise one.failure
+    text = one.said.take()
+    if not one.over.is_set():
+        return ToolOutcome(text=_joined_text(text, [f"{name} is running"]))
+    if one.ran is None:
+        return ToolOutcome(text=_joined_text(text, [f"{name} was stopped"]))
+    return ToolOutcome(
+        text=_joined_text(text, [f"{name} has ended", *_notes(one.ran, 0)]),
+        failed=one.ran.exit != 0,
+        exit=one.ran.exit,
+    )
+
+
+def _title(asked: BashArguments) -> str:
+    command = printable(asked.command.strip())
+    title = command if len(command) <= MAX_TITLE_CHARS else f"{command[:MAX_TITLE_CHARS]}..."
+    return f"(unconfined) {title}" if asked.unconfined else title
+
+
+def _display_parts(asked: BashArguments) -> tuple[DisplayPart, ...]:
+    """Who is asked sees all of the command, also what a title has no room for."""
+    command = asked.command.strip()
+    parts = [asked.description] if asked.description else []
+    if len(command) > MAX_TITLE_CHARS or not command.isprintable():
+        parts.append(f"```sh\n{command}\n```")
+    return tuple(TextPart(text=part) for part in parts)
+
+
+def _notes(ran: CommandExit, limit: float) -> list[str]:
+    notes: list[str] = []
+    if ran.late:
+        notes.append(
+            f"not done after {limit:g} s: ended. A longer timeout_s (at most {MAX_TIMEOUT_S}) or"
+            " background may help"
+        )
+    elif ran.exit is None:
+        notes.append("ended by a signal")
+    elif ran.exit:
+        notes.append(f"exit code {ran.exit}{_signal(ran.exit)}")
+    if ran.left:
+        notes.append("what it had left running was ended: use background for that")
+    return notes
+
+
+def _signal(code: int) -> str:
+    try:
+        return f": {signal.Signals(code - 128).name}"
+    except ValueError:
+        return ""
+
+
+def _joined_text(text: str, notes: list[str]) -> str:
+    said = text.rstrip("\n")
+    told = f"({'; '.join(notes)})" if notes else ""
+    return "\n".join(part for part in (said, told) if part) or "(no output)"
+
+
+def _is_sandbox_refusal(text: str) -> bool:
+    return is_refusal(text[-KEPT_BYTES:])
+
+
+def _sandbox_hint(shell: CommandShell) -> str:
+    folders = ", ".join(printable(str(folder)) for folder in shell.writable)
+    return (
+        f"commands can write only below {folders}: set unconfined if it must write elsewhere, or have its "
+        "folder added to `sandbox.writable` in ~/.config/go-ent/config.yaml"
+    )

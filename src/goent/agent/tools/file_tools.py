@@ -1,0 +1,573 @@
+"""The Read, Edit and Write tools.
+
+No more of it is kept than is shown, and no more is read than `LOOKED` bytes.
+
+Line endings are the file's business: a model writes line feeds, and whatever it replaces
+keeps the kind of ending that is there.
+"""
+
+import base64
+import io
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from heapq import nlargest
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+from msgspec import Meta
+
+from goent.agent.agent_events import FileLocation, ImagePart
+from goent.agent.agent_ports import OnToolProgress, ToolIntent, ToolMistake, ToolOutcome
+from goent.agent.tools.session_files import (
+    MAX_WHOLE_BYTES,
+    SNIFFED_BYTES,
+    FileText,
+    SessionFiles,
+    SessionPath,
+    binary_kind,
+    decode_text,
+    explain_os_errors,
+    file_diff,
+    file_kind,
+    in_thread,
+    open_regular_file,
+    partial_diff,
+    printable,
+    read_up_to,
+    status_of,
+    valid_unicode,
+)
+from goent.agent.tools.typed_tool import PreparedInvocation, ToolArguments, TypedTool
+from goent.domain.types import Value
+from goent.providers.model_messages import MessageImage
+
+MAX_LINE_CHARS = 2000  # characters of a line that are shown
+MAX_SHOWN_BYTES = 80_000  # bytes of a file that are shown at once
+MAX_SCANNED_BYTES = 256_000_000  # bytes that are passed over to find a line, or counted after it
+CHUNK = 1 << 20
+_MAX_LINE_BYTES = 4 * MAX_LINE_CHARS  # bytes that LINE characters can need
+
+
+class FileWindow(Value, frozen=True, kw_only=True):
+    """Some lines, the first with number `first`. `total` is None if the end was too far away."""
+
+    first: int
+    lines: tuple[bytes, ...]
+    total: int | None
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.lines) - 1
+
+    def numbered(self) -> str:
+        """As `cat -n` does."""
+        pairs = enumerate(self.lines, start=self.first)
+        return "\n".join(f"{number:>6}\t{_shown_line(line)}" for number, line in pairs)
+
+
+def read_window(file: BinaryIO, first: int, limit: int) -> FileWindow:
+    passed = _skip_lines(file, first - 1)
+    if passed < first - 1:
+        return FileWindow(
+            first=first, lines=(), total=None if file.tell() > MAX_SCANNED_BYTES else passed
+        )
+    lines: list[bytes] = []
+    room = MAX_SHOWN_BYTES
+    while len(lines) < limit and room > 0 and (line := file.readline(_MAX_LINE_BYTES)):
+        room -= len(line)
+        lines.append(line.removesuffix(b"\n").removesuffix(b"\r"))
+        if not line.endswith(b"\n") and not _skip_line(file):
+            return FileWindow(first=first, lines=tuple(lines), total=None)
+    after = _count_lines(file)
+    total = None if after is None else passed + len(lines) + after
+    return FileWindow(first=first, lines=tuple(lines), total=total)
+
+
+def _skip_lines(file: BinaryIO, wanted: int) -> int:
+    """Go behind that many lines, or to the end; how many it were. A chunk at a time, as lines are slow."""
+    passed, begin = 0, 0
+    while passed < wanted and begin <= MAX_SCANNED_BYTES and (chunk := file.read(CHUNK)):
+        inside = chunk.count(b"\n")
+        if passed + inside >= wanted:
+            cut = -1
+            for _ in range(wanted - passed):
+                cut = chunk.find(b"\n", cut + 1)
+            file.seek(begin + cut + 1)
+            return wanted
+        passed, begin = passed + inside, begin + len(chunk)
+        if len(chunk) < CHUNK and not chunk.endswith(b"\n"):
+            passed += 1  # the last line, which nothing ends
+    return passed
+
+
+def _skip_line(file: BinaryIO) -> bool:
+    """Go to the end of the line, unless that is too far away."""
+    while file.tell() <= MAX_SCANNED_BYTES:
+        piece = file.readline(CHUNK)
+        if not piece or piece.endswith(b"\n"):
+            return True
+    return False
+
+
+def _count_lines(file: BinaryIO) -> int | None:
+    count, last = 0, b"\n"
+    while chunk := file.read(CHUNK):
+        if file.tell() > MAX_SCANNED_BYTES:
+            return None
+        count += chunk.count(b"\n")
+        last = chunk[-1:]
+    return count + (last != b"\n")
+
+
+def _shown_line(line: bytes) -> str:
+    text = line.decode(errors="replace")
+    return (
+        text
+        if len(text) <= MAX_LINE_CHARS
+        else f"{text[:MAX_LINE_CHARS]} [cut: the line is longer]"
+    )
+
+
+MAX_LINES = 2000
+MAX_ENTRIES = 1000
+MAX_NAMES = 5000  # of a folder, that are looked at for one that is meant
+MAX_IMAGE_BYTES = 5_000_000  # bytes
+
+READ_DESCRIPTION = f"""Read a file, with line numbers. A folder is listed, an image is shown to you.
+At most {MAX_LINES} lines come at once; the last line of the answer says how to go on. Long lines are cut.
+The number and the tab before each line are not part of the file."""
+
+
+class ReadArguments(ToolArguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of Read."""
+
+    file_path: Annotated[str, Meta(description="absolute, or relative to the working directory")]
+    offset: Annotated[int, Meta(ge=0, description="number of the first line")] = 1
+    limit: Annotated[int, Meta(ge=1, description="how many lines")] = MAX_LINES
+
+
+def read_tool(files: SessionFiles) -> TypedTool[ReadArguments]:
+    async def look(asked: ReadArguments) -> PreparedInvocation:
+        place = files.places.find(asked.file_path)
+        line = asked.offset if asked.offset > 1 else None
+        intent = ToolIntent(
+            kind="read",
+            title=f"Read {place.name}",
+            need=place.reading,
+            alone=False,
+            locations=(FileLocation(path=valid_unicode(str(place.known)), line=line),),
+        )
+
+        async def run(_: OnToolProgress) -> ToolOutcome:
+            return await _read_path(files, place, asked)
+
+        return PreparedInvocation(intent, run)
+
+    return TypedTool("Read", ReadArguments, lambda: READ_DESCRIPTION, look)
+
+
+async def _read_path(files: SessionFiles, place: SessionPath, asked: ReadArguments) -> ToolOutcome:
+    files.places.again(place)
+    with explain_os_errors(place, "read"):
+        status = status_of(place.path)
+    if status is not None:
+        if stat.S_ISDIR(status.st_mode):
+            return ToolOutcome(text=await in_thread(lambda: _list_folder(place)))
+        if not stat.S_ISREG(status.st_mode):
+            raise ToolMistake(f"{place.name!r} is {file_kind(status.st_mode)}: it cannot be read")
+        special = await in_thread(lambda: _read_special(place, asked))
+        if special is not None:
+            return special
+    return await _read_text(files, place, asked)
+
+
+async def _read_text(files: SessionFiles, place: SessionPath, asked: ReadArguments) -> ToolOutcome:
+    try:
+        text = await files.load(place)
+    except FileNotFoundError:
+        raise ToolMistake(await in_thread(lambda: _explain_missing_file(place))) from None
+    files.seen.note(place.path, text)
+    if not text.text:
+        return ToolOutcome(text=f"({place.name} is empty)")
+    data = io.BytesIO(text.text.encode(errors="surrogateescape"))
+    found = read_window(data, max(1, asked.offset), min(MAX_LINES, asked.limit))
+    return ToolOutcome(text=_numbered_text(place, found, odd=text.odd))
+
+
+def _read_special(place: SessionPath, asked: ReadArguments) -> ToolOutcome | None:
+    """What is no text, or too long to be read whole; None for an ordinary file."""
+    with explain_os_errors(place, "read"), open_regular_file(place) as (file, status):
+        head = os.read(file, SNIFFED_BYTES)
+        kind = binary_kind(head)
+        if kind and kind.startswith("image/"):
+            return _read_image(place, kind, status.st_size, file, head)
+        if kind:
+            return ToolOutcome(text=f"({place.name} is no text: {kind}, {status.st_size:,} bytes)")
+        if status.st_size <= MAX_WHOLE_BYTES:
+            return None
+        with open(os.dup(file), "rb") as stream:  # noqa: PTH123 (a descriptor, no path)
+            stream.seek(0)
+            return ToolOutcome(
+                text=_numbered_text(
+                    place, read_window(stream, max(1, asked.offset), min(MAX_LINES, asked.limit))
+                )
+            )
+
+
+def _read_image(place: SessionPath, kind: str, size: int, file: int, head: bytes) -> ToolOutcome:
+    if size > MAX_IMAGE_BYTES:
+        return ToolOutcome(
+            text=f"({place.name}: {kind}, {size:,} bytes: too large to be shown,"
+            f" at most {MAX_IMAGE_BYTES:,}. Scale it down with Bash.)"
+        )
+    data = base64.b64encode(head + read_up_to(file, MAX_IMAGE_BYTES - len(head))).decode()
+    return ToolOutcome(
+        text=f"({place.name}: {kind}, {size:,} bytes)",
+        images=(MessageImage(media_type=kind, data=data),),
+        shown=(ImagePart(media_type=kind, data=data),),
+    )
+
+
+def _numbered_text(place: SessionPath, found: FileWindow, *, odd: bool = False) -> str:
+    if not found.lines:
+        if found.total is None:
+            raise ToolMistake(
+                f"line {found.first} of {place.name!r} lies behind the first {MAX_SCANNED_BYTES:,} bytes:"
+                " use Bash (sed -n, tail)"
+            )
+        raise ToolMistake(f"{place.name!r} has only {found.total} lines: offset {found.first}")
+    notes: list[str] = []
+    if found.total is None:
+        notes.append(f"lines {found.first}-{found.last} of a very long file")
+    elif (found.first, found.last) == (1, found.total):
+        notes.append(f"{found.total} lines" if found.total > 1 else "1 line")
+    else:
+        notes.append(f"lines {found.first}-{found.last} of {found.total}")
+    if found.last != found.total:
+        notes.append(f"go on with offset {found.last + 1}")
+    if odd:
+        notes.append("not all of it is UTF-8: other bytes are shown as \N{REPLACEMENT CHARACTER}")
+    return f"{found.numbered()}\n({'; '.join(notes)})"
+
+
+def _list_folder(place: SessionPath) -> str:
+    with explain_os_errors(place, "list"), os.scandir(place.path) as entries:
+        names = [
+            printable(entry.name) + ("/" if entry.is_dir(follow_symlinks=False) else "")
+            for entry in islice(entries, MAX_ENTRIES + 1)
+        ]
+    if not names:
+        return f"({place.name} is an empty folder)"
+    more = f"\n(more than {MAX_ENTRIES}: use Glob)" if len(names) > MAX_ENTRIES else ""
+    return "\n".join(sorted(names[:MAX_ENTRIES])) + more
+
+
+def _explain_missing_file(place: SessionPath) -> str:
+    """Says what is there instead, if anything comes near."""
+    from difflib import get_close_matches  # noqa: PLC0415 (only for a miss)
+
+    parent = place.path.parent
+    while not parent.is_dir():
+        parent = parent.parent
+    if parent != place.path.parent:
+        return f"there is no {place.name!r}: there is not even its folder in {str(parent)!r}"
+    try:
+        names = [entry.name for entry in islice(os.scandir(parent), MAX_NAMES)]
+    except OSError:
+        names = []
+    folded = {name.casefold(): name for name in names}
+    near = get_close_matches(place.path.name.casefold(), folded, n=3, cutoff=0.6)
+    hint = f" Did you mean {' or '.join(repr(_sibling(place, folded[name])) for name in near)}?"
+    return f"there is no {place.name!r}.{hint if near else ' Glob finds files by pattern.'}"
+
+
+def _sibling(place: SessionPath, name: str) -> str:
+    return printable(str(Path(place.name).parent / name))
+
+
+MAX_NEAR_MATCHES = 3  # places that are told when the old part is not there
+MAX_COMPARED_LINES = 20_000  # lines that are looked through for them
+MAX_CLOSE_COMPARISONS = 50  # of them are compared closely: that takes its time
+COMPARED_CHARS = 200  # characters of a line
+MIN_SIMILARITY = 0.6  # as `difflib` has it
+MAX_NAMED_LINES = 10  # lines that are named when the old part is there more than once
+_NUMBERED = re.compile(r" *\d+\t")
+
+
+class ReplacementError(Exception):
+    """Why nothing was replaced, and what may help."""
+
+
+class TextReplacement(Value, frozen=True, kw_only=True):
+    """The text afterwards; `line` is where the first change begins."""
+
+    text: str
+    line: int
+    count: int
+
+
+def replace_text(text: str, old: str, new: str, *, everywhere: bool = False) -> TextReplacement:
+    """Raises `ReplacementError`."""
+    # Where lines end in two characters, a line feed alone would be found inside of an ending.
+    spans = [] if "\r\n" in text else list(_spans(text, old))
+    if not spans:
+        old, new = _as_lines(old), _as_lines(new)
+        spans = list(_spans_of_any_ending(text, old))
+    if not spans and old.endswith("\n") and text.endswith(old[:-1]):  # the last line has no ending
+        spans, new = [(len(text) - len(old) + 1, len(text))], new.removesuffix("\n")
+    if not spans:
+        raise ReplacementError(explain_missing_text(text, old))
+    if len(spans) > 1 and not everywhere:
+        raise ReplacementError(_explain_ambiguous(text, spans))
+    pieces, end = list[str](), 0
+    for start, stop in spans:
+        pieces += text[end:start], _with_endings_of(text, start, new)
+        end = stop
+    return TextReplacement(
+        text="".join([*pieces, text[end:]]), line=_line_number(text, spans[0][0]), count=len(spans)
+    )
+
+
+def _spans(text: str, old: str) -> Iterator[tuple[int, int]]:
+    start = text.find(old)
+    while start >= 0:
+        yield start, start + len(old)
+        start = text.find(old, start + len(old))
+
+
+def _spans_of_any_ending(text: str, old: str) -> Iterator[tuple[int, int]]:
+    pattern = r"\r?\n".join(map(re.escape, old.split("\n")))
+    return (match.span() for match in re.finditer(pattern, text))
+
+
+def _as_lines(text: str) -> str:
+    return text.replace("\r\n", "\n")
+
+
+def _with_endings_of(text: str, start: int, new: str) -> str:
+    """What is put in ends its lines as the line does in which it begins, or the one before."""
+    end = text.find("\n", start)
+    if end < 0:
+        end = text.rfind("\n", 0, start)
+    if end > 0 and text[end - 1] == "\r":
+        return _as_lines(new).replace("\n", "\r\n")
+    return new
+
+
+def _line_number(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1
+
+
+def _explain_ambiguous(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    lines = ", ".join(str(_line_number(text, start)) for start, _ in spans[:MAX_NAMED_LINES])
+    more = ", ..." if len(spans) > MAX_NAMED_LINES else ""
+    return (
+        f"old_string is there {len(spans)} times, in lines {lines}{more}: give more of the lines"
+        " around it, so that it is there once, or set replace_all"
+    )
+
+
+def explain_missing_text(text: str, old: str) -> str:
+    """Why the old part is not there, as far as can be seen."""
+    wanted = old.split("\n")
+    if not old.strip():
+        return "old_string is nothing but space, and so it is not there: give the lines around it"
+    if all(_NUMBERED.match(line) for line in wanted if line):
+        return "old_string is not there: leave out the line numbers and tabs that Read puts first"
+    lines = list(islice((line.rstrip("\r") for line in text.split("\n")), MAX_COMPARED_LINES))
+    if (found := _find_ignoring_spaces(lines, wanted)) is not None:
+        shown = _numbered_lines(lines, found, found + len(_without_spaces(wanted)))
+        return f"old_string is not there, but something that differs only in spaces or tabs is:\n{shown}"
+    near = sorted(_similar_lines(lines, wanted))
+    if not near:
+        return "old_string is not there, nor anything like it: Read the file again"
+    shown = "\n".join(_numbered_lines(lines, start, start + 1) for start in near)
+    return f"old_string is not there. The lines that come nearest to it:\n{shown}"
+
+
+def _find_ignoring_spaces(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
+    sought = _without_spaces(wanted)
+    bare = ["".join(line.split()) for line in lines]
+    begun = (n for n, line in enumerate(bare) if line == sought[0])
+    return next((n for n in begun if bare[n : n + len(sought)] == sought), None)
+
+
+def _without_spaces(wanted: Sequence[str]) -> list[str]:
+    return "\n".join("".join(line.split()) for line in wanted).strip("\n").split("\n")
+
+
+def _similar_lines(lines: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    """Lines that are like the longest of those that were asked for."""
+    from difflib import SequenceMatcher  # noqa: PLC0415 (only for a miss)
+
+    telling = max(wanted, key=len).strip()[:COMPARED_CHARS]
+    matcher = SequenceMatcher(b=telling, autojunk=False)
+
+    def quickly(line: str) -> float:
+        matcher.set_seq1(line.strip()[:COMPARED_CHARS])
+        return min(matcher.real_quick_ratio(), matcher.quick_ratio())
+
+    def exactly(line: str) -> float:
+        matcher.set_seq1(line.strip()[:COMPARED_CHARS])
+        return matcher.ratio()
+
+    hopeful = nlargest(MAX_CLOSE_COMPARISONS, ((quickly(line), -n) for n, line in enumerate(lines)))
+    scored = [(exactly(lines[-n]), n) for quick, n in hopeful if quick > MIN_SIMILARITY]
+    return [-n for ratio, n in nlargest(MAX_NEAR_MATCHES, scored) if ratio > MIN_SIMILARITY]
+
+
+def _numbered_lines(lines: Sequence[str], start: int, end: int) -> str:
+    pairs = enumerate(lines[start : min(end, start + MAX_NAMED_LINES)], start=start + 1)
+    return "\n".join(f"{number:>6}\t{line[:500]}" for number, line in pairs)
+
+
+EDIT_DESCRIPTION = """Replace a part of a file. old_string must be in it exactly, spaces included, and only once: give as many lines as that takes.
+replace_all replaces it everywhere. Line endings of the file are kept."""
+
+
+class EditArguments(ToolArguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of Edit."""
+
+    file_path: Annotated[str, Meta(description="absolute, or relative to the working directory")]
+    old_string: Annotated[str, Meta(description="what is there now, without line numbers")]
+    new_string: Annotated[str, Meta(description="what shall be there instead")]
+    replace_all: Annotated[bool, Meta(description="every place, not just one")] = False
+
+
+class _EditedText(TextReplacement, frozen=True, kw_only=True):
+    before: FileText
+    after: FileText
+
+
+def edit_tool(files: SessionFiles) -> TypedTool[EditArguments]:
+    async def look(asked: EditArguments) -> PreparedInvocation:
+        if asked.old_string == asked.new_string:
+            raise ToolMistake("old_string and new_string are the same: nothing would change")
+        if not asked.old_string:
+            raise ToolMistake("old_string is empty: say what is to be replaced, or use Write")
+        place = files.places.find(asked.file_path)
+        # What lies outside is not looked at before somebody has permitted it.
+        known = place.root or files.seen.knows(place.path)
+        planned = await _apply_edit(files, place, asked) if known else None
+        intent = ToolIntent(
+            kind="edit",
+            title=f"Edit {place.name}",
+            need=place.writing,
+            shown=(
+                file_diff(place, planned.before, planned.after)
+                if planned
+                else partial_diff(place, asked.old_string, asked.new_string),
+            ),
+            locations=_edit_locations(place, planned),
+        )
+
+        async def run(_: OnToolProgress) -> ToolOutcome:
+            edited = await _apply_edit(files, place, asked)
+            await files.save(place, edited.after)
+            times = f"{edited.count} times, first " if edited.count > 1 else ""
+            return ToolOutcome(
+                text=f"Edited {place.name} ({times}in line {edited.line})",
+                shown=(file_diff(place, edited.before, edited.after),),
+                locations=_edit_locations(place, edited),
+            )
+
+        return PreparedInvocation(intent, run)
+
+    return TypedTool("Edit", EditArguments, lambda: EDIT_DESCRIPTION, look)
+
+
+async def _apply_edit(files: SessionFiles, place: SessionPath, asked: EditArguments) -> _EditedText:
+    try:
+        before = await files.load(place)
+    except FileNotFoundError:
+        raise ToolMistake(f"there is no {place.name!r} to edit: Write makes a new file") from None
+    if files.seen.knows(place.path) and not files.seen.is_current(place.path, before):
+        raise ToolMistake(f"{place.name!r} has changed since you read it: Read it again")
+    if before.odd and not asked.new_string.isascii():
+        raise ToolMistake(f"{place.name!r} is not UTF-8: Edit can put only ASCII into it")
+    try:
+        done = await in_thread(
+            lambda: replace_text(
+                before.text, asked.old_string, asked.new_string, everywhere=asked.replace_all
+            )
+        )
+    except ReplacementError as miss:
+        raise ToolMistake(valid_unicode(f"{place.name}: {miss}")) from None
+    return _EditedText(
+        text=done.text,
+        line=done.line,
+        count=done.count,
+        before=before,
+        after=FileText(text=done.text, marked=before.marked),
+    )
+
+
+def _edit_locations(place: SessionPath, edited: _EditedText | None) -> tuple[FileLocation, ...]:
+    return (
+        FileLocation(path=valid_unicode(str(place.known)), line=edited.line if edited else None),
+    )
+
+
+WRITE_DESCRIPTION = """Write a whole file. Folders are made as needed.
+A file that exists must have been read before; to change a part of it, Edit is better."""
+
+
+class WriteArguments(ToolArguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of Write."""
+
+    file_path: Annotated[str, Meta(description="absolute, or relative to the working directory")]
+    content: Annotated[str, Meta(description="all that the file shall contain")]
+
+
+def write_tool(files: SessionFiles) -> TypedTool[WriteArguments]:
+    async def look(asked: WriteArguments) -> PreparedInvocation:
+        place = files.places.find(asked.file_path)
+        new = decode_text(asked.content)
+        # What lies outside is not looked at before somebody has permitted it.
+        known = place.root or files.seen.knows(place.path)
+        old = await _text_to_replace(files, place) if known else None
+        intent = ToolIntent(
+            kind="edit",
+            title=f"Write {place.name}",
+            need=place.writing,
+            shown=(file_diff(place, old, new),),
+            locations=(FileLocation(path=valid_unicode(str(place.known))),),
+        )
+
+        async def run(_: OnToolProgress) -> ToolOutcome:
+            before = await _text_to_replace(files, place)
+            await files.save(place, new)
+            return ToolOutcome(
+                text=f"{'Replaced' if before else 'Created'} {place.name} ({_line_count(new.text)})",
+                shown=(file_diff(place, before, new),),
+                locations=intent.locations,
+            )
+
+        return PreparedInvocation(intent, run)
+
+    return TypedTool("Write", WriteArguments, lambda: WRITE_DESCRIPTION, look)
+
+
+async def _text_to_replace(files: SessionFiles, place: SessionPath) -> FileText | None:
+    """What is there now, which the model must know; None if nothing is."""
+    with explain_os_errors(place, "write"):
+        status = status_of(place.path)
+    if status is not None and not stat.S_ISREG(status.st_mode):
+        raise ToolMistake(f"{place.name!r} is {file_kind(status.st_mode)}: it cannot be written")
+    try:
+        old = await files.load(place)
+    except FileNotFoundError:
+        return None
+    if not files.seen.knows(place.path):
+        raise ToolMistake(f"{place.name!r} exists, and you have not read it: Read it first")
+    if not files.seen.is_current(place.path, old):
+        raise ToolMistake(f"{place.name!r} has changed since you read it: Read it again")
+    return old
+
+
+def _line_count(text: str) -> str:
+    count = text.count("\n") + (not text.endswith("\n") and bool(text))
+    return "1 line" if count == 1 else f"{count} lines"

@@ -1,0 +1,1 @@
+"""Workers that are any ACP agent, and what all ACP drivers share."""

@@ -1,0 +1,296 @@
+"""Works out which permissions an agent's tool call needs, and whether it had them.
+
+An agent tells the kind of a tool and what it is given, not the permission. A command is judged as
+`bash` whatever its kind is said to be, a path outside the worker's directory is judged as
+`external_directory` as well, and so is one that nobody could read; what nobody can tell the meaning
+of is asked.
+
+Rules hold for what an agent asks. Here is the second look: at what it tells of its tool calls, and at
+the files of a worker that must not change any.
+"""
+
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
+from goent.acp.agent_messages import ToolFields
+from goent.acp.message_parts import AcpDiff
+from goent.agents.open_questions import show_diff
+from goent.agents.tool_subject import ABOUT_FILES, CallSubject, ToolData, call_text, read_subject
+from goent.agents.worker_paths import WorkerPaths
+from goent.domain.settings import PermissionRule
+from goent.permissions.access_rules import AccessRequest, decide_access, oversight_level
+
+OUTSIDE = "external_directory"
+ANYWHERE = "/*"  # what leaves the directory, or may, and does not say where to
+_PERMISSIONS = {
+    "execute": "bash",
+    "edit": "edit",
+    "delete": "edit",
+    "move": "edit",
+    "fetch": "webfetch",
+    "read": "read",
+    "search": "grep",
+    "think": "think",
+}
+# Of a call that does not tell its kind: names of tools that say enough.
+_KINDS_BY_NAME = {"bash": "execute", "shell": "execute", "edit": "edit", "write": "edit"}
+_CHANGING = frozenset({"edit", "tool"})  # or may change, for nobody can tell
+
+
+def access_for_call(call: ToolFields, ground: WorkerPaths) -> tuple[AccessRequest, ...]:
+    """All that has to be allowed for the call; most often one."""
+    if call.kind is None:
+        call = replace(call, kind=_KINDS_BY_NAME.get((call.title or "").lower()))
+    about = read_subject(call)
+    permission = _permission(call, about)
+    places = {path: ground.real(path) for path in about.paths}
+    away = [
+        ground.around(place) if place else ANYWHERE
+        for place in places.values()
+        if not (place and ground.holds(place))
+    ]
+    if about.unconfined or _hides_its_paths(call, about, len(set(places.values()))):
+        away.append(ANYWHERE)
+    names = [ground.shown(place) if place else path for path, place in places.items()]
+    guards = [ground.guard(path) for path in about.paths if permission in _CHANGING]
+    reason = next(filter(None, guards), "")
+    detail = _detail(about, call, ground)
+    found = [_access_request(permission, about, call, names, detail, reason)]
+    if away:
+        outside = AccessRequest(
+            permission=OUTSIDE,
+            patterns=tuple(dict.fromkeys(away)),
+            always=tuple(_lasting_patterns(OUTSIDE, away, about)),
+            exact=True,
+            detail=detail,
+        )
+        found.insert(0, outside)
+    return tuple(found)
+
+
+def _hides_its_paths(call: ToolFields, about: CallSubject, places: int) -> bool:
+    """Whether it is about files, and does not tell which, or tells one end of a move."""
+    if about.command or call.kind not in ABOUT_FILES:
+        return False
+    return places < (2 if call.kind == "move" else 1)
+
+
+def _permission(call: ToolFields, about: CallSubject) -> str:
+    if about.command:
+        return "bash"
+    if any(isinstance(part, AcpDiff) for part in call.content or ()):
+        return "edit"  # whatever its kind is said to be
+    if call.kind in _PERMISSIONS:
+        return _PERMISSIONS[call.kind]
+    return "tool"  # an address, like a command, may be what some other tool is given
+
+
+def _access_request(
+    permission: str,
+    about: CallSubject,
+    call: ToolFields,
+    paths: Sequence[str],
+    detail: str,
+    reason: str,
+) -> AccessRequest:
+    patterns: tuple[str, ...]
+    match permission:
+        case "bash" if about.command and call.kind != "execute":
+            # Who knows what the tool does with it: only a rule for every command allows that.
+            patterns = (about.command, "*")
+        case "bash":
+            patterns = (about.command or _call_name(call),)
+        case "webfetch":
+            patterns = (about.url or "*",)
+        case "tool":
+            patterns = (_call_name(call),)
+        case _:
+            patterns = tuple(paths) or ("*",)
+    return AccessRequest(
+        permission=permission,
+        patterns=patterns,
+        always=(detail,)
+        if permission == "bash" and about.command
+        else tuple(_lasting_patterns(permission, patterns, about)),
+        exact=True,
+        detail=detail,
+        reason=reason,
+    )
+
+
+def _call_name(call: ToolFields) -> str:
+    """What it is called; and what it says of itself, where that is all there is to know."""
+    return " ".join(filter(None, (call.title, _description(call)))) or "*"
+
+
+def _description(call: ToolFields) -> str:
+    ended = call.status in ("completed", "failed")  # then the text is what came of it
+    return "" if ended or ToolData.read(call.raw_input) else call_text(call)
+
+
+def _lasting_patterns(
+    permission: str, patterns: Sequence[str], about: CallSubject
+) -> Iterator[str]:
+    """What a lasting yes covers: this very command, these very files, one site.
+
+    Where something is not told, it would cover this call alone: then there is none.
+    """
+    untold = {ANYWHERE, "*"} & {*patterns}
+    if untold and not about.command:
+        return
+    for pattern in patterns:
+        if pattern in untold:
+            yield f"{pattern} {about.command}"
+        else:
+            yield _site(pattern) if permission == "webfetch" else pattern
+
+
+def _site(address: str) -> str:
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return address
+    return f"{parts.scheme}://{parts.netloc}/*".lower() if parts.netloc else address
+
+
+def _detail(about: CallSubject, call: ToolFields, ground: WorkerPaths) -> str:
+    """For a person, whole: the command, or the paths and the edits, or the tool and all that it is given."""
+    diffs = [part for part in call.content or () if isinstance(part, AcpDiff)]
+    if about.command and call.kind == "execute":
+        lines = [ground.command_in(about.place, about.command)]
+    elif about.command or not (diffs or call.kind in _PERMISSIONS):
+        lines = [" ".join(filter(None, (call.title, _input(call) or _description(call))))]
+    else:
+        lines = [", ".join(about.paths) or about.detail or _call_name(call)]
+    for diff in diffs:
+        lines += [diff.path] if len(diffs) > 1 else []
+        lines.append(show_diff(diff.old_text or "", diff.new_text))
+    return "\n".join(lines).strip("\n")
+
+
+def _input(call: ToolFields) -> str:
+    return bytes(call.raw_input).decode(errors="replace") if call.raw_input else ""
+
+
+MAX_FILES = 20_000  # of a tree; nothing can be said of a larger one
+_ACTIONS = frozenset({"edit", "delete", "move", "execute"})
+# What changes no files, or those that it names.
+_BOUNDED = frozenset({"edit", "read", "grep", "think", "webfetch", OUTSIDE})
+# Of git's own folder only what makes it act: looking around writes the rest.
+_GIT_FILES = ("config", "hooks", "HEAD")
+
+FileListing = Mapping[str, tuple[int, int, int]]
+
+
+class TurnPermissions:
+    """What was allowed in one turn: calls by their ids, and what they were about."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, set[tuple[str, str]]] = {}
+        self._vague: set[str] = set()
+        self._matters: set[tuple[str, str]] = set()
+
+    def add(self, call: ToolFields, about: Sequence[AccessRequest]) -> None:
+        named = {(each.permission, p) for each in about for p in each.patterns}
+        self._calls.setdefault(call.tool_call_id, set()).update(named)
+        self._matters |= named
+        told = read_subject(call)
+        if not (told.command or told.paths):
+            self._vague.add(call.tool_call_id)
+
+    def call(self, name: str, matter: AccessRequest) -> bool:
+        """Whether the call was allowed to do this; one that did not tell what it would do, anything."""
+        if name in self._vague:
+            return True
+        named = {(matter.permission, each) for each in matter.patterns if each != "*"}
+        return name in self._calls and named <= self._calls[name]
+
+    @property
+    def commands(self) -> bool:
+        """Whether something was allowed that may change any file."""
+        return any(permission not in _BOUNDED for permission, _ in self._matters)
+
+    def edits(self, path: str) -> bool:
+        """Whether this file may be changed, or one below this folder."""
+        named = (pattern for permission, pattern in self._matters if permission == "edit")
+        return any(name == path or name.startswith(f"{path}/") for name in named)
+
+    def covers(self, matter: AccessRequest) -> bool:
+        """Some agents ask for a call by one name, and tell of it by another."""
+        return {(matter.permission, each) for each in matter.patterns} <= self._matters
+
+
+def is_action(call: ToolFields) -> bool:
+    """Whether it changes something, or runs a command, by what it tells."""
+    diff = any(isinstance(part, AcpDiff) for part in call.content or ())
+    return diff or call.kind in _ACTIONS or bool(read_subject(call).command)
+
+
+def find_unapproved(
+    call: ToolFields,
+    ground: WorkerPaths,
+    rules: Sequence[PermissionRule],
+    permitted: TurnPermissions,
+) -> AccessRequest | None:
+    """What of a call that was completed nobody has allowed; None if all is well."""
+    if not is_action(call):
+        return None
+    careful = oversight_level(rules) != "free"
+    for matter in access_for_call(call, ground):
+        if permitted.call(call.tool_call_id, matter):
+            continue
+        if matter.permission == OUTSIDE and not careful:
+            continue
+        if decide_access(replace(matter, reason=""), rules) != "allow" and not permitted.covers(
+            matter
+        ):
+            return matter
+    return None
+
+
+def list_files(folder: Path) -> FileListing | None:
+    """The files below it: inode, size and time of the last change. None if there are too many."""
+    found: dict[str, tuple[int, int, int]] = {}
+    folders = [folder]
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders += (
+                            _git_folders(entry) if entry.name == ".git" else [Path(entry.path)]
+                        )
+                    _note(found, entry.path, folder)
+        except OSError:
+            continue  # it went away, or is not ours to see
+        if len(found) > MAX_FILES:
+            return None
+    for name in _GIT_FILES:
+        _note(found, str(folder / ".git" / name), folder)
+    return found
+
+
+def _git_folders(entry: "os.DirEntry[str]") -> list[Path]:
+    return [Path(entry.path) / "hooks"]
+
+
+def _note(found: dict[str, tuple[int, int, int]], path: str, folder: Path) -> None:
+    try:
+        state = os.lstat(path)
+    except OSError:
+        return
+    if stat.S_ISDIR(state.st_mode):  # its time tells of files in it, which tell for themselves
+        found[os.path.relpath(path, folder)] = (state.st_ino, 0, 0)
+    else:
+        found[os.path.relpath(path, folder)] = (state.st_ino, state.st_size, state.st_mtime_ns)
+
+
+def changed_names(before: FileListing, after: FileListing) -> tuple[str, ...]:
+    """The names that came, went or are others now."""
+    names = before.keys() | after.keys()
+    return tuple(sorted(name for name in names if before.get(name) != after.get(name)))

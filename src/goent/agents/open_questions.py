@@ -1,0 +1,165 @@
+"""Keeps the open permission questions of one worker, and what its owner always allows.
+
+An "always" is kept here, for this worker, and no agent is told one: what it covers is not asked
+again, and every other call still comes before the worker's rules.
+"""
+
+import difflib
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
+
+import anyio
+from msgspec.structs import replace
+
+from goent.acp.agent_messages import (
+    OptionSelected,
+    PermissionCancelled,
+    PermissionOutcome,
+    PermissionRequest,
+    encode_words,
+)
+from goent.domain.errors import RequestError
+from goent.domain.events import PermissionAsked
+from goent.domain.settings import PermissionRule
+from goent.domain.types import PermissionAnswer, PermissionOption, Value
+from goent.permissions.access_rules import AccessRequest, strictest_action
+
+NO_NEWLINE = "\\ No newline at end of file"
+
+
+def show_diff(before: str, after: str) -> str:
+    """The changed lines and a little around them, without a header.
+
+    A line ends with a line feed and with nothing else, so that a change of other ends is seen.
+    """
+    ends = before.endswith("\n") == after.endswith("\n") or not before or not after
+    old, new = (_diff_lines(text, told=not ends) for text in (before, after))
+    return "\n".join([*difflib.unified_diff(old, new, lineterm="")][2:])
+
+
+def _diff_lines(text: str, *, told: bool) -> list[str]:
+    lines = text.split("\n")
+    if not lines[-1]:
+        return lines[:-1]
+    return [*lines[:-1], f"{lines[-1]}\n{NO_NEWLINE}"] if told else lines
+
+
+AskOwner = Callable[[PermissionAsked], Awaitable[None]]
+
+ANSWER_OPTIONS = (
+    PermissionOption(id="allow_once", label="Allow once"),
+    PermissionOption(id="allow_always", label="Always allow"),
+    PermissionOption(id="reject", label="Reject"),
+)
+ONE_TIME_OPTIONS = tuple(option for option in ANSWER_OPTIONS if option.id != "allow_always")
+_OPTION_KINDS: dict[PermissionAnswer, tuple[str, ...]] = {
+    "allow_once": ("allow_once",),
+    "allow_always": ("allow_once", "allow_always"),
+    "reject": ("reject_once", "reject_always"),
+}
+
+
+class OwnerReply(Value, frozen=True, kw_only=True):
+    """What came of a question. `answer` is None if the turn ended first; `message` goes with a no."""
+
+    answer: PermissionAnswer | None = None
+    message: str = ""
+
+
+class _PendingAnswer:
+    """One open question."""
+
+    def __init__(self, matter: AccessRequest) -> None:
+        self.matter = matter
+        self.reply = OwnerReply()
+        self.settled = anyio.Event()
+
+    def settle(self, reply: OwnerReply) -> None:
+        self.reply = reply
+        self.settled.set()
+
+
+class OpenQuestions:
+    """The questions of one worker, `asked` of which were put before. Ids are never used again."""
+
+    def __init__(self, asked: int) -> None:
+        self.turn = 0
+        self._granted: list[PermissionRule] = []
+        self._exactly: set[tuple[str, str]] = set()
+        self._numbers = count(asked + 1)
+        self._open: dict[str, _PendingAnswer] = {}
+
+    async def put(self, matter: AccessRequest, ask: AskOwner) -> OwnerReply:
+        """The owner's answer, now or for good, with their words; none if the turn ended before."""
+        if self.covers(matter):
+            return OwnerReply(answer="allow_always")
+        name = f"p{next(self._numbers)}"
+        pending = self._open[name] = _PendingAnswer(matter)
+        await ask(
+            PermissionAsked(
+                id=name,
+                tool=matter.permission,
+                detail=matter.detail,
+                options=ANSWER_OPTIONS if matter.lasts else ONE_TIME_OPTIONS,
+                reason=matter.reason,
+                always=matter.always if matter.lasts else (),
+            )
+        )
+        await pending.settled.wait()
+        return pending.reply
+
+    def answer(self, name: str, answer: PermissionAnswer, message: str = "") -> None:
+        pending = self._open.pop(name, None)
+        if pending is None:
+            known = ", ".join(map(repr, self._open)) or "none"
+            raise RequestError(f"no question {name!r} is open; open: {known}")
+        if answer == "allow_always" and pending.matter.lasts:
+            self._grant(pending.matter)
+        pending.settle(OwnerReply(answer=answer, message=message if answer == "reject" else ""))
+
+    def withdraw(self) -> Sequence[str]:
+        """The turn is over, or its process: nobody waits for answers to these any more."""
+        self.turn += 1
+        names = tuple(self._open)
+        while self._open:
+            self._open.popitem()[1].settle(OwnerReply())
+        return names
+
+    def covers(self, matter: AccessRequest) -> bool:
+        """Whether an earlier "always" allows it."""
+        if not matter.lasts:
+            return False
+        if matter.exact:
+            return _grants(matter) <= self._exactly
+        return strictest_action(self._granted, matter.permission, matter.patterns) == "allow"
+
+    def _grant(self, matter: AccessRequest) -> None:
+        if matter.exact:
+            self._exactly |= _grants(matter)
+            return
+        self._granted += [
+            PermissionRule(tool=matter.permission, pattern=pattern, action="allow")
+            for pattern in matter.always
+        ]
+
+
+def _grants(matter: AccessRequest) -> set[tuple[str, str]]:
+    return {(matter.permission, each) for each in matter.always}
+
+
+def permission_outcome(
+    request: PermissionRequest, answer: PermissionAnswer | None
+) -> PermissionOutcome:
+    """Our answer as one of the options that were offered; a yes for once never becomes a lasting one."""
+    for kind in _OPTION_KINDS[answer] if answer else ():
+        for option in request.options:
+            if option.kind == kind:
+                return OptionSelected(option_id=option.option_id)
+    return PermissionCancelled()
+
+
+def with_owner_message(chosen: PermissionOutcome, message: str) -> PermissionOutcome:
+    """The owner's words, for go-ent's own agent."""
+    if not message or not isinstance(chosen, OptionSelected):
+        return chosen
+    return replace(chosen, meta=encode_words(message))

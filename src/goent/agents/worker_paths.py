@@ -1,0 +1,84 @@
+"""Resolves the paths that agents write, as seen from a worker's directory.
+
+Agents write paths in many ways: from the directory, from the home, as addresses.
+"""
+
+import os
+import re
+import shlex
+from pathlib import Path
+from urllib.parse import unquote
+
+from goent.permissions.guarded_links import guard_base, guard_by_link, guard_of
+
+_FILE = re.compile(r"file:(?://(?:localhost(?=/))?)?", re.IGNORECASE)
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+class WorkerPaths:
+    """A worker's directory, and the checkout that edits are named from, as OpenCode does."""
+
+    def __init__(self, cwd: Path) -> None:
+        self._cwd = Path(os.path.realpath(cwd))
+        folders = (self._cwd, *self._cwd.parents)
+        self._top = next((each for each in folders if (each / ".git").exists()), self._cwd)
+        self._base = guard_base(self._cwd)
+
+    def real(self, path: str) -> Path | None:
+        """Where a path leads, links followed; None: nobody can tell."""
+        local = _local_path(path)
+        if local is None:
+            return None
+        try:
+            return Path(os.path.realpath(self._cwd / Path(local).expanduser()))
+        except (OSError, ValueError, RuntimeError):
+            return None
+
+    def guard(self, path: str) -> str:
+        """Why a change there is always asked, by where it leads or by how it is written; or nothing."""
+        real, written = self.real(path), self._written(path)
+        found = next(
+            filter(None, (guard_of(each, self._base) for each in (real, written) if each)), ""
+        )
+        return found or (guard_by_link(real, self._base, self._cwd) if real else "")
+
+    def _written(self, path: str) -> Path | None:
+        """The same without following links."""
+        local = _local_path(path)
+        try:
+            place = self._cwd / Path(local or "").expanduser()
+        except (ValueError, RuntimeError):
+            return None
+        return Path(os.path.normpath(place))
+
+    def holds(self, path: Path) -> bool:
+        return path.is_relative_to(self._cwd)
+
+    def around(self, place: Path) -> str:
+        """The folder that a look or a change there is allowed in, as a pattern."""
+        return str((place if place.is_dir() else place.parent) / "*")
+
+    def command_in(self, folder: str, command: str) -> str:
+        """The command as it is shown and remembered: with a `cd` before it if it is run elsewhere."""
+        place = self.real(folder)
+        if place == self._cwd:
+            return command
+        inside = place is not None and self.holds(place)
+        told = os.path.relpath(place, self._cwd) if place and inside else str(place or folder)
+        return f"cd {shlex.quote(told)} && {command}"
+
+    def shown(self, path: Path) -> str:
+        return os.path.relpath(path, self._top)
+
+
+def is_file_address(text: str) -> bool:
+    return _FILE.match(text) is not None
+
+
+def _local_path(text: str) -> str | None:
+    """The path that is meant; None for an address of what is no file here."""
+    if begin := _FILE.match(text):
+        path = text[begin.end() :]
+        # Some drop what is behind these, and some do not.
+        return unquote(path) if path.startswith("/") and not set(path) & {"?", "#"} else None
+    return None if _ADDRESS.match(text) else text

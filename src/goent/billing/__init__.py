@@ -1,0 +1,1 @@
+"""Prices, estimates, budgets, and the ledger of every model call."""

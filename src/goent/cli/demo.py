@@ -1,0 +1,597 @@
+"""`go-ent demo`: three workers and a swarm on scripted models, in a throwaway project."""
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib.resources import as_file, files
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from msgspec.structs import replace
+
+from goent.cli.daemon_client import CommandError, DaemonClient, open_daemon_client
+from goent.cli.daemon_control import stop_daemon
+from goent.cli.display import print_json, show_costs, show_result
+from goent.cli.doctor import installed_opencode
+from goent.cli.labels import badge, duration, gauge, money, progress_bar, short_number
+from goent.cli.swarm_commands import read_task_file
+from goent.cli.swarm_display import show_merged, show_swarm_summary
+from goent.cli.swarm_watcher import open_swarm_watcher
+from goent.cli.terminal import (
+    Keyboard,
+    make_console,
+    open_keyboard,
+    print_notice,
+    print_now,
+    strip_controls,
+)
+from goent.cli.turn_follower import event_line
+from goent.config.trust_survey import trust_everything
+from goent.domain.events import (
+    EventEnvelope,
+    PermissionAnswered,
+    PermissionAsked,
+    PermissionWithdrawn,
+    WorkerSpawned,
+)
+from goent.domain.question_text import visible_text
+from goent.domain.replies import AnswerReply, Costs, Result, SpawnReply
+from goent.domain.requests import AnswerRequest, CostsRequest, SpawnRequest, WorkerRequest
+from goent.domain.swarm_messages import (
+    SwarmMergeReply,
+    SwarmMergeRequest,
+    SwarmResult,
+    SwarmResultRequest,
+    SwarmRetryRequest,
+    SwarmStatus,
+)
+from goent.domain.types import ENDED_STATES, PermissionAnswer, Value
+from goent.proc.child_process import run_command
+from goent.proc.programs import find_program
+from goent.testing.hermetic_opencode import hermetic_env
+from goent.testing.script import Script, load_script
+from goent.testing.scripted_server import ScriptedModels
+from goent.workers.views import WorkerView, evidence, fold_worker, worker_status
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
+
+SLUG_SOURCE = '''\
+"""Titles into addresses."""
+
+import re
+
+
+def slug(title: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+'''
+CONFIG_YAML = """\
+default_provider: zai/glm-4.7
+profile: hermetic
+daemon: {idle_exit_s: 60}
+"""
+PROVIDERS_YAML = """\
+providers:
+  zai/glm-4.7:
+    provider: zai
+    model: glm-4.7
+    base_url: {moonshot}
+    api_key_env: DEMO_MOONSHOT_KEY
+    context_limit: 128000
+    price: {{input: 0.60, output: 2.20, cache_read: 0.11}}
+  moonshotai/kimi-k2.6:
+    provider: moonshotai
+    model: kimi-k2.6
+    base_url: {moonshot}
+    api_key_env: DEMO_MOONSHOT_KEY
+    context_limit: 262144
+    price: {{input: 0.95, output: 4.00, cache_read: 0.16}}
+  deepseek/deepseek-flash:
+    provider: deepseek
+    model: deepseek-flash
+    base_url: {deepseek}
+    api_key_env: DEMO_DEEPSEEK_KEY
+    context_limit: 128000
+    price: {{input: 0.15, output: 0.60, cache_read: 0.003}}
+"""
+INHERITED_VARIABLES = (
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "TERM",
+    "COLORTERM",
+    "NO_COLOR",
+    "PYTHONPATH",
+    "GOENT_LOG",
+)
+GIT_COMMAND = ("git", "-c", "user.name=demo", "-c", "user.email=demo@localhost")
+
+
+class DemoProject(Value, frozen=True, kw_only=True):
+    """A sample project, ready for workers."""
+
+    project: Path
+    has_git: bool
+
+
+@contextmanager
+def open_demo_project(opencode: Path, *, keep: bool) -> Generator[DemoProject]:
+    """A sample project whose models are scripted; leaving ends its daemon and removes it."""
+    folder = Path(tempfile.mkdtemp(prefix="go-ent-demo-")).resolve()
+    project = folder / "sample"
+    try:
+        with start_blocking_portal() as portal, _open_script() as script:
+            models = ScriptedModels(script)
+            with (
+                portal.wrap_async_context_manager(models),
+                _use_environment(_variables(folder, opencode, script)),
+            ):
+                _build_project(project, models, portal)
+                try:
+                    yield DemoProject(
+                        project=project, has_git=bool(find_program("git", os.environ))
+                    )
+                finally:
+                    with _ignore_signals():
+                        stop_daemon(project, force=True)
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _open_script() -> Generator[Script]:
+    with as_file(files("goent.cli") / "demo_script.yaml") as path:
+        yield load_script(path)
+
+
+def _variables(folder: Path, opencode: Path, script: Script) -> Mapping[str, str]:
+    """Nothing of the user's but the way to their programs: no keys, no settings, no folders."""
+    runtime = folder / "run"
+    runtime.mkdir(mode=0o700)
+    passed = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
+    keys = {
+        f"DEMO_{name.upper()}_KEY": provider.key or ""
+        for name, provider in script.providers.items()
+    }
+    own_python = str(Path(sys.executable).parent)  # the tasks call python3
+    return {
+        **passed,
+        **hermetic_env(folder / "home"),
+        **keys,
+        "PATH": f"{own_python}:{os.environ.get('PATH', os.defpath)}",
+        "XDG_RUNTIME_DIR": str(runtime),
+        "GOENT_OPENCODE": str(opencode),
+    }
+
+
+@contextmanager
+def _use_environment(variables: Mapping[str, str]) -> Generator[None]:
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _build_project(project: Path, models: ScriptedModels, portal: BlockingPortal) -> None:
+    settings = project / ".goent"
+    settings.mkdir(parents=True)
+    (project / "slug.py").write_text(SLUG_SOURCE)
+    (settings / "config.yaml").write_text(CONFIG_YAML)
+    urls = {name: models.base_url(name) for name in models.script.providers}
+    (settings / "providers.yaml").write_text(PROVIDERS_YAML.format(**urls))
+    trust_everything(project, os.environ)
+    if find_program("git", os.environ):
+        for command in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "A sample")):
+            git = partial(
+                run_command, (*GIT_COMMAND, *command), cwd=project, env=dict(os.environ), timeout=30
+            )
+            portal.call(git)
+
+
+@contextmanager
+def _ignore_signals() -> Generator[None]:
+    """Cleaning up is not interrupted: a second Ctrl-C would leave a daemon behind."""
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, signal.SIG_IGN) for number in signals]
+    try:
+        yield
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            with suppress(TypeError):  # a handler that C code set cannot be named
+                signal.signal(number, handler)
+
+
+STEP_WIDTH = 34
+WIDE_CONSOLE = 110
+
+
+class DemoBoard:
+    """Lines, and below them on a terminal how the workers stand."""
+
+    def __init__(self, console: "Console", live: "Live | None") -> None:
+        self._console = console
+        self._live = live
+
+    def line(self, text: str, style: str = "") -> None:
+        from rich.text import Text  # noqa: PLC0415 (rich is loaded only where something is drawn)
+
+        words = Text(strip_controls(text), style=style)
+        if self._live:
+            self._console.print(words, no_wrap=True, overflow="ellipsis")
+        else:
+            self._console.print(words, soft_wrap=True)
+
+    def draw(self, views: Mapping[str, WorkerView], foot: str) -> None:
+        if self._live:
+            narrow = self._console.width < WIDE_CONSOLE
+            self._live.update(_worker_table(views, foot, narrow=narrow), refresh=True)
+
+
+class SilentDemoBoard(DemoBoard):
+    """Shows nothing: for `--json`, where only the end counts."""
+
+    def line(self, text: str, style: str = "") -> None:
+        pass
+
+    def draw(self, views: Mapping[str, WorkerView], foot: str) -> None:
+        pass
+
+
+@contextmanager
+def open_board(*, silent: bool = False) -> Generator[DemoBoard]:
+    from rich.live import Live  # noqa: PLC0415 (the same)
+
+    console = make_console()
+    if silent:
+        yield SilentDemoBoard(console, None)
+        return
+    if not console.is_terminal:
+        yield DemoBoard(console, None)
+        return
+    with Live(console=console, auto_refresh=False) as live:
+        yield DemoBoard(console, live)
+
+
+def _worker_table(views: Mapping[str, WorkerView], foot: str, *, narrow: bool) -> "RenderableType":
+    from rich.console import Group  # noqa: PLC0415 (the same)
+    from rich.table import Table  # noqa: PLC0415 (the same)
+    from rich.text import Text  # noqa: PLC0415 (the same)
+
+    heads = ("worker", "provider", "state", "step", "progress", "tokens", "cost", "time")
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    rows = [_worker_cells(view, narrow=narrow) for view in views.values()]
+    for column, head in list(enumerate(heads))[narrow:]:
+        # Where the room is short, it is the step that gives way.
+        needed = 0 if head == "step" else max(len(row[column]) for row in rows)
+        table.add_column(head, no_wrap=True, min_width=needed, max_width=STEP_WIDTH)
+    for view, row in zip(views.values(), rows, strict=True):
+        cells = [Text(strip_controls(cell), overflow="ellipsis") for cell in row]
+        cells[2].stylize(badge(view.state, evidence(view)).style)
+        table.add_row(*cells[narrow:])
+    return Group(Text(), table, Text(foot, style="bold yellow"))
+
+
+def _worker_cells(view: WorkerView, *, narrow: bool) -> Sequence[str]:
+    now = worker_status(view)
+    percent = now.progress.percent or 0
+    until = view.updated_at if now.state in ENDED_STATES else time.time()
+    return (
+        view.id,
+        now.model if narrow else now.provider,
+        badge(now.state, now.evidence).words,
+        now.step,
+        gauge(percent) if narrow else progress_bar(percent),
+        short_number(now.usage.total),
+        money(now.cost_usd) if view.calls else "",
+        duration(until - view.started_at),
+    )
+
+
+SWARM_TASKS = """\
+swarm: tidy-up
+tasks:
+  - {id: accents, provider: moonshotai/kimi-k2.6, prompt: "Let slug keep accents."}
+  - {id: separator, provider: zai/glm-4.7, prompt: "Give slug a separator as a parameter."}
+  - {id: cli, provider: deepseek/deepseek-flash, prompt: "Write cli.py, a command line for slug.",
+     verify: [test $(python3 cli.py Hello World) = hello-world]}
+  - {id: licence, provider: moonshotai/kimi-k2.6, prompt: "Add the MIT licence.",
+     verify: [grep -q MIT LICENSE]}
+"""
+FAILING_TASK, RETRY_PROVIDER = "licence", "deepseek/deepseek-flash"
+CONFLICTING_TASKS = {"accents", "separator"}
+
+
+class DemoSwarmResult(Value, frozen=True, kw_only=True):
+    """What came of the swarm."""
+
+    result: SwarmResult
+    merged: SwarmMergeReply
+
+    @property
+    def worked(self) -> bool:
+        """All done in the end, the planted conflict found, and the rest on the branch."""
+        done = all(task.state == "completed" for task in self.result.tasks)
+        found = {t for c in self.result.conflicts if c.kind == "hunk_conflict" for t in c.tasks}
+        return (
+            done
+            and found == CONFLICTING_TASKS
+            and len(self.merged.merged) == len(self.result.tasks) - 1
+        )
+
+
+def run_demo_swarm(through: DaemonClient, project: Path, *, silent: bool) -> DemoSwarmResult:
+    """Hand over the tasks, retry the one that fails, and merge what goes together."""
+    file = project / ".goent" / "tasks.yaml"
+    file.write_text(SWARM_TASKS)
+    if not silent:
+        print_now("\nNow a swarm: four workers on three models, each in a git worktree of its own.")
+        print_now(f"go-ent swarm {file.relative_to(project)}\n")
+    begun = through.call("swarm_spawn", read_task_file(str(file)), SwarmStatus)
+    _watch_swarm(through, begun.swarm_id, silent=silent)
+    _show_swarm(through, begun.swarm_id, silent=silent)
+    if not silent:
+        print_now(
+            f"\nIt said that it was done, and was refuted. Another model tries: {RETRY_PROVIDER}"
+        )
+        print_now(
+            f"go-ent swarm retry {begun.swarm_id} {FAILING_TASK} --provider {RETRY_PROVIDER}\n"
+        )
+    retry = SwarmRetryRequest(
+        swarm_id=begun.swarm_id, tasks=(FAILING_TASK,), provider=RETRY_PROVIDER
+    )
+    through.call("swarm_retry", retry, SwarmStatus)
+    _watch_swarm(through, begun.swarm_id, silent=silent)
+    result = _swarm_result(through, begun.swarm_id)
+    if not silent:
+        print_now(f"\ngo-ent swarm merge {begun.swarm_id}\n")
+    merge = SwarmMergeRequest(swarm_id=begun.swarm_id)
+    merged = through.call("swarm_merge", merge, SwarmMergeReply)
+    if not silent:
+        show_merged(merged)
+    return DemoSwarmResult(result=result, merged=merged)
+
+
+def _watch_swarm(through: DaemonClient, swarm: str, *, silent: bool) -> None:
+    with open_swarm_watcher(through, swarm, silent=silent, owner=True) as watching:
+        watching.watch(swarm)
+    if watching.interrupted:
+        raise KeyboardInterrupt
+
+
+def _show_swarm(through: DaemonClient, swarm: str, *, silent: bool) -> None:
+    if not silent:
+        show_swarm_summary(_swarm_result(through, swarm))
+
+
+def _swarm_result(through: DaemonClient, swarm: str) -> SwarmResult:
+    return through.call("swarm_result", SwarmResultRequest(swarm_id=swarm, whole=True), SwarmResult)
+
+
+DEMO_TASKS = (
+    SpawnRequest(
+        task="Write roman.py, which turns numbers into roman numerals.",
+        provider="zai/glm-4.7",
+        permissions="auto",
+        verify=("test $(python3 roman.py 1994) = MCMXCIV",),
+    ),
+    SpawnRequest(
+        task="Write tests in test_slug.py that test slug.py, and run them.",
+        provider="moonshotai/kimi-k2.6",
+        permissions="edit",
+        verify=("python3 -m unittest -q test_slug",),
+    ),
+    SpawnRequest(
+        task="Describe slug.py in a README with an example, and note it in the changelog.",
+        provider="deepseek/deepseek-flash",
+        permissions="edit",
+        verify=("grep -q '## Usage' README.md",),
+    ),
+)
+EXPECTED_FILES = ("roman.py", "test_slug.py", "README.md", "CHANGELOG.md")
+TICK_S = 0.1
+THINKING_S = 15.0  # how long a person may think about the question
+SHOWING_S = 1.0  # how long the question stands where nobody can answer it
+DEMO_TIMEOUT_S = 180.0
+FAREWELL = """
+The models were scripted; OpenCode, the edits, the commands and the checks were real.
+
+For real models, in a project of your own:
+  export ANTHROPIC_API_KEY=…    or ZHIPU_API_KEY, DEEPSEEK_API_KEY, … or: opencode auth login
+  go-ent init                   settings, and go-ent as a server for Claude Code
+  go-ent doctor                 what is there, what is missing
+  go-ent run "a task"           a first worker"""
+
+
+class DemoFollower:
+    """The workers as the audience sees them, and the one question they get."""
+
+    def __init__(self, through: DaemonClient, board: DemoBoard, keyboard: Keyboard | None) -> None:
+        self._through = through
+        self._board = board
+        self._keyboard = keyboard
+        self._views: dict[str, WorkerView] = {}
+        self._asked: tuple[str, PermissionAsked] | None = None
+        self._asked_at = 0.0
+        self._begun = time.monotonic()
+
+    def until_done(self, workers: tuple[str, ...]) -> None:
+        """Show everything until all workers have ended their turn."""
+        self._through.watch(*workers, after=0)
+        while len(self._views) < len(workers) or not self._all_ended():
+            for envelope in self._through.events(TICK_S):
+                view = fold_worker(self._views.get(envelope.worker), envelope)
+                self._views[envelope.worker] = view
+                self._show(view, envelope)
+            self._consider()
+            self._board.draw(self._views, self._foot())
+            if time.monotonic() - self._begun > DEMO_TIMEOUT_S:
+                raise CommandError(f"the workers were not done after {DEMO_TIMEOUT_S:.0f} s")
+        self._board.draw(self._views, "")
+
+    def _all_ended(self) -> bool:
+        return all(view.state in ENDED_STATES for view in self._views.values())
+
+    def _show(self, view: WorkerView, envelope: EventEnvelope) -> None:
+        event = envelope.event
+        who = f"{time.monotonic() - self._begun:5.1f}s  {view.spawned.model:<14}  "
+        if isinstance(event, PermissionAsked):
+            self._asked, self._asked_at = (envelope.worker, event), time.monotonic()
+            self._board.line(f"{who}? may it run: {visible_text(event.detail)}", "bold yellow")
+            if self._keyboard:
+                self._keyboard.listen()
+        elif isinstance(event, PermissionAnswered | PermissionWithdrawn):
+            self._asked = None
+            answer = event.option if isinstance(event, PermissionAnswered) else "withdrawn"
+            self._board.line(f"{who}  {answer}", "yellow")
+            if self._keyboard:
+                self._keyboard.rest()
+        elif isinstance(event, WorkerSpawned):
+            self._board.line(f"{who}{event.task}")
+        elif told := event_line(event):
+            self._board.line(who + told[0], told[1])
+
+    def _consider(self) -> None:
+        """The question is answered by the person, or for them when they do not."""
+        if self._asked is None:
+            return
+        key = self._keyboard.key() if self._keyboard else ""
+        if key == "n":
+            self._answer("reject")
+        elif key in ("y", "\n"):
+            self._answer("allow_once")
+        elif time.monotonic() > self._asked_at + (THINKING_S if self._keyboard else SHOWING_S):
+            why = "nobody answered" if self._keyboard else "there is no terminal to ask at"
+            self._board.line(f"the demo says yes by itself: {why}", "dim")
+            self._answer("allow_once")
+
+    def _answer(self, option: PermissionAnswer) -> None:
+        assert self._asked, "there is a question to answer"
+        worker, question = self._asked
+        self._asked = None
+        request = AnswerRequest(worker_id=worker, permission_id=question.id, option=option)
+        self._through.call("worker_answer", request, AnswerReply)
+
+    def _foot(self) -> str:
+        if self._asked is None or self._keyboard is None:
+            return ""
+        left = max(0.0, self._asked_at + THINKING_S - time.monotonic())
+        return f"\nMay it run that?  [y] yes  [n] no  (yes in {left:.0f} s)"
+
+
+class DemoResult(Value, frozen=True, kw_only=True):
+    """What came of the demonstration. `missing` are files that the workers should have written."""
+
+    project: str
+    results: tuple[Result, ...]
+    costs: Costs
+    missing: tuple[str, ...]
+    swarm: DemoSwarmResult | None = None
+
+    @property
+    def worked(self) -> bool:
+        done = all(r.state == "completed" and r.evidence == "verified" for r in self.results)
+        return done and not self.missing and (self.swarm is None or self.swarm.worked)
+
+
+def run_demo(*, keep: bool = False, json: bool = False) -> int:
+    """Play. 0 only if all workers really completed and their files are there."""
+    opencode = installed_opencode(Path.cwd(), os.environ)
+    if not json:
+        print_now("go-ent demo: three workers at once, on OpenCode, with scripted models.")
+    with (
+        _interrupt_on_signals(),
+        _report_interrupt(),
+        open_demo_project(opencode, keep=keep) as stage,
+    ):
+        if not json:
+            fate = "it stays" if keep else "gone afterwards"
+            print_now(f"A sample project, {fate}: {stage.project}")
+            print_now("Starting; a cold OpenCode takes a few seconds.\n")
+        with open_daemon_client(stage.project) as through:
+            played = _run_tasks(through, stage.project, silent=json)
+            if not json:
+                _show_results(played)
+            if played.worked and stage.has_git:
+                together = run_demo_swarm(through, stage.project, silent=json)
+                played = replace(played, swarm=together)
+            if json:
+                print_json(played)
+            else:
+                _show_farewell(played)
+    return 0 if played.worked else 1
+
+
+def _run_tasks(through: DaemonClient, project: Path, *, silent: bool) -> DemoResult:
+    spawned = [through.call("worker_spawn", task, SpawnReply).worker_id for task in DEMO_TASKS]
+    with open_board(silent=silent) as board, open_keyboard() as keyboard:
+        DemoFollower(through, board, None if silent else keyboard).until_done(tuple(spawned))
+    costs = CostsRequest(by="provider", project_only=True)
+    return DemoResult(
+        project=str(project),
+        results=tuple(_worker_result(worker, through) for worker in spawned),
+        costs=through.call("cost_report", costs, Costs),
+        missing=tuple(name for name in EXPECTED_FILES if not (project / name).is_file()),
+    )
+
+
+def _worker_result(worker: str, through: DaemonClient) -> Result:
+    return through.call("worker_result", WorkerRequest(worker_id=worker), Result)
+
+
+def _show_results(played: DemoResult) -> None:
+    print_now()
+    for task, result in zip(DEMO_TASKS, played.results, strict=True):
+        print_now(f"{task.provider}: {task.task}")
+        show_result(result, cwd=played.project, text=False)
+        print_now(f"  it says   {result.text}\n")
+    show_costs(played.costs)
+
+
+def _show_farewell(played: DemoResult) -> None:
+    if played.worked:
+        print_now(FAREWELL)
+        return
+    if played.missing:
+        print_notice(f"these files should be there: {', '.join(played.missing)}")
+    if any(r.failure and r.failure.kind == "permission_denied" for r in played.results):
+        print_notice("you said no, and that ended the worker's turn, as it should")
+    print_notice("not every worker completed its task; see above")
+
+
+@contextmanager
+def _report_interrupt() -> Generator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        print_notice("the demo was stopped, and its daemon with it")
+        raise
+
+
+@contextmanager
+def _interrupt_on_signals() -> Generator[None]:
+    """A closed terminal or a `kill` leaves as little behind as Ctrl-C."""
+
+    def leave(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signals = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, leave) for number in signals]
+    try:
+        yield
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)

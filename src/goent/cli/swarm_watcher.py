@@ -1,0 +1,198 @@
+"""Shows a swarm until it is over, and lets a person answer questions or cancel it.
+
+A terminal has the table; anything else gets a line for each change of a task's state.
+"""
+
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from goent.cli.daemon_client import CommandError, DaemonClient, DaemonDisconnected, status_of
+from goent.cli.labels import badge, duration, money
+from goent.cli.swarm_display import DrawingSize, step_text, swarm_table, task_style
+from goent.cli.terminal import (
+    InterruptCount,
+    Keyboard,
+    Screen,
+    count_interrupts,
+    make_console,
+    open_keyboard,
+    open_screen,
+)
+from goent.cli.terminal_prompt import TerminalPrompt
+from goent.domain.replies import Question
+from goent.domain.swarm_messages import (
+    ENDED_SWARM_STATES,
+    ENDED_TASK_STATES,
+    SwarmCancelRequest,
+    SwarmRequest,
+    SwarmStatus,
+    TaskLine,
+)
+from goent.domain.types import Value
+
+TICK_S = 0.1
+TICKS_PER_LOOK = 3  # a look at the swarm is taken so seldom, at the keyboard each time
+SETTLED_S = 10.0  # a daemon that ends sooner than this after the last one is not replaced
+INTERRUPTED = 130
+
+
+class _SwarmQuestion(Value, frozen=True, kw_only=True):
+    """A question, and who asks it."""
+
+    task: str
+    worker: str
+    question: Question
+
+
+class SwarmWatcher:
+    """Shows a swarm until it is over. With `owner`, Ctrl-C cancels it."""
+
+    def __init__(
+        self,
+        through: DaemonClient,
+        screen: Screen,
+        keyboard: Keyboard | None,
+        interrupts: InterruptCount,
+        *,
+        owner: bool,
+    ) -> None:
+        self._through = through
+        self._screen = screen
+        self._asking = TerminalPrompt(through, screen, keyboard)
+        self._interrupts = interrupts
+        self._owner = owner
+        self._table = sys.stdout.isatty()
+        self._states: dict[str, str] = {}
+        self._open: dict[str, _SwarmQuestion] = {}
+        self._cancelled = False
+        self.interrupted = False
+        self._met = -SETTLED_S
+
+    def watch(self, swarm: str) -> SwarmStatus:
+        """Returns when it is over, or nobody wants to see more of it."""
+        while True:
+            try:
+                now = self._through.call("swarm_status", SwarmRequest(swarm_id=swarm), SwarmStatus)
+                self._show(now)
+                if now.state in ENDED_SWARM_STATES or (self._interrupts.count and not self._owner):
+                    self._draw(now)
+                    return now
+                self._wait(now)
+            except DaemonDisconnected as gone:
+                if time.monotonic() < self._met + SETTLED_S:
+                    raise DaemonDisconnected(
+                        f"{gone.why}, and {swarm} with it; {_follow_hint(swarm)}"
+                    ) from None
+                self._go_on_elsewhere()
+
+    def _show(self, now: SwarmStatus) -> None:
+        if not self._states:
+            name = f" {now.swarm}" if now.swarm and now.swarm != now.swarm_id else ""
+            tasks = f"{now.total} task{'s' * (now.total > 1)}"
+            self._screen.line(f"{now.swarm_id}{name}: {tasks}", "dim")
+        for task in now.tasks:
+            self._tell(task)
+        self._note_questions(now)
+
+    def _wait(self, now: SwarmStatus) -> None:
+        for _ in range(TICKS_PER_LOOK):
+            self._draw(now)
+            if self._heed(now.swarm_id):
+                return
+            time.sleep(TICK_S)
+
+    def _go_on_elsewhere(self) -> None:
+        """The swarm is journaled, and the next daemon takes it up."""
+        self._met = time.monotonic()
+        self._screen.line("the daemon ended; the next one takes the swarm up", "yellow")
+        self._through.meet_again()
+        self._cancelled = False
+
+    def _draw(self, now: SwarmStatus) -> None:
+        if not self._table:
+            return
+        size = make_console().size
+        first = next(iter(self._open.values()), None)
+        keys = self._asking.choices(first.question) if first else ""
+        if first and keys and len(self._open) > 1:
+            keys = f"{first.task}: {keys}"
+        room = DrawingSize(width=size.width, height=size.height - 1)
+        self._screen.foot(swarm_table(now, room, keys))
+
+    def _tell(self, task: TaskLine) -> None:
+        """A line for what is new; the table shows all but failures by itself."""
+        who = f"{task.id} {task.worker_id or ''}"  # in a race several have the task
+        if self._states.get(who) == task.state:
+            return
+        unheard = who not in self._states and task.state == "pending"
+        self._states[who] = task.state
+        if unheard or (self._table and task.state not in ("failed", "blocked")):
+            return
+        self._screen.line(task_line(task), task_style(task))
+
+    def _note_questions(self, now: SwarmStatus) -> None:
+        before, self._open = self._open, {}
+        for task in now.tasks:
+            if task.state != "waiting" or task.worker_id is None:
+                continue
+            question = status_of(task.worker_id, self._through).permission
+            if question:
+                asked = _SwarmQuestion(task=task.id, worker=task.worker_id, question=question)
+                self._open[f"{task.worker_id} {question.id}"] = asked
+        for key, asked in self._open.items():
+            if key not in before:
+                self._asking.put(asked.worker, asked.question, f"{asked.task} ({asked.worker})")
+        if before and not self._open:
+            self._asking.rest()
+
+    def _heed(self, swarm: str) -> bool:
+        """What the person at the keyboard wants; True if things are no longer as they were."""
+        if self._interrupts.count and not self._owner:
+            return True
+        if self._interrupts.count and not self._cancelled:
+            self._cancelled = self.interrupted = True
+            self._screen.line("cancelling; Ctrl-C again leaves at once", "yellow")
+            request = SwarmCancelRequest(swarm_id=swarm, reason="Ctrl-C")
+            self._through.send("swarm_cancel", request)
+        for asked in list(self._open.values())[:1]:
+            option = self._asking.heed(asked.worker, asked.question)
+            if option:
+                self._screen.line(f"  {asked.task}: {option}", "cyan")
+                return True
+        return False
+
+
+def task_line(task: TaskLine) -> str:
+    """A task's new state; if it is over, what it took and what came of it."""
+    where = f" on {task.provider}" if task.provider else ""
+    took = (duration(task.seconds or 0), money(task.cost_usd) if task.tokens else "")
+    over = task.state in ENDED_TASK_STATES and task.seconds is not None
+    spent = f" ({', '.join(part for part in took if part)})" if over else ""
+    said = step_text(task)
+    shown = badge(task.state, task.evidence)
+    return f"{shown.mark} {task.id} {shown.words}{where}{spent}" + (f": {said}" if said else "")
+
+
+@contextmanager
+def open_swarm_watcher(
+    through: DaemonClient, swarm: str, *, silent: bool, owner: bool
+) -> Generator[SwarmWatcher]:
+    """The screen and the keyboard for watching a swarm, put back whatever happens."""
+    leaving = f"{swarm} may still be running: `go-ent swarm cancel {swarm}` ends it"
+    try:
+        with (
+            count_interrupts() as interrupts,
+            open_keyboard() as keyboard,
+            open_screen(silent=silent) as screen,
+        ):
+            yield SwarmWatcher(
+                through, screen, None if silent else keyboard, interrupts, owner=owner
+            )
+    except KeyboardInterrupt:
+        raise CommandError(leaving, INTERRUPTED) from None
+
+
+def _follow_hint(swarm: str) -> str:
+    return f"`go-ent swarm status {swarm} --follow` starts a new one and goes on"

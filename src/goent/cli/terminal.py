@@ -1,0 +1,343 @@
+"""Drives the terminal: output streams, the screen with its status line, single keys and Ctrl-C.
+
+A terminal has a foot that tells how things stand and is drawn again and again below the lines.
+Anything else gets the same lines and nothing that would spoil a file.
+"""
+
+import os
+import re
+import select
+import signal
+import sys
+import termios
+import tty
+from codecs import getincrementaldecoder
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from io import BufferedWriter, FileIO, TextIOWrapper
+from types import FrameType
+from typing import TYPE_CHECKING, TextIO
+
+from goent.domain.verification import quote_worker_text
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+    from rich.text import Text
+
+
+TAB_SPACES = "    "
+# C0 and C1 but the line feed, and what turns the direction of writing around.
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+_ASCII_SIGNS = {
+    "✓": "ok",
+    "✗": "FAIL",
+    "↻": "again",
+    "…": "...",
+    "·": "-",
+    "\N{MULTIPLICATION SIGN}": "x",
+    "█": "#",
+    "▒": "=",
+    "░": ".",
+}
+
+
+def strip_controls(text: str) -> str:
+    """Without control characters: a worker's words must not steer the terminal."""
+    if text.isprintable():
+        return text
+    return _CONTROL_CHARACTERS.sub("", text.replace("\t", TAB_SPACES))
+
+
+def encodable(text: str, stream: TextIO) -> str:
+    """Where a locale lacks our signs, words stand for those that would all be the same question mark."""
+    try:
+        text.encode(stream.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return "".join(_ASCII_SIGNS.get(letter, letter) for letter in text)
+    return text
+
+
+def print_now(text: str = "") -> None:
+    print(text, flush=True)
+
+
+def print_notice(message: str) -> None:
+    """On stderr, so that stdout stays what was asked for."""
+    print_stderr(f"go-ent: {message}")
+
+
+def print_mistakes(mistakes: Sequence[str]) -> None:
+    """Several begin a line each, so that whoever looks for `file:line:` finds them."""
+    if len(mistakes) == 1:
+        print_notice(mistakes[0])
+        return
+    print_notice(f"{len(mistakes)} mistakes")
+    for mistake in mistakes:
+        print_stderr(mistake)
+
+
+def print_stderr(line: str) -> None:
+    """On stderr. If nobody takes it, what is done goes on, and ends with its own exit code."""
+    try:
+        print(encodable(line, sys.stderr), file=sys.stderr, flush=True)
+    except OSError:
+        discard_output(sys.stderr)
+
+
+class StdoutUnwritable(OSError):
+    """Stdout takes nothing: its disk is full, or it was closed before we began."""
+
+
+class _Stdout(FileIO):
+    """Tells its own failures from those of other files. That nobody reads any more is none."""
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise StdoutUnwritable(error.errno, error.strerror) from error
+
+
+def open_streams() -> None:
+    """Each of the three is there, takes any letter, and stdout is known by its errors."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # else the next file that is opened would be taken for it
+            setattr(sys, name, _open_null_stream(name))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a ✓ that a locale lacks is no reason to fail
+    if type(sys.stdout) is TextIOWrapper:
+        sys.stdout = _with_stdout_errors(sys.stdout)
+
+
+def _open_null_stream(name: str) -> TextIO:
+    """Of a stream that was closed. What can only be read takes no output, which is told when there is some."""
+    flags = os.O_WRONLY if name == "stderr" else os.O_RDONLY
+    descriptor = os.open(os.devnull, flags)
+    return os.fdopen(descriptor, "r" if name == "stdin" else "w", closefd=False)
+
+
+def _with_stdout_errors(stream: TextIOWrapper) -> TextIOWrapper:
+    raw = _Stdout(stream.fileno(), "w", closefd=False)
+    return TextIOWrapper(
+        raw if stream.write_through else BufferedWriter(raw),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def discard_output(stream: TextIO) -> None:
+    """What waits to be written there is thrown away, so that no later flush fails too."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+    stream.flush()
+
+
+class Screen:
+    """Where the lines go. Words gather until they make a line."""
+
+    def line(self, text: str, style: str = "") -> None:
+        self.end_words()
+        self._print(strip_controls(text), style)
+
+    def words(self, text: str) -> None:
+        *lines, self._begun = (self._begun + strip_controls(text)).split("\n")
+        for line in lines:
+            self._print(quote_worker_text(line), "")
+
+    def end_words(self) -> None:
+        begun, self._begun = self._begun, ""
+        if begun:
+            self._print(quote_worker_text(begun), "")
+
+    def foot(self, drawn: "RenderableType") -> None:
+        """How things stand; only a terminal shows it."""
+
+    def __init__(self) -> None:
+        self._begun = ""
+
+    def _print(self, line: str, style: str) -> None:
+        print_now(line)
+
+
+class SilentScreen(Screen):
+    """For `--json`: only the end counts."""
+
+    def _print(self, line: str, style: str) -> None:
+        pass
+
+
+class TerminalScreen(Screen):
+    """A terminal, with a foot."""
+
+    def __init__(self, console: "Console", live: "Live") -> None:
+        super().__init__()
+        self._console = console
+        self._live = live
+        self._foot: RenderableType = ""
+
+    def words(self, text: str) -> None:
+        super().words(text)
+        while len(self._begun) >= self._console.width:
+            at = self._begun.rfind(" ", 0, self._console.width)
+            at = at if at > 0 else self._console.width - 1
+            self._print(self._begun[:at], "")
+            self._begun = self._begun[at:].lstrip(" ")
+        self._draw()
+
+    def foot(self, drawn: "RenderableType") -> None:
+        self._foot = drawn
+        self._draw()
+
+    def _draw(self) -> None:
+        from rich.console import Group  # noqa: PLC0415 (rich is loaded only where something is drawn)
+        from rich.text import Text  # noqa: PLC0415 (the same)
+
+        foot = self._foot
+        if isinstance(foot, str):
+            foot = Text(strip_controls(foot), style="dim", no_wrap=True, overflow="ellipsis")
+        begun = [Text(self._begun)] if self._begun else []
+        self._live.update(Group(*begun, foot), refresh=True)
+
+    def _print(self, line: str, style: str) -> None:
+        from rich.text import Text  # noqa: PLC0415 (the same)
+
+        self._console.print(Text(line, style=style))
+
+
+@contextmanager
+def open_screen(*, silent: bool = False) -> Generator[Screen]:
+    """The screen that fits where stdout goes."""
+    if silent:
+        yield SilentScreen()
+        return
+    if not sys.stdout.isatty():
+        with open_plain_screen() as screen:
+            yield screen
+        return
+    from rich.live import Live  # noqa: PLC0415 (the same)
+
+    console = make_console()
+    with Live(console=console, transient=True, auto_refresh=False) as live:
+        screen = TerminalScreen(console, live)
+        try:
+            yield screen
+        finally:
+            screen.end_words()
+            screen.foot("")
+
+
+@contextmanager
+def open_plain_screen() -> Generator[Screen]:
+    """Lines alone. However it is left, the words that had begun one are shown."""
+    screen = Screen()
+    try:
+        yield screen
+    finally:
+        screen.end_words()
+
+
+def make_console() -> "Console":
+    """A console for tables and results; what is no terminal has room for whole lines."""
+    from rich.console import Console  # noqa: PLC0415 (the same)
+
+    wide = None if sys.stdout.isatty() else 200
+    return Console(highlight=False, markup=False, emoji=False, width=wide)
+
+
+def print_text(text: "str | Text", style: str = "") -> None:
+    """Words for a person, in colour where there is any; a long line is the terminal's to break."""
+    from rich.text import Text  # noqa: PLC0415 (the same)
+
+    drawn = (
+        Text(encodable(strip_controls(text), sys.stdout), style=style)
+        if isinstance(text, str)
+        else text
+    )
+    make_console().print(drawn, soft_wrap=True)
+
+
+def is_interactive() -> bool:
+    """Whether a question can be put to a person."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+class Keyboard:
+    """Single keys without Enter, while a question is open; the terminal is always put back."""
+
+    def __init__(self) -> None:
+        self._fd = sys.stdin.fileno()
+        self._decoder = getincrementaldecoder("utf-8")(errors="replace")
+        self._before: list[object] | None = None
+
+    def listen(self) -> None:
+        """From now on keys count. What was typed before is no answer, to a further question either."""
+        if self._before is None:
+            self._before = termios.tcgetattr(self._fd)
+            tty.setcbreak(self._fd, termios.TCSAFLUSH)
+        else:
+            termios.tcflush(self._fd, termios.TCIFLUSH)
+
+    def key(self) -> str:
+        """The key that was pressed, or nothing."""
+        if self._before is None or not select.select([self._fd], [], [], 0)[0]:
+            return ""
+        return os.read(self._fd, 1).decode(errors="replace").lower()
+
+    def typed(self) -> str:
+        """All that was typed meanwhile, as text."""
+        if self._before is None or not select.select([self._fd], [], [], 0)[0]:
+            return ""
+        return self._decoder.decode(os.read(self._fd, 4096))
+
+    def rest(self) -> None:
+        if self._before is not None:
+            termios.tcsetattr(self._fd, termios.TCSAFLUSH, self._before)  # pyright: ignore[reportArgumentType] (what tcgetattr gave)
+            self._before = None
+
+
+@contextmanager
+def open_keyboard() -> Generator[Keyboard | None]:
+    """The keyboard, or nothing where nobody sits."""
+    if not is_interactive():
+        yield None
+        return
+    keyboard = Keyboard()
+    try:
+        yield keyboard
+    finally:
+        keyboard.rest()
+
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class InterruptCount:
+    """Ctrl-C and its like, counted: the first asks to stop, the second stops us at once."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def note(self, _number: int, _frame: FrameType | None) -> None:
+        self.count += 1
+        if self.count > 1:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def count_interrupts() -> Generator[InterruptCount]:
+    interrupts = InterruptCount()
+    before = {number: signal.signal(number, interrupts.note) for number in STOP_SIGNALS}
+    try:
+        yield interrupts
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,193 @@
+"""Shows permission questions at the terminal and reads the keys that answer them.
+
+It may be answered here or anywhere else, and the first answer wins.
+"""
+
+import re
+import sys
+import time
+from datetime import datetime
+from typing import Protocol
+
+from goent.cli.daemon_client import CommandError, DaemonClient
+from goent.cli.labels import duration
+from goent.cli.terminal import Keyboard, Screen, make_console, print_notice
+from goent.domain.question_text import always_rule, fit_rows, one_line, visible_text
+from goent.domain.replies import AnswerReply
+from goent.domain.requests import AnswerRequest
+from goent.domain.types import PermissionAnswer, PermissionOption
+
+ANSWER_KEYS: dict[str, PermissionAnswer] = {"y": "allow_once", "a": "allow_always", "n": "reject"}
+CHOICE_LABELS = {"y": "[y] yes, once", "a": "[a] yes, always", "n": "[n] no"}
+INSTEAD_KEY, VIEW_KEY = "i", "v"
+ENTER, ESCAPE, ERASE = "\r\n", "\x1b", "\x7f\b"
+MESSAGE_NOT_PASSED = (
+    "this agent takes no words with a no. If the no ends its turn, the next `go-ent prompt {}` brings "
+    "them along; if not, say them there"
+)
+MIN_ROWS = 8
+ROWS_AROUND = (
+    12  # rows for the lines around a question: why, the rule, the foot, what was there before
+)
+TYPED_WIDTH = 30  # characters of what is being typed, in the foot
+STDERR_WIDTH = 300  # characters of a question on stderr
+_ESCAPE_SEQUENCE = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]")  # a key with an arrow, and its like
+DIFF_TOOLS = ("edit", "external_directory")
+
+
+class TerminalQuestion(Protocol):
+    """A permission question, as an event or a status tells it."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def tool(self) -> str: ...
+    @property
+    def detail(self) -> str: ...
+    @property
+    def options(self) -> tuple[PermissionOption, ...]: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def always(self) -> str | tuple[str, ...]: ...
+    @property
+    def expires_at(self) -> str | float | None: ...
+
+
+class TerminalPrompt:
+    """Puts questions on the screen and takes answers from the keyboard, if somebody sits there."""
+
+    def __init__(self, through: DaemonClient, screen: Screen, keyboard: Keyboard | None) -> None:
+        self._through = through
+        self._screen = screen
+        self._keyboard = keyboard
+        self._words: str | None = None  # what to do instead, as far as it is typed
+        self._about = ""  # the question that they belong to
+
+    def put(self, worker: str, question: TerminalQuestion, who: str = "") -> None:
+        """Ask the person here, or say how it can be answered."""
+        self._screen.foot("")  # keys of an earlier question do not count for this one
+        self._show(question, who, whole=not sys.stdout.isatty())
+        if self._keyboard:
+            if self._words is None:
+                self._keyboard.listen()
+            return
+        options = "|".join(option.id for option in question.options)
+        hint = f"go-ent answer {worker} {question.id} {options}"
+        asks = (
+            f"{who or worker} asks for {question.tool}: {one_line(question.detail, STDERR_WIDTH)}"
+        )
+        print_notice(f"{asks}; answer with: {hint}")
+
+    def _show(self, question: TerminalQuestion, who: str = "", *, whole: bool) -> None:
+        prefix = f"{who} asks for " if who else ""
+        text = f"? {prefix}{question.tool}: {visible_text(question.detail)}"
+        if not whole:
+            size = make_console().size
+            how = "press v to see all" if self._keyboard else ""
+            text = fit_rows(text, size.width, max(MIN_ROWS, size.height - ROWS_AROUND), how)
+        head, *more = text.split("\n")
+        self._screen.line(head, "bold yellow")
+        for line in more:
+            self._screen.line(line, diff_style(line) if question.tool in DIFF_TOOLS else "yellow")
+        if question.reason:
+            self._screen.line(f"  {question.reason}", "yellow")
+        if rule := lasting_rule(question):
+            self._screen.line(f"  always: {rule}", "dim")
+
+    def heed(self, worker: str, question: TerminalQuestion) -> PermissionAnswer | None:
+        """Bring back the answer that was typed; None if there is none, or it came too late."""
+        if self._keyboard is None:
+            return None
+        if self._words is not None:
+            return self._heed_words(worker, question)
+        match self._keyboard.key():
+            case key if key == VIEW_KEY:
+                self._show(question, whole=True)
+            case key if key == INSTEAD_KEY and _offers(question, "reject"):
+                self._words, self._about = "", f"{worker} {question.id}"
+            case key if (option := ANSWER_KEYS.get(key)) and _offers(question, option):
+                return self._answer(worker, question, option)
+            case _:
+                pass
+        return None
+
+    def _heed_words(self, worker: str, question: TerminalQuestion) -> PermissionAnswer | None:
+        assert self._keyboard and self._words is not None, "somebody is typing"
+        if self._about != f"{worker} {question.id}":
+            self._screen.line("  that question is no longer open", "dim")
+            self._words = None
+            return None
+        typed = self._keyboard.typed()
+        if typed == ESCAPE:
+            self._words = None
+            return None
+        for letter in _ESCAPE_SEQUENCE.sub("", typed):
+            if letter in ENTER:
+                words, self._words = self._words.strip(), None
+                return self._answer(worker, question, "reject", words) if words else None
+            if letter in ERASE:
+                self._words = self._words[:-1]
+            elif letter.isprintable():
+                self._words += letter
+        return None
+
+    def _answer(
+        self, worker: str, question: TerminalQuestion, option: PermissionAnswer, message: str = ""
+    ) -> PermissionAnswer | None:
+        request = AnswerRequest(
+            worker_id=worker, permission_id=question.id, option=option, message=message
+        )
+        try:
+            answered = self._through.call("worker_answer", request, AnswerReply)
+        except CommandError:
+            self._screen.line("  somebody else was faster", "dim")
+            return None
+        if answered.message_passed is False:
+            self._screen.line(f"  {MESSAGE_NOT_PASSED.format(worker)}", "yellow")
+        return option
+
+    def choices(self, question: TerminalQuestion) -> str:
+        """The keys that count now, and the time that is left; nothing where there is no keyboard."""
+        if self._keyboard is None:
+            return ""
+        if self._words is not None:
+            typed = (
+                self._words if len(self._words) <= TYPED_WIDTH else "…" + self._words[-TYPED_WIDTH:]
+            )
+            return f"no, do this instead: {typed}▏ (Enter sends, Esc goes back)"
+        keys = [
+            CHOICE_LABELS[key] for key, option in ANSWER_KEYS.items() if _offers(question, option)
+        ]
+        keys += [f"[{INSTEAD_KEY}] no, but …"] if _offers(question, "reject") else []
+        return "  ".join([time_left(question), *keys, f"[{VIEW_KEY}] view all"]).lstrip()
+
+    def rest(self) -> None:
+        """No question is open."""
+        self._words = None
+        if self._keyboard:
+            self._keyboard.rest()
+
+
+def _offers(question: TerminalQuestion, option: PermissionAnswer) -> bool:
+    return option in [each.id for each in question.options]
+
+
+def lasting_rule(question: TerminalQuestion) -> str:
+    """The rule that a lasting yes would write."""
+    always = question.always
+    return always if isinstance(always, str) else always_rule(question.tool, always)
+
+
+def time_left(question: TerminalQuestion) -> str:
+    """How long until no answer is a no."""
+    at = question.expires_at
+    if at is None:
+        return ""
+    deadline = datetime.fromisoformat(at).timestamp() if isinstance(at, str) else at
+    return f"{duration(max(0.0, deadline - time.time()))} left"
+
+
+def diff_style(line: str) -> str:
+    """The colour of a line of a diff."""
+    return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")

@@ -1,0 +1,150 @@
+"""Shows one turn of a worker while it runs, and lets a person answer or cancel.
+
+The view is folded from the same events as the daemon's own.
+"""
+
+import time
+
+from goent.cli.daemon_client import DaemonClient, cursor_before
+from goent.cli.labels import duration, money, progress_bar, token_count
+from goent.cli.terminal import InterruptCount, Keyboard, Screen
+from goent.cli.terminal_prompt import TerminalPrompt
+from goent.domain.events import (
+    AnyEvent,
+    BudgetWarned,
+    EventEnvelope,
+    FailedOver,
+    FilesChanged,
+    GuardedFilesChanged,
+    Noticed,
+    PermissionAnswered,
+    PermissionAsked,
+    PermissionWithdrawn,
+    PlanUpdated,
+    TextDelta,
+    ToolCall,
+    TurnEnded,
+    TurnStarted,
+    Verified,
+    WorkerClosed,
+)
+from goent.domain.question_text import visible_text
+from goent.domain.requests import CancelRequest
+from goent.workers.views import WorkerView, fold_worker, worker_status
+from goent.workers.worker_report import render_event
+
+TICK_S = 0.1
+TODO_TOOLS = ("todowrite", "todoread")
+
+
+class TurnFollower:
+    """Follows one turn of one worker to its end."""
+
+    def __init__(
+        self,
+        through: DaemonClient,
+        worker: str,
+        screen: Screen,
+        keyboard: Keyboard | None,
+        interrupts: InterruptCount,
+    ) -> None:
+        self._through = through
+        self._worker = worker
+        self._screen = screen
+        self._asking = TerminalPrompt(through, screen, keyboard)
+        self._interrupts = interrupts
+        self._view: WorkerView | None = None
+        self._begun = time.monotonic()
+        self._message: tuple[type, str] | None = None
+        self._cancelled = False
+
+    def follow(self, turn: int) -> None:
+        """Show the turn from its beginning; returns when it has ended."""
+        self._through.watch(self._worker, after=cursor_before(self._worker, self._through))
+        shown = False
+        while True:
+            for envelope in self._through.events(TICK_S):
+                self._view = fold_worker(self._view, envelope)
+                event = envelope.event
+                shown = shown or (isinstance(event, TurnStarted) and event.turn >= turn)
+                if shown:
+                    self._show(envelope)
+                if _is_end(event, turn):
+                    return
+            self._heed()
+            if self._view:
+                self._screen.foot(self._foot(self._view))
+
+    def _heed(self) -> None:
+        """What the person at the keyboard wants."""
+        if self._interrupts.count and not self._cancelled:
+            self._cancelled = True
+            self._screen.line("cancelling; Ctrl-C again leaves at once", "yellow")
+            request = CancelRequest(worker_id=self._worker, reason="Ctrl-C")
+            self._through.send("worker_cancel", request)
+        if self._view and self._view.questions:
+            self._asking.heed(self._worker, self._view.questions[0])
+
+    def _show(self, envelope: EventEnvelope) -> None:
+        event = envelope.event
+        if isinstance(event, TextDelta):
+            self._say(event)
+            return
+        match event:
+            case PermissionAsked():
+                self._asking.put(self._worker, event)
+            case PermissionAnswered():
+                words = f": {visible_text(event.message)}" if event.message else ""
+                self._screen.line(f"  {event.option} (by {event.by}){words}", "cyan")
+                self._next_question()
+            case PermissionWithdrawn():
+                self._screen.line(f"  withdrawn: {event.reason}", "cyan")
+                self._next_question()
+            case _:
+                if told := event_line(event):
+                    self._screen.line(*told)
+
+    def _say(self, event: TextDelta) -> None:
+        message = (type(event), event.message)
+        if message != self._message:
+            self._screen.end_words()
+            self._message = message
+        self._screen.words(event.text)
+
+    def _next_question(self) -> None:
+        if self._view and not self._view.questions:
+            self._asking.rest()
+
+    def _foot(self, view: WorkerView) -> str:
+        if view.questions and (choices := self._asking.choices(view.questions[0])):
+            return choices
+        now = worker_status(view)
+        parts = [now.state, now.step if now.step != now.state else ""]
+        if now.progress.percent is not None:
+            parts.append(progress_bar(now.progress.percent))
+        parts += [token_count(view.usage), money(now.cost_usd) if view.calls else ""]
+        parts.append(duration(time.monotonic() - self._begun))
+        return " · ".join(part for part in parts if part)
+
+
+def _is_end(event: AnyEvent, turn: int) -> bool:
+    return isinstance(event, WorkerClosed) or (isinstance(event, TurnEnded) and event.turn >= turn)
+
+
+def event_line(event: AnyEvent) -> tuple[str, str] | None:
+    """The line that tells of an event, and its style; None for what is said in other ways."""
+    match event:
+        case PlanUpdated():
+            done = sum(entry.status == "completed" for entry in event.entries)
+            now = next((e.text for e in event.entries if e.status == "in_progress"), "")
+            return f"☰ {done}/{len(event.entries)} {now}".rstrip(), "dim"
+        case ToolCall() if event.tool not in TODO_TOOLS:
+            style = "red" if event.status == "failed" else "cyan"
+        case Verified():
+            style = "green" if all(check.exit == 0 for check in event.checks) else "red"
+        case Noticed() | FailedOver() | BudgetWarned() | GuardedFilesChanged() | FilesChanged():
+            style = "yellow"
+        case _:
+            return None
+    text = render_event(event)
+    return (text, style) if text else None

@@ -1,0 +1,480 @@
+"""Gathers backends and providers from all sources: files, OpenCode, the environment, local servers.
+
+A repository's `opencode.json` is no source: whoever wrote it could send keys anywhere.
+
+What `providers.yaml` says goes before `opencode.json`, and that before the built-in table.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec.structs import replace
+
+from goent.config.provider_settings import (
+    KNOWN_BACKENDS,
+    SHORT_NAMES,
+    KnownBackend,
+    ProviderFileEntry,
+    known_backend,
+    read_price_table,
+)
+from goent.config.settings_tree import Items, Mention, Node, Problems, Scalar, SettingsFields, Table
+from goent.domain.local_servers import ModelListing, is_local_address, local_server
+from goent.domain.settings import AgentSettings, Backend, Settings, is_secret_header
+from goent.domain.types import Dialect, Provider, Secret, Value
+from goent.system.plain_files import read_plain
+
+_ENV_ONLY: Final = re.compile(r"\{env:([^}]+)\}")
+MAX_KEY_FILE: Final = 1_000_000  # bytes of a file that a key is in
+_REFERENCE: Final = re.compile(r"\{(env|file):([^}]+)\}")
+_ANTHROPIC: Final = "@ai-sdk/anthropic"
+
+# Packages whose wire format is neither of our two: OpenCode must call these itself.
+_UNSUPPORTED_PACKAGES: Final = frozenset(
+    f"@ai-sdk/{name}" for name in ("amazon-bedrock", "azure", "cohere", "google", "google-vertex")
+)
+
+# Those that speak one of ours, and what OpenCode takes where none is named.
+SUPPORTED_PACKAGES: Final = frozenset(
+    (None, "@ai-sdk/openai-compatible", "@ai-sdk/openai", "@ai-sdk/anthropic")
+)
+
+
+class OpenCodeConfig(Value, frozen=True, kw_only=True):
+    """`offers` says what `enabled_providers` and `disabled_providers` leave."""
+
+    backends: Mapping[str, Backend] = {}
+    providers: tuple[Provider, ...] = ()
+    model: str | None = None
+    enabled: tuple[str, ...] | None = None
+    disabled: tuple[str, ...] = ()
+
+    def offers(self, backend: str) -> bool:
+        listed = self.enabled is None or backend in self.enabled
+        return listed and backend not in self.disabled
+
+    @property
+    def chosen_backend(self) -> tuple[str, ...]:
+        """The backend of `model`, which OpenCode's catalogue may know though the file does not."""
+        backend, slash, _ = (self.model or "").partition("/")
+        return (backend,) if slash and backend and self.offers(backend) else ()
+
+
+class _BackendOffer(Value, frozen=True, kw_only=True):
+    backend: Backend
+    models: tuple[Provider, ...]
+
+
+class OpenCodeReader:
+    """Reads one `opencode.json`; `folder` and `environ` resolve its `{file:…}` and `{env:…}`."""
+
+    def __init__(self, folder: Path, home: Path, environ: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._home = home
+        self._environ = environ
+
+    def read(self, fields: SettingsFields) -> OpenCodeConfig:
+        offers = fields.tables("provider", self._offer)
+        config = OpenCodeConfig(
+            backends={name: offer.backend for name, offer in offers.items()},
+            providers=tuple(model for offer in offers.values() for model in offer.models),
+            model=fields.text("model", None),
+            enabled=fields.texts("enabled_providers") if fields.has("enabled_providers") else None,
+            disabled=fields.texts("disabled_providers"),
+        )
+        return OpenCodeConfig(
+            backends={name: b for name, b in config.backends.items() if config.offers(name)},
+            providers=tuple(p for p in config.providers if config.offers(p.backend)),
+            model=config.model,
+            enabled=config.enabled,
+            disabled=config.disabled,
+        )
+
+    def _offer(self, fields: SettingsFields) -> _BackendOffer:
+        backend = fields.name
+        npm = fields.text("npm", None)
+        options = fields.section("options", lambda f: self._endpoint(f, backend, npm))
+        models = fields.tables("models", lambda f: self._model(f, backend))
+        hidden = fields.texts("blacklist")
+        shown = fields.texts("whitelist") or tuple(models)
+        listed = (model for name, model in models.items() if name in shown and name not in hidden)
+        return _BackendOffer(backend=options, models=tuple(listed))
+
+    def _endpoint(self, fields: SettingsFields, backend: str, npm: str | None) -> Backend:
+        anthropic = npm == _ANTHROPIC or (npm is None and backend == "anthropic")
+        key = fields.text("apiKey", None)
+        variable = _ENV_ONLY.fullmatch(key) if key else None
+        resolved = self._resolved(fields, "apiKey", key) if key and not variable else None
+        base_url = fields.text("baseURL", None)
+        return Backend(
+            id=backend,
+            dialect="anthropic" if anthropic else "openai",
+            base_url=self._resolved(fields, "baseURL", base_url) if base_url else None,
+            key_env=variable.group(1).strip() if variable else None,
+            key=Secret(resolved) if resolved else None,
+            npm=npm,
+            source="opencode.json",
+            headers=fields.section("headers", self._headers),
+            header_envs=fields.section("headers", _header_variables),
+        )
+
+    def _model(self, fields: SettingsFields, backend: str) -> Provider:
+        return Provider(
+            name=f"{backend}/{fields.name}",
+            backend=backend,
+            model=fields.name,
+            context_limit=fields.section("limit", lambda f: f.integer("context", 0)) or None,
+            price=fields.section("cost", read_price_table) if fields.has("cost") else None,
+            options=self._options(fields),
+        )
+
+    def _options(self, fields: SettingsFields) -> bytes:
+        """What the package that OpenCode calls the model by is told."""
+        node = fields.node("options")
+        if not isinstance(node, Table) or not node.entries:
+            return b""
+        told = _json_value(node, lambda text: self._resolved(fields, "options", text) or "")
+        return msgspec.json.encode(told)
+
+    def _headers(self, fields: SettingsFields) -> tuple[tuple[str, Secret], ...]:
+        """What every call to the provider carries."""
+        found = ((name, fields.text(name, None)) for name in fields.keys)
+        return tuple(
+            (name, Secret(resolved))
+            for name, value in found
+            if value and (resolved := self._resolved(fields, name, value))
+        )
+
+    def _resolved(self, fields: SettingsFields, key: str, text: str) -> str | None:
+        def replace(match: re.Match[str]) -> str:
+            kind, name = match.group(1), match.group(2).strip()
+            if kind == "env":
+                return self._environ.get(name, "")
+            return self._file(fields, key, name)
+
+        return _REFERENCE.sub(replace, text).rstrip("/" if key == "baseURL" else None) or None
+
+    def _file(self, fields: SettingsFields, key: str, name: str) -> str:
+        path = self._home / name[2:] if name.startswith("~/") else self._folder / name
+        try:
+            return read_plain(path, MAX_KEY_FILE).decode().strip()
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "no text"
+            fields.mistake(key, f"the file {name!r} cannot be read: {why}; OpenCode needs it too")
+            return ""
+
+
+def _header_variables(headers: SettingsFields) -> tuple[str, ...]:
+    """Those in headers that look like a key's."""
+    told = (headers.text(name, "") for name in headers.keys if is_secret_header(name))
+    found = (match for text in told for match in _REFERENCE.finditer(text))
+    return tuple(match.group(2).strip() for match in found if match.group(1) == "env")
+
+
+def is_callable_package(npm: str | None) -> bool:
+    """Whether go-ent can call a backend of this package itself."""
+    return npm not in _UNSUPPORTED_PACKAGES
+
+
+def read_logins(fields: SettingsFields) -> tuple[str, ...]:
+    """The providers that OpenCode is logged in to: names only, never what stands behind them."""
+    return tuple(name for name in fields.keys if "/" not in name)
+
+
+def _json_value(node: Node, resolved: Callable[[str], str]) -> object:
+    """What stands there, as JSON has it."""
+    match node:
+        case Table():
+            return {name: _json_value(below, resolved) for name, below in node.entries.items()}
+        case Items():
+            return [_json_value(item, resolved) for item in node.items]
+        case Scalar(kind="text"):
+            return resolved(node.text)
+        case _:
+            return msgspec.Raw(node.text.encode())
+
+
+CREDENTIAL_HEADERS: Final = frozenset({"authorization", "x-api-key", "api-key", "cookie"})
+# What people write for servers that want no key, because some program asks for one.
+PLACEHOLDER_KEYS: Final = frozenset(
+    {
+        "ollama",
+        "lmstudio",
+        "lm-studio",
+        "empty",
+        "none",
+        "no-key",
+        "not-needed",
+        "sk-no-key-required",
+    }
+)
+
+
+class ProviderSources(Value, frozen=True, kw_only=True):
+    """Everything that names providers. `logins`: where OpenCode is logged in by itself."""
+
+    entries: tuple[ProviderFileEntry, ...]
+    opencode: OpenCodeConfig
+    logins: tuple[str, ...]
+    agents: Mapping[str, AgentSettings]
+    environ: Mapping[str, str]
+
+
+class _BackendMentions(Value, frozen=True, kw_only=True):
+    """What the entries of `providers.yaml` say about one backend."""
+
+    base_url: str | None = None
+    key_env: str | None = None
+    local: bool | None = None
+
+
+def gather_backends(sources: ProviderSources, problems: Problems) -> dict[str, Backend]:
+    said = _backend_mentions(sources.entries, problems)
+    found = (
+        *(backend for backend in said if backend not in sources.agents),
+        *sources.opencode.backends,
+        *sources.opencode.chosen_backend,
+        *(name for name in sources.logins if sources.opencode.offers(name)),
+        *(
+            known.id
+            for known in KNOWN_BACKENDS.values()
+            if known.variable(sources.environ) and sources.opencode.offers(known.id)
+        ),
+    )
+    return {
+        backend: _build_backend(backend, said.get(backend, _BackendMentions()), sources)
+        for backend in dict.fromkeys(found)
+    }
+
+
+def gather_providers(
+    sources: ProviderSources, backends: Mapping[str, Backend], wanted: Iterable[tuple[str, str]]
+) -> tuple[Provider, ...]:
+    """Entries of the file first; `wanted` are backends and models that rules and defaults name."""
+    listed = {provider.backend for provider in sources.opencode.providers}
+    common = [
+        provider
+        for backend, known in _known_at_usual_address(sources, backends).items()
+        for provider in _known_providers(backend, known)
+    ]
+    offered = [*sources.opencode.providers, *(p for p in common if p.backend not in listed)]
+    facts = {(p.backend, p.model): p for p in (*common, *sources.opencode.providers)}
+    found = {
+        e.provider.name: _with_facts(_with_agent_method(e, sources), facts) for e in sources.entries
+    }
+    for provider in _agent_providers(sources.agents):
+        found.setdefault(provider.name, provider)
+    for provider in offered:
+        found.setdefault(provider.name, provider)
+    usable = {(p.backend, p.model): p for p in found.values()}
+    for name, pair in SHORT_NAMES.items():
+        if pair in usable and name not in found:
+            found[name] = replace(usable[pair], name=name)
+    for pair in wanted:
+        if not any((p.backend, p.model) == pair for p in found.values()):
+            bare = Provider(name="/".join(pair), backend=pair[0], model=pair[1])
+            found.setdefault(bare.name, _with_facts(bare, facts))
+    return tuple(found.values())
+
+
+def _agent_providers(agents: Mapping[str, AgentSettings]) -> Iterator[Provider]:
+    """An agent goes by its own name, with its first model or without any; its others beside it."""
+    for name, agent in agents.items():
+        for number, model in enumerate(agent.models or ("",)):
+            shown = f"{name}/{model}" if number else name
+            yield Provider(name=shown, backend=name, model=model, method="agent")
+
+
+def _with_agent_method(entry: ProviderFileEntry, sources: ProviderSources) -> Provider:
+    """An entry whose backend is an agent can be had by no other method."""
+    provider = entry.provider
+    return replace(provider, method="agent") if provider.backend in sources.agents else provider
+
+
+def _backend_mentions(
+    entries: Iterable[ProviderFileEntry], problems: Problems
+) -> dict[str, _BackendMentions]:
+    said: dict[str, _BackendMentions] = {}
+    first: dict[tuple[str, str], Mention] = {}
+    for entry in entries:
+        backend = entry.provider.backend
+        known = said.setdefault(backend, _BackendMentions())
+        if entry.local is not None and known.local is None:
+            said[backend] = replace(known, local=entry.local)
+        for what, mention in (("base_url", entry.base_url), ("key_env", entry.api_key_env)):
+            if mention is None:
+                continue
+            earlier = first.setdefault((backend, what), mention)
+            if earlier.name != mention.name:
+                problems.note(
+                    mention.place,
+                    f"{mention.name!r} contradicts {earlier.name!r} ({earlier.place}); "
+                    f"backend {backend!r} has one of them",
+                )
+            said[backend] = replace(said[backend], **{what: mention.name})
+    return said
+
+
+def _build_backend(backend: str, said: _BackendMentions, sources: ProviderSources) -> Backend:
+    known = known_backend(backend)
+    theirs = sources.opencode.backends.get(backend) or Backend(id=backend)
+    logged_in = backend in sources.logins
+    key_env = said.key_env or theirs.key_env
+    key = theirs.key if not said.key_env else None
+    if known and not key_env and not key and not said.local:
+        key_env = known.variable(sources.environ)
+        if not key_env and not logged_in:
+            key_env = known.variables[0]
+    base_url = said.base_url or theirs.base_url
+    if known and (key_env or key):
+        base_url = base_url or known.base_url
+    if not logged_in and (server := local_server(backend)):
+        base_url = base_url or server.base_url
+    local = said.local
+    if local is None:
+        local = _is_local(theirs, base_url) and not (known or key_env or logged_in)
+    if local and base_url and not urlsplit(base_url).path:
+        base_url += "/v1"  # where all of these speak OpenAI's dialect
+    # Without an address, or in a wire format that we do not speak, OpenCode has to call by itself;
+    # then its key has to stay in its environment.
+    ours = said.base_url or (base_url and is_callable_package(theirs.npm))
+    direct = not ours or (logged_in and not key_env and not key)
+    if direct:
+        return Backend(
+            id=backend,
+            dialect=_dialect(known, theirs),
+            npm=theirs.npm,
+            source=_source(backend, said, sources),
+        )
+    return Backend(
+        id=backend,
+        dialect=_dialect(known, theirs),
+        base_url=base_url,
+        key_env=key_env,
+        key=None if local and _is_placeholder(key, backend) else key,
+        npm=theirs.npm,
+        source=_source(backend, said, sources),
+        local=local,
+        headers=theirs.headers,
+        header_envs=theirs.header_envs,
+    )
+
+
+def _is_local(theirs: Backend, base_url: str | None) -> bool:
+    """Whether it looks like a server of the user's own that wants no key."""
+    if not (base_url and is_local_address(base_url) and theirs.npm in SUPPORTED_PACKAGES):
+        return False
+    own_login = any(name.lower() in CREDENTIAL_HEADERS for name, _ in theirs.headers)
+    return not own_login and (theirs.key is None or _is_placeholder(theirs.key, theirs.id))
+
+
+def _is_placeholder(key: Secret | None, backend: str) -> bool:
+    """Whether a key was only written because some program wanted one."""
+    return key is not None and key.reveal().lower() in {*PLACEHOLDER_KEYS, backend.lower()}
+
+
+def _dialect(known: KnownBackend | None, theirs: Backend) -> Dialect:
+    if theirs.npm or not known:
+        return theirs.dialect
+    return known.dialect if known else "openai"
+
+
+def _source(backend: str, said: _BackendMentions, sources: ProviderSources) -> str:
+    if said.base_url or said.key_env:
+        return "providers.yaml"
+    if backend in (*sources.opencode.backends, *sources.opencode.chosen_backend):
+        return "opencode.json"
+    known = known_backend(backend)
+    if known and known.variable(sources.environ):
+        return "environment"
+    return "login" if backend in sources.logins else "providers.yaml"
+
+
+def _known_at_usual_address(
+    sources: ProviderSources, backends: Mapping[str, Backend]
+) -> dict[str, KnownBackend]:
+    """Known backends that can be used. One that `providers.yaml` moved may serve other models."""
+    moved = {entry.provider.backend for entry in sources.entries if entry.base_url}
+    return {
+        backend: KNOWN_BACKENDS[backend]
+        for backend, settings in backends.items()
+        if backend in KNOWN_BACKENDS
+        and backend not in moved
+        and (backend in sources.logins or settings.resolve_key(sources.environ))
+    }
+
+
+def _known_providers(backend: str, known: KnownBackend) -> Iterable[Provider]:
+    for model in known.models:
+        yield Provider(
+            name=f"{backend}/{model.name}",
+            backend=backend,
+            model=model.name,
+            context_limit=model.context,
+        )
+
+
+def _with_facts(provider: Provider, facts: Mapping[tuple[str, str], Provider]) -> Provider:
+    fact = facts.get((provider.backend, provider.model))
+    if fact is None:
+        return provider
+    return replace(
+        provider,
+        price=provider.price or fact.price,
+        context_limit=provider.context_limit or fact.context_limit,
+        options=provider.options or fact.options,
+    )
+
+
+def with_served_models(settings: Settings, listings: Mapping[str, ModelListing]) -> Settings:
+    """Windows where no file gives one, and models that nobody wrote down; those come last."""
+    listings = {
+        name: listing
+        for name, listing in listings.items()
+        if name in settings.backends and settings.backends[name].base_url == listing.base_url
+    }
+    if not any(listing.models for listing in listings.values()):
+        return settings
+    written = tuple(_with_window(provider, listings) for provider in settings.providers)
+    names = {provider.name for provider in written}
+    models = {(provider.backend, provider.model) for provider in written}
+    found = tuple(
+        provider
+        for provider in _served_providers(listings)
+        if provider.name not in names and not _is_known_model(provider, models)
+    )
+    providers = (*written, *found)
+    default = settings.default_provider
+    if default is None and len(providers) == 1:
+        providers = (replace(providers[0], listed=False),)  # nothing else can be meant
+        default = providers[0].name
+    return replace(settings, providers=providers, default_provider=default)
+
+
+def _with_window(provider: Provider, listings: Mapping[str, ModelListing]) -> Provider:
+    listing = listings.get(provider.backend)
+    served = listing.find(provider.model) if listing else None
+    if served is None or provider.context_limit:
+        return provider
+    return replace(provider, context_limit=served.window)
+
+
+def _served_providers(listings: Mapping[str, ModelListing]) -> Iterator[Provider]:
+    for backend, listing in listings.items():
+        for served in listing.models:
+            yield Provider(
+                name=f"{backend}/{served.name}",
+                backend=backend,
+                model=served.name,
+                context_limit=served.window,
+                listed=True,
+            )
+
+
+def _is_known_model(provider: Provider, models: set[tuple[str, str]]) -> bool:
+    short = provider.model.removesuffix(":latest")
+    return not models.isdisjoint({(provider.backend, provider.model), (provider.backend, short)})

@@ -1,0 +1,551 @@
+"""Loads the settings of a project from files and environment, and reloads them on change.
+
+Later wins: the user's folder, the project's folder, the environment.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+from msgspec.structs import replace
+
+from goent.config.file_syntax import parse_jsonc, parse_yaml
+from goent.config.provider_catalogue import (
+    OpenCodeConfig,
+    OpenCodeReader,
+    ProviderSources,
+    gather_backends,
+    gather_providers,
+    read_logins,
+)
+from goent.config.provider_settings import (
+    DEFAULT_SHORT_NAMES,
+    KNOWN_BACKENDS,
+    SHORT_NAMES,
+    ProvidersFile,
+    key_variables,
+    known_backend,
+    read_providers,
+)
+from goent.config.settings_tree import (
+    Mention,
+    Node,
+    Problems,
+    Scalar,
+    SettingPlace,
+    Table,
+    merge_tables,
+    read_table,
+    suggestion,
+)
+from goent.config.trust_records import read_approvals, record_path
+from goent.config.trusted_settings import sift_general, sift_providers
+from goent.config.yaml_settings import (
+    GeneralFile,
+    RuleEntry,
+    read_general,
+    read_routing,
+    unreachable_rules,
+)
+from goent.domain.errors import ConfigError, RulesMistaken
+from goent.domain.settings import Act, Backend, OwnAgentSettings, Settings
+from goent.domain.types import Provider, Value
+from goent.system.plain_files import NotPlainFile, read_plain_text
+from goent.system.project_folders import (
+    UnsafeFolder,
+    check_unshared,
+    config_dir,
+    home_dir,
+    ownership_stamp,
+)
+
+MAX_SETTINGS_BYTES: Final = 4_000_000
+ENVIRONMENT_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "GOENT_OPENCODE": ("opencode", "command"),
+    "GOENT_PROFILE": ("opencode", "profile"),
+    "GOENT_DEFAULT_PROVIDER": ("default_provider",),
+}
+
+
+class SettingsTrees(Value, frozen=True, kw_only=True):
+    """The YAML files of all layers. Rules are not merged: the latest file that has any rules.
+
+    `acts` are what the project's files would do; `withheld`, which of it nobody has allowed: that
+    is left out of the tables.
+    """
+
+    general: Table
+    providers: Table
+    routing: tuple[Table, ...]
+    acts: tuple[Act, ...] = ()
+    withheld: tuple[Act, ...] = ()
+
+
+class SettingsFiles:
+    """Reads what is there, and remembers what it read."""
+
+    def __init__(self, project: Path, environ: Mapping[str, str], problems: Problems) -> None:
+        self._project = project
+        self._home = home_dir(environ)
+        self._environ = environ
+        self._problems = problems
+        self.read: list[Path] = []
+
+    def trees(self) -> SettingsTrees:
+        general = Table(place=SettingPlace(file="config.yaml"))
+        providers = Table(place=SettingPlace(file="providers.yaml"))
+        routing: list[Table] = []
+        folders = (config_dir(self._environ), self._project / ".goent")
+        acts, withheld = list[Act](), list[Act]()
+        for layer, folder in enumerate(folders):
+            inside = self._project if layer else None
+            if inside and not self._is_ours(
+                folder, SettingPlace(file=self.shown(folder), layer=layer)
+            ):
+                continue
+            models = self.parsed(folder / "providers.yaml", "yaml", layer, inside=inside)
+            own = self.parsed(folder / "config.yaml", "yaml", layer, inside=inside)
+            rest = merge_tables(_general_part(models), _profile_part(own))
+            rest = merge_tables(rest, _without_keys(own, "profile"))
+            models = _without_keys(models, "budget", "opencode_config_path")
+            if inside:
+                approved = read_approvals(inside, self._environ)
+                sifted = (
+                    sift_providers(models, providers, approved),
+                    sift_general(rest, general, inside, approved),
+                )
+                models, rest = (each.table for each in sifted)
+                acts += [act for each in sifted for act in each.acts]
+                withheld += [act for each in sifted for act in each.withheld]
+            general = merge_tables(general, rest)
+            providers = merge_tables(providers, models)
+            routing.append(self.parsed(folder / "routing.yaml", "yaml", layer, inside=inside))
+        general = merge_tables(general, _from_environment(self._environ, len(folders)))
+        self.read += [self._project / name for name in _act_files(acts)]
+        return SettingsTrees(
+            general=general,
+            providers=providers,
+            routing=tuple(routing),
+            acts=tuple(acts),
+            withheld=tuple(withheld),
+        )
+
+    def parsed(
+        self,
+        path: Path,
+        format_: Literal["yaml", "jsonc"],
+        layer: int = 0,
+        *,
+        inside: Path | None = None,
+    ) -> Table:
+        """The file as a tree; an empty one where it does not exist.
+
+        `inside` is the project that the file is part of: then it must be the user's own, and no
+        link that leads out.
+        """
+        root = SettingPlace(file=self.shown(path), layer=layer)
+        text = self._text(path, root, inside)
+        if text is None:
+            return Table(place=root)
+        self.read.append(path)
+        parse = parse_yaml if format_ == "yaml" else parse_jsonc
+        return parse(text, root, self._problems)
+
+    def shown(self, path: Path) -> str:
+        """The path as a message names it."""
+        if path.is_relative_to(self._project):
+            return str(path.relative_to(self._project))
+        if path.is_relative_to(self._home):
+            return f"~/{path.relative_to(self._home)}"
+        return str(path)
+
+    def _is_ours(self, path: Path, place: SettingPlace) -> bool:
+        try:
+            check_unshared(path, self._project)
+        except UnsafeFolder as error:
+            self._problems.note_unreadable(place, str(error))
+            return False
+        return True
+
+    def _text(self, path: Path, root: SettingPlace, inside: Path | None) -> str | None:
+        try:
+            text = read_plain_text(path, MAX_SETTINGS_BYTES, inside=inside)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except NotPlainFile as error:
+            self._problems.note_unreadable(root, error.why)
+        except OSError as error:
+            self._problems.note_unreadable(root, f"cannot be read: {error.strerror}")
+        except UnicodeDecodeError as error:
+            self._problems.note_unreadable(root, f"is no UTF-8 text (byte {error.start})")
+        else:
+            return text if inside is None or self._is_ours(path, root) else None
+        return None
+
+
+def _act_files(acts: Iterable[Act]) -> Iterable[str]:
+    """Files that acts are made of: when one changes, what was allowed has to be looked at again."""
+    return (part.name for act in acts for part in act.materials if part.name != act.key)
+
+
+def _general_part(providers: Table) -> Table:
+    """`budget` and `opencode_config_path` may stand in `providers.yaml`; they mean the same."""
+    entries: dict[str, Node] = {}
+    if "budget" in providers.entries:
+        entries["budget"] = providers.entries["budget"]
+    if path := providers.entries.get("opencode_config_path"):
+        entries["opencode"] = Table(place=path.place, entries={"config_path": path})
+    return Table(place=providers.place, entries=entries)
+
+
+def _profile_part(general: Table) -> Table:
+    profile = general.entries.get("profile")
+    if profile is None:
+        return Table(place=general.place)
+    opencode = Table(place=profile.place, entries={"profile": profile})
+    return Table(place=general.place, entries={"opencode": opencode})
+
+
+def _without_keys(table: Table, *keys: str) -> Table:
+    kept = {key: node for key, node in table.entries.items() if key not in keys}
+    return Table(place=table.place, entries=kept)
+
+
+def _from_environment(environ: Mapping[str, str], layer: int) -> Table:
+    tree = Table(place=SettingPlace(file="environment", layer=layer))
+    for variable, path in ENVIRONMENT_SETTINGS.items():
+        if value := environ.get(variable):
+            place = SettingPlace(file="environment", key=variable, layer=layer)
+            node: Node = Scalar(place=place, kind="text", text=value)
+            for key in reversed(path):
+                node = Table(place=place, entries={key: node})
+            assert isinstance(node, Table)
+            tree = merge_tables(tree, node)
+    return tree
+
+
+class _RawSettings(Value, frozen=True, kw_only=True):
+    """All files, each by itself; what they say about one another is not checked yet."""
+
+    general: GeneralFile
+    providers: ProvidersFile
+    rules: tuple[RuleEntry, ...]
+    opencode: OpenCodeConfig
+    opencode_path: Path | None
+    logins: tuple[str, ...]
+    withheld: tuple[Act, ...]
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """Providers and agents that would exist if the project were trusted."""
+        return frozenset(name for act in self.withheld for name in act.names)
+
+
+def load_settings(project: Path, environ: Mapping[str, str]) -> Settings:
+    """The settings of a project, or a `ConfigError` with every mistake on a line of its own."""
+    problems = Problems()
+    files = SettingsFiles(project, environ, problems)
+    read = _read_all(project, environ, files, problems)
+    sources = ProviderSources(
+        entries=read.providers.entries,
+        opencode=read.opencode,
+        logins=read.logins,
+        agents=read.general.agents,
+        environ=environ,
+    )
+    backends = gather_backends(sources, problems)
+    providers = gather_providers(sources, backends, _wanted_models(read, backends))
+    if not problems.unreadable:
+        _check_names(read, backends, providers, problems)
+    problems.check()
+    return _build_settings(
+        read,
+        backends,
+        providers,
+        tuple(files.read),
+        project=project,
+        home=home_dir(environ),
+    )
+
+
+def _read_all(
+    project: Path, environ: Mapping[str, str], files: SettingsFiles, problems: Problems
+) -> _RawSettings:
+    trees = files.trees()
+    general = read_table(trees.general, read_general, problems)
+    routing = [read_table(tree, read_routing, problems) for tree in trees.routing]
+    home = home_dir(environ)
+    path = _opencode_path(general.config_path, project, environ, problems)
+    opencode = OpenCodeConfig()
+    if path:
+        reader = OpenCodeReader(path.parent, home, environ)
+        opencode = read_table(files.parsed(path, "jsonc"), reader.read, problems, strict=False)
+    auth = _xdg_dir(environ, "XDG_DATA_HOME", home / ".local/share") / "opencode/auth.json"
+    return _RawSettings(
+        general=general,
+        providers=read_table(trees.providers, read_providers, problems),
+        rules=next((rules for rules in reversed(routing) if rules is not None), ()),
+        opencode=opencode,
+        opencode_path=path,
+        logins=read_table(files.parsed(auth, "jsonc"), read_logins, problems, strict=False),
+        withheld=trees.withheld,
+    )
+
+
+def _opencode_path(
+    named: Mention | None, project: Path, environ: Mapping[str, str], problems: Problems
+) -> Path | None:
+    home = home_dir(environ)
+    if named is None and environ.get("OPENCODE_CONFIG"):
+        place = SettingPlace(file="environment", key="OPENCODE_CONFIG")
+        named = Mention(name=environ["OPENCODE_CONFIG"], place=place)
+    if named is None:
+        folder = _xdg_dir(environ, "XDG_CONFIG_HOME", home / ".config") / "opencode"
+        usual = (folder / "opencode.json", folder / "opencode.jsonc")
+        return next((path for path in usual if _is_file(path)), None)
+    path = home / named.name[2:] if named.name.startswith("~/") else project / named.name
+    if _is_file(path):
+        return path
+    # OpenCode would go on without it, and then know none of the models.
+    problems.note_unreadable(named.place, f"there is no file {named.name!r}; correct the path")
+    return None
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long, a folder that is closed to us
+        return False
+
+
+def _wanted_models(
+    read: _RawSettings, backends: Mapping[str, Backend]
+) -> Iterator[tuple[str, str]]:
+    """Models that nobody lists and somebody names: `backend/model`, or a rule's two fields."""
+    names = [mention.name for mention in _provider_mentions(read)]
+    for name in (*names, read.opencode.model or ""):
+        backend, slash, model = name.partition("/")
+        if slash and model and backend in backends:
+            yield backend, model
+    short = {entry.provider.name: entry.provider.backend for entry in read.providers.entries}
+    for rule in read.rules:
+        provider, model = rule.rule.provider, rule.rule.model
+        if provider and model and (backend := short.get(provider, provider)) in backends:
+            yield backend, model
+
+
+def _provider_mentions(read: _RawSettings) -> Iterator[Mention]:
+    for entry in read.providers.entries:
+        yield from entry.fallbacks
+    yield from read.providers.defaults.values()
+    if read.general.default_provider:
+        yield read.general.default_provider
+
+
+def _check_names(
+    read: _RawSettings,
+    backends: Mapping[str, Backend],
+    providers: Iterable[Provider],
+    problems: Problems,
+) -> None:
+    names = (*(provider.name for provider in providers), *read.missing)
+    unheld = (mention.name for mention in _unavailable_mentions(read, providers))
+    _note_unknown(_provider_mentions(read), (*names, *unheld), problems)
+    for entry in read.providers.entries:
+        for mention in entry.fallbacks:
+            if mention.name == entry.provider.name:
+                problems.note(mention.place, f"{mention.name!r} cannot be its own fallback")
+    for agent, place in read.general.agent_places.items():
+        if agent in backends:
+            message = f"{agent!r} is a backend of models already; give the agent another name"
+            problems.note(place, message)
+    # A team's rules may name a well-known provider that this user holds no key for.
+    routable = (*names, *backends, *read.general.agents, *KNOWN_BACKENDS, *SHORT_NAMES)
+    _note_unknown((rule.provider for rule in read.rules if rule.provider), routable, problems)
+
+
+def _unavailable_mentions(read: _RawSettings, providers: Iterable[Provider]) -> Iterator[Mention]:
+    """Providers that others have and this user has not: a team's files name them all the same."""
+    names = {*(provider.name for provider in providers), *read.missing}
+    for mention in _provider_mentions(read):
+        if mention.name not in names and ("/" in mention.name or key_variables(mention.name)):
+            yield mention
+
+
+def _left_out_warnings(read: _RawSettings, providers: Iterable[Provider]) -> Iterator[str]:
+    for mention in _unavailable_mentions(read, providers):
+        variables = " or ".join(key_variables(mention.name))
+        remedy = f"set {variables}" if variables else "add its provider to your opencode.json"
+        yield f"{mention.place}: {mention.name!r} is left out, because nothing here provides it: {remedy}"
+
+
+def _note_unknown(mentions: Iterable[Mention], names: tuple[str, ...], problems: Problems) -> None:
+    known = dict.fromkeys(names)
+    for mention in mentions:
+        if mention.name not in known:
+            remedy = suggestion(mention.name, known)
+            problems.note(mention.place, f"unknown provider {mention.name!r}; {remedy}")
+
+
+def _build_settings(
+    read: _RawSettings,
+    backends: Mapping[str, Backend],
+    providers: tuple[Provider, ...],
+    files: tuple[Path, ...],
+    *,
+    project: Path,
+    home: Path,
+) -> Settings:
+    general = read.general
+    names = frozenset(provider.name for provider in providers)
+    known = names | backends.keys()
+    default = general.default_provider
+    return Settings(
+        project=project,
+        providers=providers,
+        backends=backends,
+        default_provider=_default_provider(read, providers),
+        default_chosen=default is not None and default.name in names,
+        usual_keys=_usual_key_variables(backends),
+        defaults={
+            role: mention.name
+            for role, mention in read.providers.defaults.items()
+            if mention.name in names
+        },
+        rules=tuple(
+            rule.rule
+            for rule in read.rules
+            if rule.rule.provider in known or rule.rule.provider not in read.missing
+        ),
+        agents=general.agents,
+        agent=OwnAgentSettings(
+            writable=tuple(home / _relative_to_home(path) for path in general.writable)
+        ),
+        health=read.providers.health,
+        budget=general.budget,
+        failover_pinned=general.failover_pinned,
+        isolation=general.isolation,
+        permissions=general.permissions,
+        opencode=replace(general.opencode, config_path=read.opencode_path),
+        sandbox=replace(
+            general.sandbox,
+            writable=tuple(
+                home / _relative_to_home(str(path)) for path in general.sandbox.writable
+            ),
+            readable=tuple(
+                home / _relative_to_home(str(path)) for path in general.sandbox.readable
+            ),
+        ),
+        limits=general.limits,
+        daemon=general.daemon,
+        files=files,
+        warnings=(*_left_out_warnings(read, providers), *unreachable_rules(read.rules)),
+        withheld=read.withheld,
+        written=tuple(entry.provider.name for entry in read.providers.entries),
+        learning=general.learning,
+    )
+
+
+def _relative_to_home(path: str) -> str:
+    """A path as written: `~/x` and `x` are in the user's home."""
+    return path.removeprefix("~/").removeprefix("~") if path.startswith("~") else path
+
+
+def _usual_key_variables(backends: Mapping[str, Backend]) -> tuple[str, ...]:
+    """Variables that hold keys by convention, except where OpenCode itself has to find them."""
+    direct = {
+        known for name, b in backends.items() if not b.base_url and (known := known_backend(name))
+    }
+    return tuple(
+        v for known in KNOWN_BACKENDS.values() if known not in direct for v in known.variables
+    )
+
+
+def _default_provider(read: _RawSettings, providers: tuple[Provider, ...]) -> str | None:
+    asked = read.general.default_provider or read.providers.defaults.get("implementation")
+    there = {provider.name for provider in providers}
+    if asked and asked.name in there:
+        return asked.name
+    names = [p.name for p in providers if p.backend not in read.general.agents]
+    if read.opencode.model in names:
+        return read.opencode.model
+    own = [entry.provider.name for entry in read.providers.entries]
+    if own:
+        return own[0] if len(own) == 1 else None
+    listed = [name for name in names if name not in SHORT_NAMES]
+    if len(listed) == 1:
+        return listed[0]
+    return next((name for name in DEFAULT_SHORT_NAMES if name in names), None)
+
+
+def _xdg_dir(environ: Mapping[str, str], name: str, default: Path) -> Path:
+    given = Path(environ.get(name) or ".")
+    return given if given.is_absolute() else default
+
+
+SETTINGS_FILES = ("config.yaml", "providers.yaml", "routing.yaml")
+
+SettingsStamp = tuple[int, tuple[tuple[int, int, int] | None, ...], tuple[tuple[object, ...], ...]]
+
+log = logging.getLogger(__name__)
+
+
+class LiveSettings:
+    """One project's settings, kept current."""
+
+    def __init__(self, project: Path) -> None:
+        self._project = project
+        self._stamp: SettingsStamp | None = None
+        self._good: Settings | None = None
+        self.trouble: ConfigError | None = None
+
+    def current(self, environ: Mapping[str, str]) -> Settings:
+        """The settings; while a file has a mistake the last good ones, if there were any."""
+        if self._take_stamp(environ) != self._stamp:
+            self._load(environ)
+            self._stamp = self._take_stamp(environ)  # by the files that are read now
+        if self._good is None:
+            assert self.trouble, "either loads, or says why not"
+            raise self.trouble
+        return self._good
+
+    def check(self, environ: Mapping[str, str]) -> None:
+        """Raise the mistake that a file has now, even if older settings still hold.
+
+        One in the rules alone is no reason to stop: where a task goes, the last good ones say.
+        """
+        self.current(environ)
+        if self.trouble and not isinstance(self.trouble, RulesMistaken):
+            raise self.trouble
+
+    def _load(self, environ: Mapping[str, str]) -> None:
+        try:
+            self._good, self.trouble = load_settings(self._project, environ), None
+        except ConfigError as error:
+            self.trouble = error
+            log.warning("the configuration has a mistake: %s", error)
+
+    def _take_stamp(self, environ: Mapping[str, str]) -> SettingsStamp:
+        paths = [*self._candidates(environ), *(self._good.files if self._good else ())]
+        own = self._project / ".goent"
+        whose = tuple(map(ownership_stamp, (own, *(own / name for name in SETTINGS_FILES))))
+        return hash(frozenset(environ.items())), tuple(map(_file_state, paths)), whose
+
+    def _candidates(self, environ: Mapping[str, str]) -> Iterable[Path]:
+        """Files that may appear, as well as those that are there."""
+        own = config_dir(environ)
+        for folder in (own, self._project / ".goent"):
+            yield from (folder / name for name in SETTINGS_FILES)
+        for name in ("opencode.json", "opencode.jsonc"):
+            yield own.parent / "opencode" / name
+        yield record_path(self._project, environ)
+
+
+def _file_state(path: Path) -> tuple[int, int, int] | None:
+    """Something that changes with the file, also if whoever changes it sets its times back."""
+    try:
+        info = path.stat()
+    except OSError:
+        return None
+    return info.st_ctime_ns, info.st_mtime_ns, info.st_size

@@ -1,0 +1,509 @@
+"""The tree of a settings file: values with their places, read by name and type, and mistakes.
+
+A mistake is noted and the default stands in, so that one pass finds them all.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from difflib import get_close_matches
+from pathlib import PurePath
+from typing import Final, Literal, TypeAlias, TypeGuard, TypeVar, overload
+from urllib.parse import urlsplit
+
+import msgspec
+
+from goent.domain.errors import ConfigError, RulesMistaken
+from goent.domain.types import Value
+
+QUOTED_CHARS: Final = 60  # characters of a value that a message repeats
+MAX_LISTED_NAMES: Final = 16  # names that a message offers
+RULES_FILE: Final = "routing.yaml"
+TRUE_WORDS: Final = frozenset({"true", "yes", "on"})
+
+
+class SettingPlace(Value, frozen=True, kw_only=True):
+    """Where something was said. A higher `layer` overrides a lower one."""
+
+    file: str
+    line: int = 0
+    key: str = ""
+    layer: int = 0
+
+    def __str__(self) -> str:
+        head = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{head}: {self.key}" if self.key else head
+
+    def below(self, key: str, line: int | None = None) -> "SettingPlace":
+        """The place of an entry of the table at this place."""
+        joined = f"{self.key}.{key}" if self.key and not key.startswith("[") else self.key + key
+        return SettingPlace(
+            file=self.file,
+            line=self.line if line is None else line,
+            key=joined,
+            layer=self.layer,
+        )
+
+
+class Scalar(Value, frozen=True, kw_only=True):
+    """A single value, as written: numbers keep every digit, and `Yes` stays `Yes`."""
+
+    place: SettingPlace
+    kind: Literal["text", "number", "bool", "null"]
+    text: str
+
+    @property
+    def is_true(self) -> bool:
+        """What it says where a flag is read."""
+        return self.text.lower() in TRUE_WORDS
+
+
+class Items(Value, frozen=True, kw_only=True):
+    """A list."""
+
+    place: SettingPlace
+    items: tuple["Node", ...] = ()
+
+
+class Table(Value, frozen=True, kw_only=True):
+    """Names and what they stand for, in the order of the file."""
+
+    place: SettingPlace
+    entries: Mapping[str, "Node"] = {}
+
+
+Node: TypeAlias = Scalar | Items | Table
+
+
+def merge_nodes(earlier: Node, later: Node) -> Node:
+    """Tables are merged key by key; of anything else the later one stands.
+
+    `null` says nothing of a table: what an earlier file has in it stays.
+    """
+    if isinstance(earlier, Table) and isinstance(later, Table):
+        return merge_tables(earlier, later)
+    if isinstance(later, Scalar) and later.kind == "null":
+        silent = not later.text  # `budget:` with every line below it commented out
+        return earlier if silent or isinstance(earlier, Table) else later
+    return later
+
+
+def merge_tables(earlier: Table, later: Table) -> Table:
+    entries = dict(earlier.entries)
+    for key, node in later.entries.items():
+        entries[key] = merge_nodes(entries[key], node) if key in entries else node
+    return Table(place=later.place, entries=entries)
+
+
+def describe_node(node: Node) -> str:
+    """The value as a message quotes it."""
+    if isinstance(node, Table):
+        return "a table"
+    if isinstance(node, Items):
+        return "a list"
+    text = node.text if len(node.text) <= QUOTED_CHARS else node.text[: QUOTED_CHARS - 1] + "…"
+    return repr(text) if node.kind == "text" else text or "nothing"
+
+
+class Problems:
+    """Every mistake of every file, told at once."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, SettingPlace] = {}
+        self.unreadable = False
+
+    @property
+    def count(self) -> int:
+        return len(self._found)
+
+    def note(self, place: SettingPlace, message: str) -> None:
+        self._found.setdefault(f"{place}: {message}", place)
+
+    def note_unreadable(self, place: SettingPlace, message: str) -> None:
+        """A whole file is missing from the picture: what others say about it cannot be judged."""
+        self.unreadable = True
+        self.note(place, message)
+
+    def check(self) -> None:
+        """Raise all that was noted, one line each."""
+        if self._found:
+            ordered = sorted(self._found.items(), key=lambda found: (found[1].file, found[1].line))
+            rules = all(PurePath(place.file).name == RULES_FILE for place in self._found.values())
+            kind = RulesMistaken if rules else ConfigError
+            raise kind("\n".join(line for line, _ in ordered))
+
+
+def suggestion(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
+    """The remedy for a name that does not exist."""
+    close = get_close_matches(word, known, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    if not known:
+        return "there is none"
+    more = ", …" if len(known) > MAX_LISTED_NAMES else ""
+    return f"one of {', '.join(list(known)[:MAX_LISTED_NAMES])}{more}"
+
+
+T = TypeVar("T")
+D = TypeVar("D")
+ChoiceT = TypeVar("ChoiceT", bound=str)
+
+VARIABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+MAX_NUMBER: Final = 10**12
+
+TextCheck = Callable[[str], str | None]
+
+
+def empty_reason(text: str) -> str | None:
+    """Why a text is not taken, if nothing is in it."""
+    return None if text.strip() else "must not be empty"
+
+
+class Mention(Value, frozen=True, kw_only=True):
+    """A name that stands for something defined elsewhere, and where it was used."""
+
+    name: str
+    place: SettingPlace
+
+
+def read_table(
+    table: Table,
+    read: Callable[["SettingsFields"], T],
+    problems: Problems,
+    *,
+    name: str = "",
+    strict: bool = True,
+) -> T:
+    """What `read` makes of a table; if `strict`, an entry that it does not ask for is a mistake."""
+    fields = SettingsFields(table, problems, name=name, strict=strict)
+    value = read(fields)
+    if strict:
+        fields.note_unknown()
+    return value
+
+
+class SettingsFields:
+    """The entries of one table, taken one by one."""
+
+    def __init__(self, table: Table, problems: Problems, *, name: str, strict: bool) -> None:
+        self.name = name
+        self.problems = problems
+        self._table = table
+        self._strict = strict
+        self._taken: dict[str, None] = {}
+
+    @property
+    def place(self) -> SettingPlace:
+        return self._table.place
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self._table.entries)
+
+    def mistake(self, key: str, message: str) -> None:
+        node = self._table.entries.get(key)
+        self.problems.note(node.place if node else self.place.below(key), message)
+
+    def has(self, key: str) -> bool:
+        return self._node(key) is not None
+
+    def node(self, key: str) -> Node | None:
+        """What stands there, whatever it is."""
+        return self._node(key)
+
+    def shape(self, key: str) -> Literal["value", "list", "table"] | None:
+        node = self._node(key)
+        if node is None or isinstance(node, Scalar):
+            return "value" if node else None
+        return "list" if isinstance(node, Items) else "table"
+
+    def text(self, key: str, default: D) -> str | D:
+        mention = self.mention(key)
+        return mention.name if mention else default
+
+    def needed(self, key: str, remedy: str) -> str:
+        """A text without which the table makes no sense."""
+        if not self.has(key):
+            self.mistake(key, f"is missing; {remedy}")
+        return self.text(key, "")
+
+    def mention(self, key: str) -> Mention | None:
+        scalar = self._scalar(key, "text")
+        return self._named(scalar) if scalar else None
+
+    def mentions(self, key: str, refused: TextCheck = empty_reason) -> tuple[Mention, ...]:
+        """A list of texts; a single one may stand without brackets. `refused` tells why one is not taken."""
+        node = self._node(key)
+        nodes = node.items if isinstance(node, Items) else (node,) if node else ()
+        named: list[Mention] = []
+        for item in nodes:
+            if not isinstance(item, Scalar):
+                self.problems.note(
+                    item.place, f"expected a list of texts, not {describe_node(item)}"
+                )
+            elif mention := self._named(item, refused):
+                named.append(mention)
+        return tuple(named)
+
+    def texts(self, key: str, refused: TextCheck = empty_reason) -> tuple[str, ...]:
+        return tuple(mention.name for mention in self.mentions(key, refused))
+
+    def number(self, key: str, default: D, *, least: float = 0, above: bool = False) -> Decimal | D:
+        """At least `least`; if `above`, more than that."""
+        scalar = self._scalar(key, "a number")
+        if scalar is None:
+            return default
+        if scalar.kind != "number":
+            self.mistake(key, f"expected a number, not {describe_node(scalar)}")
+            return default
+        value = Decimal(scalar.text.replace("_", ""))
+        if value < least or (above and value == least):
+            bound = "more than" if above else "at least"
+            self.mistake(key, f"must be {bound} {least}, not {scalar.text}")
+            return default
+        if value > MAX_NUMBER:
+            self.mistake(key, f"must be at most {MAX_NUMBER}, not {scalar.text}")
+            return default
+        return value
+
+    def integer(self, key: str, default: D, *, least: int = 0) -> int | D:
+        value = self.number(key, None, least=least)
+        if value is None:
+            return default
+        if value != value.to_integral_value():
+            self.mistake(key, f"must be a whole number, not {value}")
+            return default
+        return int(value)
+
+    def amount(self, key: str, default: D, *, least: float = 0, above: bool = False) -> float | D:
+        value = self.number(key, None, least=least, above=above)
+        return default if value is None else float(value)
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        scalar = self._scalar(key, "true or false")
+        if scalar is None:
+            return default
+        if scalar.kind != "bool":
+            self.mistake(key, f"expected true or false, not {describe_node(scalar)}")
+            return default
+        return scalar.is_true
+
+    @overload
+    def choice(self, key: str, options: tuple[ChoiceT, ...], default: ChoiceT) -> ChoiceT: ...
+    @overload
+    def choice(self, key: str, options: tuple[ChoiceT, ...], default: None) -> ChoiceT | None: ...
+    def choice(
+        self, key: str, options: tuple[ChoiceT, ...], default: ChoiceT | None
+    ) -> ChoiceT | None:
+        node = self._node(key)
+        written = (
+            node.text if isinstance(node, Scalar) else None
+        )  # YAML takes off for a truth value
+        for option in options:
+            if option == written:
+                return option
+        mention = self.mention(key)
+        if mention is None:
+            return default
+        one_of = ", ".join(options)
+        self.mistake(key, f"unknown {key} {mention.name!r}; one of {one_of}")
+        return default
+
+    def one_of(self, *keys: str) -> str | None:
+        """Which of several spellings is used: the one of the latest file."""
+        used = [(key, node.place.layer) for key in keys if (node := self._node(key))]
+        latest = [key for key, layer in used if layer == max(layer for _, layer in used)]
+        if len(latest) > 1:
+            self.mistake(latest[1], f"{latest[0]!r} says the same; keep one of them")
+        return latest[0] if latest else None
+
+    def section(self, key: str, read: Callable[["SettingsFields"], T]) -> T:
+        """A table inside this one, read as a whole; an empty one where it is not there."""
+        node = self._node(key)
+        if node is not None and not isinstance(node, Table):
+            self.mistake(key, f"expected a table, not {describe_node(node)}")
+        if not isinstance(node, Table):
+            written = self._table.entries.get(key)
+            node = Table(place=written.place if written else self.place.below(key))
+        return read_table(node, read, self.problems, name=key, strict=self._strict)
+
+    def tables(self, key: str, read: Callable[["SettingsFields"], T | None]) -> dict[str, T]:
+        """A table of tables, by name."""
+
+        def each(fields: SettingsFields) -> dict[str, T]:
+            found = {name: fields.section(name, read) for name in fields.keys}
+            return {name: value for name, value in found.items() if value is not None}
+
+        return self.section(key, each)
+
+    def rows(self, key: str, read: Callable[["SettingsFields"], T | None]) -> tuple[T, ...]:
+        """A list of tables, in order."""
+        node = self._node(key)
+        if node is not None and not isinstance(node, Items):
+            self.mistake(key, f"expected a list, not {describe_node(node)}")
+        found: list[T | None] = []
+        for item in node.items if isinstance(node, Items) else ():
+            if not isinstance(item, Table):
+                self.problems.note(item.place, f"expected a table, not {describe_node(item)}")
+            else:
+                found.append(read_table(item, read, self.problems, strict=self._strict))
+        return tuple(value for value in found if value is not None)
+
+    def note_unknown(self) -> None:
+        """What nobody has asked for by now is a mistake."""
+        for key in self.keys:
+            if key not in self._taken:
+                self.mistake(key, f"unknown setting; {suggestion(key, self._taken)}")
+
+    def _node(self, key: str) -> Node | None:
+        self._taken[key] = None
+        node = self._table.entries.get(key)
+        return None if isinstance(node, Scalar) and node.kind == "null" else node
+
+    def _scalar(self, key: str, expected: str) -> Scalar | None:
+        node = self._node(key)
+        if node is None or isinstance(node, Scalar):
+            return node
+        self.mistake(key, f"expected {expected}, not {describe_node(node)}")
+        return None
+
+    def _named(self, scalar: Scalar, refused: TextCheck = empty_reason) -> Mention | None:
+        if scalar.kind in {"bool", "null"}:
+            message = f"expected text, not {describe_node(scalar)}; quotes make it one"
+            self.problems.note(scalar.place, message)
+        elif reason := refused(scalar.text):
+            if self._strict:
+                self.problems.note(scalar.place, reason)
+        else:
+            return Mention(name=scalar.text.strip(), place=scalar.place)
+        return None
+
+
+def read_url(fields: SettingsFields, key: str) -> Mention | None:
+    url = fields.mention(key)
+    if url is None:
+        return None
+    try:
+        parts = urlsplit(url.name)
+        fits = parts.scheme in {"http", "https"} and bool(parts.hostname)
+    except ValueError:
+        fits = False
+    if not fits:
+        fields.mistake(key, f"{url.name!r} is no URL such as https://host/v1")
+        return None
+    return Mention(name=url.name.rstrip("/"), place=url.place)
+
+
+def read_variable(fields: SettingsFields, key: str) -> Mention | None:
+    """The name of an environment variable. Anything else may be a key: it is not quoted."""
+    variable = fields.mention(key)
+    if variable is None or VARIABLE_NAME.fullmatch(variable.name):
+        return variable
+    fields.mistake(key, "expected the name of a variable, such as MY_API_KEY, not the key itself")
+    return None
+
+
+_KIND_WORDS: Final[Mapping[str, str]] = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+    "null": "nothing",
+}
+_ERROR_PLACE: Final = re.compile(
+    r"(?P<words>.*?)(?: - at (?:`key` in )?`\$(?P<path>.*)`)?", re.DOTALL
+)
+_KIND_ERROR: Final = re.compile(r"Expected `([\w |]+)`, got `(\w+)`")
+_BOUND_ERROR: Final = re.compile(r"Expected `\w+` (<=|>=|<|>) (\S+)")
+_BOUND_WORDS: Final[Mapping[str, str]] = {
+    "<=": "at most",
+    ">=": "at least",
+    "<": "less than",
+    ">": "more than",
+}
+_ENUM_ERROR: Final = re.compile(r"Invalid enum value '(.*)'")
+_FIELD_ERROR: Final = re.compile(r"Object (missing required|contains unknown) field `(.*)`")
+_PATH_STEP: Final = re.compile(r"\[\.\.\.\]|\[(\d+)\]|\.([^.\[]+)")
+_ANY_ENTRY: Final = "[...]"  # of a table: the library does not say which
+
+
+def describe_validation_error(error: msgspec.ValidationError, value: object) -> tuple[str, str]:
+    """Where in `value` it is, such as `.env.A` or `[0]`, and why it does not fit."""
+    found = _ERROR_PLACE.fullmatch(str(error))
+    words, told = (found["words"], found["path"] or "") if found else (str(error), "")
+    kind, unknown = _KIND_ERROR.fullmatch(words), _ENUM_ERROR.fullmatch(words)
+
+    def is_odd(part: object) -> bool:
+        return _kind_of(part) == kind[2] if kind else bool(unknown and part == unknown[1])
+
+    path, part = _follow_path(value, told, is_odd)
+    if kind:
+        options = [_KIND_WORDS.get(name, name) for name in kind[1].split(" | ") if name != "null"]
+        return path, f"expected {' or '.join(options) or 'nothing'}, not {quote_value(part)}"
+    if unknown:
+        return path, f"unknown value {quote_value(unknown[1])}"
+    if bound := _BOUND_ERROR.fullmatch(words):
+        limit = bound[2].removesuffix(".0")
+        return path, f"must be {_BOUND_WORDS[bound[1]]} {limit}, not {quote_value(part)}"
+    if field := _FIELD_ERROR.fullmatch(words):
+        missing = field[1] == "missing required"
+        return f"{path}.{field[2]}", "is missing" if missing else "unknown setting"
+    return path, f"{words[:1].lower()}{words[1:]}".replace("`", "")
+
+
+def quote_value(value: object) -> str:
+    """The value as a message repeats it."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return repr(value if len(value) <= QUOTED_CHARS else value[: QUOTED_CHARS - 1] + "…")
+        case Mapping():
+            return "a table"
+        case Sequence():
+            return "a list"
+        case _:
+            return str(value)
+
+
+def _follow_path(value: object, told: str, is_odd: Callable[[object], bool]) -> tuple[str, object]:
+    """The path as far as it is known, with the name of the odd entry of a table, and what stands there."""
+    path = ""
+    for step in _PATH_STEP.finditer(told):
+        if _is_table(value):
+            odd = (key for key, part in value.items() if is_odd(part))
+            name = next(odd, None) if step[0] == _ANY_ENTRY else step[2]
+            if name is None:
+                break
+            value, path = value.get(name), f"{path}.{name}"
+        elif _is_list(value) and step[1] and int(step[1]) < len(value):
+            value, path = value[int(step[1])], path + step[0]
+        else:
+            return path + step[0], value
+    return path, value
+
+
+def _is_table(value: object) -> TypeGuard[Mapping[object, object]]:
+    return isinstance(value, Mapping)
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, list | tuple)
+
+
+def _kind_of(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "bool"
+        case Mapping():
+            return "object"
+        case list() | tuple():
+            return "array"
+        case _:
+            return type(value).__name__

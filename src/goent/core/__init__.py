@@ -1,1 +1,0 @@
-"""The workers' lives: knows drivers, gateway and store only through ports."""

@@ -1,0 +1,564 @@
+"""Runs one project's daemon: its socket, its clients, its log and its end."""
+
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self, TextIO
+
+import anyio
+import msgspec
+from anyio.abc import ByteStream
+
+from goent import __version__
+from goent.composition.app import App, open_app
+from goent.composition.live_project import WorkerAccess
+from goent.daemon.control_socket import ControlServices, refuse_all, serve_control
+from goent.daemon.daemon_connection import (
+    LOG_LIMIT,
+    PROTOCOL,
+    START_TIMEOUT_S,
+    already_held_message,
+    confinement_reason,
+    open_log,
+    peer_of,
+)
+from goent.domain.errors import EnvironmentTrouble, GoentError
+from goent.domain.replies import DaemonInfo
+from goent.operations.operation_table import Caller
+from goent.rpc.byte_streams import LocalListener, LocalStream
+from goent.store.redactor import Redactor
+from goent.system.project_folders import log_path, project_key
+from goent.system.project_lock import ProjectLock, find_holder, lock_project
+
+if TYPE_CHECKING:
+    from goent.mcp.server import McpFrontend
+
+
+MAX_DESCRIPTORS = 65_536  # more than any go-ent needs; "unlimited" is refused by some kernels
+
+
+def raise_descriptor_limit() -> None:
+    """To the hard limit. The usual 1,024 are used up by one user who opens connections to us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):  # then it works with what there is
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+LOG_WINDOW_S = 10.0
+MAX_SIMILAR_LINES = 10  # lines of one kind in a window
+MAX_LINES = 200  # in all
+TEMPLATE_CHARS = 120  # characters of a line that tell its kind
+MAX_LINE_CHARS = 16 * 1024  # characters of one line, its traceback included
+
+CHATTY_LOGGERS = ("httpx2", "httpcore2", "mcp", "uvicorn")
+
+
+class RedactingFormatter(logging.Formatter):
+    """Writes no key down, whoever put it into a message. `secrets` are the held keys."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self.secrets: Callable[[], Collection[str]] = tuple
+        self._redactor = Redactor(self._held)
+        self._asking = False
+
+    def format(self, record: logging.LogRecord) -> str:
+        if not self._asking:  # asking reads the settings, and they may have something to log
+            self._redactor.refresh()
+        text = super().format(record).encode(errors="backslashreplace")
+        return self._redactor.redact(text).decode()
+
+    def _held(self) -> Collection[str]:
+        self._asking = True
+        try:
+            return self.secrets()
+        finally:
+            self._asking = False
+
+
+class FloodHandler(logging.StreamHandler[TextIO]):
+    """Writes to standard error so many lines in a while, and says how many were left out.
+
+    Lines are similar if they have the same logger, level, template and kind of exception. What is
+    below INFO is written as it is: it was asked for.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._until = 0.0
+        self._lines: Counter[_LineKind] = Counter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno < logging.INFO:
+            super().emit(record)
+            return
+        self.tell_left_out()
+        kind = _LineKind.of(record) if self._written() < MAX_LINES else OTHER_LINES
+        self._lines[kind] += 1
+        if kind is not OTHER_LINES and self._lines[kind] <= MAX_SIMILAR_LINES:
+            super().emit(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        if len(text) <= MAX_LINE_CHARS:
+            return text
+        half, left_out = MAX_LINE_CHARS // 2, len(text) - MAX_LINE_CHARS
+        return f"{text[:half]}\n… {left_out} characters left out …\n{text[-half:]}"
+
+    def tell_left_out(self) -> None:
+        """Once a window is over: what was not written in it."""
+        if self._clock() < self._until:
+            return
+        self._until = self._clock() + LOG_WINDOW_S
+        lines, self._lines = self._lines, Counter()
+        for kind, count in lines.items():
+            left_out = count if kind is OTHER_LINES else count - MAX_SIMILAR_LINES
+            if left_out > 0:
+                super().emit(kind.summary(left_out))
+
+    def close(self) -> None:
+        self._until = 0.0
+        self.tell_left_out()
+        super().close()
+
+    def _written(self) -> int:
+        return sum(min(count, MAX_SIMILAR_LINES) for count in self._lines.values())
+
+
+class _LineKind(NamedTuple):
+    name: str
+    level: int
+    template: str
+    exception: str
+
+    @classmethod
+    def of(cls, record: logging.LogRecord) -> Self:
+        raised = record.exc_info[0] if record.exc_info else None
+        template = str(record.msg)[:TEMPLATE_CHARS]
+        return cls(record.name, record.levelno, template, raised.__name__ if raised else "")
+
+    def summary(self, left_out: int) -> logging.LogRecord:
+        what = f"{left_out} similar lines left out: {self.template} {self.exception}".rstrip()
+        return logging.LogRecord(self.name, self.level, "", 0, what, None, None)
+
+
+OTHER_LINES = _LineKind(
+    "goent.daemon.daemon_server",
+    logging.WARNING,
+    f"more than {MAX_LINES} in {LOG_WINDOW_S:g} s",
+    "",
+)
+
+
+def log_to_stderr(level: str) -> RedactingFormatter:
+    """Everything that is logged goes to standard error, which is the log's file."""
+    handler, discreet = FloodHandler(), RedactingFormatter()
+    handler.setFormatter(discreet)
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+    for name in CHATTY_LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    return discreet
+
+
+def rotate_log(path: Path) -> None:
+    """Begin a new file if the one that standard error goes to has grown long."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, FloodHandler):
+            handler.tell_left_out()
+    if os.fstat(sys.stderr.fileno()).st_size <= LOG_LIMIT:
+        return
+    fresh = open_log(path)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(fresh, stream.fileno())
+    os.close(fresh)
+
+
+CLIENT_HELLO_LIMIT = 256 * 1024
+
+
+class ClientHello(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line of every client."""
+
+    goent: int
+    version: str = ""
+    kind: str = "control"
+    cwd: str = "/"
+    env: dict[str, str] = {}
+    worker_pass: str = ""
+
+
+async def read_hello(stream: ByteStream) -> tuple[ClientHello, bytes]:
+    received = b""
+    while b"\n" not in received:
+        if len(received) > CLIENT_HELLO_LIMIT:
+            raise anyio.EndOfStream
+        received += await stream.receive()
+    line, _, rest = received.partition(b"\n")
+    try:
+        hello = msgspec.json.decode(line, type=ClientHello)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        await stream.send(msgspec.json.encode({"error": f"not a hello: {error}"}) + b"\n")
+        raise anyio.EndOfStream from None
+    if hello.goent != PROTOCOL:
+        refusal = {"error": f"protocol {hello.goent} is not spoken here, only {PROTOCOL}"}
+        await stream.send(msgspec.json.encode(refusal) + b"\n")
+        raise anyio.EndOfStream
+    return hello, rest
+
+
+def is_same_user(raw: socket.socket) -> bool:
+    """The socket's folder is ours alone; this is the second lock on the same door."""
+    return peer_of(raw).uid == os.geteuid()
+
+
+HELLO_TIMEOUT_S = 10.0
+MAX_CLIENTS = 512
+MAX_UNGREETED = 64  # of them that have not said hello; then the oldest has to go
+IDLE_CHECK_S = 5.0  # between looks at whether there is a reason to end
+LOCK_TIMEOUT_S = START_TIMEOUT_S - 15.0  # so that whoever started us still hears why it was in vain
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+FLUSH_S = 0.1  # for what is written to arrive
+PENDING_CALLS_S = (
+    2.0  # for calls whose workers have ended, and for commands that tell what came of them
+)
+
+DISCONNECT_ERRORS = (
+    anyio.BrokenResourceError,
+    anyio.EndOfStream,
+    anyio.ClosedResourceError,
+    TimeoutError,
+)
+
+log = logging.getLogger("goent.daemon.daemon_server")
+
+
+class DaemonServer:
+    """Accepts clients until it is told to stop or has been idle for long."""
+
+    def __init__(self, app: App, sock_path: Path, lock: ProjectLock | None = None) -> None:
+        self._app = app
+        self._path = sock_path
+        self._lock = lock
+        app.project.passes.socket = sock_path
+        self._mcp: McpFrontend | None = None
+        self._loading = anyio.Lock()
+        self._clients = 0
+        self._ungreeted: dict[LocalStream, None] = {}
+        self._commands = 0
+        self._handover = False
+        self._bounded: set[str] = set()
+        self._quiet_since = time.monotonic()
+        self._inode = 0
+        self.stopping = anyio.Event()
+
+    async def serve(self, listener: LocalListener, signals: AsyncIterator[signal.Signals]) -> None:
+        self._inode = self._path.stat().st_ino
+        async with anyio.create_task_group() as group:
+            group.start_soon(listener.serve, self._client)
+            group.start_soon(self._watch_idleness)
+            group.start_soon(self._watch_signals, signals)
+            await self.stopping.wait()
+            await self._take_leave()
+            group.cancel_scope.cancel()
+
+    async def _take_leave(self) -> None:
+        """Workers first, so that whoever waits for one hears how it ended; nobody new is let in."""
+        self._app.orchestrator.refuse_new_work()
+        with suppress(OSError):
+            if self._can_be_found():
+                self._path.unlink()
+        await self._app.orchestrator.part(handover=self._handover)
+        with anyio.move_on_after(PENDING_CALLS_S):
+            while self._commands or self._app.operations.under_way:  # noqa: ASYNC110 (at the very end)
+                await anyio.sleep(FLUSH_S / 5)
+        await anyio.sleep(FLUSH_S)
+
+    async def _client(self, stream: LocalStream) -> None:
+        self._clients += 1
+        try:
+            async with stream:
+                await self._converse(stream)
+        except DISCONNECT_ERRORS:
+            pass
+        except Exception:
+            log.exception("a client's connection ended by a fault of go-ent's own")
+        finally:
+            self._clients -= 1
+            self._quiet_since = time.monotonic()
+
+    async def _converse(self, stream: LocalStream) -> None:
+        if not is_same_user(stream.socket):
+            log.warning("refused a connection of another user")
+            return
+        if self.stopping.is_set():
+            return  # whoever is not greeted starts another daemon, and loses nothing
+        why = confinement_reason(stream.socket)
+        hello, rest = await self._greet(stream, with_keys=why is None)
+        if self._clients > MAX_CLIENTS:
+            refusal = {"error": f"{MAX_CLIENTS} clients are connected, the limit: close some"}
+            await stream.send(msgspec.json.encode(refusal) + b"\n")
+            return
+        if why:
+            worker = self._app.project.passes.worker_of(hello.worker_pass)
+            await self._converse_with_worker(
+                stream, rest, hello, WorkerAccess(why=why, worker=worker)
+            )
+            return
+        caller = Caller(
+            name="mcp" if hello.kind in ("mcp", "http") else "cli",
+            cwd=Path(hello.cwd),
+            warnings=self._app.project.learn(hello.env),
+        )
+        if hello.kind == "mcp":
+            self._app.head_start.client_came()
+            await (await self._mcp_frontend()).serve(stream, rest, caller)
+        elif hello.kind == "http":
+            self._app.head_start.client_came()
+            await self._door(stream, rest, caller)
+        else:
+            await self._command(stream, rest, caller)
+
+    async def _greet(self, stream: LocalStream, *, with_keys: bool) -> tuple[ClientHello, bytes]:
+        if len(self._ungreeted) >= MAX_UNGREETED:
+            oldest = next(iter(self._ungreeted))
+            del self._ungreeted[oldest]
+            await oldest.aclose()
+        self._ungreeted[stream] = None
+        try:
+            with anyio.fail_after(HELLO_TIMEOUT_S):
+                await stream.send(self._hello(with_keys=with_keys))
+                return await read_hello(stream)
+        finally:
+            self._ungreeted.pop(stream, None)
+
+    async def _converse_with_worker(
+        self, stream: LocalStream, rest: bytes, hello: ClientHello, bounds: WorkerAccess
+    ) -> None:
+        """A process that a worker started brings no keys and gives no orders."""
+        if bounds.refusal not in self._bounded:  # a worker may come as often as it likes
+            self._bounded.add(bounds.refusal)
+            log.warning("a client is kept within bounds: %s", bounds.refusal)
+        if hello.kind == "control":
+            caller = Caller(name="worker", cwd=Path(hello.cwd))
+            await self._command(stream, rest, caller, bounds=bounds)
+        elif hello.kind == "http":
+            with anyio.fail_after(HELLO_TIMEOUT_S):
+                rest = (
+                    rest or await stream.receive()
+                )  # closed on something unread, it would not hear us
+            await stream.send(msgspec.json.encode({"refusal": bounds.refusal}) + b"\n")
+        else:
+            await refuse_all(stream, rest, bounds.refusal)
+
+    async def _mcp_frontend(self) -> "McpFrontend":
+        """Loaded for the first who needs it: its library takes longer to import than all the rest."""
+        async with self._loading:
+            if self._mcp is None:
+                server = await anyio.to_thread.run_sync(import_module, "goent.mcp.server")
+                self._mcp = server.McpFrontend(self._app.operations, self._app.enquiries)
+        assert self._mcp, "just made"
+        return self._mcp
+
+    async def _door(self, stream: LocalStream, rest: bytes, caller: Caller) -> None:
+        frontend = await self._mcp_frontend()
+        from goent.mcp.streamable_http import serve_http  # noqa: PLC0415 (see _mcp_frontend)
+
+        await serve_http(stream, rest, frontend, caller)
+
+    async def _command(
+        self,
+        stream: LocalStream,
+        rest: bytes,
+        caller: Caller,
+        *,
+        bounds: WorkerAccess | None = None,
+    ) -> None:
+        room = ControlServices(
+            operations=self._app.operations, feed=self._app.feed, info=self.info, stop=self._stop
+        )
+        self._commands += 1
+        try:
+            await serve_control(stream, rest, room, caller, bounds=bounds)
+        finally:
+            self._commands -= 1
+
+    def _hello(self, *, with_keys: bool) -> bytes:
+        keys = self._app.project.key_names() if with_keys else ()
+        fingerprints = self._app.project.fingerprints() if with_keys else dict[str, str]()
+        hello = {
+            "goent": PROTOCOL,
+            "version": __version__,
+            "kind": "daemon",
+            "cwd": str(self._app.project.folder),
+            "keys": " ".join(keys),
+            "fingerprints": fingerprints,
+            "pid": os.getpid(),
+        }
+        return msgspec.json.encode(hello) + b"\n"
+
+    def info(self) -> DaemonInfo:
+        return DaemonInfo(
+            pid=os.getpid(),
+            version=__version__,
+            socket=str(self._path),
+            project=str(self._app.project.folder),
+            workers=len(self._app.orchestrator.living),
+            http=self._app.gateway_url,
+        )
+
+    def _busy(self) -> bool:
+        busy = any(life.busy for life in self._app.orchestrator.living.values())
+        return busy or self._app.evaluations.under_way
+
+    def _stop(self, *, if_idle: bool, handover: bool) -> bool:
+        if if_idle and self._busy():
+            return False
+        self._handover = handover
+        self._app.orchestrator.refuse_new_work()
+        self.stopping.set()
+        return True
+
+    async def _watch_idleness(self) -> None:
+        while True:
+            limit = self._idle_limit()
+            at_work = self._app.orchestrator.living or self._app.evaluations.under_way
+            if self._clients or at_work:
+                self._quiet_since = time.monotonic()
+            if time.monotonic() - self._quiet_since > limit:
+                log.info("idle for %.0f s: ending", limit)
+                self.stopping.set()
+            with suppress(OSError):
+                rotate_log(log_path(project_key(self._app.project.folder), os.environ))
+            await anyio.sleep(min(limit / 4 + 0.05, IDLE_CHECK_S))
+
+    def _idle_limit(self) -> float:
+        if not self._can_be_found():
+            return 0.0
+        try:
+            return self._app.project.settings().daemon.idle_exit_s
+        except GoentError:
+            return 1800.0
+
+    def _can_be_found(self) -> bool:
+        """Not if the project's folder was removed or renamed, or socket or lock swept away."""
+        try:
+            found = self._app.project.folder.is_dir() and self._path.stat().st_ino == self._inode
+        except OSError:
+            return False
+        return found and (self._lock is None or self._lock.is_found())
+
+    async def _watch_signals(self, signals: AsyncIterator[signal.Signals]) -> None:
+        async for number in signals:
+            log.info("%s: ending", signal.Signals(number).name)
+            self.stopping.set()
+
+
+async def _run_server(
+    project: Path, lock: ProjectLock, told: int, discreet: RedactingFormatter
+) -> None:
+    path = lock.socket
+    _remove_stale_socket(path)
+    # Received to the very end: a second signal must not cut short what the first one began.
+    with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
+        async with open_app(project, dict(os.environ)) as app:
+            discreet.secrets = app.project.secrets
+            daemon = DaemonServer(app, path, lock)
+            with LocalListener(path) as listener:
+                _report_start(told, "ok")
+                log.info("go-ent %s serves %r", __version__, str(project))
+                try:
+                    await daemon.serve(listener, signals)
+                finally:
+                    path.unlink(missing_ok=True)
+
+
+def _remove_stale_socket(path: Path) -> None:
+    """Ours is the lock, so a socket that is there is stale."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise EnvironmentTrouble(
+            f"{str(path)!r} is in the way of the socket ({error.strerror}): remove it"
+        ) from error
+
+
+def _report_start(told: int, verdict: str) -> None:
+    with suppress(OSError):
+        os.write(told, verdict.encode())
+        os.close(told)
+
+
+def _take_lock(project: Path) -> ProjectLock | None:
+    """The project's lock; None if somebody else serves it. Who only ends is waited for."""
+    key = project_key(project)
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
+    held = None
+    while time.monotonic() < deadline:
+        if (lock := lock_project(key, os.environ, "daemon")) is not None:
+            return lock
+        held = find_holder(key, os.environ)
+        if held and held.socket and _is_answering(held.socket):
+            return None
+        if held and held.kind == "embedded":
+            raise EnvironmentTrouble(already_held_message(project, held))
+        time.sleep(0.05)
+    at = f" at {str(held.socket)!r}" if held and held.socket else ""
+    raise EnvironmentTrouble(
+        f"{held} holds {str(project)!r} but does not answer{at}: end it with `go-ent daemon stop "
+        "--force`; if it runs in a container or has a /tmp of its own, end it there"
+    )
+
+
+def _is_answering(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, suppress(OSError):
+        probe.settimeout(1)
+        probe.connect(str(path))
+        return probe.recv(1) != b""
+    return False
+
+
+def run_daemon(folder_of_project: str, told: int) -> int:
+    """Started by `launch.start_daemon`: the project, and the descriptor that awaits the verdict."""
+    project = Path(folder_of_project)
+    if os.fork():
+        os._exit(0)
+    os.set_inheritable(told, False)  # noqa: FBT003 (the standard library's own signature)
+    raise_descriptor_limit()
+    discreet = log_to_stderr(os.environ.get("GOENT_LOG", "INFO"))
+    try:
+        lock = _take_lock(project)
+        if lock is None:
+            _report_start(told, "ok")
+            return 0
+        anyio.run(_run_server, project, lock, told, discreet)
+    except BaseException as raised:
+        error = _innermost_error(raised)
+        if not isinstance(error, GoentError | OSError):
+            log.exception("the daemon ended by a fault of go-ent's own")
+            _report_start(told, f"3 a fault of go-ent's own: {error!r}; see the daemon's log")
+            raise
+        log.error("%s", error)  # noqa: TRY400 (the message says it all)
+        _report_start(told, f"{error.exit_code if isinstance(error, GoentError) else 3} {error}")
+        return 3
+    return 0
+
+
+def _innermost_error(error: BaseException) -> BaseException:
+    """What a task group wrapped."""
+    match error:
+        case BaseExceptionGroup(exceptions=(BaseException() as only,)):
+            return _innermost_error(only)
+        case _:
+            return error

@@ -1,1 +1,0 @@
-"""The ways to run a worker, each a `Driver`."""

@@ -1,1 +1,0 @@
-"""Workers that are one model call a turn: no program, no tools, no OpenCode."""

@@ -1,0 +1,282 @@
+"""Validates suites together with their targets, before anything is run."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from goent.config.settings_tree import (
+    Items,
+    Problems,
+    SettingPlace,
+    SettingsFields,
+    Table,
+    read_table,
+    suggestion,
+)
+from goent.domain.errors import ConfigError
+from goent.domain.types import Value
+from goent.evals.files.case_reader import TargetAlias, check_graders
+from goent.evals.files.file_source import FileSource, config_place
+from goent.evals.files.grader_reader import GRADER_LISTS, can_score, read_graders
+from goent.evals.files.suite_reader import read_suites
+from goent.evals.files.target_reader import find_targets, read_targets
+from goent.evals.files.workspace_reader import is_folder
+from goent.evals.suites import EvalCase, GraderSpec, Suite, TargetSpec
+from goent.evals.targets.target_settings import target_folder
+
+DEFAULT_TARGET_NAME: Final = "default"  # who is asked where nobody is named
+
+
+def suite_aliases(
+    cases: Sequence[EvalCase],
+    known: Mapping[str, TargetSpec],
+    source: FileSource,
+    asked: Sequence[str],
+) -> dict[str, TargetSpec]:
+    """The names that suites give targets, as AgentV has it: the targets file has the first say.
+
+    Where others are `asked`, it is no matter what stands behind a name.
+    """
+    named: dict[str, TargetAlias] = {}
+    for case in cases:
+        for one in source.targets.get((case.suite, case.place), ()):
+            if isinstance(one, TargetAlias) and one.name not in known:
+                first = named.setdefault(one.name, one)
+                if first.of.name != one.of.name:
+                    where = f"{first.place.file}:{first.place.line}"
+                    words = f"{one.name!r} stands for {first.of.name!r} at {where}"
+                    source.problems.note(one.place, f"{words}; give one another name")
+    found: dict[str, TargetSpec] = {}
+    for name, alias in named.items():
+        meant = _alias_target(alias, named)
+        if meant in known:
+            found[name] = replace(known[meant], name=name)
+        elif not asked or name in asked:
+            source.problems.note(alias.of.place, unknown_target(meant, known))
+    return found
+
+
+def _alias_target(alias: TargetAlias, named: Mapping[str, TargetAlias]) -> str:
+    """In the end: another name may stand for a name of the same kind."""
+    passed = {alias.name}
+    while (name := alias.of.name) in named and name not in passed:
+        passed.add(name)
+        alias = named[name]
+    return alias.of.name
+
+
+def check_folders(
+    case: EvalCase, names: Sequence[str], known: Mapping[str, TargetSpec], source: FileSource
+) -> None:
+    """Where commands are run: their own folders are seen from the suite, those of checks from the targets."""
+    for spec in _with_fallbacks(names, known):
+        for key, folder in _command_folders(spec, case):
+            if not source.once(("folder", folder), lambda at=folder: is_folder(at)):
+                place = config_place(spec.place).below(key)
+                seen = ", as seen from the suite" if key == "cwd" else ""
+                source.problems.note(place, f"there is no folder {str(folder)!r}{seen}")
+
+
+def _with_fallbacks(names: Sequence[str], known: Mapping[str, TargetSpec]) -> Iterator[TargetSpec]:
+    """With who stands in for them."""
+    usual = (
+        (DEFAULT_TARGET_NAME,)
+        if DEFAULT_TARGET_NAME in known
+        else tuple(known)
+        if len(known) == 1
+        else ()
+    )
+    for name in names or usual:
+        if name in known:
+            yield from (known[one] for one in (name, *known[name].fallbacks) if one in known)
+
+
+def _command_folders(spec: TargetSpec, case: EvalCase) -> Iterator[tuple[str, Path]]:
+    if spec.kind != "cli":
+        return
+    if isinstance(cwd := spec.settings.get("cwd"), str):
+        yield "cwd", Path(case.place.file).parent.absolute() / cwd
+    check: object = spec.settings.get("healthcheck")
+    if isinstance(check, dict) and isinstance(cwd := check.get("cwd"), str):  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (from a file)
+        yield "healthcheck.cwd", target_folder(spec) / cwd
+
+
+def unknown_target(name: str, known: Mapping[str, TargetSpec]) -> str:
+    """What is said of a name that nobody has."""
+    remedy = suggestion(name, known) if known else "write it to .goent/targets.yaml"
+    return f"there is no target {name!r}; {remedy}"
+
+
+CaseFilter = Callable[[EvalCase], bool]
+"""Is the case to be run? If not, nobody has to be there for it."""
+
+
+class ValidationResult(Value, frozen=True, kw_only=True):
+    """What could be read, and every mistake with file, line and path of keys. `files` are what was read.
+
+    `warnings` are of what can be run, and may not be meant.
+    """
+
+    suites: tuple[Suite, ...] = ()
+    targets: Mapping[str, TargetSpec] = {}
+    mistakes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+
+    @property
+    def cases(self) -> int:
+        return sum(len(suite.cases) for suite in self.suites)
+
+
+def validate(  # noqa: PLR0913 (what is read, and what for)
+    paths: Sequence[Path],
+    environ: Mapping[str, str],
+    *,
+    named: Path | None = None,
+    asked: Sequence[str] = (),
+    chosen: CaseFilter = lambda _: True,
+    compat: bool = False,
+    running: bool = True,
+) -> ValidationResult:
+    """Suites and the targets that hold where they lie, or those of the file `named`.
+
+    `asked` are given the cases, instead of the targets that the cases name. If they are not `running`, but
+    graded, what attempts need may be gone.
+    """
+    problems = Problems()
+    source = FileSource(environ, problems, running=running)
+    suites = read_suites(paths, source, compat=compat)
+    targets: dict[str, TargetSpec] = {}
+    mistaken: set[tuple[Path, ...]] = set()
+    for folder, inside in _suites_by_folder(suites).items():
+        before = problems.count
+        known = read_targets(folder, source, named=named)
+        files = (named,) if named else find_targets(folder)
+        if problems.count > before:
+            mistaken.add(files)
+        if files in mistaken:  # a name may be missing because of that
+            continue
+        cases = [case for suite in inside for case in suite.cases]
+        known = {**known, **suite_aliases(cases, known, source, asked)}
+        _join_targets(targets, known, problems)
+        for case in filter(chosen, cases):
+            mentions = () if asked else source.targets.get((case.suite, case.place), ())
+            own = ((one.place, one.name) for one in mentions if not isinstance(one, TargetAlias))
+            for place, name in (*own, *judge_mentions(case.every_grader)):
+                if name not in known:
+                    problems.note(place, unknown_target(name, known))
+            if running:
+                check_folders(case, asked or case.targets, known, source)
+    return ValidationResult(
+        suites=suites,
+        targets=targets,
+        mistakes=_mistake_lines(problems),
+        warnings=() if compat else tuple(_unread_criteria(suites, chosen)),
+        files=tuple(source.files),
+    )
+
+
+def _unread_criteria(suites: Sequence[Suite], chosen: CaseFilter) -> Iterator[str]:
+    """Criteria that are given to no judge; once for a suite. AgentV's first form demands them everywhere."""
+    for suite in suites:
+        cases = [
+            case
+            for case in suite.cases
+            if case.criteria and chosen(case) and not any(map(_reads_criteria, case.every_grader))
+        ]
+        if cases and suite.form != "seed":
+            place = config_place(cases[0].place).below("criteria")
+            more = len(cases) - 1
+            others = f", nor that of {more} other case{'s' * (more > 1)}" if more else ""
+            yield (
+                f"{place}: no grader reads it{others}: beside assertions no judge goes by it; add "
+                "{type: llm-grader} to them, or leave out the suite's by `execution: {skip_defaults: true}`"
+            )
+
+
+def _reads_criteria(grader: GraderSpec) -> bool:
+    """Scripts may; a judge does, unless he has a text of his own to go by."""
+    match grader.type:
+        case "code-grader":
+            return True
+        case "llm-grader" | "rubrics":
+            return not isinstance(grader.settings.get("criteria"), str)
+        case _:
+            by = grader.settings.get("aggregator")
+            by_judge = isinstance(by, dict) and "llm-grader" in by.values()
+            return by_judge or any(map(_reads_criteria, grader.members))
+
+
+def _suites_by_folder(suites: Sequence[Suite]) -> Mapping[Path, list[Suite]]:
+    found: dict[Path, list[Suite]] = {}
+    for suite in suites:
+        found.setdefault(suite.path.resolve().parent, []).append(suite)
+    return found
+
+
+def _join_targets(
+    targets: dict[str, TargetSpec], known: Mapping[str, TargetSpec], problems: Problems
+) -> None:
+    """Those of all folders; two of one name must be the same."""
+    for name, spec in known.items():
+        other = targets.setdefault(name, spec)
+        if other != spec:
+            remedy = "rename one, run the suites apart, or name one file by --targets"
+            message = f"{name!r} is the name of another target in {other.place.file}, too; {remedy}"
+            problems.note(config_place(spec.place), message)
+
+
+def _mistake_lines(problems: Problems) -> tuple[str, ...]:
+    try:
+        problems.check()
+    except ConfigError as error:
+        return tuple(str(error).splitlines())
+    return ()
+
+
+def judge_mentions(graders: Sequence[GraderSpec]) -> Iterator[tuple[SettingPlace, str]]:
+    """Targets that are to judge, and where that is written."""
+    for grader in graders:
+        name = grader.settings.get("target")
+        if isinstance(name, str) and grader.type in ("llm-grader", "rubrics"):
+            yield config_place(grader.place).below("target"), name
+        yield from judge_mentions(grader.members)
+
+
+def load_graders(
+    path: Path,
+    environ: Mapping[str, str],
+    *,
+    cases: Iterable[EvalCase],
+    targets: Mapping[str, TargetSpec],
+    compat: bool,
+) -> tuple[GraderSpec, ...]:
+    """A list of graders, or one under `assertions`, for these cases; `targets` may judge.
+
+    Raises one `ConfigError` with every mistake, which are those that a suite would be refused for.
+    """
+    problems = Problems()
+    source = FileSource(environ, problems)
+    node = source.document(path)
+    found: tuple[GraderSpec, ...] = ()
+    if isinstance(node, Table):
+        found = read_table(node, lambda fields: _read_graders_table(fields, source), problems)
+    elif isinstance(node, Items):
+        found = read_graders(node, source)
+    if node is not None and not any(map(can_score, found)):
+        problems.note(node.place, "holds no grader that could have a say: assertions: [{type: …}]")
+    for place, name in judge_mentions(found):
+        if name not in targets:
+            problems.note(place, unknown_target(name, targets))
+    for case in () if compat else cases:
+        graded = replace(case, graders=found, conversation=None)
+        check_graders(graded, source, sound=False)
+    problems.check()
+    return found
+
+
+def _read_graders_table(fields: SettingsFields, source: FileSource) -> tuple[GraderSpec, ...]:
+    key = fields.one_of(*GRADER_LISTS)
+    return read_graders(fields.node(key) if key else None, source)

@@ -1,0 +1,582 @@
+"""Grades what the agent did: its tool calls and skills, and the time, money and tokens it used."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Final
+
+import msgspec
+
+from goent.domain.types import Value
+from goent.evals.eval_results import Assertion
+from goent.evals.graders.answer_graders import pattern_found
+from goent.evals.graders.findings import (
+    GraderFinding,
+    GraderInput,
+    InvalidGrader,
+    all_or_nothing,
+    broken_finding,
+    failed_assertion,
+    passed_assertion,
+    passed_share,
+    subagent_caveat,
+)
+from goent.evals.graders.grader_settings import (
+    ArgsMatch,
+    CostLimit,
+    ExpectedCall,
+    LatencyLimit,
+    MetricLimits,
+    SkillSettings,
+    TokenLimits,
+    TrajectorySettings,
+    read_grader_settings,
+)
+from goent.evals.graders.json_values import (
+    NO_KEYS,
+    is_absent,
+    is_array,
+    is_object,
+    json_equal,
+    value_at,
+)
+from goent.evals.traces import CallStatus, TokenUsage, Trace, TracedCall
+
+_TOOL_SYNONYMS: Final[Mapping[str, frozenset[str]]] = {
+    "edit": frozenset({"patch", "applypatch", "multiedit"}),
+    "bash": frozenset({"shell"}),
+}
+"""Tools that do what another name means. Which of them an agent has depends on its model."""
+
+
+class CallMatcher(Value, frozen=True, kw_only=True):
+    """How items are compared with calls: what the item says, else the grader, else the dialect."""
+
+    args: ArgsMatch
+    status: CallStatus | None
+    compat: bool
+
+    def named(self, pattern: str, call: TracedCall) -> bool:
+        """Agents spell tools as they like: outside AgentV's rules, case does not count and `*` fits all.
+
+        `edit` also means those that edit in another way; who writes `patch` means that one.
+        """
+        if self.compat:
+            return pattern == call.tool
+        spelt = fnmatchcase(call.tool.casefold(), pattern.casefold())
+        return spelt or _plain_name(call.tool) in _TOOL_SYNONYMS.get(pattern.casefold(), ())
+
+    def counts(self, tool: str, call: TracedCall) -> bool:
+        """Where calls of a tool are counted: with the status that the grader asks for."""
+        return self.named(tool, call) and self._status(self.status, call)
+
+    def fits(self, item: ExpectedCall, call: TracedCall) -> bool:
+        return (
+            self.named(item.tool, call)
+            and self._args(item, call)
+            and self._status(item.status or self.status, call)
+        )
+
+    def _args(self, item: ExpectedCall, call: TracedCall) -> bool:
+        if item.args is None or item.args == "any":
+            return True
+        how = self.args if item.args_match is None else item.args_match
+        given = call.input if self.compat else _respell_keys(item.args, call.input)
+        return _args_fit(item.args, given, how)
+
+    def _status(self, wanted: CallStatus | None, call: TracedCall) -> bool:
+        return self.compat or wanted is None or wanted == call.status
+
+
+def call_matcher(look: GraderInput, settings: TrajectorySettings) -> CallMatcher:
+    default = "superset" if look.case.form == "seed" else "exact"
+    how = default if settings.args_match is None else settings.args_match
+    if look.compat and {how, *(item.args_match for item in settings.expected)} & {"glob", "regex"}:
+        raise InvalidGrader(f"Grader {look.spec.name!r}: AgentV knows no patterns in arguments.")
+    for item in settings.expected:
+        own = how if item.args_match is None else item.args_match
+        if own == "regex":
+            _check_patterns(item.args)
+        if isinstance(own, tuple) and is_object(item.args) and not look.compat:
+            _check_paths(look, item.args, own)
+    return CallMatcher(args=how, status=settings.status, compat=look.compat)
+
+
+def _check_paths(look: GraderInput, args: Mapping[str, object], paths: Sequence[str]) -> None:
+    """What is neither expected nor given would be the same in every call."""
+    lacking = [path for path in paths if is_absent(value_at(args, path))]
+    if lacking or not paths:
+        raise InvalidGrader(
+            f"Grader {look.spec.name!r}: `args_match` names {lacking!r}, "
+            f"and `args` have only {sorted(args)!r}."
+        )
+
+
+def _check_patterns(args: object) -> None:
+    """Those that no call was compared with would be found much later, or never."""
+    if isinstance(args, str):
+        _regex_fits(args, "")
+    for part in args.values() if is_object(args) else args if is_array(args) else ():
+        _check_patterns(part)
+
+
+def _plain_name(name: str) -> str:
+    return name.casefold().replace("_", "")
+
+
+def _respell_keys(expected: object, given: object) -> object:
+    """What was given, with its keys spelt as they are expected: `filePath` for `file_path`.
+
+    Only where the spelt key is not there, so that nothing stands for two.
+    """
+    if is_array(expected) and is_array(given):
+        pairs = zip(expected, given, strict=False)
+        return [*(_respell_keys(one, other) for one, other in pairs), *given[len(expected) :]]
+    if not is_object(expected) or not is_object(given):
+        return given
+    missing = {_plain_name(key): key for key in expected if key not in given}
+    found: dict[str, object] = {}
+    for key, value in given.items():
+        name = key if key in expected else missing.pop(_plain_name(key), key)
+        found[name] = _respell_keys(expected.get(name), value)
+    return found
+
+
+def _args_fit(expected: Mapping[str, object], actual: object, how: ArgsMatch) -> bool:
+    if how == "ignore":
+        return True
+    if isinstance(how, tuple):
+        return all(json_equal(value_at(expected, path), value_at(actual, path)) for path in how)
+    given = NO_KEYS if actual is None else actual
+    if not is_object(given):
+        return False
+    match how:
+        case "superset":
+            return all(key in given and json_equal(expected[key], given[key]) for key in expected)
+        case "subset":
+            return all(key in expected and json_equal(expected[key], given[key]) for key in given)
+        case "glob" | "regex":
+            return all(
+                key in given and _fits_pattern(expected[key], given[key], how) for key in expected
+            )
+        case _:
+            return json_equal(expected, given)
+
+
+def _fits_pattern(pattern: object, value: object, how: str) -> bool:
+    if isinstance(pattern, str) and isinstance(value, str):
+        return fnmatchcase(value, pattern) if how == "glob" else _regex_fits(pattern, value)
+    if is_object(pattern) and is_object(value):
+        return all(key in value and _fits_pattern(pattern[key], value[key], how) for key in pattern)
+    if is_array(pattern) and is_array(value):
+        pairs = zip(pattern, value, strict=False)
+        return len(pattern) == len(value) and all(
+            _fits_pattern(one, other, how) for one, other in pairs
+        )
+    return json_equal(pattern, value)
+
+
+def _regex_fits(pattern: str, value: str) -> bool:
+    try:
+        return pattern_found(re.compile(pattern), value)
+    except re.error as error:
+        raise InvalidGrader(f"{pattern!r} is no regular expression: {error}.") from None
+
+
+def _is_late(item: ExpectedCall, call: TracedCall) -> bool:
+    limit, took = item.max_duration_ms, call.duration_ms
+    return limit is not None and (took is None or took > limit)
+
+
+def pair_calls(
+    items: Sequence[ExpectedCall], calls: Sequence[TracedCall], fits: CallMatcher
+) -> list[int]:
+    """The call of each item, or -1: as many as can be paired, each call once.
+
+    Of those that fit, one that is in time is tried before one that is not, and a free one before
+    one that another item would have to give up.
+    """
+    holder: dict[int, int] = {}
+
+    def place(item: int, tried: set[int]) -> bool:
+        fitting = [i for i, call in enumerate(calls) if fits.fits(items[item], call)]
+        for index in sorted(fitting, key=lambda i: (_is_late(items[item], calls[i]), i in holder)):
+            if index in tried:
+                continue
+            tried.add(index)
+            if index not in holder or place(holder[index], tried):
+                holder[index] = item
+                return True
+        return False
+
+    for item in range(len(items)):
+        place(item, set())
+    found = [-1] * len(items)
+    for index, item in holder.items():
+        found[item] = index
+    return found
+
+
+ExpectedCalls = Sequence[ExpectedCall]
+TracedCalls = Sequence[TracedCall]
+CallIndexes = list[int]
+"""Of each expected item: the index of its call, or -1."""
+
+
+def tool_trajectory(look: GraderInput) -> GraderFinding | None:
+    settings = read_grader_settings(look.spec, TrajectorySettings)
+    fits = call_matcher(look, settings)
+    if look.compat and settings.mode == "any_order" and not settings.minimums:
+        return None
+    if not look.trace.messages:
+        return broken_finding("There is no trace.")
+    calls = look.trace.calls
+    if look.compat:
+        score, assertions = _by_mode(settings, calls, fits)
+        return GraderFinding(score=score, assertions=assertions)
+    _check_settings(look, settings)
+    every = [call for _, call in look.trace.all_calls]
+    score, assertions = _by_mode_and_minimums(
+        settings, every if settings.subagents else calls, fits
+    )
+    bounds = _bounds(settings, every, fits, subagent_caveat(look))
+    kept = all(bound.passed for bound in bounds)
+    return GraderFinding(score=score if kept else 0.0, assertions=(*assertions, *bounds))
+
+
+def _check_settings(look: GraderInput, settings: TrajectorySettings) -> None:
+    """Raises `InvalidGrader` for what would be read past."""
+    if settings.minimums and settings.mode != "any_order":
+        raise InvalidGrader(
+            f"Grader {look.spec.name!r}: `minimums` belong to the mode any_order, "
+            f"not to {settings.mode!r}."
+        )
+    for key, counts, least in (("minimums", settings.minimums, 1), ("max", settings.max, 0)):
+        if odd := sorted(tool for tool, count in (counts or {}).items() if count < least):
+            raise InvalidGrader(
+                f"Grader {look.spec.name!r}: `{key}` of {odd!r} must be {least} or more."
+            )
+    if settings.status and not (settings.expected or settings.minimums):
+        raise InvalidGrader(
+            f"Grader {look.spec.name!r}: `status` is that of calls in `expected` and `minimums`; "
+            "bounds look at calls of every status."
+        )
+
+
+def _by_mode_and_minimums(
+    settings: TrajectorySettings, calls: TracedCalls, fits: CallMatcher
+) -> tuple[float, tuple[Assertion, ...]]:
+    """The mode's checks; in any order, the counts and the items that are expected are one list."""
+    if not (settings.minimums and settings.expected):
+        return _by_mode(settings, calls, fits)
+    _, expected = _check_sequence(settings, calls, fits, pair_calls)
+    every = (*_minimums(settings, calls, fits), *expected)
+    return passed_share(every), every
+
+
+def _by_mode(
+    settings: TrajectorySettings, calls: TracedCalls, fits: CallMatcher
+) -> tuple[float, tuple[Assertion, ...]]:
+    match settings.mode:
+        case "any_order" if settings.minimums:
+            counted = _minimums(settings, calls, fits)
+            return passed_share(counted), counted
+        case "subset":
+            return _subset(settings.expected, calls, fits)
+        case "exact" if not fits.compat:
+            return _exact(settings, calls, fits)
+        case "any_order" | "superset":
+            find = _first_free if fits.compat else pair_calls
+        case "exact":
+            find = _by_index
+        case "in_order":
+            find = _first_by_name if fits.compat else _longest_common_sequence
+    if not settings.expected and not fits.compat and not _has_bounds(settings):
+        raise InvalidGrader(f"A trajectory {settings.mode!r} without `expected` checks nothing.")
+    return _check_sequence(settings, calls, fits, find)
+
+
+def _check_sequence(
+    settings: TrajectorySettings,
+    calls: TracedCalls,
+    fits: CallMatcher,
+    find: Callable[[ExpectedCalls, TracedCalls, CallMatcher], CallIndexes],
+) -> tuple[float, tuple[Assertion, ...]]:
+    """One check per item, and one more where it has a limit of time that can be checked."""
+    assertions: list[Assertion] = []
+    places = find(settings.expected, calls, fits)
+    for item, place in zip(settings.expected, places, strict=True):
+        if place < 0:
+            assertions.append(failed_assertion(f"{item.tool}: no such call in its place"))
+            if item.max_duration_ms is not None:
+                assertions.append(failed_assertion(f"{item.tool}: no call that could be in time"))
+            continue
+        assertions.append(passed_assertion(f"{item.tool}: call {place + 1}"))
+        assertions.extend(_in_time(item, calls[place], compat=fits.compat))
+    return passed_share(assertions), tuple(assertions)
+
+
+def _in_time(item: ExpectedCall, call: TracedCall, *, compat: bool) -> tuple[Assertion, ...]:
+    """AgentV looks past a call of which it is not known how long it took."""
+    limit, took = item.max_duration_ms, call.duration_ms
+    if limit is None or (took is None and compat):
+        return ()
+    if took is None:
+        return (failed_assertion(f"{item.tool}: it is not known how many ms it took of {limit:g}"),)
+    text = f"{item.tool}: took {took:g} ms of {limit:g} ms"
+    return (passed_assertion(text) if took <= limit else failed_assertion(text),)
+
+
+def _exact(
+    settings: TrajectorySettings, calls: TracedCalls, fits: CallMatcher
+) -> tuple[float, tuple[Assertion, ...]]:
+    """A call too many is as wrong as one too few."""
+    _, assertions = _check_sequence(settings, calls, fits, _by_index)
+    surplus = [
+        failed_assertion(f"{call.tool}: call {index + 1} is one too many")
+        for index, call in enumerate(calls)
+        if index >= len(settings.expected)
+    ]
+    every = (*assertions, *surplus)
+    return passed_share(every), every
+
+
+def _subset(
+    items: ExpectedCalls, calls: TracedCalls, fits: CallMatcher
+) -> tuple[float, tuple[Assertion, ...]]:
+    assertions = tuple(
+        passed_assertion(f"{call.tool}: allowed")
+        if any(fits.fits(item, call) for item in items)
+        else failed_assertion(f"{call.tool}: call {index + 1} was not to be expected")
+        for index, call in enumerate(calls)
+    )
+    return passed_share(assertions), assertions
+
+
+def _minimums(
+    settings: TrajectorySettings, calls: TracedCalls, fits: CallMatcher
+) -> tuple[Assertion, ...]:
+    found: list[Assertion] = []
+    for tool, least in (settings.minimums or {}).items():
+        count = sum(fits.counts(tool, call) for call in calls)
+        ended = f" with status {fits.status}" if fits.status and not fits.compat else ""
+        text = f"{tool}: called {_times(count)}{ended}, at least {least} wanted"
+        found.append(passed_assertion(text) if count >= least else failed_assertion(text))
+    return tuple(found)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _has_bounds(settings: TrajectorySettings) -> bool:
+    return bool(settings.forbidden or settings.max or settings.followed_by)
+
+
+def _bounds(
+    settings: TrajectorySettings, calls: TracedCalls, fits: CallMatcher, caveat: str
+) -> tuple[Assertion, ...]:
+    """What must not happen, however good the rest is, whoever does it, and whether or not it succeeds.
+
+    Each says what is not known.
+    """
+    most = {**dict.fromkeys(settings.forbidden, 0), **settings.max}
+    found: list[Assertion] = []
+    for tool, limit in most.items():
+        count = sum(fits.named(tool, call) for call in calls)
+        text = f"{tool}: called {_times(count)}, at most {limit} allowed{caveat}"
+        found.append(passed_assertion(text) if count <= limit else failed_assertion(text))
+    for tool, after in settings.followed_by.items():
+        last = max((i for i, call in enumerate(calls) if fits.named(tool, call)), default=None)
+        if last is None:
+            continue
+        text = f"{tool}: its last call is followed by {after}{caveat}"
+        kept = any(fits.named(after, call) for call in calls[last + 1 :])
+        found.append(passed_assertion(text) if kept else failed_assertion(text))
+    return tuple(found)
+
+
+def _by_index(items: ExpectedCalls, calls: TracedCalls, fits: CallMatcher) -> CallIndexes:
+    return [
+        index if index < len(calls) and fits.fits(item, calls[index]) else -1
+        for index, item in enumerate(items)
+    ]
+
+
+def _first_by_name(items: ExpectedCalls, calls: TracedCalls, fits: CallMatcher) -> CallIndexes:
+    """AgentV's one pass: the first call of that name is taken, whether its arguments fit or not."""
+    places: CallIndexes = []
+    at = 0
+    for item in items:
+        while at < len(calls) and not fits.named(item.tool, calls[at]):
+            at += 1
+        fit = at < len(calls) and fits.fits(item, calls[at])
+        places.append(at if fit else -1)
+        at += 1
+    return places
+
+
+def _first_free(items: ExpectedCalls, calls: TracedCalls, fits: CallMatcher) -> CallIndexes:
+    places: CallIndexes = []
+    for item in items:
+        free = (i for i, call in enumerate(calls) if i not in places and fits.fits(item, call))
+        places.append(next(free, -1))
+    return places
+
+
+def _longest_common_sequence(
+    items: ExpectedCalls, calls: TracedCalls, fits: CallMatcher
+) -> CallIndexes:
+    """The longest common subsequence: what is missing, or was tried before, costs no other item."""
+    best = [[0] * (len(calls) + 1) for _ in range(len(items) + 1)]
+    for i in reversed(range(len(items))):
+        for j in reversed(range(len(calls))):
+            both = 1 + best[i + 1][j + 1] if fits.fits(items[i], calls[j]) else 0
+            best[i][j] = max(both, best[i + 1][j], best[i][j + 1])
+    places = [-1] * len(items)
+    i = j = 0
+    while i < len(items) and j < len(calls):
+        if best[i][j] == best[i][j + 1]:
+            j += 1
+        elif best[i][j] == best[i + 1][j]:
+            i += 1
+        else:
+            places[i] = j
+            i, j = i + 1, j + 1
+    return places
+
+
+_EXPLORATION_TOOLS = frozenset(
+    {"read", "grep", "glob", "search", "list", "ls", "websearch", "webfetch", "codesearch"}
+)
+
+
+class _UsageLimit(Value, frozen=True, kw_only=True):
+    what: str
+    value: float | None
+    most: float | None
+    caveat: str = ""
+
+
+def latency(look: GraderInput) -> GraderFinding:
+    limit = read_grader_settings(look.spec, LatencyLimit).threshold
+    return _within_limits([_UsageLimit(what="ms", value=look.trace.duration_ms, most=limit)])
+
+
+def cost(look: GraderInput) -> GraderFinding:
+    limit = read_grader_settings(look.spec, CostLimit).budget
+    return _within_limits([_UsageLimit(what="USD", value=look.trace.cost_usd, most=limit)])
+
+
+def token_usage(look: GraderInput) -> GraderFinding:
+    limits, usage = read_grader_settings(look.spec, TokenLimits), look.trace.usage
+    every = (
+        _UsageLimit(what="tokens", value=usage and _all_tokens(usage), most=limits.max_total),
+        _UsageLimit(what="input tokens", value=usage and usage.input, most=limits.max_input),
+        _UsageLimit(what="output tokens", value=usage and usage.output, most=limits.max_output),
+    )
+    return _within_limits(_set_limits(look, every))
+
+
+def execution_metrics(look: GraderInput) -> GraderFinding:
+    """The share of limits that were kept. AgentV leaves cached tokens out here, and only here."""
+    limits, trace = read_grader_settings(look.spec, MetricLimits), look.trace
+    usage = trace.usage
+    tokens = usage and (usage.input + usage.output if look.compat else _all_tokens(usage))
+    calls = len(trace.all_calls) if trace.messages else None
+    every = (
+        _UsageLimit(
+            what="tool calls", value=calls, most=limits.max_tool_calls, caveat=subagent_caveat(look)
+        ),
+        _UsageLimit(what="model calls", value=llm_calls(trace), most=limits.max_llm_calls),
+        _UsageLimit(what="tokens", value=tokens, most=limits.max_tokens),
+        _UsageLimit(what="USD", value=trace.cost_usd, most=limits.max_cost_usd),
+        _UsageLimit(what="ms", value=trace.duration_ms, most=limits.max_duration_ms),
+    )
+    wanted = limits.target_exploration_ratio
+    set_ones = _set_limits(look, every, alone=wanted is None)
+    explored = (
+        ()
+        if wanted is None
+        else (_exploration_assertion(look, wanted, limits.exploration_tolerance),)
+    )
+    checks = (*map(_limit_assertion, set_ones), *explored)
+    unknown = _any_unknown(set_ones) or bool(explored and not trace.all_calls)
+    return GraderFinding(score=passed_share(checks), assertions=checks, broken=unknown)
+
+
+def _within_limits(limits: Sequence[_UsageLimit]) -> GraderFinding:
+    """What is not known cannot be turned round: its contrary is not known either."""
+    found = all_or_nothing([_limit_assertion(limit) for limit in limits])
+    return msgspec.structs.replace(found, broken=_any_unknown(limits))
+
+
+def _any_unknown(limits: Sequence[_UsageLimit]) -> bool:
+    return any(limit.value is None for limit in limits)
+
+
+def _all_tokens(usage: TokenUsage) -> int:
+    return usage.input + usage.output + usage.cached
+
+
+def _set_limits(
+    look: GraderInput, limits: Sequence[_UsageLimit], *, alone: bool = True
+) -> Sequence[_UsageLimit]:
+    """Those that are set; `alone`: nothing else is looked at."""
+    found = [limit for limit in limits if limit.most is not None]
+    if not found and alone and not look.compat:
+        raise InvalidGrader(f"Grader {look.spec.name!r} ({look.spec.type}) has no limit to check.")
+    return found
+
+
+def _limit_assertion(limit: _UsageLimit) -> Assertion:
+    most = 0.0 if limit.most is None else limit.most
+    if limit.value is None:
+        return failed_assertion(f"It is not known how many {limit.what} it took (at most {most:g})")
+    what = limit.what.removesuffix("s") if limit.value == 1 and limit.what != "ms" else limit.what
+    text = f"{limit.value:g} {what}, at most {most:g}{limit.caveat}"
+    return passed_assertion(text) if limit.value <= most else failed_assertion(text)
+
+
+def llm_calls(trace: Trace) -> int | None:
+    """As the target counts them; else, as AgentV does, a message of the agent is one."""
+    if trace.llm_calls is not None:
+        return trace.llm_calls
+    return sum(message.role == "assistant" for message in trace.messages) or None
+
+
+def _exploration_assertion(look: GraderInput, target: float, tolerance: float) -> Assertion:
+    calls = [call for _, call in look.trace.all_calls]
+    if not calls:
+        return failed_assertion("No tool was called, so nothing is known of exploration")
+    ratio = sum(call.tool.casefold() in _EXPLORATION_TOOLS for call in calls) / len(calls)
+    text = f"{ratio:.2f} of the calls explored, {target:g} ± {tolerance:g} wanted{subagent_caveat(look)}"
+    return passed_assertion(text) if abs(ratio - target) <= tolerance else failed_assertion(text)
+
+
+_PATH_KEYS = ("file_path", "filePath", "path")
+
+
+def skill_trigger(look: GraderInput) -> GraderFinding:
+    settings = read_grader_settings(look.spec, SkillSettings)
+    used = any(_uses_skill(call, settings.skill) for _, call in look.trace.all_calls)
+    text = f"Skill {settings.skill!r} was {'used' if used else f'not used{subagent_caveat(look)}'}"
+    return all_or_nothing(
+        [passed_assertion(text) if used is settings.should_trigger else failed_assertion(text)]
+    )
+
+
+def _uses_skill(call: TracedCall, skill: str) -> bool:
+    """Called as a skill, read as a file, or named by what a tool gave back."""
+    folder = f"skills/{skill}/"
+    given = call.input if is_object(call.input) else NO_KEYS
+    match call.tool.casefold():
+        case "skill":
+            if skill in (given.get("skill"), given.get("name")):
+                return True
+        case "read":
+            if any(folder in str(given.get(key, "")) for key in _PATH_KEYS):
+                return True
+        case _:
+            pass
+    return isinstance(call.output, str) and folder in call.output

@@ -1,0 +1,1 @@
+"""Reads the suites of other tools."""

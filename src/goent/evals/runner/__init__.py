@@ -1,0 +1,1 @@
+"""Runs an evaluation, and keeps its folder."""

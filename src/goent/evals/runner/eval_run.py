@@ -1,0 +1,299 @@
+"""Makes a run from its first trial to its outcome, or grades a stored run again.
+
+Nothing is run but graders. In the run's own folder the new index takes the place of the old one, which
+is kept; in another folder, its rows point at the traces where they are.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from goent.domain.errors import RequestError
+from goent.domain.sandbox_port import weaker_level
+from goent.domain.task_profile import TaskGrade
+from goent.domain.types import Value
+from goent.evals.eval_ports import AttemptDirectories
+from goent.evals.eval_results import CaseGrade, Row, Rows, latest_rows, read_rows
+from goent.evals.reports.report_text import left_out_text
+from goent.evals.router_feedback import (
+    CorrectionReporter,
+    TrialReporter,
+    judgement_of,
+    report_nothing,
+)
+from goent.evals.runner.attempt_recorder import RunPlan, RunWatcher
+from goent.evals.runner.open_targets import OpenTargets, parallel_limits
+from goent.evals.runner.run_folder import (
+    GRADES_FILE,
+    INDEX_FILE,
+    RunManifest,
+    StoredRun,
+    current_rows,
+    interrupted_cost_usd,
+    read_manifest,
+    superseded_rows,
+    utc_now,
+)
+from goent.evals.runner.run_preparation import PreparedRun, digest_files
+from goent.evals.runner.run_scheduler import (
+    EvalBudget,
+    RunOutcome,
+    RunScheduler,
+    TrialDependencies,
+    run_in_parallel,
+    run_outcome,
+)
+from goent.evals.runner.trial_plan import Trial
+from goent.evals.runner.trial_runner import (
+    ATTEMPT_TIMEOUT_S,
+    FAILED_GRADE,
+    GradeTrial,
+    TrialRunner,
+    grade_trial,
+    with_grade,
+)
+from goent.evals.traces import Trace
+from goent.evals.workspaces.attempt_workspaces import KeepPolicy
+from goent.system.plain_files import LARGE_FILE, read_plain
+
+
+class EvalLimits(Value, frozen=True, kw_only=True):
+    """What a run may take, and leave.
+
+    Attempts at once for each target, US dollars, seconds for an attempt; which workspaces stay.
+    """
+
+    workers: int | None = None
+    budget_usd: float | None = None
+    timeout_s: float = ATTEMPT_TIMEOUT_S
+    keep: KeepPolicy = "failure"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalServices:
+    """Who answers, where, who judges it, and who is told."""
+
+    targets: OpenTargets
+    spaces: AttemptDirectories
+    grading: GradeTrial
+    watcher: RunWatcher
+    learn: TrialReporter = report_nothing
+
+
+async def evaluate(
+    prepared: PreparedRun, folder: StoredRun, means: EvalServices, bounds: EvalLimits
+) -> RunOutcome:
+    """Raises `RunFolderUnwritable`; cancelled, it keeps what has ended."""
+    earlier = prepared.trials if folder.is_used else ()
+    manifest = replace(prepared.manifest, planned=len(prepared.trials), spared=())
+    folder.note(replace(manifest, ended=None, exit_code=None, stopped=""))
+    for warning in prepared.warnings:
+        means.watcher.warned(warning)
+    at_once = parallel_limits(prepared.specs, prepared.trials, workers=bounds.workers)
+    targets = tuple(dict.fromkeys(trial.target for trial in prepared.trials))
+    means.watcher.planned(
+        RunPlan(
+            total=len(prepared.trials),
+            kept=len(prepared.trials) - len(prepared.to_make),
+            targets=targets,
+            out=folder.path,
+            to_make=Counter(trial.target for trial in prepared.to_make),
+        )
+    )
+    purse = EvalBudget(
+        bounds.budget_usd,
+        {suite.name: suite.budget_usd for suite in prepared.suites if suite.budget_usd is not None},
+        {
+            trial.key: limit
+            for trial in prepared.trials
+            if (limit := trial.trials.cost_limit_usd) is not None
+        },
+    )
+    every = (*superseded_rows(folder.path), *folder.rows().rows)
+    paid = (row for row in every if not row.held_back_by)
+    purse.pay(tuple(paid))  # also those that are made again were paid for
+    for trial in earlier:
+        purse.lose(trial.key, interrupted_cost_usd(folder.path / trial.folder))
+    run = RunScheduler(
+        TrialRunner(
+            targets=means.targets,
+            specs=prepared.specs,
+            spaces=means.spaces,
+            grading=means.grading,
+            folder=folder,
+            watcher=means.watcher,
+            learn=means.learn,
+            timeout_s=bounds.timeout_s,
+        ),
+        purse,
+        TrialDependencies(prepared.trials, prepared.rows),
+        failing={suite.name for suite in prepared.suites if suite.fail_on_error},
+        kept=prepared.rows,
+    )
+    await run.make(prepared.to_make, {name: at_once[name] for name in targets})
+    rows = current_rows(folder.rows(), folder.path).rows
+    came_to = run_outcome(prepared.trials, rows, stopped=run.stopped, enough=run.enough)
+    there = {(row.key, row.trial) for row in rows}
+    spared = (trial for trial in prepared.trials if trial.key in run.enough)
+    folder.note(
+        replace(
+            manifest,
+            ended=utc_now(),
+            exit_code=came_to.exit_code,
+            stopped=came_to.stopped,
+            spared=tuple(
+                one for trial in spared if (one := (trial.key, trial.number)) not in there
+            ),
+        )
+    )
+    return came_to
+
+
+PARALLEL_GRADES: Final = 8
+
+
+class _RegradeContext(NamedTuple):
+    """Who grades, and who is told."""
+
+    grading: GradeTrial
+    watcher: RunWatcher
+
+
+async def regrade(
+    prepared: PreparedRun,
+    source: Path,
+    folder: StoredRun,
+    *,
+    grading: GradeTrial,
+    watcher: RunWatcher,
+    correct: CorrectionReporter,
+) -> RunOutcome:
+    """The run at `source`, graded into `folder`. A run that is graded in its own folder is corrected.
+
+    Raises `RequestError` if there is nothing to grade.
+    """
+    trials = {(trial.key, trial.number): trial for trial in prepared.trials}
+    read = read_rows(source / INDEX_FILE)
+    rows = latest_rows(read.rows)
+    known = [(row, trial) for row in rows if (trial := trials.get((row.key, row.trial)))]
+    if gone := len(rows) - len(known):
+        watcher.warned(left_out_text(gone))
+    if not known:
+        raise RequestError(f"{str(source)!r}: there is nothing to grade")
+    targets = tuple(dict.fromkeys(row.target for row, _ in known))
+    watcher.planned(RunPlan(total=len(known), kept=0, targets=targets, out=folder.path))
+    number = folder.begin_index() + 1
+    name = GRADES_FILE if number == 1 and source != folder.path else f"grades.{number + 1}.json"
+    changed = await _grade_all(known, name, source, folder, _RegradeContext(grading, watcher))
+    manifest = _regraded_manifest(prepared, source, folder, current_rows(read, source))
+    folder.end_index(number)
+    # Only now: until the index is exchanged, the grades from before are the ones that count.
+    if manifest.graded_from is None and (learned := list(_learned_judgments(changed, folder.path))):
+        await correct(learned)
+    enough = {key for key, _ in manifest.spared}
+    came_to = run_outcome(
+        prepared.trials, folder.rows().rows, stopped=manifest.stopped, enough=enough
+    )
+    folder.note(replace(manifest, exit_code=came_to.exit_code))
+    return came_to
+
+
+async def _grade_all(
+    known: Sequence[tuple[Row, Trial]],
+    name: str,
+    source: Path,
+    folder: StoredRun,
+    by: _RegradeContext,
+) -> list[Row]:
+    """All of them are in the new index, or none. Returns those whose status is another one now."""
+    queue = iter(known)
+    changed: list[Row] = []
+
+    async def work() -> None:
+        for row, trial in queue:
+            graded, anew = await _grade_row(row, trial, source, by)
+            path = _relative_path(folder.path, source / row.trace_path) if row.trace_path else ""
+            anew = replace(anew, trace_path=path, grades_path=f"{trial.folder}/{name}")
+            await folder.keep(graded, anew)
+            by.watcher.ended(anew)
+            if anew.execution_status != row.execution_status:
+                changed.append(anew)
+
+    try:
+        await run_in_parallel([work] * PARALLEL_GRADES)
+    except BaseException:
+        folder.drop_index(f"{trial.folder}/{name}" for _, trial in known)
+        raise
+    return changed
+
+
+async def _grade_row(
+    row: Row, trial: Trial, source: Path, by: _RegradeContext
+) -> tuple[CaseGrade, Row]:
+    """What was held back stays so: there is nothing to grade."""
+    if row.held_back_by:
+        return CaseGrade(score=row.score, status=row.execution_status, error=row.error), row
+    try:
+        trace = read_trace(source / row.trace_path).as_it_is_now()
+        graded = await grade_trial(by.grading, trial, trace)
+    except RequestError as error:
+        by.watcher.warned(str(error))
+        return FAILED_GRADE, with_grade(replace(row, error=str(error)), FAILED_GRADE)
+    return graded, with_grade(row, graded)
+
+
+def _learned_judgments(rows: Sequence[Row], folder: Path) -> Iterator[TaskGrade]:
+    """Those of them that the router may have learned from."""
+    for row in rows:
+        with suppress(RequestError):  # its trace is gone, which was told when it was graded
+            trace = read_trace(folder / row.trace_path)
+            if found := judgement_of(row, trace):
+                yield found
+
+
+def _regraded_manifest(
+    prepared: PreparedRun, source: Path, folder: StoredRun, read: Rows
+) -> RunManifest:
+    """In its own folder a run stays what it was, but for who judged it, and from which score on it passes."""
+    before = read_manifest(source)
+    planned = {(trial.key, trial.number) for trial in prepared.trials}
+    now_so = replace(
+        before,
+        wanted=prepared.manifest.wanted,
+        gone=(),
+        planned=len(planned) if before.planned is not None else None,
+        spared=tuple(one for one in before.spared if one in planned),
+        remade=tuple(sorted(read.remade & planned)),
+        sandbox=weaker_level(before.sandbox, prepared.manifest.sandbox),
+    )
+    if folder.path == source:
+        return now_so
+    return replace(
+        now_so,
+        suites=prepared.manifest.suites,
+        targets_file=prepared.manifest.targets_file,
+        began=prepared.manifest.began,
+        files=digest_files(prepared.materials, folder.path),
+        ended=utc_now(),
+        graded_from=str(source),
+    )
+
+
+def read_trace(path: Path) -> Trace:
+    try:
+        return msgspec.json.decode(read_plain(path, LARGE_FILE), type=Trace)
+    except OSError as error:
+        raise RequestError(f"the trace {str(path)!r} cannot be read: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise RequestError(f"{str(path)!r} is no trace: {error}") from error
+
+
+def _relative_path(folder: Path, path: Path) -> str:
+    return os.path.relpath(path, folder)

@@ -1,0 +1,116 @@
+"""Holds the open targets of a run, and limits how many attempts each gets in parallel."""
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Final
+
+import anyio
+
+from goent.evals.eval_ports import (
+    AttemptObserver,
+    CaseAttempt,
+    ConversationalTarget,
+    EvalTarget,
+    TargetError,
+)
+from goent.evals.runner.trial_plan import Trial
+from goent.evals.suites import TargetSpec
+from goent.evals.traces import Trace
+
+DEFAULT_PARALLEL: Final = 4
+GRACE_S: Final = 5.0  # for a target to end by itself what took too long
+
+TargetOpener = Callable[[TargetSpec], AbstractAsyncContextManager[EvalTarget]]
+
+
+class OpenTargets:
+    """The targets of a run, by name."""
+
+    def __init__(self, targets: Mapping[str, tuple[EvalTarget, anyio.CapacityLimiter]]) -> None:
+        self._targets = targets
+
+    @classmethod
+    @asynccontextmanager
+    async def of(
+        cls, specs: Iterable[TargetSpec], opener: TargetOpener, widths: Mapping[str, int]
+    ) -> AsyncGenerator["OpenTargets"]:
+        """`widths`: how often each is asked at once. Raises `ConfigError` if one cannot be what its settings say."""
+        async with AsyncExitStack() as stack:
+            opened = {
+                spec.name: (
+                    await stack.enter_async_context(opener(spec)),
+                    anyio.CapacityLimiter(widths.get(spec.name, DEFAULT_PARALLEL)),
+                )
+                for spec in specs
+            }
+            yield cls(opened)
+
+    @asynccontextmanager
+    async def turn(self, name: str) -> AsyncGenerator[EvalTarget]:
+        """The target, when it is our turn."""
+        target, turn = self._targets[name]
+        async with turn:
+            yield _TimedTarget(target)
+
+    async def invoke(self, name: str, attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
+        """Raises `TargetError`."""
+        async with self.turn(name) as target:
+            return await target.invoke(attempt, witness)
+
+    @asynccontextmanager
+    async def conversing(self, attempt: CaseAttempt) -> AsyncGenerator["ConversationTarget"]:
+        """The attempt's target, for a conversation. It takes its turn for each turn of that."""
+        target, turn = self._targets[attempt.target]
+        if not isinstance(target, ConversationalTarget):
+            yield ConversationTarget(target, turn, remembers=False)
+            return
+        async with target.conversing(attempt) as remembering:
+            yield ConversationTarget(remembering, turn, remembers=True)
+
+
+class ConversationTarget:
+    """Who is talked to. Between two turns others may ask it, such as a grader who wants a judge."""
+
+    def __init__(self, target: EvalTarget, turn: anyio.CapacityLimiter, *, remembers: bool) -> None:
+        self.remembers = remembers
+        self._target = target
+        self._turn = turn
+
+    async def invoke(self, attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
+        async with self._turn:
+            return await _TimedTarget(self._target).invoke(attempt, witness)
+
+
+class _TimedTarget:
+    """The port `Target`, by one that is cut off if it does not keep to the attempt's time itself."""
+
+    def __init__(self, target: EvalTarget) -> None:
+        self._target = target
+
+    async def invoke(self, attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
+        with anyio.move_on_after(attempt.timeout_s + GRACE_S):
+            return await self._target.invoke(attempt, witness)
+        raise TargetError(
+            "timeout", f"{attempt.target!r} was not done after {attempt.timeout_s:g} s"
+        )
+
+
+def parallel_limits(
+    specs: Mapping[str, TargetSpec], trials: Sequence[Trial], *, workers: int | None
+) -> Mapping[str, int]:
+    """How many attempts at once: what was asked for, or what the suites say, but never more than a target stands."""
+    said: dict[str, int] = {}
+    for trial in trials:
+        if trial.workers is not None:
+            said[trial.target] = min(trial.workers, said.get(trial.target, trial.workers))
+    return {
+        name: min(
+            (
+                limit
+                for limit in (spec.workers, said.get(name) if workers is None else workers)
+                if limit is not None
+            ),
+            default=DEFAULT_PARALLEL,
+        )
+        for name, spec in specs.items()
+    }

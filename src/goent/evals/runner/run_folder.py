@@ -1,0 +1,444 @@
+"""Stores a run: its manifest, its index and a folder per trial, so that it can be resumed.
+
+A kill leaves a stream without a row; `--retry` makes again what has both. All of it moves to `earlier-1`,
+`earlier-2`, … in the trial's folder. What a row still points to stays in place until it is replaced.
+
+A trial's folder holds its `trace.json` and `grades.json`. While an attempt goes on, `trace.jsonl` has a
+line for whatever it told, so that a kill leaves what there was. A row is written when all else of
+its trial is there: a trial without a row is one that has to be made again.
+"""
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import anyio
+import msgspec
+from anyio import to_thread
+from msgspec.structs import replace
+
+from goent.domain.errors import ConfigError, GoentError, RequestError
+from goent.domain.sandbox_port import SandboxLevelName
+from goent.domain.types import Value
+from goent.evals.eval_results import (
+    CaseGrade,
+    CaseKey,
+    Row,
+    RowFile,
+    Rows,
+    latest_rows,
+    read_rows,
+    remade_trials,
+    row_line,
+    to_json,
+)
+from goent.evals.reports.report_text import pluralize
+from goent.evals.runner.trial_plan import RESERVED_PREFIXES, RunSelection
+from goent.evals.traces import Trace
+from goent.store.redactor import Redactor
+from goent.system.plain_files import LARGE_FILE, NotPlainFile, read_plain
+from goent.system.project_lock import take_lock
+
+TRACE_FILE: Final = "trace.json"
+GRADES_FILE: Final = "grades.json"
+STREAM_FILE: Final = "trace.jsonl"
+EARLIER_PREFIX: Final = "earlier-"
+
+
+class _CostLine(Value, frozen=True, kw_only=True):
+    cost_usd: float | None = None
+
+
+def archive_files(folder: Path) -> None:
+    """Raises `OSError`. Folders in it are of other trials."""
+    if not folder.is_dir():
+        return
+    files = [path for path in folder.iterdir() if path.is_file()]
+    if not files:
+        return
+    numbers = (path.name.removeprefix(EARLIER_PREFIX) for path in _earlier_folders(folder))
+    last = max((int(number) for number in numbers if number.isdecimal()), default=0)
+    aside = folder / f"{EARLIER_PREFIX}{last + 1}"
+    aside.mkdir()
+    for file in files:
+        try:
+            os.link(file, aside / file.name)
+        except OSError:  # a file system without links
+            shutil.copy2(file, aside / file.name)
+        if file.name != TRACE_FILE and not file.name.startswith("grades."):
+            file.unlink()
+
+
+def interrupted_cost_usd(folder: Path) -> float:
+    """What attempts have cost, as far as they told, that a kill has kept from ever having a row."""
+    return sum(map(_folder_cost_usd, (folder, *_earlier_folders(folder))))
+
+
+def _folder_cost_usd(folder: Path) -> float:
+    """A stream, or attempts without a trace, are of a trial that had no time for its row."""
+    stream = folder / STREAM_FILE
+    if not stream.exists() and (folder / TRACE_FILE).exists():
+        return 0.0
+    return _last_cost(stream) + sum(map(_last_cost, folder.glob("attempt-*.json")))
+
+
+def superseded_rows(out: Path) -> Iterator[Row]:
+    """Rows of trials that were made again before a grading put its index in the place of theirs."""
+    for index in out.glob("index.*.jsonl"):
+        rows = read_rows(index).rows
+        last = {id(row) for row in latest_rows(rows)}
+        yield from (row for row in rows if id(row) not in last)
+
+
+def _earlier_folders(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.glob(f"{EARLIER_PREFIX}*") if path.is_dir())
+
+
+def _last_cost(file: Path) -> float:
+    """Each line that tells a cost tells all of it so far; the last line may be cut."""
+    cost = 0.0
+    with suppress(FileNotFoundError, NotPlainFile):
+        for line in read_plain(file, LARGE_FILE).splitlines():
+            with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                cost = msgspec.json.decode(line, type=_CostLine).cost_usd or cost
+    return cost
+
+
+INDEX_FILE: Final = "index.jsonl"
+MANIFEST_FILE: Final = "run.json"
+LOCK_FILE: Final = ".lock"
+
+SecretSource = Callable[[], Collection[str]]
+
+
+class RunFolderUnwritable(GoentError):
+    """The folder cannot be written: going on would spend money on what nobody will see."""
+
+    exit_code = 3
+
+
+class RunManifest(Value, frozen=True, kw_only=True):
+    """What a run was asked for, so that it can be gone on with and graded again.
+
+    `files` are what it is made of, each with a digest. `ended` is None while it goes on, and after a kill;
+    `stopped` says why trials were left out, `graded_from` whose traces were graded; `gone` are trials in
+    the index that are none of the run's any more, for the suites have changed. Of `planned` trials, `spared`
+    are not made, for their cases have cost enough; `remade` had failed before, in an index that was put aside.
+    `sandbox` is how agents, hooks and script graders were confined, at the least; None if there were none.
+    """
+
+    suites: tuple[str, ...]
+    targets_file: str | None = None
+    wanted: RunSelection
+    began: str
+    files: Mapping[str, str] = {}
+    ended: str | None = None
+    exit_code: int | None = None
+    stopped: str = ""
+    graded_from: str | None = None
+    gone: tuple[tuple[CaseKey, int], ...] = ()
+    planned: int | None = None
+    spared: tuple[tuple[CaseKey, int], ...] = ()
+    remade: tuple[tuple[CaseKey, int], ...] = ()
+    sandbox: SandboxLevelName | None = None
+
+
+class _PendingWrite(NamedTuple):
+    """Files with what is in them, and then the line that makes them count."""
+
+    files: Mapping[Path, bytes]
+    line: bytes
+
+
+class StoredRun:
+    """The folder of one run, held by one process."""
+
+    def __init__(self, path: Path, secrets: SecretSource = tuple) -> None:
+        self.path = path
+        self._redactor = Redactor(secrets)
+        self._redactor.refresh()
+        self._index = INDEX_FILE
+        self._rows: RowFile | None = None
+        self._waiting: list[_PendingWrite] = []
+        self._turn = anyio.Lock()
+        self._broken: RunFolderUnwritable | None = None
+
+    @classmethod
+    @contextmanager
+    def held(cls, path: Path, secrets: SecretSource = tuple) -> Generator["StoredRun"]:
+        """`secrets` are never written. Raises `RequestError` if another process is at it, `ConfigError` if it cannot be made."""
+        cls(path).check_own()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700, exist_ok=True)
+            lock = take_lock(path, LOCK_FILE)
+        except OSError as error:
+            raise _unusable_folder(path, error.strerror or str(error)) from error
+        if lock is None:
+            raise RequestError(
+                f"{str(path)!r}: another `go-ent eval` is writing there; wait for it, or name another --out"
+            )
+        folder = cls(path, secrets)
+        try:
+            yield folder
+        finally:
+            if folder._rows is not None:
+                folder._rows.close()
+            os.close(lock)
+
+    def check(self) -> None:
+        """Raises `ConfigError` if it cannot be made where it is to be; nothing is made for it."""
+        there = next(path for path in (self.path, *self.path.absolute().parents) if path.exists())
+        if not there.is_dir():
+            raise _unusable_folder(self.path, os.strerror(errno.ENOTDIR))
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise _unusable_folder(self.path, os.strerror(errno.EACCES))
+        self.check_own()
+
+    def check_own(self) -> None:
+        """Raises `ConfigError` if files are there that no run has written: a case may be called as one of them."""
+        if self.is_used or not self.path.is_dir() or (self.path / f"{INDEX_FILE}.new").exists():
+            return  # a grading that was killed has left that one
+        with suppress(OSError):  # told by whoever writes there
+            others = [each.name for each in self.path.iterdir() if not _is_run_file(each.name)]
+            if others:
+                raise ConfigError(
+                    f"{str(self.path)!r} holds other files, such as {min(others)!r}: name another --out"
+                )
+
+    @property
+    def is_used(self) -> bool:
+        return (self.path / INDEX_FILE).exists() or (self.path / MANIFEST_FILE).exists()
+
+    def encoded(self, value: Value) -> bytes:
+        """As JSON, and without the keys that are held."""
+        return self._redactor.redact(to_json(value))
+
+    def clean(self, text: str) -> str:
+        """What a target said, without keys. Names of cases and files are the user's own, and stay."""
+        return self._redactor.redact(text.encode()).decode(errors="replace")
+
+    def rows(self) -> Rows:
+        index = self.path / INDEX_FILE
+        return read_rows(index) if index.exists() else Rows()
+
+    def begin_index(self) -> int:
+        """Rows go to an index of their own, until `end_index` puts it in the place of the one that is there.
+
+        Returns the number of the last one that was put aside, or 0.
+        """
+        self._index = f"{INDEX_FILE}.new"
+        try:
+            (self.path / self._index).unlink(missing_ok=True)
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+        numbers = (path.name.split(".")[1] for path in self.path.glob("index.*.jsonl"))
+        return max((int(number) for number in numbers if number.isdecimal()), default=0)
+
+    def end_index(self, number: int) -> None:
+        """The one before is kept as `index.<number>.jsonl`."""
+        fresh, index = self.path / self._index, self.path / INDEX_FILE
+        try:
+            if index.exists():
+                os.link(index, self.path / f"index.{number}.jsonl")
+            fresh.replace(index)
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+        self._index = INDEX_FILE
+
+    def drop_index(self, grades: Iterable[str]) -> None:
+        """It is not to be, nor are the grades that were written for it: those from before count."""
+        with suppress(OSError):  # what is left over counts for nothing
+            (self.path / self._index).unlink(missing_ok=True)
+        for name in grades:
+            file = self.path / name
+            with suppress(OSError):
+                file.unlink()
+                for folder in file.parents:
+                    if folder == self.path:
+                        break
+                    folder.rmdir()  # only if nothing else is in it
+        self._index = INDEX_FILE
+
+    def note(self, manifest: RunManifest) -> None:
+        """At once, or not at all."""
+        fresh = self.path / f"{MANIFEST_FILE}.new"
+        try:
+            fresh.write_bytes(msgspec.json.format(to_json(manifest)) + b"\n")
+            fresh.replace(self.path / MANIFEST_FILE)
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+
+    async def keep(self, graded: CaseGrade, row: Row, *, trace: Trace | None = None) -> None:
+        """All of it is on disk when this returns, also if it is cancelled: it was paid for.
+
+        Those who come together are written together. Raises `RunFolderUnwritable`.
+        """
+        files = {self.path / row.grades_path: self.encoded(graded)}
+        if trace is not None:
+            files[self.path / row.trace_path] = self.encoded(trace)
+        kept = _PendingWrite(files, row_line(row))
+        self._waiting.append(kept)
+        with anyio.CancelScope(shield=True):
+            async with self._turn:
+                if any(one is kept for one in self._waiting):  # else it was written along
+                    together, self._waiting = self._waiting, []
+                    if self._broken is None:
+                        await to_thread.run_sync(self._write, together)
+                if self._broken is not None:
+                    raise self._broken
+
+    def begin(self, folder: str) -> None:
+        """A trial is made there, maybe again. Raises `RunFolderUnwritable`."""
+        try:
+            archive_files(self.path / folder)
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+
+    def put_aside(self, folder: str, attempt: int, trace: Trace) -> None:
+        """An attempt of a trial that is tried again."""
+        into = self.path / folder
+        try:
+            into.mkdir(parents=True, exist_ok=True)
+            (into / f"attempt-{attempt}.json").write_bytes(self.encoded(trace))
+            (into / STREAM_FILE).unlink(missing_ok=True)
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+
+    def _write(self, together: Sequence[_PendingWrite]) -> None:
+        try:
+            for path, told in (file for kept in together for file in kept.files.items()):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                fresh = path.with_name(f"{path.name}.new")
+                fresh.write_bytes(told)
+                fresh.replace(path)  # what is set aside is the same file by another name
+            if self._rows is None:
+                self._rows = RowFile(self.path / self._index)
+            self._rows.append([kept.line for kept in together])
+            for path in (
+                path for kept in together for path in kept.files if path.name == TRACE_FILE
+            ):
+                path.with_name(STREAM_FILE).unlink(missing_ok=True)
+        except OSError as error:
+            self._broken = _unwritable(self.path, error)
+
+
+def read_manifest(path: Path) -> RunManifest:
+    """Of a run's folder. Raises `RequestError`."""
+    file = path / MANIFEST_FILE
+    try:
+        return msgspec.json.decode(read_plain(file, LARGE_FILE), type=RunManifest)
+    except OSError as error:
+        raise RequestError(
+            f"{str(path)!r} is no folder of a run: {error.strerror}: {MANIFEST_FILE}; "
+            "name the folder that a run has written"
+        ) from error
+    except msgspec.DecodeError as error:
+        raise RequestError(f"{str(file)!r} cannot be read: {error}") from error
+
+
+def current_rows(read: Rows, path: Path) -> Rows:
+    """Of what was read in a run's folder, the last row of each trial that is still the run's."""
+    rows = latest_rows(read.rows)
+    again = remade_trials(read.rows)
+    gone = frozenset[tuple[CaseKey, int]]()
+    with suppress(RequestError):  # rows of somebody else, or only they were kept
+        manifest = read_manifest(path)
+        gone = frozenset(manifest.gone)
+        again |= frozenset(manifest.remade)
+    left = tuple(row for row in rows if (row.key, row.trial) not in gone)
+    still = again & {(row.key, row.trial) for row in left}
+    return replace(read, rows=left, gone=len(rows) - len(left), remade=still)
+
+
+def utc_now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _is_run_file(name: str) -> bool:
+    """Or hidden: nobody's work."""
+    return name.startswith((".", *RESERVED_PREFIXES))
+
+
+def _unusable_folder(path: Path, why: str) -> ConfigError:
+    return ConfigError(
+        f"{str(path)!r} is no folder that a run could be kept in: {why}; name another --out"
+    )
+
+
+def _unwritable(path: Path, error: OSError) -> RunFolderUnwritable:
+    return RunFolderUnwritable(
+        f"the run cannot be kept in {str(path)!r}: {error.strerror or error}; "
+        "make room or name another --out, then go on with --resume"
+    )
+
+
+class RunCompleteness(Value, frozen=True, kw_only=True):
+    """In trials: `planned` (None: nobody knows), and `made` of them; `spared` were not, for their case has cost enough.
+
+    `remade` had failed, and were made again: whatever passes at the second try makes rates look better.
+    `stopped` says why trials were left out.
+    """
+
+    made: int
+    planned: int | None = None
+    spared: int = 0
+    remade: int = 0
+    stopped: str = ""
+
+    @property
+    def unrun(self) -> int:
+        """Those that are still to be made."""
+        return 0 if self.planned is None else max(0, self.planned - self.made - self.spared)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the numbers has to know, a sentence each."""
+        told = (self.left_out, self._spared(), self._remade())
+        return tuple(note for note in told if note)
+
+    @property
+    def left_out(self) -> str:
+        """That trials are missing, and why."""
+        why = f"stopped: {self.stopped}" if self.stopped else ""
+        if not self.unrun:
+            return why
+        of = pluralize(self.planned or 0, "trial")
+        left = f"{self.unrun:,} of {of} {_were(self.unrun)} not made"
+        return f"{why}; {left}" if why else left
+
+    def _spared(self) -> str:
+        if not self.spared:
+            return ""
+        return (
+            f"{pluralize(self.spared, 'trial')} {_were(self.spared)} left out: "
+            f"{'its case has' if self.spared == 1 else 'their cases have'} cost as much as cost_limit_usd allows"
+        )
+
+    def _remade(self) -> str:
+        if not self.remade:
+            return ""
+        return (
+            f"{pluralize(self.remade, 'trial')} {_were(self.remade)} made again after a failure: "
+            "rates may be better than those of a first try"
+        )
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def run_completeness(read: Rows, path: Path) -> RunCompleteness:
+    """By its rows that count (`counting`), and by what it said of itself."""
+    made = RunCompleteness(made=len(read.rows), remade=len(read.remade))
+    try:
+        manifest = read_manifest(path)
+    except RequestError:
+        return made
+    spared = len(manifest.spared)
+    return replace(made, planned=manifest.planned, spared=spared, stopped=manifest.stopped)

@@ -1,1 +1,0 @@
-"""A run: which attempts are made, how each goes, what is kept of it."""

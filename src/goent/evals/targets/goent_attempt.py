@@ -1,0 +1,425 @@
+"""Runs one attempt with one worker, from spawn to release, and traces its events."""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import anyio
+
+from goent.domain.errors import TurnTimeout, VerifyFailed
+from goent.domain.events import (
+    BudgetWarned,
+    EventEnvelope,
+    FailedOver,
+    PermissionAsked,
+    TextDelta,
+    Thought,
+    ToolCall,
+    TurnEnded,
+    TurnStarted,
+    UsageReported,
+    WorkerClosed,
+    WorkerSpawned,
+)
+from goent.domain.replies import AnswerReply, CancelReply, SpawnReply
+from goent.domain.requests import AnswerRequest, CancelRequest, SpawnRequest
+from goent.domain.task_profile import history_place
+from goent.domain.types import PermissionAnswer, Usage
+from goent.evals.eval_ports import (
+    AttemptObserver,
+    DaemonGone,
+    DaemonRefused,
+    EvalDaemon,
+    OpenDaemon,
+    TargetError,
+)
+from goent.evals.suites import AskPolicy
+from goent.evals.traces import (
+    CallStatus,
+    PermissionDecision,
+    TokenUsage,
+    Trace,
+    TracedCall,
+    TracedMessage,
+    TraceWorker,
+)
+from goent.proc.concurrency import task_group
+
+_CALL_STATUS: dict[str, CallStatus] = {"completed": "ok", "failed": "error"}
+
+
+def iso_time(at: float) -> str:
+    """ISO 8601, in UTC."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(slots=True, kw_only=True)
+class _WorkerCall:
+    first: ToolCall
+    last: ToolCall
+    input: object
+    began: float
+    ended: float | None = None
+
+    def traced(self) -> TracedCall:
+        # Who is told of a call only when it is over does not know how long it took.
+        timed = self.ended is not None and self.first.status in ("pending", "running")
+        return TracedCall(
+            tool=self.last.tool,
+            id=self.last.id,
+            input=self.input,
+            output=self.last.output or None,
+            status=_CALL_STATUS.get(self.last.status, "unknown"),
+            start_time=iso_time(self.began) if timed or self.ended is None else None,
+            end_time=None if self.ended is None else iso_time(self.ended),
+            duration_ms=round((self.ended - self.began) * 1000, 3)
+            if timed and self.ended is not None
+            else None,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _WorkerMessage:
+    id: str
+    began: float
+    grew: float
+    text: str = ""
+    calls: list[str] = field(default_factory=list[str])
+
+
+class WorkerTranscript:
+    """One worker's first turn, as far as it has been told."""
+
+    def __init__(self) -> None:
+        self.spawned: WorkerSpawned | None = None
+        self.ended: TurnEnded | None = None
+        self.decisions: list[PermissionDecision] = []
+        self._worker = ""
+        self._moved = False
+        self._messages: list[_WorkerMessage] = []
+        self._calls: dict[str, tuple[int, _WorkerCall]] = {}  # with the place of its message
+        self._speaking = ""
+        self._began: float | None = None
+        self._over: float | None = None
+        self._reports: list[UsageReported] = []
+
+    def take(self, told: EventEnvelope) -> int | None:
+        """The place of the message that has grown, if one has."""
+        event = told.event
+        match event:
+            case TextDelta():
+                return self._text(event, told.at)
+            case Thought():
+                self._speaking = event.message
+            case ToolCall():
+                return self._call(event, told.at)
+            case UsageReported():
+                self._reports.append(event)
+            case WorkerSpawned():
+                self.spawned, self._worker = event, history_place(told.worker, told.at)
+            case FailedOver():
+                self._moved = True
+            case TurnStarted():
+                self._began = told.at
+            case TurnEnded():
+                self.ended, self._over = event, told.at
+            case _:
+                pass
+        return None
+
+    def message(self, place: int) -> TracedMessage:
+        said = self._messages[place]
+        return TracedMessage(
+            role="assistant",
+            content=said.text.strip(),
+            tool_calls=tuple(self._calls[call][1].traced() for call in said.calls),
+            start_time=iso_time(said.began),
+            end_time=iso_time(said.grew),
+        )
+
+    @property
+    def usage(self) -> Usage | None:
+        return sum((r.usage for r in self._reports), Usage()) if self._reports else None
+
+    @property
+    def llm_calls(self) -> int | None:
+        return sum(report.calls for report in self._reports) if self._reports else None
+
+    @property
+    def cost(self) -> float | None:
+        """In USD. None if nothing was told of it, or the price of one call is not known."""
+        known = [report.cost_usd for report in self._reports if report.cost_usd is not None]
+        return float(sum(known)) if known and len(known) == len(self._reports) else None
+
+    def trace(self) -> Trace:
+        timed = self._began is not None and self._over is not None
+        return Trace(
+            messages=tuple(self.message(place) for place in range(len(self._messages))),
+            usage=suite_usage(self.usage),
+            cost_usd=self.cost,
+            duration_ms=round((self._over - self._began) * 1000, 3)
+            if timed and self._over is not None and self._began is not None
+            else None,
+            llm_calls=self.llm_calls,
+            start_time=None if self._began is None else iso_time(self._began),
+            end_time=None if self._over is None else iso_time(self._over),
+            permissions=tuple(self.decisions),
+            by=self._by(),
+        )
+
+    def _by(self) -> TraceWorker | None:
+        if self.spawned is None or self._moved:
+            return None
+        return TraceWorker(
+            provider=self.spawned.provider,
+            backend=self.spawned.backend,
+            model=self.spawned.model,
+            method=self.spawned.method,
+            worker=self._worker,
+        )
+
+    def _text(self, event: TextDelta, at: float) -> int:
+        self._speaking = event.message
+        last = self._messages[-1] if self._messages else None
+        # Agents that do not number their messages begin a new one after their tools.
+        if last is None or last.id != event.message or (not event.message and last.calls):
+            last = self._begin(event.message, at)
+        last.text += event.text
+        last.grew = at
+        return len(self._messages) - 1
+
+    def _call(self, event: ToolCall, at: float) -> int:
+        place, call = self._calls.get(event.id) or self._begin_call(event, at)
+        call.last = event
+        call.input = call.input if event.input is None else event.input
+        if event.status in ("completed", "failed"):
+            call.ended = at
+        self._messages[place].grew = at
+        return place
+
+    def _begin_call(self, event: ToolCall, at: float) -> tuple[int, _WorkerCall]:
+        last = self._messages[-1] if self._messages else None
+        if last is None or (self._speaking and last.id != self._speaking):
+            last = self._begin(self._speaking, at)
+        last.calls.append(event.id)
+        begun = _WorkerCall(first=event, last=event, input=event.input, began=at)
+        self._calls[event.id] = (len(self._messages) - 1, begun)
+        return self._calls[event.id]
+
+    def _begin(self, name: str, at: float) -> _WorkerMessage:
+        begun = _WorkerMessage(id=name, began=at, grew=at)
+        self._messages.append(begun)
+        return begun
+
+
+def suite_usage(usage: Usage | None) -> TokenUsage | None:
+    """Tokens as suites count them: what was written to a cache is input, too."""
+    if usage is None:
+        return None
+    return TokenUsage(
+        input=usage.input + usage.cache_write,
+        output=usage.output + usage.reasoning,
+        cached=usage.cache_read,
+        reasoning=usage.reasoning,
+    )
+
+
+SPAWN_TIMEOUT_S = 60.0
+RELEASE_TIMEOUT_S = 30.0
+LAST_USAGE_TIMEOUT_S = 15.0  # for one that is cut off to say what it has spent
+REPORT_INTERVAL_S = 1.0  # between two tellings of what has grown: each tells whole messages
+_POLICY_ANSWERS: dict[AskPolicy, PermissionAnswer] = {
+    "reject": "reject",
+    "once": "allow_once",
+    "always": "allow_always",
+}
+# The same limit would cut the next attempt off at the same place.
+_NOT_RETRYABLE = frozenset({TurnTimeout.kind})
+
+
+class GoentAttempt:
+    """One turn of a worker, mostly its only one. `telling` is what there is of it; `give_up` ends it early."""
+
+    def __init__(
+        self, daemon: EvalDaemon, meet: OpenDaemon, policy: AskPolicy, witness: AttemptObserver
+    ) -> None:
+        self.telling = WorkerTranscript()
+        self.refused: TargetError | None = None
+        self._daemon = daemon
+        self._meet = meet
+        self._policy: AskPolicy = policy
+        self._witness = witness
+        self._scope = anyio.CancelScope()
+        self._released = False
+        self._grown = set[int]()  # messages that the witness does not have as they are
+
+    def give_up(self) -> None:
+        self._scope.cancel()
+
+    async def work(self, request: SpawnRequest, over: Callable[[], None] = lambda: None) -> None:
+        """Returns when its turn is over, by itself or not, and nothing of it is left.
+
+        `over` is called in between: before it is closed, which takes a while.
+        """
+        worker = await self.spawn(request)
+        try:
+            await self.hear(worker)
+            over()
+        finally:
+            await self.release(worker)
+
+    async def hear(self, worker: str, turn: int = 1) -> None:
+        """Returns when this turn is over; what was before it is told again, and passed over."""
+        async with self._daemon.events(worker) as events, task_group() as tasks:
+            tasks.start_soon(self._keep_telling)
+            try:
+                with self._scope:
+                    await self._listen(worker, events, turn)
+            finally:
+                tasks.cancel_scope.cancel()
+                self._tell()
+
+    async def release(self, worker: str) -> None:
+        with anyio.move_on_after(RELEASE_TIMEOUT_S, shield=True):
+            await self._release(worker)
+
+    @property
+    def failure(self) -> TargetError | None:
+        """Why there is nothing to grade. Work that a verify command refuted can be graded."""
+        if self.refused:
+            return self.refused
+        ended = self.telling.ended
+        if ended is None:
+            return TargetError("cancelled", "the worker was closed before its turn had ended")
+        if ended.state == "completed" or (
+            ended.failure and ended.failure.kind == VerifyFailed.kind
+        ):
+            return None
+        if ended.failure is None:
+            return TargetError("cancelled", f"the worker was cancelled: {ended.reason}")
+        return TargetError(
+            ended.failure.kind,
+            ended.failure.message,
+            retryable=ended.failure.retryable and ended.failure.kind not in _NOT_RETRYABLE,
+        )
+
+    @property
+    def stands(self) -> bool:
+        """It has ended well: verified where something was to be verified."""
+        return self.telling.ended is not None and self.telling.ended.state == "completed"
+
+    async def spawn(self, request: SpawnRequest) -> str:
+        # Shielded: one that begins without our hearing its id would work on for nobody.
+        with anyio.move_on_after(SPAWN_TIMEOUT_S, shield=True):
+            spawned = await self._daemon.ask("worker_spawn", request, SpawnReply)
+            for warning in spawned.warnings:
+                self._witness.warn(warning)
+            return spawned.worker_id
+        message = f"the daemon did not take the task within {SPAWN_TIMEOUT_S:g} s"
+        raise TargetError("daemon_silent", message, retryable=True)
+
+    async def _listen(self, worker: str, events: AsyncIterator[EventEnvelope], turn: int) -> None:
+        begun = turn == 1
+        try:
+            async for told in events:
+                begun = begun or (isinstance(told.event, TurnStarted) and told.event.turn == turn)
+                if not begun and not isinstance(told.event, WorkerSpawned | WorkerClosed):
+                    continue
+                self._take(told)
+                if isinstance(told.event, PermissionAsked):
+                    await self._answer(worker, told.event, told.at)
+                over = self.telling.ended or isinstance(told.event, WorkerClosed)
+                if over or self.refused:
+                    return
+        except anyio.get_cancelled_exc_class():
+            self._tell()
+            with anyio.move_on_after(LAST_USAGE_TIMEOUT_S, shield=True):
+                await self._release(worker)
+                await self._hear_out(events)
+            raise
+
+    def _take(self, told: EventEnvelope) -> None:
+        place = self.telling.take(told)
+        if place is not None:
+            self._grown.add(place)
+        match told.event:
+            case ToolCall(status="completed" | "failed") | TurnEnded():
+                self._tell()
+            case UsageReported():
+                self._witness.spent(suite_usage(self.telling.usage), self.telling.cost)
+            case BudgetWarned():
+                self._witness.warn(told.event.message)
+            case _:
+                pass
+
+    async def _keep_telling(self) -> None:
+        while True:
+            await anyio.sleep(REPORT_INTERVAL_S)
+            self._tell()
+
+    def _tell(self) -> None:
+        for place in sorted(self._grown):
+            self._witness.message(place, self.telling.message(place))
+        self._grown.clear()
+
+    async def _answer(self, worker: str, asked: PermissionAsked, at: float) -> None:
+        decision = PermissionDecision(
+            permission=asked.tool,
+            patterns=(asked.detail,) if asked.detail else (),
+            decision=self._policy,
+            at=iso_time(at),
+        )
+        self.telling.decisions.append(decision)
+        self._witness.decided(decision)
+        if self._policy == "reject":
+            self.refused = TargetError(
+                "permission_denied",
+                f"the worker asked for the permission {asked.tool!r} ({asked.detail}), and the "
+                "target's permission_policy is 'reject': allow it by `permissions: auto`, by a rule "
+                "in .goent/config.yaml, or by permission_policy 'once' or 'always'",
+            )
+        wanted = _POLICY_ANSWERS[self._policy]
+        offered = [option.id for option in asked.options]
+        option = wanted if wanted in offered or wanted == "reject" else "allow_once"
+        answer = AnswerRequest(worker_id=worker, permission_id=asked.id, option=option)
+        try:
+            await self._daemon.ask("worker_answer", answer, AnswerReply)
+        except DaemonRefused as refusal:  # withdrawn meanwhile; what is still wanted is asked anew
+            self._witness.warn(f"the question {asked.id!r} took no answer: {refusal}")
+
+    async def _hear_out(self, events: AsyncIterator[EventEnvelope]) -> None:
+        """What it has spent counts, whoever ended it."""
+        try:
+            async for told in events:
+                self._take(told)
+                if isinstance(told.event, WorkerClosed):
+                    return
+        except DaemonGone:
+            pass
+
+    async def _release(self, worker: str) -> None:
+        if self._released:
+            return
+        self._released = True
+        closing = CancelRequest(worker_id=worker, reason="its evaluation is over", close=True)
+        try:
+            await self._daemon.ask("worker_cancel", closing, CancelReply)
+        except DaemonRefused as refusal:
+            self._witness.warn(f"worker {worker!r} could not be closed: {refusal}")
+        except DaemonGone:
+            await self._release_elsewhere(closing)
+
+    async def _release_elsewhere(self, closing: CancelRequest) -> None:
+        """Its daemon has ended: the next one has taken it over."""
+        try:
+            async with self._meet() as another:
+                await another.ask("worker_cancel", closing, CancelReply)
+        except (DaemonRefused, DaemonGone) as trouble:
+            self._witness.warn(f"worker {closing.worker_id!r} could not be closed: {trouble}")
+
+
+def daemon_failure(trouble: DaemonRefused | DaemonGone) -> TargetError:
+    """Worth another try is what the machine lacks for a moment, and what the next daemon may take."""
+    if isinstance(trouble, DaemonGone):
+        return TargetError("daemon_gone", str(trouble), retryable=True)
+    return TargetError("refused", str(trouble), retryable=trouble.kind == "EnvironmentTrouble")

@@ -1,0 +1,436 @@
+"""Evaluates go-ent's own workers: one per attempt, or several that race in copies of its folder."""
+
+import shutil
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import anyio
+import msgspec
+from anyio.to_thread import run_sync
+from msgspec import Meta
+from msgspec.structs import replace
+
+from goent.domain.errors import TurnTimeout
+from goent.domain.replies import PromptReply
+from goent.domain.requests import PromptRequest, SpawnRequest
+from goent.domain.types import Method, Preset, Value
+from goent.domain.verification import blank_commands
+from goent.evals.eval_ports import (
+    AttemptObserver,
+    CaseAttempt,
+    DaemonGone,
+    DaemonRefused,
+    EvalDaemon,
+    EvalTarget,
+    OpenDaemon,
+    StreamLogFile,
+    TargetError,
+)
+from goent.evals.suites import AskPolicy, EvalCase, TargetSpec, prompt_text
+from goent.evals.targets.goent_attempt import GoentAttempt, daemon_failure, suite_usage
+from goent.evals.targets.target_settings import read_target_settings, settings_mistakes
+from goent.evals.traces import PermissionDecision, TokenUsage, Trace, TracedMessage
+
+PositiveFloat = Annotated[float, Meta(gt=0)]
+
+
+class RaceCandidate(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who works on it: pins, as in `worker_spawn`. What is left out, the router chooses."""
+
+    subprovider: str | None = None
+    model: str | None = None
+    method: Method | None = None
+    permissions: Preset | None = None
+    budget_usd: PositiveFloat | None = None
+    allow_fallback: bool | None = None
+    allowed_tools: tuple[str, ...] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+
+
+class GoentTargetSettings(RaceCandidate, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The same, and what holds for all candidates of a race. `provider` says `goent`: hence `subprovider`.
+
+    A candidate of a race is a table of such pins, or the name of a provider; what it leaves out is as it is for the target.
+    """
+
+    permission_policy: AskPolicy = "reject"
+    timeout_seconds: PositiveFloat | None = None
+    verify: tuple[str, ...] = ()
+    race: tuple[RaceCandidate | str, ...] = ()
+
+    @property
+    def candidates(self) -> tuple[RaceCandidate, ...]:
+        """Those who race, or the only one."""
+        usual = msgspec.convert(self, RaceCandidate, from_attributes=True)
+        return tuple(_candidate(usual, racer) for racer in self.race) or (usual,)
+
+
+def goent_mistakes(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """What is wrong with the settings of such a target: paths and words."""
+    wrong = list(settings_mistakes(settings, GoentTargetSettings))
+    yield from wrong
+    race = settings.get("race")
+    if isinstance(race, list) and len(race) == 1:  # pyright: ignore[reportUnknownArgumentType] (from a file)
+        yield "race", "has one candidate; name at least two, or say `subprovider` instead"
+    if wrong:
+        return
+    told = msgspec.convert(dict(settings), GoentTargetSettings, strict=False)
+    for index, reason in blank_commands(told.verify):
+        yield f"verify[{index}]", reason
+    for number, candidate in enumerate(told.candidates):
+        if candidate.temperature is not None and candidate.method != "api":
+            path, which = (f"race[{number}]", "its temperature ") if race else ("temperature", "")
+            yield path, f"{which}is for a model that is called directly; add `method: api`"
+
+
+def _candidate(usual: RaceCandidate, racer: RaceCandidate | str) -> RaceCandidate:
+    own = RaceCandidate(subprovider=racer) if isinstance(racer, str) else racer
+    # A provider of its own has models of its own.
+    model = own.model if own.subprovider else own.model or usual.model
+    return RaceCandidate(
+        subprovider=own.subprovider or usual.subprovider,
+        model=model,
+        method=own.method or usual.method,
+        permissions=own.permissions or usual.permissions,
+        budget_usd=usual.budget_usd if own.budget_usd is None else own.budget_usd,
+        allow_fallback=usual.allow_fallback if own.allow_fallback is None else own.allow_fallback,
+        allowed_tools=usual.allowed_tools if own.allowed_tools is None else own.allowed_tools,
+        temperature=usual.temperature if own.temperature is None else own.temperature,
+    )
+
+
+def spawn_request(
+    attempt: CaseAttempt,
+    candidate: RaceCandidate,
+    told: GoentTargetSettings,
+    *,
+    cwd: str,
+    limit_s: float,
+) -> SpawnRequest:
+    """What the daemon is asked for. The directory is the attempt's own, so edits in it are allowed."""
+    return SpawnRequest(
+        task=prompt_text(attempt.case),
+        provider=candidate.subprovider,
+        model=candidate.model,
+        method=candidate.method,
+        cwd=cwd,
+        files=_case_files(attempt.case),
+        isolation="shared",
+        permissions=candidate.permissions or "edit",
+        budget_usd=candidate.budget_usd,
+        timeout_s=limit_s,
+        verify=told.verify,
+        allow_fallback=candidate.allow_fallback,
+        allowed_tools=candidate.allowed_tools,
+        temperature=candidate.temperature,
+        wait_s=0.0,
+    )
+
+
+def prompt_request(attempt: CaseAttempt, worker: str) -> PromptRequest:
+    """The next turn of a worker that has had one."""
+    return PromptRequest(
+        worker_id=worker, prompt=prompt_text(attempt.case), files=_case_files(attempt.case)
+    )
+
+
+def _case_files(case: EvalCase) -> tuple[str, ...]:
+    files = (*case.guidelines, *(path for said in case.input for path in said.files))
+    return tuple(dict.fromkeys(map(str, files)))
+
+
+class RacerObserver:
+    """The witness of one racer. Messages are told of whoever has most; what is spent, of all together."""
+
+    def __init__(self, witness: AttemptObserver, all_: "list[RacerObserver]") -> None:
+        self._witness = witness
+        self._all = all_
+        self.said: dict[int, TracedMessage] = {}
+        self.so_far: RaceSpending | None = None
+        all_.append(self)
+
+    def message(self, number: int, message: TracedMessage, *, before: int | None = None) -> None:
+        ahead = self._foremost()
+        self.said[number] = message
+        if self._foremost() is not self:
+            return
+        fresh = {number: message} if ahead is self else self.said
+        for each, whole in fresh.items():
+            self._witness.message(each, whole)
+
+    def spent(self, usage: TokenUsage | None, cost_usd: float | None) -> None:
+        self.so_far = RaceSpending(usage=usage, cost_usd=cost_usd)
+        in_all = total_spending([one.so_far for one in self._all if one.so_far])
+        self._witness.spent(in_all.usage, in_all.cost_usd)
+
+    def _foremost(self) -> "RacerObserver":
+        return max(self._all, key=lambda one: len(one.said))
+
+    def decided(self, decision: PermissionDecision) -> None:
+        self._witness.decided(decision)
+
+    def log(self, chosen: StreamLogFile) -> None:
+        self._witness.log(chosen)
+
+    def warn(self, text: str) -> None:
+        self._witness.warn(text)
+
+
+class RaceSpending(Value, frozen=True, kw_only=True):
+    """`cost_usd` is None where the price of something is not known."""
+
+    usage: TokenUsage | None = None
+    cost_usd: float | None = None
+
+
+def total_spending(spent: Sequence[RaceSpending]) -> RaceSpending:
+    used = [one.usage for one in spent if one.usage]
+    costs = [one.cost_usd for one in spent if one.cost_usd is not None]
+    return RaceSpending(
+        usage=TokenUsage(
+            input=sum(one.input for one in used),
+            output=sum(one.output for one in used),
+            cached=sum(one.cached for one in used),
+            reasoning=sum(one.reasoning for one in used),
+        )
+        if used
+        else None,
+        cost_usd=sum(costs) if costs and len(costs) == len(spent) else None,
+    )
+
+
+async def run_race(
+    racers: Sequence[GoentAttempt], requests: Sequence[SpawnRequest]
+) -> GoentAttempt:
+    """Who has won. The others have been given up; if none stands, one whose work can at least be graded.
+
+    Raises a racer's `TargetError` if there is nothing to grade: the first one that is worth another try.
+    """
+    standing: list[GoentAttempt] = []
+
+    def over(racer: GoentAttempt) -> None:
+        if racer.stands and not standing:
+            standing.append(racer)
+            for other in racers:
+                if other is not racer:
+                    other.give_up()
+
+    async def run(racer: GoentAttempt, request: SpawnRequest) -> None:
+        try:
+            await racer.work(request, over=partial(over, racer))
+        except TargetError as error:
+            racer.refused = error
+        except (DaemonRefused, DaemonGone) as trouble:
+            racer.refused = daemon_failure(trouble)
+
+    async with anyio.create_task_group() as group:
+        for racer, request in zip(racers, requests, strict=True):
+            group.start_soon(run, racer, request)
+    gradable = (racer for racer in racers if racer.failure is None)
+    winner = next(chain(standing, gradable), None)
+    if winner is None:
+        failures = [racer.failure for racer in racers if racer.failure]
+        raise next((failure for failure in failures if failure.retryable), failures[0])
+    return winner
+
+
+def race_spending(racers: Sequence[GoentAttempt]) -> RaceSpending:
+    """All of them together; of one that began and told of no call, nobody knows what it cost."""
+    tellings = [racer.telling for racer in racers if racer.telling.spawned]
+    return total_spending(
+        [RaceSpending(usage=suite_usage(one.usage), cost_usd=one.cost) for one in tellings]
+    )
+
+
+def winner_trace(winner: GoentAttempt, racers: Sequence[GoentAttempt]) -> Trace:
+    """The winner's trace, with what all of them have spent."""
+    spent = race_spending(racers)
+    calls = [racer.telling.llm_calls or 0 for racer in racers]
+    return replace(
+        winner.telling.trace(),
+        usage=spent.usage,
+        cost_usd=spent.cost_usd,
+        llm_calls=sum(calls) if spent.usage else None,
+    )
+
+
+@asynccontextmanager
+async def folder_copies(
+    of: Path, count: int, scratch: Path | None = None
+) -> AsyncGenerator[tuple[Path, ...]]:
+    """As many copies of a directory, in a folder in `scratch` that is gone in the end."""
+    folder = TemporaryDirectory(prefix="goent-race-", dir=scratch, ignore_cleanup_errors=True)
+    try:
+        made = tuple(Path(folder.name) / str(number) for number in range(1, count + 1))
+        for copy in made:
+            await run_sync(partial(shutil.copytree, of, copy, symlinks=True))
+        yield made
+    finally:
+        with anyio.CancelScope(shield=True):
+            await run_sync(folder.cleanup)  # whole workspaces: others go on meanwhile
+
+
+async def replace_contents(copy: Path, home: Path) -> None:
+    """The directory is as the copy is. It stays the same one: somebody may stand in it."""
+    await run_sync(_replace_contents, copy, home)
+
+
+def _replace_contents(copy: Path, home: Path) -> None:
+    for entry in home.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    for entry in copy.iterdir():
+        shutil.move(entry, home / entry.name)
+
+
+def with_moved_paths(trace: Trace, copy: Path, home: Path) -> Trace:
+    """Paths in the copy, as they are called at home."""
+    written = msgspec.json.encode(trace).replace(_json_path(copy), _json_path(home))
+    return msgspec.json.decode(written, type=Trace)
+
+
+def _json_path(path: Path) -> bytes:
+    return msgspec.json.encode(str(path))[1:-1]
+
+
+WORKER_MARGIN_S = 3.0  # a worker ends its turn by itself before we cut it off,
+LONG_LIMIT_S = 10.0  # if it has as long as this
+
+
+class GoentTarget:
+    """The port `Target`, by a worker for each attempt, or several that race. Each is closed in the end."""
+
+    def __init__(self, spec: TargetSpec, meet: OpenDaemon, *, scratch: Path | None = None) -> None:
+        """Whoever races does so in a folder in `scratch`."""
+        self._told = read_target_settings(spec, GoentTargetSettings)
+        self._meet = meet
+        self._scratch = scratch
+
+    async def invoke(self, attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
+        with _time_limit(self._told, attempt) as limit:
+            async with self._meet() as daemon:
+                if len(self._told.candidates) > 1:
+                    return await self._race(daemon, attempt, witness, limit)
+                return await self._alone(daemon, attempt, witness, limit)
+
+    @asynccontextmanager
+    async def conversing(self, attempt: CaseAttempt) -> AsyncGenerator[EvalTarget]:
+        """One worker for all turns. Only where it is one: see `evals/runner/trial_plan.py`."""
+        try:
+            async with self._meet() as daemon:
+                talking = _GoentConversation(self._told, daemon, self._meet)
+                try:
+                    yield talking
+                finally:
+                    await talking.close()
+        except (DaemonRefused, DaemonGone) as trouble:
+            raise daemon_failure(trouble) from trouble
+
+    async def _alone(
+        self, daemon: EvalDaemon, attempt: CaseAttempt, witness: AttemptObserver, limit: float
+    ) -> Trace:
+        working = GoentAttempt(daemon, self._meet, self._told.permission_policy, witness)
+        (candidate,) = self._told.candidates
+        await working.work(
+            spawn_request(
+                attempt, candidate, self._told, cwd=str(attempt.cwd), limit_s=_worker_limit(limit)
+            )
+        )
+        if working.failure:
+            raise working.failure
+        return working.telling.trace()
+
+    async def _race(
+        self, daemon: EvalDaemon, attempt: CaseAttempt, witness: AttemptObserver, limit: float
+    ) -> Trace:
+        candidates = self._told.candidates
+        async with folder_copies(attempt.cwd, len(candidates), self._scratch) as folders:
+            beside: list[RacerObserver] = []
+            racers = [
+                GoentAttempt(
+                    daemon, self._meet, self._told.permission_policy, RacerObserver(witness, beside)
+                )
+                for _ in candidates
+            ]
+            requests = [
+                spawn_request(
+                    attempt, candidate, self._told, cwd=str(folder), limit_s=_worker_limit(limit)
+                )
+                for candidate, folder in zip(candidates, folders, strict=True)
+            ]
+            try:
+                winner = await run_race(racers, requests)
+            finally:
+                spent = race_spending(racers)
+                if spent.usage:
+                    witness.spent(spent.usage, spent.cost_usd)
+            won = folders[racers.index(winner)]
+            await replace_contents(won, attempt.cwd)
+            return with_moved_paths(winner_trace(winner, racers), won, attempt.cwd)
+
+
+class _GoentConversation:
+    """The port `Target`, for the turns of one attempt: the first spawns the worker, the others prompt it."""
+
+    def __init__(self, told: GoentTargetSettings, daemon: EvalDaemon, meet: OpenDaemon) -> None:
+        self._told = told
+        self._daemon = daemon
+        self._meet = meet
+        self._worker = ""
+        self._last: GoentAttempt | None = None
+
+    async def invoke(self, attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
+        with _time_limit(self._told, attempt) as limit:
+            working = GoentAttempt(self._daemon, self._meet, self._told.permission_policy, witness)
+            turn = 1
+            if self._worker:
+                asked = prompt_request(attempt, self._worker)
+                turn = (await self._daemon.ask("worker_prompt", asked, PromptReply)).turn
+            else:
+                (candidate,) = self._told.candidates
+                cwd = str(attempt.cwd)
+                request = spawn_request(
+                    attempt, candidate, self._told, cwd=cwd, limit_s=_worker_limit(limit)
+                )
+                self._worker = await working.spawn(request)
+            self._last = working
+            await working.hear(self._worker, turn)
+            if working.failure:
+                raise working.failure
+            return working.telling.trace()
+
+    async def close(self) -> None:
+        if self._last:
+            await self._last.release(self._worker)
+
+
+@contextmanager
+def _time_limit(told: GoentTargetSettings, attempt: CaseAttempt) -> Generator[float]:
+    """So many seconds at most; what goes wrong is the attempt's failure."""
+    limit = min(told.timeout_seconds or attempt.timeout_s, attempt.timeout_s)
+    try:
+        with anyio.move_on_after(limit) as scope:
+            yield limit
+    except TargetError as error:
+        if error.kind == TurnTimeout.kind:
+            raise _timeout_error(limit) from error
+        raise
+    except (DaemonRefused, DaemonGone) as trouble:
+        raise daemon_failure(trouble) from trouble
+    if scope.cancelled_caught:
+        raise _timeout_error(limit)
+
+
+def _worker_limit(limit: float) -> float:
+    return limit - WORKER_MARGIN_S if limit >= LONG_LIMIT_S else limit
+
+
+def _timeout_error(limit: float) -> TargetError:
+    return TargetError("timeout", f"the worker took longer than {limit:g} s")

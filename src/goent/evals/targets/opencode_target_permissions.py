@@ -1,0 +1,207 @@
+"""Decides what an OpenCode agent may do in an attempt, and records each decision.
+
+OpenCode knows rules alone: the last one that matches a permission decides, and a tool whose last rule
+denies everything is not offered to the model. So a switch for a tool is a rule at the end.
+
+The session's rules make OpenCode ask. A subagent's session has none of them, so what they decide is
+decided here; a file that the case links to may be read, and not written; all else is the target's policy.
+
+go-ent's guard in a server of ours asks before a call runs, OpenCode while it runs. What the policy does not
+allow is refused to the guard already; what it allows, OpenCode's own question notes.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from goent.agents.worker_paths import WorkerPaths
+from goent.domain.ports import GuardedCall, GuardVerdict
+from goent.domain.settings import PermissionRule
+from goent.evals.eval_ports import AttemptObserver
+from goent.evals.suites import AskPolicy
+from goent.evals.targets.opencode_target_settings import (
+    EDIT_TOOLS,
+    OpenCodeTargetSettings,
+    Permissions,
+)
+from goent.evals.traces import PermissionDecision
+from goent.opencode.call_guard import OUTSIDE, access_for_guarded_call
+from goent.opencode.server_api import OpenCodeClient, PendingQuestion, QuestionReply
+from goent.opencode.session import refusal_verdict
+from goent.permissions.access_rules import AccessRequest, decide_access, strictest_action
+from goent.permissions.permission_rules import wildcard_matches
+
+# An attempt that reads the network is another one each time, and nobody is there for questions.
+DISABLED_TOOLS: Final[Mapping[str, bool]] = {
+    "webfetch": False,
+    "websearch": False,
+    "codesearch": False,
+    "question": False,
+}
+ASK_RULES: Final = tuple(
+    PermissionRule(tool=tool, action="ask")
+    for tool in (
+        *("edit", "bash", "webfetch", "websearch", "codesearch"),
+        *("external_directory", "doom_loop"),
+    )
+)
+
+
+# Where somebody else's configuration is in force too: MCP tools (`server_tool`) may be in it, and agents that
+# do more unasked. A subagent's session has none of our rules, so whether there is one is asked here.
+FOREIGN_CONFIG_RULES: Final = (
+    PermissionRule(tool="*_*", action="ask"),
+    PermissionRule(tool="plan_*", action="deny"),  # as OpenCode has it
+    PermissionRule(tool="task", action="ask"),
+)
+
+
+def session_rules(told: OpenCodeTargetSettings) -> tuple[PermissionRule, ...]:
+    """For the session of an attempt; the last that matches decides."""
+    others = () if told.is_ours_alone else FOREIGN_CONFIG_RULES
+    allowed = (*others, *ASK_RULES, *_target_rules(told.permission))
+    return (*allowed, *_switch_rules({**DISABLED_TOOLS, **told.tools}, allowed))
+
+
+def _target_rules(permission: Permissions | None) -> Iterator[PermissionRule]:
+    """The target's own rules, as OpenCode's configuration has them."""
+    if isinstance(permission, str):
+        yield PermissionRule(tool="*", action=permission)
+        return
+    for tool, what in (permission or {}).items():
+        name = _permission_name(tool)
+        if isinstance(what, str):
+            yield PermissionRule(tool=name, action=what)
+        else:
+            for pattern, action in what.items():
+                yield PermissionRule(tool=name, pattern=pattern, action=action)
+
+
+def _switch_rules(
+    tools: Mapping[str, bool], allowed: Iterable[PermissionRule]
+) -> Iterator[PermissionRule]:
+    """Off is a denial. On takes back an earlier one, such as of `*`: what held before holds again."""
+    denied = list[str]()
+    for tool, on in tools.items():
+        name = _permission_name(tool)
+        if not on:
+            denied.append(name)
+            yield PermissionRule(tool=name, action="deny")
+        elif any(wildcard_matches(off, name) for off in denied):
+            yield PermissionRule(tool=name, action="allow")
+            for rule in allowed:
+                if wildcard_matches(rule.tool, name):
+                    yield PermissionRule(tool=name, pattern=rule.pattern, action=rule.action)
+
+
+def _permission_name(tool: str) -> str:
+    return "edit" if tool in EDIT_TOOLS else tool
+
+
+class AttemptPermissions:
+    """The permissions of one attempt; `refused` is the decision that fails it, `stopped` the call it was about.
+
+    Only of a call that the guard has stopped: OpenCode does not end its turn for that.
+    """
+
+    def __init__(
+        self,
+        rules: Collection[PermissionRule],
+        policy: AskPolicy,
+        links: Collection[Path],
+        witness: AttemptObserver,
+    ) -> None:
+        self.refused: PermissionDecision | None = None
+        self.stopped = ""
+        self._rules = tuple(rules)
+        self._policy: AskPolicy = policy
+        self._links = frozenset(map(str, links))
+        self._witness = witness
+        self._decided: dict[str, PermissionDecision] = {}
+        self._answered = set[str]()
+
+    async def answer(
+        self, question: PendingQuestion, client: OpenCodeClient, directory: str
+    ) -> None:
+        """Decided once, and noted before OpenCode hears of it; told again if that did not get through."""
+        if question.id in self._answered:
+            return
+        if question.id not in self._decided:
+            linked = await self._reads_a_link(question, client)
+            self._note(question.id, self._decide(question, linked=linked))
+        await client.reply(question.id, self._decided[question.id].decision, directory)
+        self._answered.add(question.id)
+
+    def judge(self, call: GuardedCall, ground: WorkerPaths) -> GuardVerdict:
+        """May a call run? By the rules, or else by the policy; a guarded file is like any other here."""
+        for matter in access_for_guarded_call(call, ground):
+            action = decide_access(replace(matter, reason=""), self._rules)
+            if action == "allow" or self._looks_at_link(call, matter, ground):
+                continue
+            if action == "ask" and self._policy != "reject":
+                continue
+            by = "policy" if action == "ask" else "rule"
+            decision = PermissionDecision(
+                permission=matter.permission,
+                patterns=matter.patterns,
+                decision="reject",
+                by=by,
+                at=_now(),
+                call=call.call,
+            )
+            self._note(f"{call.session} {call.call}", decision)
+            self.stopped = call.call if self.refused is decision else self.stopped
+            return refusal_verdict(matter, f"by the target's {by}")
+        return GuardVerdict(allow=True)
+
+    def _looks_at_link(self, call: GuardedCall, matter: AccessRequest, ground: WorkerPaths) -> bool:
+        path = call.args.get("filePath")
+        place = ground.real(path) if isinstance(path, str) else None
+        linked = {ground.real(link) for link in self._links}
+        return call.tool == "read" and matter.permission == OUTSIDE and place in linked
+
+    @property
+    def decisions(self) -> tuple[PermissionDecision, ...]:
+        return tuple(self._decided.values())
+
+    def _note(self, name: str, decision: PermissionDecision) -> None:
+        self._decided[name] = decision
+        self._witness.decided(decision)
+        if decision.decision == "reject" and decision.by == "policy":
+            self.refused = self.refused or decision
+
+    def _decide(self, question: PendingQuestion, *, linked: bool) -> PermissionDecision:
+        decision: QuestionReply = self._policy
+        by = "policy"
+        verdict = strictest_action(self._rules, question.permission, question.patterns)
+        if verdict != "ask":
+            decision, by = ("once" if verdict == "allow" else "reject"), "rule"
+        elif linked:
+            decision, by = "once", "link"
+        return PermissionDecision(
+            permission=question.permission,
+            patterns=question.patterns,
+            decision=decision,
+            by=by,
+            at=_now(),
+            call=question.tool.call if question.tool else "",
+        )
+
+    async def _reads_a_link(self, question: PendingQuestion, client: OpenCodeClient) -> bool:
+        """The question is the same for reading and for writing; the call that it is about tells them apart."""
+        if (
+            question.permission != "external_directory"
+            or question.metadata.filepath not in self._links
+            or question.tool is None
+        ):
+            return False
+        said = await client.messages(question.session)
+        calls = (part for message in said for part in message.parts if part.type == "tool")
+        return any(part.call == question.tool.call and part.tool == "read" for part in calls)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,172 @@
+"""Defines and checks the settings of an OpenCode target.
+
+The one list of its settings: the reader of targets files takes it from here.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePath
+from typing import Annotated, Final, Literal, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from goent.domain.errors import ConfigError
+from goent.domain.settings import PermissionAction
+from goent.domain.types import Value
+from goent.evals.suites import AskPolicy, TargetSpec
+from goent.evals.targets.target_settings import value_mistakes
+
+Seconds = Annotated[float, Meta(gt=0)]
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Permissions = PermissionAction | Mapping[str, PermissionAction | Mapping[str, PermissionAction]]
+
+EDIT_TOOLS: Final = (
+    "edit",
+    "write",
+    "patch",
+    "multiedit",
+    "apply_patch",
+)  # one permission to OpenCode
+# What a server that somebody else runs has decided already.
+_OWN_SERVER_KEYS: Final = (
+    *("executable", "binary", "args", "hostname", "port", "startup_timeout_seconds"),
+    *("config", "mcp", "profile", "shared_server"),
+)
+# Who differs in one of these shares no server.
+_SERVER_IDENTITY_KEYS: Final = ("executable", "binary", "args", "config", "mcp", "profile", "env")
+# What of OpenCode's own configuration is looked at here; the rest is OpenCode's to judge.
+_CHECKED_CONFIG: Final = {"provider": Mapping[str, object], "enabled_providers": tuple[str, ...]}
+
+
+class OpenCodeTargetSettings(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which OpenCode is asked, how, and what it may do. The defaults are in docs/evals.md."""
+
+    executable: str | None = None
+    binary: str | None = None  # another name for it
+    args: tuple[str, ...] = ()
+    base_url: str | None = None
+    hostname: str = "127.0.0.1"
+    port: Port = 0
+    startup_timeout_seconds: Seconds = 60.0
+    timeout_seconds: Seconds | None = None
+    model: str = ""
+    variant: str = ""
+    agent: str = ""
+    system_prompt: str = ""
+    tools: Mapping[str, bool] = {}
+    permission_policy: AskPolicy = "reject"
+    permission: Permissions | None = None
+    mcp: Mapping[str, object] = {}
+    config: Mapping[str, object] = {}
+    profile: Literal["hermetic", "user"] = "hermetic"
+    env: Mapping[str, str] = {}
+    cwd: str = ""
+    shared_server: bool = True
+    stream_logs: bool = True
+    stream_log_dir: str | None = None
+
+    @property
+    def program(self) -> str | None:
+        return self.executable or self.binary
+
+    @property
+    def is_ours_alone(self) -> bool:
+        """No configuration has a say but go-ent's and the target's own."""
+        return self.base_url is None and self.profile == "hermetic"
+
+
+OPENCODE_SETTING_NAMES: Final = OpenCodeTargetSettings.__struct_fields__
+
+
+def read_opencode_settings(spec: TargetSpec) -> OpenCodeTargetSettings:
+    """Raises a `ConfigError` with every mistake: file, line, target, and path of the key."""
+    if found := [f"{path}: {message}" for path, message in opencode_mistakes(spec.settings)]:
+        line = "" if spec.place.line is None else f":{spec.place.line}"
+        where = f"{spec.place.file}{line}: target {spec.name!r} (opencode)"
+        raise ConfigError("\n".join(f"{where}: {each}" for each in found))
+    return msgspec.convert(dict(spec.settings), OpenCodeTargetSettings, strict=False)
+
+
+def opencode_mistakes(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """What is wrong, by the path of its key; nothing if all is well."""
+    known = get_type_hints(OpenCodeTargetSettings, include_extras=True)
+    ill = set[str]()
+    for key, value in settings.items():
+        if key not in known:
+            yield key, f"is no setting of an OpenCode target; known: {', '.join(known)}"
+            continue
+        for path, message in _value_mistakes(key, value, known[key]):
+            ill.add(key)
+            yield path, message
+    sound = {key: value for key, value in settings.items() if key in known and key not in ill}
+    yield from _contradictions(
+        msgspec.convert(sound, OpenCodeTargetSettings, strict=False), settings
+    )
+
+
+def port_conflicts(specs: Iterable[TargetSpec]) -> Iterator[str]:
+    """Targets that ask for the same port, and could not share the server there."""
+    first: dict[tuple[object, str], TargetSpec] = {}
+    for spec in specs:
+        port = str(spec.settings.get("port", 0))
+        if spec.kind != "opencode" or port == "0":
+            continue
+        other = first.setdefault((spec.settings.get("hostname"), port), spec)
+        differing = [
+            key
+            for key in _SERVER_IDENTITY_KEYS
+            if spec.settings.get(key) != other.settings.get(key)
+        ]
+        if differing:
+            yield (
+                f"{spec.place.file}: target {spec.name!r}: port {port} is that of target {other.name!r}, too, "
+                f"and they share no server, for {', '.join(differing)} differ; set another `port`, or none"
+            )
+
+
+def _value_mistakes(key: str, value: object, kind: object) -> Iterator[tuple[str, str]]:
+    """Of a table each entry by itself, so that the path leads to it."""
+    entries = {
+        "tools": bool,
+        "env": str,
+        "permission": PermissionAction | Mapping[str, PermissionAction],
+    }
+    if key in entries and isinstance(value, Mapping):
+        table = msgspec.convert(value, dict[str, object], strict=False)
+        for name, entry in table.items():
+            yield from value_mistakes(f"{key}.{name}", entry, entries[key])
+    else:
+        yield from value_mistakes(key, value, kind)
+
+
+def _contradictions(
+    told: OpenCodeTargetSettings, given: Mapping[str, object]
+) -> Iterator[tuple[str, str]]:
+    yield from _server_contradictions(told, given)
+    for key, kind in _CHECKED_CONFIG.items():
+        if key in told.config:
+            yield from value_mistakes(f"config.{key}", told.config[key], kind)
+    folder = PurePath(told.cwd)
+    if folder.is_absolute() or ".." in folder.parts:
+        yield "cwd", f"must be a folder inside the attempt's own directory, not {told.cwd!r}"
+    switched = {on for name, on in told.tools.items() if name in EDIT_TOOLS}
+    if len(switched) > 1:
+        yield "tools", "edit, write and patch are one to OpenCode: switch them on or off together"
+
+
+def _server_contradictions(
+    told: OpenCodeTargetSettings, given: Mapping[str, object]
+) -> Iterator[tuple[str, str]]:
+    if told.executable and told.binary:
+        yield "binary", "says the same as `executable`; keep one of them"
+    if told.port and not told.shared_server:
+        remedy = "take it away, or `shared_server: false`, which makes one for each attempt"
+        yield "port", f"several servers cannot all have port {told.port}; {remedy}"
+    if told.base_url is None:
+        return
+    if not told.base_url.startswith(("http://", "https://")):
+        words = f"expected an address such as http://127.0.0.1:4096, not {told.base_url!r}"
+        yield "base_url", words
+    for key in _OWN_SERVER_KEYS:
+        if key in given:
+            yield key, "has no effect on the server at `base_url`, which somebody else runs"

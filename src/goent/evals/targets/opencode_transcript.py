@@ -1,0 +1,369 @@
+"""Collects what OpenCode and its subagents say during an attempt: stream log and trace messages.
+
+A `task` call names the session that it began. One that goes on with an earlier subagent names its session
+again, so that of several calls the last that had begun made the message.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO, Final
+from uuid import uuid4
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+from msgspec.structs import replace
+
+from goent.domain.types import Value
+from goent.evals.eval_ports import AttemptObserver, CaseAttempt, StreamLogFile
+from goent.evals.traces import CallStatus, TracedCall, TracedMessage
+from goent.opencode.event_stream import MessageUpdated, PartDelta, PartUpdated, ServerEvent
+from goent.opencode.server_api import MessageInfo, MessagePart, ServerData, ServerMessage
+from goent.store.redactor import Redactor
+
+SUBAGENT_TOOL = "task"
+
+
+class Delegation(Value, frozen=True, kw_only=True):
+    """A part that is such a call. Calls of different messages may have the same id, parts do not."""
+
+    part: str
+    call: str
+    session: str
+    start: float
+
+
+class SessionMessage(Value, frozen=True, kw_only=True):
+    """A message, and the id of the call whose subagent says it; None if it is the agent's own."""
+
+    message: ServerMessage
+    parent: str | None = None
+
+
+class _CallMetadata(ServerData, frozen=True, kw_only=True, rename={"session": "sessionId"}):
+    session: str = ""
+
+
+class _CallStart(ServerData, frozen=True, kw_only=True):
+    start: float = 0
+
+
+class _DelegationState(ServerData, frozen=True, kw_only=True):
+    metadata: _CallMetadata = _CallMetadata()
+    time: _CallStart = _CallStart()
+
+
+def delegations(messages: Sequence[ServerMessage]) -> Iterator[Delegation]:
+    for message in messages:
+        for part in message.parts:
+            if part.type == "tool" and part.tool == SUBAGENT_TOOL:
+                yield from _read_delegation(part)
+
+
+def ordered_messages(
+    own: str, sessions: Mapping[str, Sequence[ServerMessage]]
+) -> tuple[SessionMessage, ...]:
+    """What the agent said in the session `own`; what a subagent said is after the message that has its call."""
+    calls: dict[str, list[Delegation]] = {}
+    for messages in sessions.values():
+        for each in delegations(messages):
+            calls.setdefault(each.session, []).append(each)
+    said: dict[str, list[SessionMessage]] = {
+        "": [SessionMessage(message=one) for one in sessions.get(own, ())]
+    }
+    for session in calls.keys() & sessions.keys() - {own}:
+        for message in sessions[session]:
+            by = _delegation_of(calls[session], message)
+            said.setdefault(by.part, []).append(SessionMessage(message=message, parent=by.call))
+    return tuple(_walk(said, ""))
+
+
+def _walk(said: dict[str, list[SessionMessage]], part: str) -> Iterator[SessionMessage]:
+    for spoken in said.pop(part, ()):
+        yield spoken
+        for inner in spoken.message.parts:
+            yield from _walk(said, inner.id)
+
+
+def _delegation_of(calls: Sequence[Delegation], message: ServerMessage) -> Delegation:
+    begun = [call for call in calls if call.start <= message.info.time.created]
+    return max(begun or calls[:1], key=lambda call: call.start)
+
+
+def _read_delegation(part: MessagePart) -> Iterator[Delegation]:
+    try:
+        state = msgspec.json.decode(part.state, type=_DelegationState)
+    except msgspec.DecodeError:
+        return
+    if state.metadata.session:
+        yield Delegation(
+            part=part.id,
+            call=part.call,
+            session=state.metadata.session,
+            start=state.time.start,
+        )
+
+
+ABORTED_PREFIX = "Tool execution aborted"
+MS_PER_SECOND = 1000.0
+
+
+class _CallTimes(ServerData, frozen=True, kw_only=True):
+    start: float | None = None
+    end: float | None = None
+
+
+class _CallState(ServerData, frozen=True, kw_only=True):
+    """How far a tool call has come, and what came out of it."""
+
+    status: str = ""
+    input: Raw | UnsetType = UNSET
+    output: str = ""
+    error: str = ""
+    time: _CallTimes = _CallTimes()
+
+
+def traced_message(spoken: SessionMessage) -> TracedMessage:
+    """Its text parts joined, and its tool calls in order; what OpenCode itself put in is left out."""
+    message = spoken.message
+    texts = (part.text for part in message.parts if part.type == "text" and not part.synthetic)
+    return TracedMessage(
+        role=message.info.role,
+        content="".join(texts),
+        tool_calls=tuple(_traced_call(part) for part in message.parts if part.type == "tool"),
+        start_time=iso_from_ms(message.info.time.created),
+        end_time=iso_from_ms(message.info.time.completed),
+        parent=spoken.parent,
+    )
+
+
+def count_model_calls(message: ServerMessage) -> int:
+    """How often a model was asked for it, retries apart."""
+    return sum(part.type == "step-finish" for part in message.parts)
+
+
+def iso_from_ms(ms: float | None) -> str | None:
+    """OpenCode's time, milliseconds since the epoch, as ISO 8601; None if there is none."""
+    if not ms:
+        return None
+    return datetime.fromtimestamp(ms / MS_PER_SECOND, UTC).isoformat(timespec="milliseconds")
+
+
+def _traced_call(part: MessagePart) -> TracedCall:
+    state = _read_call_state(part)
+    start, end = state.time.start, state.time.end
+    return TracedCall(
+        id=part.call,
+        tool=part.tool,
+        input=None if state.input is UNSET else msgspec.json.decode(state.input),
+        output=_call_output(state),
+        status=_call_status(state),
+        start_time=iso_from_ms(start),
+        end_time=iso_from_ms(end),
+        duration_ms=end - start if start and end else None,
+    )
+
+
+def _call_output(state: _CallState) -> object:
+    match state.status:
+        case "completed":
+            return state.output
+        case "error":
+            return {"error": state.error}
+        case _:
+            return None
+
+
+def _call_status(state: _CallState) -> CallStatus:
+    match state.status:
+        case "completed":
+            return "ok"
+        case "error":
+            return "cancelled" if state.error.startswith(ABORTED_PREFIX) else "error"
+        case _:
+            return "unknown"
+
+
+def _read_call_state(part: MessagePart) -> _CallState:
+    try:
+        return msgspec.json.decode(part.state, type=_CallState)
+    except msgspec.DecodeError:
+        return _CallState()
+
+
+class LiveTranscript:
+    """The messages of one session and of its subagents', each in the order in which they began.
+
+    Those in `seen` are of an earlier turn.
+    """
+
+    def __init__(self, session: str, witness: AttemptObserver, seen: Collection[str] = ()) -> None:
+        self._session = session
+        self._witness = witness
+        self._seen = frozenset(seen)
+        self._infos: dict[str, dict[str, MessageInfo]] = {}
+        self._parts: dict[str, dict[str, MessagePart]] = {}
+        self._changed = False
+        self._told: dict[str, SessionMessage] = {}
+        self._numbers: dict[str, int] = {}
+        self._order: list[str] = []
+
+    def hear(self, told: ServerEvent) -> None:
+        match told:
+            case MessageUpdated(info=info) if (
+                info.role == "assistant" and info.id not in self._seen
+            ):
+                self._infos.setdefault(info.session, {})[info.id] = info
+                self._changed = True
+            case PartUpdated(part=part):
+                self._put(part)
+            case PartDelta(field="text"):
+                begun = self._parts.get(told.message, {}).get(told.part)
+                if begun:
+                    self._put(replace(begun, text=begun.text + told.delta))
+            case _:
+                pass
+
+    def learn(self, session: str, messages: Iterable[ServerMessage]) -> None:
+        """What they are in the end, and in which order, whatever the stream told of them."""
+        earlier = self._infos.get(session, {})
+        learned = self._infos[session] = {}
+        for message in messages:
+            if message.info.role == "assistant":
+                learned[message.info.id] = message.info
+                self._parts[message.info.id] = {part.id: part for part in message.parts}
+        for name, info in earlier.items():
+            learned.setdefault(name, info)
+        self._changed = True
+
+    def tell(self) -> None:
+        """Let the witness have what has changed since the last time, and what stands elsewhere."""
+        if not self._changed:
+            return
+        self._changed = False
+        for place, spoken in enumerate(self.spoken):
+            name = spoken.message.info.id
+            before = self._put_at(place, name)
+            if before is not None or spoken != self._told.get(name):
+                self._told[name] = spoken
+                number = self._numbers.setdefault(name, len(self._numbers))
+                self._witness.message(number, traced_message(spoken), before=before)
+
+    def _put_at(self, place: int, name: str) -> int | None:
+        """The number of the message that it stands in front of now, if it did not."""
+        there = self._order[place] if place < len(self._order) else None
+        if there == name:
+            return None
+        if name in self._told:
+            self._order.remove(name)
+        self._order.insert(place, name)
+        return None if there is None else self._numbers[there]
+
+    @property
+    def spoken(self) -> tuple[SessionMessage, ...]:
+        sessions = {
+            session: [self._message(info) for info in infos.values()]
+            for session, infos in self._infos.items()
+        }
+        return ordered_messages(self._session, sessions)
+
+    def _message(self, info: MessageInfo) -> ServerMessage:
+        return ServerMessage(info=info, parts=tuple(self._parts.get(info.id, {}).values()))
+
+    def _put(self, part: MessagePart) -> None:
+        self._parts.setdefault(part.message, {})[part.id] = part
+        self._changed = True
+
+
+LOG_FOLDER: Final = Path(".goent", "logs", "opencode")
+LOG_SWITCH: Final = "GOENT_OPENCODE_STREAM_LOGS"
+OFF_VALUES: Final = ("0", "false", "off", "no")
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class StreamLogHeader(Value, frozen=True, kw_only=True):
+    """The first line."""
+
+    type: str = "goent.header"
+    target: str
+    eval: str
+    attempt: int
+    trial: int
+    started: str
+
+
+class StreamLog:
+    """One file, or none. A disk that refuses costs the log, never the attempt."""
+
+    def __init__(self, secrets: Callable[[], Collection[str]] = tuple) -> None:
+        self.path: Path | None = None
+        self._redactor = Redactor(secrets)
+        self._file: BinaryIO | None = None
+        self._warn: Callable[[str], None] = lambda _: None
+
+    def begin(self, folder: Path, attempt: CaseAttempt, witness: AttemptObserver) -> None:
+        """Choose a file, tell the witness which, and write the header."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        path = folder / _log_name(attempt, now)
+        header = StreamLogHeader(
+            target=attempt.target,
+            eval=attempt.case.id,
+            attempt=attempt.number + 1,
+            trial=attempt.trial,
+            started=now,
+        )
+        self._warn = witness.warn
+        try:
+            _make_log_folder(folder)
+            self._file = path.open("xb", buffering=0)
+        except OSError as error:
+            self._warn(f"no stream log: {str(path)!r} cannot be written: {error.strerror}")
+            return
+        self.path = path
+        witness.log(
+            StreamLogFile(
+                file_path=str(path),
+                target_name=attempt.target,
+                eval_case_id=attempt.case.id,
+                attempt=attempt.number,
+            )
+        )
+        self._redactor.refresh()
+        self.write(msgspec.json.encode(header))
+
+    def write(self, event: bytes) -> None:
+        """One line, on disk before the next event is looked at."""
+        if self._file is None:
+            return
+        try:
+            self._file.write(self._redactor.redact(event) + b"\n")
+        except OSError as error:
+            self._warn(f"the stream log {str(self.path)!r} ends early: {error.strerror}")
+            self.end()
+
+    def end(self) -> None:
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
+            self._file = None
+
+
+def is_log_wanted(setting: bool, environ: Mapping[str, str]) -> bool:  # noqa: FBT001 (the one thing asked about)
+    return setting and environ.get(LOG_SWITCH, "").strip().lower() not in OFF_VALUES
+
+
+def _make_log_folder(folder: Path) -> None:
+    """Our own folder is not for the user's repository."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ignoring = folder.parent / ".gitignore"
+    if folder.parts[-len(LOG_FOLDER.parts) :] == LOG_FOLDER.parts and not ignoring.exists():
+        ignoring.write_text("*\n")
+
+
+def _log_name(attempt: CaseAttempt, now: str) -> str:
+    when = re.sub(r"[:.+]", "-", now)
+    again = (f"attempt-{attempt.number + 1}",) if attempt.number else ()
+    parts = (when, attempt.target, attempt.case.id, *again, uuid4().hex[:8])
+    return "_".join(_UNSAFE.sub("_", part)[:80] for part in parts) + ".jsonl"

@@ -1,0 +1,93 @@
+"""Reads the settings of a target, and reports what is wrong with them."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from goent.config.settings_tree import describe_validation_error, quote_value
+from goent.domain.errors import ConfigError
+from goent.domain.types import Value
+from goent.evals.suites import SETTINGS_FOLDERS, TargetSpec
+
+T = TypeVar("T", bound=Value)
+_SECRET_NAME: Final = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
+_SECRET_HOLDERS: Final = ("env", "config", "mcp")
+
+
+def read_target_settings(spec: TargetSpec, kind: type[T]) -> T:
+    """Raises a `ConfigError` that names the file, the target and the key."""
+    try:
+        # A number or a switch may come from the environment, and is text then.
+        return msgspec.convert(dict(spec.settings), kind, strict=False)
+    except msgspec.ValidationError as error:
+        where = (
+            spec.place.file if spec.place.line is None else f"{spec.place.file}:{spec.place.line}"
+        )
+        path, words = describe_validation_error(error, spec.settings)
+        told = f"{path.removeprefix('.')}: {words}" if path else words
+        raise ConfigError(f"{where}: target {spec.name!r} ({spec.kind}): {told}") from None
+
+
+def setting_names(kind: type[Value]) -> tuple[str, ...]:
+    """What can be set."""
+    return kind.__struct_fields__
+
+
+def settings_mistakes(
+    settings: Mapping[str, object], kind: type[Value]
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with known settings: the path of each key, and why. All at once, unlike `settings_of`."""
+    known = get_type_hints(kind, include_extras=True)
+    for field in msgspec.structs.fields(kind):
+        if field.required and field.name not in settings:
+            yield field.name, "is missing"
+    for key, value in settings.items():
+        if key in known:
+            yield from value_mistakes(key, value, known[key])
+
+
+def value_mistakes(path: str, value: object, kind: object) -> Iterator[tuple[str, str]]:
+    """Why a value is none of this kind, if it is not; the path leads as deep as is known."""
+    try:
+        msgspec.convert(value, kind, strict=not isinstance(value, str))  # from the environment
+    except msgspec.ValidationError as error:
+        deeper, words = describe_validation_error(error, value)
+        options = ", ".join(_choices(kind))
+        if options and not deeper:
+            words = f"unknown {path} {quote_value(value)}; one of {options}"
+        elif options and words.startswith("unknown value"):
+            words = f"{words}; one of {options}"
+        yield f"{path}{deeper}", words
+
+
+def _choices(kind: object) -> tuple[str, ...]:
+    if get_origin(kind) is Literal:
+        return tuple(map(str, get_args(kind)))
+    if get_origin(kind) in (Union, UnionType):
+        found = (option for part in get_args(kind) for option in _choices(part))
+        return tuple(dict.fromkeys(found))
+    return ()
+
+
+def target_secrets(specs: Iterable[TargetSpec]) -> tuple[str, ...]:
+    """What of their own variables and configuration nobody may write down, by the names that it has there."""
+    given = (spec.settings.get(key) for spec in specs for key in _SECRET_HOLDERS)
+    return tuple(dict.fromkeys(secret for table in given for secret in _secret_values("", table)))
+
+
+def _secret_values(name: str, value: object) -> Iterator[str]:
+    if isinstance(value, str) and _SECRET_NAME.search(name):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, entry in msgspec.convert(value, dict[object, object]).items():
+            yield from _secret_values(str(key), entry)
+
+
+def target_folder(spec: TargetSpec) -> Path:
+    """Where relative paths of a target begin: the folder that holds `.goent`, or else its file."""
+    folder = Path(spec.place.file).absolute().parent
+    return folder.parent if folder.name in SETTINGS_FOLDERS else folder

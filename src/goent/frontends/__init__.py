@@ -1,1 +1,0 @@
-"""How clients reach the workers: over MCP, the daemon's socket, the command line."""

@@ -1,1 +1,0 @@
-"""`go-ent acp`: the agent, as editors and other clients speak to it."""

@@ -1,1 +1,0 @@
-"""The command line: what a person or a script asks of go-ent, and how the answer looks."""

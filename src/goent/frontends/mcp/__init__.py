@@ -1,1 +1,0 @@
-"""The tools that a lead agent sees, over the Model Context Protocol."""

@@ -1,0 +1,509 @@
+"""Runs uvicorn inside the daemon, with bounded connections and deadlines for requests.
+
+A connection on which no request has shown a good token yet is a stranger's. When there are too many
+of those, the oldest is closed; a program that works sends its first request within milliseconds.
+
+The kernel is asked about this one connection (netlink, `sock_diag`): 5 µs, however many there are.
+`/proc/net/tcp` tells the same, but a read of it takes 11 ms when 3,000 sockets are open.
+
+uvicorn waits for ever for the rest of a request. Here a request has to be whole in time, and
+whoever dawdles is told so and put out.
+
+asyncio accepts whoever connects, and where descriptors run out it logs thousands of tracebacks.
+Here connections are accepted by ourselves: within limits, and a lack of descriptors is one line.
+
+uvicorn shows every piece of an answer to h11, which only writes its length before it. Here the
+pieces in the middle of an answer in chunks are written at once: they change nothing in h11's view.
+"""
+
+import asyncio
+import errno
+import logging
+import os
+import resource
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
+from http import HTTPStatus
+from typing import Literal, Protocol
+
+import anyio
+import msgspec
+import uvicorn
+from anyio.abc import TaskGroup
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from goent.domain.types import Value
+from goent.gateway.asgi import AUTHENTICATED_KEY, AsgiMessage, AsgiScope, Headers, Receive, Send
+
+ROOT_UID = 0
+
+
+class ConnectionLimits(Value, frozen=True, kw_only=True):
+    """How many connections one server holds.
+
+    `other_users`: how many of users other than ours and root, where the system tells who they are.
+    """
+
+    total: int = 1024
+    strangers: int = 256
+    other_users: int = 0
+
+
+class TrackedConnection(Protocol):
+    """A connection, as the table sees it."""
+
+    user: int | None
+
+    @property
+    def is_idle(self) -> bool:
+        """No request of it is under way."""
+        ...
+
+    def drop(self) -> None: ...
+
+
+class ConnectionTable:
+    """Who is connected. The longest unused come first in both lists."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self._limits = limits
+        self._strangers: dict[TrackedConnection, None] = {}
+        self._known: dict[TrackedConnection, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._strangers) + len(self._known)
+
+    def welcomes(self, user: int | None) -> bool:
+        """May this user connect once more?"""
+        if not is_another_user(user):
+            return True
+        present = sum(is_another_user(each.user) for each in (*self._strangers, *self._known))
+        return present < self._limits.other_users
+
+    def make_room(self) -> bool:
+        """Close what has to give way to one more connection. False if nothing can."""
+        while len(self._strangers) >= self._limits.strangers:
+            self._drop(next(iter(self._strangers)))
+        while len(self) >= self._most():
+            if not self.drop_idle():
+                return False
+        return True
+
+    def drop_idle(self) -> bool:
+        """Close the connection that is missed least. False if every one is at work."""
+        oldest = next(iter(self._strangers), None)
+        oldest = oldest or next((each for each in self._known if each.is_idle), None)
+        if oldest is None:
+            return False
+        self._drop(oldest)
+        return True
+
+    def drop_strangers(self) -> None:
+        """Nobody who has shown a token is among them."""
+        for each in tuple(self._strangers):
+            self._drop(each)
+
+    def add(self, connection: TrackedConnection) -> None:
+        self._strangers[connection] = None
+
+    def authenticated(self, connection: TrackedConnection) -> None:
+        """It showed a good token, now or again."""
+        if connection in self._strangers or connection in self._known:
+            self.remove(connection)
+            self._known[connection] = None
+
+    def remove(self, connection: TrackedConnection) -> None:
+        self._strangers.pop(connection, None)
+        self._known.pop(connection, None)
+
+    def _drop(self, connection: TrackedConnection) -> None:
+        self.remove(connection)
+        connection.drop()
+
+    def _most(self) -> int:
+        """Half of the descriptors are for others: processes, databases, providers."""
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return self._limits.total if soft < 0 else max(1, min(self._limits.total, soft // 2))
+
+
+def is_another_user(user: int | None) -> bool:
+    return user is not None and user not in (os.geteuid(), ROOT_UID)
+
+
+NETLINK_SOCK_DIAG = 4
+SOCK_DIAG_BY_FAMILY = 20
+NLM_F_REQUEST = 1
+ANY_STATE = ANY_COOKIE = 0xFFFFFFFF
+STALE_ANSWERS = 4  # to earlier questions, that are passed over
+
+_HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
+_QUESTION = struct.Struct("=BBBxI")  # family, protocol, extensions, states
+_ADDRESSES = struct.Struct("!HH4s12x4s12x")
+_INTERFACE_AND_COOKIE = struct.Struct("=III")
+_UID = struct.Struct("=I")
+_UID_AT = _HEADER.size + 4 + _ADDRESSES.size + _INTERFACE_AND_COOKIE.size + 12
+
+SocketAddress = tuple[str, int]
+
+
+class PeerUsers:
+    """Asks the kernel; where that cannot be done, every answer is None."""
+
+    def __init__(self) -> None:
+        self._sequence = 0
+        self._kernel: socket.socket | None = None
+        family = getattr(socket, "AF_NETLINK", None)
+        if family is not None:
+            with suppress(OSError):
+                self._kernel = socket.socket(family, socket.SOCK_DGRAM, NETLINK_SOCK_DIAG)
+                self._kernel.settimeout(0)
+
+    def find(self, peer: SocketAddress, own: SocketAddress) -> int | None:
+        """The user id of the process that connected from `peer`; None if it cannot be told."""
+        if self._kernel is None:
+            return None
+        self._sequence = (self._sequence + 1) & 0xFFFFFFFF
+        try:
+            self._kernel.sendto(_query(peer, own, self._sequence), (0, 0))
+            for _ in range(STALE_ANSWERS):
+                answer = self._kernel.recv(4096)
+                _, kind, _, sequence, _ = _HEADER.unpack_from(answer)
+                if sequence == self._sequence:
+                    break
+            else:
+                return None
+        except (OSError, struct.error):
+            return None
+        if kind != SOCK_DIAG_BY_FAMILY or len(answer) < _UID_AT + _UID.size:
+            return None  # an error: there is no such socket here
+        (uid,) = _UID.unpack_from(answer, _UID_AT)
+        return int(uid)
+
+    def close(self) -> None:
+        if self._kernel is not None:
+            self._kernel.close()
+            self._kernel = None
+
+
+def _query(peer: SocketAddress, own: SocketAddress, sequence: int) -> bytes:
+    ends = socket.inet_aton(peer[0]), socket.inet_aton(own[0])
+    body = (
+        _QUESTION.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, ANY_STATE)
+        + _ADDRESSES.pack(peer[1], own[1], *ends)
+        + _INTERFACE_AND_COOKIE.pack(0, ANY_COOKIE, ANY_COOKIE)
+    )
+    length = _HEADER.size + len(body)
+    return _HEADER.pack(length, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, sequence, 0) + body
+
+
+log = logging.getLogger(__name__)
+
+GRACE_S = 2
+HEAD_S = 10.0  # from a connection, or a request's first byte, to the end of the request's head
+BODY_S = 60.0  # from there to the request's last byte
+MAX_HEAD_BYTES = 64 * 1024  # bytes of a request's head
+KEEP_ALIVE_S = 600  # a client that reuses a connection which is just being closed sees an error
+BACKLOG = 4096  # a client that does not fit in waits a second before it tries again
+ACCEPT_BATCH = 32  # connections that are accepted before others have their turn
+NO_ROOM_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+NO_ROOM_S = 0.1  # until somebody may have closed something
+MAX_DROPPED = 32  # connections that are closed when descriptors run out
+
+Application = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
+Phase = Literal["head", "body"]
+
+
+class LoopbackProtocol(H11Protocol):
+    """One connection."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        table: ConnectionTable,
+        user: int | None,
+    ) -> None:
+        super().__init__(config, server_state, {})
+        self.user = user
+        self._table = table
+        self._told: Application = self.app
+        self.app = self._answer
+        self._phase: Phase | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        self.timeout_keep_alive = int(HEAD_S)  # until it has shown a token
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._table.add(self)
+        self._mind()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._table.remove(self)
+        self._settle()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._mind()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._mind()
+
+    def send_400_response(self, msg: str) -> None:
+        # By itself it would begin this answer in the middle of another one.
+        if not self._may_answer():
+            self.transport.close()
+        elif len(self.conn.trailing_data[0]) > MAX_HEAD_BYTES:
+            words = f"the head of the request is too long: at most {MAX_HEAD_BYTES} bytes are taken"
+            self._refuse("431 Request Header Fields Too Large", words)
+        else:
+            super().send_400_response(msg)
+
+    @property
+    def is_idle(self) -> bool:
+        between = not self.scope or self.cycle.response_complete
+        return between and self._awaited() is None
+
+    def drop(self) -> None:
+        self._settle()
+        self.transport.abort()
+
+    async def _answer(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        told = {**scope, AUTHENTICATED_KEY: self._authenticated}
+        await self._told(told, receive, _ChunkSender(self, scope, send))
+
+    def _authenticated(self) -> None:
+        self.timeout_keep_alive = KEEP_ALIVE_S
+        self._table.authenticated(self)
+
+    def _mind(self) -> None:
+        """Start the clock of the phase that the request is in; a phase has one."""
+        phase = self._awaited()
+        if phase == self._phase:
+            return
+        self._settle()
+        self._phase = phase
+        if phase is not None:
+            limit = HEAD_S if phase == "head" else BODY_S
+            self._patience = self.loop.call_later(limit, self._put_out, limit)
+
+    def _awaited(self) -> Phase | None:
+        """A request has begun and is not whole, or the first one is still to come."""
+        match self.conn.their_state.__name__:
+            case "SEND_BODY":
+                return "body"
+            case "IDLE" if not self.scope or self.conn.trailing_data[0]:
+                return "head"
+            case _:
+                return None
+
+    def _may_answer(self) -> bool:
+        return self.conn.our_state.__name__ in ("IDLE", "SEND_RESPONSE")
+
+    def _settle(self) -> None:
+        self._phase = None
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _put_out(self, limit: float) -> None:
+        part = "request" if self._phase == "body" else "head of the request"
+        if self._may_answer():
+            self._refuse("408 Request Timeout", f"the {part} was not whole within {limit:g} s")
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: str, message: str) -> None:
+        self.transport.write(_refusal_bytes(status, message))
+        self.transport.close()
+
+
+def _refusal_bytes(status: str, message: str) -> bytes:
+    words = f"go-ent: {message}".encode()
+    head = (
+        f"HTTP/1.1 {status}\r\ncontent-type: text/plain\r\n"
+        f"connection: close\r\ncontent-length: {len(words)}\r\n\r\n"
+    )
+    return head.encode() + words
+
+
+class _ChunkSender:
+    """How one answer is sent."""
+
+    def __init__(self, guest: LoopbackProtocol, scope: AsgiScope, send: Send) -> None:
+        self._transport, self._flow, self._cycle = guest.transport, guest.flow, guest.cycle
+        self._scope = scope
+        self._send = send
+        self._in_chunks = False
+
+    async def __call__(self, message: AsgiMessage) -> None:
+        body = message.get("body")
+        if self._in_chunks and isinstance(body, bytes) and body and message.get("more_body"):
+            if self._flow.write_paused and not self._cycle.disconnected:
+                await self._flow.drain()
+            if not self._cycle.disconnected:
+                self._transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        else:
+            self._in_chunks = message["type"] == "http.response.start" and self._has_chunks(message)
+            await self._send(message)
+
+    def _has_chunks(self, start: AsgiMessage) -> bool:
+        """As h11 decides it, of answers that have a body for certain."""
+        told = msgspec.convert(start.get("headers", ()), Headers)
+        return (
+            self._scope["http_version"] == "1.1"
+            and self._scope["method"] in {"GET", "POST"}
+            and start["status"] == HTTPStatus.OK
+            and all(name.lower() != b"content-length" for name, _ in told)
+        )
+
+
+class SilentConnection:
+    """A connection that has not said anything yet: a socket, and no more. It takes 30 µs and 1 kB.
+
+    With its first byte it becomes a `LoopbackProtocol`, which takes five times as long to make.
+    """
+
+    is_idle = True
+
+    def __init__(self, table: ConnectionTable, connection: socket.socket, user: int | None) -> None:
+        self.user = user
+        self.connection = connection
+        self._table = table
+        self._loop = asyncio.get_running_loop()
+        self._patience = self._loop.call_later(HEAD_S, self._put_out, HEAD_S)
+
+    def listen(self, spoke: "Callable[[SilentConnection], None]") -> None:
+        """Call `spoke` when there is something to read, or the other side has left."""
+        self._table.add(self)
+        self._loop.add_reader(self.connection, spoke, self)
+
+    def leave(self) -> None:
+        """The socket is somebody else's now."""
+        self._table.remove(self)
+        self._patience.cancel()
+        self._loop.remove_reader(self.connection)
+
+    def drop(self) -> None:
+        self.leave()
+        self.connection.close()
+
+    def _put_out(self, limit: float) -> None:
+        words = f"the head of the request was not whole within {limit:g} s"
+        with suppress(OSError):
+            self.connection.send(_refusal_bytes("408 Request Timeout", words))
+        self.drop()
+
+
+class LoopbackServer(uvicorn.Server):
+    """Signals stay with the daemon, and no clock ticks ten times a second."""
+
+    def __init__(
+        self,
+        app: Callable[..., Awaitable[None]],
+        limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 (frozen)
+    ) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=LoopbackProtocol,
+                ws="none",
+                lifespan="off",
+                interface="asgi3",
+                log_config=None,
+                access_log=False,
+                date_header=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=GRACE_S,
+                h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+            )
+        )
+        self._stopped = anyio.Event()
+        self._table = ConnectionTable(limits)
+        self._users = PeerUsers()
+        self._listener: socket.socket | None = None
+
+    async def serve_on(self, listener: socket.socket) -> None:
+        self._listener = listener
+        try:
+            with anyio.CancelScope(shield=True):  # `stop` ends it, so that connections are closed
+                await self.serve([listener])
+        finally:
+            self._users.close()
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._stopped.set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.lifespan.startup()
+        self.servers = []
+        self.started = True
+
+    async def main_loop(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._accept, tasks)
+            await self._stopped.wait()
+            tasks.cancel_scope.cancel()
+        self._table.drop_strangers()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+    async def _accept(self, tasks: TaskGroup) -> None:
+        assert self._listener, "given by `serve_on`"
+        self._listener.settimeout(0)
+        own = self._listener.getsockname()
+        accepted = 0
+
+        def spoke(silent: SilentConnection) -> None:
+            silent.leave()
+            tasks.start_soon(self._attend, silent.connection, silent.user)
+
+        while True:
+            try:
+                connection, peer = await asyncio.get_running_loop().sock_accept(self._listener)
+            except OSError as error:
+                await self._wait_for_room(error)
+                continue
+            user = self._users.find(peer, own)
+            if self._takes(connection, user):
+                SilentConnection(self._table, connection, user).listen(spoke)
+            accepted += 1
+            if accepted % ACCEPT_BATCH == 0:
+                await asyncio.sleep(0)
+
+    def _takes(self, connection: socket.socket, user: int | None) -> bool:
+        if not self._table.welcomes(user):
+            log.warning("refused a connection of another user (uid %s)", user)
+        elif not self._table.make_room():
+            log.warning("refused a connection: all %d are at work", len(self._table))
+            words = f"all {len(self._table)} connections are at work: try again"
+            with suppress(OSError):
+                connection.send(_refusal_bytes("503 Service Unavailable", words))
+        else:
+            return True
+        connection.close()
+        return False
+
+    async def _attend(self, connection: socket.socket, user: int | None) -> None:
+        def protocol() -> LoopbackProtocol:
+            return LoopbackProtocol(self.config, self.server_state, self._table, user)
+
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(protocol, connection)
+
+    async def _wait_for_room(self, error: OSError) -> None:
+        log.warning("a connection could not be accepted: %s", error.strerror)
+        if error.errno in NO_ROOM_ERRNOS:
+            for _ in range(MAX_DROPPED):
+                if not self._table.drop_idle():
+                    break
+        await asyncio.sleep(NO_ROOM_S)

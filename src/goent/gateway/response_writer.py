@@ -1,0 +1,223 @@
+"""Answers one model call of a worker's program, streamed or whole, until it hangs up.
+
+Nothing is sent before there is something to say, so that a failure can still have its status. If
+that takes long, comments keep the connection alive; from then on a failure is told in the stream.
+"""
+
+import asyncio
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+import anyio
+
+from goent.domain.errors import WorkerError
+from goent.gateway import asgi
+from goent.gateway.asgi import Receive, Send
+from goent.providers.call_plan import CallPlan, InboundCall
+from goent.providers.call_translation import StreamPiece
+from goent.providers.dialects import StreamWriter, codec_for
+from goent.providers.gateway_errors import gateway_refusal
+from goent.providers.provider_errors import error_event
+from goent.providers.sse import SseEvent
+from goent.providers.upstream import Upstream
+
+SETTLE_S = 2.0
+
+
+class OpenCall:
+    """One call under way; cancelling its scope ends it."""
+
+    def __init__(self, worker: str) -> None:
+        self.worker = worker
+        self.scope = anyio.CancelScope()
+        self.counted = anyio.Event()  # nothing more will be told about it
+        self._began = time.monotonic()
+
+    @property
+    def age(self) -> float:
+        return time.monotonic() - self._began
+
+
+class OpenCalls:
+    """The calls that are under way."""
+
+    def __init__(self) -> None:
+        self._calls: set[OpenCall] = set()
+
+    @contextmanager
+    def hold(self, worker: str) -> Generator[OpenCall]:
+        call = OpenCall(worker)
+        self._calls.add(call)
+        try:
+            with call.scope:
+                yield call
+        finally:
+            self._calls.discard(call)
+            call.counted.set()
+
+    async def settle(self, worker: str) -> None:
+        """Return when every call of the worker has been counted, or after a bounded wait."""
+        with anyio.move_on_after(SETTLE_S):
+            while waiting := self._uncounted(worker):
+                await waiting.counted.wait()
+
+    def _uncounted(self, worker: str) -> OpenCall | None:
+        mine = (call for call in self._calls if call.worker == worker)
+        return next((call for call in mine if not call.counted.is_set()), None)
+
+    def waiting(self, worker: str) -> float | None:
+        """For how long the worker's oldest call has been under way; None if there is none."""
+        ages = [call.age for call in self._calls if call.worker == worker]
+        return max(ages, default=None)
+
+    def cancel_all(self) -> None:
+        for call in self._calls:
+            call.scope.cancel()
+
+
+KEEP_ALIVE_S = 5.0
+BATCH_S = 0.001  # so pieces come that were read at once
+MAX_PENDING = 256  # pieces; a client that reads slowly slows its model down
+KEEP_ALIVE_COMMENT = b": go-ent is waiting for the model\n\n"
+
+
+class ResponseWriter:
+    """The answer to one streaming call, in the dialect of the order."""
+
+    def __init__(self, send: Send, order: InboundCall) -> None:
+        self._send = send
+        self._order = order
+        self._started = False
+        self._last: StreamPiece | None = None  # that was passed on as it came
+        self._writer: StreamWriter | None = None
+        self._quiet_since = time.monotonic()
+        self._pending: list[bytes] = []
+        self._called = anyio.Event()
+        self._lock = asyncio.Lock()  # several tasks send; anyio's takes three times as long
+
+    async def take(self, pieces: Sequence[StreamPiece]) -> None:
+        """What comes after a pause goes out at once; what follows closely, together."""
+        self._pending += [self._written(piece) for piece in pieces]
+        quiet = time.monotonic() - self._quiet_since
+        if not self._started or quiet > BATCH_S or len(self._pending) > MAX_PENDING:
+            await self._flush()
+        else:
+            self._called.set()
+
+    async def pour(self) -> None:
+        """Send what was taken and has not gone out, for ever."""
+        while True:
+            await self._called.wait()
+            self._called = anyio.Event()
+            await self._flush()
+
+    async def keep_alive(self) -> None:
+        while True:
+            quiet = time.monotonic() - self._quiet_since
+            if quiet >= KEEP_ALIVE_S:
+                self._pending.append(KEEP_ALIVE_COMMENT)
+                await self._flush()
+            else:
+                await anyio.sleep(KEEP_ALIVE_S - quiet)
+
+    async def finish(self) -> None:
+        """All was said."""
+        async with self._lock:
+            await self._start()
+            end = self._writer.close() if self._writer else b""
+            await asgi.finish_reply(self._send, self._taken() + end)
+
+    async def fail(self, error: WorkerError) -> None:
+        """Say so in a way that makes nobody call again."""
+        async with self._lock:
+            told = gateway_refusal(error)
+            if self._started or self._pending:
+                await self._start()
+                end = error_event(self._order.dialect, told.message)
+                await asgi.finish_reply(self._send, self._taken() + end)
+            else:
+                await asgi.send_refusal(self._send, self._order.dialect, *told)
+
+    def _written(self, piece: StreamPiece) -> bytes:
+        if piece.event and not self._writer:
+            self._last = piece
+            return _sse_bytes(piece.event)
+        if not self._writer:
+            theirs = codec_for(self._order.dialect)
+            self._writer = theirs.writer(self._order.model, after=self._last)
+        return b"".join(self._writer.write(chunk) for chunk in piece.chunks)
+
+    async def _flush(self) -> None:
+        async with self._lock:
+            if self._pending:
+                self._quiet_since = time.monotonic()
+                await self._start()
+                await asgi.send_piece(self._send, self._taken())
+
+    def _taken(self) -> bytes:
+        taken, self._pending = b"".join(self._pending), []
+        return taken
+
+    async def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            await asgi.start_reply(self._send, 200, asgi.SSE_HEADERS)
+
+
+def _sse_bytes(event: SseEvent) -> bytes:
+    name = b"event: " + event.event + b"\n" if event.event else b""
+    return name + b"data: " + event.data.replace(b"\n", b"\ndata: ") + b"\n\n"
+
+
+async def answer_call(
+    call: OpenCall,
+    upstream: Upstream,
+    order: InboundCall,
+    course: CallPlan,
+    receive: Receive,
+    send: Send,
+) -> None:
+    """Ends when the answer has been passed on, or when the client is gone."""
+    async with anyio.create_task_group() as beside:
+        beside.start_soon(_cancel_on_hang_up, call, receive)
+        if order.stream:
+            outlet = ResponseWriter(send, order)
+            beside.start_soon(outlet.pour)
+            beside.start_soon(outlet.keep_alive)
+            await _answer_streamed(call, upstream, order, course, outlet)
+        else:
+            await _answer_whole(call, upstream, order, course, send)
+        beside.cancel_scope.cancel()
+
+
+async def _cancel_on_hang_up(call: OpenCall, receive: Receive) -> None:
+    await asgi.wait_for_hang_up(receive)
+    call.scope.cancel()
+
+
+async def _answer_streamed(
+    call: OpenCall, upstream: Upstream, order: InboundCall, course: CallPlan, outlet: ResponseWriter
+) -> None:
+    try:
+        await upstream.stream(order, course, outlet.take)
+    except WorkerError as error:
+        call.counted.set()
+        await outlet.fail(error)
+    else:
+        call.counted.set()
+        await outlet.finish()
+
+
+async def _answer_whole(
+    call: OpenCall, upstream: Upstream, order: InboundCall, course: CallPlan, send: Send
+) -> None:
+    try:
+        body = await upstream.plain(order, course)
+    except WorkerError as error:
+        call.counted.set()
+        told = gateway_refusal(error)
+        await asgi.send_refusal(send, order.dialect, *told)
+    else:
+        call.counted.set()
+        await asgi.send_reply(send, 200, asgi.JSON_HEADERS, body)

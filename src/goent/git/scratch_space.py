@@ -1,0 +1,202 @@
+"""Gives trial merges private objects and checkouts, and removes them afterwards.
+
+To a folder of their own that only this trial's git looks into, and that goes with it. What came of
+the trial is then carried over: just the objects that its last commit needs.
+"""
+
+import os
+import shutil
+import stat
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Final
+
+import anyio
+
+from goent.domain.errors import EnvironmentTrouble
+from goent.domain.types import Value
+from goent.git.git_command import Git
+from goent.git.worktrees import remove_tree, run_retrying
+from goent.proc.process_table import is_alive, start_time
+
+PRIVATE: Final = 0o700
+TRIAL: Final = "trial"
+OBJECTS: Final = "objects"
+TREE: Final = "tree"
+MEMORY: Final = Path("/dev/shm")  # noqa: S108 (a folder in it that is ours alone)
+TRIES: Final = 10
+PAUSE: Final = 0.05
+MIN_FREE_BYTES: Final = 2**30  # bytes that must be free there; some containers have very little
+
+
+class ScratchArea(Value, frozen=True, kw_only=True):
+    """Where a trial happens: `env` sends git's new objects to `objects`, `tree` is its checkout."""
+
+    tree: Path
+    env: Mapping[str, str]
+
+
+@asynccontextmanager
+async def scratch_area(repository: Path, root: Path) -> AsyncGenerator[ScratchArea]:
+    """A place for a trial, removed at the end with all that was tried."""
+    folder = await anyio.to_thread.run_sync(_folder_for_objects, root)
+    try:
+        env = {
+            "GIT_OBJECT_DIRECTORY": str(folder / OBJECTS),
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": _as_git_path(common_dir(repository) / "objects"),
+            "GIT_DIR": str(repository),
+            "GIT_WORK_TREE": str(folder / TREE),
+        }
+        yield ScratchArea(tree=folder / TREE, env=env)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(remove_folder, folder)
+
+
+async def copy_objects(
+    git: Git, commit: str, without: Sequence[str], env: Mapping[str, str]
+) -> None:
+    """Bring the commit, and what it needs beyond those that are there, into the repository."""
+    wanted = "".join((f"{commit}\n", *(f"^{each}\n" for each in without))).encode()
+    packed = await git.do("pack-objects", "--revs", "--stdout", "-q", stdin=wanted, env=env)
+    await git.do("unpack-objects", "-q", stdin=packed.output)
+
+
+def clear_trials(root: Path) -> None:
+    """What trials of a go-ent that was killed left behind."""
+    for place in (root, _memory_folder()):
+        for folder in abandoned_folders(place, TRIAL) if place else ():
+            remove_folder(folder)
+
+
+def common_dir(repository: Path) -> Path:
+    """What all checkouts of a repository share; a linked one's git directory says where it is."""
+    try:
+        return repository / os.fsdecode((repository / "commondir").read_bytes().strip())
+    except OSError:
+        return repository
+
+
+def make_scratch_folder(root: Path, kind: str) -> Path:
+    """A private one; its name says who made it, for whoever finds it left behind."""
+    pid = os.getpid()
+    try:
+        root.mkdir(PRIVATE, parents=True, exist_ok=True)
+        return Path(mkdtemp(prefix=f"{kind}-{pid}-{start_time(pid)}-", dir=root))
+    except OSError as error:
+        raise EnvironmentTrouble(
+            f"no folder can be made in {str(root)!r}, which merging needs for a moment: {error}. "
+            "Make room there, or make it writable"
+        ) from None
+
+
+def abandoned_folders(root: Path, kind: str) -> list[Path]:
+    """Such folders whose maker is gone."""
+    return [each for each in sorted(root.glob(f"{kind}-*")) if not _has_maker(each)]
+
+
+def remove_folder(folder: Path) -> None:
+    """Also while a git that was killed still writes into it, which is a moment."""
+    for _ in range(TRIES):
+        with suppress(OSError):
+            remove_tree(folder)
+            return
+        time.sleep(PAUSE)
+
+
+def _folder_for_objects(root: Path) -> Path:
+    """In memory if there is room: a trial of many merges writes thousands of small files."""
+    memory = _memory_folder()
+    roomy = memory and shutil.disk_usage(memory.parent).free >= MIN_FREE_BYTES
+    folder = make_scratch_folder(memory if memory and roomy else root, TRIAL)
+    (folder / OBJECTS).mkdir()
+    (folder / TREE).mkdir()
+    return folder
+
+
+def _memory_folder() -> Path | None:
+    """Our folder there, if there can be one; another container's processes are not ours to judge."""
+    try:
+        namespace = Path("/proc/self/ns/pid").stat().st_ino
+        folder = MEMORY / f"goent-{os.getuid()}-{namespace}"
+        folder.mkdir(PRIVATE, exist_ok=True)
+        found = folder.lstat()
+    except OSError:
+        return None
+    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    return folder if ours and not found.st_mode & 0o077 else None
+
+
+def _has_maker(folder: Path) -> bool:
+    parts = folder.name.split("-")
+    return len(parts) > 3 and parts[1].isdigit() and is_alive(int(parts[1]), parts[2])  # noqa: PLR2004 (kind, process, its start, something random)
+
+
+def _as_git_path(path: Path) -> str:
+    """As git reads it, which takes several, parted by colons."""
+    text = str(path)
+    if ":" not in text and not text.startswith('"'):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+SCRATCH: Final = "scratch"
+ORIGIN: Final = "repository"  # a file beside the checkout: whose record there may be
+
+
+@asynccontextmanager
+async def scratch_checkout(git: Git, root: Path, commit: str) -> AsyncGenerator[Path]:
+    """A detached worktree of git's repository, with all of its files even if that is sparse."""
+    folder = await anyio.to_thread.run_sync(_prepare_folder, root, git.folder)
+    place = folder / folder.name
+    try:
+        with anyio.CancelScope(shield=True):  # a git that is killed may still write for a moment
+            await run_retrying(
+                git,
+                *("-c", "core.sparseCheckout=false"),
+                *("worktree", "add", "--quiet", "--force", "--detach", str(place), commit),
+            )
+        yield place
+    finally:
+        with anyio.CancelScope(shield=True):
+            await clear_scratch(git, folder)
+
+
+async def clear_scratch(git: Git, folder: Path) -> None:
+    """Remove a scratch folder, and what the repository knows of it."""
+    place = folder / folder.name
+    await anyio.to_thread.run_sync(_forget_worktree, common_dir(git.folder), place)
+    await anyio.to_thread.run_sync(remove_folder, folder)
+
+
+async def clear_abandoned(git: Git, root: Path) -> None:
+    """What a go-ent that was killed could not remove."""
+    for folder in await anyio.to_thread.run_sync(abandoned_folders, root, SCRATCH):
+        origin = await anyio.to_thread.run_sync(_origin, folder)
+        await clear_scratch(git.at(origin), folder)
+
+
+def _prepare_folder(root: Path, repository: Path) -> Path:
+    folder = make_scratch_folder(root, SCRATCH)
+    (folder / ORIGIN).write_bytes(os.fsencode(repository.resolve()))
+    return folder
+
+
+def _origin(folder: Path) -> Path:
+    with suppress(OSError):
+        return Path(os.fsdecode((folder / ORIGIN).read_bytes()))
+    return folder
+
+
+def _forget_worktree(repository: Path, place: Path) -> None:
+    """By hand: `git worktree prune` would also forget what the user has on another disk."""
+    for record in repository.glob("worktrees/*/gitdir"):
+        with suppress(OSError):
+            if os.fsdecode(record.read_bytes()).strip() == str(place / ".git"):
+                remove_folder(record.parent)
+    with suppress(OSError):
+        (repository / "worktrees").rmdir()  # if it was the last, as git does

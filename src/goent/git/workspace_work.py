@@ -1,0 +1,292 @@
+"""Commits the work in a workspace to its branch, and decides whether the workspace may go.
+
+A worker may commit, switch branches, reset or delete `.git`: what counts is the state of its files.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+import anyio
+from msgspec.structs import replace
+
+from goent.domain.errors import WorkspaceLost
+from goent.domain.types import FileChange, Value
+from goent.domain.workspace import Work, Workspace
+from goent.git.git_command import Git, readable_path
+from goent.git.tree_snapshot import SUBMODULE_MODE, GitFolder, TreeSnapshot, commit_tree
+from goent.git.workspace_records import MERGED_BRANCH, WorkspaceRecord, is_own_folder
+
+
+class CommitChanges(Value, frozen=True, kw_only=True):
+    """`inner` are repositories that are new inside: of them git keeps a commit's name, and no file."""
+
+    files: tuple[FileChange, ...] = ()
+    inner: tuple[str, ...] = ()
+
+
+async def read_commit_changes(git: Git, repository: Path, base: str, commit: str) -> CommitChanges:
+    """A renamed file is one change, `old => new`; of a binary one no lines are counted."""
+    if base == commit:
+        return CommitChanges()
+    answer = await git.do(
+        *("diff-tree", "-r", "-z", "--raw", "--numstat", "-M", "--no-ext-diff", "--no-textconv"),
+        *(base, commit),
+        env={"GIT_DIR": str(repository)},
+    )
+    return parse_raw_diff(answer.output)
+
+
+def parse_raw_diff(output: bytes) -> CommitChanges:
+    """Of `diff-tree -z --raw --numstat`: first what happened to each file, then the lines."""
+    fields = iter(output.split(b"\0"))
+    files: list[FileChange] = []
+    inner: list[str] = []
+    for field in fields:
+        if field.startswith(b":"):
+            new = _inner_repository(field, fields)
+            if new is not None:
+                inner.append(readable_path(new))
+        elif field:
+            files.append(_file_change(field, fields))
+    return CommitChanges(files=tuple(files), inner=tuple(inner))
+
+
+def _inner_repository(field: bytes, rest: Iterator[bytes]) -> bytes | None:
+    """The path, if it is a repository that was none before."""
+    old, new, _, _, status = field[1:].split(b" ")
+    path = next(rest)
+    if status[:1] in (b"R", b"C"):
+        path = next(rest)
+    return path if new == SUBMODULE_MODE and old != SUBMODULE_MODE else None
+
+
+def _file_change(field: bytes, rest: Iterator[bytes]) -> FileChange:
+    added, removed, path = field.split(b"\t", 2)
+    name = (
+        readable_path(path)
+        if path
+        else f"{readable_path(next(rest))} => {readable_path(next(rest))}"
+    )
+    return FileChange(path=name, added=_count(added), removed=_count(removed))
+
+
+def _count(digits: bytes) -> int | None:
+    return None if digits == b"-" else int(digits)
+
+
+MAX_WARNING_CHARS = 300  # characters of git's own words in a warning
+MAX_FILES = 2000  # that a journal and its readers have to carry
+
+
+class BranchTip(Value, frozen=True, kw_only=True):
+    """Where a branch is; `here` if it is what the workspace has checked out."""
+
+    commit: str
+    tree: str
+    here: bool
+
+
+def git_folder_of(git: Git, record: WorkspaceRecord) -> GitFolder:
+    """The workspace's files. Raises `WorkspaceLost` if they are gone."""
+    workspace = record.workspace
+    top = Path(workspace.path)
+    if not is_own_folder(workspace.path):
+        raise WorkspaceLost(
+            f"the workspace {str(top)!r} is gone, and with it what was not yet on its branch "
+            f"{workspace.branch!r}: somebody removed it. Spawn another worker for the task"
+        )
+    own = Path(record.git_dir or workspace.repository)
+    known = (own / "HEAD").exists()
+    return GitFolder(
+        git=git, git_dir=own if known else Path(workspace.repository), top=top, own=known
+    )
+
+
+async def keep_work(git: Git, record: WorkspaceRecord, message: str) -> Work:
+    """Commit all that is new, if anything is, and say how it differs from the base."""
+    inside = [await _keep_one(git, inner, message) for inner in _present_submodules(record)]
+    outer = await _keep_one(git, record, message)
+    top = Path(record.workspace.path)
+    files = [
+        replace(change, path=f"{Path(inner.workspace.path).relative_to(top)}/{change.path}")
+        for inner, work in zip(_present_submodules(record), inside, strict=True)
+        for change in work.files
+    ]
+    warnings = [warning for work in (*inside, outer) for warning in work.warnings]
+    files = [*outer.files, *files]
+    if len(files) > MAX_FILES:
+        warnings.append(f"{len(files):,} files were changed, of which {MAX_FILES:,} are listed")
+    return replace(outer, files=tuple(files[:MAX_FILES]), warnings=tuple(warnings))
+
+
+def _present_submodules(record: WorkspaceRecord) -> Sequence[WorkspaceRecord]:
+    """Its submodules, inner ones first: an outer one names the commit of an inner one."""
+    return [each for each in reversed(record.inner) if is_own_folder(each.workspace.path)]
+
+
+async def _keep_one(git: Git, record: WorkspaceRecord, message: str) -> Work:
+    workspace = record.workspace
+    folder = git_folder_of(git, record)
+    async with folder.snapshot(otherwise=workspace.base, without=record.carried) as snapshot:
+        commit = await _commit_snapshot(folder, workspace, snapshot, message)
+    made = await read_commit_changes(git, Path(workspace.repository), workspace.base, commit)
+    return Work(
+        commit=commit,
+        base=workspace.base,
+        files=made.files,
+        warnings=(*_left_out_warnings(snapshot), *map(_inner_warning, made.inner)),
+    )
+
+
+async def _commit_snapshot(
+    folder: GitFolder, workspace: Workspace, snapshot: TreeSnapshot, message: str
+) -> str:
+    commit = workspace.base
+    with anyio.CancelScope(shield=True):  # a git that is ended here would leave its lock behind
+        tip = await tip_of(folder, workspace)
+        commit = await _commit_tree(folder, workspace, tip, snapshot.tree, message)
+        if tip and tip.here and tip.commit != commit:
+            install_index(snapshot.index, folder.git_dir)
+    return commit
+
+
+async def tip_of(folder: GitFolder, workspace: Workspace) -> BranchTip | None:
+    """None if the branch is gone."""
+    answer = await folder.git.do(
+        *("for-each-ref", "--format=%(objectname) %(tree) %(HEAD)"),
+        f"refs/heads/{workspace.branch}",
+        env={"GIT_DIR": str(folder.git_dir)},
+    )
+    if not answer.text:
+        return None
+    commit, tree, *here = answer.text.split()
+    return BranchTip(commit=commit, tree=tree, here=here == ["*"])
+
+
+async def _commit_tree(
+    folder: GitFolder, workspace: Workspace, tip: BranchTip | None, tree: str, message: str
+) -> str:
+    git, env = folder.git, {"GIT_DIR": workspace.repository}
+    if tip and await _grew_from(git, workspace, tip.commit):
+        if tip.tree == tree:
+            return tip.commit
+        parent = tip.commit
+    else:
+        parent = workspace.base
+    at_base = await git.do("rev-parse", f"{workspace.base}^{{tree}}", env=env)
+    if parent == workspace.base and at_base.text == tree:
+        commit = workspace.base
+    else:
+        commit = await commit_tree(git, tree, parent, message, env)
+    before = tip.commit if tip else "0" * len(commit)
+    await git.do("update-ref", f"refs/heads/{workspace.branch}", commit, before, env=env)
+    return commit
+
+
+async def _grew_from(git: Git, workspace: Workspace, commit: str) -> bool:
+    """Whether the branch still goes on from the base: a worker may have moved it elsewhere."""
+    if commit == workspace.base:
+        return True
+    answer = await git.ask(
+        *("merge-base", "--is-ancestor", workspace.base, commit),
+        env={"GIT_DIR": workspace.repository},
+    )
+    return not answer.exit
+
+
+def install_index(index: Path, git_dir: Path) -> None:
+    """Else the worker's own `git status` would say that it has undone what was just committed."""
+    lock = git_dir / "index.lock"
+    with suppress(OSError):  # a git of the worker's is at it: then that one is right
+        os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        try:
+            shutil.copy2(index, lock)
+            lock.replace(git_dir / "index")
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _left_out_warnings(snapshot: TreeSnapshot) -> tuple[str, ...]:
+    if not snapshot.left_out:
+        return ()
+    return (f"not all files could be kept: {snapshot.left_out[-MAX_WARNING_CHARS:]}",)
+
+
+def _inner_warning(path: str) -> str:
+    return (
+        f"{path!r} is a git repository of its own: what is in it is not kept on the branch, "
+        "only in the workspace's folder"
+    )
+
+
+WorkspaceState = Literal["unmerged", "merged", "clean", "broken"]
+
+
+class WorkspaceVerdict(Value, frozen=True, kw_only=True):
+    """`commit` is where the branch is; `spent` that nothing is lost if all of it goes."""
+
+    state: WorkspaceState
+    commit: str = ""
+    spent: bool = False
+
+
+async def judge_workspace(git: Git, record: WorkspaceRecord) -> WorkspaceVerdict:
+    """By its files as they are now, and by what its branch has that no other has."""
+    if not record.ready:  # whoever made it was ended in the middle
+        return WorkspaceVerdict(state="clean", spent=True)
+    verdict = await _judge_one(git, record)
+    for inner in record.inner:
+        if verdict.spent and not (await _judge_one(git, inner)).spent:
+            return replace(verdict, state="unmerged", spent=False)
+    return verdict
+
+
+async def _judge_one(git: Git, record: WorkspaceRecord) -> WorkspaceVerdict:
+    workspace = record.workspace
+    env = {"GIT_DIR": workspace.repository}
+    found = await git.ask(
+        *("rev-parse", "--quiet", f"{workspace.base}^{{tree}}"),
+        *(f"refs/heads/{workspace.branch}^{{{kind}}}" for kind in ("commit", "tree")),
+        env=env,
+    )
+    at_base, commit, at_tip = (*found.text.split(), "", "", "")[:3] if not found.exit else ("",) * 3
+    joined = bool(commit) and await _is_merged(git, record, commit)
+    empty = bool(commit) and at_tip == at_base
+    try:
+        folder = git_folder_of(git, record)
+    except WorkspaceLost:
+        gone = not commit or empty or joined
+        return WorkspaceVerdict(state="broken", commit=commit, spent=gone)
+    if not commit:  # the repository is gone, or the branch: who knows what the files are worth
+        return WorkspaceVerdict(state="broken")
+    async with folder.snapshot(otherwise=workspace.base, without=record.carried) as snapshot:
+        as_on_branch = snapshot.tree == at_tip and not snapshot.left_out
+    if not as_on_branch:
+        return WorkspaceVerdict(state="unmerged", commit=commit)
+    if empty:
+        return WorkspaceVerdict(state="clean", commit=commit, spent=True)
+    made = await read_commit_changes(git, Path(workspace.repository), workspace.base, commit)
+    if joined and not made.inner:
+        return WorkspaceVerdict(state="merged", commit=commit, spent=True)
+    return WorkspaceVerdict(state="unmerged", commit=commit)
+
+
+async def _is_merged(git: Git, record: WorkspaceRecord, commit: str) -> bool:
+    """Into what the user has checked out, or into the branch that joins its group's work."""
+    workspace = record.workspace
+    repository = {"GIT_DIR": workspace.repository}
+    joined = f"refs/heads/go-ent/{record.group}/{MERGED_BRANCH}"
+    if await _is_part(git, commit, joined, repository):
+        return True
+    if workspace.kind != "worktree" or not is_own_folder(workspace.origin):
+        return False
+    return await _is_part(git.at(Path(workspace.origin)), commit, "HEAD", {})
+
+
+async def _is_part(git: Git, commit: str, of: str, env: dict[str, str]) -> bool:
+    answer = await git.ask("merge-base", "--is-ancestor", commit, of, env=env)
+    return not answer.exit

@@ -1,0 +1,330 @@
+"""Serves MCP over streamable HTTP on loopback, for as long as somebody holds the port open.
+
+Few clients delete their session before they go, and a new one must not wait until those have timed
+out. A client whose session was ended is told 404, and opens another, as the protocol says.
+
+`go-ent mcp --http` connects to the daemon's socket, is told address and token, and keeps the
+connection; when it goes, the door closes. Every request needs the token, a Host that is the
+door's own (a name that a stranger's DNS points here is not), and no Origin but it.
+"""
+
+import hmac
+import secrets
+import socket
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, MutableMapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio
+import msgspec
+from anyio.abc import ByteStream
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.types import INVALID_REQUEST
+
+from goent.gateway.asgi import ClientHungUp, RequestRefused, mark_authenticated, read_body
+from goent.gateway.loopback_server import BACKLOG, ConnectionLimits, LoopbackServer
+from goent.mcp.elicitation import McpContext
+from goent.mcp.server import McpFrontend
+from goent.operations.operation_table import Caller
+from goent.providers.connections import BodyMemory
+from goent.system.line_splitter import MAX_LINE
+
+SESSION_HEADER = b"mcp-session-id"
+NOT_FOUND = 404
+
+AsgiScope = MutableMapping[str, Any]
+AsgiMessage = MutableMapping[str, Any]
+AsgiReceive = Callable[[], Awaitable[AsgiMessage]]
+AsgiSend = Callable[[AsgiMessage], Awaitable[None]]
+AsgiApp = Callable[[AsgiScope, AsgiReceive, AsgiSend], Awaitable[None]]
+
+
+@dataclass
+class HttpSession:
+    """A client's session."""
+
+    under_way: Counter[str] = field(default_factory=Counter[str])  # by HTTP method
+    used_at: float = field(default_factory=anyio.current_time)
+
+    @property
+    def idleness(self) -> tuple[bool, float]:
+        """Ordered: whose client has gone comes before whose client still listens."""
+        return self.listens, self.used_at
+
+    @property
+    def listens(self) -> bool:
+        return self.under_way["GET"] > 0
+
+    @property
+    def at_work(self) -> bool:
+        return self.under_way["POST"] > 0
+
+
+class HttpSessions:
+    """Passes requests on, and ends the idlest session when there is no room for another."""
+
+    def __init__(self, inside: AsgiApp, most: int, forget: Callable[[str], None]) -> None:
+        self._inside = inside
+        self._most = most
+        self._forget = forget
+        self._open: dict[str, HttpSession] = {}
+        self._opening = 0
+        self._room = anyio.Lock()
+
+    async def handle(
+        self, scope: AsgiScope, body: bytes, receive: AsgiReceive, send: AsgiSend
+    ) -> None:
+        name = dict(scope["headers"]).get(SESSION_HEADER, b"").decode("latin-1")
+        if name:
+            await self._within(name, scope, receive, send)
+        elif b'"initialize"' in body:
+            await self._greeted(scope, receive, send)
+        else:
+            await self._inside(scope, receive, send)
+
+    async def _within(
+        self, name: str, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend
+    ) -> None:
+        async def watch(message: AsgiMessage) -> None:
+            if message.get("status") == NOT_FOUND:
+                self._drop(name)
+            await send(message)
+
+        with self._in_use(name, scope["method"]):
+            await self._inside(scope, receive, watch)
+        if scope["method"] == "DELETE":
+            self._drop(name)
+
+    async def _greeted(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
+        async with self._room:
+            if len(self._open) + self._opening >= self._most:
+                await self._end_idlest(scope)
+            self._opening += 1
+        answered = False
+
+        async def watch(message: AsgiMessage) -> None:
+            nonlocal answered
+            if not answered:
+                answered = True
+                self._opening -= 1
+                name = dict(message["headers"]).get(SESSION_HEADER, b"").decode("latin-1")
+                if name:
+                    self._open[name] = HttpSession()
+            await send(message)
+
+        try:
+            await self._inside(scope, receive, watch)
+        finally:
+            if not answered:
+                self._opening -= 1
+
+    async def _end_idlest(self, scope: AsgiScope) -> None:
+        """None, if all are at work: then the newcomer is refused."""
+        idle = {name: session for name, session in self._open.items() if not session.at_work}
+        if not idle:
+            return
+        name = min(idle, key=lambda each: idle[each].idleness)
+        self._drop(name)
+        delete = {
+            **scope,
+            "method": "DELETE",
+            "headers": [(SESSION_HEADER, name.encode("latin-1"))],
+        }
+        await self._inside(delete, _empty_body, _discard)
+
+    @contextmanager
+    def _in_use(self, name: str, method: str) -> Generator[None]:
+        session = self._open.get(name, HttpSession())
+        session.under_way[method] += 1
+        session.used_at = anyio.current_time()
+        try:
+            yield
+        finally:
+            session.under_way[method] -= 1
+            session.used_at = anyio.current_time()
+
+    def _drop(self, name: str) -> None:
+        self._open.pop(name, None)
+        self._forget(name)
+
+
+async def _empty_body() -> AsgiMessage:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def _discard(_: AsgiMessage) -> None: ...
+
+
+MCP_PATH = "/mcp"
+MAX_SESSIONS = 32
+SESSION_IDLE_S = 1800.0
+ASK_S = 10.0
+ASK_LIMIT = 4096
+# Whoever holds the token may be another user, say a container's; each connection is a stream at most.
+CONNECTION_LIMITS = ConnectionLimits(total=256, strangers=64, other_users=32)
+MAX_BODY_BYTES = 4 * MAX_LINE  # bytes of all requests that are read at a time
+
+
+class HttpOpenRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The one line that the holder of the door sends; port 0 is any that is free."""
+
+    port: int = 0
+
+
+class HttpOpenReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The one line that it is sent; after it, silence until either side closes."""
+
+    url: str = ""
+    token: str = ""
+    error: str = ""
+
+
+async def serve_http(
+    stream: ByteStream, already_read: bytes, frontend: McpFrontend, caller: Caller
+) -> None:
+    """Open the door, say where it is, and close it when the stream ends."""
+    try:
+        with anyio.fail_after(ASK_S):
+            asked = await _read_open_request(stream, already_read)
+        listener = _listener(asked.port)
+    except (OSError, ValueError, OverflowError, RecursionError) as error:
+        refusal = HttpOpenReply(error=f"cannot listen on 127.0.0.1: {error}")
+        await stream.send(msgspec.json.encode(refusal) + b"\n")
+        return
+    with listener:
+        async with _open_endpoint(listener, frontend, caller) as opened:
+            await stream.send(msgspec.json.encode(opened) + b"\n")
+            with suppress(anyio.EndOfStream):
+                while True:
+                    await stream.receive()
+
+
+async def _read_open_request(stream: ByteStream, received: bytes) -> HttpOpenRequest:
+    while b"\n" not in received:
+        if len(received) > ASK_LIMIT:
+            raise ValueError(f"{ASK_LIMIT} bytes and no end of the line that names the port")
+        received += await stream.receive()
+    return msgspec.json.decode(received.partition(b"\n")[0], type=HttpOpenRequest)
+
+
+def _listener(port: int) -> socket.socket:
+    # The protocol is named because asyncio switches Nagle's algorithm off only then.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        listener.listen(BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+@asynccontextmanager
+async def _open_endpoint(
+    listener: socket.socket, frontend: McpFrontend, caller: Caller
+) -> AsyncGenerator[HttpOpenReply]:
+    port = int(listener.getsockname()[1])
+    token = secrets.token_urlsafe(32)
+    callers = Callers(caller)
+    sessions = StreamableHTTPSessionManager(
+        frontend.server(callers),
+        max_sessions=MAX_SESSIONS,
+        session_idle_timeout=SESSION_IDLE_S,
+        max_request_body_size=MAX_LINE,
+    )
+    inside = HttpSessions(sessions.handle_request, MAX_SESSIONS, callers.forget)
+    server = LoopbackServer(TokenGate(inside, port, token), CONNECTION_LIMITS)
+    async with anyio.create_task_group() as group:
+        group.start_soon(server.serve_on, listener)
+        try:
+            async with sessions.run():
+                yield HttpOpenReply(url=f"http://127.0.0.1:{port}{MCP_PATH}", token=token)
+        finally:
+            server.stop()
+
+
+@dataclass
+class Callers:
+    """Who a request comes from: a session, or the door as a whole where there are none."""
+
+    anybody: Caller
+    _sessions: dict[str, Caller] = field(default_factory=dict[str, Caller])
+
+    def __call__(self, context: McpContext) -> Caller:
+        session = context.request.headers.get("mcp-session-id") if context.request else None
+        if not session:
+            return self.anybody
+        if session not in self._sessions:
+            self._sessions[session] = replace(self.anybody, cursors={})
+        return self._sessions[session]
+
+    def forget(self, session: str) -> None:
+        self._sessions.pop(session, None)
+
+
+class TokenGate:
+    """Lets in who has the token and means this door."""
+
+    def __init__(self, inside: HttpSessions, port: int, token: str) -> None:
+        self._inside = inside
+        self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        self._bearer = f"Bearer {token}".encode()
+        self._memory = BodyMemory(MAX_BODY_BYTES)
+
+    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
+        refusal = self._refusal(scope["path"], dict(scope["headers"]))
+        if refusal is not None:
+            await _refuse(send, *refusal)
+            return
+        mark_authenticated(scope)
+        # The SDK takes it for a fault of its own if a client leaves before the body's end.
+        with suppress(ClientHungUp):
+            try:
+                with self._memory.share() as share:
+                    body = await read_body(receive, share, most=MAX_LINE)
+            except RequestRefused as too_long:
+                await _refuse(send, too_long.status, str(too_long))
+            else:
+                await self._inside.handle(scope, body, _replay_body(body, receive), send)
+
+    def _refusal(self, path: str, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
+        host = headers.get(b"host", b"").decode("latin-1")
+        if host not in self._hosts:
+            return 403, f"host {host!r} is not this server's: use the url that go-ent printed"
+        origin = headers.get(b"origin", b"").decode("latin-1")
+        if origin and origin.removeprefix("http://") not in self._hosts:
+            return 403, f"origin {origin!r} may not come in: web pages are not served"
+        if not hmac.compare_digest(headers.get(b"authorization", b""), self._bearer):
+            return 401, (
+                "this needs the header 'Authorization: Bearer TOKEN' with the token that "
+                "`go-ent mcp --http` printed; it is a new one each time that starts"
+            )
+        return (
+            None
+            if path == MCP_PATH
+            else (404, f"there is nothing at {path!r}: MCP is at {MCP_PATH}")
+        )
+
+
+def _replay_body(body: bytes, receive: AsgiReceive) -> AsgiReceive:
+    first: list[AsgiMessage] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> AsgiMessage:
+        return first.pop() if first else await receive()
+
+    return replay
+
+
+async def _refuse(send: AsgiSend, status: int, message: str) -> None:
+    error = {"code": INVALID_REQUEST, "message": f"go-ent: {message}"}
+    body = msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": error})
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        *([(b"www-authenticate", b"Bearer")] if status == 401 else []),  # noqa: PLR2004 (HTTP's)
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

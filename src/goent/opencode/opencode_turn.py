@@ -1,0 +1,164 @@
+"""One turn of OpenCode: how it was ended, and what OpenCode's errors mean.
+
+ACP gives the provider's message and OpenCode's name for the error. The status code comes from the
+event stream, if the last error there is the one that ended the turn. The gateway's own failures
+say their kind in the message, because nothing else of them gets through, and in calm words.
+"""
+
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from goent.agents.acp_turn import AcpTurn
+from goent.agents.agent_connection import AUTH_REQUIRED, error_type_for
+from goent.domain.errors import (
+    AuthRefused,
+    ContextOverflow,
+    ModelRefused,
+    OutOfCredit,
+    PermissionBypassed,
+    ProviderDown,
+    ProviderRefused,
+    ProviderTimeout,
+    RateLimited,
+    UnknownModel,
+    UnsupportedVersion,
+    WorkerError,
+)
+from goent.opencode.opencode_translator import OpenCodeTranslator
+from goent.opencode.server_api import ServerData, SessionFault
+from goent.permissions.access_rules import AccessRequest
+from goent.providers import gateway_errors
+from goent.providers.gateway_errors import gateway_failure, is_gateway_message
+from goent.rpc.json_rpc import RpcError
+
+INTERNAL_ERROR = "Internal error: "
+_UNUSABLE_DATABASE = re.compile(
+    r"Failed to run the query|table \S+ already exists|Database is not empty"
+)
+
+_BY_NAME: dict[str, type[WorkerError]] = {
+    "ContextOverflowError": ContextOverflow,
+    "ContentFilterError": ModelRefused,
+    "ProviderAuthError": AuthRefused,
+    "ProviderModelNotFoundError": UnknownModel,
+}
+_BY_STATUS: dict[int, type[WorkerError]] = {
+    401: AuthRefused,
+    402: OutOfCredit,
+    403: AuthRefused,
+    404: UnknownModel,
+    408: ProviderTimeout,
+    424: ProviderTimeout,  # the gateway's word for a provider that fell silent
+    429: RateLimited,
+    504: ProviderTimeout,
+}
+_SERVER_ERROR = 500
+_CLIENT_ERROR = 400
+_PAYMENT = 402
+
+
+class _ErrorDetails(ServerData, frozen=True, kw_only=True, rename={"name": "errorName"}):
+    name: str = ""
+
+
+class _WrappedError(ServerData, frozen=True, kw_only=True):
+    message: str
+
+
+def classify_error(error: RpcError, fault: SessionFault | None) -> WorkerError:
+    """The refusal of a session or a prompt, as the kind of failure it is."""
+    if error.code == AUTH_REQUIRED:
+        return ProviderRefused(
+            f"OpenCode wants a login: run `opencode auth login` ({error.message})"
+        )
+    message = _plain_message(error.message.removeprefix(INTERNAL_ERROR))
+    status = fault.data.status if fault and _plain_message(fault.data.message) in message else None
+    return _worker_error(_error_name(error.data), status, message)
+
+
+def classify_fault(fault: SessionFault) -> WorkerError:
+    """An error as OpenCode's own events tell it."""
+    return _worker_error(
+        fault.name, fault.data.status, _plain_message(fault.data.message or fault.name)
+    )
+
+
+def database_error(errors: str, database: Path) -> UnsupportedVersion | None:
+    """Of a process that ended as soon as it had looked at what another version has made."""
+    if not _UNUSABLE_DATABASE.search(errors):
+        return None
+    return UnsupportedVersion(
+        f"OpenCode cannot use its database {str(database)!r}, which another version created, "
+        "most likely a newer one: update OpenCode with `npm install -g opencode-ai@1`"
+    )
+
+
+def _worker_error(name: str, status: int | None, message: str) -> WorkerError:
+    if told := gateway_failure(message):
+        return told
+    # A refusal of the gateway's in words that are not known here is no empty account.
+    ours = is_gateway_message(message) and status == _PAYMENT
+    by_status = ProviderRefused if ours else _by_status(status)
+    kind = _BY_NAME.get(name) or by_status or error_type_for(message)
+    return kind(message if status is None else f"{message} (HTTP {status})")
+
+
+def _plain_message(message: str) -> str:
+    """An error inside a stream arrives as the JSON that it was."""
+    with suppress(msgspec.DecodeError):
+        message = msgspec.json.decode(message, type=_WrappedError).message
+    return gateway_errors.unmask_retry_words(message)
+
+
+def _error_name(data: Raw | None) -> str:
+    try:
+        return msgspec.json.decode(data or b"{}", type=_ErrorDetails).name
+    except msgspec.DecodeError:
+        return ""
+
+
+def _by_status(status: int | None) -> type[WorkerError] | None:
+    if status is None:
+        return None
+    if status >= _SERVER_ERROR:
+        return _BY_STATUS.get(status, ProviderDown)
+    return _BY_STATUS.get(status, ProviderRefused) if status >= _CLIENT_ERROR else None
+
+
+class OpenCodeTurn(AcpTurn):
+    """With the refusal that ended it, and the error as the event stream has it.
+
+    `caught` is set when something ran that nobody had allowed, which `bypass` tells, and at its end.
+    """
+
+    def __init__(self, cwd: Path) -> None:
+        super().__init__(OpenCodeTranslator(cwd))
+        self.rejected: AccessRequest | None = None
+        self.fault: SessionFault | None = None
+        self.bypass: PermissionBypassed | None = None
+        self.caught = anyio.Event()
+        self._faulted = anyio.Event()
+
+    def catch(self, bypass: PermissionBypassed) -> None:
+        """The first such call ends the turn."""
+        self.bypass = self.bypass or bypass
+        self.caught.set()
+
+    def close(self) -> None:
+        super().close()
+        self.caught.set()
+
+    def note_fault(self, fault: SessionFault) -> None:
+        self.fault = fault
+        self._faulted.set()
+
+    async def last_fault(self, patience: float) -> SessionFault | None:
+        """The error as the event stream tells it, which may come after the refusal itself."""
+        with anyio.move_on_after(patience):
+            await self._faulted.wait()
+        return self.fault

@@ -1,0 +1,133 @@
+"""Decides when an OpenCode process is worn out or hung, and when to keep another in reserve.
+
+A reserve costs the memory of a process that does nothing, and a start. It is worth that while a
+turn is long enough to be worth saving, on a machine that has both to spare.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+from anyio import to_thread
+
+from goent.agents.process_vitals import GB, Vitals, read_vitals
+from goent.domain.settings import StandbyMode
+from goent.domain.types import Value
+from goent.opencode.opencode_process import HostProcess
+
+
+class CarePolicy(Value, frozen=True, kw_only=True):
+    """When a process is looked at, when it is given up, and when it has served long enough.
+
+    `misses` questions in a row without an answer are the end of one that does nothing; one that
+    works gets `misses_at_work`. `patience` is for each answer. `steady` is the age of a turn that is
+    worth another process in reserve, and `linger` how long that stays after the last turn. All times
+    are in seconds.
+    """
+
+    interval: float = 15.0
+    patience: float = 5.0
+    misses: int = 3
+    misses_at_work: int = 9
+    memory: int = 2 * GB
+    maps: int = 40_000
+    age: float = 12 * 3600.0
+    steady: float = 60.0
+    linger: float = 120.0
+
+    def worn(self, vitals: Vitals, age: float) -> str:
+        """Why the process should take no further work; empty if it may."""
+        if vitals.memory > self.memory:
+            return f"{vitals.memory / GB:.1f} GB of memory"
+        if vitals.maps > self.maps:
+            return f"{vitals.maps} memory maps"
+        if age > self.age:
+            return f"{age / 3600:.1f} hours of age"
+        return ""
+
+    def given_up(self, misses: int, *, at_work: bool) -> bool:
+        return misses >= (self.misses_at_work if at_work else self.misses)
+
+
+MAX_LOAD = 0.5  # load of the last minute for each core, at most
+MIN_FREE_BYTES = (
+    4 * GB
+)  # memory that must be free: a process in reserve takes about a seventh of it
+
+
+class MachineLoad(Value, frozen=True, kw_only=True):
+    """What others leave to us: load for each core, and bytes of memory to be had."""
+
+    load: float
+    memory: int
+
+    @property
+    def has_room(self) -> bool:
+        return self.load <= MAX_LOAD and self.memory >= MIN_FREE_BYTES
+
+
+def is_reserve_wanted(
+    choice: StandbyMode, longest: float, *, steady: float, machine: MachineLoad
+) -> bool:
+    """`longest` is for how many seconds the longest turn has been under way."""
+    return choice == "always" or (choice == "auto" and longest >= steady and machine.has_room)
+
+
+def read_machine() -> MachineLoad:
+    """As it is now."""
+    return MachineLoad(load=os.getloadavg()[0] / (os.cpu_count() or 1), memory=_available_memory())
+
+
+if sys.platform == "linux":
+
+    def _available_memory() -> int:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+        return 0
+
+else:
+
+    def _available_memory() -> int:
+        import psutil  # noqa: PLC0415 (only where there is no /proc)
+
+        return psutil.virtual_memory().available
+
+
+IDLE_CPU = 0.05  # CPU seconds between two looks that are no work
+
+
+async def watch_process(
+    process: HostProcess, care: Callable[[], CarePolicy], worn: Callable[[str], None]
+) -> None:
+    """Return when the process is gone. Once it should go, `worn` is told why, at every look."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_check_repeatedly, process, care, worn)
+        await process.gone.wait()
+        tasks.cancel_scope.cancel()
+
+
+async def _check_repeatedly(
+    process: HostProcess, care: Callable[[], CarePolicy], worn: Callable[[str], None]
+) -> None:
+    born = time.monotonic()
+    misses, reason = 0, ""
+    before: Vitals | None = None
+    while True:
+        terms = care()
+        await anyio.sleep(terms.interval)
+        answers = await process.inner.is_healthy(terms.patience)
+        vitals = await to_thread.run_sync(read_vitals, process.pid)
+        if vitals is None:
+            continue  # it is ending
+        misses = 0 if answers else misses + 1
+        at_work = before is None or vitals.cpu - before.cpu > IDLE_CPU
+        if terms.given_up(misses, at_work=at_work):
+            process.give_up(f"did not answer {misses} times in a row and was ended")
+            return
+        if reason := reason or terms.worn(vitals, time.monotonic() - born):
+            worn(reason)
+        before = vitals

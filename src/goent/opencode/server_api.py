@@ -1,0 +1,416 @@
+"""Calls the HTTP API of an OpenCode server, and decodes its replies.
+
+Everything is read leniently: fields that we do not know are its own business, and one that is
+missing has a default where we can live without it.
+
+`opencode serve` offers it, and `opencode acp` has the same server inside, where it shows what ACP
+hides: permission rules for one session, questions of subagents, tokens and cost of a whole session,
+and an abort that does not wait for its turn. Paths about a directory need it in a header. What comes
+back is in `shapes`, what the server tells unasked in `events`.
+"""
+
+import mimetypes
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from decimal import Decimal
+from http import HTTPStatus
+from pathlib import Path
+from typing import Literal, TypeVar
+from urllib.parse import quote
+
+import anyio
+import httpx2
+import msgspec
+from msgspec import Raw, Struct
+
+from goent.domain.errors import ProtocolError
+from goent.domain.settings import PermissionRule
+from goent.domain.types import Usage
+
+
+class ServerData(Struct, frozen=True, kw_only=True, rename={"session": "sessionID"}):
+    """Something that OpenCode says."""
+
+
+class CacheTokens(ServerData, frozen=True, kw_only=True):
+    """Tokens that were cached."""
+
+    read: int = 0
+    write: int = 0
+
+
+class TokenCounts(ServerData, frozen=True, kw_only=True):
+    """Tokens of a session since it began, or of one message."""
+
+    input: int = 0
+    output: int = 0
+    reasoning: int = 0
+    cache: CacheTokens = CacheTokens()
+
+
+class ServerHealth(ServerData, frozen=True, kw_only=True):
+    """The server is up, and which version it is."""
+
+    healthy: bool = False
+    version: str = ""
+
+
+class ServerSession(ServerData, frozen=True, kw_only=True, rename={"parent": "parentID"}):
+    """One session, as it stands now. A subagent's has a parent."""
+
+    id: str
+    directory: str = ""
+    parent: str | None = None
+    cost: float = 0
+    tokens: TokenCounts = TokenCounts()
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(
+            input=self.tokens.input,
+            output=self.tokens.output,
+            reasoning=self.tokens.reasoning,
+            cache_read=self.tokens.cache.read,
+            cache_write=self.tokens.cache.write,
+        )
+
+    @property
+    def cost_usd(self) -> Decimal:
+        return Decimal(str(self.cost))
+
+
+class SessionActivity(ServerData, frozen=True, kw_only=True):
+    """`type` is busy, idle or retry. `next` is when the model is called again, in milliseconds since the epoch."""
+
+    type: str
+    attempt: int = 0
+    message: str = ""
+    next: float = 0
+
+
+class ErrorData(ServerData, frozen=True, kw_only=True, rename={"status": "statusCode"}):
+    """What the provider said."""
+
+    message: str = ""
+    status: int | None = None
+
+
+class SessionFault(ServerData, frozen=True, kw_only=True):
+    """An error by OpenCode's name for it."""
+
+    name: str
+    data: ErrorData = ErrorData()
+
+
+class MessageTime(ServerData, frozen=True, kw_only=True):
+    """When a message was made and ended, in milliseconds since the epoch."""
+
+    created: float = 0
+    completed: float | None = None
+
+
+class MessageInfo(
+    ServerData, frozen=True, kw_only=True, rename={"parent": "parentID", "session": "sessionID"}
+):
+    """Whose message it is; the parent of a model's is the user's that it answers."""
+
+    id: str
+    role: str
+    session: str = ""
+    parent: str = ""
+    time: MessageTime = MessageTime()
+    finish: str = ""
+    error: SessionFault | None = None
+    cost: float = 0
+    tokens: TokenCounts = TokenCounts()
+
+
+class MessagePart(
+    ServerData,
+    frozen=True,
+    kw_only=True,
+    rename={"session": "sessionID", "message": "messageID", "call": "callID"},
+):
+    """A piece of a message. Which fields it has follows from its type.
+
+    `state` is a tool call's: its input, and in the end what came out of the tool.
+    """
+
+    id: str
+    type: str
+    session: str = ""
+    message: str = ""
+    text: str = ""
+    synthetic: bool = False
+    call: str = ""
+    tool: str = ""
+    state: Raw = Raw(b"{}")
+
+
+class ServerMessage(ServerData, frozen=True, kw_only=True):
+    """One message of a session."""
+
+    info: MessageInfo
+    parts: tuple[MessagePart, ...] = ()
+
+
+class ToolReference(ServerData, frozen=True, kw_only=True, rename={"call": "callID"}):
+    """The tool call that a question is about."""
+
+    call: str = ""
+
+
+class QuestionSubject(ServerData, frozen=True, kw_only=True):
+    """What a question says of itself; each permission has its own fields."""
+
+    command: str = ""
+    filepath: str = ""
+    diff: str = ""
+    url: str = ""
+
+
+class PendingQuestion(ServerData, frozen=True, kw_only=True):
+    """A permission question that nobody has answered; `always` is what a lasting yes would cover."""
+
+    id: str
+    session: str
+    permission: str
+    patterns: tuple[str, ...] = ()
+    always: tuple[str, ...] = ()
+    metadata: QuestionSubject = QuestionSubject()
+    tool: ToolReference | None = None
+
+
+REQUEST_TIMEOUT_S = 10.0
+USER = "opencode"
+HEALTH_PATHS_OF_2 = ("/api/info", "/api/health")
+# "always" holds for every session of the process in that directory, other workers' too.
+QuestionReply = Literal["once", "always", "reject"]
+
+T = TypeVar("T")
+
+
+class ServerUnreachable(ProtocolError):
+    """Nobody answers at the address, or not in time."""
+
+
+class ServerNotFound(ProtocolError):
+    """There is no such session, message or question."""
+
+
+class TurnInput(Struct, frozen=True, kw_only=True):
+    """What a session is told for one turn. `model` is `provider/model`; without one, the server chooses.
+
+    `before` are texts ahead of the prompt's own; `agent`, `system` and `variant` are the server's own
+    where they are not said.
+    """
+
+    text: str
+    model: str = ""
+    before: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+    agent: str = ""
+    system: str = ""
+    variant: str = ""
+
+
+class OpenCodeClient:
+    """One server. Every error says method, path, and the status that came back."""
+
+    def __init__(self, http: httpx2.AsyncClient) -> None:
+        self.http = http
+
+    @classmethod
+    @asynccontextmanager
+    async def at(
+        cls, url: str, password: str, *, user: str = USER
+    ) -> "AsyncGenerator[OpenCodeClient]":
+        async with httpx2.AsyncClient(
+            base_url=url,
+            auth=(user, password),
+            timeout=REQUEST_TIMEOUT_S,
+            trust_env=False,  # a proxy has no business between us and our child
+        ) as http:
+            yield cls(http)
+
+    async def health(self) -> ServerHealth:
+        """Also of an OpenCode 2, which tells it elsewhere."""
+        try:
+            return _read(await self._call("GET", "/global/health"), ServerHealth)
+        except ServerNotFound:
+            for path in HEALTH_PATHS_OF_2:
+                with suppress(ServerNotFound):
+                    return _read(await self._call("GET", path), ServerHealth)
+            raise
+
+    async def is_healthy(self, patience: float) -> bool:
+        with anyio.move_on_after(patience), suppress(ProtocolError):
+            await self.health()
+            return True
+        return False
+
+    async def create(
+        self,
+        directory: str,
+        *,
+        title: str,
+        rules: Sequence[PermissionRule],
+        patience: float = REQUEST_TIMEOUT_S,
+    ) -> ServerSession:
+        """A new session. With a title OpenCode spends no model call on finding one."""
+        body = {"title": title, "permission": _rules_as_json(rules)}
+        reply = await self._call(
+            "POST", "/session", body=body, directory=directory, patience=patience
+        )
+        return _read(reply, ServerSession)
+
+    async def set_up(self, session: str, *, title: str, rules: Sequence[PermissionRule]) -> None:
+        """Give the session a title and its permission rules: these are added to what it has."""
+        body = {"title": title, "permission": _rules_as_json(rules)}
+        await self._call("PATCH", _path("session", session), body=body)
+
+    async def session(self, session: str) -> ServerSession:
+        return _read(await self._call("GET", _path("session", session)), ServerSession)
+
+    async def children(self, session: str) -> list[ServerSession]:
+        reply = await self._call("GET", _path("session", session, "children"))
+        return _read(reply, list[ServerSession])
+
+    async def messages(
+        self, session: str, *, limit: int | None = None, patience: float = REQUEST_TIMEOUT_S
+    ) -> list[ServerMessage]:
+        """Oldest first; with a limit, the newest that many."""
+        path = _path("session", session, "message")
+        path = path if limit is None else f"{path}?limit={limit}"
+        reply = await self._call("GET", path, patience=patience)
+        return _read(reply, list[ServerMessage])
+
+    async def last_prompt(self, session: str) -> ServerMessage | None:
+        """What the session was told last; None if it has not been told anything."""
+        messages = await self.messages(session, limit=1)
+        if not messages or messages[-1].info.role == "user":
+            return messages[-1] if messages else None
+        path = _path("session", session, "message", messages[-1].info.parent)
+        return _read(await self._call("GET", path), ServerMessage)
+
+    async def prompt(self, session: str, words: TurnInput) -> None:
+        """Begin a turn; its end is an event."""
+        body = _turn_body(words)
+        await self._call("POST", _path("session", session, "prompt_async"), body=body)
+
+    async def ask(self, session: str, words: TurnInput, *, patience: float) -> ServerMessage:
+        """Take a whole turn, and return the last message of it; its error is in there."""
+        body = _turn_body(words)
+        path = _path("session", session, "message")
+        return _read(await self._call("POST", path, body=body, patience=patience), ServerMessage)
+
+    async def busy(self, directory: str) -> frozenset[str]:
+        """The sessions there whose turn goes on, one that waits before a retry included."""
+        reply = await self._call("GET", "/session/status", directory=directory)
+        known = _read(reply, dict[str, SessionActivity])
+        return frozenset(name for name, told in known.items() if told.type != "idle")
+
+    async def abort(self, session: str) -> None:
+        await self._call("POST", _path("session", session, "abort"))
+
+    async def delete(self, session: str) -> None:
+        await self._call("DELETE", _path("session", session))
+
+    async def questions(self, directory: str) -> list[PendingQuestion]:
+        """The open ones of all sessions there; a turn that was cancelled leaves its own behind."""
+        reply = await self._call("GET", "/permission", directory=directory)
+        return _read(reply, list[PendingQuestion])
+
+    async def reply(
+        self, question: str, reply: QuestionReply, directory: str, message: str = ""
+    ) -> None:
+        """A rejection with a message is told to the model, and its turn goes on."""
+        path = _path("permission", question, "reply")
+        body = {"reply": reply, "message": message} if message else {"reply": reply}
+        await self._call("POST", path, body=body, directory=directory)
+
+    async def dispose(self, directory: str) -> None:
+        """Let it forget what it holds for a directory, turns that go on there included."""
+        await self._call("POST", "/instance/dispose", directory=directory)
+
+    def check_open(self, what: str) -> None:
+        """Raises `ServerUnreachable` once whoever opened the client has left: its server is gone."""
+        if self.http.is_closed:
+            raise ServerUnreachable(f"OpenCode's server, {what}: it is gone")
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: object = None,
+        directory: str = "",
+        patience: float = REQUEST_TIMEOUT_S,
+    ) -> Raw:
+        self.check_open(f"{method} {path}")
+        headers = directory_header(directory)
+        content = None if body is None else msgspec.json.encode(body)
+        if content is not None:
+            headers["content-type"] = "application/json"
+        try:
+            reply = await self.http.request(
+                method, path, content=content, headers=headers, timeout=patience
+            )
+        except httpx2.HTTPError as error:
+            trouble = str(error) or type(error).__name__
+            raise ServerUnreachable(f"OpenCode's server, {method} {path}: {trouble}") from error
+        if reply.is_error:
+            said = f"OpenCode's server, {method} {path}: {reply.status_code} {reply.text[:300]}"
+            raise (
+                ServerNotFound(said)
+                if reply.status_code == HTTPStatus.NOT_FOUND
+                else ProtocolError(said)
+            )
+        return Raw(reply.content)
+
+
+def directory_header(directory: str) -> dict[str, str]:
+    """The header that says which directory a call is about."""
+    return {"x-opencode-directory": quote(directory)} if directory else {}
+
+
+def _path(*steps: str) -> str:
+    return "".join(f"/{quote(step, safe='')}" for step in steps)
+
+
+def _rules_as_json(rules: Sequence[PermissionRule]) -> list[dict[str, str]]:
+    return [
+        {"permission": rule.tool, "pattern": rule.pattern, "action": rule.action} for rule in rules
+    ]
+
+
+def _turn_body(words: TurnInput) -> Mapping[str, object]:
+    texts = [{"type": "text", "text": each} for each in (*words.before, words.text)]
+    attached = [
+        {"type": "file", "mime": _mime(path), "filename": path.name, "url": path.as_uri()}
+        for path in words.files
+    ]
+    backend, _, name = words.model.partition("/")
+    wanted = {
+        "model": {"providerID": backend, "modelID": name} if words.model else None,
+        "agent": words.agent,
+        "system": words.system,
+        "variant": words.variant,
+    }
+    said = {key: value for key, value in wanted.items() if value}
+    return {**said, "parts": [*texts, *attached]}
+
+
+def _mime(path: Path) -> str:
+    """OpenCode reads text and folders itself, and passes on what a model can look at."""
+    if path.is_dir():
+        return "application/x-directory"
+    kind = mimetypes.guess_type(path.name)[0] or ""
+    return kind if kind.startswith("image/") or kind == "application/pdf" else "text/plain"
+
+
+def _read(reply: Raw, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(reply, type=kind)
+    except msgspec.DecodeError as error:
+        raise ProtocolError(f"OpenCode's server answered with {error}") from error

@@ -1,0 +1,589 @@
+"""A worker's session with OpenCode, whatever the protocol: its turns, questions and spending.
+
+Two ways lead here. ACP asks for the worker's own session, one question after the other, and
+waits for our reply. A subagent's session asks only by the event stream, as every session does
+without ACP: its question is judged by the worker's rules, as OpenCode itself does not, and what
+they leave open is asked of the worker's owner and answered over HTTP.
+
+Seen in OpenCode 1.18: a subagent starts with `task: deny` and the process's own rules; its
+parent's rules do not reach it, nor do rules that are set while it runs. A rejected question of
+the worker's own session ends the turn; a subagent is told of it and goes on.
+An "always" holds for every session of the process in that directory, other workers' too, so
+OpenCode is never told one: it is kept here, for this worker, and what it covers is not asked again.
+
+A turn's events come from several places and leave in one order: each place puts them into the
+turn, `prompt` hands them on. How a turn is taken and what its end means, the methods know.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from decimal import Decimal
+from pathlib import Path
+
+import anyio
+from msgspec.structs import replace
+
+from goent.acp.agent_messages import PermissionRequest
+from goent.agents.open_questions import AskOwner, OpenQuestions, OwnerReply
+from goent.agents.process_vitals import read_vitals
+from goent.agents.worker_paths import WorkerPaths
+from goent.domain.errors import (
+    NothingSaid,
+    PermissionBypassed,
+    PermissionDenied,
+    ProtocolError,
+    WorkerBusy,
+    WorkerCrashed,
+    WorkerError,
+)
+from goent.domain.events import DriverEvent, Noticed, ToolCall, UsageReported
+from goent.domain.ports import (
+    Emit,
+    GuardedCall,
+    GuardVerdict,
+    TurnStopReason,
+    WorkerLiveness,
+    WorkerSpec,
+)
+from goent.domain.types import PermissionAnswer, Prompt, Provider, Usage
+from goent.opencode.call_guard import (
+    FOREIGN_TASK,
+    OUTSIDE,
+    BypassDetector,
+    ProcessGuard,
+    access_for_guarded_call,
+    resumes_foreign_session,
+)
+from goent.opencode.opencode_turn import OpenCodeTurn
+from goent.opencode.server_api import (
+    MessagePart,
+    OpenCodeClient,
+    PendingQuestion,
+    QuestionReply,
+    QuestionSubject,
+    ServerMessage,
+    SessionActivity,
+    ToolReference,
+)
+from goent.permissions.access_rules import (
+    AccessRequest,
+    decide_access,
+    oversight_level,
+    strictest_action,
+)
+from goent.proc.concurrency import task_group
+
+
+class SessionSpending:
+    """A session's tokens and cost, subagents included, from one report to the next."""
+
+    def __init__(self, client: OpenCodeClient, provider: Provider, session: str) -> None:
+        self._client = client
+        self._provider = provider
+        self._session = session
+        self._reported = (Usage(), Decimal(0))
+
+    def at(self, client: OpenCodeClient) -> "SessionSpending":
+        """The same session in another process; what the last one did not report is still owed."""
+        moved = SessionSpending(client, self._provider, self._session)
+        moved._reported = self._reported
+        return moved
+
+    async def skip(self) -> None:
+        """What was used so far is somebody else's to tell."""
+        self._reported = await self._total()
+
+    async def report(self) -> UsageReported | None:
+        """What was used since the last one; a price that OpenCode does not know is unknown."""
+        try:
+            usage, cost = await self._total()
+        except ProtocolError:
+            return None  # the process is gone: another one knows the figures too
+        before, spent = self._reported
+        self._reported = (usage, cost)
+        used = Usage(
+            input=usage.input - before.input,
+            output=usage.output - before.output,
+            cache_read=usage.cache_read - before.cache_read,
+            cache_write=usage.cache_write - before.cache_write,
+            reasoning=usage.reasoning - before.reasoning,
+        )
+        if not used.total:
+            return None
+        return UsageReported(
+            provider=self._provider.name,
+            model=self._provider.model,
+            usage=used,
+            cost_usd=cost - spent if cost > spent else self._own_cost(used),
+            source="opencode",
+        )
+
+    def _own_cost(self, used: Usage) -> Decimal | None:
+        """OpenCode says 0 of what it has no price for; a price of 0 that a file gives is known."""
+        return self._provider.price.cost(used) if self._provider.price else None
+
+    async def _total(self) -> tuple[Usage, Decimal]:
+        sessions = [await self._client.session(self._session)]
+        known = {self._session}
+        for each in sessions:  # while it grows: a subagent may have its own
+            children = await self._client.children(each.id)
+            sessions += [child for child in children if child.id not in known]
+            known.update(child.id for child in children)
+        usage = sum((each.usage for each in sessions), Usage())
+        return usage, sum((each.cost_usd for each in sessions), Decimal(0))
+
+
+DOOM_LOOP = "doom_loop"  # a call that is made again and again is asked about whatever it does
+_BY_KIND = {"execute": "bash", "edit": "edit", "fetch": "webfetch"}
+
+
+class OpenCodeQuestions:
+    """The questions of one worker, to OpenCode's HTTP API and from it."""
+
+    def __init__(
+        self, client: OpenCodeClient, spec: WorkerSpec, earlier: OpenQuestions | None = None
+    ) -> None:
+        self._client = client
+        self._rules = spec.rules
+        self._directory = str(spec.cwd)
+        self._open = earlier or OpenQuestions(spec.asked)
+        self._spec = spec
+        # By session and call, the permissions that were given for it; None: all of them.
+        self._cleared: dict[tuple[str, str], set[str] | None] = {}
+
+    def at(self, client: OpenCodeClient) -> "OpenCodeQuestions":
+        """The same worker's in another process: its grants hold."""
+        return OpenCodeQuestions(client, self._spec, self._open)
+
+    async def put(self, matter: AccessRequest, ask: AskOwner) -> OwnerReply:
+        """A question of ours, before OpenCode has one; without an answer if the turn ends first."""
+        return await self._open.put(matter, ask)
+
+    def shows(self, matter: AccessRequest) -> bool:
+        """Whether a yes to it is a yes to the whole call: it is asked now, or this very command was."""
+        return matter.permission == "bash" or not self._open.covers(matter)
+
+    def clear(self, call: GuardedCall, matters: Sequence[AccessRequest], *, seen: bool) -> None:
+        """The call may run, so OpenCode's own questions about it are answered already.
+
+        With `seen`, a person saw the call whole; a rule or an earlier "always" allowed no more than
+        it speaks of.
+        """
+        permissions = {matter.permission for matter in matters}
+        if call.tool == "bash":
+            permissions.discard(OUTSIDE)  # OpenCode finds more ways out, in the command
+        self._cleared[call.session, call.call] = None if seen else permissions
+
+    def _is_cleared(self, question: PendingQuestion) -> bool:
+        call = (question.session, question.tool.call if question.tool else "")
+        if call not in self._cleared or question.permission == DOOM_LOOP:
+            return False
+        permissions = self._cleared[call]
+        if permissions is None or question.permission in permissions:
+            return True
+        way = AccessRequest(permission=OUTSIDE, always=question.patterns, exact=True)
+        return question.permission == OUTSIDE and self._open.covers(way)
+
+    async def ask_own(
+        self, request: PermissionRequest, ask: AskOwner
+    ) -> tuple[AccessRequest, OwnerReply]:
+        """A question that ACP brought: the answer is None if the turn is over before.
+
+        ACP has no words for a no, so those are told over HTTP before it; what ACP then says of the
+        question comes too late, and OpenCode does not mind.
+        """
+        turn = self._open.turn
+        question = await self._described(request)
+        matter = _access_request(question)
+        if turn != self._open.turn:  # it ended while we looked: nobody is there to answer
+            return matter, OwnerReply()
+        if self._is_cleared(question):
+            return matter, OwnerReply(answer="allow_once")
+        reply = await self._open.put(matter, ask)
+        if reply.message:
+            try:
+                await self._client.reply(question.id, "reject", self._directory, reply.message)
+            except ProtocolError:
+                reply = OwnerReply(answer="reject")
+        return matter, reply
+
+    async def ask_by_event(
+        self, question: PendingQuestion, ask: AskOwner
+    ) -> tuple[AccessRequest, OwnerReply]:
+        """A question that the event stream brought: what the worker's rules decide needs nobody."""
+        matter = _access_request(question)
+        action = strictest_action(self._rules, question.permission, question.patterns)
+        if action == "allow" or self._is_cleared(question):
+            said = OwnerReply(answer="allow_once")
+        elif action == "ask":
+            said = await self._open.put(matter, ask)
+        else:
+            said = OwnerReply(answer="reject")
+        if said.answer is None:
+            said = OwnerReply(answer="reject")
+        reply: QuestionReply = "reject" if said.answer == "reject" else "once"
+        await self._client.reply(question.id, reply, self._directory, said.message)
+        return matter, said
+
+    def answer(self, name: str, answer: PermissionAnswer, message: str = "") -> None:
+        self._open.answer(name, answer, message)
+
+    def withdraw(self) -> Sequence[str]:
+        """The turn is over, or its process: nobody waits for answers to these any more."""
+        return self._open.withdraw()
+
+    async def _described(self, request: PermissionRequest) -> PendingQuestion:
+        """The same question as the server lists it: ACP tells neither permission nor patterns."""
+        call = request.tool_call
+        listed: list[PendingQuestion] = []
+        with suppress(ProtocolError):
+            listed = await self._client.questions(self._directory)
+        for question in listed:
+            about = question.tool.call if question.tool else ""
+            if question.session == request.session_id and about == call.tool_call_id:
+                return question
+        return PendingQuestion(
+            id="",
+            session=request.session_id,
+            permission=_BY_KIND.get(call.kind or "", call.kind or "tool"),
+            patterns=(call.title,) if call.title else (),
+            metadata=QuestionSubject(),
+            tool=ToolReference(call=call.tool_call_id),
+        )
+
+
+def _access_request(question: PendingQuestion) -> AccessRequest:
+    """A lasting yes is for this very command, or for these very patterns; OpenCode's own is wider."""
+    command = question.metadata.command
+    return AccessRequest(
+        permission=question.permission,
+        patterns=question.patterns,
+        always=(command,) if command else question.patterns,
+        exact=True,
+        detail=describe_question(question),
+    )
+
+
+def describe_question(question: PendingQuestion) -> str:
+    """What it is about, for a person: the command, or the path and the edit, or the patterns."""
+    about = question.metadata
+    told = about.command or about.url or about.filepath or ", ".join(question.patterns)
+    diff = "\n".join(about.diff.split("\n")[4:])  # without the header: the path is there already
+    return f"{told}\n{diff}".strip()
+
+
+ABORT_AFTER = (1.0, 1.0, 2.0)  # seconds to wait for the turn's end, each time before an abort
+# Seconds to look at a silent process, and of CPU that it takes while it idles: 0.01 to 0.04 were
+# seen. One that works has 0.2 and more, with ten others on each core.
+SAMPLE_S, IDLE_CPU = 2.0, 0.1
+ENDED = frozenset({"completed", "failed"})
+TURN_OVER = GuardVerdict(allow=False, message="The turn is over, so this call does not run.")
+
+
+class BaseSession(ABC):
+    """One session in one process; `direct` if its model calls bypass the gate."""
+
+    def __init__(
+        self,
+        client: OpenCodeClient,
+        guard: ProcessGuard | None,
+        spec: WorkerSpec,
+        session: str,
+        *,
+        direct: bool,
+        instructions: Sequence[Path] = (),
+    ) -> None:
+        self.id = session
+        self.questions = OpenCodeQuestions(client, spec)
+        self.spending = SessionSpending(client, spec.provider, session) if direct else None
+        self._client = client
+        self._guard = guard
+        self._ground = WorkerPaths(spec.cwd)
+        self._spec = spec
+        self._instructions = instructions
+        self._last_prompt: ServerMessage | None = None
+        self._turn: OpenCodeTurn | None = None
+        self._second_look = BypassDetector(None if guard else self._is_excused)
+        self._late: PermissionBypassed | None = None  # found between two turns
+
+    @property
+    def worker(self) -> str:
+        return self._spec.id
+
+    @property
+    def directory(self) -> str:
+        return str(self._spec.cwd)
+
+    def was_told_since(self, begun: float) -> bool:
+        """Whether a prompt of that time or later is in the history that it was opened with."""
+        last = self._last_prompt
+        return last is not None and last.info.time.created >= int(begun * 1000)
+
+    async def prompt(self, prompt: Prompt, emit: Emit) -> TurnStopReason:
+        if self._turn is not None:
+            raise WorkerBusy(f"worker {self._spec.id!r} is in the middle of a turn")
+        turn = self._turn = OpenCodeTurn(self._spec.cwd)
+        begun = time.time()
+        try:
+            if self._late:
+                raise self._late
+            await self._be_guarded()
+            async with task_group() as tasks:
+                tasks.start_soon(self._take, turn, prompt)
+                tasks.start_soon(self._stop_if_caught, turn)
+                await turn.hand_on(self._metering(emit))
+        finally:
+            turn.discard()
+            self._turn, self._late = None, None
+            self.questions.withdraw()
+        await self._report(emit)
+        await self._look_again(turn, begun)
+        if turn.bypass:
+            raise turn.bypass
+        return await self._verdict(turn)
+
+    def _metering(self, emit: Emit) -> Emit:
+        """What bypasses the gate is told of whenever a tool is done: a budget may end the turn."""
+
+        async def told(event: DriverEvent) -> None:
+            await emit(event)
+            if isinstance(event, ToolCall) and event.status in ENDED:
+                await self._report(emit)
+
+        return told if self.spending else emit
+
+    async def _report(self, emit: Emit) -> None:
+        if self.spending and (report := await self.spending.report()):
+            await emit(report)
+
+    async def cancel(self) -> None:
+        turn = self._turn
+        if turn is None:
+            return
+        turn.cancelled = True
+        await self._stop(turn)
+
+    async def _stop(self, turn: OpenCodeTurn) -> None:
+        self.questions.withdraw()
+        await self._ask_to_stop()
+        for patience in ABORT_AFTER:
+            with anyio.move_on_after(patience):
+                await turn.answered.wait()
+                return
+            # A parent whose subagent was stopped may go on with its next step.
+            with suppress(ProtocolError):
+                await self._client.abort(self.id)
+        turn.asking.cancel()
+
+    async def signs(self) -> WorkerLiveness:
+        tool = self._turn.running_tool if self._turn else ""
+        if tool:
+            return WorkerLiveness(alive=True, detail=f"its tool is running: {tool}")
+        pid = self._pid
+        if pid is None:
+            return WorkerLiveness(alive=False, detail="nothing is known of the server's process")
+        before = read_vitals(pid)
+        await anyio.sleep(SAMPLE_S)
+        after = read_vitals(pid)
+        used = after.cpu - before.cpu if before and after else 0.0
+        return WorkerLiveness(
+            alive=used > IDLE_CPU, detail=f"OpenCode used {used:.2f} s of CPU in {SAMPLE_S:g} s"
+        )
+
+    async def answer(self, permission_id: str, option: PermissionAnswer, message: str = "") -> bool:
+        self.questions.answer(permission_id, option, message)
+        return True
+
+    async def judge(self, call: GuardedCall) -> GuardVerdict:
+        """May a tool call run? By the worker's rules, or by its owner's word."""
+        turn = self._turn
+        if turn is None or turn.cancelled:
+            return TURN_OVER
+        if resumes_foreign_session(call):
+            return FOREIGN_TASK
+        asked, seen = access_for_guarded_call(call, self._ground), False
+        for matter in asked:
+            action = decide_access(matter, self._spec.rules)
+            if action == "deny":
+                return refusal_verdict(matter, "by a rule of the user's")
+            if action == "ask":
+                seen = seen or self.questions.shows(matter)
+                reply = await self.questions.put(matter, turn.put)
+                if reply.answer not in ("allow_once", "allow_always"):
+                    if reply.answer == "reject" and call.is_own and not reply.message:
+                        await self._end_by_rejection(turn, matter)
+                    return (
+                        refusal_verdict(matter, "by the user", reply.message)
+                        if reply.answer
+                        else TURN_OVER
+                    )
+        if turn is not self._turn or turn.cancelled:
+            return TURN_OVER  # it ended after the answer
+        self.questions.clear(call, asked, seen=seen)
+        self._second_look.allow(call.session, call.call)
+        return GuardVerdict(allow=True)
+
+    async def saw(self, part: MessagePart) -> None:
+        """A tool call as it is now, of the session or of a subagent."""
+        if bypass := self._second_look.saw(part):
+            if self._turn:
+                self._turn.catch(bypass)
+            else:
+                self._late = bypass
+
+    async def _stop_if_caught(self, turn: OpenCodeTurn) -> None:
+        await turn.caught.wait()
+        if turn.bypass and not turn.answered.is_set():
+            await self._stop(turn)
+
+    async def _look_again(self, turn: OpenCodeTurn, begun: float) -> None:
+        """At calls whose end was not told before the turn's, or was lost with the event stream."""
+        look = self._second_look
+        if turn.bypass or turn.cancelled or isinstance(turn.error, WorkerCrashed):
+            return
+        with suppress(ProtocolError):
+            sessions = await self._family() if look.missed else look.unfinished
+            for session in sessions:
+                for message in await self._client.messages(session):
+                    if message.info.time.created < begun * 1000:
+                        continue
+                    for part in message.parts:
+                        if bypass := look.saw(part, from_start=False):
+                            turn.catch(bypass)
+            look.missed = False
+
+    async def _family(self) -> frozenset[str]:
+        """The session and its subagents', however deep they are nested."""
+        found, unseen = {self.id}, [self.id]
+        while unseen:
+            children = {child.id for child in await self._client.children(unseen.pop())}
+            unseen += children - found
+            found |= children
+        return frozenset(found)
+
+    def _is_excused(self, call: GuardedCall) -> bool:
+        """Without a guard of ours, what the worker's rules allow needs no question; nor what they leave alone."""
+        rules = self._spec.rules
+        free = oversight_level(rules) == "free"
+        return all(
+            (free and matter.permission == OUTSIDE)
+            or decide_access(replace(matter, reason=""), rules) == "allow"
+            for matter in access_for_guarded_call(call, self._ground)
+        )
+
+    async def _end_by_rejection(self, turn: OpenCodeTurn, matter: AccessRequest) -> None:
+        """Before OpenCode hears of it, so that it does not ask its model what to do next."""
+        turn.rejected = matter
+        with anyio.move_on_after(sum(ABORT_AFTER)), suppress(ProtocolError):
+            await self._ask_to_stop()
+            await turn.answered.wait()
+
+    async def _be_guarded(self) -> None:
+        """Nothing is asked of a model whose tools would run without our word.
+
+        A server that somebody else runs has no guard of ours: there, OpenCode's own rules hold.
+        """
+        guard = self._guard
+        if guard is None or guard.holds(self.directory):
+            return
+        with suppress(ProtocolError):
+            await self._client.busy(
+                self.directory
+            )  # it opens a directory when it is asked about it
+        if not await guard.is_loaded(self.directory):
+            raise guard_missing(self.directory)
+
+    async def asked(self, question: PendingQuestion) -> None:
+        """A question that the event stream brought; one of its own that is refused ends the turn."""
+        turn = self._turn
+        with suppress(ProtocolError):
+            if turn is None or turn.cancelled:
+                await self._client.reply(question.id, "reject", self.directory)
+                return
+            own = question.session == self.id
+            matter, reply = await self.questions.ask_by_event(question, turn.put)
+            if reply.answer != "reject" and question.tool and self._guard is None:
+                self._second_look.allow(question.session, question.tool.call)
+            if own and reply.answer == "reject" and not reply.message:
+                turn.rejected = matter
+
+    @abstractmethod
+    async def crash(self) -> WorkerCrashed:
+        """How its process ended."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Leave nothing running. A process that is gone has nothing to close."""
+
+    @property
+    @abstractmethod
+    def _pid(self) -> int | None: ...
+
+    @abstractmethod
+    async def _take(self, turn: OpenCodeTurn, prompt: Prompt) -> None:
+        """Take the turn and close it; what went wrong is noted in it."""
+
+    @abstractmethod
+    async def _ask_to_stop(self) -> None: ...
+
+    @abstractmethod
+    async def _verdict(self, turn: OpenCodeTurn) -> TurnStopReason: ...
+
+    async def _remember(self, earlier: "BaseSession | None") -> None:
+        """What it was told, asked, granted and billed for before."""
+        self._last_prompt = await self._client.last_prompt(self.id)
+        if self._last_prompt:
+            self._instructions = ()
+        if earlier:
+            self.questions = earlier.questions.at(self._client)
+        if self.spending and earlier and earlier.spending:
+            self.spending = earlier.spending.at(self._client)
+        elif self.spending:
+            await self.spending.skip()
+
+    def _attached(self, prompt: Prompt) -> Sequence[Path]:
+        """The prompt's files; the first prompt brings what the project tells every agent."""
+        paths = (*self._instructions, *(self._spec.cwd / file for file in prompt.files))
+        self._instructions = ()
+        return paths
+
+    async def _tell_of_retry(self, activity: SessionActivity) -> None:
+        if self._turn:
+            wait = max(0.0, activity.next / 1000 - time.time())
+            what = f"attempt {activity.attempt} failed: {activity.message}"
+            await self._turn.put(Noticed(text=f"{what}; the next in {wait:.0f} s"))
+
+    def _check_rejected(self, turn: OpenCodeTurn) -> None:
+        if turn.rejected:
+            tool, what = turn.rejected.permission, _request_text(turn.rejected)
+            raise PermissionDenied(f"permission {tool!r} was refused for {what!r}: the turn ended")
+
+    def _check(self, turn: OpenCodeTurn) -> None:
+        """Is what the turn brought something that it can end with?"""
+        self._check_rejected(turn)
+        if not turn.spoke:
+            model = self._spec.provider.opencode_model
+            raise NothingSaid(f"{model} ended its turn without a word and without a tool call")
+
+
+def guard_missing(directory: str) -> WorkerError:
+    """Why nothing was asked of a model there."""
+    return WorkerError(
+        f"OpenCode did not load go-ent's guard in {directory!r}, so its tools would run "
+        "unasked; check that this version of OpenCode loads plugins (`go-ent doctor`)"
+    )
+
+
+def refusal_verdict(matter: AccessRequest, by: str, words: str = "") -> GuardVerdict:
+    """What the model is told; with words of the user's, what to do instead."""
+    said = f" The user says: {words}" if words else ""
+    return GuardVerdict(
+        allow=False,
+        message=f"Permission {matter.permission!r} was refused {by} for {_request_text(matter)!r}.{said}",
+    )
+
+
+def _request_text(matter: AccessRequest) -> str:
+    return ", ".join(matter.patterns) or next(iter(matter.detail.splitlines()), "*")

@@ -1,0 +1,1 @@
+"""What every client can call, whatever it speaks."""

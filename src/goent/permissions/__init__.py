@@ -1,0 +1,1 @@
+"""Pure rules of what a worker may do."""

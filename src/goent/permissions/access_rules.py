@@ -1,0 +1,152 @@
+"""Decides what permission rules say of a request: allow, ask or deny. Pure.
+
+OpenCode judges a session by its own rules, but a subagent's session gets none of its parent's:
+it starts with `task: deny` alone, and rules that are set while it runs have no effect. So it falls
+back on the process's "ask", its questions come to us, and we answer what the rules decide.
+
+A rule that allows `git *` must not allow `git status; rm -rf .`, so each command of a line is judged
+by itself. Where the shell would do more than is written (substitutions, redirections), or may read
+it otherwise than we do (comments, quotes that do not close), only a rule for every command can allow
+the line.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec.structs import replace
+
+from goent.domain.settings import PermissionAction, PermissionRule
+from goent.domain.types import Value
+from goent.permissions.permission_rules import wildcard_matches
+
+ANY_COMMAND = "\0"  # a command that only a rule for all of them covers
+OversightLevel = Literal["readonly", "asking", "free"]
+
+
+def strictest_action(
+    rules: Sequence[PermissionRule], permission: str, patterns: Sequence[str]
+) -> PermissionAction:
+    """The strictest verdict over all patterns; for each the last rule that matches."""
+    verdicts = {_last_match(rules, permission, pattern) for pattern in patterns or ("*",)}
+    if "deny" in verdicts:
+        return "deny"
+    return "allow" if verdicts == {"allow"} else "ask"
+
+
+def is_always_denied(rules: Sequence[PermissionRule], permission: str) -> bool:
+    """Whether nothing of the kind can ever be allowed, so that there is no use in offering it."""
+    for rule in reversed(rules):
+        if wildcard_matches(rule.tool, permission) and rule.action != "deny":
+            return False
+        if wildcard_matches(rule.tool, permission) and rule.pattern == "*":
+            return True
+    return False
+
+
+def oversight_level(rules: Sequence[PermissionRule]) -> OversightLevel:
+    """How closely an agent has to be held to these rules."""
+    if is_always_denied(rules, "edit"):
+        return "readonly"
+    both = {
+        strictest_action(rules, "edit", (ANY_COMMAND,)),
+        strictest_action(rules, "bash", (ANY_COMMAND,)),
+    }
+    return "free" if both == {"allow"} else "asking"
+
+
+def _last_match(rules: Sequence[PermissionRule], permission: str, pattern: str) -> PermissionAction:
+    for rule in reversed(rules):
+        if wildcard_matches(rule.tool, permission) and wildcard_matches(rule.pattern, pattern):
+            return rule.action
+    return "ask"
+
+
+# Quoted text, an escaped character, a redirection that writes nothing, or what ends a command.
+# A shell may read `&>` as `&` and `>`: it is harmless only where nothing could be run behind it.
+_TOKEN = re.compile(
+    r"""
+      (?P<single>'[^']*')
+    | (?P<double>"(?:[^"\\]|\\.)*")
+    | (?P<escaped>\\[^\n]|(?<=[ \t])\\\n)
+    | (?P<harmless>\d?>(?:&\d|[ \t]*/dev/null)(?=[ \t\n;&|)]|\Z)
+                 | &>[ \t]*/dev/null(?=[ \t]*(?:[\n;&|)]|\Z)))
+    | (?P<unclear>`|\$[({\["']|[<>'"\\]|(?<![\w./:=-])\#|\([ \t\n]*\))
+    | (?P<end>\n|;|&&?|\|[|&]?|[(){}])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+# In double quotes a substitution is still one, also if a continued line parts its letters.
+_SUBSTITUTION = re.compile(r"(?<!\\)(?:\\\\)*(?:`|\$[({\[]|\\\n)")
+# Shells leave some of these out, and a terminal takes them for keys.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_BLANK = " \t\n"
+
+
+class ShellLine(Value, frozen=True, kw_only=True):
+    """Its commands; `clear` if it does nothing but run these."""
+
+    commands: tuple[str, ...]
+    clear: bool
+
+
+def parse_shell_line(text: str) -> ShellLine:
+    commands, begin, clear = list[str](), 0, not _CONTROL.search(text)
+    for token in _TOKEN.finditer(text):
+        match token.lastgroup:
+            case "end":
+                commands.append(text[begin : token.start()].strip(_BLANK))
+                begin = token.end()
+            case "unclear":
+                clear = False
+            case "double" if _SUBSTITUTION.search(token.group()):
+                clear = False
+            case _:
+                pass
+    commands.append(text[begin:].strip(_BLANK))
+    return ShellLine(commands=tuple(filter(None, commands)), clear=clear)
+
+
+# Inside the directory, looking is free: no preset speaks of it, and a later rule may.
+_FREE_RULES = tuple(PermissionRule(tool=tool, action="allow") for tool in ("read", "grep", "think"))
+
+
+class AccessRequest(Value, frozen=True, kw_only=True):
+    """What a question is about. `always` is what a lasting yes covers: patterns, as in rules.
+
+    With `exact`, it covers these very words: a `*` in a command is the shell's. `reason` says why
+    it is asked although a rule would allow it. Where no rule names the permission, those for the
+    one that it is `like` decide.
+    """
+
+    permission: str
+    patterns: tuple[str, ...] = ()
+    always: tuple[str, ...] = ()
+    exact: bool = False
+    detail: str = ""
+    reason: str = ""
+    like: str = ""
+
+    @property
+    def lasts(self) -> bool:
+        """Whether an "always" would cover more than this one call."""
+        return bool(self.always) and not self.reason
+
+
+def decide_access(matter: AccessRequest, rules: Sequence[PermissionRule]) -> PermissionAction:
+    """What the rules say of it. What is asked for a `reason` of its own, no rule allows."""
+    found = _decide(matter, rules)
+    return "ask" if found == "allow" and matter.reason else found
+
+
+def _decide(matter: AccessRequest, rules: Sequence[PermissionRule]) -> PermissionAction:
+    if matter.like and not any(wildcard_matches(rule.tool, matter.permission) for rule in rules):
+        return _decide(replace(matter, permission=matter.like, like=""), rules)
+    if matter.permission != "bash":
+        return strictest_action((*_FREE_RULES, *rules), matter.permission, matter.patterns)
+    lines = [parse_shell_line(pattern) for pattern in matter.patterns]
+    commands = [command for line in lines for command in line.commands]
+    found = strictest_action(rules, "bash", commands)
+    if found == "allow" and not all(line.clear for line in lines):
+        return strictest_action(rules, "bash", (*commands, ANY_COMMAND))
+    return found

@@ -1,1 +1,0 @@
-"""Pure decisions: no file, no socket, no clock."""

@@ -1,0 +1,1 @@
+"""Model calls: dialects, connections, failover and health."""

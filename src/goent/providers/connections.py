@@ -1,0 +1,287 @@
+"""Sends one model call to its provider and streams back the answer, within memory limits.
+
+No retries and no redirects: whoever asked decides what a failure means.
+"""
+
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable
+from contextlib import asynccontextmanager, contextmanager
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from urllib.request import getproxies
+
+import anyio
+import httpx2
+
+from goent.domain.errors import (
+    AtLimit,
+    ProviderDown,
+    ProviderRefused,
+    ProviderTimeout,
+    ServerNotRunning,
+    WorkerError,
+)
+from goent.domain.local_servers import not_running_message
+from goent.domain.settings import is_secret_header
+from goent.domain.types import Dialect, Secret, Value
+
+MAX_TOTAL_BYTES = 512 * 1024 * 1024
+
+
+class BodyMemory:
+    """The bytes that are held now."""
+
+    def __init__(self, most: int = MAX_TOTAL_BYTES) -> None:
+        self.most = most
+        self.held = 0
+
+    @contextmanager
+    def share(self) -> "Generator[MemoryShare]":
+        """One call's part; given back on leaving."""
+        share = MemoryShare(self)
+        try:
+            yield share
+        finally:
+            self.held -= share.size
+
+
+class MemoryShare:
+    """What one call holds."""
+
+    def __init__(self, memory: BodyMemory) -> None:
+        self.size = 0
+        self._memory = memory
+
+    def add(self, size: int) -> None:
+        """Raises `AtLimit` where it would be too much, over all calls."""
+        if self._memory.held + size > self._memory.most:
+            raise AtLimit(
+                f"requests and answers take {self._memory.held} bytes of go-ent's memory already, "
+                f"and at most {self._memory.most} may be held: try again when others are done"
+            )
+        self._memory.held += size
+        self.size += size
+
+
+Headers = tuple[tuple[bytes, bytes], ...]
+SecretHeaders = tuple[tuple[str, Secret], ...]
+
+HOP_BY_HOP = frozenset(
+    b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer"
+    b" transfer-encoding upgrade".split()
+)
+OWN_HEADERS = frozenset(
+    b"host content-length expect accept-encoding authorization x-api-key cookie".split()
+)
+FRAMING_HEADERS = frozenset(b"host content-length expect accept-encoding".split())
+HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+MAX_IDLE, IDLE_S = 20, 5.0  # connections that nobody uses, and for how long
+WRITE_PERIODS = 2  # a slow network may take longer for a long request than one `write_s`
+CONNECT_ERRORS = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+
+
+class AnswerTooLarge(ProviderDown):
+    """An answer is longer than go-ent reads; the message names the limit."""
+
+
+class CallTimeouts(Value, frozen=True, kw_only=True):
+    """Seconds. `read_s` is the longest silence: a model that thinks sends nothing for minutes.
+
+    It is `hurried_s` where somebody else can be asked instead; a call may have one of its own.
+    """
+
+    connect_s: float = 10.0
+    read_s: float = 300.0
+    hurried_s: float = 120.0
+    write_s: float = 60.0
+
+
+class ModelCall(Value, frozen=True, kw_only=True):
+    """One call as the worker made it, and where it is to go.
+
+    `given` are headers of the user's settings, which go before all others. `server` is the address of
+    a model server of the user's own, which may want no key.
+    """
+
+    backend: str
+    dialect: Dialect
+    method: str
+    url: str
+    headers: Headers
+    body: bytes
+    key: Secret
+    hurry: bool = False
+    given: SecretHeaders = ()
+    server: str = ""
+    silence_s: float | None = None
+
+    def without_key(self, said: bytes) -> bytes:
+        """Providers have been seen to quote the key that they refuse."""
+        private = (self.key, *(secret for name, secret in self.given if is_secret_header(name)))
+        for secret in private:
+            if key := secret.reveal().strip().encode():
+                said = said.replace(key, b"[redacted]")
+        return said
+
+
+class ProviderAnswer:
+    """What the provider said: the pieces are its bytes, as they come."""
+
+    def __init__(self, status: int, headers: Headers, pieces: AsyncIterator[bytes]) -> None:
+        self.status = status
+        self.headers = headers
+        self.pieces = pieces
+
+    @property
+    def is_stream(self) -> bool:
+        kinds = (value for name, value in self.headers if name.lower() == b"content-type")
+        return next(kinds, b"").lower().startswith(b"text/event-stream")
+
+
+class Connections:
+    """The way out to all providers: one pool of connections."""
+
+    def __init__(self, client: httpx2.AsyncClient, timeouts: CallTimeouts) -> None:
+        self.memory = BodyMemory()
+        self._client = client
+        self._timeouts = timeouts
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, timeouts: CallTimeouts = CallTimeouts()) -> "AsyncGenerator[Connections]":  # noqa: B008 (frozen)
+        """Connections are kept for the next call, and closed on leaving."""
+        from goent.providers.http_transport import PooledTransport  # noqa: PLC0415 (asyncio and h11 take 30 ms to load)
+
+        direct = PooledTransport(kept=MAX_IDLE, keep_s=IDLE_S)
+        async with httpx2.AsyncClient(
+            # The ways through a proxy of the environment are httpx's own.
+            transport=None if getproxies() else direct,
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=MAX_IDLE),
+            # A proxy leads outward; models on this machine are not there.
+            mounts={f"all://{host}": direct for host in ("127.0.0.1", "localhost", "[::1]")},
+            # One client serves many keys: what a provider hands to one is not shown to the next.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        ) as client:
+            yield cls(client, timeouts)
+
+    @asynccontextmanager
+    async def send(self, call: ModelCall) -> AsyncGenerator[ProviderAnswer]:
+        """The provider's answer, whatever its status. Leaving the context hangs up.
+
+        Raises `ProviderDown`, `ProviderTimeout` or `ProviderRefused`, also for what happens to
+        the pieces inside the context.
+        """
+        headers = _call_headers(call)
+        try:
+            async with self._begun(call, headers) as response:
+                passed = _kept_headers(response.headers.raw, frozenset({b"set-cookie"}))
+                assert isinstance(response.stream, httpx2.AsyncByteStream)
+                yield ProviderAnswer(response.status_code, tuple(passed), aiter(response.stream))
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            raise _translated_error(call, error) from error
+
+    @asynccontextmanager
+    async def _begun(
+        self, call: ModelCall, headers: list[tuple[bytes, bytes]]
+    ) -> AsyncGenerator[httpx2.Response]:
+        """The answer, once its head is there: all of the waits before it have one end.
+
+        A proxy may pass on informational replies for ever, each of which httpx takes for progress.
+        """
+        patience = self._patience(call)
+        request = self._client.build_request(
+            call.method, call.url, headers=headers, content=call.body or None, timeout=patience
+        )
+        told = self._timeouts
+        longest = told.connect_s + WRITE_PERIODS * told.write_s + (patience.read or told.read_s)
+        try:
+            with anyio.fail_after(longest):
+                response = await self._client.send(request, stream=True)
+        except TimeoutError as error:
+            raise httpx2.ReadTimeout(f"no answer within {longest:g} s") from error
+        try:
+            yield response
+        finally:
+            await response.aclose()
+
+    def _patience(self, call: ModelCall) -> httpx2.Timeout:
+        told = self._timeouts
+        usual = min(told.read_s, told.hurried_s) if call.hurry else told.read_s
+        return httpx2.Timeout(
+            connect=told.connect_s,
+            read=usual if call.silence_s is None else call.silence_s,
+            write=told.write_s,
+            pool=told.connect_s,
+        )
+
+
+async def read_whole(answer: ProviderAnswer, place: str, share: MemoryShare, *, most: int) -> bytes:
+    """All of an answer's body, as it came: nothing is unpacked. Raises `TooLarge` and `AtLimit`."""
+    body = bytearray()
+    async for piece in answer.pieces:
+        if len(body) + len(piece) > most:
+            raise AnswerTooLarge(f"{place} sent an answer of more than {most} bytes, the limit")
+        share.add(len(piece))
+        body += piece
+    return bytes(body)
+
+
+def was_never_sent(error: WorkerError) -> bool:
+    """Did the call fail before the provider can have seen it? Then it bills nothing."""
+    cause = error.__cause__
+    return isinstance(error, ProviderRefused) or isinstance(cause, CONNECT_ERRORS)
+
+
+def _kept_headers(
+    headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes]
+) -> list[tuple[bytes, bytes]]:
+    pairs = [(name.lower(), value) for name, value in headers]
+    named = b",".join(value for name, value in pairs if name == b"connection").lower()
+    gone = dropped | HOP_BY_HOP | {name.strip() for name in named.split(b",")}
+    return [(name, value) for name, value in pairs if name not in gone]
+
+
+def _call_headers(call: ModelCall) -> list[tuple[bytes, bytes]]:
+    given = [_secret_header(call, name, secret) for name, secret in call.given]
+    names = frozenset(name for name, _ in given)
+    ours = [(b"accept-encoding", b"identity"), *_key_header(call)]
+    others = (*_kept_headers(call.headers, OWN_HEADERS), *ours)
+    return [*(pair for pair in others if pair[0] not in names), *given]
+
+
+def _secret_header(call: ModelCall, name: str, secret: Secret) -> tuple[bytes, bytes]:
+    value = secret.reveal().strip()
+    sendable = HEADER_NAME.fullmatch(name) and value.isascii() and value.isprintable()
+    if not sendable or name.lower().encode() in HOP_BY_HOP | FRAMING_HEADERS:
+        raise ProviderRefused(
+            f"the header {name!r} of backend {call.backend!r} in opencode.json cannot be sent: "
+            "correct its name and value"
+        )
+    return name.lower().encode(), value.encode()
+
+
+def _key_header(call: ModelCall) -> list[tuple[bytes, bytes]]:
+    key = call.key.reveal().strip()
+    if not key:
+        return []
+    # Checked here because the HTTP library would quote the key in its error.
+    if not (key.isascii() and key.isprintable()):
+        raise ProviderRefused(
+            f"the key of backend {call.backend!r} holds characters that no header can carry: "
+            "set it again, without line breaks"
+        )
+    if call.dialect == "anthropic":
+        return [(b"x-api-key", key.encode())]
+    return [(b"authorization", b"Bearer " + key.encode())]
+
+
+def _translated_error(call: ModelCall, error: Exception) -> WorkerError:
+    if call.server and isinstance(error, httpx2.ConnectError):
+        return ServerNotRunning(not_running_message(call.backend, call.server))
+    place = f"backend {call.backend!r} at {call.url!r}"
+    if isinstance(error, httpx2.ConnectTimeout):
+        return ProviderTimeout(f"{place} could not be reached in time: check the network")
+    if isinstance(error, httpx2.TimeoutException):
+        return ProviderTimeout(f"{place} fell silent ({type(error).__name__})")
+    if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
+        return ProviderRefused(f"{place} has no usable address: correct its base_url")
+    return ProviderDown(f"{place} failed: {str(error) or type(error).__name__}")

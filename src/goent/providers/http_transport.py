@@ -1,0 +1,394 @@
+"""Pooled HTTP/1.1 connections to providers, as a transport for httpx.
+
+On asyncio's own transports: a connection stays registered with the event loop for as long as it
+lives, and one deadline is moved on instead of a new one set. Errors have httpx's names.
+
+A model's answer comes in hundreds of small chunks, and for each of them h11 takes a tenth of all the
+time that the answer costs us. Most often what was read is whole chunks and nothing else: such bytes
+change nothing in h11's view of the answer, and need not be shown to it.
+
+Lines that nobody uses are kept for a while: to connect takes longer than to ask.
+"""
+
+import asyncio
+import re
+import select
+import ssl
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple, Self
+
+import anyio
+import h11
+import httpx2
+import msgspec
+from msgspec import Struct
+
+MAX_UNREAD = 256 * 1024  # bytes; beyond them the provider has to wait
+NEVER = float("inf")
+CONNECT_STAGGER_S = 0.25  # between the addresses of one host
+
+
+class ProviderSocket(asyncio.Protocol):
+    """One connection, read by one task at a time."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._unread: list[bytes] = []
+        self._size = 0
+        self._ended = False
+        self._failure: Exception | None = None
+        self._reader: asyncio.Future[None] | None = None
+        self._deadline = 0.0
+        self._clock: asyncio.TimerHandle | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    @classmethod
+    async def connect(
+        cls, host: str, port: int, *, tls: ssl.SSLContext | None = None, within_s: float | None
+    ) -> Self:
+        try:
+            with anyio.fail_after(within_s):
+                _, wire = await asyncio.get_running_loop().create_connection(
+                    cls, host, port, ssl=tls, happy_eyeballs_delay=CONNECT_STAGGER_S
+                )
+        except TimeoutError as error:
+            raise httpx2.ConnectTimeout(f"{host}:{port} does not answer") from error
+        except OSError as error:  # `ssl.SSLError` is one
+            raise httpx2.ConnectError(str(error)) from error
+        return wire
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._failure = exc
+        self._ended = True
+        self._writable.set()
+        self._wake()
+        if self._clock:
+            self._clock.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        self._unread.append(data)
+        self._size += len(data)
+        if self._size > MAX_UNREAD:
+            self._transport.pause_reading()
+        self._wake()
+
+    def eof_received(self) -> None:
+        self._ended = True
+        self._wake()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    async def read(self, within_s: float | None = None) -> bytes:
+        """All that has come. Nothing means the end."""
+        if not (self._unread or self._ended):
+            await self._wait(within_s)
+        if self._unread:
+            return self._taken()
+        if self._failure:
+            raise httpx2.ReadError(str(self._failure)) from self._failure
+        return b""
+
+    async def write(self, data: bytes, within_s: float | None = None) -> None:
+        if self._ended and self._transport.is_closing():
+            raise httpx2.WriteError("the provider has closed the connection")
+        self._transport.write(data)
+        try:
+            with anyio.fail_after(within_s):
+                await self._writable.wait()
+        except TimeoutError as error:
+            raise httpx2.WriteTimeout("the provider does not read the request") from error
+        if self._failure:
+            raise httpx2.WriteError(str(self._failure)) from self._failure
+
+    def close(self) -> None:
+        self._transport.abort()
+
+    @property
+    def has_news(self) -> bool:
+        """Has anything come, the end included, even if the event loop has not seen it yet?"""
+        if self._ended or self._unread or self._transport.is_closing():
+            return True
+        now = select.poll()
+        now.register(self._transport.get_extra_info("socket"), select.POLLIN)
+        return bool(now.poll(0))
+
+    async def _wait(self, seconds: float | None) -> None:
+        self._deadline = NEVER if seconds is None else self._loop.time() + seconds
+        if self._clock is None or self._clock.when() > self._deadline:
+            self._set_the_clock()
+        self._reader = self._loop.create_future()
+        try:
+            await self._reader
+        finally:
+            self._reader = None
+
+    def _set_the_clock(self) -> None:
+        if self._clock:
+            self._clock.cancel()
+            self._clock = None
+        if self._deadline < NEVER:
+            self._clock = self._loop.call_at(self._deadline, self._look_at_the_clock)
+
+    def _look_at_the_clock(self) -> None:
+        self._clock = None
+        if self._reader is None or self._reader.done():
+            return
+        if self._loop.time() < self._deadline:  # it was moved on since
+            self._set_the_clock()
+        else:
+            self._reader.set_exception(httpx2.ReadTimeout("nothing came in time"))
+
+    def _wake(self) -> None:
+        if self._reader and not self._reader.done():
+            self._reader.set_result(None)
+
+    def _taken(self) -> bytes:
+        taken = b"".join(self._unread)
+        self._unread.clear()
+        if self._size > MAX_UNREAD:
+            self._transport.resume_reading()
+        self._size = 0
+        return taken
+
+
+MAX_HEAD = 100 * 1024
+MAX_INFORMATIONAL = 32  # informational replies (1xx) before the answer
+_CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,8})\r\n")
+
+
+class HttpTimeouts(Struct):
+    """Seconds, by the names that httpx has for them."""
+
+    connect: float | None = None
+    read: float | None = None
+    write: float | None = None
+
+
+class Http1Connection:
+    """One connection, for one request at a time."""
+
+    def __init__(self, wire: ProviderSocket) -> None:
+        self._wire = wire
+        self._http = h11.Connection(h11.CLIENT, MAX_HEAD)
+        self._read_s: float | None = None
+        self._between_chunks = False
+
+    async def ask(self, request: httpx2.Request) -> h11.Response:
+        """Make the request; the head of its answer, for all of which there is one deadline."""
+        patience = timeouts_of(request)
+        self._read_s = patience.read
+        with suppress(httpx2.WriteError):  # who refuses a request need not read it to its end
+            await self._say(request, patience.write)
+        began, hints = time.monotonic(), 0
+        while not isinstance(event := self._next(), h11.Response):
+            if event is h11.NEED_DATA:
+                await self._hear(_seconds_left(patience.read, began))
+            elif isinstance(event, h11.InformationalResponse):
+                hints += 1
+                if hints > MAX_INFORMATIONAL:
+                    raise httpx2.RemoteProtocolError(
+                        f"more than {MAX_INFORMATIONAL} informational replies and no answer"
+                    )
+        return event
+
+    async def piece(self) -> bytes:
+        """The next piece of the answer's body, as it came; nothing at its end."""
+        if self._between_chunks:
+            data = await self._wire.read(self._read_s)
+            if chunks := join_chunks(data):
+                return chunks
+            self._between_chunks = False
+            self._http.receive_data(data)
+        while not isinstance(event := self._next(), h11.Data):
+            if event is not h11.NEED_DATA:
+                return b""
+            await self._hear(self._read_s)
+        self._between_chunks = event.chunk_end and self._http.trailing_data[0] == b"\r\n"
+        return bytes(event.data)
+
+    def ends(self) -> bool:
+        """The answer is no longer wanted: can the line be used again?"""
+        both = {self._http.our_state, self._http.their_state}
+        if both != {h11.DONE} or self._http.trailing_data[0]:  # nobody asked for what follows
+            self._wire.close()
+            return False
+        self._http.start_next_cycle()
+        return True
+
+    @property
+    def is_broken(self) -> bool:
+        """Nobody asks on it, and something came all the same: most often its end."""
+        return self._wire.has_news
+
+    def close(self) -> None:
+        self._wire.close()
+
+    async def _say(self, request: httpx2.Request, within_s: float | None) -> None:
+        assert isinstance(request.stream, AsyncIterable)
+        with _httpx_errors():
+            head = h11.Request(
+                method=request.method, target=request.url.raw_path, headers=request.headers.raw
+            )
+        await self._send(head, within_s)
+        async for piece in request.stream:
+            await self._send(h11.Data(data=piece), within_s)
+        await self._send(h11.EndOfMessage(), within_s)
+
+    async def _send(self, event: h11.Event, within_s: float | None) -> None:
+        with _httpx_errors():
+            data = self._http.send(event)
+        if data:
+            await self._wire.write(data, within_s)
+
+    async def _hear(self, within_s: float | None) -> None:
+        data = await self._wire.read(within_s)
+        if not data and self._http.their_state is h11.SEND_RESPONSE:
+            raise httpx2.RemoteProtocolError("the provider hung up without an answer")
+        self._http.receive_data(data)
+
+    def _next(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        with _httpx_errors():
+            return self._http.next_event()
+
+
+def _seconds_left(seconds: float | None, began: float) -> float | None:
+    if seconds is None:
+        return None
+    left = began + seconds - time.monotonic()
+    if left <= 0:
+        raise httpx2.ReadTimeout("the answer did not begin in time")
+    return left
+
+
+def timeouts_of(request: httpx2.Request) -> HttpTimeouts:
+    return msgspec.convert(request.extensions.get("timeout", {}), HttpTimeouts)
+
+
+def join_chunks(data: bytes) -> bytes:
+    """What chunks say, where there is nothing but whole ones; otherwise nothing."""
+    said: list[bytes] = []
+    at = 0
+    while size := _CHUNK_SIZE.match(data, at):
+        begin = size.end()
+        end = begin + int(size[1], 16)
+        if end == begin or data[end : end + 2] != b"\r\n":
+            break
+        said.append(data[begin:end])
+        at = end + 2
+    return b"".join(said) if at == len(data) else b""
+
+
+@contextmanager
+def _httpx_errors() -> Generator[None]:
+    """The error of the same name."""
+    try:
+        yield
+    except h11.RemoteProtocolError as error:
+        raise httpx2.RemoteProtocolError(str(error)) from error
+    except h11.LocalProtocolError as error:
+        raise httpx2.LocalProtocolError(str(error)) from error
+
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class _Origin(NamedTuple):
+    scheme: str
+    host: str
+    port: int
+
+
+class _IdleConnection(NamedTuple):
+    origin: _Origin
+    line: Http1Connection
+    until: float
+
+
+class PooledTransport(httpx2.AsyncBaseTransport):
+    """The lines to all providers, without a proxy between."""
+
+    def __init__(self, *, kept: int, keep_s: float, trusted: ssl.SSLContext | None = None) -> None:
+        self._kept = kept
+        self._keep_s = keep_s
+        self._trusted = trusted or httpx2.create_ssl_context()
+        self._trusted.set_alpn_protocols(["http/1.1"])
+        self._free: list[_IdleConnection] = []  # the longest unused first
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        origin = _origin_of(request.url)
+        line = self._taken(origin) or await self._connected(origin, request)
+        try:
+            head = await line.ask(request)
+        except BaseException:
+            line.close()
+            raise
+        body = _AnswerBody(line, lambda: self._give_back(origin, line))
+        return httpx2.Response(head.status_code, headers=head.headers.raw_items(), stream=body)
+
+    async def aclose(self) -> None:
+        while self._free:
+            self._free.pop().line.close()
+
+    async def _connected(self, origin: _Origin, request: httpx2.Request) -> Http1Connection:
+        wire = await ProviderSocket.connect(
+            origin.host,
+            origin.port,
+            tls=self._trusted if origin.scheme == "https" else None,
+            within_s=timeouts_of(request).connect,
+        )
+        return Http1Connection(wire)
+
+    def _taken(self, origin: _Origin) -> Http1Connection | None:
+        """A line to there that is still good; the last one used is the likeliest."""
+        self._let_go()
+        for free in self._free[::-1]:
+            if free.origin == origin:
+                self._free.remove(free)
+                if not free.line.is_broken:
+                    return free.line
+                free.line.close()
+        return None
+
+    def _give_back(self, origin: _Origin, line: Http1Connection) -> None:
+        if line.ends():
+            self._free.append(_IdleConnection(origin, line, time.monotonic() + self._keep_s))
+            self._let_go()
+
+    def _let_go(self) -> None:
+        now = time.monotonic()
+        while self._free and (len(self._free) > self._kept or self._free[0].until < now):
+            self._free.pop(0).line.close()
+
+
+class _AnswerBody(httpx2.AsyncByteStream):
+    def __init__(self, line: Http1Connection, over: Callable[[], None]) -> None:
+        self._line = line
+        self._over = over
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if piece := await self._line.piece():
+            return piece
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        self._over()
+
+
+def _origin_of(url: httpx2.URL) -> _Origin:
+    if url.scheme not in DEFAULT_PORTS:
+        raise httpx2.UnsupportedProtocol(f"{str(url)!r} is no address of HTTP")
+    return _Origin(url.scheme, url.raw_host.decode("ascii"), url.port or DEFAULT_PORTS[url.scheme])

@@ -1,0 +1,331 @@
+"""Asks the user's own model servers which models they have, and how much fits into each.
+
+Only servers that the user's settings name are asked. The list itself is OpenAI's; the window each of
+them tells in a way of its own, and what a server tells of a loaded model goes before what the model
+could hold.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import anyio
+import msgspec
+from msgspec import Raw, Struct, field
+
+from goent.domain.errors import ProviderRefused, ServerNotRunning, WorkerError
+from goent.domain.local_servers import (
+    LOCAL_SERVERS,
+    LocalServer,
+    ModelListing,
+    ServedModel,
+    is_this_machine,
+    not_running_message,
+)
+from goent.domain.settings import Settings
+from goent.domain.types import Provider, Secret
+from goent.providers.call_plan import CallTarget, target_for
+from goent.providers.connections import Connections, ModelCall, read_whole
+
+ANSWER_S = 2.0  # for all that one server is asked
+FRESH_S = 10.0  # for which an answer is not asked for again
+MAX_LIST_BYTES = 8 * 1024 * 1024
+MAX_MODELS = 100
+MAX_NAME = 200
+MAX_PARALLEL = 4
+FIRST_ERROR_STATUS = 300
+_CONTEXT = re.compile(r"^\s*num_ctx\s+(\d+)\s*$", re.MULTILINE)
+
+T = TypeVar("T")
+
+
+class _Meta(Struct):
+    """llama.cpp: what it was started with, else what the model was trained for."""
+
+    n_ctx: int | None = None
+    n_ctx_train: int | None = None
+
+
+class _Served(Struct):
+    """An entry of a list in OpenAI's form, with what vLLM, llama.cpp and LM Studio add."""
+
+    id: str
+    owned_by: str | None = None
+    type: str | None = None
+    max_model_len: int | None = None
+    meta: _Meta | None = None
+    max_context_length: int | None = None
+    loaded_context_length: int | None = None
+
+    @property
+    def loaded(self) -> int | None:
+        """What the server will take."""
+        started = self.meta and self.meta.n_ctx
+        return self.max_model_len or self.loaded_context_length or started
+
+    @property
+    def window(self) -> int | None:
+        """The same, or what the model was made for."""
+        return self.loaded or self.max_context_length or (self.meta and self.meta.n_ctx_train)
+
+
+class _List(Struct):
+    data: list[_Served]
+
+
+class _Settings(Struct):
+    n_ctx: int | None = None
+
+
+class _Props(Struct):
+    default_generation_settings: _Settings
+
+
+class _OllamaModel(Struct):
+    name: str
+    digest: str = ""
+    context_length: int | None = None
+
+
+class _OllamaList(Struct):
+    models: list[_OllamaModel]
+
+
+class _OllamaDetails(Struct):
+    model_info: dict[str, Raw] = field(default_factory=dict[str, Raw])
+    parameters: str = ""
+    capabilities: list[str] | None = None
+
+    @property
+    def window(self) -> int | None:
+        if told := _CONTEXT.search(self.parameters):
+            return int(told[1])
+        lengths = (raw for key, raw in self.model_info.items() if key.endswith(".context_length"))
+        return next((_number(raw) for raw in lengths), None)
+
+    @property
+    def talks(self) -> bool:
+        return self.capabilities is None or "completion" in self.capabilities
+
+
+class ModelLists:
+    """The port `ModelServers`. `heard` is called with all that they have told."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        *,
+        settings: Callable[[], Settings],
+        environ: Callable[[], Mapping[str, str]],
+        heard: Callable[[Mapping[str, ModelListing]], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._connections = connections
+        self._settings = settings
+        self._environ = environ
+        self._heard = heard
+        self._clock = clock
+        self._told: dict[str, ModelListing] = {}
+        self._asked: dict[str, float] = {}
+        self._shown: dict[tuple[str, str, str], _OllamaDetails] = {}
+        self._loaded: dict[tuple[str, str], int] = {}
+        self._asking = anyio.Lock()
+
+    async def refresh(self) -> None:
+        """Ask whoever has not been asked just now; at most a few seconds."""
+        async with self._asking:
+            targets = list(local_targets(self._settings(), self._environ()))
+            due = [each for each in targets if self._is_due(each)]
+            async with anyio.create_task_group() as group:
+                for each in due:
+                    group.start_soon(self._renew, each)
+            names = {each.provider.backend for each in targets}
+            self._told = {name: told for name, told in self._told.items() if name in names}
+            self._heard(dict(self._told))
+
+    def trouble(self, backend: str) -> str:
+        told = self._told.get(backend)
+        return told.trouble if told else ""
+
+    def _is_due(self, asked: CallTarget) -> bool:
+        told = self._told.get(asked.provider.backend)
+        if told is None or told.base_url != asked.base_url:
+            return True
+        if told.trouble and is_this_machine(asked.base_url):
+            return True  # somebody may have started it, and to ask takes no time
+        return self._clock() - self._asked[asked.provider.backend] > FRESH_S
+
+    async def _renew(self, asked: CallTarget) -> None:
+        name, before = asked.provider.backend, self._told.get(asked.provider.backend)
+        listing = await self.ask(asked)
+        if listing.trouble and before and before.base_url == listing.base_url:
+            # What it had is known still: workers' sessions are not to change because it restarts.
+            listing = msgspec.structs.replace(listing, models=before.models)
+        self._told[name], self._asked[name] = listing, self._clock()
+
+    async def ask(self, asked: CallTarget) -> ModelListing:
+        """What the server says now. Raises nothing: what went wrong is in the listing."""
+        trouble = f"{asked.place} did not list its models within {ANSWER_S:g} s"
+        try:
+            with anyio.move_on_after(ANSWER_S):
+                models = await self._models(asked)
+                return ModelListing(base_url=asked.base_url, models=tuple(models)[:MAX_MODELS])
+        except ServerNotRunning:
+            trouble = not_running_message(asked.provider.backend, asked.base_url)
+        except WorkerError as error:
+            trouble = str(error)
+        return ModelListing(base_url=asked.base_url, trouble=trouble)
+
+    async def _models(self, asked: CallTarget) -> Iterable[ServedModel]:
+        listed = await self._get(asked, f"{asked.base_url}/models", _List)
+        if listed is None:
+            raise ProviderRefused(f"{asked.place} has no list of models: check its base_url")
+        if listed.data and all(served.loaded for served in listed.data):
+            return _chat_models(listed.data)
+        root = asked.base_url.removesuffix("/v1")
+        if richer := await self._get(asked, f"{root}/api/v0/models", _List):
+            return _chat_models(richer.data)
+        if pulled := await self._get(asked, f"{root}/api/tags", _OllamaList):
+            return await self._of_ollama(asked, root, pulled.models)
+        props = await self._get(asked, f"{root}/props", _Props)
+        window = props.default_generation_settings.n_ctx if props else None
+        return [
+            ServedModel(name=served.id, window=window or served.window)
+            for served in listed.data
+            if _is_name(served.id)
+        ]
+
+    async def _of_ollama(
+        self, asked: CallTarget, root: str, pulled: list[_OllamaModel]
+    ) -> Iterable[ServedModel]:
+        """One that was loaded tells what really fits; the settings of the server decide about that."""
+        loaded = await self._get(asked, f"{root}/api/ps", _OllamaList)
+        for model in loaded.models if loaded else ():
+            if model.context_length:
+                self._loaded[asked.base_url, model.name] = model.context_length
+        limit = anyio.CapacityLimiter(MAX_PARALLEL)
+        shown: dict[str, _OllamaDetails] = {}
+
+        async def show(model: _OllamaModel) -> None:
+            async with limit:
+                shown[model.name] = await self._show(asked, root, model)
+
+        async with anyio.create_task_group() as group:
+            for model in pulled[:MAX_MODELS]:
+                group.start_soon(show, model)
+        return [
+            ServedModel(
+                name=model.name,
+                window=self._loaded.get((asked.base_url, model.name)) or shown[model.name].window,
+            )
+            for model in pulled[:MAX_MODELS]
+            if shown[model.name].talks and _is_name(model.name)
+        ]
+
+    async def _show(self, asked: CallTarget, root: str, model: _OllamaModel) -> _OllamaDetails:
+        key = (asked.base_url, model.name, model.digest)
+        if key not in self._shown:
+            body = msgspec.json.encode({"model": model.name})
+            self._shown[key] = (
+                await self._get(asked, f"{root}/api/show", _OllamaDetails, body) or _OllamaDetails()
+            )
+        return self._shown[key]
+
+    async def _get(
+        self, asked: CallTarget, url: str, shape: type[T], body: bytes = b""
+    ) -> T | None:
+        """The answer in that shape; None if there is none. Raises a `WorkerError` if nobody answers."""
+        call = ModelCall(
+            backend=asked.provider.backend,
+            dialect="openai",
+            method="POST" if body else "GET",
+            url=url,
+            headers=((b"content-type", b"application/json"),) if body else (),
+            body=body,
+            key=asked.key,
+            hurry=True,
+            given=asked.headers,
+            server=asked.base_url,
+        )
+        async with self._connections.send(call) as answer:
+            if answer.status >= FIRST_ERROR_STATUS:
+                return None
+            with self._connections.memory.share() as share:
+                told = await read_whole(answer, asked.place, share, most=MAX_LIST_BYTES)
+        try:
+            return msgspec.json.decode(told, type=shape)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+
+
+async def survey_servers(
+    settings: Settings, environ: Mapping[str, str], usual: Mapping[str, int]
+) -> tuple[Mapping[str, ModelListing], Mapping[str, ModelListing]]:
+    """What the servers of the settings say, and those that answer on a `usual` port of this machine.
+
+    For a person who asks what there is: nobody else has ports tried that no settings name.
+    """
+    known: dict[str, ModelListing] = {}
+    found: dict[str, ModelListing] = {}
+    taken = {
+        urlsplit(backend.base_url).port
+        for backend in settings.backends.values()
+        if backend.base_url and is_this_machine(backend.base_url)
+    }
+    others = {LOCAL_SERVERS[name]: port for name, port in usual.items() if port not in taken}
+    async with Connections.open() as connections, anyio.create_task_group() as group:
+        lists = ModelLists(
+            connections, settings=lambda: settings, environ=lambda: environ, heard=known.update
+        )
+
+        async def look_at(server: LocalServer, port: int) -> None:
+            stranger = CallTarget(
+                provider=Provider(name=server.id, backend=server.id, model=""),
+                dialect="openai",
+                base_url=f"http://127.0.0.1:{port}/v1",
+                key=Secret(""),
+                local=True,
+            )
+            listing = await lists.ask(stranger)
+            if listing.models:
+                found[server.id] = listing
+
+        group.start_soon(lists.refresh)
+        for server, port in others.items():
+            group.start_soon(look_at, server, port)
+    return known, found
+
+
+def local_targets(settings: Settings, environ: Mapping[str, str]) -> Iterable[CallTarget]:
+    """The servers that can be asked, once each."""
+    for backend in settings.backends.values():
+        if not backend.local:
+            continue
+        try:
+            nobody = Provider(name=backend.id, backend=backend.id, model="")
+            yield target_for(nobody, settings.backends, environ)
+        except ProviderRefused:
+            continue  # its key is missing, which is told elsewhere
+
+
+def _chat_models(models: Iterable[_Served]) -> Iterable[ServedModel]:
+    """Those that talk: LM Studio lists models for other purposes too."""
+    return [
+        ServedModel(name=model.id, window=model.window)
+        for model in models
+        if model.type != "embeddings" and _is_name(model.id)
+    ]
+
+
+def _is_name(text: str) -> bool:
+    """A server may say anything; what it says is shown to people, and given to programs."""
+    return text.isprintable() and not text.startswith("-") and 0 < len(text) <= MAX_NAME
+
+
+def _number(raw: Raw) -> int | None:
+    try:
+        return msgspec.json.decode(raw, type=int)
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,569 @@
+"""Makes one model call: asks a target, fails over to the next, counts and reports each attempt.
+
+Text is passed on as it comes. From the first piece of a tool call on everything waits until the
+answer has told why it stops, so that a broken stream leaves no half call behind.
+
+The asker's program ends its turn with the last bytes, and whoever waits for the turn then reads the
+figures. So the figures go first.
+
+Whoever asks (the gateway for a worker's program, the api method, our own agent) gets one answer.
+Which targets were tried for it, what each of them cost and why it was left, the witness hears.
+"""
+
+import logging
+import random
+import secrets
+import time
+from collections import OrderedDict, defaultdict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from io import StringIO
+
+import anyio
+import msgspec
+from msgspec.structs import replace
+
+from goent.domain.errors import (
+    AtLimit,
+    BudgetSpent,
+    ProviderDown,
+    ProviderUnavailable,
+    ServerNotRunning,
+    UnknownModel,
+    WorkerError,
+)
+from goent.domain.local_servers import missing_model_message
+from goent.domain.money import (
+    CallDelay,
+    CallObserver,
+    CallSize,
+    FinishedCall,
+    ProviderMove,
+    StartedCall,
+)
+from goent.domain.provider_condition import ProviderCondition, ProviderHealth
+from goent.domain.types import Usage
+from goent.providers.call_plan import (
+    AttemptSchedule,
+    CallPlan,
+    CallTarget,
+    InboundCall,
+    NextAttempt,
+    RetrySettings,
+    TokenGauge,
+    condition_text,
+    unavailable_error,
+)
+from goent.providers.call_translation import (
+    JoinedAnswer,
+    StreamPiece,
+    TakePieces,
+    build_call,
+    describe_omissions,
+)
+from goent.providers.connections import (
+    AnswerTooLarge,
+    Connections,
+    ModelCall,
+    ProviderAnswer,
+    read_whole,
+    was_never_sent,
+)
+from goent.providers.dialects import codec_for
+from goent.providers.model_messages import AnswerChunk, ErrorPiece, StopPiece, ToolPiece, UsagePiece
+from goent.providers.provider_errors import failure_from_answer, failure_in_stream, read_rate_limits
+from goent.providers.provider_health import CircuitBreakers
+from goent.providers.sse import SseEvent, SseSplitter
+from goent.providers.token_usage import drop_implausible_usage
+
+
+class AnswerTally:
+    """Fed with the pieces of one answer."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self.usage: Usage | None = None
+        self._calls: defaultdict[int, StringIO] = defaultdict(StringIO)
+
+    def note(self, chunks: Sequence[AnswerChunk]) -> None:
+        for chunk in chunks:
+            match chunk:
+                case ToolPiece():
+                    self._calls[chunk.index].write(chunk.arguments)
+                case UsagePiece():
+                    self.usage = chunk.usage
+                case StopPiece():
+                    self.stopped = True
+                case _:
+                    pass
+
+    @property
+    def has_calls(self) -> bool:
+        return bool(self._calls)
+
+    @property
+    def calls_are_whole(self) -> bool:
+        return all(_is_json(arguments.getvalue()) for arguments in self._calls.values())
+
+
+def _is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+MAX_ERROR_S = 10.0
+STREAM_END_S = 0.2  # for an answer to end that has said its last word
+MAX_ERROR_BYTES = 1024 * 1024  # bytes of an error
+MOST_ANSWER = 64 * 1024 * 1024  # bytes of an answer, at once or streamed
+MOST_PIECES = 250_000  # of an answer with tool calls, which is held until it is whole
+FIRST_ERROR_STATUS = 300
+
+BeforeEnd = Callable[[], Awaitable[None]]
+
+
+class CallAttempt:
+    """The try. `tally` knows what was counted, also after a failure.
+
+    `owed`: the provider may bill it, as far as is known. `used_up_for_s`: it was the last one that
+    the provider's limits allow for so long.
+    """
+
+    def __init__(self, connections: Connections, target: CallTarget, call: ModelCall) -> None:
+        self.target = target
+        self.tally = AnswerTally()
+        self.status = 0
+        self.owed = False
+        self.used_up_for_s: float | None = None
+        self._connections = connections
+        self._call = call
+        self._reader = codec_for(target.dialect).reader()
+        self._held: list[StreamPiece] = []
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    async def stream(self, take: TakePieces, before_the_end: BeforeEnd) -> None:
+        """The answer, piece by piece. `before_the_end` is awaited before the last one is taken.
+
+        Raises a `WorkerError`; what was taken until then stays taken.
+        """
+        try:
+            async with self._sent() as answer:
+                if not answer.is_stream:
+                    raise await self._not_a_stream(answer)
+                await self._read(answer, take, before_the_end)
+        except WorkerError:
+            if not (self.tally.stopped or self._has_whole_calls):
+                raise
+            # All was said; what may be missing are the figures.
+        if not self.tally.stopped:
+            await self._end_early(take)
+        await before_the_end()
+
+    async def plain(self) -> bytes:
+        """The answer at once."""
+        async with self._sent() as answer:
+            with self._connections.memory.share() as share:
+                body = await read_whole(answer, self.target.place, share, most=MOST_ANSWER)
+        chunks = codec_for(self.target.dialect).read_answer(body)
+        self.tally.note(chunks)
+        self._look_for_trouble(chunks)
+        return drop_implausible_usage(self.target.dialect, body)
+
+    @asynccontextmanager
+    async def _sent(self) -> AsyncGenerator[ProviderAnswer]:
+        self.owed = True
+        try:
+            async with self._connections.send(self._call) as answer:
+                self.status = answer.status
+                if answer.status >= FIRST_ERROR_STATUS:
+                    self.owed = False
+                    raise await self._refusal(answer)
+                limits = read_rate_limits(answer.headers, now=time.time())
+                self.used_up_for_s = limits.resets_in_s if limits.used_up else None
+                yield answer
+        except WorkerError as error:
+            self.owed = self.owed and not was_never_sent(error)
+            raise
+
+    async def _read(
+        self, answer: ProviderAnswer, take: TakePieces, before_the_end: BeforeEnd
+    ) -> None:
+        splitter = SseSplitter()
+        size = 0
+        async for piece in answer.pieces:
+            size += len(piece)
+            if size > MOST_ANSWER:
+                raise self._too_large(f"an answer of more than {MOST_ANSWER} bytes")
+            if await self._pass(self._events(splitter, piece), take, before_the_end):
+                # A connection that is read to its end can be used again.
+                with anyio.move_on_after(STREAM_END_S):
+                    async for _ in answer.pieces:
+                        pass
+                return
+        await self._pass(splitter.close(), take, before_the_end)
+
+    def _events(self, splitter: SseSplitter, piece: bytes) -> Sequence[SseEvent]:
+        events = splitter.feed(piece)
+        if splitter.dropped:  # an answer with a hole in it must not look whole
+            raise self._too_large(f"an event of more than {splitter.limit} bytes")
+        return events
+
+    def _too_large(self, what: str) -> AnswerTooLarge:
+        return AnswerTooLarge(f"{self.target.place} sent {what}, the limit")
+
+    async def _pass(
+        self, events: Sequence[SseEvent], take: TakePieces, before_the_end: BeforeEnd
+    ) -> bool:
+        """True if that was the last word."""
+        ready: list[StreamPiece] = []
+        last = False
+        try:
+            for event in events:
+                last = last or _is_last_event(event)
+                self._sort(event, ready)
+        finally:
+            if last and self.tally.stopped:
+                await before_the_end()
+            if ready:
+                await take(ready)
+        return last
+
+    def _sort(self, event: SseEvent, ready: list[StreamPiece]) -> None:
+        """Into what may be shown and what has to wait."""
+        if _is_last_event(event) and not self.tally.stopped:
+            return  # to an end without a reason OpenCode answers with the next call, without limit
+        chunks = self._reader.read(event)
+        self._look_for_trouble(chunks)
+        self.tally.note(chunks)
+        shown = drop_implausible_usage(self.target.dialect, event.data)
+        if shown is not event.data:
+            event = event._replace(data=shown)
+        streamed = StreamPiece(chunks, event, self._reader.place)
+        if self.tally.has_calls:
+            if len(self._held) >= MOST_PIECES:
+                raise self._too_large(f"tool calls in more than {MOST_PIECES} pieces")
+            self._held.append(streamed)
+        else:
+            ready.append(streamed)
+        if self.tally.stopped:
+            ready += self._held
+            self._held.clear()
+
+    def _look_for_trouble(self, chunks: Sequence[object]) -> None:
+        for chunk in chunks:
+            if isinstance(chunk, ErrorPiece) and not self.tally.stopped:
+                said = self._call.without_key(chunk.message.encode()).decode()
+                raise failure_in_stream(self.target.provider.backend, replace(chunk, message=said))
+
+    @property
+    def _has_whole_calls(self) -> bool:
+        return bool(self._held) and self.tally.calls_are_whole
+
+    async def _end_early(self, take: TakePieces) -> None:
+        """The stream is over and did not say why. Calls that are whole can be made all the same."""
+        if not self._has_whole_calls:
+            raise ProviderDown(f"{self.target.place} broke off in the middle of its answer")
+        stop = StreamPiece((StopPiece(reason="tool_calls"),))
+        self.tally.note(stop.chunks)
+        await take([*self._held, stop])
+
+    async def _refusal(self, answer: ProviderAnswer) -> WorkerError:
+        body = await self._error_body(answer)
+        backend = self.target.provider.backend
+        error = failure_from_answer(backend, answer.status, answer.headers, body, now=time.time())
+        if self.target.local and isinstance(error, UnknownModel):
+            return UnknownModel(
+                missing_model_message(backend, self.target.base_url, self.target.provider.model)
+            )
+        return error
+
+    async def _not_a_stream(self, answer: ProviderAnswer) -> WorkerError:
+        body = await self._error_body(answer)
+        kind = dict(answer.headers).get(b"content-type", b"no type").decode(errors="replace")
+        # A page is not quoted: OpenCode reads words in it as a reason to try again.
+        return ProviderDown(
+            f"{self.target.place} was asked for a stream and answered {kind} "
+            f"({len(body)} bytes): check its base_url"
+        )
+
+    async def _error_body(self, answer: ProviderAnswer) -> bytes:
+        body = bytearray()
+        with anyio.move_on_after(MAX_ERROR_S):  # who answers wrongly may also not end
+            async for piece in answer.pieces:
+                body += piece[: MAX_ERROR_BYTES - len(body)]
+                if len(body) == MAX_ERROR_BYTES:
+                    break
+        return self._call.without_key(bytes(body))
+
+
+def _is_last_event(event: SseEvent) -> bool:
+    return event.data == b"[DONE]" or event.event == b"message_stop"
+
+
+logger = logging.getLogger(__name__)
+
+REPORT_S = 10.0
+MAX_QUEUE_S = 300.0  # for a limit of our own to have room
+HUNG_UP_STATUS = 499  # what web servers note when the client left before there was a status
+CUT_OFF_TEXT = "cut off before the answer's end: the worker hung up, or go-ent ended"
+
+
+class CallReport:
+    """The report on one try. Nobody to tell is no reason to break the answer."""
+
+    def __init__(
+        self, witness: CallObserver, gauge: TokenGauge, order: InboundCall, attempt: CallAttempt
+    ) -> None:
+        self._witness = witness
+        self._gauge = gauge
+        self._order = order
+        self._attempt = attempt
+        self._id = secrets.token_hex(8)
+        self._made = False
+        self._sized: CallSize | None = None
+
+    async def begin(self, *, patient: bool) -> None:
+        """The call is about to go out; this returns when it may.
+
+        `patient`: nobody else could be asked, so that it waits where it would otherwise be `AtLimit`.
+        """
+        try:
+            await self._wait(patient=patient)
+        except anyio.get_cancelled_exc_class():
+            await self.make(CUT_OFF_TEXT)  # it may have been let go in the same moment
+            raise
+
+    async def _wait(self, *, patient: bool) -> None:
+        told, waited = "", 0.0
+        while hindrance := await self._ask():
+            if not patient or waited >= MAX_QUEUE_S:
+                raise AtLimit(hindrance.reason, retry_after_s=hindrance.wait_s)
+            if hindrance.reason != told:
+                told = hindrance.reason
+                await self._witness.noticed(self._order.worker, f"waiting: {told}")
+            pause = min(hindrance.wait_s * random.uniform(1, 1.5), MAX_QUEUE_S)  # noqa: S311 (spreads calls)
+            await anyio.sleep(pause)
+            waited += pause
+
+    async def _ask(self) -> CallDelay | None:
+        provider = self._attempt.target.provider
+        call = StartedCall(
+            id=self._id,
+            worker=self._order.worker,
+            backend=provider.backend,
+            model=provider.model,
+        )
+        try:
+            return await self._witness.begun(call, self._size)
+        except WorkerError:
+            raise
+        except Exception:
+            logger.exception("a call of worker %r was not announced", self._order.worker)
+            return None
+
+    async def _size(self) -> CallSize:
+        if self._sized is None:
+            self._sized = await self._gauge.size(self._order, self._attempt.target)
+        return self._sized
+
+    async def make(self, error: str = "") -> None:
+        """The first time counts. Not stopped by an asker who leaves."""
+        if self._made:
+            return
+        self._made = True
+        try:
+            with anyio.move_on_after(REPORT_S, shield=True):
+                await self._witness.metered(await self._call_made(error))
+        except Exception:
+            logger.exception("a call of worker %r was not counted", self._order.worker)
+
+    async def _call_made(self, error: str) -> FinishedCall:
+        attempt, provider = self._attempt, self._attempt.target.provider
+        usage, whole = attempt.tally.usage, attempt.tally.stopped
+        if usage and whole:
+            await self._gauge.learn(self._order, attempt.target, usage)
+        return FinishedCall(
+            id=self._id,
+            worker=self._order.worker,
+            session=self._order.session,
+            backend=provider.backend,
+            model=provider.model,
+            status=attempt.status or HUNG_UP_STATUS,
+            usage=usage,
+            whole=whole,
+            owed=attempt.owed,
+            seconds=attempt.seconds,
+            error=error,
+        )
+
+
+MAX_REMEMBERED = 4096
+
+RunAttempt = Callable[[CallAttempt, CallReport], Awaitable[None]]
+TargetFailures = Mapping[str, ProviderUnavailable]
+
+
+class Upstream:
+    """The way to all models."""
+
+    def __init__(  # noqa: PLR0913 (what it stands on)
+        self,
+        connections: Connections,
+        witness: CallObserver,
+        *,
+        gauge: TokenGauge | None = None,
+        healths: ProviderHealth | None = None,
+        patience: RetrySettings = RetrySettings(),  # noqa: B008 (frozen)
+        clock: Callable[[], float] = time.time,
+        silence: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        """`silence` is after how many seconds without a byte a call has failed, now; None: as usual."""
+        self.connections = connections
+        self._witness = witness
+        self._gauge = gauge or TokenGauge()
+        self._healths = healths or CircuitBreakers()
+        self._patience = patience
+        self._clock = clock
+        self._silence = silence
+        # Who did last, and what it was not told of the request.
+        self._serving: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
+
+    async def stream(self, order: InboundCall, course: CallPlan, take: TakePieces) -> None:
+        """The answer in pieces. Raises a `WorkerError` when no target could give or finish it."""
+        said = JoinedAnswer(order.dialect, take)
+
+        async def run(attempt: CallAttempt, report: CallReport) -> None:
+            await attempt.stream(said.following(attempt.target.dialect), report.make)
+
+        await self._ask(order, course, run, lambda: said.text)
+
+    async def plain(self, order: InboundCall, course: CallPlan) -> bytes:
+        """The answer at once, in the dialect of the order."""
+        answer = b""
+
+        async def run(attempt: CallAttempt, report: CallReport) -> None:
+            nonlocal answer
+            answer = await attempt.plain()
+            await report.make()
+            if attempt.target.dialect != order.dialect:
+                chunks = codec_for(attempt.target.dialect).read_answer(answer)
+                answer = codec_for(order.dialect).write_answer(order.model, chunks)
+
+        await self._ask(order, course, run, lambda: "")
+        return answer
+
+    async def _ask(
+        self, order: InboundCall, course: CallPlan, run: RunAttempt, said: Callable[[], str]
+    ) -> None:
+        tries = AttemptSchedule(course, self._healths, self._patience, self._clock)
+        failures: dict[str, ProviderUnavailable] = {}
+        while following := tries.following():
+            target = following.target
+            await self._wait(order, following, failures)
+            call = build_call(
+                order, target, said=said(), hurry=tries.others, silence_s=self._silence()
+            )
+            if not await self._healths.admits(target.provider, force=following.force):
+                continue  # somebody else tries it out at the moment
+            attempt = CallAttempt(self.connections, target, call)
+            report = CallReport(self._witness, self._gauge, order, attempt)
+            try:
+                async with self._observed(attempt):
+                    await report.begin(patient=not tries.others)
+                    await self._move(order, course, target, failures)
+                    await self._try(attempt, report, run)
+            except ProviderUnavailable as error:
+                failures[target.name] = error
+                if isinstance(error, ServerNotRunning):
+                    tries.leave(target)  # until somebody starts it
+            else:
+                return
+        raise _combined_error(failures) if failures else self._nobody(course)
+
+    @asynccontextmanager
+    async def _observed(self, attempt: CallAttempt) -> AsyncGenerator[None]:
+        """What becomes of an admitted call tells something of its provider, or nothing: once."""
+        provider, began = attempt.target.provider, self._clock()
+        try:
+            yield
+        except (AtLimit, BudgetSpent, ServerNotRunning):  # it was not asked
+            await self._healths.released(provider)
+            raise
+        except WorkerError as error:
+            await self._healths.failed(provider, error, began=began)
+            raise
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._healths.released(provider)
+            raise
+        await self._healths.served(provider, began=began, used_up_for_s=attempt.used_up_for_s)
+
+    async def _try(self, attempt: CallAttempt, report: CallReport, run: RunAttempt) -> None:
+        try:
+            await run(attempt, report)
+        except WorkerError as error:
+            await report.make(str(error))
+            raise
+        finally:
+            await report.make(CUT_OFF_TEXT)
+
+    async def _wait(
+        self, order: InboundCall, following: NextAttempt, failures: TargetFailures
+    ) -> None:
+        if not following.wait_s:
+            return
+        if not following.quiet:
+            reason = failures.get(following.target.name)
+            text = f"{following.target.name} is asked again in {following.wait_s:.0f} s"
+            await self._witness.noticed(order.worker, f"{text} ({reason})" if reason else text)
+        await anyio.sleep(following.wait_s)
+
+    async def _move(
+        self, order: InboundCall, course: CallPlan, target: CallTarget, failures: TargetFailures
+    ) -> None:
+        """Tell the witness when another one serves the worker than before."""
+        wanted = course.targets[0].name
+        key = (order.worker, wanted)
+        before, told = self._serving.get(key, (wanted, ""))
+        left = describe_omissions(order, target)
+        if (before, told) == (target.name, left):
+            return
+        self._serving[key] = target.name, left
+        if len(self._serving) > MAX_REMEMBERED:
+            self._serving.popitem(last=False)
+        asked = f"{target.name} is asked {left}" if left else ""
+        if before == target.name:
+            if asked:
+                await self._witness.noticed(order.worker, asked)
+            return
+        reason = str(failures.get(before) or self._why_not(course, before))
+        reason = f"{reason}; {asked}" if asked else reason
+        moved = ProviderMove(
+            worker=order.worker, from_provider=before, to_provider=target.name, reason=reason
+        )
+        await self._witness.moved(moved)
+
+    def _nobody(self, course: CallPlan) -> WorkerError:
+        return unavailable_error(course, self._healths, self._clock())
+
+    def _why_not(self, course: CallPlan, name: str) -> str:
+        left = next((target for target in course.targets if target.name == name), None)
+        condition = self._healths.condition(left.provider) if left else ProviderCondition()
+        if condition.state in {"unknown", "healthy"}:
+            return "the provider that was asked for is available again"
+        return f"{name} is {condition_text(condition, self._clock())}"
+
+
+def _combined_error(failures: TargetFailures) -> WorkerError:
+    """The first one's failure is the one to act on; the fallbacks' are told with it."""
+    first, *others = failures.values()
+    if others:
+        told = "; ".join(f"fallback {name}: {e}" for name, e in list(failures.items())[1:])
+        first.args = (f"{first}; {told}",)
+    return first

@@ -1,0 +1,1 @@
+"""Decides who does a task: classification, rules, learning and forecasts."""

@@ -1,0 +1,250 @@
+"""Learns from the outcomes of earlier tasks how likely a provider does a task well.
+
+A success has two parts: the worker got through its task, and its claim held where somebody checked.
+Each is a share with a Beta posterior for a class of tasks (type and complexity). Where a class has few
+outcomes, others of the same type and then all others tell how much better or worse than its peers a
+provider was at the same tasks; they weigh no more than a few outcomes. So who was given the hard tasks
+is not taken for bad, and who has shown nothing is taken for usual.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from goent.domain.errors import ContextOverflow, ModelRefused, NothingSaid, TurnTimeout
+from goent.domain.task_profile import Complexity, TaskSample, TaskType
+from goent.domain.types import Value
+
+ModelKey = tuple[str, str]  # backend and model
+TaskClass = tuple[TaskType, Complexity]
+
+HALF_LIFE_S: Final = 30 * 24 * 3600.0  # models change; after this time an outcome is worth half
+MIN_WEIGHT: Final = 8.0  # outcomes of a type, before anything is made of them
+PRIOR_SHARE: Final = 0.8  # the share of a part where nothing at all is known
+PRIOR_WEIGHT: Final = 2.0  # outcomes that this guess is worth,
+POOLED_WEIGHT: Final = 4.0  # the wider class for the pooled share of a narrower one,
+PEER_WEIGHT: Final = 4.0  # the peers' share for a provider,
+OTHER_TYPES_WEIGHT: Final = 4.0  # at most: its outcomes of other types,
+OTHER_COMPLEXITIES_WEIGHT: Final = 8.0  # and these with its outcomes of other complexities
+INTERVAL_WIDTH: Final = (
+    1.0  # standard deviations: five in six times it is no worse, and as often no better
+)
+MIN_CHANCE: Final = 0.02  # no chance is smaller: nobody is lost for ever
+
+OWN_FAULTS: Final = frozenset(
+    e.kind for e in (NothingSaid, ModelRefused, ContextOverflow, TurnTimeout)
+)
+
+
+class TaskOutcome(Value, frozen=True, kw_only=True):
+    """Did the worker get through, and did its claim hold? None: nobody checked.
+
+    `graded`: by an evaluation.
+    """
+
+    done: bool
+    held: bool | None = None
+    graded: bool = False
+
+    @property
+    def good(self) -> bool:
+        return self.done and self.held is not False
+
+
+class Outlook(Value, frozen=True, kw_only=True):
+    """How likely a provider does a task of a class: five in six times above `low`, and below `high`.
+
+    Of `seen` outcomes of the class `good` were neither failed nor refuted. `weight` counts those of
+    the type, older ones less; `graded` were judged by evaluations.
+    """
+
+    chance: float
+    low: float
+    high: float
+    seen: int
+    good: int
+    weight: float
+    graded: int = 0
+
+    @property
+    def enough(self) -> bool:
+        return self.weight >= MIN_WEIGHT
+
+
+def outcome_of(sample: TaskSample) -> TaskOutcome | None:
+    """None where it tells nothing of the worker: cancelled, out of money, or others are at fault."""
+    match sample.state, sample.evidence:
+        case "completed", "verified":
+            return TaskOutcome(done=True, held=True, graded=sample.graded)
+        case "completed", "claimed":
+            return TaskOutcome(done=True)
+        case "completed", "refuted":  # it did nothing, which is looked for without being asked
+            return TaskOutcome(done=False)
+        case "failed", "refuted":
+            return TaskOutcome(done=True, held=False, graded=sample.graded)
+        case "failed", _ if sample.failure in OWN_FAULTS:
+            return TaskOutcome(done=False)
+        case _:
+            return None
+
+
+class _WeightedTally:
+    """So many of so many, old ones counting less."""
+
+    __slots__ = ("all", "good")
+
+    def __init__(self, good: float = 0.0, all_: float = 0.0) -> None:
+        self.good, self.all = good, all_
+
+    def share(self, prior: float, worth: float, scale: float) -> float:
+        return (self.good * scale + prior * worth) / (self.all * scale + worth)
+
+
+class _ShareModel:
+    """One of the two shares: by class and model, and pooled over all models."""
+
+    def __init__(self) -> None:
+        self.scale = 1.0
+        self._cells: defaultdict[ModelKey, defaultdict[TaskClass, _WeightedTally]] = defaultdict(
+            lambda: defaultdict(_WeightedTally)
+        )
+        self._pools: defaultdict[TaskClass | TaskType | None, _WeightedTally] = defaultdict(
+            _WeightedTally
+        )
+
+    def add(self, model: ModelKey, kind: TaskClass, weight: float, *, good: bool) -> None:
+        for tally in (
+            self._cells[model][kind],
+            *(self._pools[key] for key in (kind, kind[0], None)),
+        ):
+            tally.all += weight
+            tally.good += weight * good
+
+    def pooled(self, kind: TaskClass) -> float:
+        """The share of all models, the wider class being the prior of the narrower."""
+        share = self._pools[None].share(PRIOR_SHARE, PRIOR_WEIGHT, self.scale)
+        share = self._pools[kind[0]].share(share, POOLED_WEIGHT, self.scale)
+        share = self._pools[kind].share(share, POOLED_WEIGHT, self.scale)
+        return min(max(share, MIN_CHANCE), 1 - MIN_CHANCE)
+
+    def estimate(self, model: ModelKey, kind: TaskClass) -> tuple[float, float]:
+        """Mean and variance."""
+        cells = self._cells[model]
+        own = cells.get(kind, _WeightedTally())
+        far = self._record(cells, (c for c in cells if c[0] != kind[0])).at_most(OTHER_TYPES_WEIGHT)
+        near = self._record(cells, (c for c in cells if c[0] == kind[0] and c != kind))
+        wider = (near + far).at_most(OTHER_COMPLEXITIES_WEIGHT)
+        worth = PEER_WEIGHT + wider.all
+        prior = wider.shifted(self.pooled(kind))
+        good, bad = own.good * self.scale, (own.all - own.good) * self.scale
+        total = worth + good + bad
+        mean = (prior * worth + good) / total
+        return mean, mean * (1 - mean) / (total + 1)
+
+    def _record(
+        self, cells: Mapping[TaskClass, _WeightedTally], kinds: Iterable[TaskClass]
+    ) -> "_PooledRecord":
+        found = _PooledRecord()
+        for kind in kinds:
+            tally, scale = cells[kind], self.scale
+            found += _PooledRecord(
+                good=tally.good * scale,
+                expected=tally.all * scale * self.pooled(kind),
+                all=tally.all * scale,
+            )
+        return found
+
+
+class _PooledRecord(Value, frozen=True, kw_only=True):
+    """Outcomes of several classes, and how many of the peers' would have been good there."""
+
+    good: float = 0.0
+    expected: float = 0.0
+    all: float = 0.0
+
+    def __add__(self, other: "_PooledRecord") -> "_PooledRecord":
+        return _PooledRecord(
+            good=self.good + other.good,
+            expected=self.expected + other.expected,
+            all=self.all + other.all,
+        )
+
+    def at_most(self, worth: float) -> "_PooledRecord":
+        share = min(1.0, worth / self.all) if self.all else 1.0
+        return _PooledRecord(
+            good=self.good * share, expected=self.expected * share, all=self.all * share
+        )
+
+    def shifted(self, share: float) -> float:
+        """The peers' share, moved by the odds of being better than they are."""
+        ours = (self.good + 1) / (self.all - self.good + 1)
+        theirs = (self.expected + 1) / (self.all - self.expected + 1)
+        odds = ours / theirs * share / (1 - share)
+        return odds / (1 + odds)
+
+
+class Experience:
+    """All outcomes, ready to be asked about a class. Pure: the time is given."""
+
+    def __init__(self, samples: Iterable[TaskSample] = (), now: float = 0.0) -> None:
+        self._now = now
+        self._scale = 1.0
+        self._done, self._held = _ShareModel(), _ShareModel()
+        self._seen: defaultdict[tuple[ModelKey, TaskClass], list[TaskOutcome]] = defaultdict(list)
+        self._weights: defaultdict[tuple[ModelKey, TaskType], float] = defaultdict(float)
+        self._found: dict[TaskClass, Mapping[ModelKey, Outlook]] = {}
+        for sample in samples:
+            self.add(sample)
+
+    def add(self, sample: TaskSample) -> None:
+        found = outcome_of(sample)
+        if found is None:
+            return
+        model: ModelKey = (sample.backend, sample.model)
+        kind: TaskClass = (sample.type, sample.complexity)
+        weight = _age_weight(self._now - sample.at)
+        self._done.add(model, kind, weight, good=found.done)
+        if found.held is not None:
+            self._held.add(model, kind, weight, good=found.held)
+        self._seen[model, kind].append(found)
+        self._weights[model, sample.type] += weight
+        self._found.clear()
+
+    def look_from(self, moment: float) -> None:
+        """As if it were that time: what was added is as old as it was then."""
+        self._scale = self._done.scale = self._held.scale = 1 / _age_weight(self._now - moment)
+        self._found.clear()
+
+    def outlooks(self, type_: TaskType, complexity: Complexity) -> Mapping[ModelKey, Outlook]:
+        """Of every model that has outcomes of the type."""
+        kind = (type_, complexity)
+        if kind not in self._found:
+            models = [model for model, each in self._weights if each == type_]
+            self._found[kind] = {model: self._outlook(model, kind) for model in models}
+        return self._found[kind]
+
+    def seen(self) -> Mapping[tuple[ModelKey, TaskClass], list[TaskOutcome]]:
+        return self._seen
+
+    def _outlook(self, model: ModelKey, kind: TaskClass) -> Outlook:
+        done, done_var = self._done.estimate(model, kind)
+        held, held_var = self._held.estimate(model, kind)
+        chance = done * held
+        variance = (done**2 + done_var) * (held**2 + held_var) - chance**2
+        spread = math.sqrt(max(0.0, variance))  # rounding may go below
+        seen = self._seen.get((model, kind), ())
+        return Outlook(
+            chance=max(MIN_CHANCE, chance),
+            low=max(MIN_CHANCE, chance - INTERVAL_WIDTH * spread),
+            high=max(MIN_CHANCE, min(1.0, chance + INTERVAL_WIDTH * spread)),
+            seen=len(seen),
+            good=sum(each.good for each in seen),
+            weight=self._weights[model, kind[0]] * self._scale,
+            graded=sum(each.graded for each in seen),
+        )
+
+
+def _age_weight(age_s: float) -> float:
+    """Of an outcome that is so old. Clocks are set at times: nothing is from the future."""
+    return 0.5 ** min(max(0.0, age_s) / HALF_LIFE_S, 1000.0)

@@ -1,0 +1,525 @@
+"""Chooses the provider and method for a task by pin, rules, defaults or policy, and says why.
+
+A pin is obeyed or refused. Then the first rule that matches and whose provider can be had, then
+`defaults`, then the default provider that somebody wrote down, then the policy of `preferences`.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from functools import lru_cache
+from typing import Final, Literal
+
+from msgspec.structs import replace
+
+from goent.domain.errors import NoRoute
+from goent.domain.settings import RoutingRule, Settings
+from goent.domain.task_profile import Classification
+from goent.domain.types import Method, Pin, Provider, Route, Value
+from goent.routing.pins import (
+    TIERS,
+    choose_pinned,
+    fallbacks_of,
+    none_configured,
+    pinned_providers,
+    provider_for_tier,
+    tier_for,
+    tier_reason,
+)
+from goent.routing.preferences import LARGE_CONTEXT, MethodChoice, Preference, Preferences, is_small
+from goent.routing.route_facts import RouteFacts, count_text, obstacle, pin_objection, usd_text
+
+MIN_CONFIDENCE: Final = 0.6  # of the type, to say it without a doubt
+DecisionSource = Literal["pin", "rule", "default", "policy", "learning"]
+
+
+class DecisionStep(Value, frozen=True, kw_only=True):
+    """Something that was asked on the way to the decision, and what it said."""
+
+    source: DecisionSource
+    name: str
+    decided: bool
+    why: str
+
+
+class RouteCandidate(Value, frozen=True, kw_only=True):
+    """A provider, and what speaks against it now; nothing, if `obstacle` is empty."""
+
+    provider: Provider
+    obstacle: str = ""
+
+
+class RouteDecision(Value, frozen=True, kw_only=True):
+    """The choice with all that led to it; without a `chosen` one, `refusal` says why."""
+
+    chosen: Route | None = None
+    refusal: str = ""
+    steps: tuple[DecisionStep, ...] = ()
+    candidates: tuple[RouteCandidate, ...] = ()
+    alternatives: tuple[Route, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def route(self) -> Route:
+        if self.chosen is None:
+            raise NoRoute(self.refusal)
+        return self.chosen
+
+
+def task_summary(task: Classification) -> str:
+    """The features that rules and policy look at: what is guessed says so, or is left out."""
+    kind = task.type if task.confidence >= MIN_CONFIDENCE else f"probably {task.type}"
+    files = f"{count_text(task.named, 'file')} named, " if task.named else ""
+    return f"{kind}, {task.complexity}, {files}{task.context_tokens:,} tokens of context"
+
+
+def candidates_for(
+    task: Classification, settings: Settings, facts: RouteFacts
+) -> Iterator[RouteCandidate]:
+    for provider in settings.providers:
+        yield RouteCandidate(provider=provider, obstacle=obstacle(provider, task, facts))
+
+
+def budget_objection(facts: RouteFacts, settings: Settings) -> str:
+    """Empty where no forecast says that the budget is too small."""
+    known = {
+        p.name: forecast.p90_usd
+        for p in settings.providers
+        if (forecast := facts.forecasts.get(p.name)) and forecast.p90_usd is not None
+    }
+    if facts.budget_usd is None or not known or min(known.values()) <= facts.budget_usd:
+        return ""
+    name = min(known, key=lambda each: known[each])
+    return (
+        f"budget_usd {usd_text(facts.budget_usd)} is less than the cheapest route may cost: {name} up to "
+        f"{usd_text(known[name])}; raise it, or give a smaller task"
+    )
+
+
+def rule_label(rule: RoutingRule, number: int) -> str:
+    return f"rule {rule.id!r}" if rule.id else f"rule {number}"
+
+
+def rule_conditions(rule: RoutingRule) -> str:
+    """What it asks of a task, in words."""
+    parts = [
+        "/".join(rule.types),
+        "/".join(rule.complexity),
+        f"{rule.min_files} files or more" if rule.min_files is not None else "",
+        f"{rule.min_context:,} tokens or more" if rule.min_context is not None else "",
+        f"words {', '.join(map(repr, rule.keywords))}" if rule.keywords else "",
+        f"at most {usd_text(Decimal(str(rule.max_cost)))}" if rule.max_cost is not None else "",
+    ]
+    return ", ".join(part for part in parts if part) or "every task"
+
+
+def rule_mismatch(rule: RoutingRule, task: Classification, text: str) -> str:
+    """Why it does not match; empty if it does. `text` is the task's, in lower case."""
+    if rule.types and task.type not in rule.types:
+        return f"the type is {task.type}, not {' or '.join(rule.types)}"
+    if rule.complexity and task.complexity not in rule.complexity:
+        return f"the complexity is {task.complexity}, not {' or '.join(rule.complexity)}"
+    if rule.min_files is not None and task.named < rule.min_files:
+        return f"it names {count_text(task.named, 'file')}, not {rule.min_files} or more"
+    if rule.min_context is not None and task.context_tokens < rule.min_context:
+        return f"{task.context_tokens:,} tokens of context, not {rule.min_context:,} or more"
+    if rule.keywords and not any(_mentions(text, word.lower()) for word in rule.keywords):
+        return f"it says none of {', '.join(map(repr, rule.keywords))}"
+    return ""
+
+
+def too_expensive(rule: RoutingRule, provider: Provider, facts: RouteFacts) -> str:
+    """Why its `max_cost` keeps it from this provider."""
+    if rule.max_cost is None:
+        return ""
+    forecast = facts.forecasts.get(provider.name)
+    if forecast is None or forecast.p90_usd is None:
+        return f"what {provider.name} would cost is not known, and max_cost asks for it"
+    most = Decimal(str(rule.max_cost))
+    if forecast.p90_usd <= most:
+        return ""
+    return f"{provider.name} may cost {usd_text(forecast.p90_usd)}, above its max_cost of {usd_text(most)}"
+
+
+def rule_providers(rule: RoutingRule, settings: Settings) -> tuple[tuple[Provider, ...], str]:
+    """Whom it may mean, or why it can mean nobody. Neither: it names a method alone."""
+    if not (rule.provider or rule.model):
+        return (), ""
+    try:
+        return pinned_providers(Pin(provider=rule.provider, model=rule.model), settings), ""
+    except NoRoute as error:
+        return (), str(error)
+
+
+def _mentions(text: str, word: str) -> bool:
+    return word in text and bool(_whole_word(word).search(text))
+
+
+@lru_cache(1024)
+def _whole_word(word: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
+
+
+MAX_ALTERNATIVES: Final = 5
+MAX_FALLBACKS: Final = 2  # for a provider that go-ent chose by itself
+OWN_SOURCES: Final = frozenset({"policy", "learning"})
+UNASKED_REASON: Final = (
+    "only a pin or a rule sends a task to an agent, or to a model that no file names"
+)
+CODING_TYPES: Final = frozenset({"implement", "fix", "test"})
+
+
+class _Selection(Value, frozen=True, kw_only=True):
+    """Who decided for whom. By its own choice the stand-ins are go-ent's to choose as well."""
+
+    step: DecisionStep
+    provider: Provider
+    method: Method | None = None
+    quick: bool = False
+
+
+class RouteSearch:
+    """One walk through rules, defaults and policy, with its trail."""
+
+    def __init__(
+        self,
+        task: Classification,
+        pin: Pin,
+        settings: Settings,
+        methods: Sequence[Method],
+        facts: RouteFacts,
+    ) -> None:
+        self._task, self._facts, self._settings = task, facts, settings
+        self._asked: Method | None = pin.method
+        self._said: Method | None = None  # by a rule that names nothing else
+        self._candidates = tuple(candidates_for(task, settings, facts))
+        self._unpaid = replace(facts, budget_usd=None)
+        self._fitting = _unique_models(c.provider for c in self._candidates if not c.obstacle)
+        self._preferences = Preferences(task, facts, self._fitting, settings)
+        self._ways = MethodChoice(methods, settings, facts, alone=len(self._fitting) == 1)
+        self._methods = methods
+        self._steps: list[DecisionStep] = []
+        self._passed_on: list[str] = []
+
+    def decision(self) -> RouteDecision:
+        found = self._by_rules() or self._by_defaults() or self._by_default_provider()
+        found = found or self._by_policy()
+        if found is None:
+            return RouteDecision(
+                refusal=self._refusal(), steps=tuple(self._steps), candidates=self._candidates
+            )
+        wanted = self._asked or found.method or self._said
+        method, how = self._ways.way(found.provider, wanted=wanted, quick=found.quick)
+        others = [p for p in self._preferences.ranked() if not _same_model(p, found.provider)]
+        return RouteDecision(
+            chosen=Route(
+                provider=found.provider,
+                method=method,
+                reason=self._reason(found.step, how),
+                fallbacks=self._fallbacks(found, others),
+            ),
+            steps=tuple(self._steps),
+            candidates=self._candidates,
+            alternatives=tuple(self._alternative(p) for p in others[:MAX_ALTERNATIVES]),
+            warnings=tuple(self._passed_on),
+        )
+
+    # Who decides
+
+    def _by_rules(self) -> _Selection | None:
+        text = self._facts.text.lower()
+        found: _Selection | None = None
+        method_said = False
+        for number, rule in enumerate(self._settings.rules, 1):
+            name = rule_label(rule, number)
+            if why := rule_mismatch(rule, self._task, text):
+                self._note("rule", name, why)
+            elif found or method_said:
+                self._note("rule", name, "an earlier rule has decided")
+            elif not (rule.provider or rule.model):
+                method_said = self._take_method(rule, name)
+            else:
+                found = self._of_rule(rule, name)
+        return found
+
+    def _take_method(self, rule: RoutingRule, name: str) -> bool:
+        """A rule without a provider says how; who is left to those after it."""
+        if rule.method not in self._methods:
+            self._pass_on(name, f"the method {rule.method!r} is not available in this version")
+            return False
+        self._said = rule.method
+        self._note("rule", name, f"matches, and says the method: {rule.method}", decided=True)
+        return True
+
+    def _of_rule(self, rule: RoutingRule, name: str) -> _Selection | None:
+        meant, unknown = rule_providers(rule, self._settings)
+        if unknown:
+            self._pass_on(name, unknown)
+            return None
+        if rule.method and rule.method not in self._methods:
+            self._pass_on(name, f"the method {rule.method!r} is not available in this version")
+            return None
+        why_not: list[str] = []
+        for provider in (*meant, *fallbacks_of(meant[0], self._settings)):
+            against = self._obstacle(provider) or too_expensive(rule, provider, self._facts)
+            if not against:
+                instead = f", for {'; '.join(why_not)}" if why_not else ""
+                why = f"matches ({rule_conditions(rule)}): {provider.name}{instead}"
+                if why_not:
+                    self._passed_on.append(f"{name}: {provider.name}{instead}")
+                step = self._note("rule", name, why, decided=True)
+                return _Selection(step=step, provider=provider, method=rule.method)
+            why_not.append(f"{provider.name} is passed over ({against})")
+        self._pass_on(name, "; ".join(why_not))
+        return None
+
+    def _by_defaults(self) -> _Selection | None:
+        for role, applies in self._roles():
+            provider = self._named(self._settings.defaults.get(role))
+            if provider is None:
+                continue
+            name = f"defaults.{role}"
+            if not applies:
+                self._note("default", name, f"the task is {task_summary(self._task)}")
+                continue
+            usable = self._usable(name, provider)
+            if usable:
+                step = self._note("default", name, usable.name, decided=True)
+                return _Selection(step=step, provider=usable, quick=role == "simple_tasks")
+        return None
+
+    def _roles(self) -> Iterator[tuple[str, bool]]:
+        """Names that `defaults` may have, and whether each is about this task."""
+        task = self._task
+        yield "large_context", task.context_tokens > LARGE_CONTEXT
+        for role in self._settings.defaults:
+            if role not in ("large_context", "simple_tasks", "implementation"):
+                yield role, role == task.type
+        yield "simple_tasks", is_small(task)
+        yield "implementation", task.type in CODING_TYPES
+
+    def _by_default_provider(self) -> _Selection | None:
+        provider = self._named(self._settings.default_provider)
+        if provider is None or not self._settings.default_chosen:
+            return None
+        usable = self._usable("default_provider", provider)
+        if usable is None:
+            return None
+        why = "the configured default"
+        if usable.name != provider.name:
+            why = f"{usable.name}, a fallback of {why}"
+        step = self._note("default", "default_provider", why, decided=True)
+        return _Selection(step=step, provider=usable)
+
+    def _by_policy(self) -> _Selection | None:
+        chosen: _Selection | None = None
+        for wish in self._preferences.wishes:
+            if chosen or not wish.order:
+                self._note("policy", wish.name, wish.why if not chosen else "decided before")
+            else:
+                chosen = self._of_wish(wish)
+        return chosen
+
+    def _of_wish(self, wish: Preference) -> _Selection:
+        first, order = wish.order[0], self._preferences.first
+        stays = order[0] is first
+        step = self._note("policy", wish.name, f"{wish.why}: {first.name}", decided=stays)
+        if told := self._preferences.worth.compared(wish.order, order):
+            learned = self._note("learning", wish.name, told, decided=not stays)
+            step = step if stays else learned
+        return _Selection(step=step, provider=order[0], quick=wish.quick)
+
+    # What comes of it
+
+    def _usable(self, name: str, provider: Provider) -> Provider | None:
+        """It, or a fallback of its own; the reason is told either way."""
+        against = self._obstacle(provider)
+        if not against:
+            return provider
+        for other in fallbacks_of(provider, self._settings):
+            if not self._obstacle(other):
+                self._passed_on.append(f"{name}: {other.name}, for {provider.name}: {against}")
+                return other
+        self._pass_on(name, f"{provider.name}: {against}")
+        return None
+
+    def _fallbacks(self, found: _Selection, others: Sequence[Provider]) -> tuple[Provider, ...]:
+        """Whoever chose the provider chooses its stand-ins."""
+        if self._facts.allow_fallback is False:
+            return ()
+        own = fallbacks_of(found.provider, self._settings)
+        return own or (tuple(others[:MAX_FALLBACKS]) if found.step.source in OWN_SOURCES else ())
+
+    def _alternative(self, provider: Provider) -> Route:
+        method, _ = self._ways.way(
+            provider, wanted=self._asked or self._said, quick=is_small(self._task)
+        )
+        return Route(provider=provider, method=method, reason="")
+
+    def _reason(self, step: DecisionStep, how: str) -> str:
+        said = {
+            "policy": f"policy ({step.name}): {step.why}",
+            "learning": f"policy ({step.name}), by outcomes: {step.why}",
+        }
+        why = said.get(step.source, f"{step.name}: {step.why}")
+        if step.name == "default_provider":
+            why = step.why
+        how = f", by {self._asked}, which was asked for" if self._asked else how
+        return f"{why}{how}; the task is {task_summary(self._task)}"
+
+    def _refusal(self) -> str:
+        if not self._settings.providers:
+            return none_configured(self._settings)
+        each = "; ".join(
+            f"{c.provider.name}: {c.obstacle or UNASKED_REASON}" for c in self._candidates
+        )
+        above = budget_objection(self._facts, self._settings) if self._facts.hard else ""
+        return f"no provider can take the task now. {each}" + (f". {above}" if above else "")
+
+    def _obstacle(self, provider: Provider) -> str:
+        """Who names a provider decides about its price; the budget itself warns or refuses."""
+        if provider.backend in self._settings.agents and self._asked not in (None, "agent"):
+            return f"it is an agent of its own, and the method {self._asked!r} was asked for"
+        return obstacle(provider, self._task, self._unpaid)
+
+    def _named(self, name: str | None) -> Provider | None:
+        return next((c.provider for c in self._candidates if c.provider.name == name), None)
+
+    def _pass_on(self, name: str, why: str) -> None:
+        self._note("rule" if name.startswith("rule") else "default", name, f"passed over: {why}")
+        self._passed_on.append(f"{name} was passed over: {why}")
+
+    def _note(
+        self, source: DecisionSource, name: str, why: str, *, decided: bool = False
+    ) -> DecisionStep:
+        step = DecisionStep(source=source, name=name, decided=decided, why=why)
+        self._steps.append(step)
+        return step
+
+
+def _same_model(one: Provider, other: Provider) -> bool:
+    return (one.backend, one.model) == (other.backend, other.model)
+
+
+def _unique_models(providers: Iterator[Provider]) -> tuple[Provider, ...]:
+    """A model that has several names goes by the shortest, which people gave it."""
+    found: dict[tuple[str, str], Provider] = {}
+    for provider in providers:
+        if provider.method == "agent" or provider.listed:
+            continue  # see UNASKED
+        held = found.get((provider.backend, provider.model))
+        if held is None or ("/" in held.name and "/" not in provider.name):
+            found[provider.backend, provider.model] = provider
+    return tuple(found.values())
+
+
+def decide_route(
+    task: Classification,
+    pin: Pin,
+    settings: Settings,
+    methods: Sequence[Method],
+    facts: RouteFacts,
+) -> RouteDecision:
+    """Pure, and always an answer: a task that nobody can take has a `refusal`."""
+    if pin.method == "agent" in methods and not pin.provider and pin.model in (None, *TIERS):
+        return _decide_by_tier(task, pin, settings, facts)
+    if pin.provider or pin.model:
+        return _decide_by_pin(task, pin, settings, methods, facts)
+    if pin.method and pin.method not in methods:
+        return RouteDecision(refusal=_unknown_method(pin.method, methods))
+    first = RouteSearch(task, pin, settings, methods, facts).decision()
+    if first.chosen:
+        return first
+    for eased, warning in _concessions(task, settings, facts):
+        decision = RouteSearch(task, pin, settings, methods, eased).decision()
+        if decision.chosen:
+            return replace(decision, warnings=(*decision.warnings, warning))
+    return first
+
+
+def _concessions(
+    task: Classification, settings: Settings, facts: RouteFacts
+) -> Iterator[tuple[RouteFacts, str]]:
+    """What is a warning rather than a wall, where it would leave nobody."""
+    if facts.avoid:
+        again = f"nobody else can take it now: {', '.join(facts.avoid)} may have it again"
+        yield replace(facts, avoid=()), again
+    cramped = (
+        f"{task.context_tokens:,} tokens fit nobody's window: the widest was taken, and what there "
+        "is to read has to be read in parts"
+    )
+    yield replace(facts, cramped=True), cramped
+    if facts.budget_usd is not None and not facts.hard:
+        kept = f"nobody who can be had now keeps the budget_usd of {usd_text(facts.budget_usd)}"
+        above = budget_objection(facts, settings) or kept
+        yield replace(facts, budget_usd=None), above
+        yield replace(facts, budget_usd=None, cramped=True), f"{cramped}; {above}"
+
+
+def _decide_by_pin(
+    task: Classification, pin: Pin, settings: Settings, methods: Sequence[Method], facts: RouteFacts
+) -> RouteDecision:
+    try:
+        route = choose_pinned(pin, settings, methods, allow_fallback=facts.allow_fallback)
+    except NoRoute as error:
+        step = DecisionStep(source="pin", name="pin", decided=False, why=str(error))
+        return RouteDecision(refusal=str(error), steps=(step,))
+    return RouteDecision(
+        chosen=route,
+        steps=(DecisionStep(source="pin", name="pin", decided=True, why=route.reason),),
+        candidates=tuple(candidates_for(task, settings, facts)),
+        warnings=tuple(_pin_warnings(route, task, settings, facts)),
+    )
+
+
+def _decide_by_tier(
+    task: Classification, pin: Pin, settings: Settings, facts: RouteFacts
+) -> RouteDecision:
+    """go-ent's own agent: the tier that was asked for, or the one that fits the task."""
+    candidates = tuple(candidates_for(task, settings, facts))
+    held, why = settings, "asked for"
+    if pin.model is None:
+        why = tier_reason(task)
+        fitting = tuple(c.provider for c in candidates if not c.obstacle)
+        held = replace(settings, providers=fitting) if fitting else settings
+    try:
+        provider, which = provider_for_tier(pin.model or tier_for(task), held, facts.prices)
+    except NoRoute as error:
+        step = DecisionStep(source="policy", name="tier", decided=False, why=str(error))
+        return RouteDecision(refusal=str(error), steps=(step,), candidates=candidates)
+    moves = facts.allow_fallback
+    if moves is None:
+        moves = settings.failover_pinned or pin.model is None
+    route = Route(
+        provider=provider,
+        method="agent",
+        reason=f"{why}: {which}",
+        fallbacks=fallbacks_of(provider, settings) if moves else (),
+    )
+    return RouteDecision(
+        chosen=route,
+        steps=(DecisionStep(source="policy", name="tier", decided=True, why=route.reason),),
+        candidates=candidates,
+        warnings=tuple(_pin_warnings(route, task, settings, facts)),
+    )
+
+
+def _pin_warnings(
+    route: Route, task: Classification, settings: Settings, facts: RouteFacts
+) -> Iterator[str]:
+    """A pin is obeyed although something speaks against it; then that is told."""
+    against = pin_objection(route.provider, task, facts)
+    if not against:
+        return
+    others = [
+        p
+        for p in fallbacks_of(route.provider, settings) or settings.providers
+        if p.name != route.provider.name and not obstacle(p, task, facts)
+    ]
+    instead = f"; {others[0].name!r} could take it" if others else ""
+    moving = " and will, if it fails" if route.fallbacks else ""
+    yield f"provider {route.provider.name!r} was asked for, but: {against}{instead}{moving}"
+
+
+def _unknown_method(method: Method, methods: Sequence[Method]) -> str:
+    return f"method {method!r} is not available in this version; one of: {', '.join(methods)}"

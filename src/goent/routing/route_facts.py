@@ -1,0 +1,109 @@
+"""What is known around a task, and what speaks against giving it to a provider now."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Final
+
+from goent.domain.provider_condition import ProviderCondition
+from goent.domain.task_profile import Classification, Forecast
+from goent.domain.types import Price, Provider, Value
+from goent.routing.experience import Outlook
+
+USABLE_WINDOW: Final = (
+    0.8  # of a window may be filled by what there is to read; the rest is for the work
+)
+UNAVAILABLE_STATES: Final = frozenset({"limited", "down"})
+
+
+class RouteFacts(Value, frozen=True, kw_only=True):
+    """What is known now of the world around a task; the mappings go by the provider's name.
+
+    `asks`: its permissions may have to ask somebody. `talk_only`: an answer in words is all it
+    needs, no file has to be opened. `keyless` names the variables that hold no key. `budget_usd` is what is left for it; a hard one is a wall.
+    `cramped`: nobody's window holds it, so that none is too small. `outlooks`: what outcomes taught.
+    Who is to `avoid` has failed it.
+    """
+
+    text: str = ""
+    now: float = 0.0
+    conditions: Mapping[str, ProviderCondition] = {}
+    keyless: Mapping[str, str] = {}
+    prices: Mapping[str, Price] = {}
+    forecasts: Mapping[str, Forecast] = {}
+    outlooks: Mapping[str, Outlook] = {}
+    budget_usd: Decimal | None = None
+    hard: bool = False
+    asks: bool = False
+    talk_only: bool = False
+    cramped: bool = False
+    allow_fallback: bool | None = None
+    avoid: tuple[str, ...] = ()
+
+
+def obstacle(provider: Provider, task: Classification, facts: RouteFacts) -> str:
+    return (
+        _has_failed(provider, facts)
+        or _unavailable(provider, facts)
+        or _no_key(provider, facts)
+        or _too_small(provider, task, facts)
+        or _too_expensive(provider, facts)
+    )
+
+
+def pin_objection(provider: Provider, task: Classification, facts: RouteFacts) -> str:
+    """What a caller who insists on the provider should hear: all but the key and the money."""
+    return _unavailable(provider, facts) or _too_small(provider, task, facts)
+
+
+def _has_failed(provider: Provider, facts: RouteFacts) -> str:
+    return "it has failed this task before" if provider.name in facts.avoid else ""
+
+
+def _unavailable(provider: Provider, facts: RouteFacts) -> str:
+    condition = facts.conditions.get(provider.name)
+    if condition is None or condition.state not in UNAVAILABLE_STATES:
+        return ""
+    if condition.until is not None and condition.until <= facts.now:
+        return ""  # one call may try it
+    until = f" until {clock_text(condition.until, facts.now)}" if condition.until else ""
+    because = f" ({condition.reason})" if condition.reason else ""
+    return f"{condition.state}{until}{because}"
+
+
+def _no_key(provider: Provider, facts: RouteFacts) -> str:
+    variable = facts.keyless.get(provider.name)
+    return f"no key: set {variable} where go-ent or its client is started" if variable else ""
+
+
+def _too_small(provider: Provider, task: Classification, facts: RouteFacts) -> str:
+    window = provider.context_limit
+    if facts.cramped or window is None or task.context_tokens <= window * USABLE_WINDOW:
+        return ""
+    return f"its window of {window:,} tokens is too small for {task.context_tokens:,}"
+
+
+def _too_expensive(provider: Provider, facts: RouteFacts) -> str:
+    forecast = facts.forecasts.get(provider.name)
+    if facts.budget_usd is None or forecast is None or forecast.p90_usd is None:
+        return ""
+    if forecast.p90_usd <= facts.budget_usd:
+        return ""
+    return (
+        f"may cost {usd_text(forecast.p90_usd)}, above the budget of {usd_text(facts.budget_usd)}"
+    )
+
+
+def clock_text(at: float, now: float) -> str:
+    """A time of today without its date."""
+    then, today = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(now, UTC)
+    shape = "%H:%M:%S UTC" if then.date() == today.date() else "%Y-%m-%d %H:%M UTC"
+    return then.strftime(shape)
+
+
+def count_text(number: int, noun: str) -> str:
+    return f"{number or 'no'} {noun}{'s' * (number != 1)}"
+
+
+def usd_text(amount: Decimal) -> str:
+    return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}"

@@ -1,0 +1,528 @@
+"""Decides how agents and commands are confined, and how they are started.
+
+There are two kinds. An agent (OpenCode, or any other) lives long and may serve several workers: it can
+write where they work, and its commands are confined again, each to its own worker's folder. A command
+(a verify command, a hook, a grader) is confined once.
+"""
+
+import os
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from goent.domain.sandbox_port import (
+    CHECKOUT_ACCESS,
+    CommandAccess,
+    ConfinedCommand,
+    SandboxLevel,
+    SandboxSettings,
+)
+from goent.domain.types import Value
+from goent.sandbox import confinement
+from goent.sandbox.confinement import (
+    OPTIONS_SEPARATOR,
+    OPTIONS_VARIABLE,
+    PRIVATE_FOLDERS,
+    Confinement,
+    find_level,
+    folder_mark,
+    goent_programs,
+    known_level,
+    launcher_command,
+    temporary_folder,
+)
+from goent.sandbox.sandbox_hints import HintContext, explain_refusal
+from goent.system.project_folders import (
+    config_dir,
+    default_state_path,
+    existing_runtime_bases,
+    home_dir,
+    runtime_folders,
+    state_path,
+)
+from goent.system.project_lock import LOCK_FILE
+
+SHELLS = ("bash", "zsh", "sh", "dash", "ksh")
+# They name sockets and screens of the user's session, which are not there inside.
+SESSION_VARIABLES = (
+    *("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "TMUX"),
+    *("TMUX_PANE", "STY", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DOCKER_HOST"),
+)
+OPENCODE_FILE_VARIABLES = ("OPENCODE_CONFIG", "OPENCODE_MODELS_PATH", "OPENCODE_CONFIG_DIR")
+XDG_VARIABLES = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
+# Of OpenCode's data: logins, and what other sessions said.
+OPENCODE_PRIVATE_FILES = (
+    *("auth.json", "mcp-auth.json", "account.json", "opencode.db", "opencode.db-wal"),
+    *("storage", "log"),
+)
+OPENCODE_SETTINGS_FILES = (
+    "opencode.json",
+    "opencode.jsonc",
+    "config.json",
+)  # keys may stand in them
+PRIVATE_TMP = Path("/tmp")  # noqa: S108 (inside, a private folder is mounted there)
+
+
+class SandboxedAgent(Value, frozen=True, kw_only=True):
+    """A long-lived process that works for workers. `own` are folders with its own data.
+
+    `shown` are folders that it can read even if they lie in a temporary one. `foreign`: it runs commands by
+    itself, so go-ent's own files are hidden from it as well. `ports` are those that it needs: the gateway's, if
+    it calls its models there, and its own.
+    """
+
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    roots: tuple[Path, ...]
+    own: tuple[Path, ...] = ()
+    shown: tuple[Path, ...] = ()
+    ports: tuple[int, ...] = ()
+    foreign: bool = False
+
+
+class ProcessSandbox:
+    """For one project. `environ` is the user's own environment, `state` a folder of go-ent's."""
+
+    def __init__(
+        self,
+        *,
+        settings: Callable[[], SandboxSettings],
+        environ: Callable[[], Mapping[str, str]],
+        state: Path,
+    ) -> None:
+        self._settings = settings
+        self._environ = environ
+        self._state = state
+        self._of_agents: SandboxLevel | None = None  # of the last that was confined
+
+    async def level(self) -> SandboxLevel:
+        """How processes are confined now."""
+        return await find_level(self._settings().level)
+
+    @property
+    def confines(self) -> bool:
+        return self._known_level().name != "none"
+
+    def _known_level(self) -> SandboxLevel:
+        return known_level(self._settings().level)
+
+    @asynccontextmanager
+    async def command(
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        reach: CommandAccess = CHECKOUT_ACCESS,
+    ) -> AsyncGenerator[ConfinedCommand]:
+        """How to start a command that works in a folder, confined to what it may reach."""
+        level = await self.level()
+        if level.name == "none":
+            yield ConfinedCommand(command=tuple(command), env=env)
+            return
+        async with temporary_folder(self._state) as temporary:
+            confined = self._for_command(level, cwd, temporary, seen=(env, command), reach=reach)
+            yield ConfinedCommand(
+                command=confined.wrap(_locate(command, env)),
+                env=_with_tmp(env, confined),
+                mark=folder_mark(temporary),
+                explain=lambda output: self._explain(confined, output, env),
+            )
+
+    @asynccontextmanager
+    async def agent(self, agent: SandboxedAgent) -> AsyncGenerator[ConfinedCommand]:
+        """How to start an agent; its commands are to be run by `shell`."""
+        level = await self.level()
+        if level.name == "none":
+            yield ConfinedCommand(command=agent.command, env=agent.env)
+            return
+        self._of_agents = level
+        async with temporary_folder(self._state) as temporary:
+            confined = self._for_agent(level, agent, temporary)
+            yield ConfinedCommand(
+                command=confined.wrap(agent.command),
+                env=_with_tmp(agent.env, confined),
+                mark=folder_mark(temporary),
+            )
+
+    @asynccontextmanager
+    async def session(
+        self, cwd: Path, *, roots: tuple[Path, ...], env: Mapping[str, str]
+    ) -> "AsyncGenerator[SessionLimits]":
+        """The limits of commands that go-ent's own agent runs for an editor."""
+        (here,) = _resolve_existing((cwd,))
+        async with temporary_folder(self._state) as temporary:
+
+            async def confinement() -> Confinement:
+                level = await self.level()
+                reach = CommandAccess(also=roots)
+                return self._for_command(level, here, temporary, seen=(env, ()), reach=reach)
+
+            settings = self._settings()
+            confines = settings.level != "off" and sys.platform.startswith("linux")
+            yield SessionLimits(confinement, temporary, confines=confines)
+
+    def writes(self, cwd: Path) -> tuple[Path, ...]:
+        """What whoever works in a folder can write: its checkout, and what git needs outside that."""
+        top = confinement.checkout_top(self._settled(cwd), self._environ())
+        return (top, *confinement.git_writable_folders(top))
+
+    def _settled(self, cwd: Path) -> Path:
+        """Links on the way to the user's own folders are followed; those below could be a worker's."""
+        environ = self._environ()
+        bases = (state_path(environ), home_dir(environ))
+        base = next((base for base in bases if cwd.is_relative_to(base)), None)
+        return base.resolve() / cwd.relative_to(base) if base else cwd
+
+    def shell_variables(
+        self, cwd: Path, env: Mapping[str, str], also: tuple[Path, ...] = ()
+    ) -> dict[str, str]:
+        """What `shell` needs for a command of an agent's that works in `cwd`, and may write there.
+
+        `env` is the agent's environment: where its own data are. `also` are further folders.
+        """
+        level = self._of_agents or self._known_level()  # one that runs stays as it was started
+        if level.name == "none":
+            return {}
+        confined = self._for_command(
+            level, cwd, None, seen=(env, ()), reach=CommandAccess(also=also)
+        )
+        return {OPTIONS_VARIABLE: OPTIONS_SEPARATOR.join(confined.options())}
+
+    def hint_for(self, cwd: Path, output: str, env: Mapping[str, str]) -> str:
+        """What to tell of a command in `cwd` that failed with these words; nothing if it was no refusal.
+
+        `env` is its agent's environment.
+        """
+        level = self._of_agents or self._known_level()
+        if level.name == "none":
+            return ""
+        confined = self._for_command(level, cwd, None, seen=(env, ()), reach=CHECKOUT_ACCESS)
+        return self._explain(confined, output, env)
+
+    def _explain(self, confined: Confinement, output: str, env: Mapping[str, str]) -> str:
+        sought = HintContext(
+            confined=confined,
+            settings=self._settings(),
+            environ=self._environ(),
+            home=Path(env.get("HOME") or home_dir(self._environ())),
+        )
+        return explain_refusal(sought, output)
+
+    def shell(self) -> Path | None:
+        """A shell that confines itself by `shell_variables`; None without a sandbox.
+
+        Without them it runs nothing.
+        """
+        if self._known_level().name == "none":
+            return None
+        real = _real_shell(self._environ())
+        folder = self._state / "shell"
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        script = folder / real.name
+        words = [
+            *map(_shell_quote, launcher_command()),
+            "--from-environment",
+            OPTIONS_VARIABLE,
+            "--",
+            _shell_quote(str(real)),
+        ]
+        text = f'#!/bin/sh\nexec {" ".join(words)} "$@"\n'
+        if not script.exists() or script.read_text() != text:
+            new = script.with_suffix(f".{os.getpid()}")
+            new.write_text(text)
+            new.chmod(0o700)
+            new.replace(script)
+        return script
+
+    def _for_agent(
+        self, level: SandboxLevel, agent: SandboxedAgent, temporary: Path
+    ) -> Confinement:
+        settings, environ = self._settings(), self._environ()
+        for folder in agent.own:
+            folder.mkdir(parents=True, exist_ok=True)
+        given = (*agent.roots, *agent.own)
+        asked = _resolve_existing(_without_escapes(self._asked(agent.env), given))
+        writable = tuple(dict.fromkeys((*_resolve_existing(given), *asked)))
+        shown = (
+            *_command_folders(agent.command, environ),
+            *agent.shown,
+            *(() if agent.foreign else (self._state,)),
+        )
+        repositories = confinement.main_repositories(agent.roots)
+        kept = self._kept(agent.env, listed=settings.read == "listed")
+        listed = (*self._listed(), *writable, *repositories, *shown, *kept)
+        return Confinement(
+            level=level.name,
+            nestable=True,
+            scoped=agent.foreign,
+            writable=writable,
+            temporary=temporary,
+            read_only=_protected_below(writable, *goent_programs()),
+            deciding=_protected_below(writable, config_dir(environ), state_path(environ) / "trust"),
+            hidden=_resolve_existing(
+                (
+                    *self._sockets(writable),
+                    *(_goent_folders(environ) if agent.foreign else ()),
+                    *self._locks(level),
+                )
+            ),
+            kept=(*kept, *shown),
+            readable=listed if settings.read == "listed" else None,
+            network=settings.network,
+            ports=agent.ports,
+            unix_sockets=_opens_socket(asked, writable),
+            unset=_unset_variables(agent.env, settings),
+        )
+
+    def _for_command(
+        self,
+        level: SandboxLevel,
+        cwd: Path,
+        temporary: Path | None,
+        *,
+        seen: tuple[Mapping[str, str], Sequence[str]],
+        reach: CommandAccess,
+    ) -> Confinement:
+        settings, environ = self._settings(), self._environ()
+        cwd = self._settled(cwd)
+        top = confinement.checkout_top(cwd, environ)
+        # A worker's folder is as it was at its start. If it is a link by now, nothing is started there.
+        own = self.writes(cwd) if reach.writable is None else _resolve_existing(reach.writable)
+        asked = _resolve_existing(_without_escapes(self._asked(seen[0]), (*own, *reach.also)))
+        writable = tuple(dict.fromkeys((*own, *_resolve_existing((*reach.also, *asked)))))
+        guarded = confinement.guarded_paths(cwd, top) if reach.writable is None else ()
+        closed = [path for path in guarded if not confinement.is_below(path, asked)]
+        shown = self._shown(top, own, seen[1], reach)
+        readable = (*self._listed(), *writable, *shown)
+        return Confinement(
+            level=level.name,
+            writable=writable,
+            temporary=temporary,
+            read_only=(*closed, *_protected_below(writable, *goent_programs())),
+            deciding=_protected_below(writable, *_goent_folders(environ)),
+            hidden=_resolve_existing(
+                (
+                    *_goent_folders(environ),
+                    *_secret_files(seen[0]),
+                    *(self._sockets(writable) if temporary else ()),
+                    *self._locks(level),
+                )
+            ),
+            kept=(*self._kept(seen[0]), *shown),
+            readable=readable if settings.read == "listed" else None,
+            network="off" if settings.network != "all" else "all",
+            unix_sockets=_opens_socket(asked, writable),
+            unset=_unset_variables(seen[0], settings),
+        )
+
+    def _asked(self, env: Mapping[str, str]) -> tuple[Path, ...]:
+        """What the settings open for writing; below the home of a process that has one of its own, too.
+
+        A folder below a home that is not there yet is made: whoever opens a cache does so before its first use.
+        """
+        home = home_dir(self._environ())
+        own = Path(env.get("HOME") or home)
+        asked = self._settings().writable
+        moved = (own / path.relative_to(home) for path in asked if path.is_relative_to(home))
+        found = tuple(dict.fromkeys((*asked, *moved)))
+        for path in found:
+            # A name like `agent.sock` is no folder's.
+            if confinement.is_below(path, (home, own)) and not path.suffix:
+                with suppress(OSError):
+                    path.mkdir(parents=True, exist_ok=True)
+        return found
+
+    def _listed(self) -> tuple[Path, ...]:
+        settings = self._settings()
+        environ = self._environ()
+        own = (*goent_programs(), *existing_runtime_bases(environ))
+        return (*confinement.listed_folders(environ), *own, *settings.readable)
+
+    def _sockets(self, writable: Sequence[Path]) -> tuple[Path, ...]:
+        """Ways to programs that are not confined, where no private folder covers them already."""
+        apart = (*PRIVATE_FOLDERS, *writable)
+        return tuple(
+            path
+            for path in confinement.listening_sockets()
+            if not confinement.is_below(path, apart)
+        )
+
+    def _locks(self, level: SandboxLevel) -> tuple[Path, ...]:
+        """What decides who serves the project: whoever can open a lock can keep it from others.
+
+        By namespaces alone: Landlock hides a file by naming all that lies beside it. There a
+        process has no Unix sockets anyhow, and the state folder is closed to commands.
+        """
+        if level.name != "namespace":
+            return ()
+        key, environ = self._state.name, self._environ()
+        usual = (
+            default_state_path(environ) / "projects" / key
+        )  # of who comes without XDG_STATE_HOME
+        beside = runtime_folders(key, environ)
+        own = (
+            self._state / "starting",
+            *(each / LOCK_FILE for each in (self._state, usual, *beside)),
+        )
+        return tuple(path for path in own if path.exists())
+
+    def _shown(
+        self, top: Path, own: Sequence[Path], command: Sequence[str], reach: CommandAccess
+    ) -> tuple[Path, ...]:
+        """What a command must see beside what it can write. go-ent's own folders open for what it is handed only."""
+        environ = self._environ()
+        secret = _resolve_existing(_goent_folders(environ))
+        named = (top, *_command_folders(command, environ), *reach.named)
+        seen = [path for path in _resolve_existing(named) if not confinement.is_below(path, secret)]
+        borrowed = (objects for folder in own for objects in confinement.borrowed_objects(folder))
+        repository = confinement.main_repositories((top,))
+        return (*seen, *repository, *borrowed, *_resolve_existing(reach.handed))
+
+    def _kept(self, env: Mapping[str, str], *, listed: bool = False) -> tuple[Path, ...]:
+        """What a process must see even if it lies in a temporary folder, or is not listed."""
+        search = (each for each in env.get("PATH", "").split(os.pathsep) if each)
+        homes = [
+            env[name]
+            for name in ("HOME", *XDG_VARIABLES, *OPENCODE_FILE_VARIABLES)
+            if env.get(name)
+        ]
+        if listed:  # of homes only those that go-ent has made
+            ours = state_path(self._environ())
+            homes = [
+                each
+                for each in homes
+                if confinement.is_file(Path(each)) or Path(each).is_relative_to(ours)
+            ]
+        runtime = existing_runtime_bases(self._environ())
+        given = self._settings().readable
+        found = (*map(Path, (*search, *homes)), *goent_programs(), *runtime, *given)
+        there = (path for path in dict.fromkeys(found) if path.is_absolute())
+        return tuple(path for path in there if confinement.path_exists(path))
+
+
+class SessionLimits:
+    """The limits of the commands of one session of go-ent's own agent."""
+
+    def __init__(
+        self,
+        confinement: Callable[[], Awaitable[Confinement]],
+        temporary: Path,
+        *,
+        confines: bool,
+    ) -> None:
+        self._confinement = confinement
+        self._temporary = temporary
+        self.confines = confines
+        self.variables: Mapping[str, str] = {}
+
+    async def options(self) -> tuple[str, ...]:
+        confined = await self._confinement()
+        if confined.level == "none":
+            self.confines = False
+            return ()
+        self.variables = _with_tmp({}, confined)
+        return confined.options()
+
+
+class InheritedLimits:
+    """The limits that a daemon has given to its worker's agent, which is confined itself."""
+
+    variables: Mapping[str, str] = {}
+
+    def __init__(self, options: str) -> None:
+        self._options = options
+        self.confines = bool(options)
+
+    async def options(self) -> tuple[str, ...]:
+        return tuple(self._options.split(OPTIONS_SEPARATOR)) if self._options else ()
+
+
+def _with_tmp(env: Mapping[str, str], confined: Confinement) -> Mapping[str, str]:
+    folder = PRIVATE_TMP if confined.level == "namespace" else confined.temporary
+    return {**env, "TMPDIR": str(folder)}
+
+
+def _resolve_existing(paths: Iterable[Path]) -> tuple[Path, ...]:
+    """As the kernel will know them, links followed."""
+    return tuple(dict.fromkeys(path.resolve() for path in paths if confinement.path_exists(path)))
+
+
+def _without_escapes(asked: Sequence[Path], writable: Sequence[Path]) -> tuple[Path, ...]:
+    """Without those on whose way a worker can put a link, and where one leads out of what it can write."""
+    return tuple(
+        path for path in asked if not _leads_out(path, _resolve_existing((*writable, *asked)))
+    )
+
+
+def _leads_out(path: Path, writable: Sequence[Path]) -> bool:
+    around = [folder.resolve() for folder in path.parents]
+    places = [place for place in writable if any(each.is_relative_to(place) for each in around)]
+    return bool(places) and not confinement.is_below(path.resolve(), places)
+
+
+def _protected_below(writable: Sequence[Path], *paths: Path) -> tuple[Path, ...]:
+    """What stays closed even where everything around it is open: it decides about workers, or is go-ent itself."""
+    return tuple(path for path in _resolve_existing(paths) if confinement.is_below(path, writable))
+
+
+def _goent_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """go-ent's own, where journals, trust and settings are."""
+    return (state_path(environ), config_dir(environ))
+
+
+def _secret_files(env: Mapping[str, str]) -> tuple[Path, ...]:
+    """Files of OpenCode's that hold keys, or what other sessions said."""
+    home = home_dir(env)
+    data = Path(env.get("XDG_DATA_HOME") or home / ".local/share", "opencode")
+    config = Path(env.get("XDG_CONFIG_HOME") or home / ".config", "opencode")
+    named = (Path(env["OPENCODE_CONFIG"]),) if env.get("OPENCODE_CONFIG") else ()
+    places = (config, home / ".opencode")
+    settings = (place / name for place in places for name in OPENCODE_SETTINGS_FILES)
+    return (*(data / name for name in OPENCODE_PRIVATE_FILES), *settings, *named)
+
+
+def _command_folders(command: Sequence[str], environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """The folders of the files that a command line names, and of the packages they belong to."""
+    paths = (
+        Path(word)
+        for word in command
+        if word.startswith("/") and len(word) < os.pathconf("/", "PC_PATH_MAX")
+    )
+    files = [path for path in paths if os.path.isfile(path)]  # noqa: PTH113 (a Path raises for what is too long)
+    home = home_dir(environ)
+    return tuple(folder for path in files for folder in confinement.program_folders(path, home))
+
+
+def _unset_variables(env: Mapping[str, str], settings: SandboxSettings) -> tuple[str, ...]:
+    """Variables that name sockets out of reach: of those that are opened, it must know."""
+    opened = tuple(map(str, (*settings.writable, *_resolve_existing(settings.writable))))
+    named = ((name, env.get(name, "")) for name in SESSION_VARIABLES)
+    return tuple(name for name, value in named if not any(path in value for path in opened))
+
+
+def _opens_socket(asked: Sequence[Path], writable: Sequence[Path]) -> bool:
+    """Whether the settings open one; one that a worker can make does not count."""
+    lasting = (path for path in asked if not confinement.is_below(path.parent, writable))
+    return any(path.is_socket() for path in lasting)
+
+
+def _locate(command: Sequence[str], env: Mapping[str, str]) -> Sequence[str]:
+    from goent.proc.programs import locate_command  # noqa: PLC0415
+
+    return [os.fsdecode(word) for word in locate_command(command, env)]
+
+
+def _real_shell(environ: Mapping[str, str]) -> Path:
+    wanted = Path(environ.get("SHELL", ""))
+    if wanted.name in SHELLS and wanted.is_absolute() and os.access(wanted, os.X_OK):
+        return wanted
+    return next(
+        (path for path in map(Path, ("/bin/bash", "/usr/bin/bash")) if path.exists()),
+        Path("/bin/sh"),
+    )
+
+
+def _shell_quote(word: str) -> str:
+    return "'" + word.replace("'", "'\\''") + "'"

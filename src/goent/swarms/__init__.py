@@ -1,0 +1,1 @@
+"""Several tasks together: started, retried, merged and reported as one."""

@@ -1,0 +1,1 @@
+"""Standard library only: locks, folders, plain files and peers."""

@@ -1,1 +1,0 @@
-"""One model call, done right."""

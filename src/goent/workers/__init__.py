@@ -1,0 +1,1 @@
+"""A worker's life, its turns, its events and its results."""

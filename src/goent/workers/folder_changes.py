@@ -1,0 +1,548 @@
+"""Finds out which files changed during a turn, and which worker can have changed them.
+
+Tools are asked before they change one; a shell command is not seen that closely. So these files are looked at
+before a turn and after it: in the worker's directory, in the folders between it and the top of its checkout, and in
+git's own folder. What lies deeper is found among the files of the worker's result.
+
+A worker's own edits are told by its tools; what a shell command changed is not. So the files are looked at
+before a turn and after it, beside what else is being done, and `policy.attribution` says whose a change is. Two who
+change one file at the same time are told so, both.
+"""
+
+import hashlib
+import logging
+import os
+import stat
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path, PurePath
+from typing import Final
+
+import anyio
+from msgspec.structs import replace
+
+from goent.domain.errors import GoentError
+from goent.domain.events import (
+    DriverEvent,
+    FilesChanged,
+    Noticed,
+    PermissionAnswered,
+    PermissionAsked,
+    PermissionWithdrawn,
+    ToolCall,
+)
+from goent.domain.ports import WorkerSpec
+from goent.domain.types import (
+    ENDED_STATES,
+    ONE_TURN_METHODS,
+    AlsoChanged,
+    FileChange,
+    GuardedChange,
+    Overlap,
+    OverlapKind,
+    Value,
+)
+from goent.domain.workspace import FolderObserver, Observation, ObservedChange, ObservedChanges
+from goent.permissions.permission_rules import guard_reason
+from goent.system.plain_files import read_plain
+from goent.workers.change_attribution import (
+    CALL_SLACK_S,
+    EDIT_TOOLS,
+    READ_ONLY_TOOLS,
+    CallSpan,
+    EditLines,
+    TurnActivity,
+    edit_lines,
+    is_edit_of,
+    lines_of,
+    possible_authors,
+)
+from goent.workers.feed import Feed
+from goent.workers.views import WorkerView
+
+
+def shares_directory(views: Iterable[WorkerView], worker: str, since: float) -> bool:
+    """Whether somebody else who may change files has worked there since then."""
+    known = {view.id: view for view in views}
+    own = known.get(worker)
+    if own is None:
+        return False
+    return any(
+        _is_nested(Path(own.spawned.cwd), Path(view.spawned.cwd))
+        for view in known.values()
+        if view.id != worker and may_write(view) and _at_work(view, since)
+    )
+
+
+def may_write(view: WorkerView) -> bool:
+    """Whether it may change files where it works."""
+    return view.spawned.method != "api" and view.spawned.permissions != "readonly"
+
+
+def _at_work(view: WorkerView, since: float) -> bool:
+    return (view.state not in ENDED_STATES and view.open) or (view.ended_at or 0.0) >= since
+
+
+def _is_nested(one: Path, other: Path) -> bool:
+    return one.is_relative_to(other) or other.is_relative_to(one)
+
+
+MOST_READ = 2000  # files; of the others size and times count
+MOST_FILES = 10_000  # of one place, so that none can hide another
+MOST_DEPTH = 6
+SMALL_FILE = 256 * 1024  # bytes that are read; of a larger file size and times count
+# Of git's folder what makes it run programs; it writes the rest itself with every command.
+_GIT_FILES = (
+    *("config", "config.worktree", "hooks", "info/attributes", "info/exclude"),
+    *("commondir", "gitdir"),  # where it goes on
+)
+_SUBMODULE_FILES: Final = tuple(
+    f"modules/{deep}{name}" for deep in ("*/", "*/*/") for name in ("config", "hooks")
+)
+# go-ent writes there; and what OpenCode installs is not looked into.
+_SKIPPED_FOLDERS = frozenset({"node_modules", "logs", "objects", "evals"})
+
+PROJECT_MARKERS = (".git", ".goent")  # where a project begins
+
+
+class FileFingerprint(Value, frozen=True, kw_only=True):
+    """What a file is like: `state` by the system's word, `content` by what is in it, if it was read."""
+
+    state: str
+    content: str = ""
+
+    def differs(self, other: "FileFingerprint | None") -> bool:
+        if other is None:
+            return True
+        if self.content and other.content:
+            return self.content != other.content
+        return self.state != other.state
+
+
+Fingerprints = Mapping[Path, FileFingerprint]
+
+
+def fingerprints(cwd: Path, origin: Path | None = None) -> Fingerprints:
+    """The guarded files that a worker in `cwd` is closest to, each by what is in it.
+
+    `origin` is the user's folder that a worker's own was made from.
+    """
+    found: dict[Path, FileFingerprint] = {}
+    folders = dict.fromkeys([*_up_to_top(cwd), *(_up_to_top(origin) if origin else ())])
+    for place in _guarded_places(folders):
+        for file in islice(_files(place, MOST_DEPTH), MOST_FILES):
+            if told := _fingerprint(file, read=len(found) < MOST_READ):
+                found[file] = told
+    return found
+
+
+def guarded_file_changes(
+    before: Fingerprints, after: Fingerprints, cwd: Path
+) -> tuple[GuardedChange, ...]:
+    """What came, went or is different. Of more than `MOST_FILES` in one place, those beyond are not known."""
+    paths = sorted(path for path in before.keys() | after if _is_changed(path, before, after))
+    return tuple(
+        GuardedChange(path=_shown_path(path, cwd), reason=_guard_reason_of(path, cwd))
+        for path in paths
+    )
+
+
+def _guarded_places(folders: Iterable[Path]) -> Iterator[Path]:
+    """Files and folders to look at."""
+    for folder in folders:
+        for entry in _entries(folder):
+            if entry.name == ".git":
+                yield from _git_places(Path(entry.path))
+            elif guard_reason(PurePath(entry.name)):
+                yield Path(entry.path)
+            elif entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
+                inside = (PurePath(entry.name, each.name) for each in _entries(Path(entry.path)))
+                yield from (folder / each for each in inside if guard_reason(each))
+
+
+def _up_to_top(cwd: Path) -> Iterator[Path]:
+    folders = (cwd, *cwd.parents)
+    marked = (folder for name in PROJECT_MARKERS for folder in folders if (folder / name).exists())
+    top = next(marked, cwd)
+    for folder in folders:
+        yield folder
+        if folder == top:
+            return
+
+
+def _git_places(git: Path) -> Iterator[Path]:
+    """Git's folder, or the one that a worktree's file names and the repository's behind it."""
+    yield from _git_folder_places(git)
+    if git.is_dir():
+        return
+    yield git
+    own = _path_named_in(git, "gitdir:")
+    if own is None:
+        return
+    yield from _git_folder_places(own)
+    if common := _path_named_in(own / "commondir", ""):
+        yield from _git_folder_places(common)
+
+
+def _git_folder_places(git: Path) -> Iterator[Path]:
+    yield from (git / name for name in _GIT_FILES)
+    for pattern in _SUBMODULE_FILES:
+        yield from git.glob(pattern)
+
+
+def _path_named_in(file: Path, begin: str) -> Path | None:
+    try:
+        text = os.fsdecode(read_plain(file, SMALL_FILE)).strip()
+    except OSError:
+        return None
+    return Path(os.path.normpath(file.parent / text.removeprefix(begin).strip()))
+
+
+def _files(place: Path, depth: int) -> Iterator[Path]:
+    """Whoever obeys a file follows links to it, and to its folder."""
+    if place.is_symlink() or not place.is_dir():
+        yield place
+    if not place.is_dir():
+        return
+    for entry in _entries(place):
+        if depth and entry.name not in _SKIPPED_FOLDERS:
+            yield from _files(Path(entry.path), depth - 1)
+
+
+def _entries(folder: Path) -> "list[os.DirEntry[str]]":
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return []  # it went away, or is not ours to see
+
+
+def _is_changed(path: Path, before: Fingerprints, after: Fingerprints) -> bool:
+    was, now = before.get(path), after.get(path)
+    return was.differs(now) if was else now is not None
+
+
+def _fingerprint(file: Path, *, read: bool) -> FileFingerprint | None:
+    """None if there is no such file. A link is what it says and what is there."""
+    try:
+        link = f"link {file.readlink()} " if file.is_symlink() else ""
+        if link and not file.is_file():  # what a folder has is looked at by itself
+            return FileFingerprint(state=link, content=link)
+        state = file.stat()
+    except OSError:
+        return None
+    times = (state.st_mode, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+    content = ""
+    if read and state.st_size <= SMALL_FILE:
+        with suppress(OSError):
+            digest = hashlib.sha256(read_plain(file, SMALL_FILE)).hexdigest()
+            content = f"{link}{stat.S_IMODE(state.st_mode)} {digest}"
+    return FileFingerprint(state=f"{link}{times}", content=content)
+
+
+def _guard_reason_of(path: Path, cwd: Path) -> str:
+    """By its name below the worker's directory, or below one above that; a checkout may lie in a guarded folder."""
+    above = (folder for folder in (cwd, *cwd.parents) if path.is_relative_to(folder))
+    named = path.relative_to(next(above, path.parent))
+    return guard_reason(named) or guard_reason(path) or guard_reason(PurePath(".git")) or ""
+
+
+def _shown_path(path: Path, cwd: Path) -> str:
+    return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
+
+
+log = logging.getLogger(__name__)
+
+LOOK_TIMEOUT_S = 10.0  # seconds that a turn waits for the look at its files, before it and after it
+LOOK_INTERVAL_FACTOR = 10  # times as long as a look took, until the next one within a turn
+CLOCK_TOLERANCE_S = 0.01  # seconds that the clock of a file system may be behind ours
+LARGEST_FILE = 1024 * 1024  # bytes of a file in which lines are looked for
+NOT_LOOKED_AT = "the files were not looked at before the turn"
+TOO_LATE = f"looking at the files took longer than {LOOK_TIMEOUT_S:g} s"
+BASELINE_LOST = "go-ent ended in the middle of the turn, and how the files were before it is lost"
+
+StartTask = Callable[[Callable[[], Coroutine[None, None, None]]], None]
+
+
+class SharedFolders:
+    """All turns under way in folders that are not the worker's own. `start` runs something beside."""
+
+    def __init__(
+        self, *, feed: Feed, observer: FolderObserver, project: Callable[[], Path], start: StartTask
+    ) -> None:
+        self._feed = feed
+        self._observer = observer
+        self._project = project
+        self._start = start
+        self._looks: list[SharedFolderWatch] = []
+
+    def look(self, spec: WorkerSpec) -> "SharedFolderWatch | None":
+        """Begin to watch the worker's turn; None where it can change nothing that is shared."""
+        view = self._feed.view(spec.id)
+        if view.spawned.workspace or not may_write(view):
+            return None
+        self._looks = [look for look in self._looks if self._is_needed(look)]
+        look = SharedFolderWatch(spec, self._project(), self._feed, self._beside)
+        self._looks.append(look)
+        self._start(lambda: look.begin(self._observer))
+        return look
+
+    def _beside(self, look: "SharedFolderWatch") -> Iterator["SharedFolderWatch"]:
+        """The turns that ran when this one did."""
+        return (other for other in self._looks if other is not look and look.met(other))
+
+    def _is_needed(self, look: "SharedFolderWatch") -> bool:
+        """A turn that is over can still be asked about while one runs that ran beside it."""
+        return look.runs or any(other.runs and look.met(other) for other in self._looks)
+
+
+class SharedFolderWatch:
+    """One turn: what the files were like before it, and what its worker did when."""
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        project: Path,
+        feed: Feed,
+        beside: Callable[["SharedFolderWatch"], Iterator["SharedFolderWatch"]],
+    ) -> None:
+        self.worker = spec.id
+        self.cwd = spec.cwd
+        self.began = _file_time()
+        self.ended: float | None = None
+        self.wrote: dict[str, set[str] | None] = {}  # by file: its lines, None where not known
+        self._project = project
+        self._feed = feed
+        self._beside = beside
+        self._ready = anyio.Event()
+        self._observation: Observation | None = None
+        self._unseen = NOT_LOOKED_AT
+        self._tells_ends = spec.method in ONE_TURN_METHODS  # of calls, and nothing before
+        self._heard_at = self.began
+        self._calls: dict[str, CallSpan] = {}  # under way, that may change files
+        self._inputs: dict[str, object] = {}
+        self._commands: list[CallSpan] = []
+        self._edits: list[CallSpan] = []
+        self._asked: set[str] = set()
+        self._own: dict[str, ObservedChange] = {}  # what its commands changed, by file
+        self._next_look = 0.0
+        self._told: set[tuple[str, str]] = set()  # whom it is known to meet, in which file
+
+    @property
+    def runs(self) -> bool:
+        return self.ended is None
+
+    def met(self, other: "SharedFolderWatch") -> bool:
+        """Whether both ran at some moment; two turns of one worker never do."""
+        begins_in_time = self.ended is None or other.began < self.ended
+        return (
+            other.worker != self.worker
+            and begins_in_time
+            and (other.ended is None or self.began < other.ended)
+        )
+
+    async def begin(self, observer: FolderObserver) -> None:
+        """Look at the files as they are. Raises nothing."""
+        try:
+            observation = await observer.observe(self.cwd, self._project)
+        except (GoentError, OSError) as error:
+            self._unseen = f"the files could not be compared ({error})"
+        else:
+            if self.runs and self._unseen == NOT_LOOKED_AT:
+                self._observation, self._unseen = observation, ""
+            else:  # too late: by now the worker is at work, or done
+                await observation.close()
+        finally:
+            self._ready.set()
+
+    async def ready(self) -> None:
+        """Return when the files have been looked at; what takes too long is not waited for."""
+        with anyio.move_on_after(LOOK_TIMEOUT_S):
+            await self._ready.wait()
+        if not self._ready.is_set():
+            self._unseen = TOO_LATE
+
+    async def heard(self, event: DriverEvent | PermissionAnswered) -> None:
+        """Note what the worker does, and when."""
+        now, before = time.time(), self._heard_at
+        self._heard_at = _file_time()
+        match event:
+            case ToolCall():
+                await self._call(event, now, before)
+            case PermissionAsked():
+                self._asked.add(event.id)
+            case PermissionAnswered() | PermissionWithdrawn():
+                self._asked.discard(event.id)
+                if len(self._calls) == 1 and not self._asked:  # it waited until now
+                    ((name, waited),) = self._calls.items()
+                    self._calls = {name: replace(waited, began=_file_time(), slack=0.0)}
+            case _:
+                pass
+
+    async def _call(self, call: ToolCall, now: float, before: float) -> None:
+        if call.input is not None:
+            self._inputs[call.id] = call.input
+        name = call.tool.lower()
+        if call.status in ("pending", "running"):
+            if name not in READ_ONLY_TOOLS:
+                slack = min(CALL_SLACK_S, max(0.0, now - self.began))  # not before its turn
+                self._calls.setdefault(
+                    call.id, CallSpan(began=_file_time(), slack=slack, tool=name)
+                )
+            return
+        # One that is told of only when it has ended began after what was told before.
+        window = replace(self._calls.pop(call.id, CallSpan(began=before)), ended=now)
+        given = self._inputs.pop(call.id, None)
+        if name in EDIT_TOOLS or call.changes:
+            for change in call.changes if call.status == "completed" else ():
+                path = str(self.cwd / change.path)
+                self._edits.append(replace(window, path=path))
+                self._note(path, edit_lines(given) if len(call.changes) == 1 else None)
+                await self._tell(path)
+        elif name not in READ_ONLY_TOOLS:
+            self._commands.append(window)
+            await self._look_meanwhile()
+
+    async def _look_meanwhile(self) -> None:
+        """After a command, if others are at work: what they change later hides what it has changed."""
+        began = anyio.current_time()
+        if began < self._next_look or not any(other.runs for other in self._beside(self)):
+            return
+        with anyio.move_on_after(LOOK_TIMEOUT_S):
+            await self._take_own(await self._changes())
+        took = anyio.current_time() - began
+        self._next_look = anyio.current_time() + LOOK_INTERVAL_FACTOR * took
+
+    async def _take_own(self, changes: ObservedChanges) -> list[AlsoChanged]:
+        """Remember what can only be its own; the rest."""
+        parts = [self.part(), *(other.part(beside=True) for other in self._beside(self))]
+        sorted_out = await anyio.to_thread.run_sync(
+            lambda: [(change, possible_authors(change, parts)) for change in changes.files]
+        )
+        rest: list[AlsoChanged] = []
+        for change, by in sorted_out:
+            if by != (self.worker,):
+                if len(by) != 1:  # what is another's for certain is in that one's result
+                    rest.append(AlsoChanged(path=self.shown(change.path), by=by))
+            elif not self._edited(change):
+                self._own[change.path] = change
+                self.wrote[change.path] = None
+                await self._tell(change.path)
+        return rest
+
+    def _note(self, path: str, said: EditLines | None) -> None:
+        lines = self.wrote.setdefault(path, set())
+        if said is None or lines is None:
+            self.wrote[path] = None
+        else:
+            self.wrote[path] = (lines - said.gone) | said.new
+
+    async def _tell(self, path: str) -> None:
+        """Both, as soon as it is known, if they still run."""
+        for other in self._beside(self):
+            if path not in other.wrote or (other.worker, path) in self._told:
+                continue
+            self._told.add((other.worker, path))
+            other._told.add((self.worker, path))  # noqa: SLF001 (of the same kind)
+            for one, another in ((self, other), (other, self)):
+                if one.runs:
+                    text = (
+                        f"{another.worker} changed {one.shown(path)}, too: both work in this folder"
+                    )
+                    await self._feed.append(one.worker, Noticed(text=text))
+
+    def part(self, *, beside: bool = False) -> TurnActivity:
+        """What it has done so far. To others, one that tells only of ends may be running a command."""
+        waits = len(self._calls) == 1 and self._asked
+        running = () if waits else (w for w in self._calls.values() if w.tool not in EDIT_TOOLS)
+        unknown = (CallSpan(began=self._heard_at),) if beside and self._tells_ends else ()
+        return TurnActivity(
+            worker=self.worker,
+            commands=(*self._commands, *running, *(unknown if self.runs else ())),
+            edits=tuple(self._edits),
+        )
+
+    async def finish(self) -> FilesChanged | None:
+        """What has changed, for the journal; None if there is nothing to tell. Does not wait long."""
+        if not self.runs:
+            return None
+        changes = ObservedChanges(unseen=TOO_LATE)
+        with anyio.move_on_after(LOOK_TIMEOUT_S, shield=True):
+            changes = await self._changes()
+        told = await self._sorted(changes)
+        self.ended = time.time()
+        observation, self._observation = self._observation, None
+        if observation:
+            await observation.close()
+        return told if told != FilesChanged() else None
+
+    async def _changes(self) -> ObservedChanges:
+        await self._ready.wait()
+        if self._unseen or self._observation is None:
+            return ObservedChanges(unseen=self._unseen)
+        try:
+            return await self._observation.changes()
+        except (GoentError, OSError) as error:
+            return ObservedChanges(unseen=f"the files could not be compared ({error})")
+
+    async def _sorted(self, changes: ObservedChanges) -> FilesChanged:
+        """Its own, those of others, and where they meet."""
+        also = await self._take_own(changes)
+        different = {change.path for change in changes.files}
+        own = (
+            each for path, each in sorted(self._own.items()) if path in different or changes.unseen
+        )
+        return FilesChanged(
+            files=tuple(
+                FileChange(path=self.shown(each.path), added=each.added, removed=each.removed)
+                for each in own
+            ),
+            also=tuple(also),
+            overlaps=await anyio.to_thread.run_sync(self._overlaps),
+            more=changes.more,
+            unseen=changes.unseen,
+        )
+
+    def _edited(self, change: ObservedChange) -> bool:
+        """Told by its tools: then its lines are counted there."""
+        return any(is_edit_of(edit, change) for edit in self._edits)
+
+    def _overlaps(self) -> tuple[Overlap, ...]:
+        top = self._project if self.cwd.is_relative_to(self._project) else self.cwd
+        return tuple(
+            Overlap(worker_id=other.worker, path=path, kind=_overlap_kind(path, self, other, top))
+            for other in self._beside(self)
+            for path in self.wrote
+            if path in other.wrote
+        )
+
+    def shown(self, path: str) -> str:
+        """As its tools would name it."""
+        whole = Path(path)
+        return str(whole.relative_to(self.cwd)) if whole.is_relative_to(self.cwd) else path
+
+
+def _file_time() -> float:
+    """The time that a file which is changed now may have."""
+    return time.time() - CLOCK_TOLERANCE_S
+
+
+def _overlap_kind(
+    path: str, one: SharedFolderWatch, other: SharedFolderWatch, top: Path
+) -> OverlapKind:
+    """Whether lines that one of them wrote are gone: then the other has written over them.
+
+    Nothing outside the top is read.
+    """
+    written = [lines for lines in (one.wrote[path], other.wrote[path]) if lines]
+    if not written:
+        return "file_overlap"
+    try:
+        there = lines_of(read_plain(path, LARGEST_FILE, inside=top).decode(errors="replace"))
+    except FileNotFoundError:
+        return "hunk_conflict"
+    except OSError:
+        return "file_overlap"
+    return "file_overlap" if all(lines <= there for lines in written) else "hunk_conflict"

@@ -1,0 +1,493 @@
+"""Gives workers their work: spawn, prompt, answer, cancel, close, and recovery after a crash.
+
+Frontends call these with the requests of `domain.requests`; nothing here knows how a worker is run
+or where an event is kept. What only looks is in `enquiries`.
+"""
+
+import secrets
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec.structs import replace
+
+from goent.billing.call_accounts import Allowance, CallBookkeeper
+from goent.domain.errors import (
+    BudgetExceeded,
+    Ending,
+    EnvironmentTrouble,
+    GoentError,
+    RequestError,
+    WorkerIsClosed,
+)
+from goent.domain.events import (
+    FilesChanged,
+    TurnEnded,
+    TurnStarted,
+    UsageReported,
+    WorkerClosed,
+    WorkerSpawned,
+)
+from goent.domain.ports import Driver, Meter, Verifier, WorkerSpec
+from goent.domain.provider_condition import ProviderHealth
+from goent.domain.requests import (
+    MAX_WAIT_S,
+    AnswerRequest,
+    CancelRequest,
+    PromptRequest,
+    SpawnRequest,
+)
+from goent.domain.sandbox_port import SandboxLevel
+from goent.domain.settings import Settings
+from goent.domain.task_profile import Forecast, TaskHistory, TaskSample, history_place
+from goent.domain.types import ENDED_STATES, Failure, Method, Pin, Prompt, Route
+from goent.domain.workspace import WorkspaceManager
+from goent.permissions.permission_rules import rules_for
+from goent.routing.pins import choose_pinned
+from goent.routing.router import Router
+from goent.workers.feed import Feed
+from goent.workers.folder_changes import BASELINE_LOST, SharedFolders, may_write
+from goent.workers.task_intake import (
+    NO_SWARM,
+    SwarmMembership,
+    WorkerFolders,
+    accept_task,
+    below_checkout,
+    clip_value,
+    existing_files,
+    files_inside,
+    route_request,
+)
+from goent.workers.views import FIRST_TURN, WorkerView, evidence
+from goent.workers.worker import Roster, Worker
+from goent.workers.worker_failover import FailoverPlanner
+from goent.workers.worker_turn import WorkerServices, WorkerTerms
+
+
+class OutcomeRecorder:
+    """Kept in the history, for forecasts and routes of all projects."""
+
+    def __init__(self, feed: Feed, history: TaskHistory) -> None:
+        self._feed = feed
+        self._history = history
+
+    async def learn(self, worker: str) -> None:
+        """A turn of the worker's is over."""
+        with suppress(EnvironmentTrouble):  # a full disk: then the view is as it is
+            await self._feed.commit()
+        if sample := outcome_sample(self._feed.view(worker)):
+            await self._history.add(sample)
+
+
+def outcome_sample(view: WorkerView) -> TaskSample | None:
+    """None for a worker whose task nobody classified, and for its later turns."""
+    spawned = view.spawned
+    if view.turn != FIRST_TURN or view.state not in ENDED_STATES:
+        return None
+    if spawned.task_type is None or spawned.complexity is None:
+        return None
+    return TaskSample(
+        at=view.updated_at,
+        provider=spawned.provider,
+        backend=spawned.backend,
+        model=spawned.model,
+        method=spawned.method,
+        type=spawned.task_type,
+        complexity=spawned.complexity,
+        size=spawned.size or 0.0,
+        cost_usd=view.cost_usd,
+        usage=view.usage,
+        seconds=round(view.updated_at - view.started_at, 3),
+        state=view.state,
+        evidence=None if view.moved_to else evidence(view),
+        failure=view.failure.kind if view.failure and not view.moved_to else None,
+        place=history_place(view.id, view.started_at),
+    )
+
+
+DIED_IN_TURN = Failure(
+    kind="daemon_died",
+    message="go-ent ended in the middle of the turn; what was done so far is in place",
+    retryable=True,
+)
+SESSION_RESUMES = ". The next prompt goes on in the same session"
+DIED_BEFORE_TURN = Failure(
+    kind="daemon_died",
+    message="go-ent ended before the worker had begun: nothing was done. Spawn it again",
+    retryable=True,
+)
+
+
+async def end_lost_turn(
+    view: WorkerView, calls: Sequence[UsageReported], feed: Feed, places: WorkerFolders
+) -> None:
+    """The turn that its go-ent died in, or before which it died. `calls` were never settled."""
+    failure = (
+        replace(DIED_IN_TURN, message=DIED_IN_TURN.message + SESSION_RESUMES)
+        if view.token
+        else DIED_IN_TURN
+    )
+    if not view.turn:
+        failure = DIED_BEFORE_TURN
+        await feed.append(view.id, TurnStarted(turn=1, prompt=view.spawned.task))
+    for call in calls:
+        await feed.append(view.id, call)
+    if view.turn and (workspace := view.spawned.workspace):
+        prompt = view.spawned.task
+        for event in await places.keep_what_is_there(workspace, prompt, view.id):
+            await feed.append(view.id, event)
+    elif view.turn and may_write(view):
+        await feed.append(view.id, FilesChanged(unseen=BASELINE_LOST))
+    ended = TurnEnded(
+        turn=view.turn or 1,
+        state="failed",
+        evidence=evidence(replace(view, state="failed")),
+        failure=failure,
+    )
+    await feed.append(view.id, ended)
+
+
+def resume_spec(view: WorkerView, settings: Settings, methods: Collection[Method]) -> WorkerSpec:
+    """How it is opened again, when it is prompted. Raises a `GoentError` if it cannot be."""
+    if not view.token:
+        raise WorkerIsClosed("it has no session to go on with")
+    spawned, cwd = view.spawned, Path(view.spawned.cwd)
+    pin = Pin(provider=spawned.backend, model=spawned.model, method=spawned.method)
+    route = choose_pinned(pin, settings, tuple(methods))
+    return WorkerSpec(
+        id=view.id,
+        cwd=cwd,
+        provider=route.provider,
+        method=route.method,
+        rules=rules_for(spawned.permissions, settings.permissions.rules, below_checkout(cwd)),
+        dedicated=spawned.isolation == "dedicated",
+        fallbacks=tuple(p for p in settings.providers if p.name in spawned.fallbacks),
+        resume=view.token,
+        asked=view.asked,
+        allowed_tools=spawned.allowed_tools,
+    )
+
+
+ID_ALPHABET = (
+    "23456789abcdefghjkmnpqrstuvwxyz"  # no 0, 1, i, l, o: ids are read and typed by people
+)
+SHUTDOWN_S = 15.0  # seconds that the workers have to end when go-ent does
+
+
+class Orchestrator:
+    """All living workers of a project."""
+
+    def __init__(  # noqa: PLR0913 (the ports, each by name)
+        self,
+        *,
+        settings: Callable[[], Settings],
+        check: Callable[[], None],
+        environ: Callable[[], Mapping[str, str]],
+        slots: int,
+        feed: Feed,
+        drivers: Mapping[Method, Driver],
+        meter: Meter,
+        roster: Roster,
+        books: CallBookkeeper,
+        allowance: Allowance,
+        verifier: Verifier,
+        healths: ProviderHealth,
+        router: Router,
+        lessons: OutcomeRecorder,
+        workspaces: WorkspaceManager,
+        level: Callable[[], Awaitable[SandboxLevel]],
+    ) -> None:
+        self._settings = settings
+        self._check = check
+        self._environ = environ
+        self._feed = feed
+        self._drivers = drivers
+        self._meter = meter
+        self._verifier = verifier
+        self._router = router
+        self._lessons = lessons
+        self._level = level
+        self.places = WorkerFolders(workspaces)
+        self._folders = SharedFolders(
+            feed=feed,
+            observer=workspaces,
+            project=lambda: settings().project,
+            start=self._start_beside,
+        )
+        self._lives = roster
+        self._books = books
+        self._allowance = allowance
+        self._rescuer = FailoverPlanner(
+            settings=settings, environ=environ, feed=feed, healths=healths, router=router
+        )
+        self._group: TaskGroup | None = None
+        self._slots = anyio.CapacityLimiter(slots)
+        self._ending = False
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Workers live inside this context; leaving it ends them all."""
+        async with anyio.create_task_group() as group:
+            self._group = group
+            await self._take_over()
+            group.start_soon(self.places.tidy, name="workspaces nobody needs")
+            try:
+                yield
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self.part()
+                group.cancel_scope.cancel()
+
+    def refuse_new_work(self) -> None:
+        """From now on nothing begins that would not be seen through."""
+        self._ending = True
+
+    async def part(self, *, handover: bool = False) -> None:
+        """Have every worker end; with `handover`, idle ones stay open for the next go-ent."""
+        self.refuse_new_work()
+        for life in self._lives.values():
+            if handover:
+                life.leave("go-ent stopped")
+            else:
+                life.close("go-ent stopped")
+        with anyio.move_on_after(SHUTDOWN_S):
+            for life in list(self._lives.values()):
+                await life.ended.wait()
+        with suppress(EnvironmentTrouble):  # a full disk: it is written as soon as it can be
+            await self._feed.commit()
+
+    def check_ready(self) -> None:
+        """Raise if no work can begin now: this go-ent ends, or its settings have a mistake."""
+        self._check_open()
+        self._check()
+
+    def _check_open(self) -> None:
+        if self._ending:
+            raise Ending(
+                "this go-ent is ending, and nothing was done: ask again, the next one hears"
+            )
+
+    async def _take_over(self) -> None:
+        """Workers of a go-ent that died: their turn failed, and whoever has a session goes on."""
+        lost = await self._books.lost()
+        for view in list(self._feed.views.values()):
+            if not view.open:
+                continue
+            if view.state not in ENDED_STATES:
+                await end_lost_turn(view, lost.get(view.id, ()), self._feed, self.places)
+            try:
+                settings = self._settings()
+                spec = resume_spec(view, settings, self._drivers.keys())
+                self._start(spec, view.spawned, settings, turns_before=view.turn)
+            except GoentError as error:
+                reason = f"its go-ent ended, and it cannot go on: {error}"
+                await self._feed.append(view.id, WorkerClosed(reason=reason))
+        with suppress(EnvironmentTrouble):  # a full disk: it is written as soon as it can be
+            await self._feed.commit()
+
+    @property
+    def living(self) -> Mapping[str, Worker]:
+        return self._lives
+
+    async def spawn(
+        self, request: SpawnRequest, base: Path, within: SwarmMembership = NO_SWARM
+    ) -> tuple[str, WorkerSpawned, Forecast]:
+        """Accept the task; the worker starts on its own."""
+        self.check_ready()
+        settings = self._settings()
+        asked = route_request(request, base=base, settings=settings, within=within)
+        routed = await self._router.route(asked)
+        self._check_open()
+        route, spawned = accept_task(
+            request, asked, routed, settings=settings, environ=self._environ(), within=within
+        )
+        worker = within.worker or self.new_id()
+        warnings = await self._allowance.allow(worker, route, spawned, routed.likely, routed.sure)
+        level = await self._sandbox_of(spawned, settings)
+        spawned = replace(
+            spawned,
+            warnings=(*spawned.warnings, *warnings, *_sandbox_warnings(level)),
+            sandbox=level.name if level else None,
+        )
+        try:
+            async with self.places.settled(worker, spawned, request, within) as settled:
+                self._check_open()
+                life = await self._admit(worker, route, settled, settings)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._allowance.release(worker)
+            raise
+        life.prompt(Prompt(text=request.task, files=settled.files), queue=True)
+        return worker, settled, routed.forecast
+
+    async def _sandbox_of(self, spawned: WorkerSpawned, settings: Settings) -> SandboxLevel | None:
+        """How the processes of the worker are confined; None if it has none."""
+        if spawned.method == "api":
+            return None
+        if spawned.method == "serve" and settings.opencode.serve_url:
+            return SandboxLevel(name="none", reason="somebody else runs the server at serve_url")
+        return await self._level()
+
+    async def _admit(
+        self, worker: str, route: Route, spawned: WorkerSpawned, settings: Settings
+    ) -> Worker:
+        """Write it down first, then let it live."""
+        cwd = Path(spawned.cwd)
+        spec = WorkerSpec(
+            id=worker,
+            cwd=cwd,
+            provider=route.provider,
+            method=route.method,
+            rules=rules_for(spawned.permissions, settings.permissions.rules, below_checkout(cwd)),
+            dedicated=spawned.isolation == "dedicated",
+            fallbacks=route.fallbacks,
+            allowed_tools=spawned.allowed_tools,
+            temperature=spawned.temperature,
+        )
+        await self._feed.append(worker, spawned)
+        try:
+            await self._feed.commit()
+        except EnvironmentTrouble:  # what is kept for the journal shall have an end
+            await self._feed.append(worker, WorkerClosed(reason="the journal refused it"))
+            raise
+        return self._start(spec, spawned, settings)
+
+    def _start(
+        self,
+        spec: WorkerSpec,
+        spawned: WorkerSpawned,
+        settings: Settings,
+        *,
+        turns_before: int = 0,
+    ) -> Worker:
+        terms = WorkerTerms(
+            verify=spawned.verify,
+            timeout_s=spawned.timeout_s,
+            permission_timeout_s=settings.permissions.timeout_s,
+            limits=settings.limits,
+            workspace=spawned.workspace,
+        )
+        shared = WorkerServices(
+            feed=self._feed,
+            meter=self._meter,
+            verifier=self._verifier,
+            slots=self._slots,
+            spent=self._books.spent,
+            ended=self._learn_later,
+            over=self._allowance.release,
+            rescuer=self._rescuer,
+            places=self.places,
+            folders=self._folders,
+        )
+        driver = self._drivers[spec.method]
+        life = Worker(spec, terms, driver, shared, turns_before=turns_before)
+        self._lives[spec.id] = life
+        assert self._group, "workers live inside `running`"
+        self._group.start_soon(self._see_out, life, name=f"worker {spec.id}")
+        return life
+
+    async def _see_out(self, life: Worker) -> None:
+        try:
+            await life.run()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._allowance.release(life.spec.id)
+                if not life.left:
+                    await self.places.give_back(life.workspace)
+            self._lives.pop(life.spec.id, None)
+            life.gone.set()
+
+    def _start_beside(self, look: Callable[[], Coroutine[None, None, None]]) -> None:
+        assert self._group, "workers live inside `running`"
+        self._group.start_soon(look, name="a look at a shared folder")
+
+    def _learn_later(self, worker: str) -> None:
+        """Beside the worker: its turn is over, whatever the disk takes for the lesson."""
+        assert self._group, "workers live inside `running`"
+        self._group.start_soon(self._lessons.learn, worker, name=f"lesson of {worker}")
+
+    def new_id(self) -> str:
+        """An id that no worker has."""
+        while True:
+            name = "w-" + "".join(secrets.choice(ID_ALPHABET) for _ in range(5))
+            if name not in self._feed.views:
+                return name
+
+    async def prompt(self, request: PromptRequest) -> int:
+        """The number of the turn that the prompt will be."""
+        self._check_open()
+        life = self._living(request.worker_id)
+        if not request.prompt.strip():
+            raise RequestError("the prompt is empty: say what the worker is to do next")
+        files = files_inside(life.workspace, existing_files(request.files, life.spec.cwd))
+        if spent := await self._allowance.overspent(request.worker_id):
+            raise BudgetExceeded(spent)
+        return life.prompt(Prompt(text=request.prompt, files=files), queue=request.queue)
+
+    def due(self, worker: str) -> int:
+        """The last turn that the worker was asked for; 0 if it does not live."""
+        life = self._lives.get(worker)
+        return life.due if life else 0
+
+    async def answer(self, request: AnswerRequest, by: str) -> bool:
+        """Whether the model is told the message that came with a no."""
+        message = request.message.strip()
+        if message and request.option != "reject":
+            raise RequestError(
+                f"message {clip_value(message)!r} came with option {request.option!r}, and words go only "
+                "with 'reject': leave the message out, or reject and say what to do instead"
+            )
+        view = self._feed.view(request.worker_id)
+        life = self._lives.get(view.id)
+        if life is None:
+            raise RequestError(
+                f"worker {view.id!r} is {view.state} and asks nothing: "
+                f"{request.permission_id!r} needs no answer"
+            )
+        passed = await life.answer(request.permission_id, request.option, by, message)
+        await self._feed.commit()
+        return passed
+
+    async def cancel(self, request: CancelRequest, by: str) -> None:
+        """Returns when the turn has ended; a worker without one is left as it is, or closed."""
+        view = self._feed.view(request.worker_id)
+        life = self._lives.get(view.id)
+        if life is None:
+            return
+        reason = request.reason or f"cancelled by {by}"
+        turn = life.turn
+        if request.close:
+            life.close(reason)
+        else:
+            life.cancel(reason)
+        with anyio.move_on_after(MAX_WAIT_S):
+            while turn and life.turn == turn:
+                await self._feed.news(self._feed.seq)
+            if request.close:
+                await life.gone.wait()
+            await self._feed.commit()
+
+    def _living(self, worker: str) -> Worker:
+        view = self._feed.view(worker)
+        life = self._lives.get(worker)
+        if life is None:
+            raise WorkerIsClosed(
+                f"worker {worker!r} is closed ({view.state}); spawn another one for further work"
+            )
+        return life
+
+
+def _sandbox_warnings(level: SandboxLevel | None) -> tuple[str, ...]:
+    if level is None or level.name != "none":
+        return ()
+    return (f"no sandbox: this worker's commands can do what your account can ({level.reason})",)

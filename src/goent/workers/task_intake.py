@@ -1,0 +1,414 @@
+"""Accepts or refuses a task as requested, and gives its worker a folder."""
+
+import logging
+import os
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from pathlib import Path
+
+import anyio
+from msgspec.structs import replace
+
+from goent.config.project_instructions import find_instructions, git_top
+from goent.domain.errors import GoentError, NoRoute, RequestError, WorkspaceLost
+from goent.domain.events import AnyEvent, Noticed, WorkerSpawned, WorkKept
+from goent.domain.replies import ClearReply, SpaceList
+from goent.domain.requests import ClearRequest, SpawnRequest
+from goent.domain.settings import Settings
+from goent.domain.types import (
+    ONE_TURN_METHODS,
+    OWN_AGENT_TOOLS,
+    Isolation,
+    Pin,
+    Preset,
+    Provider,
+    Route,
+    Value,
+)
+from goent.domain.verification import blank_commands
+from goent.domain.workspace import KeptSpace, Workspace, WorkspaceManager, WorkspaceRequest
+from goent.permissions.permission_rules import preset_for
+from goent.routing.router import RoutedTask, RouteRequest
+from goent.routing.task_advice import asks_for_edits
+from goent.workers.views import shorten
+
+ASKING_PRESETS: frozenset[Preset] = frozenset({"ask", "edit"})
+
+
+def spawn_warnings(
+    request: SpawnRequest, route: Route, preset: Preset, cwd: Path, settings: Settings
+) -> Iterator[str]:
+    if route.method in ONE_TURN_METHODS and preset in ASKING_PRESETS:
+        yield (
+            f"the method {route.method!r} has nobody to ask: what permissions {preset!r} would ask is "
+            "refused, and that ends the turn; pass permissions 'auto', or use the method 'acp'"
+        )
+    if request.allow_fallback and not route.fallbacks:
+        yield (
+            f"allow_fallback has no effect: provider {route.provider.name!r} has no `fallbacks` in "
+            ".goent/providers.yaml"
+        )
+    foreign = route.method == "agent" and route.provider.backend in settings.agents
+    if foreign and (preset != "auto" or settings.permissions.rules):
+        yield (
+            f"{route.provider.backend} has permissions of its own: rules hold for what it asks. Permissions "
+            f"{preset!r} choose the mode of its own that fits, if it has one; what it does unasked against "
+            "them fails the turn, and is not undone"
+        )
+    lent = route.method == "serve" and settings.opencode.serve_url
+    if lent and (preset != "auto" or settings.permissions.rules):
+        yield (
+            f"the OpenCode server at {settings.opencode.serve_url} has permissions of its own: rules hold for what it "
+            "asks; what it does unasked against them fails the turn, and is not undone"
+        )
+    if not foreign and _reads_instructions(route, settings):
+        yield from find_instructions((cwd, settings.project), project=settings.project).skipped
+
+
+def _reads_instructions(route: Route, settings: Settings) -> bool:
+    """Whether the project's instructions are read by go-ent; else by nobody, or by OpenCode itself."""
+    opencode = settings.opencode
+    by_itself = opencode.project_config and opencode.profile == "user"
+    return route.method == "agent" or (route.method != "api" and not by_itself)
+
+
+class SwarmMembership(Value, frozen=True, kw_only=True):
+    """The swarm that a task is part of, and what its worker has from it.
+
+    `worker` is the id that it shall have, `label` the swarm's name for people; `avoid` are providers that have failed the task.
+    """
+
+    worker: str = ""
+    group: str = ""
+    label: str = ""
+    group_budget_usd: Decimal | None = None
+    task_id: str = ""
+    start: str | None = None
+    avoid: tuple[str, ...] = ()
+
+
+NO_SWARM = SwarmMembership()
+
+
+def route_request(
+    request: SpawnRequest, *, base: Path, settings: Settings, within: SwarmMembership = NO_SWARM
+) -> RouteRequest:
+    """What has to find its way. Raises a `RequestError` that names the value and the remedy."""
+    if not request.task.strip():
+        raise RequestError("the task is empty: say what the worker is to do")
+    for index, reason in blank_commands(request.verify):
+        raise RequestError(f"verify[{index}]: {reason}")
+    cwd = working_directory(request.cwd, base)
+    isolation = _isolation(request, settings)
+    if (request.uncommitted or request.carry) and isolation not in ("worktree", "copy"):
+        raise RequestError(
+            f"uncommitted and carry are for a folder of its own, and isolation is {isolation!r}: "
+            "pass isolation 'worktree' or 'copy', or leave them out"
+        )
+    budget = request.budget_usd
+    # What the tasks before it have made is only where it will work, and is looked for there.
+    elsewhere = within.start is not None and isolation in ("worktree", "copy")
+    named = tuple(str(cwd / name) for name in request.files)
+    return RouteRequest(
+        text=request.task,
+        cwd=cwd,
+        files=named if elsewhere else existing_files(request.files, cwd),
+        pin=Pin(provider=request.provider, model=request.model, method=request.method),
+        budget_usd=None if budget is None else Decimal(str(budget)),
+        allow_fallback=request.allow_fallback,
+        asks=preset_for(request.permissions, settings.permissions, isolation) in ASKING_PRESETS,
+        chosen_permissions=bool(request.permissions or settings.permissions.preset),
+        avoid=within.avoid,
+    )
+
+
+def accept_task(
+    request: SpawnRequest,
+    asked: RouteRequest,
+    routed: RoutedTask,
+    *,
+    settings: Settings,
+    environ: Mapping[str, str],
+    within: SwarmMembership = NO_SWARM,
+) -> tuple[Route, WorkerSpawned]:
+    """Raises a `RequestError` that names the value and the remedy."""
+    route = routed.decision.route
+    if not (route.method == "serve" and settings.opencode.serve_url):  # that one has its own keys
+        _check_key(route.provider, settings, environ)
+    _check_api(request, route)
+    _check_agent(request, route, settings, environ)
+    isolation = _isolation(request, settings)
+    preset = preset_for(request.permissions, settings.permissions, isolation)
+    if route.method == "cli" and asked.asks and not asked.must_ask(routed.task):
+        preset = "readonly"  # by cli nobody could be asked
+    return route, WorkerSpawned(
+        task=request.task,
+        cwd=str(asked.cwd),
+        provider=route.provider.name,
+        backend=route.provider.backend,
+        model=route.provider.model,
+        method=route.method,
+        reason=route.reason,
+        permissions=preset,
+        isolation=isolation,
+        timeout_s=request.timeout_s,
+        budget_usd=asked.budget_usd,
+        verify=request.verify,
+        files=asked.files,
+        fallbacks=tuple(fallback.name for fallback in route.fallbacks),
+        warnings=(
+            *routed.decision.warnings,
+            *spawn_warnings(request, route, preset, asked.cwd, settings),
+        ),
+        task_type=routed.task.type,
+        complexity=routed.task.complexity,
+        size=routed.task.size,
+        group=within.group,
+        group_budget_usd=within.group_budget_usd,
+        task_id=within.task_id,
+        allowed_tools=request.allowed_tools,
+        temperature=request.temperature,
+        edits_asked=route.method != "api"
+        and preset != "readonly"
+        and asks_for_edits(request.task, routed.task),
+    )
+
+
+def _check_key(provider: Provider, settings: Settings, environ: Mapping[str, str]) -> None:
+    backend = settings.backends.get(provider.backend)
+    if backend and backend.lacks_key(environ):
+        raise NoRoute(
+            f"no key for provider {provider.name!r}: set {backend.key_env} where go-ent or its "
+            f"client is started, or log in with `opencode auth login`"
+        )
+
+
+def _check_api(request: SpawnRequest, route: Route) -> None:
+    """Agents choose for themselves how they ask their model."""
+    if request.temperature is not None and route.method != "api":
+        raise RequestError(
+            f"temperature is for a model that is called directly, and the worker would run by "
+            f"{route.method!r}: pass method 'api', or leave temperature out"
+        )
+
+
+def _check_agent(
+    request: SpawnRequest, route: Route, settings: Settings, environ: Mapping[str, str]
+) -> None:
+    """What go-ent's own agent needs, and what it alone can do."""
+    provider = route.provider
+    own = route.method == "agent" and provider.backend not in settings.agents
+    if request.allowed_tools is not None and not own:
+        how = f"provider {provider.name!r}" if route.method == "agent" else f"{route.method!r}"
+        raise RequestError(
+            f"allowed_tools are for go-ent's own agent, and the worker would run by {how}: pass "
+            "method 'agent' and a model that go-ent calls itself, or leave allowed_tools out"
+        )
+    named = request.allowed_tools or ()
+    unknown = [
+        name for name in named if name not in OWN_AGENT_TOOLS and not name.startswith("mcp__")
+    ]
+    if unknown:
+        raise RequestError(
+            f"there is no tool {clip_value(unknown[0])!r}: allowed_tools may name "
+            f"{', '.join(OWN_AGENT_TOOLS)}"
+        )
+    backend = settings.backends.get(provider.backend)
+    if own and not (backend and backend.base_url and backend.is_held(environ)):
+        raise NoRoute(
+            f"go-ent's own agent calls models through go-ent, which holds no key for provider "
+            f"{provider.name!r}: give it one in .goent/providers.yaml, or use the method 'acp'"
+        )
+
+
+def working_directory(asked: str | None, base: Path) -> Path:
+    """Where to work: as asked, from where the caller is."""
+    try:
+        cwd = (base / Path(asked or "").expanduser()).resolve()
+        there = cwd.exists()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise RequestError(f"cwd {clip_value(asked)!r} cannot be used: {error}") from None
+    if not there:
+        raise RequestError(f"cwd {str(cwd)!r} does not exist: make it first, or leave cwd out")
+    if not cwd.is_dir():
+        raise RequestError(f"cwd {str(cwd)!r} is not a directory: name the folder it is in")
+    return cwd
+
+
+def existing_files(asked: Sequence[str], cwd: Path) -> tuple[str, ...]:
+    """The files as absolute paths; one that is not there is an error.
+
+    So is a link that leads out of the project: a caller that means what it leads to can name that.
+    """
+    paths = [cwd / name for name in asked]
+    missing = [clip_value(str(path)) for path in paths if not _exists(path)]
+    if missing:
+        raise RequestError(f"files that do not exist: {', '.join(map(repr, missing))}")
+    top = git_top(cwd)
+    for path in paths:
+        _check_link(path, top)
+    return tuple(map(str, paths))
+
+
+def _check_link(path: Path, top: Path) -> None:
+    written, real = Path(os.path.normpath(path)), Path(os.path.realpath(path))
+    if written.is_relative_to(top) and not real.is_relative_to(os.path.realpath(top)):
+        raise RequestError(
+            f"files: {clip_value(str(path))!r} leads out of {str(top)!r} by a link, to "
+            f"{clip_value(str(real))!r}: name that file itself if it is meant"
+        )
+
+
+def below_checkout(cwd: Path) -> str:
+    """Where the directory lies below the top of its git checkout; empty at the top, or outside."""
+    inside = cwd.relative_to(git_top(cwd)).as_posix()
+    return "" if inside == "." else inside
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def clip_value(text: str | None) -> str:
+    return (text or "")[:200]
+
+
+def _isolation(request: SpawnRequest, settings: Settings) -> Isolation:
+    wanted = settings.isolation if request.isolation == "auto" else request.isolation
+    return "shared" if wanted == "auto" else wanted
+
+
+log = logging.getLogger(__name__)
+
+SOLO_GROUP = "solo"  # the group of workers that are in no swarm
+RELEASE_TIMEOUT_S = 30.0  # seconds to remove a folder that is not needed any more
+KEEP_TIMEOUT_S = 60.0  # seconds to keep what an unfinished turn has made
+SUBJECT_LIMIT = 70
+
+
+class WorkerFolders:
+    """Gives workers their folders, and takes them back."""
+
+    def __init__(self, workspaces: WorkspaceManager) -> None:
+        self.workspaces = workspaces
+
+    @asynccontextmanager
+    async def settled(
+        self, worker: str, spawned: WorkerSpawned, request: SpawnRequest, within: SwarmMembership
+    ) -> AsyncGenerator[WorkerSpawned]:
+        """The task as it is worked on. If what follows fails, no folder stays."""
+        if spawned.isolation not in ("worktree", "copy"):
+            yield spawned
+            return
+        order = WorkspaceRequest(
+            worker=worker,
+            group=within.label or within.group or SOLO_GROUP,
+            cwd=Path(spawned.cwd),
+            kind=spawned.isolation,
+            start=within.start,
+            uncommitted=request.uncommitted,
+            carry=request.carry,
+        )
+        workspace = await self.workspaces.prepare(order)
+        try:
+            yield replace(
+                spawned,
+                cwd=workspace.cwd,
+                files=existing_files(files_inside(workspace, spawned.files), Path(workspace.cwd)),
+                warnings=(*spawned.warnings, *workspace.warnings),
+                workspace=workspace,
+            )
+        except BaseException:
+            await self.give_back(workspace)
+            raise
+
+    async def give_back(self, workspace: Workspace | None) -> None:
+        """Nobody works there any more. What stays, and a failure to remove it, `gc` tells."""
+        if workspace is None:
+            return
+        with anyio.move_on_after(RELEASE_TIMEOUT_S, shield=True):
+            try:
+                await self.workspaces.release(workspace)
+            except GoentError as error:
+                log.warning("the workspace %r stays: %s", workspace.path, error)
+
+    async def keep(self, workspace: Workspace, prompt: str, worker: str) -> Sequence[AnyEvent]:
+        """Have what was made on the branch; what to tell of it. Raises only `WorkspaceLost`."""
+        subject = shorten(prompt, SUBJECT_LIMIT) or "Work"
+        try:
+            work = await self.workspaces.keep(workspace, f"{subject}\n\nBy worker {worker}\n")
+        except WorkspaceLost:
+            raise
+        except GoentError as error:
+            return [Noticed(text=f"not on its branch, only in {workspace.path!r}: {error}")]
+        return [WorkKept(work=work), *(Noticed(text=warning) for warning in work.warnings)]
+
+    async def keep_what_is_there(
+        self, workspace: Workspace, prompt: str, worker: str
+    ) -> Sequence[AnyEvent]:
+        """The same for a turn that did not come to its end: raises nothing, and does not wait long."""
+        with anyio.move_on_after(KEEP_TIMEOUT_S, shield=True):
+            try:
+                return await self.keep(workspace, prompt, worker)
+            except WorkspaceLost as lost:
+                return [Noticed(text=str(lost))]
+        return [
+            Noticed(
+                text=f"not on its branch, only in {workspace.path!r}: "
+                f"git did not end within {KEEP_TIMEOUT_S:g} s"
+            )
+        ]
+
+    async def listed(self) -> SpaceList:
+        spaces = await self.workspaces.kept()
+        return SpaceList(spaces=tuple(spaces), bytes=sum(space.bytes for space in spaces))
+
+    async def cleared(self, request: ClearRequest) -> ClearReply:
+        """Those that were named, and only if all of them can be; else what nobody needs."""
+        if not request.workers:
+            removed = await self.workspaces.clear()
+            return ClearReply(removed=tuple(removed), kept=tuple(await self.workspaces.kept()))
+        kept = {space.worker: space for space in await self.workspaces.kept()}
+        for worker in request.workers:
+            _check_removable(worker, kept)
+        gone = [await self.workspaces.remove(worker) for worker in dict.fromkeys(request.workers)]
+        rest = (space for name, space in kept.items() if name not in request.workers)
+        return ClearReply(removed=tuple(gone), kept=tuple(rest))
+
+    async def tidy(self) -> None:
+        """Remove what earlier workers left and nobody needs."""
+        try:
+            for gone in await self.workspaces.clear():
+                log.info("removed the workspace %r: %s", gone.path, gone.state)
+        except GoentError as error:
+            log.warning("workspaces were not looked through: %s", error)
+
+
+def _check_removable(worker: str, kept: Mapping[str, KeptSpace]) -> None:
+    if worker not in kept:
+        there = ", ".join(kept) or "none"
+        raise RequestError(f"worker {worker!r} has no workspace; there are: {there}")
+    if kept[worker].state == "in_use":
+        raise RequestError(
+            f"worker {worker!r} is still open and has its workspace in use: close it first, with "
+            f"`go-ent cancel --close {worker}`"
+        )
+
+
+def files_inside(workspace: Workspace | None, files: Sequence[str]) -> tuple[str, ...]:
+    """The files where the worker has them; one that is only in the user's folder stays there."""
+    if workspace is None:
+        return tuple(files)
+    return tuple(_file_inside(workspace, Path(file)) for file in files)
+
+
+def _file_inside(workspace: Workspace, file: Path) -> str:
+    origin = Path(workspace.origin)
+    if not file.is_relative_to(origin):
+        return str(file)
+    own = Path(workspace.path) / file.relative_to(origin)
+    return str(own if own.exists() else file)
