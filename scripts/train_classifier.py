@@ -1,4 +1,4 @@
-"""How were the weights of `goent.tasks` made, and how good are they on unseen repositories?
+"""Makes the weights of the task classifier, and judges them on unseen repositories.
 
 `write` learns from everything and writes the package's file. `judge` leaves each repository of the
 tasks out in turn, learns from the rest, and asks the real `classify` about the one left out, beside
@@ -31,7 +31,7 @@ from goent.routing.classification import classify
 from goent.routing.task_features import FILE, LEARNED, Weights, WeightsFile, features, key_of
 
 ROOT = Path(__file__).resolve().parent.parent
-OUT = ROOT / "src" / "goent" / "tasks" / FILE
+OUT = ROOT / "src" / "goent" / "routing" / FILE
 SEEDS = Path(__file__).with_name("classifier_seeds.txt")
 
 CHANGELOG, SEED = 0.3, 0.5  # what an example is worth beside one of the tasks

@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 KNOCK = """
 import json, sys
 from pathlib import Path
-from goent.launch import connect
+from goent.daemon.daemon_connection import connect
 stop = b'{"jsonrpc": "2.0", "id": 1, "method": "daemon_stop", "params": {"if_idle": true}}\\n'
 pids = set()
 for _ in range(4):

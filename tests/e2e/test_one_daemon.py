@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 ASK = """
 import json, os, sys
 from pathlib import Path
-from goent.launch import connect
+from goent.daemon.daemon_connection import connect
 pids = {}
 for name, (env, cwd) in json.loads(sys.argv[1]).items():
     os.environ.clear()

@@ -31,7 +31,7 @@ INITIALIZED = b'{"jsonrpc": "2.0", "method": "notifications/initialized"}\n'
 TUNED = """
 import sys
 from pathlib import Path
-from goent import shim
+from goent.daemon import shim
 shim.MOST_RESTARTS, shim.SUCCESSION_S = 1, float({seconds})
 sys.exit(shim.run_shim(Path.cwd()))
 """

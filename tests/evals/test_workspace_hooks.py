@@ -176,18 +176,18 @@ KILLED = """
 import sys
 from pathlib import Path
 import anyio
-from goent.evals.commands import Commands
-from goent.evals.suites import Case, Said
-from goent.evals.workspaces import open_workspaces
-from goent.domain.sandbox import SandboxSettings
-from goent.sandbox.sandbox import Sandbox
+from goent.evals.suite_commands import SuiteCommandRunner
+from goent.evals.suites import EvalCase, InputMessage
+from goent.evals.workspaces.attempt_workspaces import open_workspaces
+from goent.domain.sandbox_port import SandboxSettings
+from goent.sandbox.process_sandbox import ProcessSandbox
 
 def case(name):
-    return Case(id=name, suite="s", form="v4", input=(Said(role="user", text="x"),))
+    return EvalCase(id=name, suite="s", form="v4", input=(InputMessage(role="user", text="x"),))
 
 async def main(root):
-    sandbox = Sandbox(settings=SandboxSettings, environ=dict, state=Path(root).parent)
-    commands = Commands(environ={}, sandbox=sandbox, workspaces=Path(root))
+    sandbox = ProcessSandbox(settings=SandboxSettings, environ=dict, state=Path(root).parent)
+    commands = SuiteCommandRunner(environ={}, sandbox=sandbox, workspaces=Path(root))
     async with open_workspaces(commands) as spaces:
         async with spaces.space(case("failed"), target="t", trial=1, number=0) as space:
             (space.path / "file").write_text("to be kept")

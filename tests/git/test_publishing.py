@@ -181,8 +181,8 @@ async def test_two_scratch_checkouts_of_one_commit_stand_side_by_side(repo: Repo
 KILLED = """
 import anyio, os, signal, sys
 from pathlib import Path
-from goent.git.command import Git
-from goent.git.merging import GitMerging
+from goent.git.git_command import Git
+from goent.git.git_merger import GitMerging
 
 async def main(repository, root, commit):
     async with GitMerging(Git(Path(repository), os.environ), Path(root)).scratch(repository, commit):

@@ -140,7 +140,8 @@ async def test_an_error_in_the_body_arrives_as_it_is(tmp_path: Path, mark: str) 
 OWNER = """
 import anyio, os, sys
 from pathlib import Path
-from goent.proc import new_mark, new_owner, supervised
+from goent.proc.process_table import new_mark, new_owner
+from goent.proc.child_process import supervised
 async def main():
     owner = new_owner(sys.argv[1])
     async with supervised(["sh", "-c", sys.argv[2]], cwd=Path("."), env=dict(os.environ), mark=new_mark(owner)) as it:

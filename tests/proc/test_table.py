@@ -57,12 +57,12 @@ def test_who_becomes_another_program_again_and_again_is_always_found(tmp_path: P
 
 STARVED = """
 import resource, sys
-from goent.proc import marks, table
+from goent.proc import process_table
 _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (3, most))
-print(marks.lives(sys.argv[1]))
+print(process_table.is_owner_alive(sys.argv[1]))
 try:
-    table.started(int(sys.argv[2]))
+    process_table.start_time(int(sys.argv[2]))
 except OSError as error:
     print(error.strerror)
 """

@@ -183,15 +183,15 @@ from pathlib import Path
 import anyio
 from goent.domain.errors import RateLimited
 from goent.domain.types import Provider
-from goent.policy.health import mended
-from goent.store.health import SqliteHealths
-from goent.upstream.health import Breakers
+from goent.providers.provider_health import repair_record
+from goent.providers.track_record import SqliteHealths
+from goent.providers.provider_health import CircuitBreakers
 
 async def main():
-    async with SqliteHealths.open(Path(sys.argv[1]), mend=mended) as kept:
+    async with SqliteHealths.open(Path(sys.argv[1]), mend=repair_record) as kept:
         provider = Provider(name="glm", backend="moonshot", model="glm-4")
         error = RateLimited("told elsewhere", retry_after_s=3600)
-        await Breakers(kept).failed(provider, error, began=time.time())
+        await CircuitBreakers(kept).failed(provider, error, began=time.time())
 
 anyio.run(main)
 """

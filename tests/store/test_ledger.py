@@ -17,9 +17,9 @@ WRITER = """
 import sys, anyio
 from decimal import Decimal
 from pathlib import Path
-from goent.domain.ledger import LedgerEntry
+from goent.domain.money import LedgerEntry
 from goent.domain.types import Usage
-from goent.store.ledger import SqliteLedger
+from goent.store.ledger_store import SqliteLedger
 
 async def main():
     async with SqliteLedger.open(Path(sys.argv[1])) as ledger:

@@ -31,7 +31,7 @@ WRITER = f"""
 import sys, anyio
 from pathlib import Path
 from goent.domain.events import TextDelta
-from goent.store.journal import SqliteJournal
+from goent.store.journal_store import SqliteJournal
 async def main():
     async with SqliteJournal.open(Path(sys.argv[1])) as journal:
         while True:

@@ -218,7 +218,7 @@ import anyio, json, os, sys
 from pathlib import Path
 from eval_opencode import Heard, an_attempt, spec
 from goent.composition.eval_models import open_opencode
-from goent.evals.targets.opencode.target import OpenCodeTarget
+from goent.evals.targets.opencode_target import OpenCodeTarget
 
 async def main():
     async with open_opencode(Path(sys.argv[1]), dict(os.environ)) as servers:
