@@ -49,7 +49,7 @@ class Talker(AgentSession):
         assert isinstance(asked, TextPart)
         for number in range(int(asked.text)):
             piece = Said(message="m1", role="agent", text=f"piece {number} ")
-            await self._client.tell(self.id, piece)
+            await self._client.send(self.id, piece)
         return TurnEnd(stop_reason="end_turn", text="", usage=Usage(), cost_usd=None)
 
     async def greet(self) -> None:

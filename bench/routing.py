@@ -45,7 +45,7 @@ def _p99() -> float:
         began = time.thread_time()
         decision = decide_route(task, Pin(), settings, METHODS, facts)
         taken.append(time.thread_time() - began)
-        assert decision.chosen
+        assert decision.chosen_route
     return sorted(taken)[int(ROUNDS * 0.99)]
 
 
@@ -91,7 +91,7 @@ def _facts() -> RouteFacts:
             name: ProviderCondition(state="limited" if n % 9 == 0 else "healthy", until=2_000.0)
             for n, name in enumerate(names)
         },
-        keyless=dict.fromkeys(names[::11], "KEY"),
+        missing_keys=dict.fromkeys(names[::11], "KEY"),
         forecasts={
             name: Forecast(
                 p50_usd=Decimal(n) / 100, p90_usd=Decimal(n) / 50, source="estimate", seconds=30.0

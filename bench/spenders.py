@@ -82,12 +82,12 @@ class Watched(CallBookkeeper):
         self.calls: list[Spent] = []
         self._began: dict[str, float] = {}
 
-    async def begun(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
+    async def call_started(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
         self._began[call.id] = time.time()
-        return await super().begun(call, size)
+        return await super().call_started(call, size)
 
-    async def metered(self, call: FinishedCall) -> None:
-        await super().metered(call)
+    async def call_finished(self, call: FinishedCall) -> None:
+        await super().call_finished(call)
         assert MODEL.price and call.usage
         self.calls.append(
             Spent(began=self._began[call.id], ended=time.time(), usd=MODEL.price.cost(call.usage))

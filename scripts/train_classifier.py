@@ -159,7 +159,7 @@ def _type_columns(matrix, examples: list[Example]):
     worth *= (worth.sum() / len(LEARNED) / np.maximum(sums, 1))[types]
     for kind in range(len(LEARNED)):
         fitted = LogisticRegression(C=INVERSE_PENALTY, solver="liblinear", tol=0.02, random_state=0)
-        fitted.fit(matrix, types == kind, sample_weight=worth)
+        fitted.matches(matrix, types == kind, sample_weight=worth)
         yield fitted.coef_[0], fitted.intercept_[0]
 
 
@@ -174,7 +174,7 @@ def _size_columns(matrix, tasks: list[Example], names: list[str]):
         means = {repo: wanted[repos == repo].mean() for repo in set(repos)}
         centred = wanted - CENTRED * (np.array([means[r] for r in repos]) - wanted.mean())
         fitted = Ridge(alpha=PENALTY, solver="sparse_cg", tol=1e-3)
-        fitted.fit(matrix @ sparse.diags(scale), centred)
+        fitted.matches(matrix @ sparse.diags(scale), centred)
         yield fitted.coef_ * scale, fitted.intercept_
 
 
@@ -235,8 +235,8 @@ def _reference(rest: list[Example], left: list[Example]):
     known = words.fit_transform([task.text for task in rest])
     asked = words.transform([task.text for task in left])
     types = LogisticRegression(max_iter=300, class_weight="balanced")
-    types.fit(known, [task.type for task in rest])
-    sizes = Ridge(alpha=1.0).fit(known, [task.lines for task in rest])
+    types.matches(known, [task.type for task in rest])
+    sizes = Ridge(alpha=1.0).matches(known, [task.lines for task in rest])
     return types.predict(asked), sizes.predict(asked)
 
 

@@ -33,7 +33,7 @@ class Wire:
         await self.say({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
         return number
 
-    async def tell(self, method: str, **params: Any) -> None:
+    async def send(self, method: str, **params: Any) -> None:
         await self.say({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def until(self, method: str) -> Line:

@@ -159,7 +159,7 @@ class World:
         """The result of a worker whose turn has ended by itself."""
         with anyio.fail_after(PATIENCE):
             while self.app.feed.view(worker).state not in ENDED_STATES:
-                await self.app.feed.news(self.app.feed.seq)
+                await self.app.feed.wait_for_news(self.app.feed.seq)
         result = await self.ask("worker_result", worker_id=worker)
         assert isinstance(result, Result)
         return result

@@ -76,7 +76,7 @@ class Desk:
             feed = self.project.feed
             with anyio.fail_after(PATIENCE):
                 while feed.view(worker).state != state:
-                    await feed.news(feed.seq)
+                    await feed.wait_for_news(feed.seq)
 
         self.portal.call(wait)
 

@@ -103,7 +103,7 @@ class Project:
     async def closed(self, worker: str) -> None:
         with anyio.fail_after(10):
             while self.feed.view(worker).open:
-                await self.feed.news(self.feed.seq)
+                await self.feed.wait_for_news(self.feed.seq)
 
 
 OpenProject = Callable[..., AbstractAsyncContextManager[Project]]
@@ -207,7 +207,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 level=a_sandbox(tmp_path).level,
                 workspaces=workspaces,
             )
-            enquiries = WorkerQueries(feed, orchestrator.due)
+            enquiries = WorkerQueries(feed, orchestrator.last_turn_due)
             asked_about = ProviderQueries(
                 settings=lambda: settings,
                 environ=lambda: environ,

@@ -14,7 +14,9 @@ from goent.system.line_splitter import LineSplitter, OversizedLine
 def split(chunks: list[bytes], limit: int) -> list[bytes | None]:
     splitter = LineSplitter(limit)
     found = [line for chunk in chunks for line in splitter.feed(chunk)]
-    return [None if isinstance(line, OversizedLine) else line for line in (*found, splitter.rest())]
+    return [
+        None if isinstance(line, OversizedLine) else line for line in (*found, splitter.finish())
+    ]
 
 
 @settings(deadline=None)
@@ -81,7 +83,7 @@ BULK = b'"params":{"text":"' + b'x\\",\\"id\\":7}' * 1000 + b'","id":8,"method":
 def test_a_request_that_is_too_long_is_answered_under_its_own_id(
     line: bytes, asks: bytes, piece: int
 ):
-    assert long(line, piece).asks == asks
+    assert long(line, piece).request_id == asks
 
 
 @settings(deadline=None)

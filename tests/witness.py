@@ -14,15 +14,15 @@ class Witness:
     moves: list[ProviderMove] = field(default_factory=list[ProviderMove])
     notices: list[str] = field(default_factory=list[str])
 
-    async def begun(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
+    async def call_started(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
         self.begins.append(call)
         return None
 
-    async def metered(self, call: FinishedCall) -> None:
+    async def call_finished(self, call: FinishedCall) -> None:
         self.calls.append(call)
 
-    async def moved(self, move: ProviderMove) -> None:
+    async def provider_changed(self, move: ProviderMove) -> None:
         self.moves.append(move)
 
-    async def noticed(self, worker: str, text: str) -> None:
+    async def notice(self, worker: str, text: str) -> None:
         self.notices.append(f"{worker}: {text}")

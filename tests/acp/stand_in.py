@@ -131,7 +131,7 @@ class StandInSession(AgentSession):
         return len(self._said)
 
     async def tell(self, event: AnyAgentEvent) -> None:
-        await self.client.tell(self.id, event)
+        await self.client.send(self.id, event)
 
     async def say(self, text: str) -> None:
         self._said.append(text)

@@ -45,7 +45,7 @@ async def test_another_version_is_an_error_and_so_is_all_that_follows(asked: Lin
         for method in ("session/create", "session/prompt", "session/new", "initialize"):
             error = (await client.ask(method, cwd="/"))["error"]
             assert error["code"] == -32600, method
-        await client.tell("session/cancel", sessionId="s1")
+        await client.send("session/cancel", sessionId="s1")
         assert client.agent.opened == 0
 
 
@@ -163,10 +163,10 @@ async def test_a_permission_is_a_pair_of_notifications(outcome: str, heard: str)
             "input": {"path": "/x/a.py"},
             "options": ["allow", "allow_always", "deny"],
         }
-        await client.tell("permission/response", requestId="nobody's", outcome="allow")
-        await client.tell("permission/response", requestId=7, outcome="allow")
-        await client.tell("permission/response", requestId=question["requestId"], outcome=outcome)
-        await client.tell("permission/response", requestId=question["requestId"], outcome="allow")
+        await client.send("permission/response", requestId="nobody's", outcome="allow")
+        await client.send("permission/response", requestId=7, outcome="allow")
+        await client.send("permission/response", requestId=question["requestId"], outcome=outcome)
+        await client.send("permission/response", requestId=question["requestId"], outcome="allow")
         assert (await client.reply(number))["result"]["output"] == heard
 
 
@@ -182,8 +182,8 @@ async def test_a_cancelled_session_says_what_it_had_and_takes_no_more(as_request
         if as_request:
             number = await client.begin("session/cancel", sessionId=session)
         else:
-            await client.tell("session/cancel", sessionId=session)
-            await client.tell("session/cancel", sessionId=session)
+            await client.send("session/cancel", sessionId=session)
+            await client.send("session/cancel", sessionId=session)
         end = (await client.reply(turn))["result"]
         assert (end["stopReason"], end["output"]) == ("cancelled", "waiting")
         cancelled = {"sessionId": session, "status": "cancelled", "output": "waiting"}
@@ -207,12 +207,12 @@ async def test_a_session_can_be_cancelled_before_and_after_a_turn_and_while_it_a
         await client.result("session/prompt", sessionId=done, prompt="say 1")
         assert (await client.result("session/cancel", sessionId=done))["output"] == "0 "
         session, number, question = await asking(client)
-        await client.tell("session/cancel", sessionId=session)
+        await client.send("session/cancel", sessionId=session)
         assert (await client.reply(number))["result"]["stopReason"] == "cancelled"
-        await client.tell("permission/response", requestId=question["requestId"], outcome="allow")
+        await client.send("permission/response", requestId=question["requestId"], outcome="allow")
         assert await client.code("session/cancel", sessionId="nobody") == -32002
-        await client.tell("session/cancel", sessionId="nobody")
-        await client.tell("session/cancel", sessionId=7)
+        await client.send("session/cancel", sessionId="nobody")
+        await client.send("session/cancel", sessionId=7)
         assert await created(client)
 
 

@@ -115,7 +115,7 @@ async def converse(dialect: bool, talk: list[tuple[str, Any, bool] | bytes]) -> 
                 asked.add(name)
             await editor.say(line)
         for session in SESSIONS:
-            await editor.tell("session/cancel", sessionId=session)
+            await editor.send("session/cancel", sessionId=session)
         answered = await heard_until_all_are_answered(editor, asked)
         assert sorted(map(str, answered)) == sorted(map(str, asked)), "once each"
         assert await editor.code("no/such/method") == -32601

@@ -57,8 +57,8 @@ async def test_a_line_without_end_is_refused_and_the_next_one_served():
 @pytest.mark.spec("A01", "A02")
 async def test_ids_may_be_words_and_notifications_get_no_reply():
     async with an_editor() as editor:
-        await editor.tell("no/such/notice", x=1)
-        await editor.tell("session/new", cwd="/")
+        await editor.send("no/such/notice", x=1)
+        await editor.send("session/new", cwd="/")
         ask = {"jsonrpc": "2.0", "id": "é-1", "method": "session/list", "params": None}
         await editor.say(ask)
         reply = await editor.hear()
@@ -69,7 +69,7 @@ async def test_ids_may_be_words_and_notifications_get_no_reply():
 
 async def test_nothing_is_served_before_initialize_and_that_comes_once():
     async with an_editor(hello=None) as editor:
-        await editor.tell("session/cancel", sessionId="s1")
+        await editor.send("session/cancel", sessionId="s1")
         for method in ("session/new", "session/prompt", "authenticate", "no/such/method"):
             assert await editor.code(method, cwd="/") == -32600
         assert await editor.code("initialize") == -32602
@@ -90,7 +90,7 @@ async def test_a_session_that_is_not_open_here_is_not_found(session: str):
             ("session/close", {}),
         ):
             assert await editor.code(method, sessionId=session, **params) == -32002, method
-        await editor.tell("session/cancel", sessionId=session)
+        await editor.send("session/cancel", sessionId=session)
         await lives(editor)
 
 
@@ -130,7 +130,7 @@ async def test_a_prompt_during_a_prompt_is_refused_and_the_first_goes_on():
         assert await editor.code("session/prompt", sessionId=session, prompt=words("no")) == -32602
         assert await editor.code("session/load", sessionId=session, cwd="/") == -32602
         assert len(editor.agent.sessions[session].given) == 1
-        await editor.tell("session/cancel", sessionId=session)
+        await editor.send("session/cancel", sessionId=session)
         assert (await editor.reply(first))["result"]["stopReason"] == "cancelled"
 
 
@@ -141,7 +141,7 @@ async def test_a_turn_can_be_cancelled_at_every_moment(monkeypatch: pytest.Monke
     )  # each ends by itself
     async with an_editor() as editor:
         session = await editor.session()
-        await editor.tell("session/cancel", sessionId=session)  # before any
+        await editor.send("session/cancel", sessionId=session)  # before any
         prompt = {"sessionId": session, "prompt": words("wait")}
         cancel = {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}}
         # In one write: the session has not heard of its turn when it is cancelled.
@@ -172,7 +172,7 @@ async def test_a_turn_can_be_cancelled_while_it_asks():
         session = await editor.session()
         number = await editor.begin("session/prompt", sessionId=session, prompt=words("ask"))
         asked = await editor.until("session/request_permission")
-        await editor.tell("session/cancel", sessionId=session)
+        await editor.send("session/cancel", sessionId=session)
         withdrawn = await editor.until("$/cancel_request")
         assert withdrawn["params"] == {"requestId": asked["id"]}
         assert (await editor.reply(number))["result"]["stopReason"] == "cancelled"
@@ -187,10 +187,10 @@ async def test_a_prompt_whose_request_is_cancelled_ends_as_a_cancelled_turn(text
         session = await editor.session()
         number = await editor.begin("session/prompt", sessionId=session, prompt=words(text))
         await editor.until_update("agent_message_chunk" if text == "wait" else "tool_call")
-        await editor.tell("$/cancel_request", requestId=number)
-        await editor.tell("$/cancel_request", requestId=number)
+        await editor.send("$/cancel_request", requestId=number)
+        await editor.send("$/cancel_request", requestId=number)
         assert (await editor.reply(number))["result"]["stopReason"] == "cancelled"
-        await editor.tell("$/cancel_request", requestId=number)
+        await editor.send("$/cancel_request", requestId=number)
         assert (await editor.prompt(session, "say 1"))["stopReason"] == "end_turn"
 
 
@@ -207,9 +207,9 @@ async def test_a_turn_that_does_not_end_when_cancelled_is_torn_down(
         if by == "session/close":
             await editor.begin("session/close", sessionId=session)
         elif by == "session/cancel":
-            await editor.tell(by, sessionId=session)
+            await editor.send(by, sessionId=session)
         else:
-            await editor.tell(by, requestId=number)
+            await editor.send(by, requestId=number)
         assert (await editor.reply(number))["result"]["stopReason"] == "cancelled"
         await lives(editor)
 
@@ -235,7 +235,7 @@ async def test_making_a_session_can_be_cancelled():
     async with an_editor(agent) as editor:
         number = await editor.begin("session/new", cwd="/")
         await agent.at_gate.wait()
-        await editor.tell("$/cancel_request", requestId=number)
+        await editor.send("$/cancel_request", requestId=number)
         assert (await editor.reply(number))["error"]["code"] == -32800
         agent.gate = None
         await lives(editor)
@@ -248,7 +248,7 @@ async def test_a_history_that_is_not_wanted_any_more_is_not_told_to_its_end():
         number = await editor.begin("session/load", sessionId="long", cwd="/")
         await editor.until_update("agent_message_chunk")
         standing_in = editor.agent.sessions["long"]
-        await editor.tell("$/cancel_request", requestId=number)
+        await editor.send("$/cancel_request", requestId=number)
         assert (await editor.reply(number))["error"]["code"] == -32800
         assert len(editor.heard) < 50_000
         assert standing_in.closed

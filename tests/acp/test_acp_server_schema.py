@@ -95,5 +95,5 @@ async def test_what_is_asked_is_as_the_schema_has_it(
         session = await editor.session()
         number = await editor.begin("session/prompt", sessionId=session, prompt=words(prompt))
         same((await editor.until(method))["params"], kind)
-        await editor.tell("session/cancel", sessionId=session)
+        await editor.send("session/cancel", sessionId=session)
         assert (await editor.reply(number))["result"]["stopReason"] == "cancelled"

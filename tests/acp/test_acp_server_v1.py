@@ -317,5 +317,5 @@ async def test_two_sessions_take_turns_side_by_side():
         one, two = await editor.session(), await editor.session()
         waiting = await editor.begin("session/prompt", sessionId=one, prompt=words("wait"))
         assert (await editor.prompt(two, "say 3"))["stopReason"] == "end_turn"
-        await editor.tell("session/cancel", sessionId=one)
+        await editor.send("session/cancel", sessionId=one)
         assert (await editor.reply(waiting))["result"]["stopReason"] == "cancelled"

@@ -45,7 +45,7 @@ class Editor:
         self.asked: list[ToolQuestion] = []
         self._news = anyio.Event()
 
-    async def tell(self, session: str, event: AnyAgentEvent) -> None:
+    async def send(self, session: str, event: AnyAgentEvent) -> None:
         self.told[session].append(event)
         self._news.set()
         self._news = anyio.Event()

@@ -29,7 +29,7 @@ async def test_tools_of_an_sdk_server_are_offered_and_work(tmp_path: Path, era: 
         assert call.intent.need == PermissionNeed(
             permission="mcp", patterns=("mcp__calc__add",), always=("mcp__calc__add",)
         )
-        assert not call.intent.alone, "it says of itself that it only reads"
+        assert not call.intent.runs_alone, "it says of itself that it only reads"
 
         done = await use(servers, "mcp__calc__add", b'{"a": 2, "b": 40}')
         assert msgspec.json.decode(done.text) == {"total": 42}, "told once, not as text and JSON"

@@ -65,7 +65,7 @@ async def test_a_session_goes_on_in_another_process(tmp_path: Path) -> None:
             await say(session, "read it")
             name = session.id
         async with stage.agent() as agent:
-            (kept,), more = await agent.listed()
+            (kept,), more = await agent.list_page()
             again = await agent.open(editor, name, stage.project)
             told = list(again.history())
             await say(again, "what did I say?")
@@ -128,14 +128,14 @@ async def test_sessions_are_listed_by_folder_and_page_and_can_be_deleted(tmp_pat
         first = await agent.new(Editor(), stage.project)
         await agent.new(Editor(), stage.project)  # nothing was asked: no list shows it
         await say(first, "hello")
-        assert [s.id for s in (await agent.listed())[0]] == [first.id]
-        assert (await agent.listed(cwd=str(elsewhere)))[0] == []
-        assert (await agent.listed(cursor="50"))[0] == []
+        assert [s.id for s in (await agent.list_page())[0]] == [first.id]
+        assert (await agent.list_page(cwd=str(elsewhere)))[0] == []
+        assert (await agent.list_page(cursor="50"))[0] == []
         with pytest.raises(RequestError, match="no cursor"):
-            await agent.listed(cursor="x")
+            await agent.list_page(cursor="x")
         await agent.delete(first.id)
         await agent.delete(first.id)
-        assert (await agent.listed())[0] == []
+        assert (await agent.list_page())[0] == []
         with pytest.raises(UnknownSession):
             agent.get(first.id)
         with pytest.raises(UnknownSession):

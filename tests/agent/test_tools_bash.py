@@ -47,7 +47,7 @@ async def test_a_command_is_asked_for_and_described(tmp_path: Path):
         call = await bench.prepare("Bash", command="make test", description="Run the tests")
         assert call.intent.kind == "execute"
         assert call.intent.title == "make test"
-        assert call.intent.alone
+        assert call.intent.runs_alone
         assert call.intent.shown == (TextPart(text="Run the tests"),)
         assert call.intent.need
         assert call.intent.need.permission == "bash"
@@ -217,7 +217,7 @@ async def test_of_a_background_command_only_the_new_output_is_told(tmp_path: Pat
         assert first == "first\n(bg_1 is running)"
         watch = await bench.prepare("Bash", output_of="bg_1")
         assert watch.intent.need is None
-        assert not watch.intent.alone
+        assert not watch.intent.runs_alone
         await bench.said("Bash", command="echo go > go")
         done = await bench.over("bg_1")
     assert "first" not in done.text

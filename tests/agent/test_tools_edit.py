@@ -36,7 +36,7 @@ async def test_an_edit_is_shown_before_it_is_done_and_an_editor_can_follow(tmp_p
         assert call.intent.need == PermissionNeed(
             permission="edit", patterns=(str(path),), always=(f"{tmp_path}/*",)
         )
-        assert call.intent.alone
+        assert call.intent.runs_alone
         assert call.intent.shown == (DiffPart(path=str(path), old=CODE, new=after),)
         assert call.intent.locations == (FileLocation(path=str(path), line=2),)
         assert path.read_text() == CODE

@@ -53,9 +53,7 @@ def ours(folder: Path) -> set[str]:
         found: set[str] = set()
         ignoring = folder_ignores(str(place))
         for entry in os.scandir(place):
-            if entry.name.startswith(".") or ignoring.passes_over(
-                entry.name, folder=entry.is_dir()
-            ):
+            if entry.name.startswith(".") or ignoring.is_ignored(entry.name, folder=entry.is_dir()):
                 continue
             path = Path(entry.path)
             found |= walk(path) if path.is_dir() else {str(path.relative_to(folder))}

@@ -59,7 +59,7 @@ async def test_inside_needs_no_permission_to_look(inside: Path):
         for name in ("file", "./file", "link", "../inside/file", str(inside / "file"), "."):
             call = await bench.prepare("Read", file_path=name)
             assert call.intent.need is None
-            assert not call.intent.alone
+            assert not call.intent.runs_alone
 
 
 async def test_every_root_is_inside_also_by_a_link(inside: Path):

@@ -21,7 +21,7 @@ def test_a_link_that_comes_and_goes_never_leads_a_write_outside(tmp_path: Path):
     outside.mkdir()
     (tmp_path / "link").symlink_to(outside)
     path = inside / "sub" / "file"
-    place = SessionPath(path=path, known=path, name="sub/file", root=inside)
+    place = SessionPath(path=path, client_path=path, name="sub/file", root=inside)
     over = threading.Event()
 
     def swap() -> None:

@@ -322,4 +322,4 @@ async def test_what_is_outside_is_asked_for(project: Path, searches: Searches):
             assert call.intent.need.permission == "outside"
         inside = await bench.prepare("Glob", pattern="*")
         assert inside.intent.need is None
-        assert not inside.intent.alone
+        assert not inside.intent.runs_alone

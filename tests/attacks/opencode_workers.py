@@ -77,7 +77,7 @@ class Workers:
                     for question in questions[done:]:
                         await self._answer(worker, question, answer)
                     done = len(questions)
-                await self._app.feed.news(seen)
+                await self._app.feed.wait_for_news(seen)
         assert not waiting.cancelled_caught, f"asked were only {questions}"
         result = await self._ask("worker_result", worker_id=worker)
         await self._ask("worker_cancel", worker_id=worker, close=True)

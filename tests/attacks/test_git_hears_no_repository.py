@@ -104,14 +104,14 @@ async def work_in(repository: Repository, root: Path) -> None:
         lines = (path / "a.txt").read_text().splitlines()
         lines[1 + number * 2] = task
         (path / "a.txt").write_text("\n".join(lines) + "\n")
-        work = await spaces.keep(space, task)
+        work = await spaces.commit_work(space, task)
         pieces.append(WorkPiece(task=task, commit=work.commit))
     await spaces.head(repository.top, uncommitted=True)
     await spaces.uncommitted(repository.top)
     await look_at(repository, spaces)
     copied = await spaces.prepare(order("w-copy", kind="copy"))
-    await spaces.keep(copied, "copied")
-    await spaces.kept()
+    await spaces.commit_work(copied, "copied")
+    await spaces.list_kept()
 
     merging = GitMerging(Git(repository.top, repository.environ), root / "merging")
     where = str(repository.top / ".git")
@@ -160,7 +160,7 @@ async def test_a_trusted_repository_has_its_filters_and_merge_drivers(
     spaces = GitWorkspaces(tmp_path / "state", environ=lambda: repository.environ, trusted=trusted)
     space = await spaces.prepare(orders_for(repository.top)("w-one"))
     (Path(space.path) / "a.txt").write_text("other\n")
-    await spaces.keep(space, "kept")
+    await spaces.commit_work(space, "kept")
     assert {"clean", "smudge"} <= trap.sprung
     assert not {name for name in trap.sprung if name.startswith(("hook", "path", "fsmon"))}
     assert repository.top / ".git" in asked, "a worktree is its repository's"
@@ -180,7 +180,7 @@ async def test_a_configuration_of_one_checkout_and_an_included_one_run_nothing(
     spaces = GitWorkspaces(tmp_path / "state", environ=lambda: repository.environ)
     space = await spaces.prepare(orders_for(repository.top)("w-one"))
     (Path(space.path) / "new.txt").write_text("new\n")
-    await spaces.keep(space, "kept")
+    await spaces.commit_work(space, "kept")
     assert trap.sprung == set()
 
 
@@ -195,7 +195,7 @@ async def test_a_filter_that_the_repository_requires_fails_and_is_not_passed_ove
     space = await spaces.prepare(orders_for(repository.top)("w-one"))
     (Path(space.path) / "a.key").write_text("secret\n")
     with pytest.raises(RequestError, match=r"filter 'evil' failed.*not trusted"):
-        await spaces.keep(space, "kept")
+        await spaces.commit_work(space, "kept")
     assert trap.sprung == set()
 
 
@@ -218,7 +218,7 @@ async def test_the_users_own_filter_stays_whatever_the_repository_says_of_it(
     space = await spaces.prepare(orders_for(repository.top)("w-one"))
     assert (Path(space.path) / "a.big").read_text() == "SMALL\n"
     (Path(space.path) / "a.big").write_text("CHANGED\n")
-    work = await spaces.keep(space, "kept")
+    work = await spaces.commit_work(space, "kept")
     assert repository.git("show", f"{work.commit}:a.big") == "changed"
     assert trap.sprung == set()
 
@@ -238,7 +238,7 @@ async def test_a_submodules_configuration_runs_nothing(tmp_path: Path, trap: Tra
     await spaces.uncommitted(repository.top)
     space = await spaces.prepare(orders_for(repository.top)("w-one"))
     (Path(space.path) / "sub/README.md").write_text("of the worker\n")
-    work = await spaces.keep(space, "kept")
+    work = await spaces.commit_work(space, "kept")
     assert [change.path for change in work.files] == ["sub", "sub/README.md"]
     assert trap.sprung == set()
 
@@ -311,7 +311,7 @@ async def test_files_elsewhere_are_not_taken_for_the_repositorys(tmp_path: Path)
     repository.git("config", "core.worktree", str(home))
     git = Git(repository.top, repository.environ)
     with pytest.raises(RequestError, match=r"core\.worktree.*--unset core\.worktree"):
-        await git.do("reset", "--hard")
+        await git.run_checked("reset", "--hard")
     assert [each.name for each in home.iterdir()] == ["mine.txt"]
 
 
@@ -320,8 +320,8 @@ async def test_a_condition_that_may_change_is_refused(tmp_path: Path) -> None:
     repository.git("config", "includeIf.onbranch:go-ent/**.path", "more")
     git = Git(repository.top, repository.environ)
     with pytest.raises(RequestError, match=r"includeif\.onbranch.*~/\.gitconfig"):
-        await git.do("status")
-    await Git(repository.top, repository.environ, trusted=lambda _: True).do("status")
+        await git.run_checked("status")
+    await Git(repository.top, repository.environ, trusted=lambda _: True).run_checked("status")
 
 
 async def test_a_configuration_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ async def test_a_configuration_that_is_a_pipe_is_refused(tmp_path: Path) -> None
     (repository.top / ".git/config").unlink()
     os.mkfifo(repository.top / ".git/config")
     with pytest.raises(RequestError, match="is a pipe, not a regular file"):
-        await Git(repository.top, repository.environ).do("status")
+        await Git(repository.top, repository.environ).run_checked("status")
 
 
 async def test_git_is_asked_for_the_configuration_once_and_only_if_it_says_something(
@@ -348,7 +348,7 @@ async def test_git_is_asked_for_the_configuration_once_and_only_if_it_says_somet
         )
         space = await spaces.prepare(orders_for(repository.top)(worker))
         (Path(space.path) / "a.txt").write_text("changed\n")
-        await spaces.keep(space, "kept")
+        await spaces.commit_work(space, "kept")
         return sum("--show-scope" in line for line in calls.read_text().splitlines())
 
     assert await listings("w-plain") == 0
@@ -363,7 +363,9 @@ async def test_a_git_in_the_work_directory_is_not_run(tmp_path: Path, trap: Trap
     for path in (".", "", "bin"):
         trap.script(repository.top / "bin/git", "git")
         environ = {**repository.environ, "PATH": f"{path}:{repository.environ['PATH']}"}
-        assert (await Git(repository.top, environ).do("version")).text.startswith("git version")
+        assert (await Git(repository.top, environ).run_checked("version")).text.startswith(
+            "git version"
+        )
     assert trap.sprung == set()
 
 

@@ -79,7 +79,7 @@ async def test_every_method_of_the_socket_is_refused(world: World) -> None:
         operations = app.operations
         methods = [
             *operations.table,
-            *operations.for_people,
+            *operations.cli_table,
             "daemon_status",
             "daemon_stop",
             "watch",

@@ -102,6 +102,6 @@ async def test_git_is_not_looked_for_where_workers_write(tmp_path: Path) -> None
         with suppress(RequestError):
             caller = Caller(name="the test", cwd=project)
             await app.operations.table["worker_spawn"].call(asked, caller)
-        path = app.project.for_git()["PATH"]
+        path = app.project.git_environ()["PATH"]
     assert find_program("git", {"PATH": path}) and not ran.exists()
     assert str(project) not in path

@@ -82,10 +82,10 @@ class Home(NamedTuple):
         agent = SandboxedAgent(
             command=tuple(command),
             env={**self.env, **(more or {})},
-            roots=sandbox.writes(cwd),
-            own=opencode_data_folders(self.env),
+            roots=sandbox.writable_folders(cwd),
+            data_folders=opencode_data_folders(self.env),
             ports=(port,) if port else (),
-            foreign=foreign,
+            is_foreign=foreign,
         )
         async with sandbox.agent(agent) as start:
             done = await run_command(start.command, cwd=cwd, env=start.env, timeout=60)

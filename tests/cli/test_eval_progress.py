@@ -73,18 +73,18 @@ def drawn(now: ProgressSnapshot, width: int = 100) -> str:
 
 def test_rate_and_time_left_are_those_of_the_last_seconds():
     tally, clock = a_tally(total=100, kept=20)
-    assert tally.look().rate is None
+    assert tally.snapshot().rate is None
     for number in range(10):
         tally.ended(ended(number))
     clock.now += 5
-    now = tally.look()
+    now = tally.snapshot()
     assert (now.done, now.ended, now.rate, now.left_s) == (30, 10, 2.0, 35.0)
     clock.now += 60
-    tally.look()
+    tally.snapshot()
     for number in range(10, 20):
         tally.ended(ended(number))
     clock.now += 10
-    assert tally.look().rate == pytest.approx(10 / 70)
+    assert tally.snapshot().rate == pytest.approx(10 / 70)
 
 
 def test_the_slowest_target_tells_when_all_is_done():
@@ -92,12 +92,12 @@ def test_the_slowest_target_tells_when_all_is_done():
     tally = ProgressCounter(clock)
     plan = RunPlan(total=20, kept=0, targets=("t", "u"), out=Path(), to_make={"t": 10, "u": 10})
     tally.planned(plan)
-    tally.look()
+    tally.snapshot()
     for number in range(9):
         tally.ended(ended(number))
     tally.ended(ended(9, "u"))
     clock.now += 10
-    now = tally.look()
+    now = tally.snapshot()
     assert (now.rate, now.left_s) == (1.0, 90.0)
 
 
@@ -107,23 +107,23 @@ def test_what_is_under_way_is_known_until_it_ended_whoever_ended_it():
     tally.began(first)
     tally.began(second)
     tally.failed(RetriedAttempt(first, TargetFailure(kind="x", message="y"), 1.0, first.target))
-    assert tally.look().running == (RunningTrial("u", "demo", "case-2", 1),)
+    assert tally.snapshot().running == (RunningTrial("u", "demo", "case-2", 1),)
     tally.began(eval_play.attempt(1, "fallback"))
     tally.ended(ended(1, "t"))
     tally.ended(ended(2, "u"))
-    now = tally.look()
+    now = tally.snapshot()
     assert (now.running, now.retries, now.passed) == ((), 1, 2)
 
 
 def test_a_cost_that_is_not_known_is_not_left_out():
     tally, _ = a_tally()
-    assert cost_text(tally.look()) == ""
+    assert cost_text(tally.snapshot()) == ""
     tally.ended(ended(1, cost=None))
-    assert cost_text(tally.look()) == "cost unknown"
+    assert cost_text(tally.snapshot()) == "cost unknown"
     tally.ended(ended(2))
-    assert cost_text(tally.look()) == "at least $0.5000"
+    assert cost_text(tally.snapshot()) == "at least $0.5000"
     tally.ended(msgspec.structs.replace(ended(3), judge_cost_usd=0.25))
-    assert cost_text(tally.look()) == "at least $1.00, judges $0.2500"
+    assert cost_text(tally.snapshot()) == "at least $1.00, judges $0.2500"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_pace_is_said_so_that_it_tells_something(rate: float, said: str):
 
 
 def test_before_the_plan_is_known_nothing_is_counted():
-    assert drawn(ProgressCounter(Clock()).look()) == "preparing · 0s\n"
+    assert drawn(ProgressCounter(Clock()).snapshot()) == "preparing · 0s\n"
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
@@ -146,7 +146,7 @@ def test_the_board_fits_however_narrow_the_terminal_is(width: int):
         if number < 25:
             tally.ended(eval_play.row(number, now.target))
     clock.now += 2
-    lines = drawn(tally.look(), width).splitlines()
+    lines = drawn(tally.snapshot(), width).splitlines()
     assert all(len(line) <= width for line in lines)
     assert "\x1b" not in "".join(lines)
     assert "28/40" in lines[0]

@@ -25,7 +25,7 @@ LIMITED = RateLimited("429: slow down", retry_after_s=3600)
 
 def fail(desk: Desk, provider: Provider, error: WorkerError) -> None:
     async def tell() -> None:
-        await desk.project.healths.failed(provider, error, began=time.time())
+        await desk.project.healths.record_failure(provider, error, began=time.time())
 
     desk.portal.call(tell)
 
@@ -90,7 +90,7 @@ def test_the_doctor_names_who_is_out_without_a_daemon(
         path = state_dir(os.environ) / "health.db"
         async with SqliteHealths.open(path, mend=repair_record) as kept:
             healths = CircuitBreakers(kept, account=lambda _: account_id(backend, os.environ))
-            await healths.failed(provider, LIMITED, began=time.time())
+            await healths.record_failure(provider, LIMITED, began=time.time())
 
     anyio.run(learn)
     run_cli(["doctor"])

@@ -45,7 +45,7 @@ def report(*lines: CostLine, by: str = "provider") -> Costs:
 def spend(desk: Desk, backend: str, model: str, usage: Usage | None = MILLION) -> None:
     call = FinishedCall(
         id="c1",
-        owed=True,
+        billable=True,
         worker="w-gone",
         session="s",
         backend=backend,
@@ -54,7 +54,7 @@ def spend(desk: Desk, backend: str, model: str, usage: Usage | None = MILLION) -
         usage=usage,
         seconds=1,
     )
-    desk.portal.call(desk.project.books.metered, call)
+    desk.portal.call(desk.project.books.call_finished, call)
 
 
 def test_bars_are_as_long_as_the_costs(capsys: pytest.CaptureFixture[str]):

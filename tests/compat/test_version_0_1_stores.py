@@ -162,7 +162,7 @@ async def test_the_ledger_adds_up(tmp_path: Path) -> None:
     path = RECORDED.database("ledger", tmp_path)
     async with SqliteLedger.open(path) as ledger:
         rows = await ledger.report(by="provider", project=str(ROOT / "project"))
-        lost = await ledger.lost(str(ROOT / "killed"))
+        lost = await ledger.settle_lost(str(ROOT / "killed"))
         assert not ledger.warnings
     assert {row.key: (row.calls, row.known_usd, row.unknown_calls) for row in rows} == {
         "actor": (5, Decimal("0.25"), 3),

@@ -38,10 +38,10 @@ def test_a_mistake_does_not_undo_what_held(tmp_path: Path, environ: dict[str, st
     configuration.current(environ)
     write(tmp_path, "limits: {workers: many}")
     assert configuration.current(environ).limits.workers == 3
-    assert "config.yaml:1" in str(configuration.trouble)
+    assert "config.yaml:1" in str(configuration.error)
     write(tmp_path, "limits: {workers: 4}")
     assert configuration.current(environ).limits.workers == 4
-    assert configuration.trouble is None
+    assert configuration.error is None
 
 
 def test_without_anything_that_held_the_mistake_is_told(
@@ -72,11 +72,11 @@ def test_a_mistake_in_the_rules_is_named_and_the_last_good_ones_stay_in_force(
     configuration.check(environ)  # new work is taken
     assert configuration.current(environ).rules[0].types == ("fix",)
     assert "routing.yaml:2: routing_rules[0].match.type: unknown type 'fixx'" in str(
-        configuration.trouble
+        configuration.error
     )
     rules.write_text("routing_rules: [{match: {type: test}, method: cli}]")
     assert configuration.current(environ).rules[0].types == ("test",)
-    assert configuration.trouble is None
+    assert configuration.error is None
 
 
 def test_a_mistake_beside_the_rules_stops_new_work(tmp_path: Path, environ: dict[str, str]) -> None:

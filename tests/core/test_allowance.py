@@ -49,7 +49,7 @@ class Calls:
             backend=self._model.backend,
             model=self._model.model,
         )
-        return await self._project.books.begun(call, size)
+        return await self._project.books.call_started(call, size)
 
     async def make(self, tokens: int, *, taken: int | None = None) -> None:
         assert await self.begin(tokens) is None
@@ -61,10 +61,10 @@ class Calls:
             model=self._model.model,
             status=200,
             usage=Usage(input=tokens if taken is None else taken),
-            owed=True,
+            billable=True,
             seconds=1,
         )
-        await self._project.books.metered(call)
+        await self._project.books.call_finished(call)
 
 
 class Working:
@@ -95,7 +95,7 @@ async def spawn(project: Project, **more: object) -> SpawnReply:
 async def at_work(project: Project, **more: object) -> str:
     worker = (await spawn(project, **more)).worker_id
     while project.feed.view(worker).step != "writing":
-        await project.feed.news(project.feed.seq)
+        await project.feed.wait_for_news(project.feed.seq)
     return worker
 
 

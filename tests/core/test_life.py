@@ -288,7 +288,7 @@ async def test_no_answer_in_time_is_a_no(open_project: OpenProject) -> None:
         worker = await spawn(project)
         with anyio.fail_after(10):
             while project.feed.views[worker].state != "failed":
-                await project.feed.news(project.feed.seq)
+                await project.feed.wait_for_news(project.feed.seq)
         told = await result(project, worker)
         assert told.failure and told.failure.kind == "permission_denied"
         answers = [e for e in await project.events(worker) if isinstance(e, PermissionAnswered)]

@@ -65,7 +65,7 @@ async def kept(tmp_path: Path, *added: TaskSample) -> Sequence[TaskSample]:
 
 
 async def learned(project: Project) -> LearnedReply:
-    told = await project.operations.for_people["routes_learned"].call({}, project.caller)
+    told = await project.operations.cli_table["routes_learned"].call({}, project.caller)
     assert isinstance(told, LearnedReply)
     return told
 
@@ -76,7 +76,7 @@ async def test_outcomes_decide_among_equals_and_that_is_told_everywhere(
     async with open_project(
         ScriptedDriver(lambda _: WORK), providers=(ANN, BEN), amended=left_to_the_policy()
     ) as project:
-        explain = project.operations.for_people["routes_explain"]
+        explain = project.operations.cli_table["routes_explain"]
         before = await explain.call({"task": TASK}, project.caller)
         assert isinstance(before, ExplainReply) and before.provider == "ann"
         now = time.time()
@@ -99,7 +99,7 @@ async def test_switched_off_it_changes_nothing_and_still_tells_what_it_knows(
         providers=(ANN, BEN),
         amended=left_to_the_policy(learning=False),
     ) as project:
-        told = await project.operations.for_people["routes_explain"].call(
+        told = await project.operations.cli_table["routes_explain"].call(
             {"task": TASK}, project.caller
         )
         assert isinstance(told, ExplainReply) and told.provider == "ann"

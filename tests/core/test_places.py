@@ -78,7 +78,7 @@ async def test_a_worker_that_changed_nothing_leaves_nothing(
         await wait(project, worker)
         await project.ask("worker_cancel", worker_id=worker, close=True)
         assert (await result(project, worker)).notes == ("it changed no file",)
-    assert await project.workspaces.kept() == []
+    assert await project.workspaces.list_kept() == []
     assert repository.git("branch", "--list", "go-ent/*") == ""
 
 
@@ -88,7 +88,7 @@ async def test_unmerged_work_stays_when_the_worker_closes(
     async with open_project(Editing(write_new)) as project:
         worker = await spawn(project, isolation="worktree")
         await wait(project, worker)
-    (kept,) = await project.workspaces.kept()
+    (kept,) = await project.workspaces.list_kept()
     assert (kept.worker, kept.state) == (worker, "unmerged")
     assert kept.bytes > 0
     repository.git("merge", "-q", kept.branch)
@@ -105,7 +105,7 @@ async def sound_end(project: Project, worker: str) -> None:
 async def nothing_kept(project: Project) -> None:
     """What go-ent clears away by itself at its start."""
     with anyio.fail_after(20):
-        while await project.workspaces.kept():  # noqa: ASYNC110 (nobody waits for it but us)
+        while await project.workspaces.list_kept():  # noqa: ASYNC110 (nobody waits for it but us)
             await anyio.sleep(0.05)
 
 
@@ -154,7 +154,7 @@ async def test_a_folder_removed_under_a_worker_is_its_failure_and_nobody_elses(
         assert "is gone" in told.failure.message
         assert (await result(project, fine)).files == NEW
         await sound_end(project, lost)
-    assert [space.worker for space in await project.workspaces.kept()] == [fine]
+    assert [space.worker for space in await project.workspaces.list_kept()] == [fine]
     assert lost not in repository.git("worktree", "list")
 
 
@@ -210,7 +210,7 @@ async def test_a_spawn_that_is_refused_leaves_no_folder(
         with pytest.raises(RequestError, match="'missing' does not exist"):
             await project.orchestrator.spawn(request, repository.top)
         assert project.feed.views == {}
-        assert await project.workspaces.kept() == []
+        assert await project.workspaces.list_kept() == []
         assert repository.git("branch", "--list", "go-ent/*") == ""
 
 
@@ -254,7 +254,7 @@ async def test_a_worker_of_a_killed_go_ent_has_its_work_kept(
         worker = await spawn(project, isolation="worktree")
         await pause.reached.wait()
         await project.feed.commit()
-        life = project.orchestrator.living[worker]
+        life = project.orchestrator.living_workers[worker]
         life._shared.feed.append = _nothing  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue] (a kill cannot be had otherwise in one process)
         repository.git("update-ref", "-d", f"refs/heads/go-ent/solo/{worker}")
     async with open_project(ScriptedDriver(lambda _: [])) as project:

@@ -57,7 +57,7 @@ async def test_more_to_read_costs_more_and_a_small_budget_is_told_of(
 async def test_what_is_left_of_a_hard_day_is_a_budget_too(open_project: OpenProject) -> None:
     budget = BudgetSettings(per_day=Decimal("0.0001"), hard=True)
     async with open_project(ScriptedDriver(lambda _: []), budget=budget) as project:
-        explain = project.operations.for_people["routes_explain"]
+        explain = project.operations.cli_table["routes_explain"]
         told = await explain.call({"task": TASK}, project.caller)
         assert isinstance(told, ExplainReply)
         assert "above the budget of $0.0001" in str(told.candidates[0])
@@ -65,13 +65,13 @@ async def test_what_is_left_of_a_hard_day_is_a_budget_too(open_project: OpenProj
 
 async def test_an_explanation_holds_every_step_and_candidate(open_project: OpenProject) -> None:
     async with open_project(ScriptedDriver(lambda _: [])) as project:
-        operation = project.operations.for_people["routes_explain"]
+        operation = project.operations.cli_table["routes_explain"]
         told = await operation.call({"task": TASK}, project.caller)
         assert isinstance(told, ExplainReply)
         (step,) = told.steps
         assert (step.name, step.decided) == ("default_provider", True)
         assert [c.provider for c in told.candidates] == ["glm", "deepseek/deepseek-coder"]
-        rules = await project.operations.for_people["routes_list"].call({}, project.caller)
+        rules = await project.operations.cli_table["routes_list"].call({}, project.caller)
         assert rules == RuleList(rules=(), defaults={}, default_provider="glm", warnings=())
 
 

@@ -230,7 +230,9 @@ async def test_without_fallbacks_a_failed_task_names_who_could_take_it(
 async def test_nobody_is_named_who_cannot_take_the_task(open_project: OpenProject) -> None:
     driver = Fragile([RateLimited("429")])
     async with open_project(driver, providers=(GLM, OTHERS[0])) as project:
-        await project.healths.failed(OTHERS[0], RateLimited("429", retry_after_s=900), began=0)
+        await project.healths.record_failure(
+            OTHERS[0], RateLimited("429", retry_after_s=900), began=0
+        )
         result = await finished(project, provider="glm")
         assert result.failure and result.failure.retry_with is None
 
@@ -267,7 +269,9 @@ async def test_a_fallback_that_is_out_is_passed_over(open_project: OpenProject) 
     driver = Fragile([CRASH])
     async with open_project(driver, providers=ALL) as project:
         for each in OTHERS[:2]:
-            await project.healths.failed(each, RateLimited("429", retry_after_s=900), began=0)
+            await project.healths.record_failure(
+                each, RateLimited("429", retry_after_s=900), began=0
+            )
         assert (await finished(project)).text == "done by third"
 
 
@@ -275,7 +279,9 @@ async def test_nobody_left_is_the_failure_that_it_was(open_project: OpenProject)
     driver = Fragile([CRASH])
     async with open_project(driver, providers=ALL) as project:
         for each in OTHERS:
-            await project.healths.failed(each, RateLimited("429", retry_after_s=900), began=0)
+            await project.healths.record_failure(
+                each, RateLimited("429", retry_after_s=900), began=0
+            )
         result = await finished(project)
         assert (result.state, result.failovers) == ("failed", ())
         assert result.failure and result.failure.message == str(CRASH)
@@ -302,7 +308,7 @@ async def test_a_cancel_in_the_middle_of_a_move_ends_the_worker(open_project: Op
         pause.go_on.set()
         with anyio.fail_after(20):
             while project.feed.view(worker).moved_to != "spare":
-                await project.feed.news(project.feed.seq)
+                await project.feed.wait_for_news(project.feed.seq)
             await project.ask("worker_cancel", worker_id=worker)
             await project.closed(worker)
         assert project.feed.view(worker).state == "cancelled"
@@ -332,6 +338,6 @@ async def test_a_question_of_the_session_that_failed_is_withdrawn(
         worker = await spawned(project)
         with anyio.fail_after(20):
             while project.feed.view(worker).state != "completed":
-                await project.feed.news(project.feed.seq)
+                await project.feed.wait_for_news(project.feed.seq)
         (gone,) = await told(project, worker, PermissionWithdrawn)
         assert isinstance(gone, PermissionWithdrawn) and gone.id == "q1"

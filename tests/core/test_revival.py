@@ -21,7 +21,7 @@ async def spawned(project: Project) -> str:
 
 def as_if_killed(project: Project, worker: str) -> None:
     """A daemon that is killed writes nothing more: its worker stays open in the journal."""
-    life = project.orchestrator.living[worker]
+    life = project.orchestrator.living_workers[worker]
     life._shared.feed.append = _nothing  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue] (a kill cannot be had otherwise in one process)
 
 
@@ -99,7 +99,7 @@ async def test_a_call_that_was_under_way_is_counted_as_one_of_unknown_cost(
         await project.feed.append(worker, TurnStarted(turn=2, prompt="more"))
         await project.feed.commit()
         call = StartedCall(id="c1", worker=worker, backend="moonshot", model="glm-4")
-        await project.books.begun(call, unsized)
+        await project.books.call_started(call, unsized)
         as_if_killed(project, worker)
     async with open_project(ScriptedDriver(lambda _: [say("again")])) as project:
         result = await project.ask("worker_result", worker_id=worker)

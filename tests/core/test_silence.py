@@ -23,7 +23,7 @@ async def notices(project: Project, worker: str, n: int) -> list[str]:
             told = [event.text for event in events if isinstance(event, Noticed)]
             if len(told) >= n:
                 return told
-            await project.feed.news(seen)
+            await project.feed.wait_for_news(seen)
 
 
 async def test_a_turn_without_signs_of_life_is_reported_and_then_ended(

@@ -149,11 +149,11 @@ async def test_merging_clears_away_what_is_merged_and_keeps_the_rest(
         result = await over(
             project, task("a", "app.txt: a"), task("b", "app.txt: b"), task("c", "c.txt: c")
         )
-        assert len(await project.workspaces.kept()) == 3
+        assert len(await project.workspaces.list_kept()) == 3
         merged = await merge(project, result.swarm_id)
         (left,) = merged.left
         with anyio.fail_after(30):
-            while len(kept := await project.workspaces.kept()) > 1:  # noqa: ASYNC110 (they go one by one)
+            while len(kept := await project.workspaces.list_kept()) > 1:  # noqa: ASYNC110 (they go one by one)
                 await anyio.sleep(0.05)
         assert kept[0].worker == line(result, left.task).worker_id
         again = await merge(project, result.swarm_id)

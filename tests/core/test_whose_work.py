@@ -458,7 +458,7 @@ async def test_a_turn_that_its_go_ent_died_in_says_that_the_look_is_lost(
         await ended(project, worker)
         await project.feed.append(worker, TurnStarted(turn=2, prompt="more"))
         await project.feed.commit()
-        life = project.orchestrator.living[worker]
+        life = project.orchestrator.living_workers[worker]
         life._shared.feed.append = _nothing  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue] (a kill cannot be had otherwise in one process)
     async with open_project(ScriptedDriver(lambda _: [DONE])) as project:
         told = await result(project, worker)

@@ -21,7 +21,7 @@ HUGE = "y" * 10_000_000
 SHELL = "no such; $(touch x) `ls` model"
 STOP = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
 DONE = b"data: [DONE]\n\n"
-EACH = 1 + RetrySettings().again
+EACH = 1 + RetrySettings().retries
 
 
 def text(words: str) -> bytes:
@@ -123,7 +123,7 @@ async def test_through_opencode_it_is_the_same_and_takes_no_call_more(
     """OpenCode itself asks a provider again that ends without a reason, and does not end."""
     names = ("wrongkey", "page", "halfline", "nobody", "quoting")
     before = {name: len(world.asked(name)) for name in names if name in world.providers}
-    forget = world.app.operations.for_people["provider_reset"]
+    forget = world.app.operations.cli_table["provider_reset"]
     await forget.call({}, Caller(name="test", cwd=world.app.project.folder))  # as if never asked
     workers = {name: await world.spawn("acp", "say something", provider=name) for name in names}
     for name, worker in workers.items():

@@ -28,16 +28,16 @@ LAUNCH = OpenCodeLaunch(
 def test_a_process_is_worn_by_memory_by_maps_and_by_age() -> None:
     care = CarePolicy()
     fine = Vitals(cpu=1, memory=2 * GB, maps=40_000)
-    assert care.worn(fine, 12 * 3600) == ""
-    assert care.worn(Vitals(cpu=1, memory=3 * GB), 0) == "3.0 GB of memory"
-    assert care.worn(Vitals(cpu=1, memory=1, maps=40_001), 0) == "40001 memory maps"
-    assert care.worn(fine, 13 * 3600) == "13.0 hours of age"
+    assert care.worn_reason(fine, 12 * 3600) == ""
+    assert care.worn_reason(Vitals(cpu=1, memory=3 * GB), 0) == "3.0 GB of memory"
+    assert care.worn_reason(Vitals(cpu=1, memory=1, maps=40_001), 0) == "40001 memory maps"
+    assert care.worn_reason(fine, 13 * 3600) == "13.0 hours of age"
 
 
 def test_a_silent_process_that_works_is_given_more_time() -> None:
     care = CarePolicy()
-    assert [care.given_up(n, at_work=False) for n in (2, 3)] == [False, True]
-    assert [care.given_up(n, at_work=True) for n in (3, 8, 9)] == [False, False, True]
+    assert [care.is_hung(n, at_work=False) for n in (2, 3)] == [False, True]
+    assert [care.is_hung(n, at_work=True) for n in (3, 8, 9)] == [False, False, True]
 
 
 def test_a_moment_stays_before_what_follows_when_the_clock_is_set() -> None:
@@ -68,11 +68,11 @@ def test_a_slot_takes_a_bounded_number_of_directories_and_none_when_worn() -> No
         assert slot.has_room
         slot.claim(Path(f"/projects/{n}"))
     assert not slot.has_room
-    while slot.can_stretch:
+    while slot.may_exceed_share:
         slot.claim(Path(f"/projects/{len(slot.directories)}"))
     assert len(slot.directories) == 20
     assert slot.suits("f")
-    slot.worn = "13.0 hours of age"
+    slot.worn_reason = "13.0 hours of age"
     assert not slot.suits("f")
 
 

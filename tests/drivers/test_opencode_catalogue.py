@@ -64,7 +64,7 @@ async def offered(
         catalogue=catalogue,
     )
     async with AcpHost.running(launch, new_mark(new_owner("drivers"))) as process:
-        return (await process.inner.http.get("/config/providers", timeout=60)).json()
+        return (await process.client.http.get("/config/providers", timeout=60)).json()
 
 
 async def test_opencode_knows_the_same_of_what_it_can_use(program: Path, tmp_path: Path) -> None:

@@ -42,11 +42,11 @@ class Worker:
 def test_a_directory_rests_when_nobody_works_there_and_nobody_is_about_to() -> None:
     place, worker = ProcessSlot(lambda: LAUNCH, dedicated=False), Worker(A)
     place.claim(A)
-    assert place.resting is None, "its session is being opened"
+    assert place.idle_directory is None, "its session is being opened"
     place.tenants.add(worker)
-    assert place.resting == A
+    assert place.idle_directory == A
     worker.busy_since = 0.0
-    assert place.resting is None
+    assert place.idle_directory is None
 
 
 def test_the_directory_that_nobody_needs_is_put_away_before_a_worker_has_to_leave() -> None:
@@ -54,13 +54,13 @@ def test_the_directory_that_nobody_needs_is_put_away_before_a_worker_has_to_leav
     for directory in (A, B):
         place.claim(directory)
         place.tenants.add(Worker(directory))
-    assert place.resting == A, "the one that was asked for longest ago"
+    assert place.idle_directory == A, "the one that was asked for longest ago"
     place.claim(A)
     place.release(A)
-    assert place.resting == B
+    assert place.idle_directory == B
     place.tenants = {worker for worker in place.tenants if worker.directory == B}
     place.release(A)
-    assert place.resting == A, "nobody is there"
+    assert place.idle_directory == A, "nobody is there"
 
 
 class Crowded(NamedTuple):

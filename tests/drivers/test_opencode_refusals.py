@@ -12,7 +12,7 @@ from goent.testing.script import Case, Fault, Script, case, openai, say
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
 METHODS: tuple[Method, ...] = ("acp", "cli")
-EACH = 1 + RetrySettings().again  # calls that go-ent itself makes before it gives up
+EACH = 1 + RetrySettings().retries  # calls that go-ent itself makes before it gives up
 
 
 def failing(

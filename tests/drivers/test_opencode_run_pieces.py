@@ -92,7 +92,7 @@ async def by_script(
         outcome = "failed"
         async with driver.open(spec) as session, anyio.create_task_group() as tasks:
             assert isinstance(session, RunSession)
-            session.loaded(str(folder))  # the script has no guard
+            session.mark_loaded(str(folder))  # the script has no guard
             if cancel:
                 tasks.start_soon(_cancel_when, folder / "ready", session.cancel)
             try:
@@ -132,7 +132,7 @@ def test_lines_become_events() -> None:
     assert (write.tool, write.status, write.title) == ("write", "completed", "a.txt")
     assert write.changes == (FileChange(path="a.txt", added=1, removed=0),)
     assert shell.command == Command(command="false", exit=1)
-    assert transcript.spoke
+    assert transcript.has_output
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,8 @@ async def test_a_reserve_is_for_long_turns_on_a_machine_with_room(
     choice: StandbyMode, longest: float, machine: MachineLoad, *, is_wanted: bool
 ) -> None:
     assert (
-        is_reserve_wanted(choice, longest, steady=CarePolicy().steady, machine=machine) is is_wanted
+        is_reserve_wanted(choice, longest, steady=CarePolicy().reserve_after_s, machine=machine)
+        is is_wanted
     )
 
 
@@ -82,7 +83,7 @@ async def a_reserving_stage(folder: Path) -> AsyncGenerator[Reserving]:
     others = processes("acp")
     async with stage(SCRIPT, folder) as built:
         built.use(opencode=replace(built.settings.opencode, standby="always"))
-        built.care = CarePolicy(interval=0.1, linger=0.2)
+        built.care = CarePolicy(interval=0.1, reserve_linger_s=0.2)
         yield Reserving(built, lambda: processes("acp") - others)
 
 

@@ -91,7 +91,7 @@ async def test_somebodys_server_is_used_with_its_own_keys(elsewhere: Elsewhere) 
     stage, heard = elsewhere.stage, Heard()
     async with elsewhere.opened() as session:
         assert await session.prompt(Prompt(text="spend"), heard.emit) == "end"
-        assert not (await session.signs()).alive
+        assert not (await session.liveness()).alive
     assert heard.text == "Spent."
     assert {e.source for e in heard.usage} == {"opencode"}
     spent = sum((e.usage for e in heard.usage), Usage())

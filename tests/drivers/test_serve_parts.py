@@ -13,7 +13,7 @@ from goent.opencode.server_api import MessageInfo, MessagePart
 
 def a_reader() -> PartReader:
     reader = PartReader()
-    reader.learn(MessageInfo(id="m", role="assistant"))
+    reader.note_message(MessageInfo(id="m", role="assistant"))
     return reader
 
 
@@ -36,7 +36,11 @@ def texts(updates: Sequence[AnyUpdate]) -> list[str]:
 
 def test_a_text_is_told_as_it_grows_and_its_whole_adds_nothing() -> None:
     reader = a_reader()
-    told = [reader.read(whole("")), reader.grow(more("One ")), reader.grow(more("two."))]
+    told = [
+        reader.read(whole("")),
+        reader.read_delta(more("One ")),
+        reader.read_delta(more("two.")),
+    ]
     assert [texts(updates) for updates in told] == [[], ["One "], ["two."]]
     assert texts(reader.read(whole("One two."))) == []
 
@@ -44,24 +48,24 @@ def test_a_text_is_told_as_it_grows_and_its_whole_adds_nothing() -> None:
 def test_after_a_gap_a_text_is_told_by_its_whole_alone() -> None:
     reader = a_reader()
     reader.read(whole(""))
-    assert texts(reader.grow(more("One "))) == ["One "]
-    reader.doubt()
-    assert texts(reader.grow(more("three."))) == []
+    assert texts(reader.read_delta(more("One "))) == ["One "]
+    reader.mark_gap()
+    assert texts(reader.read_delta(more("three."))) == []
     assert texts(reader.read(whole("One two three."))) == ["two three."]
 
 
 def test_what_begins_after_the_gap_is_told_as_it_grows() -> None:
     reader = a_reader()
-    reader.doubt()
+    reader.mark_gap()
     reader.read(whole(""))
-    assert texts(reader.grow(more("One "))) == ["One "]
+    assert texts(reader.read_delta(more("One "))) == ["One "]
 
 
 def test_a_part_of_nobodys_message_is_not_read() -> None:
     reader = PartReader()
-    reader.learn(MessageInfo(id="m", role="user"))
+    reader.note_message(MessageInfo(id="m", role="user"))
     assert reader.read(whole("the prompt")) == []
-    assert reader.grow(more("more of it")) == []
+    assert reader.read_delta(more("more of it")) == []
 
 
 def test_a_tool_call_that_has_ended_is_not_told_again_by_news_that_come_late() -> None:

@@ -94,7 +94,7 @@ async def test_whatever_comes_first_the_agent_answers_and_lives(world: World):
         )
         assert (await wire.reply("hi"))["result"]["protocolVersion"] == 1
         assert (await wire.error("initialize", protocolVersion=1))["code"] == -32600
-        await wire.tell("no/such/notice")
+        await wire.send("no/such/notice")
         assert (await wire.error("no/such/method"))["code"] == -32601
         assert (await wire.error("session/prompt", sessionId=5))["code"] == -32602
         unknown = await wire.error("session/prompt", sessionId="x", prompt=words("hi"))
@@ -164,7 +164,7 @@ async def test_a_cancelled_turn_keeps_what_was_said(world: World):
             while not said(wire, session).removeprefix(before):
                 await wire.hear()
             params = {"sessionId": session} if cancel == "session/cancel" else {"requestId": number}
-            await wire.tell(cancel, **params)
+            await wire.send(cancel, **params)
             assert (await wire.reply(number))["result"]["stopReason"] == "cancelled"
             assert said(wire, session).removeprefix(before) == "Half "
 
@@ -205,7 +205,7 @@ async def test_the_dialect_asks_by_notifications(world: World, outcome: str, don
         number = await wire.begin("session/prompt", sessionId=session, prompt="write")
         question = (await wire.until("permission/request"))["params"]
         assert (question["tool"], question["input"]["content"]) == ("Write", "x\n")
-        await wire.tell("permission/response", requestId=question["requestId"], outcome=outcome)
+        await wire.send("permission/response", requestId=question["requestId"], outcome=outcome)
         assert (await wire.reply(number))["result"]["output"] == "Done."
         assert (world.project / "note.txt").exists() is done
 

@@ -16,7 +16,7 @@ from goent.testing.script import Script, call, case, fail, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
-EACH = 1 + RetrySettings().again
+EACH = 1 + RetrySettings().retries
 SCRIPT = Script(
     providers={
         "moonshot": openai(

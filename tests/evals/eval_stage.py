@@ -28,13 +28,13 @@ class AttemptWitness:
     def message(self, number: int, message: TracedMessage, *, before: int | None = None) -> None:
         self.messages[number] = message
 
-    def decided(self, decision: PermissionDecision) -> None:
+    def permission_decided(self, decision: PermissionDecision) -> None:
         self.decisions.append(decision)
 
-    def spent(self, usage: TokenUsage | None, cost_usd: float | None) -> None:
+    def usage_changed(self, usage: TokenUsage | None, cost_usd: float | None) -> None:
         self.costs.append(cost_usd)
 
-    def log(self, chosen: StreamLogFile) -> None:
+    def log_started(self, chosen: StreamLogFile) -> None:
         pass
 
     def warn(self, text: str) -> None:

@@ -126,7 +126,7 @@ class _Here:
     async def changes(self) -> str:
         return ""
 
-    def passed(self) -> None: ...
+    def mark_passed(self) -> None: ...
 
 
 class PlainSpaces:
@@ -179,11 +179,11 @@ class Stage:
             yield self.targets[spec.name]
 
         bounds = bounds or EvalLimits()
-        with StoredRun.held(self.out) as folder:
+        with StoredRun.open(self.out) as folder:
             prepared = prepare_resume(fresh, folder, "none") if folder.is_used else fresh
             used = used_targets(trials, known)
             at_once = parallel_limits(used, trials, workers=bounds.workers)
-            async with OpenTargets.of(used.values(), open_target, at_once) as opened:
+            async with OpenTargets.open(used.values(), open_target, at_once) as opened:
                 means = EvalServices(
                     targets=opened,
                     spaces=PlainSpaces(self.out),

@@ -99,7 +99,7 @@ async def test_a_cancel_is_forgotten_when_the_run_is_gone_on_with_at_a_terminal(
         begun = await run(runs, project, target=("slow",))
         await done(runs, begun.run_id, 1)
         assert (await status(runs, begun.run_id, cancel=True)).state == "cancelled"
-        with StoredRun.held(Path(begun.out)):
+        with StoredRun.open(Path(begun.out)):
             assert (await status(runs, begun.run_id)).state == "running"
         assert (await status(runs, begun.run_id)).state == "cancelled"
         (project.parent / "go").touch()

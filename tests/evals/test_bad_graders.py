@@ -247,7 +247,7 @@ async def test_a_silent_1_is_a_no_and_any_other_silence_is_none():
 async def test_a_script_that_looks_at_a_directory_that_was_removed_has_no_say(tmp_path: Path):
     gone = msgspec.structs.replace(
         a_trace("Hello, Ann"), workspace_path=str(tmp_path / "gone")
-    ).as_it_is_now()
+    ).without_missing_workspace()
     asking = tmp_path / "asking.sh"
     asking.write_text('test -e "$AGENTV_WORKSPACE_PATH/made.txt"\n')
     for command in (

@@ -215,10 +215,10 @@ async def test_a_script_cannot_name_go_ents_files_to_see_them(ground: Ground) ->
     secret.write_text("a secret")
     read = ("sh", "-c", 'cat "$0"; cat "$1"', str(secret), str(secret.parent / "journal.db"))
     for cwd in (ground.suite, secret.parent):
-        order = SuiteCommand(command=read, cwd=cwd, stdin=b"", timeout_s=20, told=(secret,))
+        order = SuiteCommand(command=read, cwd=cwd, stdin=b"", timeout_s=20, read_paths=(secret,))
         with suppress(WorkerCrashed):  # in a folder that is hidden it is not even started
             ran = await ground.commands.run(order)
-            assert "a secret" not in ran.done.output
+            assert "a secret" not in ran.completed.output
 
 
 async def test_a_long_answer_and_the_cases_files_can_be_read(

@@ -58,7 +58,7 @@ async def test_a_judge_makes_one_of_many_and_is_told_what_they_said():
     found = await judged(judge, by_judge(GOOD, BAD, target="chair"))
     assert (found.score, found.judge_cost_usd) == (0.9, 0.25)
     (asked,) = judge.asked
-    assert asked.who == "chair"
+    assert asked.judge == "chair"
     assert '"name":"bad","type":"contains","score":0.0,"verdict":"fail"' in asked.prompt
     own = await judged(judge, by_judge(GOOD, prompt="Sum up {{EVALUATOR_RESULTS_JSON}}"))
     assert own.score == 0.9

@@ -58,7 +58,7 @@ async def test_the_judge_is_told_all_that_the_case_says():
     (asked,) = judge.asked
     for piece in ("Greet Ann.", "It is polite.", "Good morning.", '"tool":"write"', "+hello"):
         assert piece in asked.prompt
-    assert asked.who is None
+    assert asked.judge is None
     assert '"score": 0.0 to 1.0' in asked.system
 
 
@@ -72,9 +72,9 @@ async def test_a_grader_chooses_its_judge_and_its_words():
         r"Q Greet Ann\. A <<<(\w{16})\nGood morning, Ann\.\n\1>>> C It is polite\. {{unknown}}",
         first.prompt,
     )
-    assert first.who == "moonshot/kimi"
+    assert first.judge == "moonshot/kimi"
     assert "It rhymes." in second.prompt and "It is polite." not in second.prompt
-    assert second.who == "strict"
+    assert second.judge == "strict"
 
 
 async def test_a_prompt_that_shows_no_evidence_is_added_to_ours():

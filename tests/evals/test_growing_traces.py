@@ -59,7 +59,7 @@ def call(message: str, name: str, tool: str, state: object) -> MessagePart:
 
 def contents(recording: AttemptRecorder, tmp_path: Path) -> list[object]:
     """The same from memory and from disk."""
-    kept = recording.cut(TargetFailure(kind="timeout", message="")).messages
+    kept = recording.partial_trace(TargetFailure(kind="timeout", message="")).messages
     assert read_back(tmp_path / "one" / STREAM_FILE) == list(kept)
     return [message.content for message in kept]
 
@@ -69,13 +69,13 @@ def test_a_message_that_the_stream_missed_is_told_at_its_own_place(
 ) -> None:
     growing = LiveTranscript("own", recording)
     for name in ("b", "d"):
-        growing.hear(MessageUpdated(info=info(name, "own")))
-        growing.hear(PartUpdated(part=text(name, name)))
-    growing.tell()
-    growing.learn(
+        growing.apply(MessageUpdated(info=info(name, "own")))
+        growing.apply(PartUpdated(part=text(name, name)))
+    growing.report_changes()
+    growing.replace_session(
         "own", [ServerMessage(info=info(name, "own"), parts=(text(name, name),)) for name in "abc"]
     )
-    growing.tell()
+    growing.report_changes()
     assert contents(recording, tmp_path) == ["a", "b", "c", "d"]
 
 
@@ -83,20 +83,20 @@ def test_subagents_at_work_at_once_are_told_in_order_and_each_message_once(
     recording: AttemptRecorder, tmp_path: Path
 ) -> None:
     growing = LiveTranscript("own", recording)
-    growing.hear(MessageUpdated(info=info("own-0", "own")))
-    growing.hear(PartUpdated(part=text("own-0", "begin")))
+    growing.apply(MessageUpdated(info=info("own-0", "own")))
+    growing.apply(PartUpdated(part=text("own-0", "begin")))
     for child in ("s0", "s1", "s2"):
         state = {"metadata": {"sessionId": child}, "time": {"start": 1}}
-        growing.hear(PartUpdated(part=call("own-0", child, "task", state)))
-    growing.tell()
+        growing.apply(PartUpdated(part=call("own-0", child, "task", state)))
+    growing.report_changes()
     for at in range(20):
         for child in ("s0", "s1", "s2"):
             name = f"{child}-{at}"
-            growing.hear(MessageUpdated(info=info(name, child, at + 2)))
-            growing.hear(PartUpdated(part=text(name, name)))
+            growing.apply(MessageUpdated(info=info(name, child, at + 2)))
+            growing.apply(PartUpdated(part=text(name, name)))
             done = {"status": "completed", "output": OUTPUT}
-            growing.hear(PartUpdated(part=call(name, f"c-{name}", "read", done)))
-            growing.tell()
+            growing.apply(PartUpdated(part=call(name, f"c-{name}", "read", done)))
+            growing.report_changes()
     every = [f"{child}-{at}" for child in ("s0", "s1", "s2") for at in range(20)]
     assert contents(recording, tmp_path) == ["begin", *every]
     written = (tmp_path / "one" / STREAM_FILE).stat().st_size
@@ -109,18 +109,18 @@ def test_a_message_that_turns_out_to_be_of_a_later_call_is_moved(
     growing = LiveTranscript("own", recording)
 
     def delegate(message: str, name: str, at: float) -> None:
-        growing.hear(MessageUpdated(info=info(message, "own")))
-        growing.hear(PartUpdated(part=text(message, message)))
+        growing.apply(MessageUpdated(info=info(message, "own")))
+        growing.apply(PartUpdated(part=text(message, message)))
         state = {"metadata": {"sessionId": "child"}, "time": {"start": at}}
-        growing.hear(PartUpdated(part=call(message, name, "task", state)))
+        growing.apply(PartUpdated(part=call(message, name, "task", state)))
 
     delegate("a", "first", 1)
     for name, at in (("x", 2), ("y", 4)):
-        growing.hear(MessageUpdated(info=info(name, "child", at)))
-        growing.hear(PartUpdated(part=text(name, name)))
-    growing.tell()
+        growing.apply(MessageUpdated(info=info(name, "child", at)))
+        growing.apply(PartUpdated(part=text(name, name)))
+    growing.report_changes()
     assert contents(recording, tmp_path) == ["a", "x", "y"]
     delegate("b", "again", 3)
-    growing.tell()
+    growing.report_changes()
     assert contents(recording, tmp_path) == ["a", "x", "b", "y"]
     assert read_back(tmp_path / "one" / STREAM_FILE)[-1].parent == "again"

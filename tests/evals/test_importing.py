@@ -103,7 +103,7 @@ def test_a_suite_of_the_first_dialect_and_its_targets(tmp_path: Path) -> None:
         "target 'model': not carried over: api_key; go-ent has keys",
         "target 'm': not carried over: retry_status_codes",
     ):
-        assert any(expected in note for note in (*told.notes, *told.lost)), (expected, told)
+        assert any(expected in note for note in (*told.notes, *told.lost_checks)), (expected, told)
 
 
 def test_what_the_fourth_dialect_has_and_go_ent_has_not_is_named(tmp_path: Path) -> None:
@@ -125,13 +125,13 @@ tests: cases.jsonl
     told, suite = brought("agentv", tmp_path / "new.eval.yaml", out)
     first, talk = suite.cases
     assert (first.needs, talk.conversation and talk.conversation.window) == (("b",), 2)
-    assert [grader.name for grader in talk.every_grader] == ["contains-y"]
+    assert [grader.name for grader in talk.all_graders] == ["contains-y"]
     assert (suite.threshold, suite.cases[0].targets) == (0.5, ("t",))
     workspace = suite.cases[0].workspace
     assert workspace and workspace.template == tmp_path.resolve() and workspace.before_each
     left = {
         note.partition("not carried over: ")[2].partition(":")[0]
-        for note in (*told.notes, *told.lost)
+        for note in (*told.notes, *told.lost_checks)
     }
     assert left == {
         "preprocessors",
@@ -153,7 +153,7 @@ tests: [{id: a, input: x, assertions: [{type: is-json}]}]
 """
     )
     told, suite = brought("agentv", path, tmp_path / "out")
-    assert (told.notes, told.lost) == ((), ())
+    assert (told.notes, told.lost_checks) == ((), ())
     assert (suite.fail_on_error, suite.cases[0].targets) == (True, ("u", "t"))
     workspace = suite.cases[0].workspace
     assert workspace and (workspace.repository, workspace.ref) == ("https://h.example/x.git", "v1")

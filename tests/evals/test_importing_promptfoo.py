@@ -94,7 +94,7 @@ def test_a_configuration_of_promptfoo(tmp_path: Path) -> None:
         "provider 'openai:chat:gpt-x': not carried over: config.temperature",
         "evaluateOptions.cache",
     ):
-        assert any(expected in note for note in (*told.notes, *told.lost)), (expected, told)
+        assert any(expected in note for note in (*told.notes, *told.lost_checks)), (expected, told)
 
 
 def test_what_changes_a_verdict_is_lost_and_said_to_be(tmp_path: Path) -> None:
@@ -127,5 +127,5 @@ scenarios: [{config: [], tests: []}]
         "tests from 'file://more.csv': write them as YAML, JSON or JSONL",
         "scenarios; write each of them out as tests",
     ):
-        assert any(expected in line for line in told.lost), (expected, told.lost)
+        assert any(expected in line for line in told.lost_checks), (expected, told.lost_checks)
     assert {note.rpartition(" ")[2] for note in told.notes} == {"delay", "options.provider"}

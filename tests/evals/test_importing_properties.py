@@ -28,7 +28,7 @@ trees = st.recursive(
 def test_what_is_written_is_what_is_read(value: dict[str, object]) -> None:
     problems = Problems()
     node = parse_document(as_yaml(value), SettingPlace(file="x"), problems)
-    problems.check()
+    problems.raise_all()
     assert (plain_value(node) or {}) == value
 
 
@@ -102,4 +102,4 @@ def refused_or_yaml(kind: ImportKind, path: Path) -> None:
     for text in told.files.values():
         problems = Problems()
         parse_document(text, SettingPlace(file="x"), problems)
-        problems.check()
+        problems.raise_all()

@@ -63,10 +63,10 @@ async def judged(
     watched = Watched()
     app = EvalApp(
         project=Project(world.project, world.env),
-        meet=lambda: open_daemon_link(world.project),
+        open_daemon=lambda: open_daemon_link(world.project),
         watcher=watched,
     )
-    with StoredRun.held(folder / "out") as out:
+    with StoredRun.open(folder / "out") as out:
         await app.run(prepared, out, EvalLimits())
     return {row.test_id: row for row in watched.rows}
 

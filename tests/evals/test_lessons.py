@@ -112,10 +112,10 @@ async def test_a_later_grade_corrects_what_is_known_and_adds_nothing(tmp_path: P
     refuted = judgement_of(a_row("quality_failure"), a_trace())
     assert refuted
     async with learning(tmp_path) as (learn, history):
-        await history.correct(refuted)
+        await history.regrade(refuted)
         assert await history.recent() == (), "the run was made elsewhere"
         await learn(CASE, a_row(), a_trace())
-        await history.correct(refuted)
+        await history.regrade(refuted)
         (sample,) = await history.recent()
     assert (sample.state, sample.evidence) == ("failed", "refuted")
     assert (sample.failure, sample.graded) == ("verify_failed", True)

@@ -81,12 +81,12 @@ def test_six_of_six_show_a_difference_and_five_do_not():
     five = compare_runs(run(*[0.0] * 5), run(*[1.0] * 5))
     assert (five.delta, five.wins, five.gained, five.p_pass) == (1, 5, 5, 2 / 32)
     assert five.conclusion == "no difference"
-    assert "fewer than 6" in five.words
+    assert "fewer than 6" in five.text
     six = compare_runs(run(*[0.0] * 6), run(*[1.0] * 6))
     assert six.conclusion == "better"
     assert (six.p_score, six.p_pass) == (2 / 64, 2 / 64)
-    assert six.words.startswith("Better: the mean score changed by +1.000 over 6 cases")
-    assert compare_runs(run(*[1.0] * 6), run(*[0.0] * 6)).words.startswith("Worse")
+    assert six.text.startswith("Better: the mean score changed by +1.000 over 6 cases")
+    assert compare_runs(run(*[1.0] * 6), run(*[0.0] * 6)).text.startswith("Worse")
 
 
 def test_noise_is_no_difference():
@@ -126,7 +126,7 @@ def test_what_was_skipped_has_not_failed():
     after = [row("a", 1), *skipped[:2], row("d", 0, failed=True)]
     unpaired = compare_runs(before, after).unpaired
     assert cases(unpaired.skipped) == [("", "b"), ("", "c")]
-    assert unpaired.words == "1 with failed attempts, 2 skipped"
+    assert unpaired.text == "1 with failed attempts, 2 skipped"
     assert (unpaired.unscored, unpaired.count) == (3, 3)
 
 
@@ -134,7 +134,7 @@ def test_two_targets_can_be_compared():
     rows = run(*[0.2] * 8, target="small") + run(*[0.9] * 8, target="large")
     assert compare_runs(rows, rows, targets=("small", "large")).conclusion == "better"
     assert compare_runs(rows, rows, targets=("large", "small")).conclusion == "worse"
-    assert compare_runs(rows, run(1, target="other")).words.startswith("Nothing")
+    assert compare_runs(rows, run(1, target="other")).text.startswith("Nothing")
 
 
 def test_where_each_run_has_one_target_those_are_compared():

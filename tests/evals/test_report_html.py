@@ -346,7 +346,7 @@ def test_a_baseline_is_compared_with(tmp_path: Path):
         new, tmp_path / "new", baseline=BaselineComparison(name="old", comparison=compared)
     )
     assert compared.conclusion == "better"
-    assert f"Against old {compared.words}" in page.text
+    assert f"Against old {compared.text}" in page.text
     assert f"{compared.wins}, {compared.losses}, {compared.ties}" in page.text
     best = max(compared.pairs, key=lambda pair: abs(pair.delta))
     assert f"{best.delta:+.2f}" in page.text

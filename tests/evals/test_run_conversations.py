@@ -257,7 +257,7 @@ async def test_who_remembers_is_told_what_is_new_in_one_conversation(tmp_path: P
     async def tells(attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
         trace = await echo(attempt, witness)
         witness.message(0, trace.messages[0])
-        witness.spent(None, 0.25)
+        witness.usage_changed(None, 0.25)
         return trace
 
     target = Remembers(tells)
@@ -279,8 +279,8 @@ async def test_between_two_turns_the_target_may_judge(tmp_path: Path) -> None:
     spec = TargetSpec(name="one", kind="mock")
     attempt = CaseAttempt(case=case("a"), target="one", cwd=tmp_path)
     async with (
-        OpenTargets.of([spec], open_target, {"one": 1}) as opened,
-        opened.conversing(attempt) as partner,
+        OpenTargets.open([spec], open_target, {"one": 1}) as opened,
+        opened.open_conversation(attempt) as partner,
     ):
         await partner.invoke(attempt, SilentObserver())
         judged = await opened.invoke("one", attempt, SilentObserver())

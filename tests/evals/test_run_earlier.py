@@ -25,7 +25,7 @@ async def cut_off(out: Path, *, cost_usd: float | None = None) -> bytes:
 
     async def tells(_attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
         witness.message(0, TracedMessage(role="assistant", content="so far"))
-        witness.spent(None, cost_usd)
+        witness.usage_changed(None, cost_usd)
         begun.set()
         await anyio.sleep_forever()
         raise AssertionError
@@ -122,9 +122,9 @@ def test_a_folder_whose_name_is_no_utf_8_costs_no_row(tmp_path: Path) -> None:
 
 def test_a_pattern_fits_a_case_of_that_very_name() -> None:
     wanted = RunSelection(ids=("case[1]",))
-    assert wanted.takes(case("case[1]"))
-    assert wanted.takes(case("case1"))
-    assert not wanted.takes(case("case2"))
+    assert wanted.matches(case("case[1]"))
+    assert wanted.matches(case("case1"))
+    assert not wanted.matches(case("case2"))
 
 
 def test_a_folder_that_was_taken_away_leaves_its_number_free(tmp_path: Path) -> None:

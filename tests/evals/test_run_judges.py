@@ -47,8 +47,8 @@ async def rows(
     environ = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "GOENT_HOME": str(folder / "home")}
     prepared = prepare_run([folder / "x.eval.yaml"], environ, wanted)
     watched = Watched()
-    app = EvalApp(project=Project(folder, environ), meet=nobody, watcher=watched)
-    with StoredRun.held(folder / "out") as out:
+    app = EvalApp(project=Project(folder, environ), open_daemon=nobody, watcher=watched)
+    with StoredRun.open(folder / "out") as out:
         await app.run(prepared, out, EvalLimits(budget_usd=budget_usd, workers=1))
     return read_rows(folder / "out/index.jsonl").rows, watched
 

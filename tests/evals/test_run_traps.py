@@ -211,12 +211,12 @@ def test_cases_without_a_limit_of_their_own_are_not_remembered() -> None:
             threshold=0.8,
             folder=".",
         )
-        with purse.under_way(made):
+        with purse.reserve(made):
             pass
         row = Row(
             test_id=made.case.id, target="one", suite="suite", score=1.0, execution_status="ok"
         )
-        purse.pay([row])
+        purse.record([row])
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept < 50_000
@@ -302,10 +302,10 @@ async def test_a_row_that_was_written_with_others_waits_for_nobody_else(tmp_path
     (tmp_path / "out" / "run.json").touch()
 
     async def keep(name: str) -> None:
-        await folder.keep(PASSED, a_row(name))
+        await folder.store_trial(PASSED, a_row(name))
         ended[name].set()
 
-    with StoredRun.held(tmp_path / "out") as folder:
+    with StoredRun.open(tmp_path / "out") as folder:
         async with anyio.create_task_group() as group:
             for arriving, read in (
                 (names[:1], ()),
@@ -330,10 +330,10 @@ async def test_a_row_that_was_written_with_others_waits_for_nobody_else(tmp_path
 async def test_what_has_ended_is_kept_although_it_is_cancelled_while_it_is_written(
     tmp_path: Path,
 ) -> None:
-    with StoredRun.held(tmp_path / "out") as folder:
+    with StoredRun.open(tmp_path / "out") as folder:
         async with anyio.create_task_group() as group:
             for name in IDS:
-                group.start_soon(folder.keep, PASSED, a_row(name))
+                group.start_soon(folder.store_trial, PASSED, a_row(name))
             await anyio.lowlevel.checkpoint()
             group.cancel_scope.cancel()
         kept = latest_rows(folder.rows().rows)

@@ -166,8 +166,8 @@ async def test_what_was_told_before_the_time_was_up_is_kept(tmp_path: Path) -> N
     async def endless(_attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
         witness.message(0, TracedMessage(role="assistant", content="half a"))
         witness.message(0, TracedMessage(role="assistant", content="half a word"))
-        witness.decided(PermissionDecision(permission="bash", decision="once"))
-        witness.spent(TokenUsage(input=3), 0.25)
+        witness.permission_decided(PermissionDecision(permission="bash", decision="once"))
+        witness.usage_changed(TokenUsage(input=3), 0.25)
         await anyio.sleep(0.05)
         raise TargetError("timeout", "too long")
 

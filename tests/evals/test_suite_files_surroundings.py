@@ -78,7 +78,7 @@ def test_any_env_file_can_be_read(text: str) -> None:
 
 @given(st.text(alphabet="a*?/.[", max_size=12), st.text(alphabet="a/.b", max_size=12))
 def test_any_pattern_can_be_asked(pattern: str, path: str) -> None:
-    Guidelines(Path("/top"), (pattern,)).fit(Path("/top") / path)
+    Guidelines(Path("/top"), (pattern,)).matches(Path("/top") / path)
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ async def test_a_conversation_is_one_worker_that_remembers(world: World, place: 
     made = len(world.models.calls)
     witnesses = [AttemptWitness(), AttemptWitness()]
     talked_to = target(world, model="moonshot/glm-4", method=method)
-    async with talked_to.conversing(attempt_at("", place)) as talk:
+    async with talked_to.conversation(attempt_at("", place)) as talk:
         first = await talk.invoke(attempt_at("say hello", place), witnesses[0])
         second = await talk.invoke(attempt_at("say hello", place), witnesses[1])
         assert len(await open_workers(world)) == 1

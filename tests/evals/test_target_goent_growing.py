@@ -68,7 +68,7 @@ def working(daemon: Telling, witness: Counting) -> GoentAttempt:
 async def test_a_long_answer_is_not_told_anew_with_each_word() -> None:
     witness = Counting()
     ended = Telling([STARTED, *WORDS, TurnEnded(turn=1, state="completed")])
-    await working(ended, witness).hear("w")
+    await working(ended, witness).follow_turn("w")
     assert witness.messages[0].content == SAID
     assert len(witness.tellings) <= 5, "not 3,000 times"
 
@@ -78,7 +78,7 @@ async def test_a_tool_call_is_told_when_it_is_over() -> None:
     call = ToolCall(id="a", tool="read", status="completed")
     daemon = Telling([STARTED, TextDelta(text="I look.", message="1"), call])
     async with anyio.create_task_group() as group:
-        group.start_soon(working(daemon, witness).hear, "w")
+        group.start_soon(working(daemon, witness).follow_turn, "w")
         await daemon.told.wait()
         (told,) = witness.tellings
         assert (told.content, [call.tool for call in told.tool_calls]) == ("I look.", ["read"])
@@ -88,7 +88,7 @@ async def test_a_tool_call_is_told_when_it_is_over() -> None:
 async def test_what_was_said_before_a_silence_is_told_in_it() -> None:
     witness = Counting()
     async with anyio.create_task_group() as group:
-        group.start_soon(working(Telling([STARTED, *WORDS]), witness).hear, "w")
+        group.start_soon(working(Telling([STARTED, *WORDS]), witness).follow_turn, "w")
         await witness.heard.wait()
         assert witness.messages[0].content == SAID
         group.cancel_scope.cancel()
@@ -132,7 +132,7 @@ async def test_nothing_is_lost_of_a_worker_that_is_cut_off() -> None:
     witness = Counting()
     daemon = Telling([STARTED, *WORDS])
     async with anyio.create_task_group() as group:
-        group.start_soon(working(daemon, witness).hear, "w")
+        group.start_soon(working(daemon, witness).follow_turn, "w")
         await daemon.told.wait()
         group.cancel_scope.cancel()
     assert witness.messages[0].content == SAID

@@ -52,7 +52,7 @@ DONE = TurnEnded(turn=1, state="completed")
 def told(*events: AnyEvent) -> Trace:
     telling = WorkerTranscript()
     for at, event in enumerate(events):
-        telling.take(EventEnvelope(seq=at + 1, at=float(at), worker="w-aaaaa", event=event))
+        telling.add(EventEnvelope(seq=at + 1, at=float(at), worker="w-aaaaa", event=event))
     return telling.trace()
 
 

@@ -116,7 +116,7 @@ async def test_a_failed_tear_down_is_a_warning(tmp_path: Path) -> None:
         ) as spaces,
         spaces.space(a_case(spec), target="t", trial=1, number=0) as space,
     ):
-        space.passed()
+        space.mark_passed()
     assert "after_each (sh -c 'exit 3') ended with 3" in warnings[0]
     assert "after_all (no-such-program): cannot start" in warnings[1]
 
@@ -150,7 +150,7 @@ async def test_what_failed_is_kept_and_what_passed_is_not(
                     if name != "empty":
                         (space.path / "file").write_text(name)
                     if name == "passed":
-                        space.passed()
+                        space.mark_passed()
     assert sorted(path.joinpath("file").read_text() for path in left(root)) == sorted(2 * kept)
 
 
@@ -210,7 +210,7 @@ async def test_what_a_killed_run_left_is_swept_by_the_next_one(
             open_workspaces(eval_commands(ENVIRON, root=root)) as spaces,
             spaces.space(a_case(), target="t", trial=1, number=0) as space,
         ):
-            space.passed()
+            space.mark_passed()
 
     command = [sys.executable, "-c", KILLED, str(root)]
     async with await anyio.open_process(command) as process:

@@ -260,7 +260,7 @@ async def test_who_looks_at_no_directory_gets_none(tmp_path: Path) -> None:
         spaces.space(a_case(), target="mock", trial=1, number=0) as space,
     ):
         assert await space.changes() == ""
-        space.passed()
+        space.mark_passed()
         assert not space.path.exists()
     assert not root.exists()
 
@@ -274,4 +274,4 @@ async def test_a_place_that_cannot_be_written_fails_attempts_one_by_one(tmp_path
             async with a_space(spaces, a_case()):
                 pytest.fail("there is no room")
         async with spaces.space(a_case(), target="mock", trial=1, number=0) as space:
-            space.passed()
+            space.mark_passed()

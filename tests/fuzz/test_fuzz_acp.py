@@ -75,11 +75,11 @@ class Owner:
     async def update(self, session_id: str, update: AnyUpdate) -> None:
         self.events.extend(self._translator.translate(update))
         self.events.extend(self._of_any.translate(update))
-        if isinstance(update, UsageUpdate) and (report := self._spending.heard(update)):
+        if isinstance(update, UsageUpdate) and (report := self._spending.record_update(update)):
             self.events.append(report)
 
     async def request_permission(self, request: PermissionRequest) -> PermissionOutcome:
-        access_for_call(self._of_any.whole(request.tool_call), WorkerPaths(Path()))
+        access_for_call(self._of_any.merge(request.tool_call), WorkerPaths(Path()))
         return PermissionCancelled()
 
 

@@ -80,7 +80,7 @@ async def gate(caplog: pytest.LogCaptureFixture) -> AsyncGenerator[Gate]:
     async with (
         Connections.open(CallTimeouts(connect_s=1, read_s=1)) as connections,
         Gateway.open(
-            Upstream(connections, Witness(), patience=RetrySettings(again=0)), plan
+            Upstream(connections, Witness(), patience=RetrySettings(retries=0)), plan
         ) as gateway,
     ):
         gate = Gate(gateway)

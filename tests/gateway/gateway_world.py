@@ -92,7 +92,7 @@ async def open_world(witness: Witness | None = None) -> AsyncGenerator[World]:
             connections,
             witness,
             healths=CircuitBreakers(),
-            patience=RetrySettings(again=0, first_wait_s=0.01),
+            patience=RetrySettings(retries=0, first_wait_s=0.01),
         )
         async with Gateway.open(upstream, plan) as gateway:
             token = gateway.issue_token()

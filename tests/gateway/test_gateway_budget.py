@@ -25,7 +25,7 @@ class Strict(Witness):
     """Lets nothing out."""
 
     async def begun(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
-        await super().begun(call, size)
+        await super().call_started(call, size)
         raise BudgetSpent(SAID)
 
 
@@ -43,7 +43,7 @@ class Busy(Witness):
         if self.times and call.backend == self._backend:
             self.times -= 1
             return CallDelay(reason="glm may have 2 calls at once", wait_s=0.01)
-        return await super().begun(call, size)
+        return await super().call_started(call, size)
 
 
 class Slow(Witness):
@@ -54,7 +54,7 @@ class Slow(Witness):
         self.reached = anyio.Event()
 
     async def begun(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
-        await super().begun(call, size)
+        await super().call_started(call, size)
         self.reached.set()
         await anyio.sleep_forever()
 
@@ -131,4 +131,4 @@ async def test_a_worker_that_hangs_up_while_it_waits_leaves_nothing_open():
             tasks.cancel_scope.cancel()
         await world.gateway.settle("w1")
         (call,) = world.calls
-    assert (call.id, call.owed) == (slow.begins[0].id, False)
+    assert (call.id, call.billable) == (slow.begins[0].id, False)

@@ -173,10 +173,10 @@ def test_where_all_is_full_the_longest_unused_gives_way_and_nobody_at_work():
 
 def test_other_users_are_counted_and_root_is_none_of_them():
     table = ConnectionTable(ConnectionLimits(other_users=1))
-    assert table.welcomes(None) and table.welcomes(0) and table.welcomes(os.geteuid())
-    assert table.welcomes(NOBODY)
+    assert table.accepts_user(None) and table.accepts_user(0) and table.accepts_user(os.geteuid())
+    assert table.accepts_user(NOBODY)
     table.add(_Connection(user=NOBODY))
-    assert not table.welcomes(NOBODY) and table.welcomes(os.geteuid())
+    assert not table.accepts_user(NOBODY) and table.accepts_user(os.geteuid())
 
 
 def test_the_kernel_tells_whose_connection_it_is():

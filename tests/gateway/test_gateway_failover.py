@@ -117,7 +117,7 @@ async def test_each_try_is_counted_where_it_was_made(world: World):
     world.other.script = Script(openai_pieces())
     await ask(world)
     first, second = world.calls
-    assert (first.backend, first.status, first.owed) == ("glm", 429, False)
+    assert (first.backend, first.status, first.billable) == ("glm", 429, False)
     assert (second.backend, second.model, second.status) == ("spare", "spare-1", 200)
     assert second.usage == Usage(input=20, cache_read=100, output=20, reasoning=10)
 
@@ -278,7 +278,7 @@ async def test_a_local_server_that_is_not_there_is_told_of_at_once(world: World)
         line = f"Ollama is not running at {address}: start it with `ollama serve`"
         assert line in told(answer)
     assert world.witness.notices == []
-    assert [call.owed for call in world.calls] == [False] * 5
+    assert [call.billable for call in world.calls] == [False] * 5
     world.fallbacks.append(SPARE)
     world.other.script = Script(openai_pieces("one"))
     answer = await world.client.post(

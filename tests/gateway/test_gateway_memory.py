@@ -125,18 +125,18 @@ async def test_a_request_that_is_too_long_is_refused_by_name(world: World):
 
 async def test_all_requests_together_are_bounded_and_give_their_memory_back(world: World):
     memory = world.upstream.connections.memory
-    memory.most = 3 * 1024 * 1024
+    memory.limit = 3 * 1024 * 1024
     world.provider.script = script = Script(openai_pieces(), waits=1)
     long = b'{"model":"glm-4.7","stream":true,"messages":[],"x":"' + MEGABYTE * 2 + b'"}'
     async with world.client.stream("POST", world.url(), content=long, headers=world.headers()):
         await script.reached.wait()
         second = await world.client.post(world.url(), content=long, headers=world.headers())
         assert second.status_code == 429
-        assert f"at most {memory.most}" in told(second)
+        assert f"at most {memory.limit}" in told(second)
         script.go_on.set()
     await world.gateway.settle("w1")
     with anyio.fail_after(10):
-        while memory.held:  # noqa: ASYNC110 (the end of a request announces nothing)
+        while memory.used:  # noqa: ASYNC110 (the end of a request announces nothing)
             await anyio.sleep(0.01)
 
 

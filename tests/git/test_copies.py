@@ -48,7 +48,7 @@ async def test_a_copy_has_the_files_and_the_folder_stays_as_it_was(
     assert stat.S_IMODE(top.parent.stat().st_mode) == 0o700
     (top / "src/app.py").write_text("one\n")
     (top / "new.txt").write_text("new\n")
-    work = await spaces.keep(space, "work")
+    work = await spaces.commit_work(space, "work")
     assert set(work.files) == {
         FileChange(path="src/app.py", added=0, removed=1),
         FileChange(path="new.txt", added=1, removed=0),
@@ -70,12 +70,12 @@ async def test_a_copy_can_start_from_anothers_work(spaces: GitWorkspaces, order:
     first = await spaces.prepare(order("w-1", kind="copy"))
     (Path(first.path) / "new.txt").write_text("new\n")
     (Path(first.path) / "tool").unlink()
-    work = await spaces.keep(first, "first")
+    work = await spaces.commit_work(first, "first")
     second = await spaces.prepare(order("w-2", kind="copy", start=work.commit))
     assert second.base == work.commit
     assert (Path(second.path) / "new.txt").exists()
     assert not (Path(second.path) / "tool").exists()
-    assert (await spaces.keep(second, "second")).files == ()
+    assert (await spaces.commit_work(second, "second")).files == ()
     with pytest.raises(RequestError, match="no commit 'dead'"):
         await spaces.prepare(order("w-3", kind="copy", start="dead"))
 
@@ -113,7 +113,7 @@ async def test_what_is_carried_is_in_the_copy_and_in_no_commit(
     (folder / ".env").write_text("KEY=1\n")
     space = await spaces.prepare(order(kind="copy", carry=(".env",)))
     (Path(space.path) / ".env").write_text("KEY=2\n")
-    assert (await spaces.keep(space, "nothing")).files == ()
+    assert (await spaces.commit_work(space, "nothing")).files == ()
 
 
 async def test_a_checkout_can_be_copied_too_whole_and_without_its_repository(
@@ -130,7 +130,9 @@ async def test_a_checkout_can_be_copied_too_whole_and_without_its_repository(
     assert (top / "README.md").read_text() == "not committed\n"
     assert space.cwd == str(top / "src")
     (top / "src/new.py").write_text("new\n")
-    assert [change.path for change in (await spaces.keep(space, "work")).files] == ["src/new.py"]
+    assert [change.path for change in (await spaces.commit_work(space, "work")).files] == [
+        "src/new.py"
+    ]
     assert repository.state() == before
     assert repository.git("branch", "--list", "go-ent/*") == ""
 
@@ -146,5 +148,5 @@ async def test_a_folder_around_go_ents_own_state_is_refused(
 async def test_where_there_is_no_git_a_copy_is_what_fits(
     spaces: GitWorkspaces, folder: Path, repository: Repository
 ) -> None:
-    assert await spaces.kind_for(folder) == "copy"
-    assert await spaces.kind_for(repository.top / "src") == "worktree"
+    assert await spaces.default_kind(folder) == "copy"
+    assert await spaces.default_kind(repository.top / "src") == "worktree"

@@ -438,7 +438,7 @@ async def test_no_private_index_stays(
     left = tmp_path / "state" / "observed-1-0-killed"
     left.mkdir()
     (left / "index-0").write_text("")
-    await spaces.clear()
+    await spaces.remove_finished()
     assert list((tmp_path / "state").iterdir()) == []
 
 

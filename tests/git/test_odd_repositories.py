@@ -48,7 +48,7 @@ async def test_uncommitted_changes_go_along_if_asked_and_nothing_of_the_users_is
     assert not (top / "gone.txt").exists()
     assert not (top / "noise.log").exists()
     assert repository.git("rev-parse", f"{space.base}^") == repository.git("rev-parse", "HEAD")
-    assert (await spaces.keep(space, "nothing")).files == ()
+    assert (await spaces.commit_work(space, "nothing")).files == ()
     assert (repository.state(), repository.git("stash", "list")) == before
 
 
@@ -101,7 +101,7 @@ async def test_a_bare_repository_gives_worktrees_of_its_head(
     space = await spaces.prepare(order(cwd=bare))
     assert (Path(space.cwd) / "src/app.py").exists()
     (Path(space.path) / "new.txt").write_text("new\n")
-    assert (await spaces.keep(space, "work")).files
+    assert (await spaces.commit_work(space, "work")).files
     with pytest.raises(RequestError, match=r"bare repository.*leave `uncommitted` out"):
         await spaces.prepare(order("w-2", cwd=bare, uncommitted=True))
     with pytest.raises(RequestError, match="has no untracked files"):
@@ -123,7 +123,7 @@ async def test_a_shallow_repository_works(
     repository.git("clone", "-q", "--depth=1", f"file://{repository.top}", shallow)
     space = await spaces.prepare(order(cwd=shallow))
     (Path(space.path) / "new.txt").write_text("new\n")
-    work = await spaces.keep(space, "work")
+    work = await spaces.commit_work(space, "work")
     assert work.files == (FileChange(path="new.txt", added=1, removed=0),)
 
 
@@ -139,10 +139,10 @@ async def test_a_sparse_checkout_gives_sparse_worktrees(
     top = Path(space.path)
     assert (top / "src/app.py").exists()
     assert not (top / "docs").exists()
-    assert (await spaces.keep(space, "nothing")).files == ()
+    assert (await spaces.commit_work(space, "nothing")).files == ()
     (top / "docs").mkdir()
     (top / "docs/new.md").write_text("new\n")
-    work = await spaces.keep(space, "outside of what is checked out")
+    work = await spaces.commit_work(space, "outside of what is checked out")
     assert work.files == (FileChange(path="docs/new.md", added=1, removed=0),)
     repository.write("src/app.py", "changed\n")
     other = await spaces.prepare(order("w-2", uncommitted=True))
@@ -172,7 +172,7 @@ async def test_a_folder_with_an_odd_name_can_have_worktrees(
     space = await spaces.prepare(order(cwd=odd.top / "a b"))
     assert (space.origin, space.cwd) == (str(odd.top), f"{space.path}/a b")
     (Path(space.cwd) / "c").write_text("y\n")
-    assert [change.path for change in (await spaces.keep(space, "work")).files] == ["a b/c"]
+    assert [change.path for change in (await spaces.commit_work(space, "work")).files] == ["a b/c"]
 
 
 async def test_a_folder_whose_name_is_no_text_is_refused(
@@ -201,7 +201,7 @@ async def test_what_is_carried_is_copied_and_never_committed(
     repository.git("add", "--all", "--force", cwd=top)
     repository.git("commit", "-q", "-m", "all of it", cwd=top)
     (top / "README.md").write_text("changed\n")
-    work = await spaces.keep(space, "work")
+    work = await spaces.commit_work(space, "work")
     assert [change.path for change in work.files] == ["README.md"]
     assert (repository.top / ".env").read_text() == "KEY=1\n"
 
@@ -226,7 +226,7 @@ async def test_what_cannot_be_carried_is_refused(
     (repository.top / "way-out").symlink_to("../outside")
     with pytest.raises(RequestError, match=words):
         await spaces.prepare(order(carry=(name,)))
-    assert await spaces.kept() == []
+    assert await spaces.list_kept() == []
 
 
 Stand_in = Callable[[str], GitWorkspaces]
@@ -275,7 +275,7 @@ async def test_a_full_disk_is_told_and_leaves_nothing(
     spaces = with_git(f'case "$*" in *" {step} "*) {half}{FULL};; esac')
     with pytest.raises(EnvironmentTrouble, match=r"No space left.*go-ent gc"):
         await spaces.prepare(order())
-    assert await spaces.kept() == []
+    assert await spaces.list_kept() == []
     assert repository.git("branch", "--list", "go-ent/*") == ""
     assert repository.git("worktree", "list").count("\n") == 0
     assert not (spaces_root := repository.top.parent / "state/worktrees/solo").exists(), spaces_root
@@ -290,11 +290,11 @@ async def test_a_full_disk_while_keeping_is_told_and_the_files_stay(
     (Path(space.path) / "new.txt").write_text("new\n")
     full.touch()
     with pytest.raises(EnvironmentTrouble, match="No space left"):
-        await spaces.keep(space, "work")
+        await spaces.commit_work(space, "work")
     with pytest.raises(GoentError):
         await spaces.release(space)
     full.unlink()
-    assert (await spaces.keep(space, "work")).files
+    assert (await spaces.commit_work(space, "work")).files
 
 
 async def test_a_worktree_that_is_not_wanted_any_more_while_it_is_made_leaves_nothing(
@@ -307,7 +307,7 @@ async def test_a_worktree_that_is_not_wanted_any_more_while_it_is_made_leaves_no
         group.start_soon(spaces.prepare, order())
         await anyio.to_thread.run_sync(begun.read_text)
         group.cancel_scope.cancel()
-    assert await spaces.kept() == []
+    assert await spaces.list_kept() == []
     assert repository.git("branch", "--list", "go-ent/*") == ""
 
 
@@ -325,7 +325,7 @@ async def test_what_a_go_ent_that_was_killed_left_half_made_is_cleared_away(
     workspace_records.write_record(replace(record, ready=False))
     (Path(space.path) / "README.md").unlink()
     next_one = GitWorkspaces(tmp_path / "state", environ=lambda: repository.environ)
-    assert [gone.worker for gone in await next_one.clear()] == [record.worker]
+    assert [gone.worker for gone in await next_one.remove_finished()] == [record.worker]
     assert repository.git("branch", "--list", "go-ent/*") == ""
     assert repository.git("worktree", "list").count("\n") == 0
 
@@ -346,7 +346,7 @@ async def test_a_users_care_for_line_ends_keeps_no_file_out(
     repository.git("config", "core.safecrlf", "true")
     space = await spaces.prepare(order())
     (Path(space.path) / "dos.txt").write_bytes(b"one\r\ntwo\r\n")
-    assert [change.path for change in (await spaces.keep(space, "w")).files] == ["dos.txt"]
+    assert [change.path for change in (await spaces.commit_work(space, "w")).files] == ["dos.txt"]
 
 
 async def test_thousands_of_files_are_kept_and_counted_but_not_all_told(
@@ -355,7 +355,7 @@ async def test_thousands_of_files_are_kept_and_counted_but_not_all_told(
     space = await spaces.prepare(order())
     for number in range(2_050):
         (Path(space.path) / f"{number}.txt").write_text("x\n")
-    work = await spaces.keep(space, "many")
+    work = await spaces.commit_work(space, "many")
     assert len(work.files) == 2_000
     assert "2,050 files were changed" in work.warnings[0]
     assert repository.git("ls-tree", "--name-only", space.branch).count(".txt") == 2_050
@@ -370,7 +370,7 @@ async def test_a_worktree_that_somebody_is_just_making_is_waited_for(
     repository.write(".git/worktrees/other/HEAD", "ref: refs/heads/main\n")
     git = Git(repository.top, repository.environ)
     with pytest.raises(GitFailed, match="failed to read"):
-        await git.do("worktree", "list")
+        await git.run_checked("worktree", "list")
 
     async def make_whole() -> None:
         await anyio.sleep(0.2)
@@ -378,7 +378,7 @@ async def test_a_worktree_that_somebody_is_just_making_is_waited_for(
 
     async with anyio.create_task_group() as group:
         group.start_soon(make_whole)
-        await git.do("worktree", "list")
+        await git.run_checked("worktree", "list")
     half.write_text("")
     async with anyio.create_task_group() as group:
         group.start_soon(make_whole)

@@ -37,7 +37,7 @@ async def test_submodules_are_there_without_any_server(
     space = await spaces.prepare(order())
     assert (Path(space.path) / "vendor/middle/deep/lib.py").read_text() == "lib\n"
     assert space.warnings == ()
-    assert (await spaces.keep(space, "nothing")).files == ()
+    assert (await spaces.commit_work(space, "nothing")).files == ()
     assert repository.state() == before
     assert await spaces.release(space) is True
     inside = repository.top / "vendor/middle"
@@ -51,7 +51,7 @@ async def test_work_in_submodules_is_kept_and_never_deleted_unmerged(
     space = await spaces.prepare(order())
     (Path(space.path) / "vendor/middle/deep/lib.py").write_text("lib\nmore\n")
     assert await spaces.release(space) is False
-    work = await spaces.keep(space, "inside")
+    work = await spaces.commit_work(space, "inside")
     told = {change.path for change in work.files}
     assert told == {"vendor/middle", "vendor/middle/deep", "vendor/middle/deep/lib.py"}
     assert FileChange(path="vendor/middle/deep/lib.py", added=1, removed=0) in work.files
@@ -71,7 +71,7 @@ async def test_a_submodule_that_the_user_does_not_have_is_empty_as_there(
     space = await spaces.prepare(order())
     assert list((Path(space.path) / "vendor/middle").iterdir()) == []
     assert space.warnings == ()
-    assert (await spaces.keep(space, "nothing")).files == ()
+    assert (await spaces.commit_work(space, "nothing")).files == ()
 
 
 async def test_a_commit_of_a_submodule_that_is_not_there_is_told(
@@ -82,7 +82,7 @@ async def test_a_commit_of_a_submodule_that_is_not_there_is_told(
     repository.git("commit", "-q", "-m", "from somewhere else")
     space = await spaces.prepare(order())
     assert "'vendor/middle' stays empty" in space.warnings[0]
-    assert (await spaces.keep(space, "nothing")).files == ()
+    assert (await spaces.commit_work(space, "nothing")).files == ()
     assert await spaces.release(space) is True
 
 
@@ -91,5 +91,5 @@ async def test_a_submodule_can_be_removed_by_the_worker(
 ) -> None:
     space = await spaces.prepare(order(cwd=repository.top / "vendor"))
     shutil.rmtree(Path(space.path) / "vendor")
-    work = await spaces.keep(space, "without it")
+    work = await spaces.commit_work(space, "without it")
     assert [change.path for change in work.files] == ["vendor/middle"]

@@ -34,7 +34,7 @@ async def test_work_is_kept_on_the_branch_and_the_checkout_stays_as_it_was(
     top = Path(space.path)
     (top / "src/app.py").write_text("one\n2\nthree\n")
     (top / "new.txt").write_text("new\n")
-    work = await spaces.keep(space, "what was done")
+    work = await spaces.commit_work(space, "what was done")
     assert set(work.files) == {
         FileChange(path="src/app.py", added=2, removed=1),
         FileChange(path="new.txt", added=1, removed=0),
@@ -50,13 +50,13 @@ async def test_to_the_worker_what_was_kept_is_committed(
 ):
     space = await spaces.prepare(order())
     (Path(space.path) / "new.txt").write_text("new\n")
-    await spaces.keep(space, "kept")
+    await spaces.commit_work(space, "kept")
     assert repository.git("status", "--porcelain", cwd=Path(space.path)) == ""
 
 
 async def test_nothing_new_makes_no_commit(spaces: GitWorkspaces, order: OrderFor):
     space = await spaces.prepare(order())
-    work = await spaces.keep(space, "nothing")
+    work = await spaces.commit_work(space, "nothing")
     assert (work.commit, work.files) == (space.base, ())
 
 
@@ -66,10 +66,10 @@ async def test_keeping_again_goes_on_from_what_was_kept(
     space = await spaces.prepare(order())
     new = Path(space.path) / "new.txt"
     new.write_text("1\n")
-    first = await spaces.keep(space, "first")
-    assert await spaces.keep(space, "again") == first
+    first = await spaces.commit_work(space, "first")
+    assert await spaces.commit_work(space, "again") == first
     new.write_text("1\n2\n")
-    second = await spaces.keep(space, "second")
+    second = await spaces.commit_work(space, "second")
     assert repository.git("rev-parse", f"{second.commit}^") == first.commit
     assert second.files == (FileChange(path="new.txt", added=2, removed=0),)
 
@@ -80,7 +80,7 @@ async def test_a_rename_a_binary_and_a_mode_are_told(spaces: GitWorkspaces, orde
     (top / "src/app.py").rename(top / "src/main.py")
     (top / "picture").write_bytes(bytes(range(256)))
     (top / "README.md").chmod(0o755)
-    work = await spaces.keep(space, "all sorts")
+    work = await spaces.commit_work(space, "all sorts")
     assert set(work.files) == {
         FileChange(path="src/app.py => src/main.py", added=0, removed=0),
         FileChange(path="picture", added=None, removed=None),
@@ -101,7 +101,7 @@ async def test_any_file_name_is_kept_and_told_as_text(
     for name in NAMES:
         Path(os.fsdecode(top + b"/" + name)).write_text("x\n")
     Path(os.fsdecode(top + b"/old \xff\n.txt")).unlink()
-    work = await spaces.keep(space, "names")
+    work = await spaces.commit_work(space, "names")
     listed = repository.git("ls-tree", "-z", "--name-only", space.branch)
     assert set(NAMES) <= set(os.fsencode(listed).split(b"\0"))
     told = {change.path for change in work.files}
@@ -121,7 +121,7 @@ async def test_a_worker_may_commit_by_itself(
     repository.git("commit", "-q", "-m", "its own", cwd=top)
     own = repository.git("rev-parse", "HEAD", cwd=top)
     (top / "rest.txt").write_text("rest\n")
-    work = await spaces.keep(space, "the rest")
+    work = await spaces.commit_work(space, "the rest")
     assert {change.path for change in work.files} == {"own.txt", "rest.txt"}
     assert repository.git("rev-parse", f"{space.branch}^") == own
 
@@ -148,7 +148,7 @@ async def test_the_state_of_the_files_counts_whatever_git_was_told(
         repository.git(*command.split(), cwd=top)
     (top / "README.md").write_text("changed\n")
     (top / "new.txt").write_text("new\n")
-    work = await spaces.keep(space, "as it is")
+    work = await spaces.commit_work(space, "as it is")
     assert work.commit == repository.git("rev-parse", space.branch)
     assert {change.path for change in work.files} == {"README.md", "new.txt"}
     assert repository.git("merge-base", space.branch, "main") == space.base
@@ -162,7 +162,7 @@ async def test_a_worker_that_goes_back_in_history_is_compared_with_its_base(
     repository.commit("the second")
     space = await spaces.prepare(order())
     repository.git("reset", "-q", "--hard", "HEAD~1", cwd=Path(space.path))
-    work = await spaces.keep(space, "went back")
+    work = await spaces.commit_work(space, "went back")
     assert work.files == (FileChange(path="second.txt", added=0, removed=1),)
     assert repository.git("rev-parse", f"{work.commit}^") == space.base
 
@@ -183,7 +183,7 @@ async def test_a_damaged_worktree_is_kept_all_the_same(
         (git_dir / "index").write_bytes(b"no index at all")
     if damage == "other .git":
         repository.git("init", "-q", cwd=top)
-    work = await spaces.keep(space, "kept")
+    work = await spaces.commit_work(space, "kept")
     assert work.files == (FileChange(path="new.txt", added=1, removed=0),)
     assert await spaces.release(space) is False
     assert (top / "new.txt").exists()
@@ -196,7 +196,7 @@ async def test_what_git_ignores_is_no_work(
     repository.commit()
     space = await spaces.prepare(order())
     (Path(space.path) / "big.log").write_text("noise\n")
-    assert (await spaces.keep(space, "nothing")).files == ()
+    assert (await spaces.commit_work(space, "nothing")).files == ()
     assert await spaces.release(space) is True
 
 
@@ -206,7 +206,7 @@ async def test_a_file_that_cannot_be_read_is_told_and_the_rest_is_kept(
     space = await spaces.prepare(order())
     repository.git("init", "-q", "inner", cwd=Path(space.path))  # no commit: git cannot add it
     (Path(space.path) / "new.txt").write_text("new\n")
-    work = await spaces.keep(space, "most of it")
+    work = await spaces.commit_work(space, "most of it")
     assert [change.path for change in work.files] == ["new.txt"]
     assert "inner" in work.warnings[0]
 
@@ -220,7 +220,7 @@ async def test_a_repository_inside_is_told_and_never_deleted(
     (inner / "file").write_text("text\n")
     repository.git("add", "file", cwd=inner)
     repository.git("commit", "-q", "-m", "inner", cwd=inner)
-    work = await spaces.keep(space, "with a repository")
+    work = await spaces.commit_work(space, "with a repository")
     assert "'inner'" in work.warnings[0]
     repository.git("merge", "-q", "-m", "merged", space.branch)
     assert await spaces.release(space) is False
@@ -258,8 +258,8 @@ async def test_a_worktree_removed_by_hand_is_told_and_cleared(
     (Path(other.path) / "new.txt").write_text("new\n")
     await anyio.Path(space.path).rename(f"{space.path}-elsewhere")
     with pytest.raises(WorkspaceLost, match="is gone"):
-        await spaces.keep(space, "nothing left")
-    assert (await spaces.keep(other, "unharmed")).files
+        await spaces.commit_work(space, "nothing left")
+    assert (await spaces.commit_work(other, "unharmed")).files
     assert await spaces.release(space) is True
     assert "w-abcde" not in repository.git("worktree", "list")
     assert repository.git("branch", "--list", space.branch) == ""
@@ -274,7 +274,7 @@ async def test_many_at_once_do_not_get_in_each_others_way(
             group.start_soon(spaces.prepare, order(f"w-{number}"))
             group.start_soon(others.prepare, order(f"w-{number}", group="other"))
     assert repository.git("worktree", "list").count("\n") == 24
-    assert len(await spaces.kept()) == 12
+    assert len(await spaces.list_kept()) == 12
 
 
 async def test_a_lock_of_somebody_else_is_waited_for(
@@ -289,7 +289,7 @@ async def test_a_lock_of_somebody_else_is_waited_for(
     async with anyio.create_task_group() as group:
         group.start_soon(let_go)
         await spaces.prepare(order())
-    assert [space.worker for space in await spaces.kept()] == ["w-abcde"]
+    assert [space.worker for space in await spaces.list_kept()] == ["w-abcde"]
 
 
 async def test_a_branch_that_is_there_already_is_left_alone(
@@ -299,7 +299,7 @@ async def test_a_branch_that_is_there_already_is_left_alone(
     with pytest.raises(RequestError, match="already exists"):
         await spaces.prepare(order())
     assert repository.git("branch", "--list", "go-ent/solo/w-abcde")
-    assert await spaces.kept() == []
+    assert await spaces.list_kept() == []
 
 
 @pytest.mark.parametrize("name", ["../up", "a b", "", ".hidden", "x.lock", "a..b", "-x"])
@@ -317,7 +317,7 @@ async def test_what_is_left_of_a_repository_that_is_gone_can_be_removed(
     (Path(space.path) / "new.txt").write_text("new\n")
     repository.top.rename(repository.top.with_name("elsewhere"))
     assert await spaces.release(space) is False
-    (kept,) = await spaces.kept()
+    (kept,) = await spaces.list_kept()
     assert kept.state == "broken"
     await spaces.remove(kept.worker)
     assert not Path(space.path).exists()
@@ -332,5 +332,5 @@ async def test_an_edit_of_the_same_size_in_the_same_moment_is_seen(
         readme.write_text(text)
         # git compares seconds, and so does not trust an index about files of its own second.
         await anyio.sleep(1.1)
-        work = await spaces.keep(space, "as big as before")
+        work = await spaces.commit_work(space, "as big as before")
         assert repository.git("show", f"{work.commit}:README.md") == text.strip()

@@ -191,7 +191,7 @@ def test_models_that_reason_at_openai_have_another_name_for_their_limit():
 def test_usage_is_always_asked_for_and_the_client_may_not_have_asked():
     assert sent("openai", ask())["stream_options"] == {"include_usage": True}
     assert "stream_options" not in sent("openai", ask(stream=False))
-    assert asked("openai", {**OPENAI, "stream_options": None}).tell_usage is False
+    assert asked("openai", {**OPENAI, "stream_options": None}).include_usage is False
 
 
 def test_system_messages_come_to_the_front_from_wherever_they_stand():

@@ -89,7 +89,7 @@ def answers(draw: st.DrawFn) -> list[AnswerChunk]:
 
 def meaning(answer: ModelAnswer) -> object:
     calls = sorted((call.id, call.name, call.arguments) for call in answer.calls)
-    return answer.text, answer.reasoning, calls, answer.usage, answer.stopped
+    return answer.text, answer.reasoning, calls, answer.usage, answer.stop_reason
 
 
 @given(dialects, answers(), st.lists(st.integers(0, 3000)))

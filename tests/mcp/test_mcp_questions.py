@@ -183,7 +183,7 @@ async def test_a_call_that_does_not_wait_asks_nobody(open_project: OpenProject, 
         worker = (await spawn(lead, wait_s=0))["worker_id"]
         with anyio.fail_after(10):
             while project.feed.view(worker).state != "waiting":
-                await project.feed.news(project.feed.seq)
+                await project.feed.wait_for_news(project.feed.seq)
         polled = {"worker_ids": [worker], "timeout_s": 0}
         waited = told(await lead.call_tool("worker_wait", polled))
         assert waited["workers"][0]["permission"]["id"] == "p1"
@@ -337,7 +337,7 @@ def states(project: Project) -> list[str]:
 async def running(project: Project, workers: int) -> None:
     with anyio.fail_after(10):
         while states(project) != ["running"] * workers:
-            await project.feed.news(project.feed.seq)
+            await project.feed.wait_for_news(project.feed.seq)
 
 
 @ERAS

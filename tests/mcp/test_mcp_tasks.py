@@ -111,7 +111,7 @@ async def test_a_question_is_put_by_the_task_and_answered_by_an_update(
         assert (await task_until(lead, handle.task_id, "input_required")).input_requests
         yes = {"action": "accept", "content": {"answer": "allow_once"}}
         await ask_task(lead, "update", handle.task_id, {key: yes})
-        await project.enquiries.settled(worker, "p1")
+        await project.enquiries.wait_for_answer(worker, "p1")
         second = await task_until(lead, handle.task_id, "input_required")
         assert second.input_requests and key not in second.input_requests
         await project.ask(
@@ -148,7 +148,7 @@ async def test_what_needs_no_waiting_is_no_task(open_project: OpenProject) -> No
     ):
         worker = await a_worker(lead)
         while state_of(project, worker) != "completed":
-            await project.feed.news(project.feed.seq)
+            await project.feed.wait_for_news(project.feed.seq)
         ended = await lead.call_tool("worker_wait", {"worker_ids": [worker]})
         assert told(ended)["workers"][0]["state"] == "completed"
         refused = await lead.call_tool("worker_wait", {"worker_ids": ["w-none1"]})

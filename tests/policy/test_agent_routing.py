@@ -113,7 +113,8 @@ def test_a_tier_that_was_asked_for_is_a_pin() -> None:
 
 def test_a_tier_by_itself_goes_to_who_can_be_had() -> None:
     facts = RouteFacts(
-        keyless={"haiku": "K"}, prices={p.name: p.price for p in (GLM, KIMI, DEEPSEEK) if p.price}
+        missing_keys={"haiku": "K"},
+        prices={p.name: p.price for p in (GLM, KIMI, DEEPSEEK) if p.price},
     )
     route = decided(SIMPLE, Pin(method="agent"), facts=facts).route
     assert route.provider == DEEPSEEK

@@ -76,9 +76,9 @@ def test_without_any_time_it_is_of_those_who_ran_commands():
 
 def test_an_edits_lines_are_what_differs():
     said = edit_lines({"oldString": "a\n  b\nc", "newString": "a\n  B\nc\n\n"})
-    assert said and (said.gone, said.new) == ({"b"}, {"B"})
+    assert said and (said.removed, said.added) == ({"b"}, {"B"})
     theirs = edit_lines({"file_path": "x", "old_string": "a", "new_string": ""})
-    assert theirs and (theirs.gone, theirs.new) == ({"a"}, frozenset())
+    assert theirs and (theirs.removed, theirs.added) == ({"a"}, frozenset())
 
 
 @pytest.mark.parametrize(

@@ -41,12 +41,14 @@ def down(at: float = NOW) -> HealthRecord:
 def test_it_is_down_after_so_many_failures_in_a_row() -> None:
     record = failed(failed(HealthRecord()))
     assert provider_health.condition_of(record, NOW).state == "failing"
-    assert not provider_health.condition_of(record, NOW).is_out(NOW), "it may still be asked"
+    assert not provider_health.condition_of(record, NOW).is_unavailable(NOW), (
+        "it may still be asked"
+    )
     record = failed(record)
     seen = provider_health.condition_of(record, NOW)
-    assert (seen.state, seen.until, seen.told) == ("down", NOW + 5, False)
+    assert (seen.state, seen.until, seen.time_is_announced) == ("down", NOW + 5, False)
     assert "503" in seen.reason
-    assert seen.is_out(NOW)
+    assert seen.is_unavailable(NOW)
 
 
 def test_one_answer_ends_the_row() -> None:
@@ -84,7 +86,9 @@ def test_when_the_pause_is_over_one_call_tries_it_and_success_closes_it() -> Non
     trying = provider_health.admit(record, NOW + 6)
     assert trying
     assert provider_health.admit(trying, NOW + 7) is None, "one at a time"
-    assert provider_health.condition_of(trying, NOW + 7).is_out(NOW + 7), "others see it as out"
+    assert provider_health.condition_of(trying, NOW + 7).is_unavailable(NOW + 7), (
+        "others see it as out"
+    )
     assert provider_health.admit(provider_health.release(trying), NOW + 7), (
         "a trial that was given up is free"
     )
@@ -98,7 +102,7 @@ def test_when_the_pause_is_over_one_call_tries_it_and_success_closes_it() -> Non
 def test_a_rate_limit_holds_until_the_time_that_was_named_and_then_is_over() -> None:
     record = failed(HealthRecord(), RateLimited("slow down", retry_after_s=3600))
     seen = provider_health.condition_of(record, NOW + 3599)
-    assert (seen.state, seen.until, seen.told) == ("limited", NOW + 3600, True)
+    assert (seen.state, seen.until, seen.time_is_announced) == ("limited", NOW + 3600, True)
     assert provider_health.admit(record, NOW + 3599) is None
     assert provider_health.admit(record, NOW + 3600) == record, "for everybody, without a trial"
     assert provider_health.condition_of(record, NOW + 3600).state == "healthy"
@@ -116,7 +120,7 @@ def test_a_limit_that_names_no_time_is_tried_after_a_guess() -> None:
 def test_a_good_answer_can_tell_that_it_was_the_last_for_now() -> None:
     record = provider_health.record_success(HealthRecord(), NOW, began=NOW, used_up_for_s=40)
     seen = provider_health.condition_of(record, NOW)
-    assert (seen.state, seen.until, seen.told) == ("limited", NOW + 40, True)
+    assert (seen.state, seen.until, seen.time_is_announced) == ("limited", NOW + 40, True)
 
 
 def test_an_overloaded_one_that_names_a_time_is_left_alone_until_then() -> None:
@@ -130,7 +134,7 @@ def test_an_overloaded_one_that_names_a_time_is_left_alone_until_then() -> None:
 def test_an_account_that_is_refused_opens_at_once(error: WorkerError, state: str) -> None:
     record = failed(HealthRecord(), error)
     seen = provider_health.condition_of(record, NOW)
-    assert (seen.state, seen.is_out(NOW)) == (state, True)
+    assert (seen.state, seen.is_unavailable(NOW)) == (state, True)
     trying = provider_health.admit_forced(record, NOW)
     assert trying, "where there is nobody else it may be tried: it may have been mended"
     assert provider_health.admit_forced(trying, NOW) is None, "by one"

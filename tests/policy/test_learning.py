@@ -221,12 +221,12 @@ def test_old_outcomes_fade() -> None:
 @pytest.mark.parametrize(
     ("sample", "told"),
     [
-        (a_sample(ANN, "verified"), TaskOutcome(done=True, held=True)),
-        (a_sample(ANN, "refuted"), TaskOutcome(done=True, held=False)),
-        (a_sample(ANN, "claimed"), TaskOutcome(done=True)),
-        (a_sample(ANN, "refuted", state="completed"), TaskOutcome(done=False)),
-        (a_sample(ANN, None, state="failed", failure=NothingSaid), TaskOutcome(done=False)),
-        (a_sample(ANN, None, state="failed", failure=TurnTimeout), TaskOutcome(done=False)),
+        (a_sample(ANN, "verified"), TaskOutcome(finished=True, claim_held=True)),
+        (a_sample(ANN, "refuted"), TaskOutcome(finished=True, claim_held=False)),
+        (a_sample(ANN, "claimed"), TaskOutcome(finished=True)),
+        (a_sample(ANN, "refuted", state="completed"), TaskOutcome(finished=False)),
+        (a_sample(ANN, None, state="failed", failure=NothingSaid), TaskOutcome(finished=False)),
+        (a_sample(ANN, None, state="failed", failure=TurnTimeout), TaskOutcome(finished=False)),
         (a_sample(ANN, None, state="failed", failure=ProviderDown), None),
         (a_sample(ANN, None, state="failed", failure=WorkerCrashed), None),
         (a_sample(ANN, None, state="failed", failure=BudgetSpent), None),

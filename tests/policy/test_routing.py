@@ -39,12 +39,12 @@ def test_a_small_task_goes_to_the_cheapest_fast_provider_by_cli(complexity: Comp
 
 @pytest.mark.spec("P16")
 def test_a_question_that_needs_no_files_goes_by_api() -> None:
-    route = decided(a_task("analyze", "simple"), facts=RouteFacts(talk_only=True)).route
+    route = decided(a_task("analyze", "simple"), facts=RouteFacts(needs_no_tools=True)).route
     assert (route.provider.name, route.method) == ("haiku", "api")
 
 
 def test_a_small_task_whose_permissions_may_ask_gets_a_session_that_can() -> None:
-    route = decided(a_task("fix", "simple"), facts=RouteFacts(asks=True)).route
+    route = decided(a_task("fix", "simple"), facts=RouteFacts(may_ask=True)).route
     assert route.method == "acp"
     assert "by acp, because it may have to ask, and cli cannot" in route.reason
 
@@ -210,7 +210,7 @@ def test_only_who_can_be_had_is_chosen_and_every_other_one_is_told_of() -> None:
             "haiku": ProviderCondition(state="limited", until=NOON + 90, reason="slow down"),
             "deepseek": ProviderCondition(state="down", until=NOON - 1),
         },
-        keyless={"kimi": "K"},
+        missing_keys={"kimi": "K"},
         forecasts=costing(sonnet=2.0, glm=0.5, deepseek=0.6),
         budget_usd=costing(x=1.0)["x"].p90_usd,
     )
@@ -240,7 +240,7 @@ def test_a_soft_budget_below_the_cheapest_warns_and_a_hard_one_refuses() -> None
     dear = costing(**{p.name: 1.0 + i for i, p in enumerate(ALL)})
     facts = RouteFacts(forecasts=dear, budget_usd=costing(x=0.5)["x"].p90_usd)
     decision = decided(facts=facts)
-    assert decision.chosen
+    assert decision.chosen_route
     assert (
         "budget_usd $0.5000 is less than the cheapest route may cost: glm up to $1.00"
         in (decision.warnings[-1])
@@ -257,7 +257,7 @@ def test_a_soft_budget_is_no_wall_where_the_cheap_ones_are_unwell() -> None:
         budget_usd=costing(x=0.5)["x"].p90_usd,
     )
     decision = decided(facts=facts)
-    assert decision.chosen
+    assert decision.chosen_route
     assert "nobody who can be had now keeps the budget_usd of $0.5000" in decision.warnings[-1]
 
 

@@ -112,25 +112,25 @@ async def test_whoever_waits_for_a_slow_reader_is_let_go_when_the_connection_end
 ):
     monkeypatch.setattr("goent.rpc.rpc_peer.FINISH_S", 0.05)
     async with wired(Scripted()) as (peer, far), anyio.create_task_group() as tasks:
-        peer.post("tell", "it runs")
+        peer.notify_now("tell", "it runs")
         await far.hear()
-        while not peer.crowded:
-            peer.post("tell", "x" * 10_000)
+        while not peer.is_crowded:
+            peer.notify_now("tell", "x" * 10_000)
         waited = anyio.Event()
 
         async def wait() -> None:
-            await peer.room()
+            await peer.wait_for_room()
             waited.set()
 
         tasks.start_soon(wait)
         await peer.aclose()
         with anyio.fail_after(20):
             await waited.wait()
-        peer.post("tell", "nobody hears it")
-        assert not peer.crowded
+        peer.notify_now("tell", "nobody hears it")
+        assert not peer.is_crowded
 
 
 async def test_half_a_character_is_sent_as_a_whole_one():
     async with wired(Scripted()) as (peer, far):
-        peer.post("tell", {"name": "caf\udce9", "raw": Raw(b'{"a": [1]}')})
+        peer.notify_now("tell", {"name": "caf\udce9", "raw": Raw(b'{"a": [1]}')})
         assert bytes((await far.hear()).params) == b'{"name": "caf\\ufffd", "raw": {"a": [1]}}'

@@ -30,7 +30,7 @@ def said(
     environ = {"HOME": str(HOME), "SSH_AUTH_SOCK": "/run/user/7/agent"}
     settings = SandboxSettings(writable=opened, network=network)
     return explain_refusal(
-        HintContext(confined=confined, settings=settings, environ=environ, home=HOME), output
+        HintContext(confinement=confined, settings=settings, environ=environ, home=HOME), output
     )
 
 

@@ -75,59 +75,59 @@ async def test_a_call_that_would_pass_a_hard_limit_does_not_begin(
     ledger: SqliteLedger, limit: BudgetLimit
 ):
     for call, cost in (("a", "0.5"), ("b", "0.3")):
-        assert (await ledger.begin(call, entry(group="s1"), hold("0.1", limit))).admitted
-        await ledger.settle(call, entry(cost=cost, group="s1"))
-    fits = await ledger.begin("c", entry(group="s1"), hold("0.2", limit))
+        assert (await ledger.begin_call(call, entry(group="s1"), hold("0.1", limit))).admitted
+        await ledger.settle_call(call, entry(cost=cost, group="s1"))
+    fits = await ledger.begin_call("c", entry(group="s1"), hold("0.2", limit))
     assert fits.admitted and fits.standings[0].spent_usd == Decimal("0.8")
-    await ledger.settle("c", None)
-    refused = await ledger.begin("d", entry(group="s1"), hold("0.21", limit))
+    await ledger.settle_call("c", None)
+    refused = await ledger.begin_call("d", entry(group="s1"), hold("0.21", limit))
     assert not refused.admitted and not refused.wait_s
-    assert refused.passed and refused.passed.left_usd == Decimal("0.2")
-    await ledger.settle("d", None)
+    assert refused.exceeded and refused.exceeded.left_usd == Decimal("0.2")
+    await ledger.settle_call("d", None)
     assert sum(row.calls for row in await ledger.report(by="day")) == 2
 
 
 @pytest.mark.spec("P35")
 async def test_a_soft_limit_is_told_of_and_hinders_nobody(ledger: SqliteLedger):
     await ledger.add(entry(cost="5"))
-    answer = await ledger.begin("a", entry(), hold("0.5", SOFT))
-    assert answer.admitted and answer.standings[0].after(Decimal("0.5")) == Decimal("5.5")
+    answer = await ledger.begin_call("a", entry(), hold("0.5", SOFT))
+    assert answer.admitted and answer.standings[0].share_after(Decimal("0.5")) == Decimal("5.5")
 
 
 @pytest.mark.spec("P35")
 async def test_what_costs_nothing_passes_no_limit(ledger: SqliteLedger):
     await ledger.add(entry(cost="5"))
-    assert (await ledger.begin("a", entry(), hold("0", DAY))).admitted
+    assert (await ledger.begin_call("a", entry(), hold("0", DAY))).admitted
 
 
 @pytest.mark.spec("P35")
 async def test_others_of_the_scope_count_and_nobody_else(ledger: SqliteLedger):
     await ledger.add(entry("w2", project="/a", cost="0.9"))
     await ledger.add(entry("w1", project="/b", cost="0.9", at=NOON - 86_400))
-    assert (await ledger.begin("task", entry(), hold("1", TASK))).admitted, "one's own only"
-    await ledger.settle("task", None)
-    assert (await ledger.begin("project", entry(), hold("0.1", PROJECT))).admitted
-    await ledger.settle("project", None)
-    assert (await ledger.begin("day", entry(), hold("0.1", DAY))).admitted, "not yesterday's"
-    await ledger.settle("day", None)
-    assert not (await ledger.begin("over", entry(), hold("0.2", DAY))).admitted
+    assert (await ledger.begin_call("task", entry(), hold("1", TASK))).admitted, "one's own only"
+    await ledger.settle_call("task", None)
+    assert (await ledger.begin_call("project", entry(), hold("0.1", PROJECT))).admitted
+    await ledger.settle_call("project", None)
+    assert (await ledger.begin_call("day", entry(), hold("0.1", DAY))).admitted, "not yesterday's"
+    await ledger.settle_call("day", None)
+    assert not (await ledger.begin_call("over", entry(), hold("0.2", DAY))).admitted
 
 
 @pytest.mark.spec("P35")
 async def test_calls_under_way_are_waited_for_before_anybody_is_refused(ledger: SqliteLedger):
-    assert (await ledger.begin("a", entry(), hold("0.9", DAY))).admitted
-    waits = await ledger.begin("b", entry("w2"), hold("0.2", DAY))
+    assert (await ledger.begin_call("a", entry(), hold("0.9", DAY))).admitted
+    waits = await ledger.begin_call("b", entry("w2"), hold("0.2", DAY))
     assert not waits.admitted and waits.wait_s, "the call under way may cost less"
-    never = await ledger.begin("c", entry("w2"), hold("1.2", DAY))
+    never = await ledger.begin_call("c", entry("w2"), hold("1.2", DAY))
     assert not never.admitted and not never.wait_s
-    await ledger.settle("a", entry(cost="0.1"))
-    assert (await ledger.begin("b", entry("w2"), hold("0.2", DAY))).admitted
+    await ledger.settle_call("a", entry(cost="0.1"))
+    assert (await ledger.begin_call("b", entry("w2"), hold("0.2", DAY))).admitted
 
 
 @pytest.mark.spec("P35")
 async def test_a_call_that_nobody_told_the_cost_of_counts_with_what_was_held(ledger: SqliteLedger):
-    await ledger.begin("a", entry(), hold("0.9", DAY))
-    await ledger.settle("a", entry(cost=None))
+    await ledger.begin_call("a", entry(), hold("0.9", DAY))
+    await ledger.settle_call("a", entry(cost=None))
     (day,) = await ledger.standings([DAY], "/a")
     assert (day.spent_usd, day.unknown_calls) == (Decimal("0.9"), 0)
     await ledger.add(entry(cost=None))
@@ -142,19 +142,19 @@ async def test_what_is_held_for_a_worker_is_its_forecast_or_its_calls(ledger: Sq
     w1, w2 = (Spender(project="/a", worker=name) for name in ("w1", "w2"))
     assert (await ledger.hold_back(w1, Decimal("0.6"), [DAY])).admitted
     refused = await ledger.hold_back(w2, Decimal("0.5"), [DAY])
-    assert refused.passed and refused.passed.held_usd == Decimal("0.6")
+    assert refused.exceeded and refused.exceeded.held_usd == Decimal("0.6")
 
     async def held() -> Decimal:
         (day,) = await ledger.standings([DAY], "/a")
         return day.held_usd
 
-    assert (await ledger.begin("a", entry(), hold("0.2", DAY))).admitted, "out of what is held"
+    assert (await ledger.begin_call("a", entry(), hold("0.2", DAY))).admitted, "out of what is held"
     assert await held() == Decimal("0.6")
-    await ledger.settle("a", entry(cost="0.25"))
+    await ledger.settle_call("a", entry(cost="0.25"))
     assert await held() == Decimal("0.35")
-    assert (await ledger.begin("b", entry(), hold("0.5", DAY))).admitted
+    assert (await ledger.begin_call("b", entry(), hold("0.5", DAY))).admitted
     assert await held() == Decimal("0.5"), "more than was foreseen"
-    await ledger.settle("b", None)
+    await ledger.settle_call("b", None)
     await ledger.release(w1)
     assert await held() == 0
     assert (await ledger.hold_back(w2, Decimal("0.5"), [DAY])).admitted
@@ -163,10 +163,10 @@ async def test_what_is_held_for_a_worker_is_its_forecast_or_its_calls(ledger: Sq
 @pytest.mark.spec("P35")
 async def test_others_cannot_take_what_is_held_for_a_worker(ledger: SqliteLedger):
     await ledger.hold_back(Spender(project="/a", worker="w1"), Decimal("0.6"), [DAY])
-    assert (await ledger.begin("a", entry("w2"), hold("0.4", DAY))).admitted
-    await ledger.settle("a", entry("w2", cost="0.4"))
-    assert not (await ledger.begin("b", entry("w2"), hold("0.1", DAY))).admitted
-    assert (await ledger.begin("c", entry("w1"), hold("0.6", DAY))).admitted
+    assert (await ledger.begin_call("a", entry("w2"), hold("0.4", DAY))).admitted
+    await ledger.settle_call("a", entry("w2", cost="0.4"))
+    assert not (await ledger.begin_call("b", entry("w2"), hold("0.1", DAY))).admitted
+    assert (await ledger.begin_call("c", entry("w1"), hold("0.6", DAY))).admitted
 
 
 @pytest.mark.spec("P35")
@@ -178,10 +178,10 @@ async def test_children_draw_on_the_budget_of_their_group(ledger: SqliteLedger):
     )
     assert (await ledger.hold_back(other, Decimal(5), [])).admitted, "no matter of this group's"
     assert (await ledger.hold_back(one, Decimal("0.5"), [GROUP])).admitted
-    assert (await ledger.hold_back(two, Decimal("0.6"), [GROUP])).passed
+    assert (await ledger.hold_back(two, Decimal("0.6"), [GROUP])).exceeded
     assert (await ledger.hold_back(two, Decimal("0.5"), [GROUP])).admitted
-    await ledger.begin("a", entry("w2", project="/b", group="s1"), hold("0.5", GROUP))
-    await ledger.settle("a", entry("w2", project="/b", group="s1", cost="0.5"))
+    await ledger.begin_call("a", entry("w2", project="/b", group="s1"), hold("0.5", GROUP))
+    await ledger.settle_call("a", entry("w2", project="/b", group="s1", cost="0.5"))
     (group,) = await ledger.standings([GROUP], "/a")
     assert (group.spent_usd, group.held_usd) == (Decimal("0.5"), Decimal("0.5"))
 
@@ -191,18 +191,18 @@ async def test_the_dead_hold_nothing_back_but_what_they_sent_is_owed(tmp_path: P
     dead: set[str] = set()
     async with two_daemons(tmp_path / "ledger.db", dead) as (one, two):
         await one.hold_back(Spender(project="/a", worker="w1"), Decimal("0.9"), [DAY])
-        await one.begin("a", entry(), hold("0.3", DAY))
+        await one.begin_call("a", entry(), hold("0.3", DAY))
         asked = (entry("w2", project="/b"), hold("0.2", DAY))
-        assert not (await two.begin("b", *asked)).admitted
+        assert not (await two.begin_call("b", *asked)).admitted
         dead.add("one")
-        assert (await two.begin("b", *asked)).admitted
+        assert (await two.begin_call("b", *asked)).admitted
         (day,) = await two.standings([DAY], "/b")
         assert day.held_usd == Decimal("0.5"), "its call went out"
-        refused = await two.begin("c", entry("w2", project="/b"), hold("0.6", DAY))
-        assert refused.passed and refused.wait_s, "its own call may leave room"
-        refused = await two.begin("c", entry("w2", project="/b"), hold("0.8", DAY))
-        assert refused.passed and not refused.wait_s, "nobody waits for the dead"
-        await two.lost("/a")
+        refused = await two.begin_call("c", entry("w2", project="/b"), hold("0.6", DAY))
+        assert refused.exceeded and refused.wait_s, "its own call may leave room"
+        refused = await two.begin_call("c", entry("w2", project="/b"), hold("0.8", DAY))
+        assert refused.exceeded and not refused.wait_s, "nobody waits for the dead"
+        await two.settle_lost("/a")
         (day,) = await two.standings([DAY], "/b")
         assert (day.spent_usd, day.held_usd) == (Decimal("0.3"), Decimal("0.2"))
 
@@ -212,28 +212,28 @@ async def test_calls_at_once_are_counted_across_daemons_without_the_dead(tmp_pat
     dead: set[str] = set()
     pace = CallHold(pace=RateLimits(concurrency=2))
     async with two_daemons(tmp_path / "ledger.db", dead) as (one, two):
-        assert (await one.begin("a", entry(), pace)).admitted
-        assert (await two.begin("b", entry("w2"), pace)).admitted
-        third = await two.begin("c", entry("w2"), pace)
+        assert (await one.begin_call("a", entry(), pace)).admitted
+        assert (await two.begin_call("b", entry("w2"), pace)).admitted
+        third = await two.begin_call("c", entry("w2"), pace)
         assert third.wait_s and "limits.concurrency" in third.reason
-        await two.settle("b", None)
-        assert (await two.begin("c", entry("w2"), pace)).admitted
-        assert (await two.begin("d", entry("w2"), pace)).wait_s
+        await two.settle_call("b", None)
+        assert (await two.begin_call("c", entry("w2"), pace)).admitted
+        assert (await two.begin_call("d", entry("w2"), pace)).wait_s
         dead.add("one")
-        assert (await two.begin("d", entry("w2"), pace)).admitted
+        assert (await two.begin_call("d", entry("w2"), pace)).admitted
 
 
 @pytest.mark.spec("P38")
 async def test_calls_a_minute_are_counted_from_their_start(tmp_path: Path):
     pace = CallHold(pace=RateLimits(rpm=2))
     async with two_daemons(tmp_path / "ledger.db", set()) as (one, two):
-        assert (await one.begin("a", entry(at=NOON), pace)).admitted
-        assert (await two.begin("b", entry(at=NOON + 10), pace)).admitted
-        await one.settle("a", entry(cost="1", at=NOON + 50))
-        third = await one.begin("c", entry(at=NOON + 20), pace)
+        assert (await one.begin_call("a", entry(at=NOON), pace)).admitted
+        assert (await two.begin_call("b", entry(at=NOON + 10), pace)).admitted
+        await one.settle_call("a", entry(cost="1", at=NOON + 50))
+        third = await one.begin_call("c", entry(at=NOON + 20), pace)
         assert third.wait_s == 40 and "limits.rpm" in third.reason
-        assert (await one.begin("c", entry(at=NOON + 60), pace)).admitted
-        assert (await one.begin("d", entry(at=NOON + 61), pace)).wait_s == 9
+        assert (await one.begin_call("c", entry(at=NOON + 60), pace)).admitted
+        assert (await one.begin_call("d", entry(at=NOON + 61), pace)).wait_s == 9
 
 
 @pytest.mark.spec("P38")
@@ -241,18 +241,18 @@ async def test_tokens_a_minute_are_those_that_were_counted(ledger: SqliteLedger)
     def asks(tokens: int) -> CallHold:
         return CallHold(usage=Usage(input=tokens), pace=RateLimits(tpm=1000))
 
-    assert (await ledger.begin("a", entry(at=NOON), asks(900))).admitted
-    assert (await ledger.begin("b", entry(at=NOON + 1), asks(200))).wait_s == 59
-    await ledger.settle("a", entry(cost="1", tokens=700))
-    assert (await ledger.begin("b", entry(at=NOON + 1), asks(200))).admitted
-    await ledger.settle("b", None)
-    late = await ledger.begin("c", entry(at=NOON + 61), asks(5000))
+    assert (await ledger.begin_call("a", entry(at=NOON), asks(900))).admitted
+    assert (await ledger.begin_call("b", entry(at=NOON + 1), asks(200))).wait_s == 59
+    await ledger.settle_call("a", entry(cost="1", tokens=700))
+    assert (await ledger.begin_call("b", entry(at=NOON + 1), asks(200))).admitted
+    await ledger.settle_call("b", None)
+    late = await ledger.begin_call("c", entry(at=NOON + 61), asks(5000))
     assert late.admitted, "one that is larger than the limit goes alone"
 
 
 async def test_another_model_has_a_pace_of_its_own(ledger: SqliteLedger):
     pace = CallHold(pace=RateLimits(concurrency=1))
-    await ledger.begin("a", entry(), pace)
+    await ledger.begin_call("a", entry(), pace)
     other = LedgerEntry(
         at=NOON,
         project="/a",
@@ -264,7 +264,7 @@ async def test_another_model_has_a_pace_of_its_own(ledger: SqliteLedger):
         cost_usd=None,
         source="gateway",
     )
-    assert (await ledger.begin("b", other, pace)).admitted
+    assert (await ledger.begin_call("b", other, pace)).admitted
 
 
 @pytest.mark.parametrize("steps", [1, 2])
@@ -282,5 +282,5 @@ async def test_an_older_ledger_is_added_up_from_its_first_call(tmp_path: Path, s
         assert ledger.warnings == ()
         for standing in await ledger.standings([DAY, TASK, PROJECT], "/a"):
             assert standing.spent_usd == Decimal("0.75")
-        assert not (await ledger.begin("a", entry(), hold("0.3", DAY))).admitted
-        assert await ledger.begin("a", entry()) == Admission()
+        assert not (await ledger.begin_call("a", entry(), hold("0.3", DAY))).admitted
+        assert await ledger.begin_call("a", entry()) == Admission()

@@ -74,21 +74,21 @@ async def known(healths: CircuitBreakers, state: str) -> None:
 async def test_a_rate_limit_outlives_the_daemon(a_daemon: Daemons, clock: Clock) -> None:
     async with a_daemon() as healths:
         error = RateLimited("slow down", retry_after_s=3600)
-        await healths.failed(GLM, error, began=clock.now)
+        await healths.record_failure(GLM, error, began=clock.now)
     clock.now += 1800
     async with a_daemon() as healths:
         seen = healths.condition(GLM)
         assert (seen.state, seen.until) == ("limited", START + 3600)
-        assert not await healths.admits(GLM)
+        assert not await healths.try_admit(GLM)
         clock.now += 1801
-        assert await healths.admits(GLM)
+        assert await healths.try_admit(GLM)
 
 
 @pytest.mark.spec("P36", "P38")
 async def test_another_daemon_hears_of_it_soon(a_daemon: Daemons, clock: Clock) -> None:
     async with a_daemon() as one, a_daemon() as other:
         assert other.condition(GLM).state == "unknown"
-        await one.failed(GLM, RateLimited("slow down", retry_after_s=60), began=clock.now)
+        await one.record_failure(GLM, RateLimited("slow down", retry_after_s=60), began=clock.now)
         await known(other, "limited")
         assert await one.forget(GLM)
         await known(other, "unknown")
@@ -98,23 +98,23 @@ async def test_another_daemon_hears_of_it_soon(a_daemon: Daemons, clock: Clock) 
 async def test_of_two_daemons_one_tries_it_out(a_daemon: Daemons, clock: Clock) -> None:
     async with a_daemon() as one, a_daemon() as other:
         for _ in range(2):
-            await one.failed(GLM, ProviderDown("503"), began=clock.now)
+            await one.record_failure(GLM, ProviderDown("503"), began=clock.now)
         await known(other, "down")
         clock.now += 6
         admitted: list[bool] = []
 
         async def try_it(healths: CircuitBreakers) -> None:
-            admitted.append(await healths.admits(GLM))
+            admitted.append(await healths.try_admit(GLM))
 
         async with anyio.create_task_group() as group:
             for healths in (one, other) * 10:
                 group.start_soon(try_it, healths)
         assert sorted(admitted) == [False] * 19 + [True]
-        assert one.under_way(GLM) + other.under_way(GLM) == 1
-        await (one if one.under_way(GLM) else other).served(GLM, began=clock.now)
+        assert one.calls_in_flight(GLM) + other.calls_in_flight(GLM) == 1
+        await (one if one.calls_in_flight(GLM) else other).record_success(GLM, began=clock.now)
         await known(one, "healthy")
         await known(other, "healthy")
-        assert await one.admits(GLM) and await other.admits(GLM)
+        assert await one.try_admit(GLM) and await other.try_admit(GLM)
 
 
 async def test_a_trial_that_was_given_up_is_free_for_the_next(
@@ -122,19 +122,19 @@ async def test_a_trial_that_was_given_up_is_free_for_the_next(
 ) -> None:
     async with a_daemon() as healths:
         for _ in range(2):
-            await healths.failed(GLM, ProviderDown("503"), began=clock.now)
+            await healths.record_failure(GLM, ProviderDown("503"), began=clock.now)
         clock.now += 6
-        assert await healths.admits(GLM)
-        assert not await healths.admits(GLM)
-        await healths.released(GLM)
-        assert await healths.admits(GLM)
+        assert await healths.try_admit(GLM)
+        assert not await healths.try_admit(GLM)
+        await healths.release(GLM)
+        assert await healths.try_admit(GLM)
 
 
 async def test_another_key_starts_anew_and_the_file_holds_neither(
     a_daemon: Daemons, clock: Clock, tmp_path: Path
 ) -> None:
     async with a_daemon(key="sk-empty-account") as healths:
-        await healths.failed(GLM, OutOfCredit("empty"), began=clock.now)
+        await healths.record_failure(GLM, OutOfCredit("empty"), began=clock.now)
         assert healths.condition(GLM).state == "no_credit"
     async with a_daemon(key="sk-full-account") as healths:
         assert healths.condition(GLM).state == "unknown"
@@ -146,12 +146,12 @@ async def test_only_what_changes_something_is_written(
     a_daemon: Daemons, clock: Clock, tmp_path: Path
 ) -> None:
     async with a_daemon() as healths:
-        await healths.served(GLM, began=START)
+        await healths.record_success(GLM, began=START)
         before = (tmp_path / "health.db-wal").stat()
         for _ in range(20):
             clock.now += 1
-            assert await healths.admits(GLM)
-            await healths.served(GLM, began=START)
+            assert await healths.try_admit(GLM)
+            await healths.record_success(GLM, began=START)
         after = (tmp_path / "health.db-wal").stat()
         assert (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
 
@@ -161,7 +161,7 @@ async def test_a_clock_that_was_set_back_makes_no_wait_longer(
 ) -> None:
     async with a_daemon() as healths:
         error = RateLimited("slow down", retry_after_s=60)
-        await healths.failed(GLM, error, began=clock.now)
+        await healths.record_failure(GLM, error, began=clock.now)
     clock.now -= 30 * 24 * 3600
     async with a_daemon() as healths:
         assert healths.condition(GLM).until == clock.now + 60
@@ -172,8 +172,8 @@ async def test_a_damaged_file_is_put_aside_and_calls_go_on(
 ) -> None:
     (tmp_path / "health.db").write_bytes(b"no database at all" * 100)
     async with a_daemon() as healths:
-        assert await healths.admits(GLM)
-        await healths.served(GLM, began=START)
+        assert await healths.try_admit(GLM)
+        await healths.record_success(GLM, began=START)
     assert list(tmp_path.glob("health.db.corrupt-*"))
 
 

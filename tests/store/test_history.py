@@ -69,17 +69,17 @@ async def test_a_verdict_that_changes_is_read_and_keeps_its_place_in_time(tmp_pa
     older, newer = (replace(SAMPLE, place=place, graded=True) for place in ("older", "newer"))
     refuted = replace(older, state="failed", evidence="refuted", failure=None)
     async with SqliteHistory.open(path) as one, SqliteHistory.open(path) as other:
-        await one.judge(older)
-        await one.judge(newer)
+        await one.grade(older)
+        await one.grade(newer)
         assert await other.recent() == (newer, older)
-        await one.judge(refuted)
+        await one.grade(refuted)
         assert await other.recent() == (newer, refuted)
         again = TaskGrade(
             place="older", state="completed", evidence="verified", failure=older.failure
         )
-        await one.correct(again)
+        await one.regrade(again)
         assert await other.recent() == (newer, older)
-        await one.correct(replace(again, place="nobody's"))
+        await one.regrade(replace(again, place="nobody's"))
         assert await other.recent() == (newer, older)
 
 
@@ -87,14 +87,14 @@ async def test_verdicts_that_change_often_push_no_task_out(tmp_path: Path) -> No
     path = tmp_path / "history.db"
     judged = replace(SAMPLE, place="often", graded=True)
     async with SqliteHistory.open(path) as history:
-        await history.judge(judged)
+        await history.grade(judged)
         with sqlite3.connect(path) as sql:
             sql.execute(
                 f"INSERT INTO tasks ({OLD}) WITH RECURSIVE n(i) AS (VALUES (2) UNION ALL"
                 f" SELECT i + 1 FROM n WHERE i < {KEPT_TASKS}) SELECT {OLD} FROM n, tasks WHERE id = 1"
             )
         for evidence in ("refuted", "verified") * 5:
-            await history.judge(replace(judged, evidence=evidence))
+            await history.grade(replace(judged, evidence=evidence))
         await history.add(SAMPLE)
         counted = sql.execute("SELECT count(*), min(id) FROM tasks").fetchone()
         sql.close()

@@ -105,29 +105,29 @@ async def test_daemons_that_write_at_once_lose_nothing(tmp_path: Path):
 @pytest.mark.spec("P34")
 async def test_a_call_under_way_is_in_no_report_until_it_is_settled(tmp_path: Path):
     async with SqliteLedger.open(tmp_path / "ledger.db") as ledger:
-        await ledger.begin("call-1", entry(cost=None))
-        await ledger.begin("call-2", entry(cost=None))
+        await ledger.begin_call("call-1", entry(cost=None))
+        await ledger.begin_call("call-2", entry(cost=None))
         assert await ledger.report(by="worker") == []
-        await ledger.settle("call-1", entry(cost="0.25"))
-        await ledger.settle("call-2", None)
+        await ledger.settle_call("call-1", entry(cost="0.25"))
+        await ledger.settle_call("call-2", None)
         (row,) = await ledger.report(by="worker")
         assert (row.calls, row.cost_usd) == (1, Decimal("0.25"))
-        assert await ledger.lost("/a") == []
+        assert await ledger.settle_lost("/a") == []
 
 
 @pytest.mark.spec("P25", "P34")
 async def test_what_a_dead_project_never_settled_is_of_unknown_cost(tmp_path: Path):
     path = tmp_path / "ledger.db"
     async with SqliteLedger.open(path) as ledger:
-        await ledger.begin("call-1", entry(at=7.0, cost=None))
-        await ledger.begin("call-2", entry(worker="w2", cost=None))
+        await ledger.begin_call("call-1", entry(at=7.0, cost=None))
+        await ledger.begin_call("call-2", entry(worker="w2", cost=None))
     async with SqliteLedger.open(path) as ledger:
-        (lost,) = await ledger.lost("/a")
+        (lost,) = await ledger.settle_lost("/a")
         assert (lost.at, lost.worker, lost.source, lost.cost_usd) == (7.0, "w1", "unknown", None)
-        assert await ledger.lost("/a") == [], "entered once"
+        assert await ledger.settle_lost("/a") == [], "entered once"
         (row,) = await ledger.report(by="worker")
         assert (row.key, row.calls, row.cost_usd, row.unknown_calls) == ("w1", 1, None, 1)
-        await ledger.settle("call-2", entry(worker="w2"))
+        await ledger.settle_call("call-2", entry(worker="w2"))
         assert [row.key for row in await ledger.report(by="worker")] == ["w1", "w2"]
 
 
@@ -137,8 +137,8 @@ async def test_a_ledger_of_the_first_version_is_kept_and_goes_on(tmp_path: Path)
     connect(path, first).close()
     async with SqliteLedger.open(path) as ledger:
         assert ledger.warnings == ()
-        await ledger.begin("call-1", entry())
-        await ledger.settle("call-1", entry())
+        await ledger.begin_call("call-1", entry())
+        await ledger.settle_call("call-1", entry())
         assert len(await ledger.report(by="day")) == 1
 
 

@@ -83,7 +83,7 @@ def test_the_form_of_the_answer_is_translated() -> None:
 def test_a_fallback_has_its_own_options_and_headers() -> None:
     to = target(options=b'{"reasoningEffort":"low"}')
     assert sent(order(reasoning_effort="high"), to)["reasoning_effort"] == "low"
-    assert build_call(order(), to).given == (("X-Team", Secret("blue")),)
+    assert build_call(order(), to).secret_headers == (("X-Team", Secret("blue")),)
 
 
 def test_the_one_that_was_asked_for_gets_it_byte_for_byte() -> None:

@@ -96,7 +96,7 @@ async def ring() -> AsyncGenerator[Ring]:
             bounds=lambda: BreakerBounds(failures=2, first_pause_s=60),
             clock=clock,
         )
-        patience = RetrySettings(again=0)
+        patience = RetrySettings(retries=0)
         witness = Witness()
         upstream = Upstream(connections, witness, healths=healths, patience=patience, clock=clock)
         probe = HealthProbe(
@@ -131,13 +131,13 @@ async def test_one_call_tries_it_out_while_the_others_go_elsewhere(ring: Ring) -
         group.start_soon(ask)
         with anyio.fail_after(20):
             await slow.reached.wait()
-        assert ring.healths.under_way(GLM) == 1
+        assert ring.healths.calls_in_flight(GLM) == 1
         await ask()
         await ask()
         slow.go_on.set()
     assert answers == ["hello", "hello", "back"]
     assert len(ring.glm.seen) == 1
-    assert ring.healths.under_way(GLM) == 0
+    assert ring.healths.calls_in_flight(GLM) == 0
     assert await ring.ask(SPARE) == "back", "it is closed again"
 
 
@@ -173,7 +173,7 @@ async def test_a_trial_whose_asker_leaves_is_free_for_the_next(ring: Ring) -> No
             await slow.reached.wait()
         group.cancel_scope.cancel()
     ring.glm.script = Script(openai_pieces("back"))
-    assert ring.healths.under_way(GLM) == 0
+    assert ring.healths.calls_in_flight(GLM) == 0
     assert await ring.ask(SPARE) == "back"
 
 
@@ -185,7 +185,11 @@ async def test_an_answer_with_the_last_of_a_limit_sends_the_next_call_elsewhere(
     ring.glm.script = Script(openai_pieces("last"), headers=limits)
     assert await ring.ask(SPARE) == "last"
     seen = ring.healths.condition(GLM)
-    assert (seen.state, seen.until, seen.told) == ("limited", ring.clock.now + 360, True)
+    assert (seen.state, seen.until, seen.time_is_announced) == (
+        "limited",
+        ring.clock.now + 360,
+        True,
+    )
     assert await ring.ask(SPARE) == "hello"
     with pytest.raises(RateLimited):
         await ring.ask()
@@ -231,16 +235,16 @@ async def test_a_refused_key_is_asked_again_after_a_minute(ring: Ring) -> None:
 @pytest.mark.spec("P36")
 async def test_a_probe_finds_out_that_one_is_back(ring: Ring) -> None:
     await ring.break_down()
-    await ring.probe.look(ring.settings)
+    await ring.probe.probe_once(ring.settings)
     assert not ring.glm.seen, "not before its pause is over"
     assert [seen.path for seen in ring.spare.seen] == ["/v1/models"], "of it nothing was known"
     assert ring.healths.condition(SPARE).state == "healthy"
     ring.clock.now += 61
     ring.glm.script = Script([b"[]"], content_type="application/json")
-    await ring.probe.look(ring.settings)
+    await ring.probe.probe_once(ring.settings)
     assert [(seen.method, seen.path) for seen in ring.glm.seen] == [("GET", "/v1/models")]
     assert ring.healths.condition(GLM).state == "healthy"
-    await ring.probe.look(ring.settings)
+    await ring.probe.probe_once(ring.settings)
     assert len(ring.glm.seen) == 1, "who is well is not asked"
 
 
@@ -249,9 +253,9 @@ async def test_a_probe_finds_out_that_one_is_back(ring: Ring) -> None:
 )
 async def test_a_probe_tells_what_it_finds(ring: Ring, status: int, state: str) -> None:
     ring.glm.script = Script([b"{}"], status=status, content_type="application/json")
-    await ring.probe.look(ring.settings)
+    await ring.probe.probe_once(ring.settings)
     assert ring.healths.condition(GLM).state == state
-    assert ring.healths.under_way(GLM) == 0
+    assert ring.healths.calls_in_flight(GLM) == 0
 
 
 async def test_nobody_is_probed_unless_the_settings_say_so(ring: Ring) -> None:

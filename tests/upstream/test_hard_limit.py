@@ -63,7 +63,7 @@ async def test_a_project_that_is_killed_takes_its_reserves_along_but_not_what_it
         survived = await other.heard()
         assert survived, "it went on, and was told when to stop"
         async with SqliteLedger.open(tmp_path / "ledger.db") as ledger:
-            await ledger.lost(project)
+            await ledger.settle_lost(project)
             day = BudgetLimit(scope="day", key=day_of(time.time()), usd=LIMIT, hard=True)
             (standing,) = await ledger.standings([day], project)
     assert standing.held_usd == 0

@@ -45,9 +45,9 @@ class Told(ProviderSocket):
 
 
 async def _heard(line: Http1Connection) -> bytes:
-    await line.ask(REQUEST)
+    await line.send_request(REQUEST)
     said = b""
-    while piece := await line.piece():
+    while piece := await line.read_piece():
         said += piece
     return said
 
@@ -80,7 +80,7 @@ async def test_a_body_is_the_same_however_its_bytes_come():
         sent = HEAD + b"".join(framed) + end
         line = Http1Connection(Told([HEAD, *framed, end] if seed % 3 == 0 else _cut(sent, chance)))
         assert await _heard(line) == b"".join(said), seed
-        assert line.ends(), seed
+        assert line.finish(), seed
 
 
 def _framed(piece: bytes, chance: random.Random) -> bytes:
@@ -97,30 +97,30 @@ def _cut(sent: bytes, chance: random.Random) -> list[bytes]:
 async def test_an_answer_that_breaks_off_says_so_after_what_was_said():
     for rest in (b"", b"no chunk\r\n"):
         line = Http1Connection(Told([HEAD, b"5\r\nhello\r\n", b"5\r\nworld\r\n", rest]))
-        await line.ask(REQUEST)
-        assert [await line.piece(), await line.piece()] == [b"hello", b"world"]
+        await line.send_request(REQUEST)
+        assert [await line.read_piece(), await line.read_piece()] == [b"hello", b"world"]
         with pytest.raises(httpx2.RemoteProtocolError):
-            await line.piece()
-        assert not line.ends()
+            await line.read_piece()
+        assert not line.finish()
 
 
 async def test_a_reader_who_gave_up_in_the_middle_of_a_size_can_go_on():
     line = Http1Connection(Told([HEAD, b"5\r\nhello\r\n", b"1", None, b"5\r\nworld\r\n"]))
-    await line.ask(REQUEST)
-    assert await line.piece() == b"hello"
+    await line.send_request(REQUEST)
+    assert await line.read_piece() == b"hello"
     with anyio.move_on_after(0.05):
-        await line.piece()
-    assert await line.piece() == b"world\r\n", "the beginning of 21 bytes"
+        await line.read_piece()
+    assert await line.read_piece() == b"world\r\n", "the beginning of 21 bytes"
 
 
 async def test_a_provider_that_hangs_up_without_an_answer_is_told_of():
     with pytest.raises(httpx2.RemoteProtocolError, match="without an answer"):
-        await Http1Connection(Told([])).ask(REQUEST)
+        await Http1Connection(Told([])).send_request(REQUEST)
 
 
 async def test_what_is_no_http_is_told_of():
     with pytest.raises(httpx2.RemoteProtocolError):
-        await Http1Connection(Told([b"SSH-2.0-OpenSSH_9.6\r\n\r\n"])).ask(REQUEST)
+        await Http1Connection(Told([b"SSH-2.0-OpenSSH_9.6\r\n\r\n"])).send_request(REQUEST)
 
 
 async def test_hints_before_the_answer_are_passed_over():
@@ -132,7 +132,7 @@ async def test_hints_before_the_answer_are_passed_over():
 async def test_hints_without_an_end_are_given_up():
     hints = [b"HTTP/1.1 102 Processing\r\n\r\n" * 10] * 100
     with pytest.raises(httpx2.RemoteProtocolError, match="32 informational replies"):
-        await Http1Connection(Told([*hints, SHORT])).ask(REQUEST)
+        await Http1Connection(Told([*hints, SHORT])).send_request(REQUEST)
 
 
 @pytest.mark.parametrize("drop", [b"HTTP/1.1 102 Processing\r\n\r\n", b"x"])
@@ -161,13 +161,13 @@ async def test_the_head_of_an_answer_has_one_deadline_whatever_drips_in(drop: by
 async def test_who_answers_without_reading_is_heard_and_not_asked_again():
     line = Http1Connection(Told([SHORT], deaf=True))
     assert await _heard(line) == b"hi"
-    assert not line.ends()
+    assert not line.finish()
 
 
 async def test_what_follows_an_answer_is_not_taken_for_the_next_one():
     line = Http1Connection(Told([SHORT + SHORT]))
     assert await _heard(line) == b"hi"
-    assert not line.ends()
+    assert not line.finish()
 
 
 @asynccontextmanager

@@ -47,8 +47,8 @@ class Counting(CallBookkeeper):
     most = 0
     held_up = 0
 
-    async def begun(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
-        hindrance = await super().begun(call, size)
+    async def call_started(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
+        hindrance = await super().call_started(call, size)
         if hindrance:
             assert "limits.concurrency" in hindrance.reason
             Counting.held_up += 1
@@ -57,9 +57,9 @@ class Counting(CallBookkeeper):
             Counting.most = max(Counting.most, Counting.out)
         return hindrance
 
-    async def metered(self, call: FinishedCall) -> None:
+    async def call_finished(self, call: FinishedCall) -> None:
         Counting.out -= 1
-        await super().metered(call)
+        await super().call_finished(call)
 
 
 async def ignore(pieces: Sequence[StreamPiece]) -> None: ...

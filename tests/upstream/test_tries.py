@@ -48,10 +48,10 @@ class Asking:
         return AttemptSchedule(course, self.healths, patience or RetrySettings(), self.clock)
 
     async def fails(self, target: CallTarget, error: WorkerError) -> None:
-        await self.healths.failed(target.provider, error, began=self.clock.now)
+        await self.healths.record_failure(target.provider, error, began=self.clock.now)
 
     def first(self, course: CallPlan = BOTH) -> CallTarget | None:
-        following = self.tries(course).following()
+        following = self.tries(course).next_attempt()
         return following.target if following and not following.wait_s else None
 
 
@@ -63,10 +63,10 @@ def asking() -> Asking:
 @pytest.mark.spec("P37")
 async def test_the_fallback_is_asked_at_once(asking: Asking) -> None:
     tries = asking.tries()
-    first = tries.following()
+    first = tries.next_attempt()
     assert first and first.target == A
     await asking.fails(A, ProviderDown("503"))
-    following = tries.following()
+    following = tries.next_attempt()
     assert following
     assert (following.target, following.wait_s) == (B, 0)
 
@@ -84,7 +84,7 @@ async def test_a_provider_that_said_when_to_come_back_is_left_alone_until_then(
 async def test_who_served_again_is_asked_again(asking: Asking) -> None:
     await asking.fails(A, ProviderDown("503"))
     assert asking.first() == B
-    await asking.healths.served(A.provider, began=asking.clock.now)
+    await asking.healths.record_success(A.provider, began=asking.clock.now)
     assert asking.first() == A
 
 
@@ -95,12 +95,12 @@ async def test_who_failed_once_is_asked_again_after_a_moment(asking: Asking) -> 
 
 
 async def test_one_without_a_fallback_is_asked_again_with_growing_waits(asking: Asking) -> None:
-    tries = asking.tries(ALONE, RetrySettings(again=3))
-    tries.following()
+    tries = asking.tries(ALONE, RetrySettings(retries=3))
+    tries.next_attempt()
     waits: list[float] = []
     for _ in range(4):
         await asking.fails(A, ProviderDown("503"))
-        if following := tries.following():
+        if following := tries.next_attempt():
             waits.append(following.wait_s)
             asking.clock.now += following.wait_s
     assert len(waits) == 3
@@ -110,31 +110,31 @@ async def test_one_without_a_fallback_is_asked_again_with_growing_waits(asking: 
 
 async def test_a_short_rate_limit_is_waited_for(asking: Asking) -> None:
     tries = asking.tries(ALONE)
-    tries.following()
+    tries.next_attempt()
     await asking.fails(A, RateLimited("soon", retry_after_s=4))
-    following = tries.following()
+    following = tries.next_attempt()
     assert following
     assert 4 <= following.wait_s < 5
 
 
 async def test_a_long_rate_limit_is_told_and_not_waited_for(asking: Asking) -> None:
     tries = asking.tries(ALONE)
-    tries.following()
+    tries.next_attempt()
     await asking.fails(A, RateLimited("later", retry_after_s=MAX_RETRY_WAIT_S + 5))
-    assert tries.following() is None
-    assert asking.tries(ALONE).following() is None, "nor is it asked by the next call"
+    assert tries.next_attempt() is None
+    assert asking.tries(ALONE).next_attempt() is None, "nor is it asked by the next call"
 
 
 async def test_one_that_another_call_tries_out_is_waited_for_within_bounds(asking: Asking) -> None:
     for _ in range(3):
         await asking.fails(A, ProviderDown("503"))
     asking.clock.now += 6
-    assert await asking.healths.admits(A.provider), "the trial"
+    assert await asking.healths.try_admit(A.provider), "the trial"
     assert asking.first() == B, "whoever has another one does not wait"
-    tries = asking.tries(ALONE, RetrySettings(again=0))
+    tries = asking.tries(ALONE, RetrySettings(retries=0))
     waits: list[float] = []
-    while following := tries.following():
-        assert following.quiet == bool(waits), "it is told once"
+    while following := tries.next_attempt():
+        assert following.silent == bool(waits), "it is told once"
         waits.append(following.wait_s)
         asking.clock.now += following.wait_s
     assert MAX_TRIAL_WAIT_S <= sum(waits) < MAX_TRIAL_WAIT_S + 2
@@ -146,14 +146,14 @@ async def test_an_account_that_was_refused_is_tried_only_where_nobody_else_is(
 ) -> None:
     await asking.fails(A, error)
     assert asking.first() == B
-    following = asking.tries(ALONE).following()
+    following = asking.tries(ALONE).next_attempt()
     assert following and following.force, "it may have been mended, and only a call can tell"
 
 
 async def test_the_tries_of_a_call_are_bounded(asking: Asking) -> None:
-    tries = asking.tries(BOTH, RetrySettings(again=2))
+    tries = asking.tries(BOTH, RetrySettings(retries=2))
     asked = 0
-    while following := tries.following():
+    while following := tries.next_attempt():
         asking.clock.now += following.wait_s
         await asking.fails(following.target, ProviderDown("503"))
         asked += 1

@@ -67,7 +67,7 @@ async def test_a_long_patience_holds_after_a_short_one() -> None:
 
     async with _connected(late) as wire:
         with anyio.fail_after(20):
-            while not wire.has_news:  # noqa: ASYNC110 (it has come, or comes)
+            while not wire.has_pending_data:  # noqa: ASYNC110 (it has come, or comes)
                 await anyio.sleep(0.01)
         assert await wire.read(0.2) == b"one"
         await wire.write(b"go on")
@@ -83,7 +83,7 @@ async def test_an_end_is_told_and_so_is_a_break() -> None:
     async with _connected(leave) as wire:
         await wire.write(b"end")
         assert await wire.read(30) == b""
-        assert wire.has_news
+        assert wire.has_pending_data
     async with _connected(leave) as wire:
         await wire.write(b"break")
         with pytest.raises(httpx2.ReadError):

@@ -197,12 +197,12 @@ def _wrap_update(raw: Raw) -> Raw:
     )
     kind = fields.text("sessionUpdate")
     if kind in _CHUNK_KINDS:
-        fields.change("content", wrap_block)
+        fields.replace_value("content", wrap_block)
     elif kind in _TOOL_KINDS:
-        fields.change("content", wrap_tool_contents)
+        fields.replace_value("content", wrap_tool_contents)
     elif kind == "config_option_update":
-        fields.change("configOptions", wrap_options)
-    return fields.encoded()
+        fields.replace_value("configOptions", wrap_options)
+    return fields.encode()
 
 
 wrap_tool_fields = field_wrapper("content", wrap_tool_contents)

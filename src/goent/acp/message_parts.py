@@ -34,13 +34,13 @@ class RawFields(dict[str, Raw]):
         raw = self.get(key)
         return msgspec.json.decode(raw, type=str) if raw is not None else ""
 
-    def change(self, key: str, change: Callable[[Raw], Raw]) -> None:
+    def replace_value(self, key: str, change: Callable[[Raw], Raw]) -> None:
         """Put another value in the place of one that is there."""
         raw = self.get(key)
         if raw is not None and bytes(raw) != b"null":
             self[key] = change(raw)
 
-    def encoded(self) -> Raw:
+    def encode(self) -> Raw:
         return Raw(msgspec.json.encode(self))
 
 
@@ -57,7 +57,7 @@ def wrap_kind(raw: Raw, *, tag: str, known: frozenset[str], default: str = "") -
     fields = RawFields.of(raw)
     kind = fields.text(tag) or default
     if kind in known:
-        return RawFields(fields, **{tag: Raw(msgspec.json.encode(kind))}).encoded()
+        return RawFields(fields, **{tag: Raw(msgspec.json.encode(kind))}).encode()
     return Raw(msgspec.json.encode({tag: UNKNOWN, "kind": kind, "body": raw}))
 
 
@@ -73,8 +73,8 @@ def field_wrapper(key: str, change: Callable[[Raw], Raw]) -> Callable[[Raw], Raw
 
     def wrap(raw: Raw) -> Raw:
         fields = RawFields.of(raw)
-        fields.change(key, change)
-        return fields.encoded()
+        fields.replace_value(key, change)
+        return fields.encode()
 
     return wrap
 
@@ -184,8 +184,8 @@ def wrap_tool_contents(raw: Raw) -> Raw:
 def _wrap_tool_content(raw: Raw) -> Raw:
     fields = RawFields.of(wrap_kind(raw, tag="type", known=_TOOL_CONTENT_KINDS))
     if fields.text("type") == "content":
-        fields.change("content", wrap_block)
-    return fields.encoded()
+        fields.replace_value("content", wrap_block)
+    return fields.encode()
 
 
 def plain_text(block: ContentBlock) -> str:
@@ -208,10 +208,10 @@ class OptionChoice(AcpMessage, frozen=True, kw_only=True):
     group: str | None = None
     options: tuple["OptionChoice", ...] = ()
 
-    def flat(self) -> Iterator["OptionChoice"]:
+    def leaves(self) -> Iterator["OptionChoice"]:
         if self.options:
             for choice in self.options:
-                yield from choice.flat()
+                yield from choice.leaves()
         else:
             yield self
 
@@ -229,7 +229,7 @@ class SelectOption(AcpMessage, frozen=True, kw_only=True, tag="select"):
     @property
     def choices(self) -> tuple[OptionChoice, ...]:
         """The values, without their groups."""
-        return tuple(choice for entry in self.options for choice in entry.flat())
+        return tuple(choice for entry in self.options for choice in entry.leaves())
 
 
 class BooleanOption(AcpMessage, frozen=True, kw_only=True, tag="boolean"):

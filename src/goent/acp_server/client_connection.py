@@ -57,7 +57,7 @@ class EventEncoder(Protocol):
         """A reply tells the client of the session, as it is now."""
         ...
 
-    def said(self, event: Said) -> AcpNotification | None:
+    def encode_text(self, event: Said) -> AcpNotification | None:
         """The same as `encode`, for what comes by the thousand."""
         ...
 
@@ -88,22 +88,22 @@ class EventStream:
         self._kept: deque[AnyAgentEvent | _MergedText] = deque()
         self._size = 0
         self._draining = False
-        self._eased = anyio.Event()
+        self._progressed = anyio.Event()
 
-    async def tell(self, event: AnyAgentEvent) -> None:
-        if self._peer.crowded and not self._kept:
+    async def send(self, event: AnyAgentEvent) -> None:
+        if self._peer.is_crowded and not self._kept:
             with anyio.move_on_after(SLOW_CLIENT_S):
-                await self._peer.room()
-        if self._session is None or self._kept or self._peer.crowded:
+                await self._peer.wait_for_room()
+        if self._session is None or self._kept or self._peer.is_crowded:
             await self._keep(event)
         else:
-            self._say(event, self._session)
+            self._post(event, self._session)
 
     async def replay(self, event: AnyAgentEvent, session: AgentSession) -> None:
         """Tell what is long past: it comes before everything that is held."""
-        self._say(event, session)
-        if self._peer.crowded:
-            await self._peer.room()
+        self._post(event, session)
+        if self._peer.is_crowded:
+            await self._peer.wait_for_room()
 
     def release(self, session: AgentSession) -> None:
         """The reply that names the session goes out next: what comes from now on may be told."""
@@ -115,16 +115,16 @@ class EventStream:
     async def flushed(self) -> None:
         """Wait until all that was told is on its way. What is held is not waited for."""
         while self._kept and self._session is not None:
-            await self._eased.wait()
+            await self._progressed.wait()
 
     async def _keep(self, event: AnyAgentEvent) -> None:
-        self._gather(event, self._kept[-1] if self._kept else None)
+        self._merge(event, self._kept[-1] if self._kept else None)
         if self._session is not None:
             self._start_draining(self._session)
             while self._size > MAX_KEPT_CHARS or len(self._kept) > MAX_EVENTS:
-                await self._eased.wait()
+                await self._progressed.wait()
 
-    def _gather(self, event: AnyAgentEvent, last: AnyAgentEvent | _MergedText | None) -> None:
+    def _merge(self, event: AnyAgentEvent, last: AnyAgentEvent | _MergedText | None) -> None:
         """Pieces of a message become one, and of a tool call only the latest word is kept."""
         match event, last:
             case Said(text=text), _MergedText() if last.takes(event):
@@ -146,35 +146,35 @@ class EventStream:
     async def _drain(self, session: AgentSession) -> None:
         try:
             while self._kept:
-                await self._peer.room()
+                await self._peer.wait_for_room()
                 event = self._kept.popleft()
                 if isinstance(event, _MergedText):
                     event = event.whole()
                     self._size -= len(event.text)
-                self._say_or_log(event, session)
-                self._ease()
+                self._post_or_log(event, session)
+                self._signal_progress()
         finally:
             self._draining = False
-            self._ease()
+            self._signal_progress()
 
-    def _say_or_log(self, event: AnyAgentEvent, session: AgentSession) -> None:
+    def _post_or_log(self, event: AnyAgentEvent, session: AgentSession) -> None:
         try:
-            self._say(event, session)
+            self._post(event, session)
         except Exception:  # noqa: BLE001 (whoever told it has gone on: the next one may do)
             _log.exception("%s of session %r was not told", type(event).__name__, session.id)
 
-    def _say(self, event: AnyAgentEvent, session: AgentSession) -> None:
+    def _post(self, event: AnyAgentEvent, session: AgentSession) -> None:
         if type(event) is Said:
-            notice = self._encoder.said(event)
+            notice = self._encoder.encode_text(event)
             if notice is not None:
-                self._peer.post(*notice)
+                self._peer.notify_now(*notice)
             return
         for method, params in self._encoder.encode(event, session):
-            self._peer.post(method, params)
+            self._peer.notify_now(method, params)
 
-    def _ease(self) -> None:
-        self._eased.set()
-        self._eased = anyio.Event()
+    def _signal_progress(self) -> None:
+        self._progressed.set()
+        self._progressed = anyio.Event()
 
 
 CLIENT_REPLY_S = 60.0  # seconds for an editor to hand over a file, or to start a command
@@ -318,12 +318,12 @@ class ClientConnection:
         self, peer: Peer, asking: ProtocolAdapter, offers: ClientCapabilities, tasks: TaskGroup
     ) -> None:
         self._peer = peer
-        self._asking = asking
+        self._adapter = asking
         self._offers = offers
         self._tasks = tasks
         self._streams: dict[str, EventStream] = {}
         self._expected = 0
-        self._nameless: set[str] = set()
+        self._unconfirmed: set[str] = set()
 
     @property
     def files_read(self) -> Callable[[str], ClientFiles] | None:
@@ -339,14 +339,14 @@ class ClientConnection:
     def terminals(self) -> Callable[[str], ClientTerminals] | None:
         return self._terminals if self._offers.terminal else None
 
-    async def tell(self, session: str, event: AnyAgentEvent) -> None:
+    async def send(self, session: str, event: AnyAgentEvent) -> None:
         stream = self._streams.get(session)
         if stream is None:
             if not self._expected:  # it was closed: the client has forgotten it
                 return
             stream = self.stream(session)
-            self._nameless.add(session)
-        await stream.tell(event)
+            self._unconfirmed.add(session)
+        await stream.send(event)
 
     async def ask(
         self, session: str, question: ToolQuestion
@@ -355,16 +355,16 @@ class ClientConnection:
         if stream is None:
             return None
         await stream.flushed()
-        return await self._asking.ask(session, question)
+        return await self._adapter.ask(session, question)
 
     def post(self, notice: AcpNotification) -> None:
-        self._peer.post(*notice)
+        self._peer.notify_now(*notice)
 
     def stream(self, session: str) -> EventStream:
         """The session's, held if it is new."""
-        self._nameless.discard(session)
+        self._unconfirmed.discard(session)
         if session not in self._streams:
-            encoder = self._asking.encoder(session)
+            encoder = self._adapter.encoder(session)
             self._streams[session] = EventStream(self._peer, encoder, self._tasks)
         return self._streams[session]
 
@@ -372,7 +372,7 @@ class ClientConnection:
         self._streams.pop(session, None)
 
     @contextmanager
-    def expecting(self) -> Generator[None]:
+    def expecting_session(self) -> Generator[None]:
         """A session comes about, and may have something to tell before we know its name."""
         self._expected += 1
         try:
@@ -380,9 +380,9 @@ class ClientConnection:
         finally:
             self._expected -= 1
             if not self._expected:
-                for session in self._nameless:  # one that came to nothing
+                for session in self._unconfirmed:  # one that came to nothing
                     self.forget(session)
-                self._nameless.clear()
+                self._unconfirmed.clear()
 
     def _files(self, session: str) -> ClientFiles:
         return RemoteFiles(self._peer, session)

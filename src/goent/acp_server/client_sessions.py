@@ -203,7 +203,7 @@ class ClientTurn:
         self._scope = anyio.CancelScope()
         self._cancelled = False
         self._outcome: TurnEnd | Exception = CANCELLED_TURN
-        self.over = anyio.Event()
+        self.ended = anyio.Event()
 
     async def run(self) -> None:
         """`over` is set when the session is free again and the client was told everything."""
@@ -211,7 +211,7 @@ class ClientTurn:
             await self._take()
             await self._stream.flushed()
         finally:
-            self.over.set()
+            self.ended.set()
 
     async def _take(self) -> None:
         try:
@@ -238,7 +238,7 @@ class ClientTurn:
             return CANCELLED_TURN
         raise self._outcome
 
-    def said(self) -> str:
+    def text(self) -> str:
         """What was said in it, however it ended."""
         return self._outcome.text if isinstance(self._outcome, TurnEnd) else ""
 
@@ -279,7 +279,7 @@ class ClientSessions:
     async def new(self, place: SessionRequest, *, model: str | None = None) -> ClientSession:
         """It is silent until `introduce`."""
         agent = await self._host.get()
-        with self._client.expecting():
+        with self._client.expecting_session():
             session = await agent.new(
                 self._client, place.cwd, extra=place.extra, servers=place.servers, model=model
             )
@@ -306,7 +306,7 @@ class ClientSessions:
         finally:
             self._opening.discard(session_id)
 
-    def introduce(self, opened: ClientSession, *first: AcpNotification) -> None:
+    def announce(self, opened: ClientSession, *first: AcpNotification) -> None:
         """To be called in the step that replies with the session: from then on it may speak."""
         opened.stream.release(opened.session)
         self._tasks.start_soon(self._greet, opened, first)
@@ -329,12 +329,12 @@ class ClientSessions:
         turn = opened.turn = ClientTurn(opened.session, opened.stream, given)
         self._tasks.start_soon(self._take, opened, turn)
         try:
-            await turn.over.wait()
+            await turn.ended.wait()
         except anyio.get_cancelled_exc_class():
             # Not passed on: the request gets the end of its turn as its reply.
             turn.cancel()
             with anyio.move_on_after(CANCEL_GRACE_S, shield=True):
-                await turn.over.wait()
+                await turn.ended.wait()
         return turn.end()
 
     async def close(self, session_id: str) -> None:
@@ -344,7 +344,7 @@ class ClientSessions:
             if opened.turn is not None:
                 opened.turn.cancel()
                 with anyio.move_on_after(2 * CANCEL_GRACE_S, shield=True):
-                    await opened.turn.over.wait()
+                    await opened.turn.ended.wait()
             await self._end(session_id)
         finally:
             del self._open[session_id]
@@ -358,7 +358,7 @@ class ClientSessions:
     async def listed(
         self, cwd: str | None, cursor: str | None
     ) -> tuple[Sequence[SessionSummary], str | None]:
-        return await (await self._host.get()).listed(cwd=cwd, cursor=cursor)
+        return await (await self._host.get()).list_page(cwd=cwd, cursor=cursor)
 
     async def _reopen(
         self, session_id: str, place: SessionRequest, *, replay: bool

@@ -116,14 +116,14 @@ class LegacyEncoder:
         self._id = session_id
         self._percent: int | None = None
         self._calls: dict[str, str] = {}
-        self._at_work: dict[str, tuple[ToolCalled, float]] = {}  # each with when it began
+        self._running_calls: dict[str, tuple[ToolCalled, float]] = {}  # each with when it began
         self._state = "idle"
-        self._since = 0.0
+        self._state_since = 0.0
 
     def begin(self, session: AgentSession) -> None:
         return
 
-    def said(self, event: Said) -> AcpNotification | None:
+    def encode_text(self, event: Said) -> AcpNotification | None:
         if event.role != "agent":
             return None
         return OUTPUT, LegacyOutput(session_id=self._id, content=AcpText(text=event.text))
@@ -136,38 +136,38 @@ class LegacyEncoder:
                 yield self._progress(_current_step(entries), f"{done} of {total} done")
             case ToolCalled() if self._calls.get(event.id) != event.status:
                 self._calls[event.id] = event.status
-                self._note(event)
+                self._track_call(event)
                 yield self._progress(event.tool, f"{event.title}: {event.status}")
             case Noticed(text=text):
                 yield self._progress("notice", text)
             case StateChanged(state=state):
-                self._state, self._since = state, anyio.current_time()
+                self._state, self._state_since = state, anyio.current_time()
                 yield self._progress(state, _STATE_TEXTS[state])
                 if state == "idle":
-                    self._at_work.clear()
+                    self._running_calls.clear()
                     # After a plan that is done, the next turn has another one, or none.
                     self._percent = None if self._percent == COMPLETE_PERCENT else self._percent
             case _:
                 return
 
-    def still(self) -> AcpNotification | None:
+    def heartbeat(self) -> AcpNotification | None:
         """What it is at, and for how long: for when nothing has happened."""
         if self._state == "idle":
             return None
         now = anyio.current_time()
-        if self._at_work and self._state == "running":
-            call, since = next(reversed(self._at_work.values()))
+        if self._running_calls and self._state == "running":
+            call, since = next(reversed(self._running_calls.values()))
             return self._progress(call.tool, f"{call.title}: running for {now - since:.0f} s")
         return self._progress(
-            self._state, f"{_HEARTBEAT_TEXTS[self._state]}, for {now - self._since:.0f} s"
+            self._state, f"{_HEARTBEAT_TEXTS[self._state]}, for {now - self._state_since:.0f} s"
         )
 
-    def _note(self, call: ToolCalled) -> None:
+    def _track_call(self, call: ToolCalled) -> None:
         now = anyio.current_time()
         if call.status == "running":
-            self._at_work[call.id] = (call, now)
-        elif self._at_work.pop(call.id, None):
-            self._since = now  # from now on it is the model's turn
+            self._running_calls[call.id] = (call, now)
+        elif self._running_calls.pop(call.id, None):
+            self._state_since = now  # from now on it is the model's turn
 
     def _progress(self, step: str, message: str) -> AcpNotification:
         if self._percent == COMPLETE_PERCENT and step not in _UNCHANGED_STEPS:
@@ -190,15 +190,15 @@ class LegacyAdapter:
         encoder = self._encoders[session_id] = LegacyEncoder(session_id)
         return encoder
 
-    async def keep_telling(self, session_id: str, over: anyio.Event) -> None:
+    async def send_heartbeats(self, session_id: str, over: anyio.Event) -> None:
         """Tell what the session is at, until its turn is over; not to a client that does not read."""
         while True:
             with anyio.move_on_after(HEARTBEAT_S):
                 await over.wait()
                 return
-            still = self._encoders[session_id].still()
-            if still and not self._peer.crowded:
-                self._peer.post(*still)
+            still = self._encoders[session_id].heartbeat()
+            if still and not self._peer.is_crowded:
+                self._peer.notify_now(*still)
 
     async def ask(self, session_id: str, question: ToolQuestion) -> PermissionAnswer | None:
         request_id = f"permission-{next(self._numbers)}"
@@ -211,13 +211,13 @@ class LegacyAdapter:
             options=tuple(_OUTCOMES),
         )
         try:
-            self._peer.post(PERMISSION_REQUEST, asked)
+            self._peer.notify_now(PERMISSION_REQUEST, asked)
             await pending.settled.wait()
         finally:
             del self._open[request_id]
         return pending.answer
 
-    def answered(self, said: LegacyPermissionAnswer) -> None:
+    def settle(self, said: LegacyPermissionAnswer) -> None:
         """The first answer counts; one to no question is nobody's, and nonsense is a no."""
         pending = self._open.get(said.request_id)
         if pending is not None and not pending.settled.is_set():
@@ -299,8 +299,8 @@ class LegacyConnection:
     """One connection that speaks it, from `acp/initialize` on."""
 
     def __init__(self, peer: Peer, host: AgentHost, tasks: TaskGroup) -> None:
-        self._asking = LegacyAdapter(peer)
-        side = ClientConnection(peer, self._asking, ClientCapabilities(), tasks)
+        self._adapter = LegacyAdapter(peer)
+        side = ClientConnection(peer, self._adapter, ClientCapabilities(), tasks)
         self._sessions = ClientSessions(host, side, tasks)
         self._tasks = tasks
         self._outputs: dict[str, str] = {}
@@ -320,19 +320,19 @@ class LegacyConnection:
     async def notification(self, method: str, params: Raw) -> None:
         match method:
             case "permission/response":
-                self._asking.answered(decode_params(params, LegacyPermissionAnswer))
+                self._adapter.settle(decode_params(params, LegacyPermissionAnswer))
             case "session/cancel":
                 session_id = decode_params(params, SessionParams).session_id
                 if session_id not in self._cancelled:
                     self._sessions.get(session_id)
-                    self._tasks.start_soon(self._cancel_unheard, session_id)
+                    self._tasks.start_soon(self._cancel_in_background, session_id)
             case _:
                 return
 
     async def _create(self, asked: LegacyCreateParams) -> LegacyCreated:
         place = SessionRequest(cwd=session_directory(asked.cwd, "cwd"))
         opened = await self._sessions.new(place, model=asked.model)
-        self._sessions.introduce(opened)
+        self._sessions.announce(opened)
         return LegacyCreated(session_id=opened.session.id)
 
     async def _prompt(self, asked: LegacyPrompt) -> LegacyTurnEnd:
@@ -340,7 +340,7 @@ class LegacyConnection:
             raise RequestError(f"session {asked.session_id!r} was cancelled: create a new one")
         opened = self._sessions.get(asked.session_id)
         over = anyio.Event()
-        self._tasks.start_soon(self._asking.keep_telling, asked.session_id, over)
+        self._tasks.start_soon(self._adapter.send_heartbeats, asked.session_id, over)
         try:
             end = await self._sessions.prompt(opened, _read_legacy_prompt(asked.prompt))
         finally:
@@ -363,12 +363,12 @@ class LegacyConnection:
                 await self._sessions.close(session_id)
             finally:
                 if turn is not None:
-                    self._outputs[session_id] = turn.said()
+                    self._outputs[session_id] = turn.text()
                 done.set()
         await done.wait()
         return LegacyCancelled(session_id=session_id, output=self._outputs.get(session_id, ""))
 
-    async def _cancel_unheard(self, session_id: str) -> None:
+    async def _cancel_in_background(self, session_id: str) -> None:
         try:
             await self._cancel(session_id)
         except GoentError as error:

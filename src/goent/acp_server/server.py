@@ -76,7 +76,7 @@ async def serve_acp(
         reception = ProtocolNegotiation(host, tasks, version)
         peer = reception.peer = Peer(receive, send, reception)
         if greeted is not None:
-            reception.go_on(greeted)
+            reception.use_v1(greeted)
         await peer.run()
         host.close()
         tasks.cancel_scope.deadline = anyio.current_time() + FAREWELL_S
@@ -99,7 +99,7 @@ class ProtocolNegotiation:
         self._host = host
         self._tasks = tasks
         self._version = version
-        self._tongue: SpokenProtocol | None = None
+        self._protocol: SpokenProtocol | None = None
 
     async def request(self, method: str, params: Raw) -> object:
         try:
@@ -109,46 +109,46 @@ class ProtocolNegotiation:
                 case "acp/initialize":
                     return self._initialize_dialect(params)
                 case _:
-                    return await self._spoken(method).request(method, params)
+                    return await self._protocol_for(method).request(method, params)
         except GoentError as error:
             raise rpc_error_for(error) from error
 
     async def notification(self, method: str, params: Raw) -> None:
         try:
-            await self._spoken(method).notification(method, params)
+            await self._protocol_for(method).notification(method, params)
         except GoentError as error:
             raise rpc_error_for(error) from error
 
     def _initialize(self, params: Raw) -> AcpInitializeResult:
         """Whatever version the client asks for, it gets ours: it hangs up if that will not do."""
-        self._first_time("initialize")
+        self._check_first("initialize")
         hello = decode_params(params, OpeningParams)
         if not bytes(hello.protocol_version):
             raise InvalidParams("protocolVersion is missing: send the latest that you speak")
         client = hello.client_capabilities or ClientCapabilities()
-        self.go_on(client)
+        self.use_v1(client)
         return initialize_result(client, self._version)
 
-    def go_on(self, client: ClientCapabilities) -> None:
+    def use_v1(self, client: ClientCapabilities) -> None:
         """The client was greeted: from now on, v1 is spoken."""
-        self._tongue = V1Connection(self.peer, self._host, client, self._tasks)
+        self._protocol = V1Connection(self.peer, self._host, client, self._tasks)
 
     def _initialize_dialect(self, params: Raw) -> LegacyWelcome:
-        self._first_time("acp/initialize")
+        self._check_first("acp/initialize")
         asked = decode_params(params, OpeningParams).protocol_version
         if bytes(asked) != b"%d" % PROTOCOL_VERSION:
-            self._tongue = RefusedConnection()
+            self._protocol = RefusedConnection()
             raise legacy_protocol.version_mismatch(asked)
-        self._tongue = LegacyConnection(self.peer, self._host, self._tasks)
+        self._protocol = LegacyConnection(self.peer, self._host, self._tasks)
         return legacy_protocol.legacy_welcome(self._version)
 
-    def _first_time(self, method: str) -> None:
-        if self._tongue is not None:
+    def _check_first(self, method: str) -> None:
+        if self._protocol is not None:
             raise RpcError(
                 INVALID_REQUEST, f"{method!r} came twice: a connection is initialized once"
             )
 
-    def _spoken(self, method: str) -> SpokenProtocol:
-        if self._tongue is None:
+    def _protocol_for(self, method: str) -> SpokenProtocol:
+        if self._protocol is None:
             raise RpcError(INVALID_REQUEST, f"{method!r} came too early: 'initialize' comes first")
-        return self._tongue
+        return self._protocol

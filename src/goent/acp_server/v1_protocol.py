@@ -226,7 +226,7 @@ class V1Encoder:
     def begin(self, session: AgentSession) -> None:
         self._mode = session.options.mode
 
-    def said(self, event: Said) -> AcpNotification:
+    def encode_text(self, event: Said) -> AcpNotification:
         chunk = _CHUNKS[event.role](content=AcpText(text=event.text), message_id=event.message)
         return SESSION_UPDATE, SessionUpdate(session_id=self._id, update=chunk)
 
@@ -474,7 +474,7 @@ class V1Connection:
         asked = decode_params(params, NewSessionParams)
         opened = await self._sessions.new(_session_request(asked))
         options = opened.session.options
-        self._sessions.introduce(opened, commands_notification(opened.session.id))
+        self._sessions.announce(opened, commands_notification(opened.session.id))
         return NewSession(
             session_id=opened.session.id,
             config_options=config_options(options),
@@ -491,7 +491,7 @@ class V1Connection:
         asked = decode_params(params, OpenSessionParams)
         opened = await self._sessions.open(asked.session_id, _session_request(asked), replay=replay)
         options = opened.session.options
-        self._sessions.introduce(opened, commands_notification(opened.session.id))
+        self._sessions.announce(opened, commands_notification(opened.session.id))
         return OpenedSession(config_options=config_options(options), modes=session_modes(options))
 
     async def _list(self, params: Raw) -> SessionList:

@@ -168,7 +168,7 @@ class AgentClient(Protocol):
     @property
     def terminals(self) -> Callable[[str], ClientTerminals] | None: ...
 
-    async def tell(self, session: str, event: AnyAgentEvent) -> None:
+    async def send(self, session: str, event: AnyAgentEvent) -> None:
         """In order. Waits if the client is slow."""
         ...
 
@@ -185,7 +185,7 @@ class ToolIntent(Value, frozen=True, kw_only=True):
     kind: ToolKind
     title: str
     need: PermissionNeed | None = None
-    alone: bool = True
+    runs_alone: bool = True
     shown: tuple[DisplayPart, ...] = ()
     locations: tuple[FileLocation, ...] = ()
 
@@ -271,8 +271,8 @@ class ToolContext(Value, frozen=True, kw_only=True):
     cwd: Path
     roots: tuple[Path, ...]
     environ: Mapping[str, str]
-    reading: ClientFiles | None = None
-    writing: ClientFiles | None = None
+    file_reader: ClientFiles | None = None
+    file_writer: ClientFiles | None = None
     terminals: ClientTerminals | None = None
     writable: tuple[Path, ...] = ()
     sandbox: CommandLimits | None = None

@@ -167,25 +167,25 @@ class AgentSession:
         self.cwd = roots[0]
         self._memory = memory
         self._models = models
-        self._voice = SessionReporter(memory, client)
+        self._reporter = SessionReporter(memory, client)
         self._tools = toolbox.tools
         self._roots = tuple(roots)
         self._patience = patience
-        self._permits = SessionPermissions()
+        self._permissions = SessionPermissions()
         self._model = AUTO
         self._system = ""
-        self._said = ""
+        self._last_text = ""
         self._notices = toolbox.warnings
         self._scope: anyio.CancelScope | None = None
         self._ended = anyio.Event()
-        if memory.set:
-            self._permits.set_mode(memory.set.mode)
-            self._model = memory.set.model
+        if memory.settings:
+            self._permissions.set_mode(memory.settings.mode)
+            self._model = memory.settings.model
 
     @property
     def options(self) -> SessionOptions:
         return SessionOptions(
-            mode=self._permits.mode, model=self._model, models=self._models.choices()
+            mode=self._permissions.mode, model=self._model, models=self._models.choices()
         )
 
     @property
@@ -206,19 +206,19 @@ class AgentSession:
             )
         before, cost = self._memory.usage, self._memory.cost_usd
         stop: StopReason = "cancelled"
-        self._scope, self._ended, self._said = anyio.CancelScope(), anyio.Event(), ""
+        self._scope, self._ended, self._last_text = anyio.CancelScope(), anyio.Event(), ""
         try:
-            await self._voice.tell(StateChanged(state="running"))
+            await self._reporter.send(StateChanged(state="running"))
             with self._scope:
-                stop = await self._take(tuple(given))
+                stop = await self._run_turn(tuple(given))
         finally:
             self._scope = None
             self._ended.set()
             with anyio.CancelScope(shield=True):
-                await self._voice.tell(StateChanged(state="idle", stop_reason=stop))
+                await self._reporter.send(StateChanged(state="idle", stop_reason=stop))
         return TurnEnd(
             stop_reason=stop,
-            text=self._said,
+            text=self._last_text,
             usage=self._memory.usage - before,
             cost_usd=_difference(self._memory.cost_usd, cost),
         )
@@ -235,13 +235,13 @@ class AgentSession:
 
     async def set_mode(self, mode: str) -> None:
         """Raises `RequestError` for a mode that there is not."""
-        self._permits.set_mode(mode)
-        await self._set()
+        self._permissions.set_mode(mode)
+        await self._keep_settings()
 
     async def set_model(self, model: str) -> None:
         """Raises `RequestError` for a model that there is not."""
         self._model = model if model == AUTO else self._models.find(model).provider.name
-        await self._set()
+        await self._keep_settings()
 
     def history(self) -> Iterator[AnyAgentEvent]:
         """All that happened, for a client that loads the session."""
@@ -250,35 +250,35 @@ class AgentSession:
     async def greet(self) -> None:
         """Tell what a client shows before the first prompt: what is missing, title and usage."""
         for text in self._notices:
-            await self._voice.tell(Noticed(text=text))
-        await self._voice.greet()
+            await self._reporter.send(Noticed(text=text))
+        await self._reporter.greet()
 
     # A turn
 
-    async def _take(self, given: tuple[PromptPart, ...]) -> StopReason:
+    async def _run_turn(self, given: tuple[PromptPart, ...]) -> StopReason:
         if call := parse_slash_command(given):
-            await self._obey(call)
+            await self._run_command(call)
             return "end_turn"
         message = self._memory.new_message()
-        await self._voice.keep([Prompted(message=message, given=given)])
+        await self._reporter.keep([Prompted(message=message, given=given)])
         if not self._memory.title:
-            await self._voice.keep([Titled(title=_title(given))])
-        await self._instruct()
-        turn = self._turn(await self._chosen(given))
+            await self._reporter.keep([Titled(title=_title(given))])
+        await self._load_instructions()
+        turn = self._turn(await self._choose_model(given))
         try:
             return await turn.run()
         finally:
-            self._said = turn.text
+            self._last_text = turn.text
 
     def _turn(self, chosen: ChosenModel) -> ConversationTurn:
-        self._voice.window = chosen.provider.context_limit or DEFAULT_CONTEXT_WINDOW
+        self._reporter.window = chosen.provider.context_limit or DEFAULT_CONTEXT_WINDOW
         tools = self._tools()
         calling = ToolRunner(
             tools,
-            self._permits,
-            tell=self._voice.tell,
-            ask=self._voice.ask,
-            keep=self._voice.keep,
+            self._permissions,
+            tell=self._reporter.send,
+            ask=self._reporter.ask,
+            keep=self._reporter.keep,
             patience=self._patience,
         )
         offered = [
@@ -288,7 +288,7 @@ class AgentSession:
             for tool in tools.values()
         ]
         return ConversationTurn(
-            self._voice,
+            self._reporter,
             self._models,
             chosen,
             calling,
@@ -296,7 +296,7 @@ class AgentSession:
             tools=offered,
         )
 
-    async def _chosen(self, given: Sequence[PromptPart] = ()) -> ChosenModel:
+    async def _choose_model(self, given: Sequence[PromptPart] = ()) -> ChosenModel:
         if self._model != AUTO:
             return self._models.find(self._model)
         words = "\n".join(
@@ -304,34 +304,34 @@ class AgentSession:
         )
         chosen = await self._models.choose(words, self.cwd)
         told = f"{chosen.provider.opencode_model}: {chosen.reason}"
-        await self._voice.keep([Told(text=told)])
+        await self._reporter.keep([Told(text=told)])
         return chosen
 
-    async def _instruct(self) -> None:
+    async def _load_instructions(self) -> None:
         """Have the system prompt, and tell which of the project's own words are not in it."""
         if self._system:
             return
         told, skipped = project_instructions(self.cwd)
         self._system = system_prompt(self.cwd, self._roots[1:], told, now=datetime.now(UTC))
-        await self._voice.keep([Told(text=text) for text in skipped])
+        await self._reporter.keep([Told(text=text) for text in skipped])
 
-    async def _set(self) -> None:
-        await self._voice.keep([Set(mode=self._permits.mode, model=self._model)])
+    async def _keep_settings(self) -> None:
+        await self._reporter.keep([Set(mode=self._permissions.mode, model=self._model)])
 
     # Slash commands
 
-    async def _obey(self, call: SlashCommandCall) -> None:
-        self._said = await self._done(call)
+    async def _run_command(self, call: SlashCommandCall) -> None:
+        self._last_text = await self._execute_command(call)
         message = f"{self._memory.new_message()}/{call.name}"
-        await self._voice.tell(Said(message=message, role="agent", text=self._said))
+        await self._reporter.send(Said(message=message, role="agent", text=self._last_text))
 
-    async def _done(self, call: SlashCommandCall) -> str:
+    async def _execute_command(self, call: SlashCommandCall) -> str:
         match call.name:
-            case "compact" if not self._memory.can_shrink:
+            case "compact" if not self._memory.can_compact:
                 return "There is nothing to sum up yet."
             case "compact":
-                await self._instruct()
-                await self._turn(await self._chosen()).compact()
+                await self._load_instructions()
+                await self._turn(await self._choose_model()).compact()
                 return "Summed up."
             case "mode" if call.rest:
                 await self.set_mode(call.rest)
@@ -344,7 +344,7 @@ class AgentSession:
     def _reply(self, call: SlashCommandCall) -> str:
         match call.name:
             case "mode":
-                return f"The mode is {self._permits.mode} (of {', '.join(PERMISSION_MODES)})."
+                return f"The mode is {self._permissions.mode} (of {', '.join(PERMISSION_MODES)})."
             case "model":
                 names = ", ".join(choice.id for choice in self._models.choices())
                 return f"The model is {self._model} (of {names})."

@@ -71,7 +71,7 @@ class AgentSetup(Value, frozen=True, kw_only=True):
     `allowed` are the names of the tools that it may use; None: all but those that are `refused`.
     """
 
-    at: Callable[[Path], SessionResources]
+    resources_at: Callable[[Path], SessionResources]
     open_tools: OpenTools
     owner: str
     model: str = AUTO
@@ -94,8 +94,8 @@ class CodingAgent:
 
     def __init__(self, tasks: TaskGroup, shelf: SqliteSessions, around: AgentSetup) -> None:
         self._tasks = tasks
-        self._shelf = shelf
-        self._around = around
+        self._store = shelf
+        self._setup = around
         self._open: dict[str, _OpenSession] = {}
 
     @classmethod
@@ -112,12 +112,12 @@ class CodingAgent:
                 with anyio.CancelScope(shield=True):
                     async with anyio.create_task_group() as closing:
                         for name in tuple(agent._open):
-                            closing.start_soon(agent._leave, name)
+                            closing.start_soon(agent._close_quietly, name)
                 tasks.cancel_scope.cancel()
 
     async def ready(self) -> Sequence[ModelChoice]:
         """What a session, begun where we are, could ask. Raises `AuthRequired` if there is nothing."""
-        return (await self._usable(Path.cwd())).models.choices()
+        return (await self._usable_resources(Path.cwd())).models.choices()
 
     async def new(
         self,
@@ -128,13 +128,13 @@ class CodingAgent:
         servers: Sequence[McpServerSpec] = (),
         model: str | None = None,
     ) -> AgentSession:
-        place = await self._usable(cwd)
-        wanted = model or self._around.model
+        place = await self._usable_resources(cwd)
+        wanted = model or self._setup.model
         chosen = wanted if wanted == AUTO else place.models.find(wanted).provider.name
-        memory = SessionMemory(self._shelf, f"agent-{secrets.token_hex(6)}", str(cwd))
+        memory = SessionMemory(self._store, f"agent-{secrets.token_hex(6)}", str(cwd))
         with suppress(EnvironmentTrouble):  # it is kept, or complained of, with the first prompt
-            await memory.keep([Set(mode=self._around.mode, model=chosen)])
-        return await self._opened(client, memory, (cwd, *extra), servers)
+            await memory.keep([Set(mode=self._setup.mode, model=chosen)])
+        return await self._start_session(client, memory, (cwd, *extra), servers)
 
     async def open(
         self,
@@ -148,12 +148,12 @@ class CodingAgent:
         """A session that was kept, also one of this process. Raises `UnknownSession`."""
         if session in self._open:
             await self.close(session)
-        found = await self._shelf.read(session)
+        found = await self._store.read(session)
         if found is None:
             raise UnknownSession(f"there is no session {session!r}: session/list names them")
         _, records = found
-        memory = SessionMemory(self._shelf, session, str(cwd), records=records)
-        return await self._opened(client, memory, (cwd, *extra), servers)
+        memory = SessionMemory(self._store, session, str(cwd), records=records)
+        return await self._start_session(client, memory, (cwd, *extra), servers)
 
     def get(self, session: str) -> AgentSession:
         """One that is open in this process. Raises `UnknownSession`."""
@@ -164,12 +164,12 @@ class CodingAgent:
             )
         return found.session
 
-    async def listed(
+    async def list_page(
         self, *, cwd: str | None = None, cursor: str | None = None
     ) -> tuple[Sequence[SessionSummary], str | None]:
         """The newest first, a page of them, and where the next page begins."""
         after = _page_offset(cursor)
-        kept = await self._shelf.listed(cwd=cwd, after=after)
+        kept = await self._store.listed(cwd=cwd, after=after)
         found = [
             SessionSummary(
                 id=each.id,
@@ -191,7 +191,7 @@ class CodingAgent:
         with anyio.move_on_after(CLOSE_S):
             await open_one.closed.wait()
 
-    async def _leave(self, session: str) -> None:
+    async def _close_quietly(self, session: str) -> None:
         with suppress(UnknownSession):  # somebody else has closed it in this moment
             await self.close(session)
 
@@ -199,22 +199,22 @@ class CodingAgent:
         """Close it and forget it. An unknown one is no error."""
         if session in self._open:
             await self.close(session)
-        await self._shelf.delete(session)
+        await self._store.delete(session)
 
-    async def _opened(
+    async def _start_session(
         self,
         client: AgentClient,
         memory: SessionMemory,
         roots: tuple[Path, ...],
         servers: Sequence[McpServerSpec],
     ) -> AgentSession:
-        opened = await self._tasks.start(self._live, client, memory, roots, servers)
+        opened = await self._tasks.start(self._run_session, client, memory, roots, servers)
         assert isinstance(opened, AgentSession | Exception)
         if isinstance(opened, Exception):
             raise opened
         return opened
 
-    async def _live(
+    async def _run_session(
         self,
         client: AgentClient,
         memory: SessionMemory,
@@ -228,7 +228,7 @@ class CodingAgent:
         try:
             async with AsyncExitStack() as held:
                 try:
-                    session = await self._begun(held, client, memory, roots, servers)
+                    session = await self._create_session(held, client, memory, roots, servers)
                 except Exception as error:  # noqa: BLE001 (whoever asked for the session is told)
                     task_status.started(error)
                     return
@@ -242,7 +242,7 @@ class CodingAgent:
             if living:
                 living.closed.set()
 
-    async def _begun(
+    async def _create_session(
         self,
         held: AsyncExitStack,
         client: AgentClient,
@@ -250,11 +250,11 @@ class CodingAgent:
         roots: tuple[Path, ...],
         servers: Sequence[McpServerSpec],
     ) -> AgentSession:
-        place = self._around.at(roots[0])
+        place = self._setup.resources_at(roots[0])
         await place.servers.refresh()
         limits = await held.enter_async_context(place.sandbox(roots)) if place.sandbox else None
-        desk = replace(self._desk(client, memory.id, roots, place), sandbox=limits)
-        toolbox = await held.enter_async_context(self._around.open_tools(desk, servers))
+        desk = replace(self._tool_context(client, memory.id, roots, place), sandbox=limits)
+        toolbox = await held.enter_async_context(self._setup.open_tools(desk, servers))
         return AgentSession(
             memory,
             place.models,
@@ -268,8 +268,8 @@ class CodingAgent:
             patience=place.patience,
         )
 
-    async def _usable(self, cwd: Path) -> SessionResources:
-        place = self._around.at(cwd)
+    async def _usable_resources(self, cwd: Path) -> SessionResources:
+        place = self._setup.resources_at(cwd)
         await place.servers.refresh()
         if not place.models.choices():
             raise AuthRequired(
@@ -279,11 +279,11 @@ class CodingAgent:
         return place
 
     def _allowed(self, tools: Mapping[str, AgentTool]) -> Mapping[str, AgentTool]:
-        allowed, refused = self._around.allowed, self._around.refused
+        allowed, refused = self._setup.allowed, self._setup.refused
         kept = (tools.keys() if allowed is None else tools.keys() & allowed) - refused
         return {name: tool for name, tool in tools.items() if name in kept}
 
-    def _desk(
+    def _tool_context(
         self, client: AgentClient, session: str, roots: tuple[Path, ...], place: SessionResources
     ) -> ToolContext:
         return ToolContext(
@@ -291,11 +291,11 @@ class CodingAgent:
             cwd=roots[0],
             roots=roots,
             environ=place.environ,
-            reading=client.files_read(session) if client.files_read else None,
-            writing=client.files_write(session) if client.files_write else None,
+            file_reader=client.files_read(session) if client.files_read else None,
+            file_writer=client.files_write(session) if client.files_write else None,
             terminals=client.terminals(session) if client.terminals else None,
             writable=place.writable,
-            owner=self._around.owner,
+            owner=self._setup.owner,
         )
 
 

@@ -124,7 +124,7 @@ class ConversationTurn:
         self._calling = calling
         self._system = system
         self._tools = tuple(tools)
-        self._tell = voice.tell
+        self._send = voice.send
         self._keep = voice.keep
         self._texts: list[str] = []
 
@@ -136,16 +136,16 @@ class ConversationTurn:
     async def run(self) -> StopReason:
         repetition = Repetition()
         for step in count(1):
-            await self._make_room()
+            await self._compact_if_needed()
             answer = await self._answer()
             if answer.calls:
                 if not await self._calling.run(answer.calls, repetition):
                     await self._keep([Told(text=LOOP_STOP_TEXT)])
                     return "max_turn_requests"
-            elif answer.reason == "refused":
+            elif answer.reason_or_guess == "refused":
                 return "refusal"
             else:
-                return "max_tokens" if answer.reason == "length" else "end_turn"
+                return "max_tokens" if answer.reason_or_guess == "length" else "end_turn"
             if step == MAX_STEPS:
                 await self._keep([Told(text=STEP_LIMIT_TEXT)])
                 return "max_turn_requests"
@@ -156,42 +156,46 @@ class ConversationTurn:
     async def _answer(self) -> ModelAnswer:
         """What the model says next; what it had said when it broke off is kept too."""
         try:
-            return await self._streamed(self._request())
+            return await self._stream(self._request())
         except ContextOverflow:
             await self.compact()
-            return await self._streamed(self._request())
+            return await self._stream(self._request())
 
-    async def _streamed(self, request: ModelRequest) -> ModelAnswer:
-        hearing = _StreamedAnswer(self._memory.new_message(), self._tell)
+    async def _stream(self, request: ModelRequest) -> ModelAnswer:
+        hearing = _StreamedAnswer(self._memory.new_message(), self._send)
         try:
             await self._models.stream(
-                self._memory.id, self._chosen, request, hearing.take, self._hear
+                self._memory.id, self._chosen, request, hearing.add_chunks, self._record_event
             )
         except (WorkerError, anyio.get_cancelled_exc_class()):
             said = [
                 piece for piece in answer_pieces(hearing.gathered.parts) if piece.kind == "text"
             ]
             with anyio.CancelScope(shield=True), suppress(GoesOnElsewhere):
-                await self._remember(hearing, said)
+                await self._keep_answer(hearing, said)
             raise
-        gathered = self._with_own_ids(hearing.gathered)
-        if not gathered.calls and not gathered.text.strip() and gathered.reason != "refused":
+        gathered = self._with_unique_ids(hearing.gathered)
+        if (
+            not gathered.calls
+            and not gathered.text.strip()
+            and gathered.reason_or_guess != "refused"
+        ):
             raise NothingSaid(f"{self._provider.opencode_model} ended its turn without a word")
-        await self._remember(hearing, answer_pieces(gathered.parts))
+        await self._keep_answer(hearing, answer_pieces(gathered.parts))
         return gathered
 
-    async def _remember(self, hearing: "_StreamedAnswer", pieces: Sequence[AnswerPiece]) -> None:
+    async def _keep_answer(self, hearing: "_StreamedAnswer", pieces: Sequence[AnswerPiece]) -> None:
         if pieces:
             model = self._provider.opencode_model
             await self._keep([Answered(message=hearing.message, pieces=tuple(pieces), model=model)])
         self._texts.append(hearing.gathered.text)
 
-    def _with_own_ids(self, gathered: ModelAnswer) -> ModelAnswer:
+    def _with_unique_ids(self, gathered: ModelAnswer) -> ModelAnswer:
         """A vendor may give an id twice: in one answer, or in one session."""
         parts: list[MessagePart] = []
         for part in gathered.parts:
             own = (
-                replace(part, id=self._memory.own_id(part.id))
+                replace(part, id=self._memory.unique_call_id(part.id))
                 if isinstance(part, MessageToolUse)
                 else part
             )
@@ -206,7 +210,7 @@ class ConversationTurn:
             tools=self._tools,
         )
 
-    async def _hear(self, heard: ModelCallEvent) -> None:
+    async def _record_event(self, heard: ModelCallEvent) -> None:
         match heard:
             case UsageReported():
                 await self._keep([Spent(usage=heard.usage, cost_usd=heard.cost_usd)])
@@ -218,8 +222,11 @@ class ConversationTurn:
 
     # The window
 
-    async def _make_room(self) -> None:
-        if is_full(self._memory.used, self._provider.context_limit) and self._memory.can_shrink:
+    async def _compact_if_needed(self) -> None:
+        if (
+            is_full(self._memory.context_tokens, self._provider.context_limit)
+            and self._memory.can_compact
+        ):
             await self.compact()
 
     async def compact(self) -> None:
@@ -231,8 +238,8 @@ class ConversationTurn:
             for chunk in chunks:
                 hearing.add(chunk)
 
-        await self._models.stream(self._memory.id, self._chosen, request, take, self._hear)
-        summary = hearing.gathered().text.strip()
+        await self._models.stream(self._memory.id, self._chosen, request, take, self._record_event)
+        summary = hearing.answer().text.strip()
         if not summary:
             raise NothingSaid(f"{self._provider.opencode_model} gave no summary to go on from")
         asked = self._memory.last_prompt
@@ -245,20 +252,20 @@ class _StreamedAnswer:
 
     def __init__(self, message: str, tell: SendEvent) -> None:
         self.message = message
-        self._tell = tell
+        self._send = tell
         self._gathering = AnswerBuilder()
 
     @property
     def gathered(self) -> ModelAnswer:
-        return self._gathering.gathered()
+        return self._gathering.answer()
 
-    async def take(self, chunks: Sequence[AnswerChunk]) -> None:
+    async def add_chunks(self, chunks: Sequence[AnswerChunk]) -> None:
         for chunk in chunks:
             self._gathering.add(chunk)
             match chunk:
                 case TextPiece(text=text) if text:
-                    await self._tell(Said(message=self.message, role="agent", text=text))
+                    await self._send(Said(message=self.message, role="agent", text=text))
                 case ReasoningPiece(text=text) if text:
-                    await self._tell(Said(message=self.message, role="thought", text=text))
+                    await self._send(Said(message=self.message, role="thought", text=text))
                 case _:
                     pass

@@ -63,7 +63,7 @@ class ModelCallListeners:
 
     def __init__(self, settings: Callable[[], Settings]) -> None:
         self._settings = settings
-        self._hearing: dict[str, OnModelCallEvent] = {}
+        self._listeners: dict[str, OnModelCallEvent] = {}
 
     def spawned(self, worker: str) -> WorkerSpawned:
         """A session has the limits of a task."""
@@ -81,12 +81,12 @@ class ModelCallListeners:
         )
 
     async def append(self, worker: str, event: AnyEvent) -> None:
-        hear = self._hearing.get(worker)
+        hear = self._listeners.get(worker)
         if hear and isinstance(event, REPORTED_EVENTS):
             await hear(event)
 
     def at_work(self, worker: str) -> bool:
-        return worker in self._hearing
+        return worker in self._listeners
 
     def provider(self, worker: str, backend: str, model: str) -> Provider:
         del worker
@@ -95,10 +95,10 @@ class ModelCallListeners:
         return next(known, bare)
 
     def listen(self, session: str, hear: OnModelCallEvent) -> None:
-        self._hearing[session] = hear
+        self._listeners[session] = hear
 
     def forget(self, session: str) -> None:
-        self._hearing.pop(session, None)
+        self._listeners.pop(session, None)
 
 
 class DirectModelAccess:
@@ -129,7 +129,7 @@ class DirectModelAccess:
                 description=provider.opencode_model,
                 group=provider.backend,
             )
-            for provider in self._with_a_key().providers
+            for provider in self._usable_settings().providers
         )
 
     def find(self, name: str) -> ChosenModel:
@@ -141,7 +141,7 @@ class DirectModelAccess:
     async def choose(self, task: str, cwd: Path) -> ChosenModel:
         """Of those that can be asked; if there is none, the one that would be says what is missing."""
         found = await self._classifier.classify(TaskText(text=task), cwd)
-        settings = self._with_a_key()
+        settings = self._usable_settings()
         if not settings.providers:
             settings = self._settings()
         provider, reason = provider_for_tier(
@@ -149,9 +149,9 @@ class DirectModelAccess:
         )
         return self._usable(provider, f"{tier_reason(found)} ({reason})", moves=True)
 
-    def _with_a_key(self) -> Settings:
+    def _usable_settings(self) -> Settings:
         own = without_agents(self._settings())
-        usable = tuple(p for p in own.providers if not self._refusal(p))
+        usable = tuple(p for p in own.providers if not self._why_unusable(p))
         return replace(own, providers=usable)
 
     async def _prices_for(self, word: str, settings: Settings) -> Mapping[str, Price]:
@@ -181,12 +181,12 @@ class DirectModelAccess:
             self._payer.forget(session)
 
     def _usable(self, provider: Provider, reason: str, *, moves: bool) -> ChosenModel:
-        if refusal := self._refusal(provider):
+        if refusal := self._why_unusable(provider):
             raise AuthRequired(f"{provider.name!r} cannot be used: {refusal}")
         fallbacks = fallbacks_of(provider, self._settings()) if moves else ()
         return ChosenModel(provider=provider, fallbacks=fallbacks, reason=reason)
 
-    def _refusal(self, provider: Provider) -> str:
+    def _why_unusable(self, provider: Provider) -> str:
         try:
             target_for(provider, self._settings().backends, self._environ())
         except ProviderRefused as error:
@@ -246,7 +246,7 @@ class GatewayModelAccess:
         self._course = CallPlan(targets=(target,))
         self._witness = _UsageWitness()
         self._upstream = Upstream(
-            connections, self._witness, healths=_AlwaysHealthy(), patience=RetrySettings(again=0)
+            connections, self._witness, healths=_AlwaysHealthy(), patience=RetrySettings(retries=0)
         )
 
     def choices(self) -> tuple[ModelChoice, ...]:
@@ -272,27 +272,27 @@ class GatewayModelAccess:
         hear: OnModelCallEvent,
     ) -> None:
         order = order_for(session, self._course, request)
-        self._witness.hearing[session] = hear
+        self._witness.listeners[session] = hear
         try:
             await self._upstream.stream(order, self._course, chunk_forwarder(take))
         except WorkerError as error:
             raise gateway_failure(str(error)) or error from error
         finally:
-            self._witness.hearing.pop(session, None)
+            self._witness.listeners.pop(session, None)
 
 
 class _UsageWitness:
     """The port `CallObserver`. The gateway counts; here it is only known how full the window is."""
 
     def __init__(self) -> None:
-        self.hearing: dict[str, OnModelCallEvent] = {}
+        self.listeners: dict[str, OnModelCallEvent] = {}
 
-    async def begun(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
+    async def call_started(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
         del call, size
         return None
 
-    async def metered(self, call: FinishedCall) -> None:
-        hear = self.hearing.get(call.worker)
+    async def call_finished(self, call: FinishedCall) -> None:
+        hear = self.listeners.get(call.worker)
         if hear and call.usage:
             await hear(
                 UsageReported(
@@ -304,10 +304,10 @@ class _UsageWitness:
                 )
             )
 
-    async def moved(self, move: ProviderMove) -> None:
+    async def provider_changed(self, move: ProviderMove) -> None:
         pass
 
-    async def noticed(self, worker: str, text: str) -> None:
+    async def notice(self, worker: str, text: str) -> None:
         pass
 
 
@@ -317,21 +317,21 @@ class _AlwaysHealthy:
     def condition(self, provider: Provider) -> ProviderCondition:
         return ProviderCondition()
 
-    def under_way(self, provider: Provider) -> int:
+    def calls_in_flight(self, provider: Provider) -> int:
         return 0
 
-    async def admits(self, provider: Provider, *, force: bool = False) -> bool:
+    async def try_admit(self, provider: Provider, *, force: bool = False) -> bool:
         return True
 
-    async def served(
+    async def record_success(
         self, provider: Provider, *, began: float, used_up_for_s: float | None = None
     ) -> None:
         pass
 
-    async def failed(self, provider: Provider, error: WorkerError, *, began: float) -> None:
+    async def record_failure(self, provider: Provider, error: WorkerError, *, began: float) -> None:
         pass
 
-    async def released(self, provider: Provider) -> None:
+    async def release(self, provider: Provider) -> None:
         pass
 
     async def forget(self, provider: Provider) -> bool:

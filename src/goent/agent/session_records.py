@@ -278,21 +278,21 @@ class SessionMemory:
         self.id = session
         self.cwd = cwd
         self.title = ""
-        self.set: Set | None = None
+        self.settings: Set | None = None
         self.usage = Usage()
-        self.used = 0  # tokens of the context
-        self.begun = False  # something has been asked
+        self.context_tokens = 0  # tokens of the context
+        self.has_prompt = False  # something has been asked
         self.cost_usd: Decimal | None = Decimal(0)
         self.updated_at = clock()
-        self._shelf = shelf
+        self._store = shelf
         self._clock = clock
         self._writing = anyio.Lock()
         self._records: list[AnyRecord] = []
         self._ids: set[str] = set()
         self._answers = 0
-        self._counted = False
+        self._counted_by_provider = False
         for body in records:
-            self._note(decode_record(body))
+            self._apply(decode_record(body))
         self._stored = len(self._records)
 
     async def keep(self, records: Sequence[AnyRecord]) -> None:
@@ -301,14 +301,14 @@ class SessionMemory:
         What a disk refuses is tried again with what comes next.
         """
         for record in records:
-            self._note(record)
+            self._apply(record)
         self.updated_at = self._clock()
         async with self._writing:
             fresh = self._records[self._stored :]
             kept = KeptSession(
                 id=self.id, cwd=self.cwd, title=self.title, updated_at=self.updated_at
             )
-            await self._shelf.append(
+            await self._store.append(
                 kept, self._stored, [encode_record(record) for record in fresh]
             )
             self._stored += len(fresh)
@@ -319,7 +319,7 @@ class SessionMemory:
     def history(self) -> Iterator[AnyAgentEvent]:
         return history(self._records)
 
-    def own_id(self, call: str) -> str:
+    def unique_call_id(self, call: str) -> str:
         """An id for a call that the session has not had yet: a vendor may give one twice."""
         others = (f"{call or 'call'}_{number}" for number in count(2))
         own = (
@@ -341,32 +341,34 @@ class SessionMemory:
         return "\n".join(part.text for part in parts if isinstance(part, MessageText))
 
     @property
-    def can_shrink(self) -> bool:
+    def can_compact(self) -> bool:
         """More has been said since it was last summed up than one prompt."""
         return self._answers > 0
 
-    def _note(self, record: AnyRecord) -> None:
+    def _apply(self, record: AnyRecord) -> None:
         self._records.append(record)
         match record:
             case Titled(title=title):
                 self.title = title
             case Set():
-                self.set = record
+                self.settings = record
             case Spent():
                 self._spend(record)
             case Answered():
                 self._answers += 1
                 self._ids.update(piece.id for piece in record.pieces)
-                if not self._counted:
-                    self.used += sum(estimate_tokens(piece.text) for piece in record.pieces)
-                self._counted = False
+                if not self._counted_by_provider:
+                    self.context_tokens += sum(
+                        estimate_tokens(piece.text) for piece in record.pieces
+                    )
+                self._counted_by_provider = False
             case Prompted():
-                self.begun = True
-                self.used += estimate_tokens(self.last_prompt)
+                self.has_prompt = True
+                self.context_tokens += estimate_tokens(self.last_prompt)
             case Ran():
-                self.used += estimate_tokens(record.text)
+                self.context_tokens += estimate_tokens(record.text)
             case Compacted():
-                self._answers, self.used = 0, estimate_tokens(record.summary)
+                self._answers, self.context_tokens = 0, estimate_tokens(record.summary)
             case _:
                 pass
 
@@ -377,7 +379,7 @@ class SessionMemory:
         else:
             self.cost_usd += spent.cost_usd
         if spent.usage.total:  # the whole context, by the provider's own count
-            self.used, self._counted = spent.usage.total, True
+            self.context_tokens, self._counted_by_provider = spent.usage.total, True
 
 
 class SessionReporter:
@@ -387,10 +389,10 @@ class SessionReporter:
         self.window = DEFAULT_CONTEXT_WINDOW
         self.memory = memory
         self._client = client
-        self._unkept = False
+        self._disk_failed = False
 
-    async def tell(self, event: AnyAgentEvent) -> None:
-        await self._client.tell(self.memory.id, event)
+    async def send(self, event: AnyAgentEvent) -> None:
+        await self._client.send(self.memory.id, event)
 
     async def ask(self, question: ToolQuestion) -> PermissionAnswer | Rejection | None:
         return await self._client.ask(self.memory.id, question)
@@ -400,41 +402,43 @@ class SessionReporter:
         try:
             await self.memory.keep(records)
         except EnvironmentTrouble as trouble:
-            if not self._unkept:
-                await self.tell(Noticed(text=f"this session is not kept on disk: {trouble}"))
-            self._unkept = True
+            if not self._disk_failed:
+                await self.send(Noticed(text=f"this session is not kept on disk: {trouble}"))
+            self._disk_failed = True
         else:
-            self._unkept = False
+            self._disk_failed = False
         for record in records:
-            await self._tell_of(record)
+            await self._send_for_record(record)
 
     async def greet(self) -> None:
         """What a client shows of a session that it opens again."""
-        if self.memory.begun:
-            await self._tell_title()
-            await self._tell_usage()
+        if self.memory.has_prompt:
+            await self._send_title()
+            await self._send_usage()
 
-    async def _tell_of(self, record: AnyRecord) -> None:
+    async def _send_for_record(self, record: AnyRecord) -> None:
         match record:
             case Ran(call=call):
-                await self.tell(call)
+                await self.send(call)
             case Planned(entries=entries):
-                await self.tell(PlanChanged(entries=entries))
+                await self.send(PlanChanged(entries=entries))
             case Told(text=text):
-                await self.tell(Noticed(text=text))
+                await self.send(Noticed(text=text))
             case Titled():
-                await self._tell_title()
+                await self._send_title()
             case Spent():
-                await self._tell_usage()
+                await self._send_usage()
             case Set():
-                await self.tell(OptionsChanged())
+                await self.send(OptionsChanged())
             case _:
                 pass
 
-    async def _tell_title(self) -> None:
+    async def _send_title(self) -> None:
         at = datetime.fromtimestamp(self.memory.updated_at, UTC)
-        await self.tell(Retitled(title=self.memory.title, updated_at=at.isoformat()))
+        await self.send(Retitled(title=self.memory.title, updated_at=at.isoformat()))
 
-    async def _tell_usage(self) -> None:
+    async def _send_usage(self) -> None:
         memory = self.memory
-        await self.tell(UsageChanged(used=memory.used, size=self.window, cost_usd=memory.cost_usd))
+        await self.send(
+            UsageChanged(used=memory.context_tokens, size=self.window, cost_usd=memory.cost_usd)
+        )

@@ -121,7 +121,7 @@ class Repetition:
     def __init__(self) -> None:
         self._last: deque[tuple[str, str]] = deque(maxlen=IDENTICAL_CALLS_TO_STOP)
 
-    def add(self, use: MessageToolUse) -> int:
+    def count(self, use: MessageToolUse) -> int:
         """How often the same call has been made in a row, this time included."""
         key = (use.name, use.arguments)
         if self._last and self._last[-1] != key:
@@ -136,12 +136,12 @@ class _PendingCall:
     def __init__(self, use: MessageToolUse, call: ToolInvocation | None, told: ToolCalled) -> None:
         self.use = use
         self.call = call
-        self.told = told
+        self.event = told
         self.outcome: ToolOutcome | None = None
 
     @property
-    def alone(self) -> bool:
-        return self.call is None or self.call.intent.alone
+    def runs_alone(self) -> bool:
+        return self.call is None or self.call.intent.runs_alone
 
 
 class ToolRunner:
@@ -159,7 +159,7 @@ class ToolRunner:
     ) -> None:
         self._tools = tools
         self._permits = permits
-        self._tell = tell
+        self._send = tell
         self._ask = ask
         self._keep = keep
         self._patience = patience
@@ -171,31 +171,31 @@ class ToolRunner:
         beside: list[_PendingCall] = []
         try:
             for use in uses:
-                made = repetition.add(use)
+                made = repetition.count(use)
                 times = max(times, made)
-                planned = await self._prepared(use, made)
-                if planned.alone and beside:
+                planned = await self._prepare(use, made)
+                if planned.runs_alone and beside:
                     await self._run(beside)
                     beside = []
-                    planned = await self._prepared(use, made)  # what was read may let it be done
-                if planned.alone:
+                    planned = await self._prepare(use, made)  # what was read may let it be done
+                if planned.runs_alone:
                     await self._run([planned])
                 else:
                     beside.append(planned)
             await self._run(beside)
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
-                await self._cut_off()
+                await self._end_open_calls()
             raise
         return times < IDENTICAL_CALLS_TO_STOP
 
-    async def _cut_off(self) -> None:
+    async def _end_open_calls(self) -> None:
         """The turn ends here: what was begun is told as ended."""
         for planned in tuple(self._open.values()):
             with suppress(GoesOnElsewhere):
                 await self._end(planned, ToolOutcome(text=CANCELLED_TEXT, failed=True))
 
-    async def _prepared(self, use: MessageToolUse, times: int) -> _PendingCall:
+    async def _prepare(self, use: MessageToolUse, times: int) -> _PendingCall:
         told = ToolCalled(
             id=use.id,
             tool=use.name,
@@ -233,7 +233,7 @@ class ToolRunner:
         """One alone, or several that disturb nobody."""
         for planned in batch:
             self._open[planned.use.id] = planned
-            await self._tell(planned.told)
+            await self._send(planned.event)
             if planned.call and (refusal := await self._refusal(planned, planned.call)):
                 planned.outcome = ToolOutcome(text=refusal, failed=True)
         try:
@@ -261,7 +261,7 @@ class ToolRunner:
     async def _answer(
         self, planned: _PendingCall, need: PermissionNeed
     ) -> PermissionAnswer | Rejection | None:
-        told = planned.told
+        told = planned.event
         question = ToolQuestion(
             call=told.id,
             tool=told.tool,
@@ -272,18 +272,18 @@ class ToolRunner:
             shown=(*told.shown, *_reason_parts(need)),
             locations=told.locations,
         )
-        await self._tell(StateChanged(state="waiting"))
+        await self._send(StateChanged(state="waiting"))
         answer = None
         with anyio.move_on_after(self._patience):
             answer = await self._ask(question)
-        await self._tell(StateChanged(state="running"))
+        await self._send(StateChanged(state="running"))
         return answer
 
     async def _finish(self, planned: _PendingCall) -> None:
         outcome = planned.outcome
         if outcome is None and planned.call:
-            planned.told = replace(planned.told, status="running")
-            await self._tell(planned.told)
+            planned.event = replace(planned.event, status="running")
+            await self._send(planned.event)
             outcome = await self._outcome(planned, planned.call)
         assert outcome
         with anyio.CancelScope(shield=True):  # what was done is known, whatever comes next
@@ -292,18 +292,18 @@ class ToolRunner:
     async def _end(self, planned: _PendingCall, outcome: ToolOutcome) -> None:
         del self._open[planned.use.id]
         ran = Ran(
-            call=_ended_call(planned.told, outcome), text=outcome.text, pictures=_pictures(outcome)
+            call=_ended_call(planned.event, outcome), text=outcome.text, pictures=_pictures(outcome)
         )
         await self._keep([ran] if outcome.plan is None else [ran, Planned(entries=outcome.plan)])
 
     async def _outcome(self, planned: _PendingCall, call: ToolInvocation) -> ToolOutcome:
         async def report(progress: ToolProgress) -> None:
-            planned.told = replace(
-                planned.told,
-                shown=progress.shown or planned.told.shown,
+            planned.event = replace(
+                planned.event,
+                shown=progress.shown or planned.event.shown,
                 output=progress.output[-MAX_SHOWN_CHARS:],
             )
-            await self._tell(planned.told)
+            await self._send(planned.event)
 
         try:
             return await call.run(report)
@@ -311,8 +311,8 @@ class ToolRunner:
             return ToolOutcome(text=str(mistake), failed=True)
         except Exception as error:  # a fault of one tool's is no end of the session
             if not isinstance(error, OSError):
-                log.exception("the tool %r failed", planned.told.tool)
-            return ToolOutcome(text=f"{planned.told.title} failed: {error}", failed=True)
+                log.exception("the tool %r failed", planned.event.tool)
+            return ToolOutcome(text=f"{planned.event.title} failed: {error}", failed=True)
 
 
 def _reason_parts(need: PermissionNeed) -> tuple[TextPart, ...]:

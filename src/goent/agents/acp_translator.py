@@ -59,7 +59,7 @@ class Translator(ABC):
             case _:
                 return []
 
-    def interrupted(self) -> Sequence[ToolCall]:
+    def fail_open_calls(self) -> Sequence[ToolCall]:
         """The calls that had not ended, as ones that never will."""
         return [
             replace(call, status="failed", output=INTERRUPTED)
@@ -138,7 +138,7 @@ class AgentTranslator(Translator):
         super().__init__(cwd)
         self._whole: dict[str, ToolFields] = {}
 
-    def whole(self, fields: ToolFields) -> ToolFields:
+    def merge(self, fields: ToolFields) -> ToolFields:
         """The call with all that was told of it so far."""
         known = self._whole.get(fields.tool_call_id)
         if known is None:
@@ -150,12 +150,12 @@ class AgentTranslator(Translator):
         }
         return msgspec.structs.replace(known, **news)
 
-    def asked(self, fields: ToolFields) -> ToolFields:
+    def merge_question(self, fields: ToolFields) -> ToolFields:
         """The same for a call that is asked about.
 
         Some agents have told its input only as text so far, piece by piece, as its model wrote it.
         """
-        whole, known = self.whole(fields), self._whole.get(fields.tool_call_id)
+        whole, known = self.merge(fields), self._whole.get(fields.tool_call_id)
         if whole.raw_input or known is None:
             return whole
         text = call_text(known).encode()
@@ -173,7 +173,7 @@ class AgentTranslator(Translator):
     def _call(
         self, fields: ToolUpdate, known: ToolCall | None, status: ToolStatus
     ) -> tuple[ToolCall, Sequence[DriverEvent]]:
-        whole = self._whole[fields.tool_call_id] = self.whole(fields)
+        whole = self._whole[fields.tool_call_id] = self.merge(fields)
         about, output = read_subject(whole), ToolData.read(whole.raw_output)
         ended = status in ("completed", "failed")
         tool = known.tool if known else _tool_name(whole)

@@ -32,12 +32,12 @@ class AcpTurn:
 
     def __init__(self, translator: Translator) -> None:
         self.cancelled = False
-        self.spoke = False
+        self.has_output = False
         self.stop_reason = ""
         self.usage: TurnUsage | None = None
         self.error: WorkerError | RpcError | None = None
-        self.asking = anyio.CancelScope()
-        self.answered = anyio.Event()
+        self.prompt_scope = anyio.CancelScope()
+        self.done = anyio.Event()
         self._something = anyio.Event()
         self._translator = translator
         self._send, self._receive = anyio.create_memory_object_stream[DriverEvent](BUFFER)
@@ -47,14 +47,14 @@ class AcpTurn:
         """What the worker's tool is doing, if one is at work."""
         return self._translator.running
 
-    async def take(self, prompt: Callable[[], Awaitable[PromptResult]]) -> None:
+    async def run_prompt(self, prompt: Callable[[], Awaitable[PromptResult]]) -> None:
         """Have it taken; a failure is kept in `error`, for what it means is said elsewhere."""
         try:
-            with self.asking:
+            with self.prompt_scope:
                 result = await prompt()
                 self.stop_reason, self.usage = result.stop_reason, result.usage
-                if not self.spoke and not self.cancelled:
-                    await self._last_words()
+                if not self.has_output and not self.cancelled:
+                    await self._wait_for_late_update()
         except (WorkerError, RpcError) as error:
             self.error = error
             if isinstance(error, WorkerCrashed):
@@ -63,21 +63,21 @@ class AcpTurn:
     async def put(self, event: DriverEvent) -> None:
         """Waits if the owner is slow; what comes after the end is dropped."""
         if isinstance(event, TextDelta | ToolCall):
-            self.spoke = True
+            self.has_output = True
             self._something.set()
         with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
             await self._send.send(event)
 
-    async def tell(self, update: AnyUpdate) -> None:
+    async def put_update(self, update: AnyUpdate) -> None:
         for event in self._translator.translate(update):
             await self.put(event)
 
     async def interrupt(self) -> None:
         """Nobody will tell any more how the open tool calls ended."""
-        for event in self._translator.interrupted():
+        for event in self._translator.fail_open_calls():
             await self.put(event)
 
-    async def hand_on(self, emit: Emit) -> None:
+    async def forward(self, emit: Emit) -> None:
         """Returns when the turn is closed and everything has left."""
         with self._receive:
             async for event in self._receive:
@@ -85,14 +85,14 @@ class AcpTurn:
 
     def close(self) -> None:
         self._send.close()
-        self.answered.set()
+        self.done.set()
 
     def discard(self) -> None:
         """Nobody will hear what was not handed on."""
         self.close()
         self._receive.close()
 
-    async def _last_words(self) -> None:
+    async def _wait_for_late_update(self) -> None:
         """An update may come after the reply to its prompt; wait if there was none at all."""
         with anyio.move_on_after(LATE_UPDATE_S):
             await self._something.wait()
@@ -112,22 +112,22 @@ class AgentTurn(AcpTurn):
         super().__init__(self.calls)
         self.permitted = TurnPermissions()
         self.rejected: AccessRequest | None = None
-        self.unsaid = ""  # what came with the last no
+        self.rejection_message = ""  # what came with the last no
         self.bypass: PermissionBypassed | None = None
-        self.caught = anyio.Event()
+        self.bypass_found = anyio.Event()
 
-    def catch(self, agent: str, tool: str, detail: str) -> None:
+    def record_bypass(self, agent: str, tool: str, detail: str) -> None:
         """The first such deed ends the turn."""
         if self.bypass is None:
             self.bypass = PermissionBypassed(
                 f"{agent} did what its permissions do not allow, and did not ask: {tool} {detail[:DETAIL]!r}. "
                 "The turn was ended; what it did so far is in place"
             )
-            self.caught.set()
+            self.bypass_found.set()
 
     def close(self) -> None:
         super().close()
-        self.caught.set()
+        self.bypass_found.set()
 
     def verdict(self, agent: str) -> TurnStopReason:
         """Of a turn that the agent ended by itself. Raises a `WorkerError` if it is no good end."""
@@ -146,7 +146,7 @@ class AgentTurn(AcpTurn):
                     f"{agent} ended its turn early ({self.stop_reason}): what it did so far is in "
                     "place; prompt it to go on"
                 )
-            case _ if not self.spoke:
+            case _ if not self.has_output:
                 raise NothingSaid(f"{agent} ended its turn without a word and without a tool call")
             case _:
                 return "end"

@@ -82,11 +82,11 @@ class AgentLaunch(Value, frozen=True, kw_only=True):
             SandboxedAgent(
                 command=self.command,
                 env=self.env,
-                roots=self.sandbox.writes(self.cwd),
-                own=self.folders,
-                shown=self.shown,
+                roots=self.sandbox.writable_folders(self.cwd),
+                data_folders=self.folders,
+                readable=self.shown,
                 ports=(self.gate_port,) if self.gate_port else (),
-                foreign=not self.own,
+                is_foreign=not self.own,
             )
         )
 

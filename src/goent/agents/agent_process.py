@@ -115,7 +115,7 @@ class AgentProcess:
         return self._ready[1]
 
     @property
-    def hello(self) -> AcpInitializeResult:
+    def initialize_result(self) -> AcpInitializeResult:
         """What the agent said of itself."""
         return self._ready[2]
 
@@ -139,7 +139,7 @@ class AgentProcess:
                     inner_mark=start.mark,
                 ) as child,
             ):
-                await self._live(child, task_status)
+                await self._serve_until_stopped(child, task_status)
         except Exception as error:
             if self._parts is None:
                 raise
@@ -154,7 +154,7 @@ class AgentProcess:
         with anyio.move_on_after(END_TIMEOUT_S, shield=True):
             await self.finished.wait()
 
-    def give_up(self, why: str) -> None:
+    def kill(self, why: str) -> None:
         """End it at once: it can no longer be asked to."""
         self._given_up = why
         send_signal(self.child.pid, signal.SIGKILL)
@@ -170,18 +170,20 @@ class AgentProcess:
         assert self._parts, "an agent is used after it has shaken hands"
         return self._parts
 
-    async def _live(self, child: SupervisedProcess, task_status: TaskStatus[None]) -> None:
+    async def _serve_until_stopped(
+        self, child: SupervisedProcess, task_status: TaskStatus[None]
+    ) -> None:
         async with task_group() as tasks:
             connection = AgentConnection(
                 child.stdout, child.stdin, self._client, name=self.launch.name, takes_writes=False
             )
             tasks.start_soon(self._serve, connection)
-            hello = await self._shake_hands(connection, child)
+            hello = await self._initialize(connection, child)
             self._parts = (child, connection, hello)
             task_status.started()
             tasks.start_soon(self._until_told, tasks.cancel_scope)
             await self.gone.wait()
-            await self._hear_last_words(child)
+            await self._read_exit(child)
             tasks.cancel_scope.cancel()
 
     async def _until_told(self, scope: anyio.CancelScope) -> None:
@@ -194,13 +196,13 @@ class AgentProcess:
         finally:
             self.gone.set()
 
-    async def _hear_last_words(self, child: SupervisedProcess) -> None:
+    async def _read_exit(self, child: SupervisedProcess) -> None:
         """How it ended by itself, before it is brought down."""
         with anyio.move_on_after(LAST_WORDS):
             self._code = await child.wait()
         self._stderr = child.stderr
 
-    async def _shake_hands(
+    async def _initialize(
         self, connection: AgentConnection, child: SupervisedProcess
     ) -> AcpInitializeResult:
         patience = self.launch.start_timeout
@@ -211,7 +213,7 @@ class AgentProcess:
             message = f"{self.launch.name} (pid {child.pid}) did not answer within {patience:g} s"
             raise WorkerCrashed(_with_stderr(message, child.stderr), stderr=child.stderr) from None
         except WorkerCrashed:
-            await self._hear_last_words(child)
+            await self._read_exit(child)
             raise self._crash(child, session_lives=False, remedy=self.launch.remedy) from None
         except ProtocolError as error:
             raise ProtocolError(_with_stderr(str(error), child.stderr)) from error
@@ -309,7 +311,7 @@ async def open_session(
     Raises `RpcError` if it wants a login that is somebody's to choose, or to make.
     """
     launch = process.launch
-    method = choose_login(process.hello.auth_methods or (), launch.auth_method)
+    method = choose_login(process.initialize_result.auth_methods or (), launch.auth_method)
     (session, opened), took_login = await call_with_login(
         process.connection,
         method,
@@ -334,7 +336,7 @@ async def _open(
 
 
 async def _reopen(process: AgentProcess, session: str, cwd: str) -> SessionReply:
-    able, name = process.hello.agent_capabilities, process.launch.name
+    able, name = process.initialize_result.agent_capabilities, process.launch.name
     if not keeps_sessions(able):
         raise WorkerError(
             f"{name} keeps no sessions, so the worker cannot go on: spawn another one"

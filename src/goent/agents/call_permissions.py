@@ -48,16 +48,16 @@ def access_for_call(call: ToolFields, ground: WorkerPaths) -> tuple[AccessReques
         call = replace(call, kind=_KINDS_BY_NAME.get((call.title or "").lower()))
     about = read_subject(call)
     permission = _permission(call, about)
-    places = {path: ground.real(path) for path in about.paths}
+    places = {path: ground.resolve(path) for path in about.paths}
     away = [
-        ground.around(place) if place else ANYWHERE
+        ground.folder_pattern(place) if place else ANYWHERE
         for place in places.values()
-        if not (place and ground.holds(place))
+        if not (place and ground.contains(place))
     ]
     if about.unconfined or _hides_its_paths(call, about, len(set(places.values()))):
         away.append(ANYWHERE)
-    names = [ground.shown(place) if place else path for path, place in places.items()]
-    guards = [ground.guard(path) for path in about.paths if permission in _CHANGING]
+    names = [ground.from_checkout(place) if place else path for path, place in places.items()]
+    guards = [ground.guard_reason(path) for path in about.paths if permission in _CHANGING]
     reason = next(filter(None, guards), "")
     detail = _detail(about, call, ground)
     found = [_access_request(permission, about, call, names, detail, reason)]
@@ -203,7 +203,7 @@ class TurnPermissions:
         if not (told.command or told.paths):
             self._vague.add(call.tool_call_id)
 
-    def call(self, name: str, matter: AccessRequest) -> bool:
+    def allows_call(self, name: str, matter: AccessRequest) -> bool:
         """Whether the call was allowed to do this; one that did not tell what it would do, anything."""
         if name in self._vague:
             return True
@@ -215,7 +215,7 @@ class TurnPermissions:
         """Whether something was allowed that may change any file."""
         return any(permission not in _BOUNDED for permission, _ in self._matters)
 
-    def edits(self, path: str) -> bool:
+    def allows_edit(self, path: str) -> bool:
         """Whether this file may be changed, or one below this folder."""
         named = (pattern for permission, pattern in self._matters if permission == "edit")
         return any(name == path or name.startswith(f"{path}/") for name in named)
@@ -242,7 +242,7 @@ def find_unapproved(
         return None
     careful = oversight_level(rules) != "free"
     for matter in access_for_call(call, ground):
-        if permitted.call(call.tool_call_id, matter):
+        if permitted.allows_call(call.tool_call_id, matter):
             continue
         if matter.permission == OUTSIDE and not careful:
             continue

@@ -71,7 +71,7 @@ class AgentDriver:
             start,
             direct=not own,
             grace=settings.limits.cancel_grace_s,
-            waiting=lambda: self._gate.waiting(spec.id),
+            waiting=lambda: self._gate.waiting_s(spec.id),
             shared=self._shared,
         )
         try:

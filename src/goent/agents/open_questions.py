@@ -85,11 +85,11 @@ class OpenQuestions:
     def __init__(self, asked: int) -> None:
         self.turn = 0
         self._granted: list[PermissionRule] = []
-        self._exactly: set[tuple[str, str]] = set()
+        self._exact_grants: set[tuple[str, str]] = set()
         self._numbers = count(asked + 1)
         self._open: dict[str, _PendingAnswer] = {}
 
-    async def put(self, matter: AccessRequest, ask: AskOwner) -> OwnerReply:
+    async def ask(self, matter: AccessRequest, ask: AskOwner) -> OwnerReply:
         """The owner's answer, now or for good, with their words; none if the turn ended before."""
         if self.covers(matter):
             return OwnerReply(answer="allow_always")
@@ -100,9 +100,9 @@ class OpenQuestions:
                 id=name,
                 tool=matter.permission,
                 detail=matter.detail,
-                options=ANSWER_OPTIONS if matter.lasts else ONE_TIME_OPTIONS,
+                options=ANSWER_OPTIONS if matter.can_be_always else ONE_TIME_OPTIONS,
                 reason=matter.reason,
-                always=matter.always if matter.lasts else (),
+                always=matter.always if matter.can_be_always else (),
             )
         )
         await pending.settled.wait()
@@ -113,7 +113,7 @@ class OpenQuestions:
         if pending is None:
             known = ", ".join(map(repr, self._open)) or "none"
             raise RequestError(f"no question {name!r} is open; open: {known}")
-        if answer == "allow_always" and pending.matter.lasts:
+        if answer == "allow_always" and pending.matter.can_be_always:
             self._grant(pending.matter)
         pending.settle(OwnerReply(answer=answer, message=message if answer == "reject" else ""))
 
@@ -127,15 +127,15 @@ class OpenQuestions:
 
     def covers(self, matter: AccessRequest) -> bool:
         """Whether an earlier "always" allows it."""
-        if not matter.lasts:
+        if not matter.can_be_always:
             return False
         if matter.exact:
-            return _grants(matter) <= self._exactly
+            return _grants(matter) <= self._exact_grants
         return strictest_action(self._granted, matter.permission, matter.patterns) == "allow"
 
     def _grant(self, matter: AccessRequest) -> None:
         if matter.exact:
-            self._exactly |= _grants(matter)
+            self._exact_grants |= _grants(matter)
             return
         self._granted += [
             PermissionRule(tool=matter.permission, pattern=pattern, action="allow")

@@ -136,7 +136,7 @@ class ModeKeeper:
         self._offer: ModeOffer | None = None
         self._wanted: SessionMode | None = None
         self._current = ""
-        self._told = ""
+        self._last_notice = ""
 
     def begin(self, opened: NewSession | OpenedSession) -> None:
         """A session was opened, in whichever process."""
@@ -144,19 +144,19 @@ class ModeKeeper:
             self._offer, self._current = offer, offer.current
             self._wanted = fitting_mode(offer.modes, self._care)
 
-    def heard(self, current: str) -> None:
+    def record_mode(self, current: str) -> None:
         """The agent says that it is in another mode now."""
         self._current = current
 
-    async def hold(self, connection: AgentConnection, session: str) -> str:
+    async def enforce(self, connection: AgentConnection, session: str) -> str:
         """Have it in the mode that fits; what its owner should know, unless that was told before."""
-        told = await self._held(connection, session)
-        if told == self._told:
+        told = await self._enforce(connection, session)
+        if told == self._last_notice:
             return ""
-        self._told = told
+        self._last_notice = told
         return told
 
-    async def _held(self, connection: AgentConnection, session: str) -> str:
+    async def _enforce(self, connection: AgentConnection, session: str) -> str:
         wanted, offer = self._wanted, self._offer
         if self._care == "free":
             return ""
@@ -195,10 +195,10 @@ class AgentOversight:
         self._ground = ground
         self._shared = shared
         self._agent = spec.provider.backend
-        self._looks_only = oversight_level(spec.rules) == "readonly"
+        self._is_readonly = oversight_level(spec.rules) == "readonly"
         self._edits_are_asked = strictest_action(spec.rules, "edit", (ANY_COMMAND,)) != "allow"
         # A command may change any file, also in a later turn.
-        self._ran = strictest_action(spec.rules, "bash", (ANY_COMMAND,)) == "allow"
+        self._command_allowed = strictest_action(spec.rules, "bash", (ANY_COMMAND,)) == "allow"
         self._mode = ModeKeeper(spec.rules, self._agent)
         self._files: FileListing | None = None
         self._began = 0.0
@@ -208,26 +208,26 @@ class AgentOversight:
 
     async def begin(self, process: AgentProcess, session: str, emit: Emit) -> None:
         """Before a turn: the mode that fits, and how the files are."""
-        if told := await self._mode.hold(process.connection, session):
+        if told := await self._mode.enforce(process.connection, session):
             await emit(Noticed(text=told))
         self._began = time.time()
         self._files = await self._listing()
 
-    def heard(
+    def record_update(
         self, update: AnyUpdate, turn: AgentTurn | None, granted: Callable[[AccessRequest], bool]
     ) -> None:
         """During a turn, and before it: which mode it is in, and what it has done."""
         match update:
             case CurrentModeUpdate(current_mode_id=mode):
-                self._mode.heard(mode)
+                self._mode.record_mode(mode)
             case ConfigOptionUpdate(config_options=options):
                 if option := find_option(options, "mode"):
-                    self._mode.heard(option.current_value)
+                    self._mode.record_mode(option.current_value)
             case AcpToolCall() | ToolCallUpdate() if turn and update.status == "completed":
-                call = turn.calls.whole(update)
+                call = turn.calls.merge(update)
                 matter = find_unapproved(call, self._ground, self._spec.rules, turn.permitted)
                 if matter and not granted(matter):
-                    turn.catch(self._agent, matter.permission, matter.detail)
+                    turn.record_bypass(self._agent, matter.permission, matter.detail)
                 elif is_action(call):
                     turn.permitted.add(call, access_for_call(call, self._ground))
             case _:
@@ -241,12 +241,16 @@ class AgentOversight:
         more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
         told = ", ".join(map(repr, names[:MAX_NAMES])) + more
         others = ["others who work there"] if self._shared(self._spec.id, self._began) else []
-        others += ["a command that was allowed"] if self._ran and not self._looks_only else []
+        others += (
+            ["a command that was allowed"]
+            if self._command_allowed and not self._is_readonly
+            else []
+        )
         if others:
             who = " or by ".join([self._agent, *others])
             await emit(Noticed(text=f"files changed during the turn, by {who}: {told}"))
             return None
-        may = "change no files" if self._looks_only else "change files only after asking"
+        may = "change no files" if self._is_readonly else "change files only after asking"
         return PermissionBypassed(
             f"{self._agent} may {may}, and during its turn these changed: {told}. It did not ask; "
             "what it did is in place"
@@ -259,14 +263,14 @@ class AgentOversight:
         if before is None or after is None:
             return ()
         names = changed_names(before, after)
-        if self._looks_only:
+        if self._is_readonly:
             return names
-        self._ran = self._ran or permitted.commands
-        return [name for name in names if not permitted.edits(self._shown(name))]
+        self._command_allowed = self._command_allowed or permitted.commands
+        return [name for name in names if not permitted.allows_edit(self._shown(name))]
 
     def _shown(self, name: str) -> str:
-        place = self._ground.real(name)
-        return self._ground.shown(place) if place else name
+        place = self._ground.resolve(name)
+        return self._ground.from_checkout(place) if place else name
 
     async def _listing(self) -> FileListing | None:
         if not self._edits_are_asked:

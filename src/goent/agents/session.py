@@ -57,7 +57,7 @@ class AgentSpending:
     def begin(self) -> None:
         self._of_turn = False
 
-    def heard(self, update: UsageUpdate) -> UsageReported | None:
+    def record_update(self, update: UsageUpdate) -> UsageReported | None:
         """A session's cost so far; what has come to it since the last word."""
         cost = update.cost
         if cost is None or cost.currency != CURRENCY or not 0 <= cost.amount < float("inf"):
@@ -71,7 +71,7 @@ class AgentSpending:
         # A session that goes on in another process may count anew.
         return self._report(Usage(), total - before if total > before else total)
 
-    def ended(self, told: TurnUsage | None) -> UsageReported | None:
+    def end_turn(self, told: TurnUsage | None) -> UsageReported | None:
         """The turn is over: its tokens; and its cost, unless it was told on the way."""
         usage = _turn_usage(told) if told else Usage()
         if self._of_turn:
@@ -127,7 +127,7 @@ class AgentWorkerSession:
         self._ground = WorkerPaths(spec.cwd)
         self._questions = OpenQuestions(spec.asked)
         self._watch = AgentOversight(spec, self._ground, shared) if direct else None
-        self._unsaid = ""  # what the owner said with a no that ended the turn
+        self._pending_message = ""  # what the owner said with a no that ended the turn
         resumed = spec.resume is not None
         self._spending = AgentSpending(spec.provider, resumed=resumed) if direct else None
         self._id = spec.resume
@@ -135,7 +135,7 @@ class AgentWorkerSession:
         self._process: AgentProcess | None = None
         self._login: AuthMethod | None = None  # what nobody has been told of yet
         self._turn: AgentTurn | None = None
-        self._arriving = anyio.CancelScope()
+        self._arrival_scope = anyio.CancelScope()
         self._busy = False
         self._cancelled = False
 
@@ -150,7 +150,7 @@ class AgentWorkerSession:
             raise WorkerBusy(f"worker {self._spec.id!r} is in the middle of a turn")
         self._busy, self._cancelled = True, False
         try:
-            with anyio.CancelScope() as self._arriving:
+            with anyio.CancelScope() as self._arrival_scope:
                 await self.enter()
                 await self._prepare(emit)
             if self._cancelled or self._process is None:
@@ -164,7 +164,7 @@ class AgentWorkerSession:
         if not self._busy:
             return
         self._cancelled = True
-        self._arriving.cancel()
+        self._arrival_scope.cancel()
         turn, process = self._turn, self._process
         if turn is None or process is None:
             return
@@ -175,16 +175,16 @@ class AgentWorkerSession:
         self._questions.withdraw()
         with anyio.move_on_after(CANCEL_SHARE * self._grace):
             await process.connection.cancel(self._id or "")
-            await turn.answered.wait()
+            await turn.done.wait()
             return
-        process.give_up("was ended, for it did not stop when its turn was cancelled")
-        turn.asking.cancel()
+        process.kill("was ended, for it did not stop when its turn was cancelled")
+        turn.prompt_scope.cancel()
 
     async def answer(self, permission_id: str, option: PermissionAnswer, message: str = "") -> bool:
         self._questions.answer(permission_id, option, message)
         return self._watch is None
 
-    async def signs(self) -> WorkerLiveness:
+    async def liveness(self) -> WorkerLiveness:
         """A model that is awaited, a tool that runs, a process that computes: it lives."""
         waited, process = self._waiting(), self._process
         if waited is not None:
@@ -200,26 +200,26 @@ class AgentWorkerSession:
     async def update(self, session_id: str, update: AnyUpdate) -> None:
         turn = self._turn
         if self._watch and session_id == self._id and turn is None:
-            self._watch.heard(update, None, self._questions.covers)
+            self._watch.record_update(update, None, self._questions.covers)
         if turn is None or session_id != self._id:
             return  # the history of a session that is opened again, or somebody else's
         if isinstance(update, UsageUpdate) and self._spending:
-            if report := self._spending.heard(update):
+            if report := self._spending.record_update(update):
                 await turn.put(report)
             return
-        await turn.tell(update)
+        await turn.put_update(update)
         if self._watch:
-            self._watch.heard(update, turn, self._questions.covers)
+            self._watch.record_update(update, turn, self._questions.covers)
 
     async def request_permission(self, request: PermissionRequest) -> PermissionOutcome:
         turn = self._turn
         if turn is None or turn.cancelled or turn.bypass or request.session_id != self._id:
             return PermissionCancelled()
-        call = turn.calls.asked(request.tool_call)
+        call = turn.calls.merge_question(request.tool_call)
         about = access_for_call(call, self._ground)
         reply = OwnerReply(answer="allow_always")
         for matter in about:
-            reply = await self._judged(matter, turn)
+            reply = await self._decide(matter, turn)
             if reply.answer in (None, "reject"):
                 return self._refusal(request, reply, turn)
         turn.permitted.add(call, about)
@@ -231,11 +231,11 @@ class AgentWorkerSession:
         """go-ent's own agent is told the owner's words with the no; the protocol has no place for them."""
         chosen = permission_outcome(request, reply.answer)
         if self._watch:
-            turn.unsaid = reply.message
+            turn.rejection_message = reply.message
             return chosen
         return with_owner_message(chosen, reply.message)
 
-    async def _judged(self, matter: AccessRequest, turn: AgentTurn) -> OwnerReply:
+    async def _decide(self, matter: AccessRequest, turn: AgentTurn) -> OwnerReply:
         """What the rules leave open is for the worker's owner."""
         match decide_access(matter, self._spec.rules):
             case "allow":
@@ -246,7 +246,7 @@ class AgentWorkerSession:
                 await turn.put(Noticed(text=f"refused by a rule: {matter.permission} {what}"[:300]))
                 return OwnerReply(answer="reject")
             case _:
-                reply = await self._questions.put(matter, turn.put)
+                reply = await self._questions.ask(matter, turn.put)
         if reply.answer == "reject":
             turn.rejected = matter
         return reply
@@ -260,7 +260,7 @@ class AgentWorkerSession:
         await self._leave()
         process = await self._start(self)
         try:
-            self._keeps = keeps_sessions(process.hello.agent_capabilities)
+            self._keeps = keeps_sessions(process.initialize_result.agent_capabilities)
             self._id, opened, self._login = await open_session(process, self._spec, self._id)
             if self._watch:
                 self._watch.opened(opened)
@@ -277,7 +277,11 @@ class AgentWorkerSession:
     async def close(self) -> None:
         """Leave nothing running. Whether the agent keeps the session is its own affair."""
         process = self._process
-        if process and not process.lost and closes_sessions(process.hello.agent_capabilities):
+        if (
+            process
+            and not process.lost
+            and closes_sessions(process.initialize_result.agent_capabilities)
+        ):
             with anyio.move_on_after(CLOSE_TIMEOUT), suppress(WorkerError, RpcError):
                 await process.connection.close_session(self._id or "")
         await self._leave()
@@ -309,27 +313,29 @@ class AgentWorkerSession:
             async with task_group() as tasks:
                 tasks.start_soon(self._take, process, turn, prompt)
                 tasks.start_soon(self._stop_if_caught, process, turn)
-                await turn.hand_on(emit)
+                await turn.forward(emit)
         finally:
             turn.close()
             self._turn = None
             self._questions.withdraw()
-        if self._spending and turn.spoke and (report := self._spending.ended(turn.usage)):
+        if self._spending and turn.has_output and (report := self._spending.end_turn(turn.usage)):
             await emit(report)
         changes = await self._watch.end(turn.permitted, emit) if self._watch else None
         if bypass := turn.bypass or changes:
             raise bypass
-        await self._pass_on(turn, process, emit)
+        await self._deliver_rejection_message(turn, process, emit)
         return await self._verdict(process, turn)
 
     async def _stop_if_caught(self, process: AgentProcess, turn: AgentTurn) -> None:
-        await turn.caught.wait()
-        if turn.bypass and not turn.answered.is_set():
+        await turn.bypass_found.wait()
+        if turn.bypass and not turn.done.is_set():
             await self._stop(process, turn)
 
     async def _take(self, process: AgentProcess, turn: AgentTurn, prompt: Prompt) -> None:
         try:
-            await turn.take(lambda: process.connection.prompt(self._id or "", self._blocks(prompt)))
+            await turn.run_prompt(
+                lambda: process.connection.prompt(self._id or "", self._blocks(prompt))
+            )
             if isinstance(turn.error, WorkerCrashed):
                 for name in self._questions.withdraw():
                     await turn.put(PermissionWithdrawn(id=name, reason=LOST))
@@ -339,16 +345,18 @@ class AgentWorkerSession:
     def _blocks(self, prompt: Prompt) -> Sequence[ContentBlock]:
         paths = [self._spec.cwd / file for file in prompt.files]
         links = [ResourceLink(uri=path.as_uri(), name=path.name) for path in paths]
-        said, self._unsaid = self._unsaid, ""
+        said, self._pending_message = self._pending_message, ""
         before = f"The user rejected the last call: {said}\n" if said else ""
         return [AcpText(text=before + prompt.text), *links]
 
-    async def _pass_on(self, turn: AgentTurn, process: AgentProcess, emit: Emit) -> None:
+    async def _deliver_rejection_message(
+        self, turn: AgentTurn, process: AgentProcess, emit: Emit
+    ) -> None:
         """Words that came with a no: to be said with the next prompt, if the no has ended the turn."""
-        if not turn.unsaid:
+        if not turn.rejection_message:
             return
         if turn.stop_reason == "cancelled" and turn.rejected and not turn.cancelled:
-            self._unsaid = turn.unsaid
+            self._pending_message = turn.rejection_message
         else:
             text = f"{process.launch.name} was told no, and not your words: say them in the next prompt"
             await emit(Noticed(text=text))

@@ -24,7 +24,7 @@ class WorkerPaths:
         self._top = next((each for each in folders if (each / ".git").exists()), self._cwd)
         self._base = guard_base(self._cwd)
 
-    def real(self, path: str) -> Path | None:
+    def resolve(self, path: str) -> Path | None:
         """Where a path leads, links followed; None: nobody can tell."""
         local = _local_path(path)
         if local is None:
@@ -34,9 +34,9 @@ class WorkerPaths:
         except (OSError, ValueError, RuntimeError):
             return None
 
-    def guard(self, path: str) -> str:
+    def guard_reason(self, path: str) -> str:
         """Why a change there is always asked, by where it leads or by how it is written; or nothing."""
-        real, written = self.real(path), self._written(path)
+        real, written = self.resolve(path), self._written(path)
         found = next(
             filter(None, (guard_of(each, self._base) for each in (real, written) if each)), ""
         )
@@ -51,23 +51,23 @@ class WorkerPaths:
             return None
         return Path(os.path.normpath(place))
 
-    def holds(self, path: Path) -> bool:
+    def contains(self, path: Path) -> bool:
         return path.is_relative_to(self._cwd)
 
-    def around(self, place: Path) -> str:
+    def folder_pattern(self, place: Path) -> str:
         """The folder that a look or a change there is allowed in, as a pattern."""
         return str((place if place.is_dir() else place.parent) / "*")
 
     def command_in(self, folder: str, command: str) -> str:
         """The command as it is shown and remembered: with a `cd` before it if it is run elsewhere."""
-        place = self.real(folder)
+        place = self.resolve(folder)
         if place == self._cwd:
             return command
-        inside = place is not None and self.holds(place)
+        inside = place is not None and self.contains(place)
         told = os.path.relpath(place, self._cwd) if place and inside else str(place or folder)
         return f"cd {shlex.quote(told)} && {command}"
 
-    def shown(self, path: Path) -> str:
+    def from_checkout(self, path: Path) -> str:
         return os.path.relpath(path, self._top)
 
 

@@ -134,7 +134,7 @@ class ApiSession:
     async def answer(self, permission_id: str, option: PermissionAnswer, message: str = "") -> bool:
         raise RequestError(f"a worker by api asks nothing: there is no {permission_id!r}")
 
-    async def signs(self) -> WorkerLiveness:
+    async def liveness(self) -> WorkerLiveness:
         """The upstream bounds every silence, so a turn under way is alive."""
         waited = time.monotonic() - self._began
         return WorkerLiveness(alive=True, detail=f"waiting for the model for {waited:.0f} s")

@@ -78,7 +78,7 @@ def limits_of_worker(
 
 def budget_level(standing: BudgetStatus, usd: Decimal) -> BudgetLevel | None:
     """How far the limit would be used with that much more."""
-    share = standing.after(usd)
+    share = standing.share_after(usd)
     if share > FULL_SHARE:
         return "passed"
     return "near" if share >= NEAR_SHARE else None

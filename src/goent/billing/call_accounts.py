@@ -89,7 +89,7 @@ class Allowance:
     ) -> None:
         self._settings = settings
         self._environ = environ
-        self._feed = feed
+        self._listener = feed
         self._ledger = ledger
         self._prices = prices
         self._reserved: set[str] = set()
@@ -115,7 +115,7 @@ class Allowance:
         if not limits:
             return ()
         usd = likely.get(route.provider.name)
-        self._check_watched(route, limits, known=usd is not None)
+        self._check_enforceable(route, limits, known=usd is not None)
         if usd is None:
             if used_up := await self._used_up(limits):
                 raise BudgetExceeded(used_up)
@@ -123,13 +123,13 @@ class Allowance:
         what = f"this task on {route.provider.name!r}"
         spender = self._spender(worker, spawned)
         answer = await self._ledger.hold_back(spender, usd, limits)
-        if (doubtful := answer.passed) and not await self._used_up(limits):
+        if (doubtful := answer.exceeded) and not await self._used_up(limits):
             answer = await self._ledger.hold_back(
                 spender, sure.get(route.provider.name, NO_COST), limits
             )
-        if answer.passed:
-            told = budget_refusal(answer.passed, usd, what)
-            raise BudgetExceeded(f"{told}; {self._advice(likely, route.provider, answer.passed)}")
+        if answer.exceeded:
+            told = budget_refusal(answer.exceeded, usd, what)
+            raise BudgetExceeded(f"{told}; {self._advice(likely, route.provider, answer.exceeded)}")
         self._reserved.add(worker)
         if doubtful:
             told = tight_budget_warning(doubtful, usd, what)
@@ -142,7 +142,9 @@ class Allowance:
             self._reserved.discard(worker)
             await self._ledger.release(self._spender(worker, None))
 
-    def _check_watched(self, route: Route, limits: tuple[BudgetLimit, ...], *, known: bool) -> None:
+    def _check_enforceable(
+        self, route: Route, limits: tuple[BudgetLimit, ...], *, known: bool
+    ) -> None:
         """A hard limit holds only where the calls pass go-ent, at a price that it knows."""
         hard = next((limit for limit in limits if limit.hard), None)
         if hard is None:
@@ -180,15 +182,15 @@ class Allowance:
             raise BudgetSpent(_no_price(provider, hard))
         return CallHold(usd=usd, usage=usage, limits=limits, pace=pace)
 
-    async def judged(
+    async def check_call(
         self, worker: str, provider: Provider, hold: CallHold, answer: Admission
     ) -> tuple[str, ...]:
         """What the worker's owner is to be warned of. Raises `BudgetSpent` if it may not go out."""
         usd = hold.usd or Decimal(0)
-        if answer.passed and not answer.wait_s:
-            told = budget_refusal(answer.passed, usd, f"the next call to {provider.name!r}")
+        if answer.exceeded and not answer.wait_s:
+            told = budget_refusal(answer.exceeded, usd, f"the next call to {provider.name!r}")
             likely = await self._costs(provider, hold)
-            raise BudgetSpent(f"{told}; {self._advice(likely, provider, answer.passed)}")
+            raise BudgetSpent(f"{told}; {self._advice(likely, provider, answer.exceeded)}")
         fresh = tuple(s for s in answer.standings if self._is_news(worker, s, usd))
         if not fresh:
             return ()
@@ -213,7 +215,7 @@ class Allowance:
         self._warned.add(key)
         return True
 
-    async def overspent(self, worker: str) -> str:
+    async def used_up_limit(self, worker: str) -> str:
         """Which hard limit is used up, so that the worker must not go on; empty if it may."""
         return await self._used_up(self._limits(worker))
 
@@ -243,7 +245,7 @@ class Allowance:
 
     def _limits(self, worker: str, spawned: WorkerSpawned | None = None) -> tuple[BudgetLimit, ...]:
         settings = self._settings()
-        spawned = spawned or self._feed.spawned(worker)
+        spawned = spawned or self._listener.spawned(worker)
         budget = settings.budget
         own = (
             limits_of_worker(
@@ -314,38 +316,38 @@ class CallBookkeeper:
         allowance: Allowance,
     ) -> None:
         self._settings = settings
-        self._feed = feed
+        self._listener = feed
         self._ledger = ledger
         self._prices = prices
-        self._roster = roster
+        self._callers = roster
         self._allowance = allowance
 
-    async def begun(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
+    async def call_started(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
         """A model call of a worker's is about to go out, if money and limits allow it."""
-        provider = self._roster.provider(call.worker, call.backend, call.model)
+        provider = self._callers.provider(call.worker, call.backend, call.model)
         hold = await self._allowance.hold(call.worker, provider, size)
         answer = await self._admitted(call, provider, hold)
-        for warning in await self._allowance.judged(call.worker, provider, hold, answer):
-            if self._roster.at_work(call.worker):
-                await self._feed.append(call.worker, BudgetWarned(message=warning))
+        for warning in await self._allowance.check_call(call.worker, provider, hold, answer):
+            if self._callers.at_work(call.worker):
+                await self._listener.append(call.worker, BudgetWarned(message=warning))
         if answer.admitted:
             return None
-        held = f"calls under way may use up {answer.passed.limit.name}" if answer.passed else ""
+        held = f"calls under way may use up {answer.exceeded.limit.name}" if answer.exceeded else ""
         return CallDelay(reason=answer.reason or held, wait_s=answer.wait_s)
 
     async def _admitted(self, call: StartedCall, provider: Provider, hold: CallHold) -> Admission:
         entry = self._entry(call.worker, provider, _unknown_report(provider))
         try:
-            return await self._ledger.begin(call.id, entry, hold)
+            return await self._ledger.begin_call(call.id, entry, hold)
         except EnvironmentTrouble as trouble:
             raise BudgetSpent(f"whether a hard budget has room cannot be told: {trouble}") from None
 
-    async def metered(self, call: FinishedCall) -> None:
+    async def call_finished(self, call: FinishedCall) -> None:
         """A model call came back: into the ledger, and into the events of its worker."""
-        provider, event = self._roster.provider(call.worker, call.backend, call.model), None
-        if call.owed:
+        provider, event = self._callers.provider(call.worker, call.backend, call.model), None
+        if call.billable:
             cost = None
-            if call.usage and call.whole:
+            if call.usage and call.is_final:
                 cost = await self._prices.cost(provider, call.usage, time.time())
             event = UsageReported(
                 provider=provider.name,
@@ -357,42 +359,42 @@ class CallBookkeeper:
             )
         # The ledger first: of a go-ent that dies in between, a call is never counted twice.
         entry = self._entry(call.worker, provider, event) if event else None
-        await self._ledger.settle(call.id, entry)
-        if not self._roster.at_work(call.worker):
+        await self._ledger.settle_call(call.id, entry)
+        if not self._callers.at_work(call.worker):
             return
         if event:
-            await self._feed.append(call.worker, event)
+            await self._listener.append(call.worker, event)
         if call.status >= FIRST_ERROR_STATUS and call.status != HUNG_UP_STATUS:
             text = f"{call.backend}/{call.model} answered {call.status}: {call.error}"
-            await self._feed.append(call.worker, Noticed(text=text.rstrip(": ")))
+            await self._listener.append(call.worker, Noticed(text=text.rstrip(": ")))
 
-    async def moved(self, move: ProviderMove) -> None:
+    async def provider_changed(self, move: ProviderMove) -> None:
         """Another provider goes on with a worker's turn."""
-        if self._roster.at_work(move.worker):
+        if self._callers.at_work(move.worker):
             event = FailedOver(
                 from_provider=move.from_provider,
                 to_provider=move.to_provider,
                 reason=move.reason,
             )
-            await self._feed.append(move.worker, event)
+            await self._listener.append(move.worker, event)
 
-    async def noticed(self, worker: str, text: str) -> None:
-        if self._roster.at_work(worker):
-            await self._feed.append(worker, Noticed(text=text))
+    async def notice(self, worker: str, text: str) -> None:
+        if self._callers.at_work(worker):
+            await self._listener.append(worker, Noticed(text=text))
 
-    async def spent(self, spec: WorkerSpec, event: UsageReported) -> str:
+    async def record_usage(self, spec: WorkerSpec, event: UsageReported) -> str:
         """What a driver metered by itself, of a provider that goes direct.
 
         Returns why the worker must not go on; empty if it may.
         """
         await self._ledger.add(self._entry(spec.id, spec.provider, event))
-        return await self._allowance.overspent(spec.id)
+        return await self._allowance.used_up_limit(spec.id)
 
-    async def lost(self) -> Mapping[str, Sequence[UsageReported]]:
+    async def close_lost_calls(self) -> Mapping[str, Sequence[UsageReported]]:
         """The calls, by worker, that were under way when this project's last go-ent was killed."""
         found: dict[str, list[UsageReported]] = defaultdict(list)
         try:
-            for entry in await self._ledger.lost(str(self._settings().project)):
+            for entry in await self._ledger.settle_lost(str(self._settings().project)):
                 provider = Provider(name=entry.provider, backend=entry.backend, model=entry.model)
                 found[entry.worker].append(_unknown_report(provider))
         except GoentError as error:  # they stay where they are, for the next start
@@ -400,7 +402,7 @@ class CallBookkeeper:
         return found
 
     def _entry(self, worker: str, provider: Provider, event: UsageReported) -> LedgerEntry:
-        spawned = self._feed.spawned(worker)
+        spawned = self._listener.spawned(worker)
         return LedgerEntry(
             at=time.time(),
             project=str(self._settings().project),

@@ -56,19 +56,19 @@ class PriceList:
 
     async def cost(self, provider: Provider, usage: Usage, at: float) -> Decimal | None:
         """USD for one call. The list knows steps by size of the prompt and by time of day."""
-        if given := self._given(provider):
+        if given := self._configured_price(provider):
             return given.cost(usage)
         model = await self._model(provider)
         return _listed_cost(model, usage, at) if model else None
 
     async def price(self, provider: Provider, at: float) -> Price | None:
         """The price of a small call, for people to compare."""
-        if given := self._given(provider):
+        if given := self._configured_price(provider):
             return given
         model = await self._model(provider)
         return _listed_price(model, at) if model else None
 
-    def _given(self, provider: Provider) -> Price | None:
+    def _configured_price(self, provider: Provider) -> Price | None:
         backend = self._backends().get(provider.backend)
         return provider.price or (FREE_PRICE if backend and backend.local else None)
 

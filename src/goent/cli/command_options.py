@@ -174,8 +174,8 @@ def rows_of(out: Path) -> "Rows":
         where, verb = ("line", "it does") if len(found.damaged) == 1 else ("lines", "they do")
         index = run_folder_of(out) / INDEX_FILE
         print_notice(f"{index}: no row in {where} {numbers}{more}; {verb} not count")
-    if found.gone:
-        print_notice(left_out_text(found.gone))
+    if found.dropped:
+        print_notice(left_out_text(found.dropped))
     return found
 
 

@@ -44,7 +44,7 @@ class DaemonDisconnected(CommandError):
 
     def __init__(self, message: str, why: str = "") -> None:
         super().__init__(message)
-        self.why = why or message
+        self.reason = why or message
 
 
 class _DaemonErrorData(Struct, frozen=True):
@@ -86,16 +86,16 @@ class DaemonClient:
     """One conversation with the project's daemon; `meet` makes a connection to one."""
 
     def __init__(self, meet: Callable[[], DaemonConnection]) -> None:
-        self._meet = meet
+        self._connect = meet
         self._calls = 0
         self._watch = 0
         self._answers: dict[int, _DaemonMessage] = {}
         self._events: deque[EventEnvelope] = deque()
         self._decoder = msgspec.json.Decoder(_DaemonMessage)
         self._envelopes = msgspec.json.Decoder(EventEnvelope)
-        self._turn_to(meet())
+        self._use_connection(meet())
 
-    def _turn_to(self, connection: DaemonConnection) -> None:
+    def _use_connection(self, connection: DaemonConnection) -> None:
         self._socket = connection.socket
         self._unread = connection.rest
         self._version = str(connection.hello.get("version"))
@@ -106,11 +106,11 @@ class DaemonClient:
     def close(self) -> None:
         self._socket.close()
 
-    def meet_again(self) -> None:
+    def reconnect(self) -> None:
         """Go on with the daemon that there is now; what the last one still owed is forgotten."""
         self.close()
         self._answers.clear()
-        self._turn_to(self._meet())
+        self._use_connection(self._connect())
 
     def call(self, method: str, params: Value | None, reply: type[R]) -> R:
         """Ask and wait for the answer. A daemon that ends does nothing: the next one is asked."""
@@ -118,10 +118,10 @@ class DaemonClient:
         for _ in range(MAX_DAEMONS):
             if answer.error is None or answer.error.kind != "Ending":
                 break
-            self.meet_again()
+            self.reconnect()
             answer = self._answer(method, params)
         if answer.error:
-            raise CommandError(self._refusal(answer.error), answer.error.exit_code)
+            raise CommandError(self._error_text(answer.error), answer.error.exit_code)
         return msgspec.json.decode(answer.result, type=reply)
 
     def _answer(self, method: str, params: Value | None) -> _DaemonMessage:
@@ -135,7 +135,7 @@ class DaemonClient:
                 )
         return answer
 
-    def _refusal(self, error: _DaemonError) -> str:
+    def _error_text(self, error: _DaemonError) -> str:
         if error.kind or self._version == __version__:
             return error.message
         return (
@@ -172,13 +172,13 @@ class DaemonClient:
         if b"\n" not in self._unread:
             if not select.select([self._socket], [], [], max(0.0, seconds))[0]:
                 return False
-            self._unread += self._chunk()
+            self._unread += self._receive_chunk()
         *lines, self._unread = self._unread.split(b"\n")
         for line in lines:
-            self._take(line)
+            self._handle_line(line)
         return True
 
-    def _chunk(self) -> bytes:
+    def _receive_chunk(self) -> bytes:
         try:
             chunk = self._socket.recv(1 << 16)
         except OSError as error:
@@ -187,7 +187,7 @@ class DaemonClient:
             raise _disconnected("it closed the connection")
         return chunk
 
-    def _take(self, line: bytes) -> None:
+    def _handle_line(self, line: bytes) -> None:
         if not line.strip():
             return
         message = self._decoder.decode(line)

@@ -420,25 +420,25 @@ class DemoFollower:
     """The workers as the audience sees them, and the one question they get."""
 
     def __init__(self, through: DaemonClient, board: DemoBoard, keyboard: Keyboard | None) -> None:
-        self._through = through
+        self._client = through
         self._board = board
         self._keyboard = keyboard
         self._views: dict[str, WorkerView] = {}
-        self._asked: tuple[str, PermissionAsked] | None = None
-        self._asked_at = 0.0
-        self._begun = time.monotonic()
+        self._question: tuple[str, PermissionAsked] | None = None
+        self._question_at = 0.0
+        self._started = time.monotonic()
 
     def until_done(self, workers: tuple[str, ...]) -> None:
         """Show everything until all workers have ended their turn."""
-        self._through.watch(*workers, after=0)
+        self._client.watch(*workers, after=0)
         while len(self._views) < len(workers) or not self._all_ended():
-            for envelope in self._through.events(TICK_S):
+            for envelope in self._client.events(TICK_S):
                 view = fold_worker(self._views.get(envelope.worker), envelope)
                 self._views[envelope.worker] = view
                 self._show(view, envelope)
-            self._consider()
-            self._board.draw(self._views, self._foot())
-            if time.monotonic() - self._begun > DEMO_TIMEOUT_S:
+            self._answer_when_due()
+            self._board.draw(self._views, self._status_text())
+            if time.monotonic() - self._started > DEMO_TIMEOUT_S:
                 raise CommandError(f"the workers were not done after {DEMO_TIMEOUT_S:.0f} s")
         self._board.draw(self._views, "")
 
@@ -447,48 +447,48 @@ class DemoFollower:
 
     def _show(self, view: WorkerView, envelope: EventEnvelope) -> None:
         event = envelope.event
-        who = f"{time.monotonic() - self._begun:5.1f}s  {view.spawned.model:<14}  "
+        who = f"{time.monotonic() - self._started:5.1f}s  {view.spawned.model:<14}  "
         if isinstance(event, PermissionAsked):
-            self._asked, self._asked_at = (envelope.worker, event), time.monotonic()
+            self._question, self._question_at = (envelope.worker, event), time.monotonic()
             self._board.line(f"{who}? may it run: {visible_text(event.detail)}", "bold yellow")
             if self._keyboard:
                 self._keyboard.listen()
         elif isinstance(event, PermissionAnswered | PermissionWithdrawn):
-            self._asked = None
+            self._question = None
             answer = event.option if isinstance(event, PermissionAnswered) else "withdrawn"
             self._board.line(f"{who}  {answer}", "yellow")
             if self._keyboard:
-                self._keyboard.rest()
+                self._keyboard.restore()
         elif isinstance(event, WorkerSpawned):
             self._board.line(f"{who}{event.task}")
         elif told := event_line(event):
             self._board.line(who + told[0], told[1])
 
-    def _consider(self) -> None:
+    def _answer_when_due(self) -> None:
         """The question is answered by the person, or for them when they do not."""
-        if self._asked is None:
+        if self._question is None:
             return
-        key = self._keyboard.key() if self._keyboard else ""
+        key = self._keyboard.read_key() if self._keyboard else ""
         if key == "n":
             self._answer("reject")
         elif key in ("y", "\n"):
             self._answer("allow_once")
-        elif time.monotonic() > self._asked_at + (THINKING_S if self._keyboard else SHOWING_S):
+        elif time.monotonic() > self._question_at + (THINKING_S if self._keyboard else SHOWING_S):
             why = "nobody answered" if self._keyboard else "there is no terminal to ask at"
             self._board.line(f"the demo says yes by itself: {why}", "dim")
             self._answer("allow_once")
 
     def _answer(self, option: PermissionAnswer) -> None:
-        assert self._asked, "there is a question to answer"
-        worker, question = self._asked
-        self._asked = None
+        assert self._question, "there is a question to answer"
+        worker, question = self._question
+        self._question = None
         request = AnswerRequest(worker_id=worker, permission_id=question.id, option=option)
-        self._through.call("worker_answer", request, AnswerReply)
+        self._client.call("worker_answer", request, AnswerReply)
 
-    def _foot(self) -> str:
-        if self._asked is None or self._keyboard is None:
+    def _status_text(self) -> str:
+        if self._question is None or self._keyboard is None:
             return ""
-        left = max(0.0, self._asked_at + THINKING_S - time.monotonic())
+        left = max(0.0, self._question_at + THINKING_S - time.monotonic())
         return f"\nMay it run that?  [y] yes  [n] no  (yes in {left:.0f} s)"
 
 

@@ -364,7 +364,7 @@ def _health(settings: Settings, environ: Mapping[str, str]) -> Iterator[DoctorFi
         whose = account_id(settings.backends.get(provider.backend), environ)
         record = kept.get(HealthKey(provider.backend, provider.model, whose))
         seen = condition_of(repair_record(record, now), now) if record else ProviderCondition()
-        if seen.is_out(now):
+        if seen.is_unavailable(now):
             out.append(provider.name)
             remedy = f"its fallbacks serve; `go-ent providers reset {provider.name}` asks it again"
             yield _note(f"provider {provider.name}", condition_text(seen, now), remedy)

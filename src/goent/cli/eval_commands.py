@@ -127,7 +127,7 @@ def _valid_suite(suite: "Suite", trials: "Sequence[Trial]") -> ValidSuite:
         path=str(suite.path),
         cases=len(cases),
         trials=len(trials),
-        graders=sum(len(case.every_grader) for case in cases.values()),
+        graders=sum(len(case.all_graders) for case in cases.values()),
         targets=tuple(sorted({trial.target for trial in trials})),
     )
 
@@ -200,7 +200,7 @@ def import_suites(
     told = import_files(form, files, folder)
     written = write_import(told, folder, force=force)
     suites = [path for path in written if path.name.endswith((".eval.yaml", ".jsonl"))]
-    mistakes = (*told.lost, *_find_mistakes(suites, written))
+    mistakes = (*told.lost_checks, *_find_mistakes(suites, written))
     brought = ImportReport(written=tuple(map(str, written)), notes=told.notes, mistakes=mistakes)
     if json:
         print_json(brought)
@@ -341,7 +341,7 @@ def _compare_runs(
                 f"{run_folder_of(before)} and {run_folder_of(out)}: {_nothing_to_compare(found)}"
             )
         compared.append(
-            ComparedRun(out=str(run_folder_of(out)), words=found.words, comparison=found)
+            ComparedRun(out=str(run_folder_of(out)), words=found.text, comparison=found)
         )
     return ComparedRuns(before=str(run_folder_of(before)), after=tuple(compared))
 
@@ -404,7 +404,7 @@ def _show_comparison(before: str, run: ComparedRun, targets: tuple[str, str] | N
             ("mean change", f"{found.delta or 0.0:+.3f}{spread}, p = {found.p_score:.2g}"),
             ("cases", f"{found.wins} won, {found.losses} lost, {found.ties} tied"),
             ("passing", f"{found.gained} now pass, {found.lost} no longer, p = {found.p_pass:.2g}"),
-            ("left out", found.unpaired.words),
+            ("left out", found.unpaired.text),
         )
     )
     if found.changed:
@@ -484,7 +484,7 @@ def _junit_report(read: "Rows", folder: Path) -> bytes:
         read.rows,
         name=folder.resolve().name,
         reason=lambda row: failure_reason(row, folder),
-        unrun=there.left_out if there.unrun else "",
+        unrun=there.missing_text if there.unrun else "",
     )
 
 
@@ -546,7 +546,7 @@ def _case_inputs(manifest: "RunManifest") -> "Mapping[tuple[str, str], CaseInput
         (case.suite, case.id): CaseInput(
             input="\n\n".join(
                 f"{said.role}: {said.text}" if said.role != "user" else said.text
-                for said in case.everything_said
+                for said in case.all_input
             ),
             criteria=case.criteria,
         )

@@ -205,8 +205,8 @@ def print_summary_json(read: Rows, out: Path, *, exit_code: int | None = None) -
             targets=summarize_targets(read.rows),
             planned=there.planned,
             unrun=there.unrun,
-            spared=there.spared,
-            remade=there.remade,
+            spared=there.skipped_for_cost,
+            remade=there.repeated,
             stopped=there.stopped,
         )
     )
@@ -266,7 +266,7 @@ def _show_title(totals: RunTotals, result: RunResult, there: RunCompleteness) ->
     passed = f"{totals.passed:,} of {pluralize(totals.trials, unit)}"
     passed += " passed" if rest else ""
     if result == "unfinished" and there.planned:
-        done = f"{there.made:,} of {pluralize(there.planned, 'trial')}"
+        done = f"{there.done:,} of {pluralize(there.planned, 'trial')}"
         passed = f"{done}: {totals.passed:,} passed"
     of = (
         f" ({pluralize(totals.cases, 'case')}, {pluralize(totals.targets, 'target')})"

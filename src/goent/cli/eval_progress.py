@@ -79,7 +79,7 @@ class ProgressCounter:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._begun = clock()
+        self._started = clock()
         self._plan: RunPlan | None = None
         self._running: dict[RunningTrial, None] = {}
         self._passed = self._failed = self._errors = self._skipped = self._retries = 0
@@ -102,7 +102,7 @@ class ProgressCounter:
     def planned(self, plan: RunPlan) -> None:
         with self._lock:
             self._plan = plan
-            self._begun = self._clock()
+            self._started = self._clock()
 
     def began(self, attempt: CaseAttempt) -> None:
         with self._lock:
@@ -116,7 +116,7 @@ class ProgressCounter:
 
     def ended(self, row: Row) -> None:
         with self._lock:
-            self._leave(RunningTrial(row.target, row.suite, row.test_id, row.trial))
+            self._remove_running(RunningTrial(row.target, row.suite, row.test_id, row.trial))
             self._passed += row.execution_status == "ok"
             self._failed += row.execution_status == "quality_failure"
             self._errors += row.execution_status == "execution_error"
@@ -130,11 +130,11 @@ class ProgressCounter:
             if not row.passed:
                 self._last.append(row)
 
-    def look(self) -> ProgressSnapshot:
+    def snapshot(self) -> ProgressSnapshot:
         with self._lock:
             now = self._clock()
             ended = self._ended
-            self._look_back(now)
+            self._record_look(now)
             rate = self._rate(now, None)
             return ProgressSnapshot(
                 total=self.total,
@@ -148,7 +148,7 @@ class ProgressCounter:
                 known_usd=self._known_usd,
                 unknown_costs=self._unknown_costs,
                 judges_usd=self._judges_usd,
-                elapsed_s=now - self._begun,
+                elapsed_s=now - self._started,
                 rate=rate,
                 left_s=self._left_s(now, rate),
                 targets=self._plan.targets if self._plan else (),
@@ -160,7 +160,7 @@ class ProgressCounter:
     def _ended(self) -> int:
         return self._passed + self._failed + self._errors + self._skipped
 
-    def _leave(self, ended: RunningTrial) -> None:
+    def _remove_running(self, ended: RunningTrial) -> None:
         """A fallback may have run it: then it began under another target's name."""
         if ended in self._running:
             del self._running[ended]
@@ -169,7 +169,7 @@ class ProgressCounter:
         if other:
             del self._running[other]
 
-    def _look_back(self, now: float) -> None:
+    def _record_look(self, now: float) -> None:
         self._looks.append((now, self._by_target.copy()))
         while len(self._looks) > 2 and self._looks[1][0] <= now - RATE_WINDOW_S:  # noqa: PLR2004 (both ends)
             self._looks.popleft()
@@ -182,7 +182,7 @@ class ProgressCounter:
         )
         if ended > before and now > then:
             return (ended - before) / (now - then)
-        return ended / (now - self._begun) if ended and now > self._begun else None
+        return ended / (now - self._started) if ended and now > self._started else None
 
     def _left_s(self, now: float, rate: float | None) -> float | None:
         """Until the last target is done: each goes at a pace of its own, and none takes another's trials."""
@@ -419,8 +419,8 @@ class BoardProgress(SilentProgress):
         self._out = plan.out
         self._print(strip_controls(plan_text(plan)), "dim")
 
-    def drawn(self) -> "RenderableType":
-        now = self._tally.look()
+    def render(self) -> "RenderableType":
+        now = self._tally.snapshot()
         shown = {(one.key, one.trial) for one in now.last if isinstance(one, Row)}
         for gone in self._reasons.keys() - shown:
             del self._reasons[gone]
@@ -456,7 +456,7 @@ def open_progress(*, silent: bool = False) -> Generator[RunWatcher]:
     board = BoardProgress(console)
     with Live(
         console=console,
-        get_renderable=board.drawn,
+        get_renderable=board.render,
         refresh_per_second=REFRESH_HZ,
         transient=True,
         redirect_stdout=False,

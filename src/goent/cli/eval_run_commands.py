@@ -127,7 +127,7 @@ async def _run_app(
     with ExitStack() as shown:
         watcher = shown.enter_context(open_progress(silent=silent))
         app = EvalApp(
-            project=project, meet=lambda: open_daemon_link(project.folder), watcher=watcher
+            project=project, open_daemon=lambda: open_daemon_link(project.folder), watcher=watcher
         )
         return await _run_interruptible(lambda: work(app), shown)
 
@@ -442,14 +442,14 @@ def run(  # noqa: PLR0913 (the options of a command)
     if dry_run:
         if out is not None:
             folder = StoredRun(out)
-            folder.check()
+            folder.check_usable()
             prepared = prepare_in_folder(prepared, folder, again)
         show_dry_run(describe_run(prepared, bounds, out), json=json)
         return 0
     project = Project(home, dict(os.environ))
     own = target_secrets(prepared.specs.values())
     place = out or new_run_folder(project.folder)
-    with StoredRun.held(place, lambda: (*project.secrets(), *own)) as folder:
+    with StoredRun.open(place, lambda: (*project.secrets(), *own)) as folder:
         prepared = prepare_in_folder(prepared, folder, again)
         return run_with_progress(
             lambda app: app.run(prepared, folder, bounds),
@@ -546,7 +546,7 @@ def grade(  # noqa: PLR0913 (the options of a command)
     check_judges(find_judges(prepared), prepared.specs, project.folder, os.environ)
     own = target_secrets(prepared.specs.values())
     place = (out or source).absolute()
-    with StoredRun.held(place, lambda: (*project.secrets(), *own)) as folder:
+    with StoredRun.open(place, lambda: (*project.secrets(), *own)) as folder:
         if out and folder.is_used and folder.path != source:
             raise ConfigError(f"{str(out)!r} holds a run already: name another --out")
         return run_with_progress(

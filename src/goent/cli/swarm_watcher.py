@@ -58,34 +58,34 @@ class SwarmWatcher:
         *,
         owner: bool,
     ) -> None:
-        self._through = through
+        self._client = through
         self._screen = screen
         self._asking = TerminalPrompt(through, screen, keyboard)
         self._interrupts = interrupts
         self._owner = owner
         self._table = sys.stdout.isatty()
         self._states: dict[str, str] = {}
-        self._open: dict[str, _SwarmQuestion] = {}
+        self._open_questions: dict[str, _SwarmQuestion] = {}
         self._cancelled = False
         self.interrupted = False
-        self._met = -SETTLED_S
+        self._reconnected_at = -SETTLED_S
 
     def watch(self, swarm: str) -> SwarmStatus:
         """Returns when it is over, or nobody wants to see more of it."""
         while True:
             try:
-                now = self._through.call("swarm_status", SwarmRequest(swarm_id=swarm), SwarmStatus)
+                now = self._client.call("swarm_status", SwarmRequest(swarm_id=swarm), SwarmStatus)
                 self._show(now)
                 if now.state in ENDED_SWARM_STATES or (self._interrupts.count and not self._owner):
                     self._draw(now)
                     return now
                 self._wait(now)
             except DaemonDisconnected as gone:
-                if time.monotonic() < self._met + SETTLED_S:
+                if time.monotonic() < self._reconnected_at + SETTLED_S:
                     raise DaemonDisconnected(
-                        f"{gone.why}, and {swarm} with it; {_follow_hint(swarm)}"
+                        f"{gone.reason}, and {swarm} with it; {_follow_hint(swarm)}"
                     ) from None
-                self._go_on_elsewhere()
+                self._reconnect()
 
     def _show(self, now: SwarmStatus) -> None:
         if not self._states:
@@ -93,35 +93,35 @@ class SwarmWatcher:
             tasks = f"{now.total} task{'s' * (now.total > 1)}"
             self._screen.line(f"{now.swarm_id}{name}: {tasks}", "dim")
         for task in now.tasks:
-            self._tell(task)
+            self._print_task(task)
         self._note_questions(now)
 
     def _wait(self, now: SwarmStatus) -> None:
         for _ in range(TICKS_PER_LOOK):
             self._draw(now)
-            if self._heed(now.swarm_id):
+            if self._handle_input(now.swarm_id):
                 return
             time.sleep(TICK_S)
 
-    def _go_on_elsewhere(self) -> None:
+    def _reconnect(self) -> None:
         """The swarm is journaled, and the next daemon takes it up."""
-        self._met = time.monotonic()
+        self._reconnected_at = time.monotonic()
         self._screen.line("the daemon ended; the next one takes the swarm up", "yellow")
-        self._through.meet_again()
+        self._client.reconnect()
         self._cancelled = False
 
     def _draw(self, now: SwarmStatus) -> None:
         if not self._table:
             return
         size = make_console().size
-        first = next(iter(self._open.values()), None)
-        keys = self._asking.choices(first.question) if first else ""
-        if first and keys and len(self._open) > 1:
+        first = next(iter(self._open_questions.values()), None)
+        keys = self._asking.key_hints(first.question) if first else ""
+        if first and keys and len(self._open_questions) > 1:
             keys = f"{first.task}: {keys}"
         room = DrawingSize(width=size.width, height=size.height - 1)
-        self._screen.foot(swarm_table(now, room, keys))
+        self._screen.show_status(swarm_table(now, room, keys))
 
-    def _tell(self, task: TaskLine) -> None:
+    def _print_task(self, task: TaskLine) -> None:
         """A line for what is new; the table shows all but failures by itself."""
         who = f"{task.id} {task.worker_id or ''}"  # in a race several have the task
         if self._states.get(who) == task.state:
@@ -133,21 +133,21 @@ class SwarmWatcher:
         self._screen.line(task_line(task), task_style(task))
 
     def _note_questions(self, now: SwarmStatus) -> None:
-        before, self._open = self._open, {}
+        before, self._open_questions = self._open_questions, {}
         for task in now.tasks:
             if task.state != "waiting" or task.worker_id is None:
                 continue
-            question = status_of(task.worker_id, self._through).permission
+            question = status_of(task.worker_id, self._client).permission
             if question:
                 asked = _SwarmQuestion(task=task.id, worker=task.worker_id, question=question)
-                self._open[f"{task.worker_id} {question.id}"] = asked
-        for key, asked in self._open.items():
+                self._open_questions[f"{task.worker_id} {question.id}"] = asked
+        for key, asked in self._open_questions.items():
             if key not in before:
-                self._asking.put(asked.worker, asked.question, f"{asked.task} ({asked.worker})")
-        if before and not self._open:
-            self._asking.rest()
+                self._asking.ask(asked.worker, asked.question, f"{asked.task} ({asked.worker})")
+        if before and not self._open_questions:
+            self._asking.stop()
 
-    def _heed(self, swarm: str) -> bool:
+    def _handle_input(self, swarm: str) -> bool:
         """What the person at the keyboard wants; True if things are no longer as they were."""
         if self._interrupts.count and not self._owner:
             return True
@@ -155,9 +155,9 @@ class SwarmWatcher:
             self._cancelled = self.interrupted = True
             self._screen.line("cancelling; Ctrl-C again leaves at once", "yellow")
             request = SwarmCancelRequest(swarm_id=swarm, reason="Ctrl-C")
-            self._through.send("swarm_cancel", request)
-        for asked in list(self._open.values())[:1]:
-            option = self._asking.heed(asked.worker, asked.question)
+            self._client.send("swarm_cancel", request)
+        for asked in list(self._open_questions.values())[:1]:
+            option = self._asking.read_answer(asked.worker, asked.question)
             if option:
                 self._screen.line(f"  {asked.task}: {option}", "cyan")
                 return True

@@ -145,24 +145,24 @@ class Screen:
     """Where the lines go. Words gather until they make a line."""
 
     def line(self, text: str, style: str = "") -> None:
-        self.end_words()
+        self.end_line()
         self._print(strip_controls(text), style)
 
-    def words(self, text: str) -> None:
-        *lines, self._begun = (self._begun + strip_controls(text)).split("\n")
+    def write_words(self, text: str) -> None:
+        *lines, self._unfinished_line = (self._unfinished_line + strip_controls(text)).split("\n")
         for line in lines:
             self._print(quote_worker_text(line), "")
 
-    def end_words(self) -> None:
-        begun, self._begun = self._begun, ""
+    def end_line(self) -> None:
+        begun, self._unfinished_line = self._unfinished_line, ""
         if begun:
             self._print(quote_worker_text(begun), "")
 
-    def foot(self, drawn: "RenderableType") -> None:
+    def show_status(self, drawn: "RenderableType") -> None:
         """How things stand; only a terminal shows it."""
 
     def __init__(self) -> None:
-        self._begun = ""
+        self._unfinished_line = ""
 
     def _print(self, line: str, style: str) -> None:
         print_now(line)
@@ -182,29 +182,29 @@ class TerminalScreen(Screen):
         super().__init__()
         self._console = console
         self._live = live
-        self._foot: RenderableType = ""
+        self._status: RenderableType = ""
 
-    def words(self, text: str) -> None:
-        super().words(text)
-        while len(self._begun) >= self._console.width:
-            at = self._begun.rfind(" ", 0, self._console.width)
+    def write_words(self, text: str) -> None:
+        super().write_words(text)
+        while len(self._unfinished_line) >= self._console.width:
+            at = self._unfinished_line.rfind(" ", 0, self._console.width)
             at = at if at > 0 else self._console.width - 1
-            self._print(self._begun[:at], "")
-            self._begun = self._begun[at:].lstrip(" ")
+            self._print(self._unfinished_line[:at], "")
+            self._unfinished_line = self._unfinished_line[at:].lstrip(" ")
         self._draw()
 
-    def foot(self, drawn: "RenderableType") -> None:
-        self._foot = drawn
+    def show_status(self, drawn: "RenderableType") -> None:
+        self._status = drawn
         self._draw()
 
     def _draw(self) -> None:
         from rich.console import Group  # noqa: PLC0415 (rich is loaded only where something is drawn)
         from rich.text import Text  # noqa: PLC0415 (the same)
 
-        foot = self._foot
+        foot = self._status
         if isinstance(foot, str):
             foot = Text(strip_controls(foot), style="dim", no_wrap=True, overflow="ellipsis")
-        begun = [Text(self._begun)] if self._begun else []
+        begun = [Text(self._unfinished_line)] if self._unfinished_line else []
         self._live.update(Group(*begun, foot), refresh=True)
 
     def _print(self, line: str, style: str) -> None:
@@ -231,8 +231,8 @@ def open_screen(*, silent: bool = False) -> Generator[Screen]:
         try:
             yield screen
         finally:
-            screen.end_words()
-            screen.foot("")
+            screen.end_line()
+            screen.show_status("")
 
 
 @contextmanager
@@ -242,7 +242,7 @@ def open_plain_screen() -> Generator[Screen]:
     try:
         yield screen
     finally:
-        screen.end_words()
+        screen.end_line()
 
 
 def make_console() -> "Console":
@@ -286,19 +286,19 @@ class Keyboard:
         else:
             termios.tcflush(self._fd, termios.TCIFLUSH)
 
-    def key(self) -> str:
+    def read_key(self) -> str:
         """The key that was pressed, or nothing."""
         if self._before is None or not select.select([self._fd], [], [], 0)[0]:
             return ""
         return os.read(self._fd, 1).decode(errors="replace").lower()
 
-    def typed(self) -> str:
+    def read_text(self) -> str:
         """All that was typed meanwhile, as text."""
         if self._before is None or not select.select([self._fd], [], [], 0)[0]:
             return ""
         return self._decoder.decode(os.read(self._fd, 4096))
 
-    def rest(self) -> None:
+    def restore(self) -> None:
         if self._before is not None:
             termios.tcsetattr(self._fd, termios.TCSAFLUSH, self._before)  # pyright: ignore[reportArgumentType] (what tcgetattr gave)
             self._before = None
@@ -314,7 +314,7 @@ def open_keyboard() -> Generator[Keyboard | None]:
     try:
         yield keyboard
     finally:
-        keyboard.rest()
+        keyboard.restore()
 
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -326,7 +326,7 @@ class InterruptCount:
     def __init__(self) -> None:
         self.count = 0
 
-    def note(self, _number: int, _frame: FrameType | None) -> None:
+    def handle_signal(self, _number: int, _frame: FrameType | None) -> None:
         self.count += 1
         if self.count > 1:
             raise KeyboardInterrupt
@@ -335,7 +335,7 @@ class InterruptCount:
 @contextmanager
 def count_interrupts() -> Generator[InterruptCount]:
     interrupts = InterruptCount()
-    before = {number: signal.signal(number, interrupts.note) for number in STOP_SIGNALS}
+    before = {number: signal.signal(number, interrupts.handle_signal) for number in STOP_SIGNALS}
     try:
         yield interrupts
     finally:

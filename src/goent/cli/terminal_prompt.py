@@ -58,18 +58,18 @@ class TerminalPrompt:
     """Puts questions on the screen and takes answers from the keyboard, if somebody sits there."""
 
     def __init__(self, through: DaemonClient, screen: Screen, keyboard: Keyboard | None) -> None:
-        self._through = through
+        self._client = through
         self._screen = screen
         self._keyboard = keyboard
-        self._words: str | None = None  # what to do instead, as far as it is typed
-        self._about = ""  # the question that they belong to
+        self._message: str | None = None  # what to do instead, as far as it is typed
+        self._message_for = ""  # the question that they belong to
 
-    def put(self, worker: str, question: TerminalQuestion, who: str = "") -> None:
+    def ask(self, worker: str, question: TerminalQuestion, who: str = "") -> None:
         """Ask the person here, or say how it can be answered."""
-        self._screen.foot("")  # keys of an earlier question do not count for this one
+        self._screen.show_status("")  # keys of an earlier question do not count for this one
         self._show(question, who, whole=not sys.stdout.isatty())
         if self._keyboard:
-            if self._words is None:
+            if self._message is None:
                 self._keyboard.listen()
             return
         options = "|".join(option.id for option in question.options)
@@ -95,41 +95,41 @@ class TerminalPrompt:
         if rule := lasting_rule(question):
             self._screen.line(f"  always: {rule}", "dim")
 
-    def heed(self, worker: str, question: TerminalQuestion) -> PermissionAnswer | None:
+    def read_answer(self, worker: str, question: TerminalQuestion) -> PermissionAnswer | None:
         """Bring back the answer that was typed; None if there is none, or it came too late."""
         if self._keyboard is None:
             return None
-        if self._words is not None:
-            return self._heed_words(worker, question)
-        match self._keyboard.key():
+        if self._message is not None:
+            return self._read_message(worker, question)
+        match self._keyboard.read_key():
             case key if key == VIEW_KEY:
                 self._show(question, whole=True)
             case key if key == INSTEAD_KEY and _offers(question, "reject"):
-                self._words, self._about = "", f"{worker} {question.id}"
+                self._message, self._message_for = "", f"{worker} {question.id}"
             case key if (option := ANSWER_KEYS.get(key)) and _offers(question, option):
                 return self._answer(worker, question, option)
             case _:
                 pass
         return None
 
-    def _heed_words(self, worker: str, question: TerminalQuestion) -> PermissionAnswer | None:
-        assert self._keyboard and self._words is not None, "somebody is typing"
-        if self._about != f"{worker} {question.id}":
+    def _read_message(self, worker: str, question: TerminalQuestion) -> PermissionAnswer | None:
+        assert self._keyboard and self._message is not None, "somebody is typing"
+        if self._message_for != f"{worker} {question.id}":
             self._screen.line("  that question is no longer open", "dim")
-            self._words = None
+            self._message = None
             return None
-        typed = self._keyboard.typed()
+        typed = self._keyboard.read_text()
         if typed == ESCAPE:
-            self._words = None
+            self._message = None
             return None
         for letter in _ESCAPE_SEQUENCE.sub("", typed):
             if letter in ENTER:
-                words, self._words = self._words.strip(), None
+                words, self._message = self._message.strip(), None
                 return self._answer(worker, question, "reject", words) if words else None
             if letter in ERASE:
-                self._words = self._words[:-1]
+                self._message = self._message[:-1]
             elif letter.isprintable():
-                self._words += letter
+                self._message += letter
         return None
 
     def _answer(
@@ -139,7 +139,7 @@ class TerminalPrompt:
             worker_id=worker, permission_id=question.id, option=option, message=message
         )
         try:
-            answered = self._through.call("worker_answer", request, AnswerReply)
+            answered = self._client.call("worker_answer", request, AnswerReply)
         except CommandError:
             self._screen.line("  somebody else was faster", "dim")
             return None
@@ -147,13 +147,15 @@ class TerminalPrompt:
             self._screen.line(f"  {MESSAGE_NOT_PASSED.format(worker)}", "yellow")
         return option
 
-    def choices(self, question: TerminalQuestion) -> str:
+    def key_hints(self, question: TerminalQuestion) -> str:
         """The keys that count now, and the time that is left; nothing where there is no keyboard."""
         if self._keyboard is None:
             return ""
-        if self._words is not None:
+        if self._message is not None:
             typed = (
-                self._words if len(self._words) <= TYPED_WIDTH else "…" + self._words[-TYPED_WIDTH:]
+                self._message
+                if len(self._message) <= TYPED_WIDTH
+                else "…" + self._message[-TYPED_WIDTH:]
             )
             return f"no, do this instead: {typed}▏ (Enter sends, Esc goes back)"
         keys = [
@@ -162,11 +164,11 @@ class TerminalPrompt:
         keys += [f"[{INSTEAD_KEY}] no, but …"] if _offers(question, "reject") else []
         return "  ".join([time_left(question), *keys, f"[{VIEW_KEY}] view all"]).lstrip()
 
-    def rest(self) -> None:
+    def stop(self) -> None:
         """No question is open."""
-        self._words = None
+        self._message = None
         if self._keyboard:
-            self._keyboard.rest()
+            self._keyboard.restore()
 
 
 def _offers(question: TerminalQuestion, option: PermissionAnswer) -> bool:

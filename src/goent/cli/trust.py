@@ -229,7 +229,7 @@ def _trust_headline(project: Path, told: tuple[TrustItem, ...], waiting: list[Tr
 def _trust_item(act: Act, record: TrustRecord | None, approved: Approvals) -> TrustItem:
     earlier = next((one for one in record.acts if one.place == act.place), None) if record else None
     standing: TrustState = (
-        "trusted" if approved.cover(act) else "changed" if earlier is not None else "new"
+        "trusted" if approved.covers(act) else "changed" if earlier is not None else "new"
     )
     changed: tuple[str, ...] = ()
     if earlier and standing == "changed":

@@ -48,22 +48,22 @@ class TurnFollower:
         keyboard: Keyboard | None,
         interrupts: InterruptCount,
     ) -> None:
-        self._through = through
+        self._client = through
         self._worker = worker
         self._screen = screen
         self._asking = TerminalPrompt(through, screen, keyboard)
         self._interrupts = interrupts
         self._view: WorkerView | None = None
-        self._begun = time.monotonic()
+        self._started = time.monotonic()
         self._message: tuple[type, str] | None = None
         self._cancelled = False
 
     def follow(self, turn: int) -> None:
         """Show the turn from its beginning; returns when it has ended."""
-        self._through.watch(self._worker, after=cursor_before(self._worker, self._through))
+        self._client.watch(self._worker, after=cursor_before(self._worker, self._client))
         shown = False
         while True:
-            for envelope in self._through.events(TICK_S):
+            for envelope in self._client.events(TICK_S):
                 self._view = fold_worker(self._view, envelope)
                 event = envelope.event
                 shown = shown or (isinstance(event, TurnStarted) and event.turn >= turn)
@@ -71,28 +71,28 @@ class TurnFollower:
                     self._show(envelope)
                 if _is_end(event, turn):
                     return
-            self._heed()
+            self._handle_input()
             if self._view:
-                self._screen.foot(self._foot(self._view))
+                self._screen.show_status(self._status_text(self._view))
 
-    def _heed(self) -> None:
+    def _handle_input(self) -> None:
         """What the person at the keyboard wants."""
         if self._interrupts.count and not self._cancelled:
             self._cancelled = True
             self._screen.line("cancelling; Ctrl-C again leaves at once", "yellow")
             request = CancelRequest(worker_id=self._worker, reason="Ctrl-C")
-            self._through.send("worker_cancel", request)
+            self._client.send("worker_cancel", request)
         if self._view and self._view.questions:
-            self._asking.heed(self._worker, self._view.questions[0])
+            self._asking.read_answer(self._worker, self._view.questions[0])
 
     def _show(self, envelope: EventEnvelope) -> None:
         event = envelope.event
         if isinstance(event, TextDelta):
-            self._say(event)
+            self._write_text(event)
             return
         match event:
             case PermissionAsked():
-                self._asking.put(self._worker, event)
+                self._asking.ask(self._worker, event)
             case PermissionAnswered():
                 words = f": {visible_text(event.message)}" if event.message else ""
                 self._screen.line(f"  {event.option} (by {event.by}){words}", "cyan")
@@ -104,26 +104,26 @@ class TurnFollower:
                 if told := event_line(event):
                     self._screen.line(*told)
 
-    def _say(self, event: TextDelta) -> None:
+    def _write_text(self, event: TextDelta) -> None:
         message = (type(event), event.message)
         if message != self._message:
-            self._screen.end_words()
+            self._screen.end_line()
             self._message = message
-        self._screen.words(event.text)
+        self._screen.write_words(event.text)
 
     def _next_question(self) -> None:
         if self._view and not self._view.questions:
-            self._asking.rest()
+            self._asking.stop()
 
-    def _foot(self, view: WorkerView) -> str:
-        if view.questions and (choices := self._asking.choices(view.questions[0])):
+    def _status_text(self, view: WorkerView) -> str:
+        if view.questions and (choices := self._asking.key_hints(view.questions[0])):
             return choices
         now = worker_status(view)
         parts = [now.state, now.step if now.step != now.state else ""]
         if now.progress.percent is not None:
             parts.append(progress_bar(now.progress.percent))
         parts += [token_count(view.usage), money(now.cost_usd) if view.calls else ""]
-        parts.append(duration(time.monotonic() - self._begun))
+        parts.append(duration(time.monotonic() - self._started))
         return " · ".join(part for part in parts if part)
 
 

@@ -284,7 +284,7 @@ def _follow_to_end(through: DaemonClient, worker: str, turn: int, title: str, *,
         raise CommandError(hint, INTERRUPTED) from None
     except DaemonDisconnected as gone:
         raise DaemonDisconnected(
-            f"{gone.why}, and the turn of {worker} with it; {recovery_hint(worker)}"
+            f"{gone.reason}, and the turn of {worker} with it; {recovery_hint(worker)}"
         ) from None
     result = through.call("worker_result", WorkerRequest(worker_id=worker), Result)
     if json:
@@ -374,7 +374,7 @@ def output(
                 _follow(through, found, filter_, json=json, since=since)
             except DaemonDisconnected as gone:
                 raise DaemonDisconnected(
-                    f"{gone.why}, and the turn of {found} with it; {recovery_hint(found)}"
+                    f"{gone.reason}, and the turn of {found} with it; {recovery_hint(found)}"
                 ) from None
         else:
             _print_pages(through, found, since, filter_, json=json)
@@ -442,11 +442,11 @@ def _print_event(
     if isinstance(event, TextDelta | Thought):
         message = (type(event), event.message)
         if message != last:
-            screen.end_words()
-        screen.words(event.text)
+            screen.end_line()
+        screen.write_words(event.text)
         return message
     if isinstance(event, TurnEnded):
-        screen.end_words()
+        screen.end_line()
         print_text(render_event(event), badge(event.state, event.evidence).style)
         return None
     if text := render_event(event):

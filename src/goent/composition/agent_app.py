@@ -65,7 +65,7 @@ async def open_agent(
             CodingAgent.running(
                 shelf,
                 AgentSetup(
-                    at=provisions.at,
+                    resources_at=provisions.at,
                     open_tools=_toolbox,
                     owner=owner,
                     model=model,
@@ -113,7 +113,7 @@ class _GatedProvisions:
         around = Project(_project(cwd), self.environ)
         return SessionResources(
             models=self.models,
-            environ=around.without_keys(),
+            environ=around.environ_without_keys(),
             writable=tuple(map(Path, self.gate.writable)),
             sandbox=lambda _: nullcontext(InheritedLimits(self.gate.sandbox)),
             patience=FOR_EVER,  # the worker's owner has a limit of its own
@@ -143,12 +143,12 @@ class _OwnProvisions:
         settings = around.settings()
         return SessionResources(
             models=models,
-            environ=around.without_keys(),
+            environ=around.environ_without_keys(),
             writable=settings.agent.writable,
             sandbox=lambda roots: around.surroundings.sandbox.session(
                 roots[0],
                 roots=(*roots, *settings.agent.writable),
-                env=around.without_keys(),
+                env=around.environ_without_keys(),
             ),
             patience=settings.permissions.timeout_s,
             notices=around.notices(),

@@ -101,12 +101,12 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
             )
             workspaces = GitWorkspaces(
                 around.state,
-                environ=around.for_git,
+                environ=around.git_environ,
                 in_use=lambda worker: worker in roster,
                 trusted=trust_check(around.allows),
             )
             verifier = ShellVerifier(
-                environ=around.without_keys,
+                environ=around.environ_without_keys,
                 sandbox=around.surroundings.sandbox,
                 time_limit=lambda: around.settings().limits.verify_s,
             )
@@ -128,7 +128,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 workspaces=workspaces,
                 level=around.surroundings.sandbox.level,
             )
-            enquiries = WorkerQueries(feed, orchestrator.due)
+            enquiries = WorkerQueries(feed, orchestrator.last_turn_due)
             providers = ProviderQueries(
                 settings=around.settings,
                 environ=around.environ,
@@ -139,7 +139,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 healths=calls.healths,
                 servers=calls.servers,
             )
-            git = Git(project, around.for_git(), trusted=trust_check(around.allows))
+            git = Git(project, around.git_environ(), trusted=trust_check(around.allows))
             merging = GitMerging(git, around.state / "merging")
             joiner = WorkJoiner(feed=feed, merging=merging, verifier=verifier)
             swarms = SwarmManager(

@@ -49,7 +49,7 @@ class EvalApp:
     """What a run and a grading have in common."""
 
     project: Project
-    meet: OpenDaemon
+    open_daemon: OpenDaemon
     watcher: RunWatcher
 
     async def run(self, prepared: PreparedRun, folder: StoredRun, bounds: EvalLimits) -> RunOutcome:
@@ -114,7 +114,7 @@ class EvalApp:
         try:
             async with self._history() as history:
                 for judged in trials:
-                    await history.correct(judged)
+                    await history.regrade(judged)
         except EnvironmentTrouble as trouble:
             self.watcher.warned(f"what the router has learned is not corrected: {trouble}")
 
@@ -152,12 +152,12 @@ class EvalApp:
                     open_opencode(self.project.folder, self.project.environ())
                 )
             yield await stack.enter_async_context(
-                OpenTargets.of(specs.values(), kinds.open, at_once)
+                OpenTargets.open(specs.values(), kinds.open, at_once)
             )
 
     def _commands(self) -> SuiteCommandRunner:
         return SuiteCommandRunner(
-            environ=self.project.without_keys(),
+            environ=self.project.environ_without_keys(),
             sandbox=self.project.surroundings.sandbox,
             workspaces=workspaces_root(self.project.environ()),
         )
@@ -199,7 +199,9 @@ class _TargetKinds:
             case "cli":
                 from goent.evals.targets.command_target import CliTarget  # noqa: PLC0415 (only if it is used)
 
-                return CliTarget(spec, self._app.project.without_keys(), scratch=self._scratch)
+                return CliTarget(
+                    spec, self._app.project.environ_without_keys(), scratch=self._scratch
+                )
             case "mock":
                 from goent.evals.targets.fixture_targets import MockTarget  # noqa: PLC0415 (the same)
 
@@ -211,7 +213,7 @@ class _TargetKinds:
             case "goent":
                 from goent.evals.targets.goent_target import GoentTarget  # noqa: PLC0415 (the same)
 
-                return GoentTarget(spec, self._app.meet, scratch=self._scratch)
+                return GoentTarget(spec, self._app.open_daemon, scratch=self._scratch)
             case "opencode" if self.servers:
                 from goent.evals.targets.opencode_target import OpenCodeTarget  # noqa: PLC0415 (the same)
 

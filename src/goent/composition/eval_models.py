@@ -89,7 +89,7 @@ class EvalModels:
         self._calls = calls
 
     @contextmanager
-    def charging(self, payer: str) -> Generator[AttemptBill]:
+    def charge_to(self, payer: str) -> Generator[AttemptBill]:
         bill = AttemptBill()
 
         async def hear(event: ModelCallEvent) -> None:
@@ -102,7 +102,7 @@ class EvalModels:
         finally:
             self._payer.forget(payer)
 
-    async def settled(self, payer: str) -> None:
+    async def wait_settled(self, payer: str) -> None:
         await self.gate.settle(payer)
 
     async def allow_direct(self, payer: str, provider: Provider) -> None:
@@ -111,4 +111,4 @@ class EvalModels:
 
     async def report_direct(self, payer: str, provider: Provider, report: UsageReported) -> None:
         spec = WorkerSpec(id=payer, cwd=Path(), provider=provider, method="serve", rules=())
-        await self._calls.books.spent(spec, report)
+        await self._calls.books.record_usage(spec, report)

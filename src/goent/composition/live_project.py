@@ -43,7 +43,7 @@ class IssuedPasses:
         where = {WORKER_SOCKET: str(self.socket)} if self.socket else {}
         return {WORKER_PASS: f"{worker}.{self._mac(worker)}", **where}
 
-    def worker_of(self, shown: str) -> str | None:
+    def worker_with_pass(self, shown: str) -> str | None:
         """Whose pass it is; None if it is none of ours."""
         worker, _, mac = shown.rpartition(".")
         genuine = hmac.compare_digest(mac.encode(), self._mac(worker).encode())
@@ -103,7 +103,7 @@ class Project:
 
     def __init__(self, project: Path, environ: Mapping[str, str]) -> None:
         self.folder = project
-        self._own = dict(environ)
+        self._environ = dict(environ)
         self._warned: set[str] = set()
         self._listings: Mapping[str, ModelListing] = {}
         self._merged: tuple[Settings, Settings] | None = None
@@ -122,33 +122,33 @@ class Project:
         )
 
     def environ(self) -> Mapping[str, str]:
-        return self._own
+        return self._environ
 
     def settings(self) -> Settings:
         """As the files say now; the last good ones while a file has a mistake."""
-        said = self._configuration.current(self._own)
+        said = self._configuration.current(self._environ)
         if self._merged is None or self._merged[0] is not said:
             self._merged = (said, with_served_models(said, self._listings))
         return self._merged[1]
 
-    def hear_servers(self, listings: Mapping[str, ModelListing]) -> None:
+    def set_listings(self, listings: Mapping[str, ModelListing]) -> None:
         """What the user's own servers have said of their models."""
         if listings != self._listings:
             self._listings, self._merged = dict(listings), None
 
     def check(self) -> None:
         """Raise what is wrong with the files now: no new work on settings that nobody wrote."""
-        self._configuration.check(self._own)
+        self._configuration.check(self._environ)
 
     def notices(self) -> tuple[str, ...]:
         """A mistake in the rules, while the last good ones stay in force; and what is not trusted."""
-        trouble, withheld = self._configuration.trouble, self.settings().withheld
+        trouble, withheld = self._configuration.error, self.settings().withheld
         mistaken = (f"the last good settings stay in force: {trouble}",) if trouble else ()
         return (*mistaken, *withheld_warnings(withheld))
 
     def allows(self, act: Act) -> bool:
         """Whether the user has said yes to what a file of the project would do."""
-        return read_approvals(self.folder, self._own).cover(act)
+        return read_approvals(self.folder, self._environ).covers(act)
 
     def key_names(self) -> tuple[str, ...]:
         try:
@@ -158,7 +158,7 @@ class Project:
 
     def account(self, backend: str) -> str:
         """Whose key the backend is asked with, in a few letters that tell nothing."""
-        return account_id(self.settings().backends.get(backend), self._own)
+        return account_id(self.settings().backends.get(backend), self._environ)
 
     def limits(self) -> LimitSettings:
         try:
@@ -166,7 +166,7 @@ class Project:
         except ConfigError:
             return LimitSettings()
 
-    def learn(self, keys: Mapping[str, str]) -> tuple[str, ...]:
+    def take_keys(self, keys: Mapping[str, str]) -> tuple[str, ...]:
         """A client's hello: a key that is missing is taken, if the configuration names it.
 
         One that is there stays: a client must not change the account of everybody's workers.
@@ -174,9 +174,9 @@ class Project:
         """
         warnings: list[str] = []
         for name in sorted(set(self.key_names()) & keys.keys()):
-            held = self._own.get(name)
+            held = self._environ.get(name)
             if not held:
-                self._own[name] = keys[name]
+                self._environ[name] = keys[name]
             elif held != keys[name]:
                 ours, theirs = fingerprint(held), fingerprint(keys[name])
                 warnings.append(
@@ -190,7 +190,7 @@ class Project:
 
     def fingerprints(self) -> Mapping[str, str]:
         """Of the keys that are held, so that others can see whether theirs are the same."""
-        held = {name: self._own.get(name) for name in self.key_names()}
+        held = {name: self._environ.get(name) for name in self.key_names()}
         return {name: fingerprint(key) for name, key in held.items() if key}
 
     def secrets(self) -> Collection[str]:
@@ -199,14 +199,14 @@ class Project:
             backends = self.settings().backends.values()
         except ConfigError:
             return ()
-        return [secret for backend in backends for secret in backend.secrets(self._own)]
+        return [secret for backend in backends for secret in backend.secrets(self._environ)]
 
-    def without_keys(self) -> Mapping[str, str]:
+    def environ_without_keys(self) -> Mapping[str, str]:
         """The environment for whatever the project's own commands are."""
         hidden = set(self.key_names())
-        return {name: value for name, value in self._own.items() if name not in hidden}
+        return {name: value for name, value in self._environ.items() if name not in hidden}
 
-    def for_git(self) -> Mapping[str, str]:
+    def git_environ(self) -> Mapping[str, str]:
         """The environment for git, which no sandbox holds: it is not looked for where workers write."""
-        environ = self.without_keys()
+        environ = self.environ_without_keys()
         return {**environ, "PATH": path_outside(environ.get("PATH", os.defpath), self.folder)}

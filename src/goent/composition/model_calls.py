@@ -96,6 +96,6 @@ def model_calls(
             connections,
             settings=around.settings,
             environ=around.environ,
-            heard=around.hear_servers,
+            heard=around.set_listings,
         ),
     )

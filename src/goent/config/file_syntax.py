@@ -74,7 +74,7 @@ class _YamlBuilder:
         self._problems = problems
         self._anchors: dict[str, Node] = {}
         self._merged = 0
-        self._loader = self._opened()
+        self._loader = self._open_loader()
 
     def document(self, root: SettingPlace) -> Node | None:
         self._event()  # the stream starts
@@ -111,9 +111,9 @@ class _YamlBuilder:
         while not isinstance(event := self._event(), yaml.MappingEndEvent):
             line = _event_line(event)
             is_merge = isinstance(event, yaml.ScalarEvent) and event.implicit[0]
-            key = self._node(event, place.below("?", line), level + 1)
+            key = self._node(event, place.entry("?", line), level + 1)
             name = key.text if isinstance(key, Scalar) else "?"
-            where = place.below(name, line)
+            where = place.entry(name, line)
             if not isinstance(key, Scalar):
                 self._problems.note(where, "a key must be a plain word")
             elif name in entries:
@@ -141,7 +141,7 @@ class _YamlBuilder:
     def _items(self, place: SettingPlace, level: int) -> Items:
         items: list[Node] = []
         while not isinstance(event := self._event(), yaml.SequenceEndEvent):
-            where = place.below(f"[{len(items)}]", _event_line(event))
+            where = place.entry(f"[{len(items)}]", _event_line(event))
             items.append(self._node(event, where, level + 1))
         return Items(place=place, items=tuple(items))
 
@@ -151,21 +151,21 @@ class _YamlBuilder:
             raise _MalformedYaml(f"nothing before it is named &{anchor}", _event_line(event))
         return self._anchors[anchor]
 
-    def _opened(self) -> _YamlEvents:
+    def _open_loader(self) -> _YamlEvents:
         try:
             return _YamlLoader(self._text)
         except (yaml.YAMLError, UnicodeError) as error:
-            raise self._malformed(error) from error
+            raise self._malformed_error(error) from error
 
     def _event(self) -> yaml.Event:
         try:
             event = self._loader.get_event()
         except (yaml.YAMLError, UnicodeError) as error:
-            raise self._malformed(error) from error
+            raise self._malformed_error(error) from error
         assert event is not None
         return event
 
-    def _malformed(self, error: Exception) -> _MalformedYaml:
+    def _malformed_error(self, error: Exception) -> _MalformedYaml:
         if isinstance(error, yaml.MarkedYAMLError):
             mark = error.problem_mark or error.context_mark
             if mark is None:
@@ -235,7 +235,7 @@ class _JsonToken(Value, frozen=True, kw_only=True):
 def parse_jsonc(text: str, root: SettingPlace, problems: Problems) -> Table:
     """The file as a tree; an empty one, and a problem, where it cannot be read."""
     try:
-        tree = _JsonParser(_json_tokens(text)).whole(root)
+        tree = _JsonParser(_json_tokens(text)).parse(root)
     except _MalformedJson as error:
         where = SettingPlace(file=root.file, line=error.line, layer=root.layer)
         problems.note_unreadable(where, f"no valid JSON: {error}")
@@ -267,7 +267,7 @@ class _JsonParser:
         self._tokens = tokens
         self._next = next(tokens)
 
-    def whole(self, place: SettingPlace) -> Node:
+    def parse(self, place: SettingPlace) -> Node:
         node = self._value(place, 0)
         if self._next.kind != "end":
             raise _MalformedJson("something follows the end", self._next.line)
@@ -298,7 +298,7 @@ class _JsonParser:
                 raise _MalformedJson("expected a key in double quotes", key.line)
             self._expect(":")
             name = _unquote(key)
-            entries[name] = self._value(place.below(name, key.line), level + 1)
+            entries[name] = self._value(place.entry(name, key.line), level + 1)
             self._separator("}")
         self._take()
         return Table(place=place, entries=entries)
@@ -306,7 +306,7 @@ class _JsonParser:
     def _items(self, place: SettingPlace, level: int) -> Items:
         items: list[Node] = []
         while self._next.text != "]":
-            where = place.below(f"[{len(items)}]", self._next.line)
+            where = place.entry(f"[{len(items)}]", self._next.line)
             items.append(self._value(where, level + 1))
             self._separator("]")
         self._take()

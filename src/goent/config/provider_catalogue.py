@@ -78,7 +78,7 @@ class OpenCodeReader:
         self._environ = environ
 
     def read(self, fields: SettingsFields) -> OpenCodeConfig:
-        offers = fields.tables("provider", self._offer)
+        offers = fields.tables("provider", self._read_offer)
         config = OpenCodeConfig(
             backends={name: offer.backend for name, offer in offers.items()},
             providers=tuple(model for offer in offers.values() for model in offer.models),
@@ -94,7 +94,7 @@ class OpenCodeReader:
             disabled=config.disabled,
         )
 
-    def _offer(self, fields: SettingsFields) -> _BackendOffer:
+    def _read_offer(self, fields: SettingsFields) -> _BackendOffer:
         backend = fields.name
         npm = fields.text("npm", None)
         options = fields.section("options", lambda f: self._endpoint(f, backend, npm))
@@ -108,12 +108,12 @@ class OpenCodeReader:
         anthropic = npm == _ANTHROPIC or (npm is None and backend == "anthropic")
         key = fields.text("apiKey", None)
         variable = _ENV_ONLY.fullmatch(key) if key else None
-        resolved = self._resolved(fields, "apiKey", key) if key and not variable else None
+        resolved = self._resolve_references(fields, "apiKey", key) if key and not variable else None
         base_url = fields.text("baseURL", None)
         return Backend(
             id=backend,
             dialect="anthropic" if anthropic else "openai",
-            base_url=self._resolved(fields, "baseURL", base_url) if base_url else None,
+            base_url=self._resolve_references(fields, "baseURL", base_url) if base_url else None,
             key_env=variable.group(1).strip() if variable else None,
             key=Secret(resolved) if resolved else None,
             npm=npm,
@@ -137,7 +137,9 @@ class OpenCodeReader:
         node = fields.node("options")
         if not isinstance(node, Table) or not node.entries:
             return b""
-        told = _json_value(node, lambda text: self._resolved(fields, "options", text) or "")
+        told = _json_value(
+            node, lambda text: self._resolve_references(fields, "options", text) or ""
+        )
         return msgspec.json.encode(told)
 
     def _headers(self, fields: SettingsFields) -> tuple[tuple[str, Secret], ...]:
@@ -146,10 +148,10 @@ class OpenCodeReader:
         return tuple(
             (name, Secret(resolved))
             for name, value in found
-            if value and (resolved := self._resolved(fields, name, value))
+            if value and (resolved := self._resolve_references(fields, name, value))
         )
 
-    def _resolved(self, fields: SettingsFields, key: str, text: str) -> str | None:
+    def _resolve_references(self, fields: SettingsFields, key: str, text: str) -> str | None:
         def replace(match: re.Match[str]) -> str:
             kind, name = match.group(1), match.group(2).strip()
             if kind == "env":
@@ -164,7 +166,9 @@ class OpenCodeReader:
             return read_plain(path, MAX_KEY_FILE).decode().strip()
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "no text"
-            fields.mistake(key, f"the file {name!r} cannot be read: {why}; OpenCode needs it too")
+            fields.note_mistake(
+                key, f"the file {name!r} cannot be read: {why}; OpenCode needs it too"
+            )
             return ""
 
 

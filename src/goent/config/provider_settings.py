@@ -206,7 +206,9 @@ def read_price_table(fields: SettingsFields) -> Price | None:
     """`{input, output, cache_read, cache_write}`, in `providers.yaml` and in `opencode.json`."""
     for key in ("input", "output"):
         if not fields.has(key):
-            fields.mistake(key, "is missing; a price has both input and output, in USD per million")
+            fields.note_mistake(
+                key, "is missing; a price has both input and output, in USD per million"
+            )
     price_in, price_out = fields.number("input", None), fields.number("output", None)
     cache_read, cache_write = fields.number("cache_read", None), fields.number("cache_write", None)
     if price_in is None or price_out is None:
@@ -222,7 +224,7 @@ def _old_cost(fields: SettingsFields) -> Price | None:
         return None
     match = _OLD_PRICE.fullmatch(sentence)
     if match is None:
-        fields.mistake("cost", f"{sentence!r} is no price such as '$0.01/1M tokens'")
+        fields.note_mistake("cost", f"{sentence!r} is no price such as '$0.01/1M tokens'")
         return None
     figure, unit = match.groups()
     return _flat_price(Decimal(figure) * _PER_MILLION[unit.lower()])
@@ -231,7 +233,7 @@ def _old_cost(fields: SettingsFields) -> Price | None:
 def _old_price_table(fields: SettingsFields) -> Price | None:
     spelling = fields.one_of("per_1k_tokens", "per_1m_tokens")
     if spelling is None:
-        fields.mistake("per_1k_tokens", "is missing; say what a thousand tokens cost, in USD")
+        fields.note_mistake("per_1k_tokens", "is missing; say what a thousand tokens cost, in USD")
         return None
     figure = fields.number(spelling, None)
     if figure is None or spelling == "per_1m_tokens":
@@ -275,7 +277,7 @@ def read_providers(fields: SettingsFields) -> ProvidersFile:
 
 def _provider_entry(fields: SettingsFields) -> ProviderFileEntry:
     fallbacks = fields.mentions("fallbacks")
-    backend = fields.needed("provider", "name the backend, as in opencode.json")
+    backend = fields.required_text("provider", "name the backend, as in opencode.json")
     return ProviderFileEntry(
         provider=Provider(
             name=fields.name,
@@ -301,19 +303,19 @@ def _local(fields: SettingsFields, backend: str) -> bool | None:
         return None
     local = fields.flag("local", default=False)
     if local and not fields.has("base_url") and local_server(backend) is None:
-        fields.mistake("local", "needs a base_url: say where the server answers")
+        fields.note_mistake("local", "needs a base_url: say where the server answers")
     return local
 
 
 def _model(fields: SettingsFields, backend: str) -> str:
     """A short name stands for its model, where a well-known backend answers at its own address."""
-    name = fields.needed("model", "name the model, as the backend calls it")
+    name = fields.required_text("model", "name the model, as the backend calls it")
     known = known_backend(backend)
     if name not in SHORT_NAMES or known is None or fields.has("base_url"):
         return name
     owner, model = SHORT_NAMES[name]
     if owner != known.id:
-        fields.mistake(
+        fields.note_mistake(
             "model",
             f"{name!r} is short for {owner}/{model}, which {backend!r} does not serve; "
             f"name a model of its own, such as {known.models[0].name!r}",

@@ -90,9 +90,9 @@ class SettingsFiles:
         self._home = home_dir(environ)
         self._environ = environ
         self._problems = problems
-        self.read: list[Path] = []
+        self.read_paths: list[Path] = []
 
-    def trees(self) -> SettingsTrees:
+    def read_trees(self) -> SettingsTrees:
         general = Table(place=SettingPlace(file="config.yaml"))
         providers = Table(place=SettingPlace(file="providers.yaml"))
         routing: list[Table] = []
@@ -100,12 +100,12 @@ class SettingsFiles:
         acts, withheld = list[Act](), list[Act]()
         for layer, folder in enumerate(folders):
             inside = self._project if layer else None
-            if inside and not self._is_ours(
-                folder, SettingPlace(file=self.shown(folder), layer=layer)
+            if inside and not self._check_own(
+                folder, SettingPlace(file=self.display_path(folder), layer=layer)
             ):
                 continue
-            models = self.parsed(folder / "providers.yaml", "yaml", layer, inside=inside)
-            own = self.parsed(folder / "config.yaml", "yaml", layer, inside=inside)
+            models = self.parse(folder / "providers.yaml", "yaml", layer, inside=inside)
+            own = self.parse(folder / "config.yaml", "yaml", layer, inside=inside)
             rest = merge_tables(_general_part(models), _profile_part(own))
             rest = merge_tables(rest, _without_keys(own, "profile"))
             models = _without_keys(models, "budget", "opencode_config_path")
@@ -120,9 +120,9 @@ class SettingsFiles:
                 withheld += [act for each in sifted for act in each.withheld]
             general = merge_tables(general, rest)
             providers = merge_tables(providers, models)
-            routing.append(self.parsed(folder / "routing.yaml", "yaml", layer, inside=inside))
+            routing.append(self.parse(folder / "routing.yaml", "yaml", layer, inside=inside))
         general = merge_tables(general, _from_environment(self._environ, len(folders)))
-        self.read += [self._project / name for name in _act_files(acts)]
+        self.read_paths += [self._project / name for name in _act_files(acts)]
         return SettingsTrees(
             general=general,
             providers=providers,
@@ -131,7 +131,7 @@ class SettingsFiles:
             withheld=tuple(withheld),
         )
 
-    def parsed(
+    def parse(
         self,
         path: Path,
         format_: Literal["yaml", "jsonc"],
@@ -144,15 +144,15 @@ class SettingsFiles:
         `inside` is the project that the file is part of: then it must be the user's own, and no
         link that leads out.
         """
-        root = SettingPlace(file=self.shown(path), layer=layer)
+        root = SettingPlace(file=self.display_path(path), layer=layer)
         text = self._text(path, root, inside)
         if text is None:
             return Table(place=root)
-        self.read.append(path)
+        self.read_paths.append(path)
         parse = parse_yaml if format_ == "yaml" else parse_jsonc
         return parse(text, root, self._problems)
 
-    def shown(self, path: Path) -> str:
+    def display_path(self, path: Path) -> str:
         """The path as a message names it."""
         if path.is_relative_to(self._project):
             return str(path.relative_to(self._project))
@@ -160,7 +160,7 @@ class SettingsFiles:
             return f"~/{path.relative_to(self._home)}"
         return str(path)
 
-    def _is_ours(self, path: Path, place: SettingPlace) -> bool:
+    def _check_own(self, path: Path, place: SettingPlace) -> bool:
         try:
             check_unshared(path, self._project)
         except UnsafeFolder as error:
@@ -180,7 +180,7 @@ class SettingsFiles:
         except UnicodeDecodeError as error:
             self._problems.note_unreadable(root, f"is no UTF-8 text (byte {error.start})")
         else:
-            return text if inside is None or self._is_ours(path, root) else None
+            return text if inside is None or self._check_own(path, root) else None
         return None
 
 
@@ -237,7 +237,7 @@ class _RawSettings(Value, frozen=True, kw_only=True):
     withheld: tuple[Act, ...]
 
     @property
-    def missing(self) -> frozenset[str]:
+    def withheld_names(self) -> frozenset[str]:
         """Providers and agents that would exist if the project were trusted."""
         return frozenset(name for act in self.withheld for name in act.names)
 
@@ -258,12 +258,12 @@ def load_settings(project: Path, environ: Mapping[str, str]) -> Settings:
     providers = gather_providers(sources, backends, _wanted_models(read, backends))
     if not problems.unreadable:
         _check_names(read, backends, providers, problems)
-    problems.check()
+    problems.raise_all()
     return _build_settings(
         read,
         backends,
         providers,
-        tuple(files.read),
+        tuple(files.read_paths),
         project=project,
         home=home_dir(environ),
     )
@@ -272,7 +272,7 @@ def load_settings(project: Path, environ: Mapping[str, str]) -> Settings:
 def _read_all(
     project: Path, environ: Mapping[str, str], files: SettingsFiles, problems: Problems
 ) -> _RawSettings:
-    trees = files.trees()
+    trees = files.read_trees()
     general = read_table(trees.general, read_general, problems)
     routing = [read_table(tree, read_routing, problems) for tree in trees.routing]
     home = home_dir(environ)
@@ -280,7 +280,7 @@ def _read_all(
     opencode = OpenCodeConfig()
     if path:
         reader = OpenCodeReader(path.parent, home, environ)
-        opencode = read_table(files.parsed(path, "jsonc"), reader.read, problems, strict=False)
+        opencode = read_table(files.parse(path, "jsonc"), reader.read, problems, strict=False)
     auth = _xdg_dir(environ, "XDG_DATA_HOME", home / ".local/share") / "opencode/auth.json"
     return _RawSettings(
         general=general,
@@ -288,7 +288,7 @@ def _read_all(
         rules=next((rules for rules in reversed(routing) if rules is not None), ()),
         opencode=opencode,
         opencode_path=path,
-        logins=read_table(files.parsed(auth, "jsonc"), read_logins, problems, strict=False),
+        logins=read_table(files.parse(auth, "jsonc"), read_logins, problems, strict=False),
         withheld=trees.withheld,
     )
 
@@ -349,7 +349,7 @@ def _check_names(
     providers: Iterable[Provider],
     problems: Problems,
 ) -> None:
-    names = (*(provider.name for provider in providers), *read.missing)
+    names = (*(provider.name for provider in providers), *read.withheld_names)
     unheld = (mention.name for mention in _unavailable_mentions(read, providers))
     _note_unknown(_provider_mentions(read), (*names, *unheld), problems)
     for entry in read.providers.entries:
@@ -367,7 +367,7 @@ def _check_names(
 
 def _unavailable_mentions(read: _RawSettings, providers: Iterable[Provider]) -> Iterator[Mention]:
     """Providers that others have and this user has not: a team's files name them all the same."""
-    names = {*(provider.name for provider in providers), *read.missing}
+    names = {*(provider.name for provider in providers), *read.withheld_names}
     for mention in _provider_mentions(read):
         if mention.name not in names and ("/" in mention.name or key_variables(mention.name)):
             yield mention
@@ -416,7 +416,7 @@ def _build_settings(
         rules=tuple(
             rule.rule
             for rule in read.rules
-            if rule.rule.provider in known or rule.rule.provider not in read.missing
+            if rule.rule.provider in known or rule.rule.provider not in read.withheld_names
         ),
         agents=general.agents,
         agent=OwnAgentSettings(
@@ -497,18 +497,18 @@ class LiveSettings:
     def __init__(self, project: Path) -> None:
         self._project = project
         self._stamp: SettingsStamp | None = None
-        self._good: Settings | None = None
-        self.trouble: ConfigError | None = None
+        self._last_good: Settings | None = None
+        self.error: ConfigError | None = None
 
     def current(self, environ: Mapping[str, str]) -> Settings:
         """The settings; while a file has a mistake the last good ones, if there were any."""
-        if self._take_stamp(environ) != self._stamp:
+        if self._current_stamp(environ) != self._stamp:
             self._load(environ)
-            self._stamp = self._take_stamp(environ)  # by the files that are read now
-        if self._good is None:
-            assert self.trouble, "either loads, or says why not"
-            raise self.trouble
-        return self._good
+            self._stamp = self._current_stamp(environ)  # by the files that are read now
+        if self._last_good is None:
+            assert self.error, "either loads, or says why not"
+            raise self.error
+        return self._last_good
 
     def check(self, environ: Mapping[str, str]) -> None:
         """Raise the mistake that a file has now, even if older settings still hold.
@@ -516,23 +516,23 @@ class LiveSettings:
         One in the rules alone is no reason to stop: where a task goes, the last good ones say.
         """
         self.current(environ)
-        if self.trouble and not isinstance(self.trouble, RulesMistaken):
-            raise self.trouble
+        if self.error and not isinstance(self.error, RulesMistaken):
+            raise self.error
 
     def _load(self, environ: Mapping[str, str]) -> None:
         try:
-            self._good, self.trouble = load_settings(self._project, environ), None
+            self._last_good, self.error = load_settings(self._project, environ), None
         except ConfigError as error:
-            self.trouble = error
+            self.error = error
             log.warning("the configuration has a mistake: %s", error)
 
-    def _take_stamp(self, environ: Mapping[str, str]) -> SettingsStamp:
-        paths = [*self._candidates(environ), *(self._good.files if self._good else ())]
+    def _current_stamp(self, environ: Mapping[str, str]) -> SettingsStamp:
+        paths = [*self._watched_paths(environ), *(self._last_good.files if self._last_good else ())]
         own = self._project / ".goent"
         whose = tuple(map(ownership_stamp, (own, *(own / name for name in SETTINGS_FILES))))
         return hash(frozenset(environ.items())), tuple(map(_file_state, paths)), whose
 
-    def _candidates(self, environ: Mapping[str, str]) -> Iterable[Path]:
+    def _watched_paths(self, environ: Mapping[str, str]) -> Iterable[Path]:
         """Files that may appear, as well as those that are there."""
         own = config_dir(environ)
         for folder in (own, self._project / ".goent"):

@@ -34,7 +34,7 @@ class SettingPlace(Value, frozen=True, kw_only=True):
         head = f"{self.file}:{self.line}" if self.line else self.file
         return f"{head}: {self.key}" if self.key else head
 
-    def below(self, key: str, line: int | None = None) -> "SettingPlace":
+    def entry(self, key: str, line: int | None = None) -> "SettingPlace":
         """The place of an entry of the table at this place."""
         joined = f"{self.key}.{key}" if self.key and not key.startswith("[") else self.key + key
         return SettingPlace(
@@ -113,7 +113,7 @@ class Problems:
         self.unreadable = False
 
     @property
-    def count(self) -> int:
+    def mistake_count(self) -> int:
         return len(self._found)
 
     def note(self, place: SettingPlace, message: str) -> None:
@@ -124,7 +124,7 @@ class Problems:
         self.unreadable = True
         self.note(place, message)
 
-    def check(self) -> None:
+    def raise_all(self) -> None:
         """Raise all that was noted, one line each."""
         if self._found:
             ordered = sorted(self._found.items(), key=lambda found: (found[1].file, found[1].line))
@@ -190,7 +190,7 @@ class SettingsFields:
         self.problems = problems
         self._table = table
         self._strict = strict
-        self._taken: dict[str, None] = {}
+        self._read_keys: dict[str, None] = {}
 
     @property
     def place(self) -> SettingPlace:
@@ -200,9 +200,9 @@ class SettingsFields:
     def keys(self) -> tuple[str, ...]:
         return tuple(self._table.entries)
 
-    def mistake(self, key: str, message: str) -> None:
+    def note_mistake(self, key: str, message: str) -> None:
         node = self._table.entries.get(key)
-        self.problems.note(node.place if node else self.place.below(key), message)
+        self.problems.note(node.place if node else self.place.entry(key), message)
 
     def has(self, key: str) -> bool:
         return self._node(key) is not None
@@ -221,15 +221,15 @@ class SettingsFields:
         mention = self.mention(key)
         return mention.name if mention else default
 
-    def needed(self, key: str, remedy: str) -> str:
+    def required_text(self, key: str, remedy: str) -> str:
         """A text without which the table makes no sense."""
         if not self.has(key):
-            self.mistake(key, f"is missing; {remedy}")
+            self.note_mistake(key, f"is missing; {remedy}")
         return self.text(key, "")
 
     def mention(self, key: str) -> Mention | None:
         scalar = self._scalar(key, "text")
-        return self._named(scalar) if scalar else None
+        return self._as_mention(scalar) if scalar else None
 
     def mentions(self, key: str, refused: TextCheck = empty_reason) -> tuple[Mention, ...]:
         """A list of texts; a single one may stand without brackets. `refused` tells why one is not taken."""
@@ -241,7 +241,7 @@ class SettingsFields:
                 self.problems.note(
                     item.place, f"expected a list of texts, not {describe_node(item)}"
                 )
-            elif mention := self._named(item, refused):
+            elif mention := self._as_mention(item, refused):
                 named.append(mention)
         return tuple(named)
 
@@ -254,15 +254,15 @@ class SettingsFields:
         if scalar is None:
             return default
         if scalar.kind != "number":
-            self.mistake(key, f"expected a number, not {describe_node(scalar)}")
+            self.note_mistake(key, f"expected a number, not {describe_node(scalar)}")
             return default
         value = Decimal(scalar.text.replace("_", ""))
         if value < least or (above and value == least):
             bound = "more than" if above else "at least"
-            self.mistake(key, f"must be {bound} {least}, not {scalar.text}")
+            self.note_mistake(key, f"must be {bound} {least}, not {scalar.text}")
             return default
         if value > MAX_NUMBER:
-            self.mistake(key, f"must be at most {MAX_NUMBER}, not {scalar.text}")
+            self.note_mistake(key, f"must be at most {MAX_NUMBER}, not {scalar.text}")
             return default
         return value
 
@@ -271,7 +271,7 @@ class SettingsFields:
         if value is None:
             return default
         if value != value.to_integral_value():
-            self.mistake(key, f"must be a whole number, not {value}")
+            self.note_mistake(key, f"must be a whole number, not {value}")
             return default
         return int(value)
 
@@ -284,7 +284,7 @@ class SettingsFields:
         if scalar is None:
             return default
         if scalar.kind != "bool":
-            self.mistake(key, f"expected true or false, not {describe_node(scalar)}")
+            self.note_mistake(key, f"expected true or false, not {describe_node(scalar)}")
             return default
         return scalar.is_true
 
@@ -306,7 +306,7 @@ class SettingsFields:
         if mention is None:
             return default
         one_of = ", ".join(options)
-        self.mistake(key, f"unknown {key} {mention.name!r}; one of {one_of}")
+        self.note_mistake(key, f"unknown {key} {mention.name!r}; one of {one_of}")
         return default
 
     def one_of(self, *keys: str) -> str | None:
@@ -314,17 +314,17 @@ class SettingsFields:
         used = [(key, node.place.layer) for key in keys if (node := self._node(key))]
         latest = [key for key, layer in used if layer == max(layer for _, layer in used)]
         if len(latest) > 1:
-            self.mistake(latest[1], f"{latest[0]!r} says the same; keep one of them")
+            self.note_mistake(latest[1], f"{latest[0]!r} says the same; keep one of them")
         return latest[0] if latest else None
 
     def section(self, key: str, read: Callable[["SettingsFields"], T]) -> T:
         """A table inside this one, read as a whole; an empty one where it is not there."""
         node = self._node(key)
         if node is not None and not isinstance(node, Table):
-            self.mistake(key, f"expected a table, not {describe_node(node)}")
+            self.note_mistake(key, f"expected a table, not {describe_node(node)}")
         if not isinstance(node, Table):
             written = self._table.entries.get(key)
-            node = Table(place=written.place if written else self.place.below(key))
+            node = Table(place=written.place if written else self.place.entry(key))
         return read_table(node, read, self.problems, name=key, strict=self._strict)
 
     def tables(self, key: str, read: Callable[["SettingsFields"], T | None]) -> dict[str, T]:
@@ -340,7 +340,7 @@ class SettingsFields:
         """A list of tables, in order."""
         node = self._node(key)
         if node is not None and not isinstance(node, Items):
-            self.mistake(key, f"expected a list, not {describe_node(node)}")
+            self.note_mistake(key, f"expected a list, not {describe_node(node)}")
         found: list[T | None] = []
         for item in node.items if isinstance(node, Items) else ():
             if not isinstance(item, Table):
@@ -352,11 +352,11 @@ class SettingsFields:
     def note_unknown(self) -> None:
         """What nobody has asked for by now is a mistake."""
         for key in self.keys:
-            if key not in self._taken:
-                self.mistake(key, f"unknown setting; {suggestion(key, self._taken)}")
+            if key not in self._read_keys:
+                self.note_mistake(key, f"unknown setting; {suggestion(key, self._read_keys)}")
 
     def _node(self, key: str) -> Node | None:
-        self._taken[key] = None
+        self._read_keys[key] = None
         node = self._table.entries.get(key)
         return None if isinstance(node, Scalar) and node.kind == "null" else node
 
@@ -364,10 +364,10 @@ class SettingsFields:
         node = self._node(key)
         if node is None or isinstance(node, Scalar):
             return node
-        self.mistake(key, f"expected {expected}, not {describe_node(node)}")
+        self.note_mistake(key, f"expected {expected}, not {describe_node(node)}")
         return None
 
-    def _named(self, scalar: Scalar, refused: TextCheck = empty_reason) -> Mention | None:
+    def _as_mention(self, scalar: Scalar, refused: TextCheck = empty_reason) -> Mention | None:
         if scalar.kind in {"bool", "null"}:
             message = f"expected text, not {describe_node(scalar)}; quotes make it one"
             self.problems.note(scalar.place, message)
@@ -389,7 +389,7 @@ def read_url(fields: SettingsFields, key: str) -> Mention | None:
     except ValueError:
         fits = False
     if not fits:
-        fields.mistake(key, f"{url.name!r} is no URL such as https://host/v1")
+        fields.note_mistake(key, f"{url.name!r} is no URL such as https://host/v1")
         return None
     return Mention(name=url.name.rstrip("/"), place=url.place)
 
@@ -399,7 +399,9 @@ def read_variable(fields: SettingsFields, key: str) -> Mention | None:
     variable = fields.mention(key)
     if variable is None or VARIABLE_NAME.fullmatch(variable.name):
         return variable
-    fields.mistake(key, "expected the name of a variable, such as MY_API_KEY, not the key itself")
+    fields.note_mistake(
+        key, "expected the name of a variable, such as MY_API_KEY, not the key itself"
+    )
     return None
 
 

@@ -179,11 +179,11 @@ class Approvals:
         self._digests = frozenset(act.digest for act in record.acts) if record else frozenset[str]()
         self._everything = everything
 
-    def cover(self, act: Act) -> bool:
+    def covers(self, act: Act) -> bool:
         return bool(act.digest) and (self._everything or act.digest in self._digests)
 
     def missing(self, acts: Iterable[Act]) -> tuple[Act, ...]:
-        return tuple(act for act in acts if not self.cover(act))
+        return tuple(act for act in acts if not self.covers(act))
 
 
 def read_approvals(project: Path, environ: Mapping[str, str]) -> Approvals:

@@ -166,7 +166,7 @@ def _parse_config(path: Path) -> Table | None:
     except UnicodeDecodeError:
         return None
     tree = parse_jsonc(text, SettingPlace(file=str(path)), problems)
-    return None if problems.count else tree
+    return None if problems.mistake_count else tree
 
 
 def _acts_text(acting: Mapping[str, Node], plugins: list[str]) -> str:
@@ -213,7 +213,7 @@ def find_acts(project: Path, environ: Mapping[str, str], *below: Path) -> tuple[
 
     `below` are further folders that OpenCode is to work in. Raises `UnsafeFolder`.
     """
-    settings = SettingsFiles(project, environ, Problems()).trees().acts
+    settings = SettingsFiles(project, environ, Problems()).read_trees().acts
     whole = any(act.key == PROJECT_CONFIG for act in settings) or _uses_project_config(
         project, environ
     )

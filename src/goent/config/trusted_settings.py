@@ -128,7 +128,7 @@ def sift_providers(own: Table, users: Table, approved: Approvals) -> SiftedSetti
 
 def _sift(table: Table, proposals: Iterable[_Proposal], approved: Approvals) -> SiftedSettings:
     found = tuple(proposals)
-    waiting = [each for each in found if not approved.cover(each.act)]
+    waiting = [each for each in found if not approved.covers(each.act)]
     for proposal in waiting:
         for path in proposal.settings:
             table = without_path(table, path)

@@ -108,7 +108,9 @@ def _is_sandbox_on(fields: SettingsFields) -> bool:
     node = fields.node("sandbox")
     off = isinstance(node, Scalar) and node.text.casefold() in ("off", "false", "no")
     if not off:
-        fields.mistake("sandbox", "expected off, or a table with level, writable, read and network")
+        fields.note_mistake(
+            "sandbox", "expected off, or a table with level, writable, read and network"
+        )
     return not off
 
 
@@ -140,12 +142,12 @@ def _permissions(fields: SettingsFields) -> PermissionSettings:
 
 
 def _permission_rule(fields: SettingsFields) -> PermissionRule | None:
-    tool = fields.needed("tool", "name a tool such as edit or bash, or '*'")
+    tool = fields.required_text("tool", "name a tool such as edit or bash, or '*'")
     if tool in _EDIT_ALIASES:
-        fields.mistake("tool", f"OpenCode asks for {tool!r} as 'edit'; write 'edit'")
+        fields.note_mistake("tool", f"OpenCode asks for {tool!r} as 'edit'; write 'edit'")
     pattern = fields.text("pattern", "*")
     if not fields.has("action"):
-        fields.mistake("action", f"is missing; one of {', '.join(ACTIONS)}")
+        fields.note_mistake("action", f"is missing; one of {', '.join(ACTIONS)}")
     action: PermissionAction | None = fields.choice("action", ACTIONS, None)
     return PermissionRule(tool=tool, pattern=pattern, action=action) if action else None
 
@@ -175,7 +177,7 @@ def _limits(fields: SettingsFields) -> LimitSettings:
 def _agent(fields: SettingsFields) -> tuple[AgentSettings, SettingPlace] | None:
     command = fields.texts("command")
     if fields.shape("command") != "list":
-        fields.mistake("command", "must be a list of words, such as [gemini, --acp]")
+        fields.note_mistake("command", "must be a list of words, such as [gemini, --acp]")
     models = fields.texts("models")
     patience = fields.amount("start_timeout_s", 60.0, least=1)
     login = fields.text("auth_method", "")
@@ -254,7 +256,7 @@ def _note_duplicate_id(rule: RuleEntry, rules: Iterable[RuleEntry], fields: Sett
     if rule.rule.id and first is not rule:
         earlier, later = places
         fields.problems.note(
-            later.below("id"), f"{rule.rule.id!r} is the id of another rule too ({earlier})"
+            later.entry("id"), f"{rule.rule.id!r} is the id of another rule too ({earlier})"
         )
 
 
@@ -295,7 +297,7 @@ def _flat_rule(fields: SettingsFields) -> RuleEntry:
 
 def _nested_rule(fields: SettingsFields) -> RuleEntry:
     if not fields.has("action"):
-        fields.mistake("action", "is missing; name a method, a provider or a model")
+        fields.note_mistake("action", "is missing; name a method, a provider or a model")
     priority = fields.integer("priority", None, least=-(10**6))
     return _build_rule(fields, action=fields.section("action", _action), priority=priority)
 
@@ -305,7 +307,7 @@ def _build_rule(fields: SettingsFields, *, action: _Action, priority: int | None
         match = fields.section("match", _match)
     else:
         match = _Match()
-        fields.mistake("match", f"is missing; {_EVERYTHING}")
+        fields.note_mistake("match", f"is missing; {_EVERYTHING}")
     return RuleEntry(
         rule=RoutingRule(
             id=fields.text("id", ""),
@@ -327,7 +329,7 @@ def _build_rule(fields: SettingsFields, *, action: _Action, priority: int | None
 
 def _action(fields: SettingsFields) -> _Action:
     if not any([fields.has("method"), fields.has("provider"), fields.has("model")]):
-        fields.mistake("provider", "is missing; a rule names a method, a provider or a model")
+        fields.note_mistake("provider", "is missing; a rule names a method, a provider or a model")
     provider = fields.mention("provider")
     target = RoutingRule(
         method=fields.choice("method", METHODS, None),
@@ -341,9 +343,9 @@ def _match(fields: SettingsFields) -> _Match:
     everything = fields.flag("default", default=False)
     conditions = [key for key in fields.keys if key != "default"]
     if everything and conditions:
-        fields.mistake("default", f"matches every task, so {conditions[0]!r} means nothing")
+        fields.note_mistake("default", f"matches every task, so {conditions[0]!r} means nothing")
     if not everything and not conditions:
-        fields.mistake("default", f"matches no task; {_EVERYTHING}")
+        fields.note_mistake("default", f"matches no task; {_EVERYTHING}")
     cost = fields.number("max_cost", None)
     return _Match(
         types=_known_names(fields, "type", TASK_TYPES),
@@ -375,7 +377,7 @@ def _threshold(fields: SettingsFields, *spellings: str) -> int | None:
         return None
     match = _THRESHOLD.fullmatch(written)
     if match is None:
-        fields.mistake(key, f"{written!r} is no threshold such as 3, '>=3' or '>2'")
+        fields.note_mistake(key, f"{written!r} is no threshold such as 3, '>=3' or '>2'")
         return None
     sign, figure = match.groups()
     return int(figure) + (sign == ">")
@@ -404,7 +406,7 @@ def read_tasks(text: str, file: str) -> SwarmSpawnRequest:
     request = None
     if not problems.unreadable:
         request = read_table(tree, _swarm, problems)
-    problems.check()
+    problems.raise_all()
     assert request, "what cannot be read is a problem"
     return request
 
@@ -413,9 +415,9 @@ def _swarm(fields: SettingsFields) -> SwarmSpawnRequest:
     tasks = fields.rows("tasks", _task)
     if not fields.has("tasks"):
         remedy = "list what is to be done: tasks: [{id: …, prompt: …}]"
-        fields.mistake("tasks", f"is missing; {remedy}")
+        fields.note_mistake("tasks", f"is missing; {remedy}")
     elif fields.shape("tasks") == "list" and not tasks:
-        fields.mistake("tasks", "has no task; write at least one {id: …, prompt: …}")
+        fields.note_mistake("tasks", "has no task; write at least one {id: …, prompt: …}")
     _check_names(tasks, fields.problems)
     return SwarmSpawnRequest(
         tasks=tuple(task.task for task in tasks),
@@ -433,14 +435,14 @@ def _swarm(fields: SettingsFields) -> SwarmSpawnRequest:
 
 
 def _task(fields: SettingsFields) -> _TaskEntry:
-    name = fields.needed("id", "give it a short name, such as 'api'")
+    name = fields.required_text("id", "give it a short name, such as 'api'")
     if name and not _ID.fullmatch(name):
         message = f"{name!r} is no id: {_LETTERS}, beginning with a letter or a digit"
-        fields.mistake("id", message)
+        fields.note_mistake("id", message)
     after = fields.mentions("after")
     task = SwarmTask(
         id=name,
-        prompt=fields.needed("prompt", "say the whole task: its worker sees nothing else"),
+        prompt=fields.required_text("prompt", "say the whole task: its worker sees nothing else"),
         provider=fields.text("provider", None),
         model=fields.text("model", None),
         method=fields.choice("method", METHODS, None),
@@ -463,9 +465,9 @@ def _task(fields: SettingsFields) -> _TaskEntry:
 def _swarm_name(fields: SettingsFields) -> str:
     name = fields.text("swarm", "")
     if not _NAME.fullmatch(name):
-        fields.mistake("swarm", f"{name!r} is no name for a swarm: {_LETTERS}")
+        fields.note_mistake("swarm", f"{name!r} is no name for a swarm: {_LETTERS}")
     elif len(name) > MAX_NAME_LENGTH:
-        fields.mistake(
+        fields.note_mistake(
             "swarm", f"must be at most {MAX_NAME_LENGTH} characters long, not {len(name)}"
         )
     return name
@@ -474,7 +476,7 @@ def _swarm_name(fields: SettingsFields) -> str:
 def _positive_amount(fields: SettingsFields, key: str) -> float | None:
     value = fields.amount(key, None)
     if value == 0:
-        fields.mistake(key, "must be more than 0")
+        fields.note_mistake(key, "must be more than 0")
         return None
     return value
 
@@ -482,7 +484,7 @@ def _positive_amount(fields: SettingsFields, key: str) -> float | None:
 def _bounded_integer(fields: SettingsFields, key: str, most: int, *, least: int) -> int | None:
     value = fields.integer(key, None, least=least)
     if value is not None and value > most:
-        fields.mistake(key, f"must be at most {most}, not {value}")
+        fields.note_mistake(key, f"must be at most {most}, not {value}")
         return None
     return value
 

@@ -44,25 +44,25 @@ class ControlServices:
 
 class _ControlHandler:
     def __init__(self, room: ControlServices, caller: Caller, bounds: WorkerAccess | None) -> None:
-        self._room = room
+        self._services = room
         self._caller = caller
-        self._bounds = bounds
+        self._access = bounds
         self.peer: Peer | None = None
 
     async def request(self, method: str, params: Raw) -> object:
-        if self._bounds:
+        if self._access:
             with _as_rpc_errors():
-                self._bounds.check(method, decode_params(params, object))
+                self._access.check(method, decode_params(params, object))
         if method == "daemon_status":
-            return self._room.info()
+            return self._services.info()
         if method == "daemon_stop":
             asked = decode_params(params, StopRequest)
-            stops = self._room.stop(if_idle=asked.if_idle, handover=asked.handover)
+            stops = self._services.stop(if_idle=asked.if_idle, handover=asked.handover)
             return StopReply(stopping=stops)
         if method == "watch":
             return await self._watch(decode_params(params, WatchRequest))
-        operations = self._room.operations
-        operation = operations.table.get(method) or operations.for_people.get(method)
+        operations = self._services.operations
+        operation = operations.table.get(method) or operations.cli_table.get(method)
         if operation is None:
             raise MethodNotFound(method)
         with _as_rpc_errors(), operations.answering():
@@ -76,14 +76,14 @@ class _ControlHandler:
         after = asked.after
         only = asked.worker_ids[0] if len(asked.worker_ids) == 1 else None
         while True:
-            seen = self._room.feed.seq
-            page = await self._room.feed.events(worker=only, after=after, limit=PAGE_SIZE)
+            seen = self._services.feed.seq
+            page = await self._services.feed.events(worker=only, after=after, limit=PAGE_SIZE)
             for envelope in page:
                 if not asked.worker_ids or envelope.worker in asked.worker_ids:
                     await self.peer.notify("event", envelope)
             after = page[-1].seq if page else after
             if len(page) < PAGE_SIZE:
-                await self._room.feed.news(seen)
+                await self._services.feed.wait_for_news(seen)
 
 
 @contextmanager

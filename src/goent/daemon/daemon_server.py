@@ -70,21 +70,21 @@ class RedactingFormatter(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
         self.secrets: Callable[[], Collection[str]] = tuple
-        self._redactor = Redactor(self._held)
-        self._asking = False
+        self._redactor = Redactor(self._current_secrets)
+        self._is_refreshing = False
 
     def format(self, record: logging.LogRecord) -> str:
-        if not self._asking:  # asking reads the settings, and they may have something to log
+        if not self._is_refreshing:  # asking reads the settings, and they may have something to log
             self._redactor.refresh()
         text = super().format(record).encode(errors="backslashreplace")
         return self._redactor.redact(text).decode()
 
-    def _held(self) -> Collection[str]:
-        self._asking = True
+    def _current_secrets(self) -> Collection[str]:
+        self._is_refreshing = True
         try:
             return self.secrets()
         finally:
-            self._asking = False
+            self._is_refreshing = False
 
 
 class FloodHandler(logging.StreamHandler[TextIO]):
@@ -104,7 +104,7 @@ class FloodHandler(logging.StreamHandler[TextIO]):
         if record.levelno < logging.INFO:
             super().emit(record)
             return
-        self.tell_left_out()
+        self.report_left_out()
         kind = _LineKind.of(record) if self._written() < MAX_LINES else OTHER_LINES
         self._lines[kind] += 1
         if kind is not OTHER_LINES and self._lines[kind] <= MAX_SIMILAR_LINES:
@@ -117,7 +117,7 @@ class FloodHandler(logging.StreamHandler[TextIO]):
         half, left_out = MAX_LINE_CHARS // 2, len(text) - MAX_LINE_CHARS
         return f"{text[:half]}\n… {left_out} characters left out …\n{text[-half:]}"
 
-    def tell_left_out(self) -> None:
+    def report_left_out(self) -> None:
         """Once a window is over: what was not written in it."""
         if self._clock() < self._until:
             return
@@ -130,7 +130,7 @@ class FloodHandler(logging.StreamHandler[TextIO]):
 
     def close(self) -> None:
         self._until = 0.0
-        self.tell_left_out()
+        self.report_left_out()
         super().close()
 
     def _written(self) -> int:
@@ -176,7 +176,7 @@ def rotate_log(path: Path) -> None:
     """Begin a new file if the one that standard error goes to has grown long."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, FloodHandler):
-            handler.tell_left_out()
+            handler.report_left_out()
     if os.fstat(sys.stderr.fileno()).st_size <= LOG_LIMIT:
         return
     fresh = open_log(path)
@@ -258,47 +258,47 @@ class DaemonServer:
         self._ungreeted: dict[LocalStream, None] = {}
         self._commands = 0
         self._handover = False
-        self._bounded: set[str] = set()
-        self._quiet_since = time.monotonic()
+        self._logged_refusals: set[str] = set()
+        self._idle_since = time.monotonic()
         self._inode = 0
         self.stopping = anyio.Event()
 
     async def serve(self, listener: LocalListener, signals: AsyncIterator[signal.Signals]) -> None:
         self._inode = self._path.stat().st_ino
         async with anyio.create_task_group() as group:
-            group.start_soon(listener.serve, self._client)
+            group.start_soon(listener.serve, self._serve_connection)
             group.start_soon(self._watch_idleness)
             group.start_soon(self._watch_signals, signals)
             await self.stopping.wait()
-            await self._take_leave()
+            await self._shut_down()
             group.cancel_scope.cancel()
 
-    async def _take_leave(self) -> None:
+    async def _shut_down(self) -> None:
         """Workers first, so that whoever waits for one hears how it ended; nobody new is let in."""
         self._app.orchestrator.refuse_new_work()
         with suppress(OSError):
-            if self._can_be_found():
+            if self._is_reachable():
                 self._path.unlink()
-        await self._app.orchestrator.part(handover=self._handover)
+        await self._app.orchestrator.shut_down(handover=self._handover)
         with anyio.move_on_after(PENDING_CALLS_S):
-            while self._commands or self._app.operations.under_way:  # noqa: ASYNC110 (at the very end)
+            while self._commands or self._app.operations.calls_in_progress:  # noqa: ASYNC110 (at the very end)
                 await anyio.sleep(FLUSH_S / 5)
         await anyio.sleep(FLUSH_S)
 
-    async def _client(self, stream: LocalStream) -> None:
+    async def _serve_connection(self, stream: LocalStream) -> None:
         self._clients += 1
         try:
             async with stream:
-                await self._converse(stream)
+                await self._serve_client(stream)
         except DISCONNECT_ERRORS:
             pass
         except Exception:
             log.exception("a client's connection ended by a fault of go-ent's own")
         finally:
             self._clients -= 1
-            self._quiet_since = time.monotonic()
+            self._idle_since = time.monotonic()
 
-    async def _converse(self, stream: LocalStream) -> None:
+    async def _serve_client(self, stream: LocalStream) -> None:
         if not is_same_user(stream.socket):
             log.warning("refused a connection of another user")
             return
@@ -311,24 +311,24 @@ class DaemonServer:
             await stream.send(msgspec.json.encode(refusal) + b"\n")
             return
         if why:
-            worker = self._app.project.passes.worker_of(hello.worker_pass)
-            await self._converse_with_worker(
+            worker = self._app.project.passes.worker_with_pass(hello.worker_pass)
+            await self._serve_worker_process(
                 stream, rest, hello, WorkerAccess(why=why, worker=worker)
             )
             return
         caller = Caller(
             name="mcp" if hello.kind in ("mcp", "http") else "cli",
             cwd=Path(hello.cwd),
-            warnings=self._app.project.learn(hello.env),
+            warnings=self._app.project.take_keys(hello.env),
         )
         if hello.kind == "mcp":
-            self._app.head_start.client_came()
+            self._app.head_start.on_client()
             await (await self._mcp_frontend()).serve(stream, rest, caller)
         elif hello.kind == "http":
-            self._app.head_start.client_came()
-            await self._door(stream, rest, caller)
+            self._app.head_start.on_client()
+            await self._serve_http(stream, rest, caller)
         else:
-            await self._command(stream, rest, caller)
+            await self._serve_control(stream, rest, caller)
 
     async def _greet(self, stream: LocalStream, *, with_keys: bool) -> tuple[ClientHello, bytes]:
         if len(self._ungreeted) >= MAX_UNGREETED:
@@ -343,16 +343,16 @@ class DaemonServer:
         finally:
             self._ungreeted.pop(stream, None)
 
-    async def _converse_with_worker(
+    async def _serve_worker_process(
         self, stream: LocalStream, rest: bytes, hello: ClientHello, bounds: WorkerAccess
     ) -> None:
         """A process that a worker started brings no keys and gives no orders."""
-        if bounds.refusal not in self._bounded:  # a worker may come as often as it likes
-            self._bounded.add(bounds.refusal)
+        if bounds.refusal not in self._logged_refusals:  # a worker may come as often as it likes
+            self._logged_refusals.add(bounds.refusal)
             log.warning("a client is kept within bounds: %s", bounds.refusal)
         if hello.kind == "control":
             caller = Caller(name="worker", cwd=Path(hello.cwd))
-            await self._command(stream, rest, caller, bounds=bounds)
+            await self._serve_control(stream, rest, caller, bounds=bounds)
         elif hello.kind == "http":
             with anyio.fail_after(HELLO_TIMEOUT_S):
                 rest = (
@@ -371,13 +371,13 @@ class DaemonServer:
         assert self._mcp, "just made"
         return self._mcp
 
-    async def _door(self, stream: LocalStream, rest: bytes, caller: Caller) -> None:
+    async def _serve_http(self, stream: LocalStream, rest: bytes, caller: Caller) -> None:
         frontend = await self._mcp_frontend()
         from goent.mcp.streamable_http import serve_http  # noqa: PLC0415 (see _mcp_frontend)
 
         await serve_http(stream, rest, frontend, caller)
 
-    async def _command(
+    async def _serve_control(
         self,
         stream: LocalStream,
         rest: bytes,
@@ -414,12 +414,12 @@ class DaemonServer:
             version=__version__,
             socket=str(self._path),
             project=str(self._app.project.folder),
-            workers=len(self._app.orchestrator.living),
+            workers=len(self._app.orchestrator.living_workers),
             http=self._app.gateway_url,
         )
 
     def _busy(self) -> bool:
-        busy = any(life.busy for life in self._app.orchestrator.living.values())
+        busy = any(life.busy for life in self._app.orchestrator.living_workers.values())
         return busy or self._app.evaluations.under_way
 
     def _stop(self, *, if_idle: bool, handover: bool) -> bool:
@@ -433,10 +433,10 @@ class DaemonServer:
     async def _watch_idleness(self) -> None:
         while True:
             limit = self._idle_limit()
-            at_work = self._app.orchestrator.living or self._app.evaluations.under_way
+            at_work = self._app.orchestrator.living_workers or self._app.evaluations.under_way
             if self._clients or at_work:
-                self._quiet_since = time.monotonic()
-            if time.monotonic() - self._quiet_since > limit:
+                self._idle_since = time.monotonic()
+            if time.monotonic() - self._idle_since > limit:
                 log.info("idle for %.0f s: ending", limit)
                 self.stopping.set()
             with suppress(OSError):
@@ -444,20 +444,20 @@ class DaemonServer:
             await anyio.sleep(min(limit / 4 + 0.05, IDLE_CHECK_S))
 
     def _idle_limit(self) -> float:
-        if not self._can_be_found():
+        if not self._is_reachable():
             return 0.0
         try:
             return self._app.project.settings().daemon.idle_exit_s
         except GoentError:
             return 1800.0
 
-    def _can_be_found(self) -> bool:
+    def _is_reachable(self) -> bool:
         """Not if the project's folder was removed or renamed, or socket or lock swept away."""
         try:
             found = self._app.project.folder.is_dir() and self._path.stat().st_ino == self._inode
         except OSError:
             return False
-        return found and (self._lock is None or self._lock.is_found())
+        return found and (self._lock is None or self._lock.is_visible())
 
     async def _watch_signals(self, signals: AsyncIterator[signal.Signals]) -> None:
         async for number in signals:

@@ -45,6 +45,6 @@ def run_embedded(cwd: Path) -> int:
 
 async def _serve(project: Path, cwd: Path) -> None:
     async with open_app(project, dict(os.environ)) as app, stdio() as (receive, send):
-        app.head_start.client_came()
+        app.head_start.on_client()
         mcp = McpFrontend(app.operations, app.enquiries)
         await mcp.serve_streams(receive, send, Caller(name="mcp", cwd=cwd))

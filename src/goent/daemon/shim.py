@@ -55,13 +55,13 @@ class Shim:
         self._cwd = cwd
         self._stdin = stdin
         self._stdout = stdout
-        self._asked = LineSplitter()
-        self._told = LineSplitter(sys.maxsize)
+        self._client_lines = LineSplitter()
+        self._daemon_lines = LineSplitter(sys.maxsize)
         self._unsent: deque[bytes] = deque()
         self._in_flight: dict[str, bytes] = {}  # by id
         self._handshake: dict[bytes, str | None] = {}  # its lines, and the id of each that has one
-        self._swallow: set[str] = set()
-        self._holding = False  # until there is another daemon
+        self._ignored_replies: set[str] = set()
+        self._is_paused = False  # until there is another daemon
         self._restarts: list[float] = []
 
     def run(self) -> None:
@@ -71,23 +71,23 @@ class Shim:
                 with connection.socket:
                     self._serve(connection)
             except DaemonClosed:
-                connection = self._again()
+                connection = self._reconnect()
             else:
                 return
 
     def refuse(self, why: str) -> None:
         """There is no daemon to be had: a client that asks is told so, the first time it does."""
         deadline = time.monotonic() + REFUSAL_S
-        told = self._answer_with(why, list(self._in_flight))
+        told = self._answer_with_error(why, list(self._in_flight))
         while not told and select.select([self._stdin], [], [], deadline - time.monotonic())[0]:
             if not self._read_lines() or time.monotonic() > deadline:
                 return
             for line in self._unsent:
                 self._remember(line)
             self._unsent.clear()
-            told = self._answer_with(why, list(self._in_flight))
+            told = self._answer_with_error(why, list(self._in_flight))
 
-    def _again(self) -> DaemonConnection:
+    def _reconnect(self) -> DaemonConnection:
         now = time.monotonic()
         self._restarts = [at for at in self._restarts if now - at < RESTART_WINDOW_S] + [now]
         if len(self._restarts) > MAX_RESTARTS:
@@ -95,7 +95,7 @@ class Shim:
                 f"the daemon ended {len(self._restarts)} times within {RESTART_WINDOW_S:g} s; "
                 "see `go-ent doctor`"
             )
-        self._told = LineSplitter(sys.maxsize)
+        self._daemon_lines = LineSplitter(sys.maxsize)
         # Whatever version serves now: replacing it would only make clients take turns at that.
         connection = connect(self._cwd, "mcp", replace=False)
         self._settle_in_flight()
@@ -113,9 +113,9 @@ class Shim:
             else:
                 lost.append(key)
         self._unsent.extendleft(reversed(again))
-        self._answer_with(CALL_LOST_MESSAGE, lost)
+        self._answer_with_error(CALL_LOST_MESSAGE, lost)
 
-    def _answer_with(self, error: str, keys: list[str]) -> bool:
+    def _answer_with_error(self, error: str, keys: list[str]) -> bool:
         for key in keys:
             del self._in_flight[key]
             message = {
@@ -144,23 +144,23 @@ class Shim:
                         self._to_daemon(sock)
                     else:
                         self._to_daemon(sock)
-                        self._part(sock)
+                        self._finish(sock)
                         return
 
     def _replay(self, sock: socket.socket) -> None:
         """To a new daemon: the handshake, whose answer the client may have, and what is unsent."""
-        self._swallow.clear()
-        self._holding = False
+        self._ignored_replies.clear()
+        self._is_paused = False
         for line, key in self._handshake.items():
             _send(sock, line)
             if key is not None and key not in self._in_flight:
-                self._swallow.add(key)
+                self._ignored_replies.add(key)
         self._to_daemon(sock)
 
     def _read_lines(self) -> bool:
         """Take in what the client says; False if it is done."""
         chunk = os.read(self._stdin, CHUNK)
-        for line in self._asked.feed(chunk) if chunk else [self._asked.rest()]:
+        for line in self._client_lines.feed(chunk) if chunk else [self._client_lines.finish()]:
             if isinstance(line, OversizedLine):
                 self._refuse_long(line)
             elif line:
@@ -170,11 +170,11 @@ class Shim:
     def _refuse_long(self, line: OversizedLine) -> None:
         """The daemon would not take it either, and it need not be held to find that out."""
         error = json.dumps({"code": INVALID_REQUEST, "message": line.message}).encode()
-        reply = b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (line.asks, error)
+        reply = b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (line.request_id, error)
         _write_all(self._stdout, reply)
 
     def _to_daemon(self, sock: socket.socket) -> None:
-        while self._unsent and not self._holding:
+        while self._unsent and not self._is_paused:
             _send(sock, self._unsent[0])
             self._remember(self._unsent.popleft())
 
@@ -196,13 +196,13 @@ class Shim:
                 del self._handshake[line]
 
     def _to_client(self, chunk: bytes) -> None:
-        lines = [line for line in self._told.feed(chunk) if isinstance(line, bytes)]
+        lines = [line for line in self._daemon_lines.feed(chunk) if isinstance(line, bytes)]
         passed = [line for line in lines if self._is_for_client(line)]
         _write_all(self._stdout, b"".join(line + b"\n" for line in passed))
 
     def _is_for_client(self, line: bytes) -> bool:
         """Forget what is answered; hold back the answer to a replayed handshake."""
-        if not self._in_flight and not self._swallow:
+        if not self._in_flight and not self._ignored_replies:
             return True
         message = parse_object(line)
         if not message or "method" in message:
@@ -211,16 +211,16 @@ class Shim:
         asked = self._in_flight.pop(request, None)
         if asked in self._handshake and "error" in message:  # refused: the client speaks otherwise
             del self._handshake[asked]
-        if request in self._swallow:
-            self._swallow.discard(request)
+        if request in self._ignored_replies:
+            self._ignored_replies.discard(request)
             return False
         if asked and _is_daemon_ending(message.get("error")):
             self._unsent.append(asked)
-            self._holding = True
+            self._is_paused = True
             return False
         return True
 
-    def _part(self, sock: socket.socket) -> None:
+    def _finish(self, sock: socket.socket) -> None:
         """The client is done: what is under way may still be answered, for a moment."""
         deadline = time.monotonic() + CLOSE_S
         try:

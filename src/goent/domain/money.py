@@ -59,9 +59,9 @@ class FinishedCall(Value, frozen=True, kw_only=True):
     model: str
     status: int
     usage: Usage | None
-    owed: bool
+    billable: bool
     seconds: float
-    whole: bool = True
+    is_final: bool = True
     error: str = ""
 
 
@@ -77,18 +77,18 @@ class ProviderMove(Value, frozen=True, kw_only=True):
 class CallObserver(Protocol):
     """Who is told what becomes of model calls."""
 
-    async def begun(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
+    async def call_started(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
         """The call may go out, unless something hinders it now. `size` costs time to find out.
 
         Raises `BudgetSpent` if it may not go out at all.
         """
         ...
 
-    async def metered(self, call: FinishedCall) -> None: ...
+    async def call_finished(self, call: FinishedCall) -> None: ...
 
-    async def moved(self, move: ProviderMove) -> None: ...
+    async def provider_changed(self, move: ProviderMove) -> None: ...
 
-    async def noticed(self, worker: str, text: str) -> None:
+    async def notice(self, worker: str, text: str) -> None:
         """Something that the worker's program does not see and its owner should."""
         ...
 
@@ -155,11 +155,11 @@ class BudgetStatus(Value, frozen=True, kw_only=True):
         """What costs nothing can always be had."""
         return not usd or usd <= self.left_usd
 
-    def may_have_room_soon_for(self, usd: Decimal) -> bool:
+    def may_soon_have_room_for(self, usd: Decimal) -> bool:
         """There would be room if the calls under way turned out to cost nothing."""
         return usd <= self.left_usd + self.in_flight_usd
 
-    def after(self, usd: Decimal) -> Decimal:
+    def share_after(self, usd: Decimal) -> Decimal:
         """The share of the limit that is taken when this is spent too; 1 is all of it."""
         taken = self.spent_usd + self.held_usd + usd
         return taken / self.limit.usd if self.limit.usd else Decimal("Infinity" if taken else 0)
@@ -190,13 +190,13 @@ class Admission(Value, frozen=True, kw_only=True):
     """
 
     standings: tuple[BudgetStatus, ...] = ()
-    passed: BudgetStatus | None = None
+    exceeded: BudgetStatus | None = None
     wait_s: float = 0.0
     reason: str = ""
 
     @property
     def admitted(self) -> bool:
-        return self.passed is None and not self.wait_s
+        return self.exceeded is None and not self.wait_s
 
 
 def dollars(usd: Decimal) -> str:
@@ -243,7 +243,9 @@ class CostRow(Value, frozen=True, kw_only=True):
 class Ledger(Protocol):
     """What was spent, by this user, in all projects."""
 
-    async def begin(self, call: str, entry: LedgerEntry, hold: CallHold | None = None) -> Admission:
+    async def begin_call(
+        self, call: str, entry: LedgerEntry, hold: CallHold | None = None
+    ) -> Admission:
         """A call wants to go out. Until it is settled it is in no report."""
         ...
 
@@ -261,11 +263,11 @@ class Ledger(Protocol):
         """How the limits stand; that of a task means a worker of the project."""
         ...
 
-    async def settle(self, call: str, entry: LedgerEntry | None) -> None:
+    async def settle_call(self, call: str, entry: LedgerEntry | None) -> None:
         """The call is over: what it took, or None if nothing can be owed for it."""
         ...
 
-    async def lost(self, project: str) -> list[LedgerEntry]:
+    async def settle_lost(self, project: str) -> list[LedgerEntry]:
         """Enter what a dead go-ent of the project never settled, as calls of unknown cost."""
         ...
 

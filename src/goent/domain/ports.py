@@ -48,11 +48,11 @@ class ToolGuard(Protocol):
     """Whoever decides on the calls of one process."""
 
     @property
-    def in_force(self) -> bool:
+    def is_loaded(self) -> bool:
         """Whether the process may ask a model: one whose tools would run unasked may not."""
         ...
 
-    def loaded(self, directory: str) -> None:
+    def mark_loaded(self, directory: str) -> None:
         """The guard inside the process is in force in this directory."""
         ...
 
@@ -60,7 +60,7 @@ class ToolGuard(Protocol):
         """May take as long as a person needs to answer."""
         ...
 
-    def shell(self, session: str) -> Mapping[str, str]:
+    def shell_environment(self, session: str) -> Mapping[str, str]:
         """Variables for a command of a worker's session; without them it is not started."""
         ...
 
@@ -155,7 +155,7 @@ class WorkerSession(Protocol):
         """
         ...
 
-    async def signs(self) -> WorkerLiveness:
+    async def liveness(self) -> WorkerLiveness:
         """Look after a turn from which nothing has been heard for long."""
         ...
 
@@ -222,7 +222,7 @@ class Gate(Protocol):
         """Where the guard inside a worker's program asks about tool calls."""
         ...
 
-    def attend(self, token: str, guard: ToolGuard) -> None:
+    def set_guard(self, token: str, guard: ToolGuard) -> None:
         """Tool calls of the process that has the token are decided by `guard`."""
         ...
 
@@ -232,7 +232,7 @@ class Gate(Protocol):
 
     def unbind(self, session: str) -> None: ...
 
-    def waiting(self, worker: str) -> float | None:
+    def waiting_s(self, worker: str) -> float | None:
         """For how long the worker has been waiting for a model; None if it is not."""
         ...
 

@@ -20,11 +20,11 @@ class ProviderCondition(Value, frozen=True, kw_only=True):
 
     state: HealthState = "unknown"
     until: float | None = None
-    told: bool = False
-    tried: bool = False
+    time_is_announced: bool = False
+    is_on_trial: bool = False
     reason: str = ""
 
-    def is_out(self, now: float) -> bool:
+    def is_unavailable(self, now: float) -> bool:
         """It is no use to ask it now."""
         return self.state not in _ASKABLE_STATES and self.until is not None and self.until > now
 
@@ -78,23 +78,25 @@ class ProviderHealth(Protocol):
 
     def condition(self, provider: Provider) -> ProviderCondition: ...
 
-    def under_way(self, provider: Provider) -> int:
+    def calls_in_flight(self, provider: Provider) -> int:
         """Calls of this go-ent."""
         ...
 
-    async def admits(self, provider: Provider, *, force: bool = False) -> bool:
+    async def try_admit(self, provider: Provider, *, force: bool = False) -> bool:
         """Whether a call may go out now; `force` where there is nobody else to ask."""
         ...
 
-    async def served(
+    async def record_success(
         self, provider: Provider, *, began: float, used_up_for_s: float | None = None
     ) -> None:
         """It answered a call that began then; `used_up_for_s` if that was the last for so long."""
         ...
 
-    async def failed(self, provider: Provider, error: WorkerError, *, began: float) -> None: ...
+    async def record_failure(
+        self, provider: Provider, error: WorkerError, *, began: float
+    ) -> None: ...
 
-    async def released(self, provider: Provider) -> None:
+    async def release(self, provider: Provider) -> None:
         """The call was given up, and tells nothing."""
         ...
 

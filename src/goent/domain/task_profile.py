@@ -135,11 +135,11 @@ class TaskHistory(Protocol):
         """A task is over. A disk that refuses costs the lesson, never the task."""
         ...
 
-    async def judge(self, sample: TaskSample) -> None:
+    async def grade(self, sample: TaskSample) -> None:
         """A task was graded: at its place that counts, and nothing is counted twice."""
         ...
 
-    async def correct(self, judged: TaskGrade) -> None:
+    async def regrade(self, judged: TaskGrade) -> None:
         """A task was graded again: at its place that counts. One that is not known stays so."""
         ...
 

@@ -135,7 +135,7 @@ class WorkspaceManager(FolderObserver, Protocol):
         """Raise a `RequestError` or `EnvironmentTrouble` if there can be none for that folder."""
         ...
 
-    async def kind_for(self, cwd: Path) -> WorkspaceKind:
+    async def default_kind(self, cwd: Path) -> WorkspaceKind:
         """A worktree inside a git repository; else a copy."""
         ...
 
@@ -149,7 +149,7 @@ class WorkspaceManager(FolderObserver, Protocol):
 
     async def prepare(self, order: WorkspaceRequest) -> Workspace: ...
 
-    async def keep(self, workspace: Workspace, message: str) -> Work:
+    async def commit_work(self, workspace: Workspace, message: str) -> Work:
         """Commit all that is new in it to its branch; also when there is nothing new."""
         ...
 
@@ -157,15 +157,15 @@ class WorkspaceManager(FolderObserver, Protocol):
         """Nobody works there any more: remove it if its work is nothing, or merged. Whether it did."""
         ...
 
-    async def kept(self) -> Sequence[KeptSpace]:
+    async def list_kept(self) -> Sequence[KeptSpace]:
         """All workspaces of this project that are there."""
         ...
 
-    async def clear(self) -> Sequence[KeptSpace]:
+    async def remove_finished(self) -> Sequence[KeptSpace]:
         """Remove all that nobody works in and that are clean or merged; which they were."""
         ...
 
-    async def states(self, folder: Path) -> Mapping[str, tuple[int, int]]:
+    async def file_states(self, folder: Path) -> Mapping[str, tuple[int, int]]:
         """Size and time of change (in ns) of its files, by path; bounded in number and time."""
         ...
 

@@ -162,7 +162,7 @@ class Rows(Value, frozen=True, kw_only=True):
     rows: tuple[Row, ...] = ()
     damaged: tuple[int, ...] = ()
     cut: bool = False
-    gone: int = 0
+    dropped: int = 0
     remade: frozenset[tuple[CaseKey, int]] = frozenset()
 
 

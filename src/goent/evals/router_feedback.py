@@ -45,10 +45,10 @@ class TrialHistory:
         if by is None or judged is None:
             return
         asked = prompt_text(whole_case(case))
-        files = tuple(str(path) for said in case.everything_said for path in said.files)
+        files = tuple(str(path) for said in case.all_input for path in said.files)
         task = await self._classifier.classify(TaskText(text=asked, files=files), self._project)
         cost = trace.cost_usd
-        await self._history.judge(
+        await self._history.grade(
             TaskSample(
                 at=_end_time(trace),
                 provider=by.provider,

@@ -22,15 +22,15 @@ class SuiteCommand(Value, frozen=True, kw_only=True):
     stdin: bytes
     timeout_s: float
     workspace: Path | None = None
-    told: tuple[Path, ...] = ()
-    handed: Path | None = None
+    read_paths: tuple[Path, ...] = ()
+    read_folder: Path | None = None
     env: Mapping[str, str] = {}
 
 
 class SuiteCommandResult(Value, frozen=True, kw_only=True):
     """How it ended; `hint` if it failed and its sandbox may be the reason."""
 
-    done: CompletedCommand
+    completed: CompletedCommand
     hint: str = ""
 
 
@@ -59,7 +59,7 @@ class SuiteCommandRunner:
         if why := start_failure(done.exit, done.errors):
             raise WorkerCrashed(why)
         return SuiteCommandResult(
-            done=done, hint=start.explain(done.errors or done.output) if done.exit else ""
+            completed=done, hint=start.explain(done.errors or done.output) if done.exit else ""
         )
 
     def _reach(self, order: SuiteCommand) -> CommandAccess:
@@ -67,8 +67,8 @@ class SuiteCommandRunner:
         is_ours = place is not None and self.workspaces.resolve() in place.parents
         return CommandAccess(
             writable=_optional_path(place) if is_ours else (),
-            named=(*order.told, *_optional_path(None if is_ours else place)),
-            handed=_optional_path(order.handed),
+            named=(*order.read_paths, *_optional_path(None if is_ours else place)),
+            handed=_optional_path(order.read_folder),
         )
 
 

@@ -115,13 +115,13 @@ class EvalCase(Value, frozen=True, kw_only=True):
     place: SuiteLocation = SuiteLocation(file="")
 
     @property
-    def everything_said(self) -> tuple[InputMessage, ...]:
+    def all_input(self) -> tuple[InputMessage, ...]:
         """Its input, and that of its turns."""
         turns = self.conversation.turns if self.conversation else ()
         return (*self.input, *(said for turn in turns for said in turn.input))
 
     @property
-    def every_grader(self) -> tuple[GraderSpec, ...]:
+    def all_graders(self) -> tuple[GraderSpec, ...]:
         """Its own, and those of its turns."""
         turns = self.conversation.turns if self.conversation else ()
         return (*self.graders, *(grader for turn in turns for grader in turn.graders))
@@ -215,7 +215,7 @@ def new_input_case(case: EvalCase, talk: CaseConversation, number: int) -> EvalC
 
 def whole_case(case: EvalCase) -> EvalCase:
     """All of it, for the graders that are not of one turn."""
-    return replace(case, input=case.everything_said, conversation=None)
+    return replace(case, input=case.all_input, conversation=None)
 
 
 def _as_case(

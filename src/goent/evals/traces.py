@@ -133,7 +133,7 @@ class Trace(Value, frozen=True, kw_only=True):
             turns=(),
         )
 
-    def as_it_is_now(self) -> "Trace":
+    def without_missing_workspace(self) -> "Trace":
         """Without the path of a workspace that is there no more."""
         if self.workspace_path is None or os.path.isdir(self.workspace_path):  # noqa: PTH112 (as it is told)
             return self

@@ -57,7 +57,7 @@ class GatewayRequest(Value, frozen=True, kw_only=True):
 
     method: str
     backend: str
-    rest: str
+    path: str
     query: str
     headers: Headers
 
@@ -68,14 +68,14 @@ class GatewayRequest(Value, frozen=True, kw_only=True):
         return cls(
             method=raw.method,
             backend=unquote(backend),
-            rest=rest.removeprefix("v1/"),
+            path=rest.removeprefix("v1/"),
             query=raw.query_string.decode("ascii", "replace"),
             headers=raw.headers,
         )
 
     @property
     def dialect(self) -> Dialect:
-        return "anthropic" if self.rest.startswith("messages") else "openai"
+        return "anthropic" if self.path.startswith("messages") else "openai"
 
     @property
     def token(self) -> str:

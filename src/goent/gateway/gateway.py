@@ -57,7 +57,7 @@ class TokenHolder:
         self._under_way = 0
 
     @contextmanager
-    def request(self) -> Generator[None]:
+    def track_request(self) -> Generator[None]:
         """One request of the process. Raises `TooManyRequests`."""
         if self._under_way >= MOST_AT_A_TIME:
             raise TooManyRequests(
@@ -69,7 +69,7 @@ class TokenHolder:
         finally:
             self._under_way -= 1
 
-    def bind(self, session: str, owner: CallOwner) -> None:
+    def bind_session(self, session: str, owner: CallOwner) -> None:
         self.sessions.pop(session, None)  # the last to be bound is the last in order
         self.sessions[session] = owner
         if not owner.warm:
@@ -104,9 +104,11 @@ class TokenRegistry:
     def bind(self, *, token: str, session: str, worker: str | None) -> None:
         """Without effect if the token was revoked: its calls are turned away anyhow."""
         if found := self._passes.get(token):
-            found.bind(session, CallOwner("", warm=True) if worker is None else CallOwner(worker))
+            found.bind_session(
+                session, CallOwner("", warm=True) if worker is None else CallOwner(worker)
+            )
 
-    def attend(self, token: str, guard: ToolGuard) -> None:
+    def set_guard(self, token: str, guard: ToolGuard) -> None:
         """Without effect if the token was revoked."""
         if found := self._passes.get(token):
             found.guard = guard
@@ -156,12 +158,14 @@ async def answer_guard(
     if guard is None:
         raise RequestRefused(403, "nobody decides on the tool calls of this process")
     try:
-        match request.method, request.rest:
+        match request.method, request.path:
             case "POST", "hello":
-                guard.loaded(msgspec.json.decode(body, type=_GuardHello).directory)
+                guard.mark_loaded(msgspec.json.decode(body, type=_GuardHello).directory)
                 answer = GuardVerdict(allow=True)
             case "POST", "shell":
-                variables = guard.shell(msgspec.json.decode(body, type=_ShellQuestion).owner)
+                variables = guard.shell_environment(
+                    msgspec.json.decode(body, type=_ShellQuestion).owner
+                )
                 await asgi.send_reply(send, 200, asgi.JSON_HEADERS, msgspec.json.encode(variables))
                 return
             case "POST", "hint":
@@ -175,7 +179,7 @@ async def answer_guard(
                 call = msgspec.json.decode(body, type=GuardedCall)
                 answer = await _await_verdict(guard, call, receive)
             case _:
-                raise RequestRefused(404, f"{request.method} {request.rest!r} is not offered here")
+                raise RequestRefused(404, f"{request.method} {request.path!r} is not offered here")
     except msgspec.DecodeError as error:
         raise RequestRefused(400, f"the guard's message cannot be read: {error}") from error
     await asgi.send_reply(send, 200, asgi.JSON_HEADERS, msgspec.json.encode(answer))
@@ -251,7 +255,7 @@ class Relay:
         try:
             found = self._admit(request)
             asgi.mark_authenticated(scope)
-            with found.request(), self._upstream.connections.memory.share() as share:
+            with found.track_request(), self._upstream.connections.memory.share() as share:
                 await self._serve(request, found, receive, send, share)
         except TooManyRequests as no:
             await asgi.send_refusal(send, request.dialect, 429, mask_retry_words(f"go-ent: {no}"))
@@ -280,9 +284,9 @@ class Relay:
             return
         _check_guarded(found)
         wanted = _requested_model(body)
-        owner, course = self._course(request, owners, wanted)
-        with self.calls.hold(owner.worker) as call:
-            if (request.method, request.rest) in MODEL_PATHS:
+        owner, course = self._plan_for(request, owners, wanted)
+        with self.calls.track(owner.worker) as call:
+            if (request.method, request.path) in MODEL_PATHS:
                 order = _inbound_call(request, owner, wanted, body)
                 await answer_call(call, self._upstream, order, course, receive, send)
             else:
@@ -299,8 +303,8 @@ class Relay:
         return found
 
     def _owners(self, request: GatewayRequest, found: TokenHolder) -> tuple[CallOwner, ...]:
-        if (request.method, request.rest) not in MODEL_PATHS | FREE_PATHS:
-            raise RequestRefused(404, f"{request.method} {request.rest!r} is not offered here")
+        if (request.method, request.path) not in MODEL_PATHS | FREE_PATHS:
+            raise RequestRefused(404, f"{request.method} {request.path!r} is not offered here")
         if request.backend == WARM_BACKEND:
             return (CallOwner("", warm=True),)
         owners = found.owners(
@@ -312,7 +316,7 @@ class Relay:
             )
         return owners
 
-    def _course(
+    def _plan_for(
         self, request: GatewayRequest, owners: tuple[CallOwner, ...], wanted: _RequestedModel
     ) -> tuple[CallOwner, CallPlan]:
         """The first owner that may call the backend, and where the call may go."""
@@ -337,11 +341,11 @@ class Relay:
             backend=target.provider.backend,
             dialect=target.dialect,
             method=request.method,
-            url=f"{target.base_url}/{request.rest}{query}",
+            url=f"{target.base_url}/{request.path}{query}",
             headers=request.headers,
             body=body,
             key=target.key,
-            given=target.headers,
+            secret_headers=target.headers,
             server=target.server,
         )
         try:
@@ -364,7 +368,7 @@ class Relay:
 
 
 def _check_guarded(found: TokenHolder) -> None:
-    if found.guard and not found.guard.in_force:
+    if found.guard and not found.guard.is_loaded:
         raise RequestRefused(403, UNGUARDED_TEXT)
 
 
@@ -391,9 +395,9 @@ def _inbound_call(
 
 
 async def _answer_canned(request: GatewayRequest, wanted: _RequestedModel, send: Send) -> None:
-    if request.rest == "models":
+    if request.path == "models":
         body, headers = b'{"object":"list","data":[]}', asgi.JSON_HEADERS
-    elif request.rest == "messages/count_tokens":
+    elif request.path == "messages/count_tokens":
         body, headers = b'{"input_tokens":0}', asgi.JSON_HEADERS
     elif wanted.stream:
         body, headers = canned_stream(request.dialect, wanted.model), asgi.SSE_HEADERS
@@ -443,9 +447,9 @@ class Gateway:
         """Where the guard inside a worker's program asks about tool calls."""
         return self.base_url(GUARD_BACKEND)
 
-    def attend(self, token: str, guard: ToolGuard) -> None:
+    def set_guard(self, token: str, guard: ToolGuard) -> None:
         """Tool calls of the process that has the token are decided by `guard`."""
-        self._passes.attend(token, guard)
+        self._passes.set_guard(token, guard)
 
     def bind(self, *, token: str, session: str, worker: str | None) -> None:
         """Calls of the session are the worker's; with None the gateway answers them itself.
@@ -458,9 +462,9 @@ class Gateway:
     def unbind(self, session: str) -> None:
         self._passes.unbind(session)
 
-    def waiting(self, worker: str) -> float | None:
+    def waiting_s(self, worker: str) -> float | None:
         """For how long the worker has been waiting for a model; None if it is not."""
-        return self._relay.calls.waiting(worker)
+        return self._relay.calls.waiting_s(worker)
 
     async def settle(self, worker: str) -> None:
         """Return when the worker's calls have been counted; bounded."""

@@ -76,7 +76,7 @@ class ConnectionTable:
     def __len__(self) -> int:
         return len(self._strangers) + len(self._known)
 
-    def welcomes(self, user: int | None) -> bool:
+    def accepts_user(self, user: int | None) -> bool:
         """May this user connect once more?"""
         if not is_another_user(user):
             return True
@@ -229,29 +229,29 @@ class LoopbackProtocol(H11Protocol):
         super().__init__(config, server_state, {})
         self.user = user
         self._table = table
-        self._told: Application = self.app
+        self._inner_app: Application = self.app
         self.app = self._answer
         self._phase: Phase | None = None
-        self._patience: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.TimerHandle | None = None
         self.timeout_keep_alive = int(HEAD_S)  # until it has shown a token
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self._table.add(self)
-        self._mind()
+        self._update_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._table.remove(self)
-        self._settle()
+        self._cancel_deadline()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._mind()
+        self._update_deadline()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._mind()
+        self._update_deadline()
 
     def send_400_response(self, msg: str) -> None:
         # By itself it would begin this answer in the middle of another one.
@@ -266,32 +266,32 @@ class LoopbackProtocol(H11Protocol):
     @property
     def is_idle(self) -> bool:
         between = not self.scope or self.cycle.response_complete
-        return between and self._awaited() is None
+        return between and self._expected_phase() is None
 
     def drop(self) -> None:
-        self._settle()
+        self._cancel_deadline()
         self.transport.abort()
 
     async def _answer(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         told = {**scope, AUTHENTICATED_KEY: self._authenticated}
-        await self._told(told, receive, _ChunkSender(self, scope, send))
+        await self._inner_app(told, receive, _ChunkSender(self, scope, send))
 
     def _authenticated(self) -> None:
         self.timeout_keep_alive = KEEP_ALIVE_S
         self._table.authenticated(self)
 
-    def _mind(self) -> None:
+    def _update_deadline(self) -> None:
         """Start the clock of the phase that the request is in; a phase has one."""
-        phase = self._awaited()
+        phase = self._expected_phase()
         if phase == self._phase:
             return
-        self._settle()
+        self._cancel_deadline()
         self._phase = phase
         if phase is not None:
             limit = HEAD_S if phase == "head" else BODY_S
-            self._patience = self.loop.call_later(limit, self._put_out, limit)
+            self._deadline = self.loop.call_later(limit, self._time_out, limit)
 
-    def _awaited(self) -> Phase | None:
+    def _expected_phase(self) -> Phase | None:
         """A request has begun and is not whole, or the first one is still to come."""
         match self.conn.their_state.__name__:
             case "SEND_BODY":
@@ -304,13 +304,13 @@ class LoopbackProtocol(H11Protocol):
     def _may_answer(self) -> bool:
         return self.conn.our_state.__name__ in ("IDLE", "SEND_RESPONSE")
 
-    def _settle(self) -> None:
+    def _cancel_deadline(self) -> None:
         self._phase = None
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
-    def _put_out(self, limit: float) -> None:
+    def _time_out(self, limit: float) -> None:
         part = "request" if self._phase == "body" else "head of the request"
         if self._may_answer():
             self._refuse("408 Request Timeout", f"the {part} was not whole within {limit:g} s")
@@ -375,24 +375,24 @@ class SilentConnection:
         self.connection = connection
         self._table = table
         self._loop = asyncio.get_running_loop()
-        self._patience = self._loop.call_later(HEAD_S, self._put_out, HEAD_S)
+        self._deadline = self._loop.call_later(HEAD_S, self._time_out, HEAD_S)
 
     def listen(self, spoke: "Callable[[SilentConnection], None]") -> None:
         """Call `spoke` when there is something to read, or the other side has left."""
         self._table.add(self)
         self._loop.add_reader(self.connection, spoke, self)
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         """The socket is somebody else's now."""
         self._table.remove(self)
-        self._patience.cancel()
+        self._deadline.cancel()
         self._loop.remove_reader(self.connection)
 
     def drop(self) -> None:
-        self.leave()
+        self.detach()
         self.connection.close()
 
-    def _put_out(self, limit: float) -> None:
+    def _time_out(self, limit: float) -> None:
         words = f"the head of the request was not whole within {limit:g} s"
         with suppress(OSError):
             self.connection.send(_refusal_bytes("408 Request Timeout", words))
@@ -464,8 +464,8 @@ class LoopbackServer(uvicorn.Server):
         accepted = 0
 
         def spoke(silent: SilentConnection) -> None:
-            silent.leave()
-            tasks.start_soon(self._attend, silent.connection, silent.user)
+            silent.detach()
+            tasks.start_soon(self._hand_over, silent.connection, silent.user)
 
         while True:
             try:
@@ -474,14 +474,14 @@ class LoopbackServer(uvicorn.Server):
                 await self._wait_for_room(error)
                 continue
             user = self._users.find(peer, own)
-            if self._takes(connection, user):
+            if self._admits(connection, user):
                 SilentConnection(self._table, connection, user).listen(spoke)
             accepted += 1
             if accepted % ACCEPT_BATCH == 0:
                 await asyncio.sleep(0)
 
-    def _takes(self, connection: socket.socket, user: int | None) -> bool:
-        if not self._table.welcomes(user):
+    def _admits(self, connection: socket.socket, user: int | None) -> bool:
+        if not self._table.accepts_user(user):
             log.warning("refused a connection of another user (uid %s)", user)
         elif not self._table.make_room():
             log.warning("refused a connection: all %d are at work", len(self._table))
@@ -493,7 +493,7 @@ class LoopbackServer(uvicorn.Server):
         connection.close()
         return False
 
-    async def _attend(self, connection: socket.socket, user: int | None) -> None:
+    async def _hand_over(self, connection: socket.socket, user: int | None) -> None:
         def protocol() -> LoopbackProtocol:
             return LoopbackProtocol(self.config, self.server_state, self._table, user)
 

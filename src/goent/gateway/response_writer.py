@@ -31,7 +31,7 @@ class OpenCall:
     def __init__(self, worker: str) -> None:
         self.worker = worker
         self.scope = anyio.CancelScope()
-        self.counted = anyio.Event()  # nothing more will be told about it
+        self.settled = anyio.Event()  # nothing more will be told about it
         self._began = time.monotonic()
 
     @property
@@ -46,7 +46,7 @@ class OpenCalls:
         self._calls: set[OpenCall] = set()
 
     @contextmanager
-    def hold(self, worker: str) -> Generator[OpenCall]:
+    def track(self, worker: str) -> Generator[OpenCall]:
         call = OpenCall(worker)
         self._calls.add(call)
         try:
@@ -54,19 +54,19 @@ class OpenCalls:
                 yield call
         finally:
             self._calls.discard(call)
-            call.counted.set()
+            call.settled.set()
 
     async def settle(self, worker: str) -> None:
         """Return when every call of the worker has been counted, or after a bounded wait."""
         with anyio.move_on_after(SETTLE_S):
             while waiting := self._uncounted(worker):
-                await waiting.counted.wait()
+                await waiting.settled.wait()
 
     def _uncounted(self, worker: str) -> OpenCall | None:
         mine = (call for call in self._calls if call.worker == worker)
-        return next((call for call in mine if not call.counted.is_set()), None)
+        return next((call for call in mine if not call.settled.is_set()), None)
 
-    def waiting(self, worker: str) -> float | None:
+    def waiting_s(self, worker: str) -> float | None:
         """For how long the worker's oldest call has been under way; None if there is none."""
         ages = [call.age for call in self._calls if call.worker == worker]
         return max(ages, default=None)
@@ -91,30 +91,30 @@ class ResponseWriter:
         self._started = False
         self._last: StreamPiece | None = None  # that was passed on as it came
         self._writer: StreamWriter | None = None
-        self._quiet_since = time.monotonic()
+        self._last_sent = time.monotonic()
         self._pending: list[bytes] = []
-        self._called = anyio.Event()
+        self._pending_event = anyio.Event()
         self._lock = asyncio.Lock()  # several tasks send; anyio's takes three times as long
 
     async def take(self, pieces: Sequence[StreamPiece]) -> None:
         """What comes after a pause goes out at once; what follows closely, together."""
-        self._pending += [self._written(piece) for piece in pieces]
-        quiet = time.monotonic() - self._quiet_since
+        self._pending += [self._encode(piece) for piece in pieces]
+        quiet = time.monotonic() - self._last_sent
         if not self._started or quiet > BATCH_S or len(self._pending) > MAX_PENDING:
             await self._flush()
         else:
-            self._called.set()
+            self._pending_event.set()
 
-    async def pour(self) -> None:
+    async def flush_forever(self) -> None:
         """Send what was taken and has not gone out, for ever."""
         while True:
-            await self._called.wait()
-            self._called = anyio.Event()
+            await self._pending_event.wait()
+            self._pending_event = anyio.Event()
             await self._flush()
 
     async def keep_alive(self) -> None:
         while True:
-            quiet = time.monotonic() - self._quiet_since
+            quiet = time.monotonic() - self._last_sent
             if quiet >= KEEP_ALIVE_S:
                 self._pending.append(KEEP_ALIVE_COMMENT)
                 await self._flush()
@@ -126,7 +126,7 @@ class ResponseWriter:
         async with self._lock:
             await self._start()
             end = self._writer.close() if self._writer else b""
-            await asgi.finish_reply(self._send, self._taken() + end)
+            await asgi.finish_reply(self._send, self._drain() + end)
 
     async def fail(self, error: WorkerError) -> None:
         """Say so in a way that makes nobody call again."""
@@ -135,11 +135,11 @@ class ResponseWriter:
             if self._started or self._pending:
                 await self._start()
                 end = error_event(self._order.dialect, told.message)
-                await asgi.finish_reply(self._send, self._taken() + end)
+                await asgi.finish_reply(self._send, self._drain() + end)
             else:
                 await asgi.send_refusal(self._send, self._order.dialect, *told)
 
-    def _written(self, piece: StreamPiece) -> bytes:
+    def _encode(self, piece: StreamPiece) -> bytes:
         if piece.event and not self._writer:
             self._last = piece
             return _sse_bytes(piece.event)
@@ -151,11 +151,11 @@ class ResponseWriter:
     async def _flush(self) -> None:
         async with self._lock:
             if self._pending:
-                self._quiet_since = time.monotonic()
+                self._last_sent = time.monotonic()
                 await self._start()
-                await asgi.send_piece(self._send, self._taken())
+                await asgi.send_piece(self._send, self._drain())
 
-    def _taken(self) -> bytes:
+    def _drain(self) -> bytes:
         taken, self._pending = b"".join(self._pending), []
         return taken
 
@@ -183,7 +183,7 @@ async def answer_call(
         beside.start_soon(_cancel_on_hang_up, call, receive)
         if order.stream:
             outlet = ResponseWriter(send, order)
-            beside.start_soon(outlet.pour)
+            beside.start_soon(outlet.flush_forever)
             beside.start_soon(outlet.keep_alive)
             await _answer_streamed(call, upstream, order, course, outlet)
         else:
@@ -202,10 +202,10 @@ async def _answer_streamed(
     try:
         await upstream.stream(order, course, outlet.take)
     except WorkerError as error:
-        call.counted.set()
+        call.settled.set()
         await outlet.fail(error)
     else:
-        call.counted.set()
+        call.settled.set()
         await outlet.finish()
 
 
@@ -213,11 +213,11 @@ async def _answer_whole(
     call: OpenCall, upstream: Upstream, order: InboundCall, course: CallPlan, send: Send
 ) -> None:
     try:
-        body = await upstream.plain(order, course)
+        body = await upstream.complete(order, course)
     except WorkerError as error:
-        call.counted.set()
+        call.settled.set()
         told = gateway_refusal(error)
         await asgi.send_refusal(send, order.dialect, *told)
     else:
-        call.counted.set()
+        call.settled.set()
         await asgi.send_reply(send, 200, asgi.JSON_HEADERS, body)

@@ -242,7 +242,7 @@ class _ObservedCheckout:
         return self._top + b"/" + path
 
     async def _ask(self, *arguments: str | bytes) -> bytes:
-        answer = await self._git.ask(*PLAIN, *arguments, env=self._env, timeout=GIT_LIMIT)
+        answer = await self._git.run(*PLAIN, *arguments, env=self._env, timeout=GIT_LIMIT)
         if answer.exit:
             raise GitFailed(answer.errors[-300:].replace(str(self._index), "its index"))
         return answer.output

@@ -153,15 +153,19 @@ class Git:
         self._program = git
         self._environ = _git_environment(environ)
         self._trusted = trusted
-        self._heard = heard or ConfigCache()
+        self._config_cache = heard or ConfigCache()
 
     def at(self, folder: Path) -> "Git":
         """The same git in another folder."""
         return Git(
-            folder, self._environ, git=self._program, trusted=self._trusted, heard=self._heard
+            folder,
+            self._environ,
+            git=self._program,
+            trusted=self._trusted,
+            heard=self._config_cache,
         )
 
-    async def ask(
+    async def run(
         self,
         *arguments: str | bytes,
         stdin: bytes = b"",
@@ -174,12 +178,14 @@ class Git:
         always = FIXED_SETTINGS
         if not (texts.home and self._trusted(texts.home.common)):
             always = (*FIXED_SETTINGS, *NO_COMMANDS)
-            environ |= await self._overrides(texts, environ)
+            environ |= await self._config_overrides(texts, environ)
         return await self._run((*always, *arguments), environ, stdin=stdin, timeout=timeout)
 
-    async def _overrides(self, texts: ConfigTexts, environ: Mapping[str, str]) -> Mapping[str, str]:
+    async def _config_overrides(
+        self, texts: ConfigTexts, environ: Mapping[str, str]
+    ) -> Mapping[str, str]:
         """What keeps git from hearing the repository; a process only where there is something to hear."""
-        if texts.say_nothing:
+        if texts.are_harmless:
             return {}
         entries = await self._entries(texts, environ)
         check_not_overridable(entries, texts.home, environ.get("GIT_WORK_TREE"))
@@ -190,14 +196,14 @@ class Git:
         self, texts: ConfigTexts, environ: Mapping[str, str]
     ) -> tuple[ConfigEntry, ...]:
         whole = (*texts.texts, *users_texts(environ))
-        if known := self._heard.get(whole):
+        if known := self._config_cache.get(whole):
             return known
         listed = await self._run(LISTING, environ)
         if listed.exit:
             raise self.failure(listed, *LISTING)
         entries = parse_listing(listed.output)
         if not has_includes(entries):  # a file that is included may say something else next time
-            self._heard.keep(whole, entries)
+            self._config_cache.keep(whole, entries)
         return entries
 
     async def _run(
@@ -218,7 +224,7 @@ class Git:
             )
         return GitAnswer(exit=said.exit, output=said.output, errors=said.errors.strip())
 
-    async def do(
+    async def run_checked(
         self,
         *arguments: str | bytes,
         stdin: bytes = b"",
@@ -226,12 +232,12 @@ class Git:
         timeout: float = TIMEOUT_S,  # noqa: ASYNC109 (a git that hangs is an outcome)
     ) -> GitAnswer:
         """What must succeed. Raises `GitFailed` with git's own words, or `EnvironmentTrouble`."""
-        answer = await self.ask(*arguments, stdin=stdin, env=env, timeout=timeout)
+        answer = await self.run(*arguments, stdin=stdin, env=env, timeout=timeout)
         for attempt in range(1, TRIES):
             if not (answer.exit and HALF_MADE_WORKTREE.search(answer.errors)):
                 break
             await anyio.sleep(PAUSE_S * attempt)
-            answer = await self.ask(*arguments, stdin=stdin, env=env, timeout=timeout)
+            answer = await self.run(*arguments, stdin=stdin, env=env, timeout=timeout)
         if answer.exit:
             raise self.failure(answer, *arguments)
         return answer
@@ -253,7 +259,7 @@ class Git:
         """Raise if git is missing or too old, and say which version is needed."""
         needed = ".".join(map(str, NEEDED_VERSION))
         try:
-            said = (await self.do("version")).text
+            said = (await self.run_checked("version")).text
         except EnvironmentTrouble as error:
             raise EnvironmentTrouble(f"git {needed} or newer is needed: {error}") from None
         found = re.search(r"(\d+)\.(\d+)", said)
@@ -296,7 +302,7 @@ async def read_objects(
     if not names:
         return []
     asked = b"".join(name + b"\0" for name in names)
-    output = (await git.do("cat-file", "--batch", "-z", stdin=asked, env=env)).output
+    output = (await git.run_checked("cat-file", "--batch", "-z", stdin=asked, env=env)).output
     found: list[bytes] = []
     at = 0
     for name in names:

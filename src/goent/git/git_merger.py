@@ -30,7 +30,7 @@ async def publish_branch(git: Git, branch: str, commit: str, replaces: str | Non
     """Let the branch point to the commit, if that loses nothing but what it replaces."""
     name = branch.removeprefix(HEADS)
     ref = HEADS + name
-    valid = await git.ask("check-ref-format", ref)
+    valid = await git.run("check-ref-format", ref)
     if valid.exit or name.startswith("-") or name == "HEAD":
         raise RequestError(f"{branch!r} cannot be a branch's name: see `git check-ref-format`")
     if place := await _checkout_of(git, ref):
@@ -38,9 +38,9 @@ async def publish_branch(git: Git, branch: str, commit: str, replaces: str | Non
             f"the branch {name!r} is checked out in {place!r}, and moving it would change what is "
             "seen there: name another branch, or check out something else there"
         )
-    old = (await git.ask("rev-parse", "--verify", "--quiet", ref)).text
+    old = (await git.run("rev-parse", "--verify", "--quiet", ref)).text
     await _check_loses_nothing(git, name, old, commit, replaces)
-    moved = await git.ask(
+    moved = await git.run(
         *("update-ref", "--no-deref", "-m", "go-ent: merged work", ref, commit, old)
     )
     if moved.exit:
@@ -53,12 +53,12 @@ async def publish_branch(git: Git, branch: str, commit: str, replaces: str | Non
 async def _check_loses_nothing(
     git: Git, name: str, old: str, commit: str, replaces: str | None
 ) -> None:
-    known = await git.ask("cat-file", "-e", f"{commit}^{{commit}}")
+    known = await git.run("cat-file", "-e", f"{commit}^{{commit}}")
     if known.exit:
         raise RequestError(f"there is no commit {commit!r} in {str(git.folder)!r}")
     if not old or old == replaces:
         return
-    if (await git.ask("merge-base", "--is-ancestor", old, commit)).exit:
+    if (await git.run("merge-base", "--is-ancestor", old, commit)).exit:
         raise RequestError(
             f"the branch {name!r} is at {old!r}, which {commit!r} does not have: moving it would "
             "lose commits. Name another branch, or merge that one by hand"
@@ -68,7 +68,9 @@ async def _check_loses_nothing(
 async def _checkout_of(git: Git, ref: str) -> str:
     """The checkout that has it, or nothing."""
     place = b""
-    for line in (await git.do("worktree", "list", "--porcelain", "-z")).output.split(b"\0"):
+    for line in (await git.run_checked("worktree", "list", "--porcelain", "-z")).output.split(
+        b"\0"
+    ):
         if line.startswith(b"worktree "):
             place = line.removeprefix(b"worktree ")
         elif line == b"branch " + os.fsencode(ref):
@@ -80,10 +82,10 @@ async def fast_forward(git: Git, repository: Path, commit: str) -> str:
     """Fast-forward what is checked out in git's folder; the branch's name."""
     where = str(git.folder)
     await _check_is_of(git, repository)
-    branch = await git.ask("symbolic-ref", "--quiet", "--short", "HEAD")
+    branch = await git.run("symbolic-ref", "--quiet", "--short", "HEAD")
     if branch.exit:
         raise RequestError(f"{where!r} is on no branch: check one out there, or merge {commit!r}")
-    changed = await git.do(
+    changed = await git.run_checked(
         *("status", "--porcelain", "-z", "--untracked-files=no", "--ignore-submodules=dirty")
     )
     if changed.output:
@@ -91,7 +93,7 @@ async def fast_forward(git: Git, repository: Path, commit: str) -> str:
             f"{where!r} has uncommitted changes ({_changed_names(changed.output)}): commit or stash them, then "
             f"run `git merge --ff-only {commit}` there"
         )
-    if (await git.ask("merge-base", "--is-ancestor", "HEAD", commit)).exit:
+    if (await git.run("merge-base", "--is-ancestor", "HEAD", commit)).exit:
         raise RequestError(
             f"{branch.text!r} in {where!r} has commits that {commit!r} does not have, so it cannot "
             f"simply move forward: run `git merge {commit}` there, or merge the swarm again"
@@ -103,7 +105,7 @@ async def fast_forward(git: Git, repository: Path, commit: str) -> str:
 
 async def _move(git: Git, commit: str) -> None:
     try:
-        await git.do(
+        await git.run_checked(
             *("merge", "--ff-only", "--no-autostash", "--no-overwrite-ignore", "--no-stat"),
             *("--quiet", commit),
         )
@@ -115,8 +117,8 @@ async def _move(git: Git, commit: str) -> None:
 
 
 async def _check_is_of(git: Git, repository: Path) -> None:
-    found = await git.ask("rev-parse", "--path-format=absolute", "--git-common-dir")
-    theirs = await git.at(repository).ask("rev-parse", "--path-format=absolute", "--git-common-dir")
+    found = await git.run("rev-parse", "--path-format=absolute", "--git-common-dir")
+    theirs = await git.at(repository).run("rev-parse", "--path-format=absolute", "--git-common-dir")
     if found.exit or theirs.exit or not _is_same_path(found.text, theirs.text):
         raise RequestError(f"{str(git.folder)!r} is no checkout of {str(repository)!r}")
 
@@ -151,14 +153,14 @@ class GitMerging:
         if known := self._known(_key(git, base, pieces)):
             return known.conflicts()
         async with scratch_area(git.folder, self._root) as place:
-            return (await self._surveyed(git, base, pieces, place)).conflicts()
+            return (await self._survey_once(git, base, pieces, place)).conflicts()
 
     async def merge(
         self, repository: str, base: str, pieces: Sequence[WorkPiece], message: str
     ) -> Merge:
         git = self._at(repository)
         async with scratch_area(git.folder, self._root) as place:
-            found = await self._surveyed(git, base, pieces, place)
+            found = await self._survey_once(git, base, pieces, place)
             merge = await Integration(git, base, found, message, place).merge()
             if merge.commit != base:
                 there = [base, *(piece.commit for piece in pieces)]
@@ -184,7 +186,7 @@ class GitMerging:
     def _at(self, repository: str) -> Git:
         return self._git.at(Path(repository).absolute())
 
-    async def _surveyed(
+    async def _survey_once(
         self, git: Git, base: str, pieces: Sequence[WorkPiece], place: ScratchArea
     ) -> Survey:
         key = _key(git, base, pieces)

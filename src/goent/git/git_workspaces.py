@@ -105,8 +105,8 @@ class GitWorkspaces:
         self._trusted = trusted
         self._heard = ConfigCache()
         self._is_new_enough = False
-        self._held: set[str] = set()  # prepared by us and not released
-        self._at_once = anyio.CapacityLimiter(os.cpu_count() or 1)
+        self._prepared: set[str] = set()  # prepared by us and not released
+        self._parallel = anyio.CapacityLimiter(os.cpu_count() or 1)
         # One git stumbles over the half-made worktree of another.
         self._registering = anyio.Lock()
         self._maker = WorkspaceMaker(root, self._registering)
@@ -114,11 +114,11 @@ class GitWorkspaces:
     async def check(self, cwd: Path, kind: WorkspaceKind) -> None:
         git = await self._git(cwd)
         if kind == "copy":
-            await self._maker.copied(git)
+            await self._maker.copy_origin(git)
         else:
             await find_checkout(git)
 
-    async def states(self, folder: Path) -> Mapping[str, tuple[int, int]]:
+    async def file_states(self, folder: Path) -> Mapping[str, tuple[int, int]]:
         return (await read_file_states(folder)).states
 
     async def observe(self, cwd: Path, project: Path) -> GitFolderObservation:
@@ -131,55 +131,55 @@ class GitWorkspaces:
 
     async def uncommitted(self, cwd: Path) -> int:
         everything = (":/", f":(exclude,top){OWN_SETTINGS}")
-        answer = await (await self._git(cwd)).ask(*STATUS, "--", *everything)
+        answer = await (await self._git(cwd)).run(*STATUS, "--", *everything)
         return 0 if answer.exit else len(answer.output.splitlines())
 
     async def prepare(self, order: WorkspaceRequest) -> Workspace:
         git = await self._git(order.cwd)
-        self._held.add(order.worker)
+        self._prepared.add(order.worker)
         try:
-            async with self._at_once:
+            async with self._parallel:
                 return await self._maker.make(git, order)
         except BaseException:
-            self._held.discard(order.worker)
+            self._prepared.discard(order.worker)
             raise
 
-    async def kind_for(self, cwd: Path) -> WorkspaceKind:
+    async def default_kind(self, cwd: Path) -> WorkspaceKind:
         try:
             await find_checkout(await self._git(cwd))
         except NoRepository:
             return "copy"
         return "worktree"
 
-    async def keep(self, workspace: Workspace, message: str) -> Work:
+    async def commit_work(self, workspace: Workspace, message: str) -> Work:
         record = self._record(workspace)
         return await workspace_work.keep_work(await self._git(self._root), record, message)
 
     async def release(self, workspace: Workspace) -> bool:
         record = self._record(workspace)
-        self._held.discard(record.worker)
+        self._prepared.discard(record.worker)
         verdict = await judge_workspace(await self._git(self._root), record)
-        if verdict.spent:
+        if verdict.is_disposable:
             await self._clear(record)
-        return verdict.spent
+        return verdict.is_disposable
 
-    async def kept(self) -> Sequence[KeptSpace]:
+    async def list_kept(self) -> Sequence[KeptSpace]:
         spaces: list[KeptSpace] = []
         for record in await self._records():
             used = self._is_used(record.worker)  # then nobody knows what it will be
             verdict = WorkspaceVerdict(state="unmerged") if used else await self._verdict(record)
-            spaces.append(await self._told(record, verdict))
+            spaces.append(await self._describe(record, verdict))
         return spaces
 
-    async def clear(self) -> Sequence[KeptSpace]:
+    async def remove_finished(self) -> Sequence[KeptSpace]:
         await anyio.to_thread.run_sync(_clear_observations, self._root)
         removed: list[KeptSpace] = []
         for record in await self._records():
             if self._is_used(record.worker):
                 continue
             verdict = await self._verdict(record)
-            if verdict.spent:
-                removed.append(await self._told(record, verdict))
+            if verdict.is_disposable:
+                removed.append(await self._describe(record, verdict))
                 await self._clear(record)
         return removed
 
@@ -191,7 +191,7 @@ class GitWorkspaces:
             )
         if self._is_used(worker):
             raise RequestError(f"worker {worker!r} still has its workspace in use")
-        space = await self._told(record, await self._verdict(record))
+        space = await self._describe(record, await self._verdict(record))
         await self._clear(record)
         return space
 
@@ -214,7 +214,7 @@ class GitWorkspaces:
         except GoentError:
             return WorkspaceVerdict(state="broken")
 
-    async def _told(self, record: WorkspaceRecord, verdict: WorkspaceVerdict) -> KeptSpace:
+    async def _describe(self, record: WorkspaceRecord, verdict: WorkspaceVerdict) -> KeptSpace:
         workspace = record.workspace
         used = self._is_used(record.worker)
         return KeptSpace(
@@ -230,7 +230,7 @@ class GitWorkspaces:
         )
 
     def _is_used(self, worker: str) -> bool:
-        return worker in self._held or self._in_use(worker)
+        return worker in self._prepared or self._in_use(worker)
 
     def _record(self, workspace: Workspace) -> WorkspaceRecord:
         path = Path(workspace.path)

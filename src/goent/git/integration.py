@@ -170,8 +170,8 @@ class Integration:
         self._order = _ancestors_first(survey.lineage)
 
     async def merge(self) -> Merge:
-        best, trials = await self._complete(await self._most())
-        lefts = await self._lefts(best, trials)
+        best, trials = await self._retry_unmerged(await self._merge_most())
+        lefts = await self._unmerged(best, trials)
         return Merge(
             commit=best.commit,
             merged=tuple(self._lineage.pieces[n].task for n in best.pieces),
@@ -179,9 +179,9 @@ class Integration:
             left=tuple(lefts),
         )
 
-    async def _most(self) -> MergeRun:
+    async def _merge_most(self) -> MergeRun:
         """What goes together by twos, unless trying it shows otherwise: then the next best."""
-        covers, clashes = self._masks()
+        covers, clashes = self._bit_masks()
         best = MergeRun(commit=self._base)
         failed: list[int] = []
         for _ in range(MAX_ROUNDS):
@@ -244,7 +244,7 @@ class Integration:
             failed = (*run.failed, (*run.pieces, number))
             return MergeRun(commit=run.commit, steps=run.steps, failed=failed)
         message = f"{self._message}\n\nMerges the work of task {piece.task!r}.\n"
-        made = await self._git.do(
+        made = await self._git.run_checked(
             *("commit-tree", trial.tree, "-p", run.commit, "-p", piece.commit, "-F", "-"),
             stdin=message.encode("utf-8", "replace"),
             env=self._env,
@@ -263,15 +263,19 @@ class Integration:
             self._lineage.contains(n, number) for n in run.pieces
         )
 
-    async def _complete(self, run: MergeRun) -> tuple[MergeRun, Mapping[int, MergeTrial]]:
+    async def _retry_unmerged(self, run: MergeRun) -> tuple[MergeRun, Mapping[int, MergeTrial]]:
         """Try once more whatever was left: the merged whole may take what one of it did not."""
         left = [n for n in range(len(self._lineage.pieces)) if n not in run.pieces]
         pairs = [(run.commit, self._lineage.pieces[n].commit) for n in left]
         trials = dict(zip(left, await try_merges(self._git, pairs, self._env), strict=True))
         clean = [n for n in self._order if n in trials and trials[n].clean]
-        return await self._complete(await self._run(clean[:1], run)) if clean else (run, trials)
+        return (
+            await self._retry_unmerged(await self._run(clean[:1], run)) if clean else (run, trials)
+        )
 
-    async def _lefts(self, run: MergeRun, trials: Mapping[int, MergeTrial]) -> list[UnmergedPiece]:
+    async def _unmerged(
+        self, run: MergeRun, trials: Mapping[int, MergeTrial]
+    ) -> list[UnmergedPiece]:
         """What each of the rest collides with, in the merged whole."""
         merged = MergeSide(commit=run.commit, name=MERGED_NAME, tasks=())
         clashes = [
@@ -321,7 +325,7 @@ class Integration:
         )
 
     async def _branches(self) -> dict[str, str]:
-        answer = await self._git.do(
+        answer = await self._git.run_checked(
             "for-each-ref", "--format=%(objectname) %(refname:short)", "refs/heads", env=self._env
         )
         found: dict[str, str] = {}
@@ -330,7 +334,7 @@ class Integration:
             found.setdefault(commit, name)
         return found
 
-    def _masks(self) -> tuple[list[int], list[int]]:
+    def _bit_masks(self) -> tuple[list[int], list[int]]:
         numbers = range(len(self._lineage.pieces))
         covers = [
             sum(1 << m for m in numbers if m == n or self._lineage.contains(n, m)) for n in numbers

@@ -85,7 +85,7 @@ class ChangedFiles:
     def shared(self, other: "ChangedFiles") -> frozenset[bytes]:
         return frozenset(self.changes.keys() & other.changes.keys())
 
-    def can_meet(self, other: "ChangedFiles") -> bool:
+    def may_conflict(self, other: "ChangedFiles") -> bool:
         """Whether merging both can be more than taking each one's files."""
         return (
             not self.changes.keys().isdisjoint(other.changes)
@@ -194,10 +194,10 @@ class Lineage:
                 found |= side.new if side.renamed else frozenset()
         return found
 
-    def can_meet(self, meeting: PiecePair) -> bool:
+    def may_conflict(self, meeting: PiecePair) -> bool:
         """Whether merging them has to be tried; always, if they parted at several places."""
         ours, theirs = self.sides(meeting)
-        return len(self._bases(*meeting)) > 1 or ours.can_meet(theirs)
+        return len(self._bases(*meeting)) > 1 or ours.may_conflict(theirs)
 
     def is_inherited(self, meeting: PiecePair, path: bytes) -> bool:
         """One of the two has the file from a piece that it contains, and that one is told of."""
@@ -263,7 +263,7 @@ async def _changes(
     if not wanted:
         return {}
     asked = "".join(f"{pieces[n].commit} {base}\n" for base, n in wanted).encode()
-    answer = await git.do(*DIFF_COMMAND, stdin=asked)
+    answer = await git.run_checked(*DIFF_COMMAND, stdin=asked)
     return dict(zip(wanted, parse_changed_files(answer.output), strict=True))
 
 
@@ -272,7 +272,7 @@ async def _ancestry(git: Git, base: str, pieces: Sequence[WorkPiece]) -> tuple[A
     found, latest = await _commits(git, base, pieces)
     if all(found.descends(commit) for commit in commits):
         return found, latest
-    shared = await git.ask("merge-base", "--octopus", base, *commits)
+    shared = await git.run("merge-base", "--octopus", base, *commits)
     if shared.exit:
         raise RequestError(
             f"the commits of {[piece.task for piece in pieces]} in {str(git.folder)!r} have no "
@@ -284,7 +284,7 @@ async def _ancestry(git: Git, base: str, pieces: Sequence[WorkPiece]) -> tuple[A
 
 async def _commits(git: Git, root: str, pieces: Sequence[WorkPiece]) -> tuple[Ancestry, int]:
     asked = "".join((f"^{root}\n", *(f"{piece.commit}\n" for piece in pieces))).encode()
-    answer = await git.ask("rev-list", "--parents", "--timestamp", "--stdin", stdin=asked)
+    answer = await git.run("rev-list", "--parents", "--timestamp", "--stdin", stdin=asked)
     if answer.exit:
         raise RequestError(
             f"not all of the commits {[(piece.task, piece.commit) for piece in pieces]} from "

@@ -37,7 +37,7 @@ class NoRepository(RequestError):
 
 async def find_checkout(git: Git, start: str | None = None) -> Checkout:
     """What is at git's folder, and the commit to start from. One process, whatever it finds."""
-    answer = await git.ask(
+    answer = await git.run(
         "rev-parse",
         "--path-format=absolute",
         *("--is-bare-repository", FIELD_MARK),

@@ -122,7 +122,7 @@ class ConfigTexts(Value, frozen=True, kw_only=True):
     texts: tuple[bytes, ...]
 
     @property
-    def say_nothing(self) -> bool:
+    def are_harmless(self) -> bool:
         """Nothing in them could run anything."""
         return not any(_WORD.search(text.lower()) for text in self.texts)
 

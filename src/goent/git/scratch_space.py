@@ -61,8 +61,10 @@ async def copy_objects(
 ) -> None:
     """Bring the commit, and what it needs beyond those that are there, into the repository."""
     wanted = "".join((f"{commit}\n", *(f"^{each}\n" for each in without))).encode()
-    packed = await git.do("pack-objects", "--revs", "--stdout", "-q", stdin=wanted, env=env)
-    await git.do("unpack-objects", "-q", stdin=packed.output)
+    packed = await git.run_checked(
+        "pack-objects", "--revs", "--stdout", "-q", stdin=wanted, env=env
+    )
+    await git.run_checked("unpack-objects", "-q", stdin=packed.output)
 
 
 def clear_trials(root: Path) -> None:

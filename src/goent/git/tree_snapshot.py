@@ -57,7 +57,9 @@ class GitFolder(Value, frozen=True, kw_only=True):
             index = Path(folder) / "index"
             known = self.own and _copy_index(self.git_dir / "index", index)
             left_out = await self._fill(index, otherwise, without, known=known)
-            tree = (await self.git.do(*INDEX_SETTINGS, "write-tree", env=self.env(index))).text
+            tree = (
+                await self.git.run_checked(*INDEX_SETTINGS, "write-tree", env=self.env(index))
+            ).text
             yield TreeSnapshot(tree=tree, index=index, left_out=left_out)
 
     def env(self, index: Path) -> dict[str, str]:
@@ -72,7 +74,7 @@ class GitFolder(Value, frozen=True, kw_only=True):
     ) -> str:
         env = self.env(index)
         if not known and otherwise:
-            await self.git.do(*INDEX_SETTINGS, "read-tree", otherwise, env=env)
+            await self.git.run_checked(*INDEX_SETTINGS, "read-tree", otherwise, env=env)
         try:
             answer, adding = await add_all(
                 self.git, index, without, settings=INDEX_SETTINGS, env=env
@@ -98,7 +100,7 @@ class GitFolder(Value, frozen=True, kw_only=True):
                 "--ignore-unmatch",
                 "--sparse",
             )
-            await self.git.do(*INDEX_SETTINGS, *removing, "--", *named, env=env)
+            await self.git.run_checked(*INDEX_SETTINGS, *removing, "--", *named, env=env)
         return answer.errors if answer.exit else ""
 
 
@@ -118,10 +120,10 @@ async def add_all(
     links = await _links(git, index, settings, env)
     spared = [f":(top,exclude,literal){path}" for path in (*without, *links)]
     adding = ("add", "--all", "--sparse", "--ignore-errors", "--", ":(top)", *spared)
-    answer = await git.ask(*settings, *adding, env=env)
+    answer = await git.run(*settings, *adding, env=env)
     if links and answer.exit != BROKEN:
         wanted = "".join(f"{link}\0" for link in links if link not in without)
-        await git.do(
+        await git.run_checked(
             *(*settings, "update-index", "--add", "--remove", "--replace", "-z", "--stdin"),
             stdin=os.fsencode(wanted),
             env=env,
@@ -135,7 +137,7 @@ async def _links(
     """The entries that are another repository's commit. git is asked only if there can be any."""
     if not await anyio.to_thread.run_sync(may_have_links, index):
         return []
-    listed = (await git.do(*settings, "ls-files", "--stage", "-z", env=env)).output
+    listed = (await git.run_checked(*settings, "ls-files", "--stage", "-z", env=env)).output
     entries = (line.partition(b"\t") for line in listed.split(b"\0"))
     return [os.fsdecode(path) for about, _, path in entries if about.startswith(SUBMODULE_MODE)]
 
@@ -166,5 +168,5 @@ async def commit_tree(
 ) -> str:
     """A commit of the tree, on no branch yet."""
     parents = ("-p", parent) if parent else ()
-    answer = await git.do("commit-tree", tree, *parents, stdin=message.encode(), env=env)
+    answer = await git.run_checked("commit-tree", tree, *parents, stdin=message.encode(), env=env)
     return answer.text

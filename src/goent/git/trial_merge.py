@@ -82,7 +82,7 @@ async def _try_several(
 ) -> list[MergeTrial]:
     if len(pairs) > 1:
         asked = "".join(f"{ours} {theirs}\n" for ours, theirs in pairs).encode()
-        answer = await git.ask(*MERGE_COMMAND, "--stdin", stdin=asked, env=env, timeout=TIMEOUT_S)
+        answer = await git.run(*MERGE_COMMAND, "--stdin", stdin=asked, env=env, timeout=TIMEOUT_S)
         if answer.exit == 0:
             return _parse_all(answer.output)
         if answer.exit != USAGE_ERROR:
@@ -91,7 +91,7 @@ async def _try_several(
 
 
 async def _try_one(git: Git, pair: CommitPair, env: Mapping[str, str]) -> MergeTrial:
-    answer = await git.ask(*MERGE_COMMAND, *pair, env=env)
+    answer = await git.run(*MERGE_COMMAND, *pair, env=env)
     if answer.exit not in {0, 1}:
         raise git.failure(answer, "merge-tree", *pair)
     fields = iter(answer.output.split(b"\0"))

@@ -116,7 +116,7 @@ async def survey_pieces(
     The place has the base's attributes then: whatever else is tried there is tried by them.
     """
     lineage = await read_lineage(git, base, pieces)
-    close = [meeting for meeting in lineage.meetings() if lineage.can_meet(meeting)]
+    close = [meeting for meeting in lineage.meetings() if lineage.may_conflict(meeting)]
     await lay_out_attributes(git, base, lineage.merged_paths(close), place.tree)
     pairs = [(pieces[n].commit, pieces[m].commit) for n, m in close]
     trials = await try_merges(git.at(place.tree), pairs, place.env)

@@ -133,7 +133,7 @@ async def _make_submodule(
 async def _submodule_commits(git: Git, top: Path) -> list[tuple[str, str]]:
     if not has_submodules(top):
         return []
-    listed = await git.do("ls-files", "--stage", "-z")
+    listed = await git.run_checked("ls-files", "--stage", "-z")
     entries = (line.split(b"\t", 1) for line in listed.output.split(b"\0") if line)
     return [
         (os.fsdecode(path), head.split(b" ")[1].decode())
@@ -182,10 +182,10 @@ async def make_repository(git: Git, root: Path, repository: Path) -> None:
     ) as folder:
         new = git.at(Path(folder))
         env = {"GIT_DIR": folder, **FIXED_IDENTITY}
-        await new.do("init", "--quiet", "--bare", "--template=", folder)
-        tree = (await new.do("mktree", env=env)).text
+        await new.run_checked("init", "--quiet", "--bare", "--template=", folder)
+        tree = (await new.run_checked("mktree", env=env)).text
         nothing = await commit_tree(new, tree, "", "Nothing", env)
-        await new.do("update-ref", EMPTY_COMMIT, nothing, env=env)
+        await new.run_checked("update-ref", EMPTY_COMMIT, nothing, env=env)
         with suppress(OSError):  # somebody else was faster: theirs is as good
             os.rename(folder, repository)  # noqa: PTH104 (whole or not at all)
 
@@ -194,7 +194,7 @@ async def drop_repository(git: Git, repository: Path) -> None:
     """Once no branch is left in it."""
     if not is_repository(repository):
         return
-    branches = await git.ask("for-each-ref", "refs/heads", env={"GIT_DIR": str(repository)})
+    branches = await git.run("for-each-ref", "refs/heads", env={"GIT_DIR": str(repository)})
     if not branches.exit and not branches.text:
         await anyio.to_thread.run_sync(remove_tree, repository)
 
@@ -216,7 +216,7 @@ async def begin_branch(folder: GitFolder, branch: str, without: Sequence[str]) -
     env = {"GIT_DIR": str(folder.git_dir), **FIXED_IDENTITY}
     async with folder.snapshot(without=without) as snapshot:
         commit = await commit_tree(folder.git, snapshot.tree, EMPTY_COMMIT, FIRST_MESSAGE, env)
-        await folder.git.do("update-ref", f"refs/heads/{branch}", commit, env=env)
+        await folder.git.run_checked("update-ref", f"refs/heads/{branch}", commit, env=env)
         install_index(snapshot.index, folder.git_dir)
     return commit
 
@@ -224,10 +224,10 @@ async def begin_branch(folder: GitFolder, branch: str, without: Sequence[str]) -
 async def reset_to(folder: GitFolder, start: str) -> str:
     """Let the files be those of another commit; what git does not know stays."""
     git = folder.git.at(folder.top)
-    answer = await git.ask("rev-parse", "--verify", "--quiet", f"{start}^{{commit}}")
+    answer = await git.run("rev-parse", "--verify", "--quiet", f"{start}^{{commit}}")
     if answer.exit:
         raise RequestError(f"there is no commit {start!r} in {str(folder.git_dir)!r}")
-    await git.do("reset", "--quiet", "--hard", answer.text)
+    await git.run_checked("reset", "--quiet", "--hard", answer.text)
     return answer.text
 
 
@@ -306,7 +306,7 @@ class WorkspaceMaker:
             base=base,
         )
         record = WorkspaceRecord(worker=order.worker, group=order.group, workspace=workspace)
-        async with self._all_or_nothing(git, record):
+        async with self._rollback_on_error(git, record):
             async with self._registering:
                 git_dir = await worktrees.add_worktree(git, path, branch, base)
             await worktrees.fill_worktree(git, path)
@@ -332,7 +332,7 @@ class WorkspaceMaker:
         return record
 
     async def _copy(self, git: Git, order: WorkspaceRequest, path: Path, branch: str) -> Workspace:
-        origin, inside = await self.copied(git)
+        origin, inside = await self.copy_origin(git)
         check_carry_paths(order.carry, origin)
         repository = repository_for(self._root, origin)
         workspace = Workspace(
@@ -345,7 +345,7 @@ class WorkspaceMaker:
             base=order.start or "",
         )
         record = WorkspaceRecord(worker=order.worker, group=order.group, workspace=workspace)
-        async with self._all_or_nothing(git.at(repository), record):
+        async with self._rollback_on_error(git.at(repository), record):
             async with self._registering:
                 await make_repository(git, self._root, repository)
                 git = git.at(repository)
@@ -361,7 +361,7 @@ class WorkspaceMaker:
             workspace_records.write_record(replace(done, ready=True))
         return workspace
 
-    async def copied(self, git: Git) -> tuple[Path, Path]:
+    async def copy_origin(self, git: Git) -> tuple[Path, Path]:
         """What is copied, and where in it the worker works: a checkout goes whole."""
         try:
             found = await find_checkout(git)
@@ -378,7 +378,7 @@ class WorkspaceMaker:
         return origin, inside
 
     @asynccontextmanager
-    async def _all_or_nothing(self, git: Git, record: WorkspaceRecord) -> AsyncGenerator[None]:
+    async def _rollback_on_error(self, git: Git, record: WorkspaceRecord) -> AsyncGenerator[None]:
         """Whatever goes wrong, nothing half-made stays."""
         path = Path(record.workspace.path)
         check_free(path)
@@ -425,14 +425,14 @@ async def find_base(
     unknown = [name for name in without if not await _is_tracked(folder, name)]
     async with folder.snapshot(otherwise=found.commit, without=unknown) as snapshot:
         if found.commit:
-            committed = await git.do("rev-parse", f"{found.commit}^{{tree}}")
+            committed = await git.run_checked("rev-parse", f"{found.commit}^{{tree}}")
             if committed.text == snapshot.tree:
                 return found.commit
         return await commit_tree(git, snapshot.tree, found.commit, UNCOMMITTED_MESSAGE)
 
 
 async def _is_tracked(folder: GitFolder, name: str) -> bool:
-    listed = await folder.git.do("ls-files", "-z", "--", f":(top,literal){name}")
+    listed = await folder.git.run_checked("ls-files", "-z", "--", f":(top,literal){name}")
     return bool(listed.output)
 
 

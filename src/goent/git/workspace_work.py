@@ -32,7 +32,7 @@ async def read_commit_changes(git: Git, repository: Path, base: str, commit: str
     """A renamed file is one change, `old => new`; of a binary one no lines are counted."""
     if base == commit:
         return CommitChanges()
-    answer = await git.do(
+    answer = await git.run_checked(
         *("diff-tree", "-r", "-z", "--raw", "--numstat", "-M", "--no-ext-diff", "--no-textconv"),
         *(base, commit),
         env={"GIT_DIR": str(repository)},
@@ -87,7 +87,7 @@ class BranchTip(Value, frozen=True, kw_only=True):
 
     commit: str
     tree: str
-    here: bool
+    is_checked_out: bool
 
 
 def git_folder_of(git: Git, record: WorkspaceRecord) -> GitFolder:
@@ -149,14 +149,14 @@ async def _commit_snapshot(
     with anyio.CancelScope(shield=True):  # a git that is ended here would leave its lock behind
         tip = await tip_of(folder, workspace)
         commit = await _commit_tree(folder, workspace, tip, snapshot.tree, message)
-        if tip and tip.here and tip.commit != commit:
+        if tip and tip.is_checked_out and tip.commit != commit:
             install_index(snapshot.index, folder.git_dir)
     return commit
 
 
 async def tip_of(folder: GitFolder, workspace: Workspace) -> BranchTip | None:
     """None if the branch is gone."""
-    answer = await folder.git.do(
+    answer = await folder.git.run_checked(
         *("for-each-ref", "--format=%(objectname) %(tree) %(HEAD)"),
         f"refs/heads/{workspace.branch}",
         env={"GIT_DIR": str(folder.git_dir)},
@@ -164,7 +164,7 @@ async def tip_of(folder: GitFolder, workspace: Workspace) -> BranchTip | None:
     if not answer.text:
         return None
     commit, tree, *here = answer.text.split()
-    return BranchTip(commit=commit, tree=tree, here=here == ["*"])
+    return BranchTip(commit=commit, tree=tree, is_checked_out=here == ["*"])
 
 
 async def _commit_tree(
@@ -177,13 +177,13 @@ async def _commit_tree(
         parent = tip.commit
     else:
         parent = workspace.base
-    at_base = await git.do("rev-parse", f"{workspace.base}^{{tree}}", env=env)
+    at_base = await git.run_checked("rev-parse", f"{workspace.base}^{{tree}}", env=env)
     if parent == workspace.base and at_base.text == tree:
         commit = workspace.base
     else:
         commit = await commit_tree(git, tree, parent, message, env)
     before = tip.commit if tip else "0" * len(commit)
-    await git.do("update-ref", f"refs/heads/{workspace.branch}", commit, before, env=env)
+    await git.run_checked("update-ref", f"refs/heads/{workspace.branch}", commit, before, env=env)
     return commit
 
 
@@ -191,7 +191,7 @@ async def _grew_from(git: Git, workspace: Workspace, commit: str) -> bool:
     """Whether the branch still goes on from the base: a worker may have moved it elsewhere."""
     if commit == workspace.base:
         return True
-    answer = await git.ask(
+    answer = await git.run(
         *("merge-base", "--is-ancestor", workspace.base, commit),
         env={"GIT_DIR": workspace.repository},
     )
@@ -231,16 +231,16 @@ class WorkspaceVerdict(Value, frozen=True, kw_only=True):
 
     state: WorkspaceState
     commit: str = ""
-    spent: bool = False
+    is_disposable: bool = False
 
 
 async def judge_workspace(git: Git, record: WorkspaceRecord) -> WorkspaceVerdict:
     """By its files as they are now, and by what its branch has that no other has."""
     if not record.ready:  # whoever made it was ended in the middle
-        return WorkspaceVerdict(state="clean", spent=True)
+        return WorkspaceVerdict(state="clean", is_disposable=True)
     verdict = await _judge_one(git, record)
     for inner in record.inner:
-        if verdict.spent and not (await _judge_one(git, inner)).spent:
+        if verdict.is_disposable and not (await _judge_one(git, inner)).is_disposable:
             return replace(verdict, state="unmerged", spent=False)
     return verdict
 
@@ -248,7 +248,7 @@ async def judge_workspace(git: Git, record: WorkspaceRecord) -> WorkspaceVerdict
 async def _judge_one(git: Git, record: WorkspaceRecord) -> WorkspaceVerdict:
     workspace = record.workspace
     env = {"GIT_DIR": workspace.repository}
-    found = await git.ask(
+    found = await git.run(
         *("rev-parse", "--quiet", f"{workspace.base}^{{tree}}"),
         *(f"refs/heads/{workspace.branch}^{{{kind}}}" for kind in ("commit", "tree")),
         env=env,
@@ -260,7 +260,7 @@ async def _judge_one(git: Git, record: WorkspaceRecord) -> WorkspaceVerdict:
         folder = git_folder_of(git, record)
     except WorkspaceLost:
         gone = not commit or empty or joined
-        return WorkspaceVerdict(state="broken", commit=commit, spent=gone)
+        return WorkspaceVerdict(state="broken", commit=commit, is_disposable=gone)
     if not commit:  # the repository is gone, or the branch: who knows what the files are worth
         return WorkspaceVerdict(state="broken")
     async with folder.snapshot(otherwise=workspace.base, without=record.carried) as snapshot:
@@ -268,10 +268,10 @@ async def _judge_one(git: Git, record: WorkspaceRecord) -> WorkspaceVerdict:
     if not as_on_branch:
         return WorkspaceVerdict(state="unmerged", commit=commit)
     if empty:
-        return WorkspaceVerdict(state="clean", commit=commit, spent=True)
+        return WorkspaceVerdict(state="clean", commit=commit, is_disposable=True)
     made = await read_commit_changes(git, Path(workspace.repository), workspace.base, commit)
     if joined and not made.inner:
-        return WorkspaceVerdict(state="merged", commit=commit, spent=True)
+        return WorkspaceVerdict(state="merged", commit=commit, is_disposable=True)
     return WorkspaceVerdict(state="unmerged", commit=commit)
 
 
@@ -288,5 +288,5 @@ async def _is_merged(git: Git, record: WorkspaceRecord, commit: str) -> bool:
 
 
 async def _is_part(git: Git, commit: str, of: str, env: dict[str, str]) -> bool:
-    answer = await git.ask("merge-base", "--is-ancestor", commit, of, env=env)
+    answer = await git.run("merge-base", "--is-ancestor", commit, of, env=env)
     return not answer.exit

@@ -26,7 +26,7 @@ class BranchTaken(RequestError):
 async def add_worktree(git: Git, path: Path, branch: str, base: str) -> Path:
     """Let git know of it; returns its own git directory. No file is in it yet."""
     adding = ("worktree", "add", "--quiet", "--no-checkout")
-    first = await git.ask(*adding, "-b", branch, str(path), base)
+    first = await git.run(*adding, "-b", branch, str(path), base)
     if BRANCH_EXISTS in first.errors:
         raise BranchTaken(
             f"{git.failure(first, *adding, branch)}. Rename or delete what is in the way"
@@ -43,18 +43,18 @@ async def add_worktree(git: Git, path: Path, branch: str, base: str) -> Path:
 async def fill_worktree(git: Git, path: Path) -> None:
     """The files of its commit: as many as are wanted there, if the checkout is sparse."""
     resetting = ("reset", "--quiet", "--hard", "--no-recurse-submodules")
-    await git.at(path).do(*resetting, timeout=FILL_TIMEOUT_S)
+    await git.at(path).run_checked(*resetting, timeout=FILL_TIMEOUT_S)
 
 
 async def run_retrying(git: Git, *arguments: str) -> None:
     """Again, if another git holds a lock; an end comes anyway."""
     for attempt in range(1, TRIES):
-        answer = await git.ask(*arguments)
+        answer = await git.run(*arguments)
         if not answer.exit:
             return
         _check_fleeting(git, answer, *arguments)
         await anyio.sleep(PAUSE_S * attempt)
-    await git.do(*arguments)
+    await git.run_checked(*arguments)
 
 
 def _check_fleeting(git: Git, answer: GitAnswer, *arguments: str) -> None:

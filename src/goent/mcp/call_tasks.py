@@ -59,29 +59,29 @@ class CallTask:
         self._created = self._updated = time.time()
         self._forms: dict[str, types.ElicitRequest] = {}
         self._responses: dict[str, object] = {}
-        self._stirred = anyio.Event()
+        self._answered = anyio.Event()
 
-    def note(self, message: str, state: TaskState | None = None) -> None:
+    def set_message(self, message: str, state: TaskState | None = None) -> None:
         self._message, self._state = message, state or self._state
         self._updated = time.time()
 
     def end(self, state: TaskState, message: str) -> None:
         self._forms.clear()
         self.ended_at = time.monotonic()
-        self.note(message, state)
+        self.set_message(message, state)
 
     async def ask(self, key: str, request: types.ElicitRequest, message: str) -> object:
         """What the client answers. Cancelled, the question is withdrawn."""
         self._forms[key] = request
-        self.note(message, "input_required")
+        self.set_message(message, "input_required")
         try:
             while key not in self._responses:
-                self._stirred = anyio.Event()
-                await self._stirred.wait()
+                self._answered = anyio.Event()
+                await self._answered.wait()
             return self._responses.pop(key)
         finally:
             self._forms.pop(key, None)
-            self.note("going on", "working")
+            self.set_message("going on", "working")
 
     def take(self, responses: Mapping[str, Any]) -> None:
         """What answers no open question is of no interest, whatever it looks like."""
@@ -89,9 +89,9 @@ class CallTask:
             key: _elicit_result(key, responses[key]) for key in self._forms if key in responses
         }
         self._responses.update(answers)
-        self._stirred.set()
+        self._answered.set()
 
-    def told(self, result_type: str) -> dict[str, Any]:
+    def to_wire(self, result_type: str) -> dict[str, Any]:
         told: dict[str, Any] = {
             "resultType": result_type,
             "taskId": self.id,
@@ -125,7 +125,7 @@ class CallTasks:
         task = CallTask(message)
         self._tasks[task.id] = task
         self.group.start_soon(self._run, task, work, name=f"task {task.id}")
-        return task.told("task")
+        return task.to_wire("task")
 
     def full(self) -> bool:
         self._forget()
@@ -188,7 +188,7 @@ def serve_tasks(server: Server[CallTasks]) -> None:
     """Add the extension's methods."""
 
     async def get(context: McpContext, params: TaskParams) -> dict[str, Any]:
-        return _tasks(context).find(context, params.task_id).told("complete")
+        return _tasks(context).find(context, params.task_id).to_wire("complete")
 
     async def update(context: McpContext, params: TaskUpdateParams) -> dict[str, Any]:
         _tasks(context).find(context, params.task_id).take(params.input_responses)

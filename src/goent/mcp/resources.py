@@ -102,7 +102,7 @@ class McpResources:
         try:
             if swarm := _id_in(uri, SWARM_URI):
                 await self._enquiries.recall(SwarmRequest(swarm_id=swarm))
-                self._swarms.head(swarm)
+                self._swarms.state_mark(swarm)
             elif worker := _id_in(uri, WORKER_URI):
                 await self._enquiries.recall(WorkerRequest(worker_id=worker))
                 self._enquiries.status(worker)
@@ -114,9 +114,11 @@ class McpResources:
 
     def heads(self) -> dict[str, StateMark]:
         """How each resource stands, by its URI: what is equal has not changed."""
-        workers = {_uri(WORKER_URI, name): head for name, head in self._enquiries.heads().items()}
+        workers = {
+            _uri(WORKER_URI, name): head for name, head in self._enquiries.state_marks().items()
+        }
         return workers | {
-            _uri(SWARM_URI, name): head for name, head in self._swarms.heads().items()
+            _uri(SWARM_URI, name): head for name, head in self._swarms.state_marks().items()
         }
 
     def _entries(self) -> list[ResourceEntry]:
@@ -217,7 +219,7 @@ class ResourceWatch:
     async def run(self, before: dict[str, StateMark]) -> None:
         while True:
             if self._resources.heads() == before:
-                await self._enquiries.stirred()
+                await self._enquiries.wait_for_change()
             await anyio.sleep(GATHER_S)
             now = self._resources.heads()
             changed = [uri for uri, head in now.items() if head != before.get(uri)]

@@ -47,7 +47,7 @@ async def mcp_streams(
         async with to_server:
             async for line in _lines(receive):
                 if isinstance(line, OversizedLine):
-                    await write(_error_line(INVALID_REQUEST, line.message, line.asks))
+                    await write(_error_line(INVALID_REQUEST, line.message, line.request_id))
                     continue
                 try:
                     message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -84,7 +84,7 @@ async def _lines(receive: ByteReceiveStream) -> AsyncIterator[bytes | OversizedL
             for line in splitter.feed(await receive.receive(READ_BYTES)):
                 if isinstance(line, OversizedLine) or line.strip():
                     yield line
-    line = splitter.rest()
+    line = splitter.finish()
     if isinstance(line, OversizedLine) or line.strip():
         yield line
 

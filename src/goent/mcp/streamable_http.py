@@ -49,16 +49,16 @@ class HttpSession:
     used_at: float = field(default_factory=anyio.current_time)
 
     @property
-    def idleness(self) -> tuple[bool, float]:
+    def idle_rank(self) -> tuple[bool, float]:
         """Ordered: whose client has gone comes before whose client still listens."""
-        return self.listens, self.used_at
+        return self.is_listening, self.used_at
 
     @property
-    def listens(self) -> bool:
+    def is_listening(self) -> bool:
         return self.under_way["GET"] > 0
 
     @property
-    def at_work(self) -> bool:
+    def is_busy(self) -> bool:
         return self.under_way["POST"] > 0
 
 
@@ -66,7 +66,7 @@ class HttpSessions:
     """Passes requests on, and ends the idlest session when there is no room for another."""
 
     def __init__(self, inside: AsgiApp, most: int, forget: Callable[[str], None]) -> None:
-        self._inside = inside
+        self._app = inside
         self._most = most
         self._forget = forget
         self._open: dict[str, HttpSession] = {}
@@ -78,13 +78,13 @@ class HttpSessions:
     ) -> None:
         name = dict(scope["headers"]).get(SESSION_HEADER, b"").decode("latin-1")
         if name:
-            await self._within(name, scope, receive, send)
+            await self._forward_in_session(name, scope, receive, send)
         elif b'"initialize"' in body:
-            await self._greeted(scope, receive, send)
+            await self._forward_initialize(scope, receive, send)
         else:
-            await self._inside(scope, receive, send)
+            await self._app(scope, receive, send)
 
-    async def _within(
+    async def _forward_in_session(
         self, name: str, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend
     ) -> None:
         async def watch(message: AsgiMessage) -> None:
@@ -93,11 +93,13 @@ class HttpSessions:
             await send(message)
 
         with self._in_use(name, scope["method"]):
-            await self._inside(scope, receive, watch)
+            await self._app(scope, receive, watch)
         if scope["method"] == "DELETE":
             self._drop(name)
 
-    async def _greeted(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
+    async def _forward_initialize(
+        self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend
+    ) -> None:
         async with self._room:
             if len(self._open) + self._opening >= self._most:
                 await self._end_idlest(scope)
@@ -115,24 +117,24 @@ class HttpSessions:
             await send(message)
 
         try:
-            await self._inside(scope, receive, watch)
+            await self._app(scope, receive, watch)
         finally:
             if not answered:
                 self._opening -= 1
 
     async def _end_idlest(self, scope: AsgiScope) -> None:
         """None, if all are at work: then the newcomer is refused."""
-        idle = {name: session for name, session in self._open.items() if not session.at_work}
+        idle = {name: session for name, session in self._open.items() if not session.is_busy}
         if not idle:
             return
-        name = min(idle, key=lambda each: idle[each].idleness)
+        name = min(idle, key=lambda each: idle[each].idle_rank)
         self._drop(name)
         delete = {
             **scope,
             "method": "DELETE",
             "headers": [(SESSION_HEADER, name.encode("latin-1"))],
         }
-        await self._inside(delete, _empty_body, _discard)
+        await self._app(delete, _empty_body, _discard)
 
     @contextmanager
     def _in_use(self, name: str, method: str) -> Generator[None]:
@@ -269,7 +271,7 @@ class TokenGate:
     """Lets in who has the token and means this door."""
 
     def __init__(self, inside: HttpSessions, port: int, token: str) -> None:
-        self._inside = inside
+        self._app = inside
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
         self._bearer = f"Bearer {token}".encode()
         self._memory = BodyMemory(MAX_BODY_BYTES)
@@ -288,7 +290,7 @@ class TokenGate:
             except RequestRefused as too_long:
                 await _refuse(send, too_long.status, str(too_long))
             else:
-                await self._inside.handle(scope, body, _replay_body(body, receive), send)
+                await self._app.handle(scope, body, _replay_body(body, receive), send)
 
     def _refusal(self, path: str, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
         host = headers.get(b"host", b"").decode("latin-1")

@@ -80,7 +80,7 @@ class CallWait(Value, frozen=True, kw_only=True):
     """A call under way: the reply as it stands, and the seconds that are left to wait."""
 
     reply: WaitedReply
-    left: float
+    seconds_left: float
     any: bool = False
     forms: int = 0
 
@@ -123,7 +123,7 @@ def encode_wait(wait: CallWait, tool: str, asked: QuestionRef) -> str:
     state = _StoredWait(
         tool=tool,
         reply=Raw(msgspec.json.encode(wait.reply)),
-        left=wait.left,
+        left=wait.seconds_left,
         any=wait.any,
         forms=wait.forms + 1,
         asked=asked,
@@ -138,7 +138,7 @@ class CallWaiter:
         self._operations = operations
         self._enquiries = enquiries
 
-    async def begun(
+    async def start(
         self, operation: Operation, arguments: Mapping[str, object], left: float, caller: Caller
     ) -> CallWait:
         """The call made, and nothing waited for yet."""
@@ -146,11 +146,11 @@ class CallWaiter:
         reply = await operation.call(at_once, caller)
         assert isinstance(reply, WaitedReply), "only these wait"
         if not isinstance(reply, WaitReply):
-            return CallWait(reply=reply, left=left)
+            return CallWait(reply=reply, seconds_left=left)
         asked = msgspec.convert(arguments, WaitRequest, strict=False)
-        return CallWait(reply=reply, left=left, any=asked.any)
+        return CallWait(reply=reply, seconds_left=left, any=asked.any)
 
-    async def taken_up(self, state: str, tool: str) -> tuple[CallWait, QuestionRef]:
+    async def resume(self, state: str, tool: str) -> tuple[CallWait, QuestionRef]:
         """What `stored` put into words."""
         try:
             found = msgspec.json.decode(state, type=_StoredWait)
@@ -159,26 +159,26 @@ class CallWaiter:
             raise RequestError(f"requestState {state[:80]!r} is not go-ent's: {error}") from None
         if found.tool != tool or not 0 <= found.left <= MAX_WAIT_S:
             raise RequestError(f"requestState is of {found.tool!r}, the call is {tool!r}")
-        wait = CallWait(reply=reply, left=found.left, any=found.any, forms=found.forms)
+        wait = CallWait(reply=reply, seconds_left=found.left, any=found.any, forms=found.forms)
         await self._enquiries.recall(WaitRequest(worker_ids=wait.worker_ids))
         return wait, found.asked
 
-    async def until_asked(self, wait: CallWait, caller: Caller) -> CallWait:
+    async def wait_for_question(self, wait: CallWait, caller: Caller) -> CallWait:
         """Until the workers have ended, the time is up, or one has a question."""
-        while wait.left > 0 and not self.is_over(wait) and not self.open_question(wait):
-            wait = await self.go_on(wait, caller)
+        while wait.seconds_left > 0 and not self.is_over(wait) and not self.open_question(wait):
+            wait = await self.wait_more(wait, caller)
         return wait
 
-    async def see_through(self, wait: CallWait, caller: Caller, ask: AskPerson) -> WaitedReply:
+    async def wait_to_end(self, wait: CallWait, caller: Caller, ask: AskPerson) -> WaitedReply:
         """Until the workers have ended or the time is up; questions are asked on the way."""
-        wait = await self.until_asked(wait, caller)
+        wait = await self.wait_for_question(wait, caller)
         while asked := self.open_question(wait):
             status, question = asked
             outcome = await ask(status, question)
             if outcome is None:
                 break
-            await self.pass_on(outcome, question_ref(status, question), caller)
-            wait = await self.until_asked(await self.go_on(wait, caller), caller)
+            await self.answer_worker(outcome, question_ref(status, question), caller)
+            wait = await self.wait_for_question(await self.wait_more(wait, caller), caller)
         return wait.reply
 
     def open_question(self, wait: CallWait) -> tuple[Status, Question] | None:
@@ -189,7 +189,7 @@ class CallWaiter:
                 return status, status.permission
         return None
 
-    async def pass_on(self, outcome: FormOutcome, asked: QuestionRef, caller: Caller) -> None:
+    async def answer_worker(self, outcome: FormOutcome, asked: QuestionRef, caller: Caller) -> None:
         """The answer to the worker; somebody else may have been faster, and that is no harm."""
         if outcome is None or outcome == "elsewhere":
             return
@@ -204,23 +204,23 @@ class CallWaiter:
                 answer, replace(caller, name=ANSWERED_BY)
             )
 
-    async def go_on(self, wait: CallWait, caller: Caller) -> CallWait:
+    async def wait_more(self, wait: CallWait, caller: Caller) -> CallWait:
         """Wait some more, until there is something to look at."""
         begun = anyio.current_time()
-        reply, limit = wait.reply, min(wait.left, MAX_WAIT_S)
+        reply, limit = wait.reply, min(wait.seconds_left, MAX_WAIT_S)
         with anyio.move_on_after(limit):
             if isinstance(reply, SwarmStatus):
                 asked = {"swarm_id": reply.swarm_id, "timeout_s": limit}
                 await self._operations.table["swarm_wait"].call(asked, caller)
             else:
                 if isinstance(reply, PromptReply):
-                    await self._enquiries.turn_begun(reply.worker_id, reply.turn)
+                    await self._enquiries.wait_for_turn(reply.worker_id, reply.turn)
                 request = WaitRequest(worker_ids=wait.worker_ids, any=wait.any, timeout_s=limit)
                 await self._enquiries.wait(request, caller.on_progress)
-        left = max(0.0, wait.left - (anyio.current_time() - begun))
-        return msgspec.structs.replace(wait, reply=await self.renewed(wait), left=left)
+        left = max(0.0, wait.seconds_left - (anyio.current_time() - begun))
+        return msgspec.structs.replace(wait, reply=await self.refresh(wait), left=left)
 
-    async def renewed(self, wait: CallWait) -> WaitedReply:
+    async def refresh(self, wait: CallWait) -> WaitedReply:
         """The reply as it would be now."""
         reply = wait.reply
         if isinstance(reply, SwarmStatus):
@@ -300,7 +300,7 @@ class ToolCalls:
     ) -> ToolCallAnswer:
         arguments = params.arguments or {}
         if params.request_state is not None and operation.name in WAIT_FIELDS:
-            return await self._taken_up(params.request_state, params, caller)
+            return await self._resume(params.request_state, params, caller)
         limit = wait_seconds(operation, arguments)
         tasks = _tasks(context) if offers_tasks(context) else None
         if limit <= 0 or not (tasks or supports_forms(context)):
@@ -308,12 +308,12 @@ class ToolCalls:
             return _tool_result(reply, whole=_wants_whole(operation, arguments))
         if tasks and not tasks.full():
             return await self._as_task(tasks, context, operation, arguments, caller)
-        wait = await self._waiting.begun(operation, arguments, limit, caller)
+        wait = await self._waiting.start(operation, arguments, limit, caller)
         if is_modern(context):
-            return await self._leg(wait, operation.name, caller)
-        return await self._asking_by_request(wait, context, caller)
+            return await self._answer_until_question(wait, operation.name, caller)
+        return await self._ask_by_request(wait, context, caller)
 
-    async def _asking_by_request(
+    async def _ask_by_request(
         self, wait: CallWait, context: McpContext, caller: Caller
     ) -> types.CallToolResult:
         """Time in which somebody looks at a form does not count, but no call takes for ever."""
@@ -323,15 +323,17 @@ class ToolCalls:
             elicited = context.session.elicit_form(
                 shown.message, shown.requested_schema, context.request_id
             )
-            return await self._unless_settled(status, question, elicited)
+            return await self._answer_unless_settled(status, question, elicited)
 
         with anyio.move_on_after(MAX_WAIT_S):
-            return _tool_result(await self._waiting.see_through(wait, caller, ask))
-        return _tool_result(await self._waiting.renewed(wait))
+            return _tool_result(await self._waiting.wait_to_end(wait, caller, ask))
+        return _tool_result(await self._waiting.refresh(wait))
 
-    async def _leg(self, wait: CallWait, tool: str, caller: Caller) -> ToolCallAnswer:
+    async def _answer_until_question(
+        self, wait: CallWait, tool: str, caller: Caller
+    ) -> ToolCallAnswer:
         """Until the end or the next question; the client comes back with the answer."""
-        wait = await self._waiting.until_asked(wait, caller)
+        wait = await self._waiting.wait_for_question(wait, caller)
         asked = self._waiting.open_question(wait)
         if asked is None or wait.forms >= MAX_FORMS:
             return _tool_result(wait.reply)
@@ -342,15 +344,17 @@ class ToolCalls:
             request_state=encode_wait(wait, tool, which),
         )
 
-    async def _taken_up(
+    async def _resume(
         self, state: str, params: types.CallToolRequestParams, caller: Caller
     ) -> ToolCallAnswer:
-        wait, asked = await self._waiting.taken_up(state, params.name)
+        wait, asked = await self._waiting.resume(state, params.name)
         outcome = form_answer((params.input_responses or {}).get(asked.key))
         if outcome is None:
-            return _tool_result(await self._waiting.renewed(wait))
-        await self._waiting.pass_on(outcome, asked, caller)
-        return await self._leg(await self._waiting.go_on(wait, caller), params.name, caller)
+            return _tool_result(await self._waiting.refresh(wait))
+        await self._waiting.answer_worker(outcome, asked, caller)
+        return await self._answer_until_question(
+            await self._waiting.wait_more(wait, caller), params.name, caller
+        )
 
     async def _as_task(
         self,
@@ -363,14 +367,14 @@ class ToolCalls:
         limit = wait_seconds(operation, arguments)
         if operation.name in ("worker_wait", "swarm_wait") and "timeout_s" not in arguments:
             limit = MAX_TASK_S
-        wait = await self._waiting.begun(operation, arguments, limit, caller)
+        wait = await self._waiting.start(operation, arguments, limit, caller)
         if self._waiting.is_over(wait):
-            return _tool_result(await self._waiting.renewed(wait))
+            return _tool_result(await self._waiting.refresh(wait))
         asks = supports_forms(context)
 
         async def work(task: CallTask) -> types.CallToolResult:
             async def note(status: Status, words: str) -> None:
-                task.note(_progress_text(status, words))
+                task.set_message(_progress_text(status, words))
 
             async def ask(status: Status, question: Question) -> FormOutcome:
                 if not asks:
@@ -379,24 +383,24 @@ class ToolCalls:
                 response = task.ask(
                     question_ref(status, question).key, request, _progress_text(status)
                 )
-                return await self._unless_settled(status, question, response)
+                return await self._answer_unless_settled(status, question, response)
 
             try:
                 noting = replace(caller, on_progress=note)
-                return _tool_result(await self._waiting.see_through(wait, noting, ask))
+                return _tool_result(await self._waiting.wait_to_end(wait, noting, ask))
             except GoentError as error:
                 return _error_result(str(error))
 
         return tasks.start(f"waiting for {', '.join(wait.worker_ids)}", work)
 
-    async def _unless_settled(
+    async def _answer_unless_settled(
         self, status: Status, question: Question, response: Awaitable[object]
     ) -> FormOutcome:
         """The first answer wins: when the question has its answer elsewhere, the form goes."""
         outcome: FormOutcome = "elsewhere"
 
         async def watch() -> None:
-            await self._enquiries.settled(status.worker_id, question.id)
+            await self._enquiries.wait_for_answer(status.worker_id, question.id)
             group.cancel_scope.cancel()
 
         async with anyio.create_task_group() as group:

@@ -60,7 +60,7 @@ class AcpSession(BaseSession):
         instructions: Sequence[Path] = (),
     ) -> None:
         super().__init__(
-            process.inner, process.guard, spec, session, direct=direct, instructions=instructions
+            process.client, process.guard, spec, session, direct=direct, instructions=instructions
         )
         self._process = process
 
@@ -84,7 +84,7 @@ class AcpSession(BaseSession):
             )
             session = cls(process, spec, name, direct=direct, instructions=instructions)
             await session._set_model(options)
-            await process.inner.set_up(name, title=spec.id, rules=spec.rules)
+            await process.client.set_up(name, title=spec.id, rules=spec.rules)
             if spec.resume:
                 await session._remember(earlier)
         except WorkerCrashed:
@@ -107,12 +107,12 @@ class AcpSession(BaseSession):
         self._process.guard.remove(self.id)
         with anyio.move_on_after(CLOSE_TIMEOUT), suppress(WorkerError, RpcError, TimeoutError):
             if self._turn is not None:
-                await self._process.inner.abort(self.id)
+                await self._process.client.abort(self.id)
             await self._process.connection.close_session(self.id)
 
     async def update(self, update: AnyUpdate) -> None:
         if self._turn:
-            await self._turn.tell(update)
+            await self._turn.put_update(update)
 
     async def request_permission(self, request: PermissionRequest) -> PermissionOutcome:
         turn = self._turn
@@ -123,14 +123,14 @@ class AcpSession(BaseSession):
             turn.rejected = matter
         return permission_outcome(request, reply.answer)
 
-    async def asked(self, question: PendingQuestion) -> None:
+    async def hear_question(self, question: PendingQuestion) -> None:
         if question.session != self.id:  # its own are brought by ACP
-            await super().asked(question)
+            await super().hear_question(question)
 
     async def hear(self, told: ServerEvent) -> None:
         match told:
             case SessionStatus(status=status) if status.type == "retry":
-                await self._tell_of_retry(status)
+                await self._report_retry(status)
             case SessionError(error=error) if self._turn:
                 self._turn.note_fault(error)
             case Connected():
@@ -162,16 +162,18 @@ class AcpSession(BaseSession):
         links = [ResourceLink(uri=path.as_uri(), name=path.name) for path in paths]
         return [AcpText(text=text), *links]
 
-    async def _take(self, turn: OpenCodeTurn, prompt: Prompt) -> None:
+    async def _run_turn(self, turn: OpenCodeTurn, prompt: Prompt) -> None:
         try:
-            await turn.take(lambda: self._process.connection.prompt(self.id, self._blocks(prompt)))
+            await turn.run_prompt(
+                lambda: self._process.connection.prompt(self.id, self._blocks(prompt))
+            )
             if isinstance(turn.error, WorkerCrashed):
                 for name in self.questions.withdraw():
                     await turn.put(PermissionWithdrawn(id=name, reason=LOST))
         finally:
             turn.close()
 
-    async def _verdict(self, turn: OpenCodeTurn) -> TurnStopReason:
+    async def _end_of_turn(self, turn: OpenCodeTurn) -> TurnStopReason:
         if isinstance(turn.error, WorkerCrashed):
             raise await self._process.crash() from turn.error
         self._check_rejected(turn)

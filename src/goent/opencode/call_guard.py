@@ -97,24 +97,24 @@ class ProcessGuard:
         self._sessions.pop(session, None)
 
     @property
-    def in_force(self) -> bool:
+    def is_loaded(self) -> bool:
         """Somewhere; each session waits for its own directory before it asks a model."""
         return any(event.is_set() for event in self._directories.values())
 
-    def loaded(self, directory: str) -> None:
+    def mark_loaded(self, directory: str) -> None:
         self._directories.setdefault(directory, anyio.Event()).set()
 
     def unloaded(self, directory: str) -> None:
         """OpenCode forgets the directory, and the guard there with it."""
-        if self.holds(directory):  # somebody may wait for one that is not loaded
+        if self.is_guarded(directory):  # somebody may wait for one that is not loaded
             del self._directories[directory]
 
-    def holds(self, directory: str) -> bool:
+    def is_guarded(self, directory: str) -> bool:
         """Whether nothing can run there without us by now."""
         event = self._directories.get(directory)
         return event is not None and event.is_set()
 
-    async def is_loaded(self, directory: str) -> bool:
+    async def wait_until_loaded(self, directory: str) -> bool:
         """The same; waits a little for OpenCode to get there."""
         with anyio.move_on_after(LOAD_TIMEOUT_S):
             await self._directories.setdefault(directory, anyio.Event()).wait()
@@ -129,7 +129,7 @@ class ProcessGuard:
         judge = self._sessions.get(session)
         return self._hint(Path(judge.directory), output) if judge else ""
 
-    def shell(self, session: str) -> Mapping[str, str]:
+    def shell_environment(self, session: str) -> Mapping[str, str]:
         judge = self._sessions.get(session)
         return self._shell_variables(judge.worker, Path(judge.directory)) if judge else {}
 
@@ -180,7 +180,7 @@ def _fetch_access(call: GuardedCall) -> Iterator[AccessRequest]:
         always=(what,),
         exact=True,
         detail=what,
-        like="webfetch",
+        falls_back_to="webfetch",
     )
 
 
@@ -207,7 +207,7 @@ def _other_access(call: GuardedCall) -> Iterator[AccessRequest]:
         always=(args,),
         exact=True,
         detail=f"{call.tool} {args}",
-        like="bash",
+        falls_back_to="bash",
     )
 
 
@@ -228,7 +228,7 @@ def _read_access(call: GuardedCall, ground: WorkerPaths) -> Iterator[AccessReque
             always=(path,),
             exact=True,
             detail=path,
-            like=OUTSIDE,
+            falls_back_to=OUTSIDE,
         )
 
 
@@ -237,9 +237,11 @@ def _edit_access(call: GuardedCall, ground: WorkerPaths) -> Iterator[AccessReque
     detail = "\n".join(filter(None, (", ".join(written), _diff(call, ground))))
     paths = _possible_paths(call, *written)
     yield from _outside_access(paths, ground, detail)
-    real = {path: ground.real(path) for path in paths}
+    real = {path: ground.resolve(path) for path in paths}
     shown = tuple(
-        dict.fromkeys(ground.shown(place) if place else path for path, place in real.items())
+        dict.fromkeys(
+            ground.from_checkout(place) if place else path for path, place in real.items()
+        )
     )
     yield AccessRequest(
         permission="edit",
@@ -247,7 +249,7 @@ def _edit_access(call: GuardedCall, ground: WorkerPaths) -> Iterator[AccessReque
         always=shown,
         exact=True,
         detail=detail,
-        reason=next((why for path in paths if (why := ground.guard(path))), ""),
+        reason=next((why for path in paths if (why := ground.guard_reason(path))), ""),
     )
 
 
@@ -262,11 +264,11 @@ def _possible_paths(call: GuardedCall, *paths: str) -> list[str]:
 
 def _outside_access(paths: list[str], ground: WorkerPaths, detail: str) -> Iterator[AccessRequest]:
     """The way out of the worker's directory, where one of the paths leads there or nobody can tell."""
-    places = {path: ground.real(path) for path in paths if path}
+    places = {path: ground.resolve(path) for path in paths if path}
     away = [
-        ground.around(place) if place else "/*"
+        ground.folder_pattern(place) if place else "/*"
         for place in places.values()
-        if not (place and ground.holds(place))
+        if not (place and ground.contains(place))
     ]
     if away:
         patterns = tuple(dict.fromkeys(away))
@@ -298,7 +300,7 @@ def _diff(call: GuardedCall, ground: WorkerPaths) -> str:
     args, before = call.args, ""
     path = next(
         (
-            ground.real(each)
+            ground.resolve(each)
             for each in _possible_paths(call, _text_argument(call, "filePath"))[-1:]
         ),
         None,
@@ -356,7 +358,7 @@ class BypassDetector:
         """The sessions with calls that have begun and were not seen to end."""
         return frozenset(self._open.values())
 
-    def saw(self, part: MessagePart, *, from_start: bool = True) -> PermissionBypassed | None:
+    def check(self, part: MessagePart, *, from_start: bool = True) -> PermissionBypassed | None:
         """Look at a call as it is now; an error if it was completed and never allowed.
 
         With `from_start` only a call counts that was seen to begin: OpenCode tells of old ones again.

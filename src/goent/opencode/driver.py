@@ -102,14 +102,14 @@ class ResumableSession:
     ) -> None:
         self._spec = spec
         self._waiting = waiting
-        self._find = find
+        self._find_place = find
         self._token = spec.resume
         self._place: SessionPlace | None = None
-        self._held = AsyncExitStack()
+        self._exit_stack = AsyncExitStack()
         self._last: BaseSession | None = None
-        self._lost = ""  # how the last process ended, until there is another
+        self._crash_text = ""  # how the last process ended, until there is another
         self._moving = anyio.Lock()
-        self._arriving = anyio.CancelScope()
+        self._arrival_scope = anyio.CancelScope()
         self.busy_since: float | None = None
         self._cancelled = False
 
@@ -138,21 +138,21 @@ class ResumableSession:
         if self.busy_since is None:
             return
         self._cancelled = True
-        self._arriving.cancel()
+        self._arrival_scope.cancel()
         if self._place:
             await self._place.session.cancel()
 
     async def answer(self, permission_id: str, option: PermissionAnswer, message: str = "") -> bool:
         return bool(self._last) and await self._last.answer(permission_id, option, message)
 
-    async def signs(self) -> WorkerLiveness:
+    async def liveness(self) -> WorkerLiveness:
         """A model that is awaited, a tool that runs, a process that computes: it lives."""
         waited, place = self._waiting(), self._place
         if waited is not None:
             return WorkerLiveness(alive=True, detail=f"it has waited {waited:.0f} s for the model")
         if place is None:
             return WorkerLiveness(alive=True, detail="it is moving to another process")
-        return await place.session.signs()
+        return await place.session.liveness()
 
     async def leave_if_idle(self) -> None:
         """Make room: the next prompt finds another process."""
@@ -166,7 +166,7 @@ class ResumableSession:
 
     async def _take(self, prompt: Prompt, emit: Emit) -> TurnStopReason:
         begun = StartTime(time.time(), time.monotonic())
-        place = await self._arrive()
+        place = await self._place_for_turn()
         if place is None:
             return "cancelled"
         try:
@@ -176,13 +176,13 @@ class ResumableSession:
                 return "cancelled"
             ending = str(crash).partition(": ")[0]
             await emit(Noticed(text=f"{ending}; the session goes on in another process"))
-            self._lost = first = str(crash)
-        another = await self._arrive()
+            self._crash_text = first = str(crash)
+        another = await self._place_for_turn()
         with anyio.move_on_after(SWEEP_TIMEOUT):
             await place.slot.finished.wait()
         if another is None or self._cancelled:
             return "cancelled"
-        told = another.session.was_told_since(begun.earliest)
+        told = another.session.has_prompt_since(begun.earliest)
         try:
             return await another.session.prompt(CONTINUE_PROMPT if told else prompt, emit)
         except WorkerCrashed as crash:
@@ -191,11 +191,11 @@ class ResumableSession:
             both = f"two processes were lost in one turn: {first}; then {crash}"
             raise WorkerCrashed(both, returncode=crash.returncode, stderr=crash.stderr) from crash
 
-    async def _arrive(self) -> SessionPlace | None:
+    async def _place_for_turn(self) -> SessionPlace | None:
         """A place that is fit for a turn, another one if need be; None if the turn is cancelled."""
-        with anyio.CancelScope() as self._arriving:
+        with anyio.CancelScope() as self._arrival_scope:
             async with self._moving:
-                if self._place and (self._place.slot.is_gone or self._place.slot.worn):
+                if self._place and (self._place.slot.is_gone or self._place.slot.worn_reason):
                     await self._leave()
                 place = self._place or await self._enter()
             if not self._cancelled:
@@ -206,15 +206,15 @@ class ResumableSession:
         held = AsyncExitStack()
         spec = msgspec.structs.replace(self._spec, resume=self._token)
         try:
-            place = await held.enter_async_context(self._find(spec, self._last))
+            place = await held.enter_async_context(self._find_place(spec, self._last))
         except GoentError as error:
-            if not self._lost:
+            if not self._crash_text:
                 raise
-            both = f"{self._lost}; it could not go on in another process: {error}"
+            both = f"{self._crash_text}; it could not go on in another process: {error}"
             raise WorkerCrashed(both) from error
         place.slot.tenants.add(self)
-        self._held, self._place, self._last = held, place, place.session
-        self._token, self._lost = place.session.id, ""
+        self._exit_stack, self._place, self._last = held, place, place.session
+        self._token, self._crash_text = place.session.id, ""
         return place
 
     async def _leave(self) -> None:
@@ -223,9 +223,9 @@ class ResumableSession:
             return
         place.slot.tenants.discard(self)
         with anyio.CancelScope(shield=True):
-            if place.slot.is_gone and not self._lost:
-                self._lost = str(await place.session.crash())
-            await self._held.aclose()
+            if place.slot.is_gone and not self._crash_text:
+                self._crash_text = str(await place.session.crash())
+            await self._exit_stack.aclose()
 
 
 class OpenCodeDriver:
@@ -266,7 +266,7 @@ class OpenCodeDriver:
         if not spec.cwd.is_dir():
             raise RequestError(f"the directory {str(spec.cwd)!r} does not exist")
         await self._around.sandbox.level()
-        session = ResumableSession(spec, self._place, lambda: self._gate.waiting(spec.id))
+        session = ResumableSession(spec, self._place, lambda: self._gate.waiting_s(spec.id))
         try:
             await session.enter()
             yield session
@@ -325,7 +325,7 @@ class OpenCodeDriver:
         settings, roots = self._around.settings(), shared_roots(self._around)
         open_to_all = (*roots, *settings.sandbox.writable)
         open_places = [root.resolve() for root in open_to_all]
-        writes = self._around.sandbox.writes(cwd)
+        writes = self._around.sandbox.writable_folders(cwd)
         if not all(is_below(path, open_places) for path in writes):
             roots = writes
         content = gated_overlay(self._around, self._gate, token="")
@@ -383,8 +383,8 @@ class OpenCodeRunDriver:
             # OpenCode names its session when it has one; until then any name does.
             self._gate.bind(token=token, session=spec.id, worker=spec.id)
             order = self._order(spec, token)
-            session = RunSession(order, lambda: self._gate.waiting(spec.id))
-            self._gate.attend(token, session)
+            session = RunSession(order, lambda: self._gate.waiting_s(spec.id))
+            self._gate.set_guard(token, session)
             yield session
         finally:
             self._gate.unbind(spec.id)

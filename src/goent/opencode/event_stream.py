@@ -196,9 +196,9 @@ class SessionListener(Protocol):
 
     async def hear(self, told: ServerEvent) -> None: ...
 
-    async def asked(self, question: PendingQuestion) -> None: ...
+    async def hear_question(self, question: PendingQuestion) -> None: ...
 
-    async def saw(self, part: MessagePart) -> None:
+    async def hear_tool_call(self, part: MessagePart) -> None:
         """A tool call of its own or of a subagent's, as it is now."""
         ...
 
@@ -214,7 +214,7 @@ class EventRouter:
         self._sessions: dict[str, SessionListener] = {}
         self._parents: dict[str, str] = {}
         self._heard: set[str] = set()
-        self._proven = False  # the stream that is open has brought an event
+        self._stream_confirmed = False  # the stream that is open has brought an event
 
     def add(self, session: str, listener: SessionListener) -> None:
         self._sessions[session] = listener
@@ -241,8 +241,8 @@ class EventRouter:
             await anyio.sleep(RECONNECT_S)
 
     async def _hear(self, told: ServerEvent) -> None:
-        if not self._proven or isinstance(told, Connected):
-            self._proven = not isinstance(told, Connected)
+        if not self._stream_confirmed or isinstance(told, Connected):
+            self._stream_confirmed = not isinstance(told, Connected)
             await self._catch_up()
         match told:
             case SessionCreated(info=info) if info.parent:
@@ -261,9 +261,9 @@ class EventRouter:
                     await listener.hear(told)
 
     async def _show(self, part: MessagePart) -> None:
-        await self._learn(part.session)
+        await self._find_owner(part.session)
         if listener := self._listener(part.session):
-            await listener.saw(part)
+            await listener.hear_tool_call(part)
 
     async def _catch_up(self) -> None:
         """What was said and asked while nobody listened."""
@@ -278,11 +278,11 @@ class EventRouter:
         if question.id in self._heard:
             return
         self._heard.add(question.id)
-        await self._learn(question.session)
+        await self._find_owner(question.session)
         if listener := self._listener(question.session):
-            self._tasks.start_soon(listener.asked, question)
+            self._tasks.start_soon(listener.hear_question, question)
 
-    async def _learn(self, session: str) -> None:
+    async def _find_owner(self, session: str) -> None:
         """Whose subagent a session is that nobody told of; one is asked about once."""
         if session in self._sessions or session in self._parents:
             return

@@ -115,7 +115,7 @@ class HostProcess(ABC):
     def __init__(
         self, child: SupervisedProcess, inner: OpenCodeClient, launch: OpenCodeLaunch
     ) -> None:
-        self.inner = inner
+        self.client = inner
         self.token = launch.token
         self.pid = child.pid
         self.gone = anyio.Event()
@@ -140,12 +140,12 @@ class HostProcess(ABC):
     async def boot(self, gate: Gate, cwd: Path) -> None:
         """Make a directory quick before the first real prompt in it."""
 
-    async def forget(self, cwd: Path) -> None:
+    async def dispose(self, cwd: Path) -> None:
         """Give the memory of a directory back; it can be booted again."""
         self.guard.unloaded(str(cwd))
-        await self.inner.dispose(str(cwd))
+        await self.client.dispose(str(cwd))
 
-    def give_up(self, why: str) -> None:
+    def kill(self, why: str) -> None:
         """End it at once: it can no longer be asked to."""
         self._given_up = why
         send_signal(self.pid, signal.SIGKILL)
@@ -229,7 +229,7 @@ class AcpProcess(HostProcess, ABC):
         ):
             process = cls(child, inner, tasks, launch)
             tasks.start_soon(process._serve)
-            await process._shake_hands(launch.start_timeout)
+            await process._initialize(launch.start_timeout)
             try:
                 yield process
             finally:
@@ -257,7 +257,7 @@ class AcpProcess(HostProcess, ABC):
         finally:
             self.gone.set()
 
-    async def _shake_hands(self, patience: float) -> None:
+    async def _initialize(self, patience: float) -> None:
         try:
             with anyio.fail_after(patience):
                 hello = await self.connection.initialize()
@@ -303,4 +303,4 @@ async def _delete_session(process: AcpProcess, gate: Gate, session: str) -> None
         suppress(WorkerError, RpcError, TimeoutError),
     ):
         await process.connection.close_session(session)
-        await process.inner.delete(session)
+        await process.client.delete(session)

@@ -220,17 +220,17 @@ class PartReader:
         self._ended: set[str] = set()
         self._doubted: set[str] = set()
 
-    def doubt(self) -> None:
+    def mark_gap(self) -> None:
         """There was a gap: of a part that is known by now, only its whole counts from here on."""
         self._doubted.update(self._kinds)
 
-    def learn(self, info: MessageInfo) -> None:
+    def note_message(self, info: MessageInfo) -> None:
         """Whose message it is. A part of a message that nobody told of is not read."""
         if info.role == "assistant":
             self._models.add(info.id)
 
     def read_message(self, message: ServerMessage) -> Sequence[AnyUpdate]:
-        self.learn(message.info)
+        self.note_message(message.info)
         return [update for part in message.parts for update in self.read(part)]
 
     def read(self, part: MessagePart) -> Sequence[AnyUpdate]:
@@ -245,7 +245,7 @@ class PartReader:
             case _:
                 return []
 
-    def grow(self, more: PartDelta) -> Sequence[AnyUpdate]:
+    def read_delta(self, more: PartDelta) -> Sequence[AnyUpdate]:
         known = more.part in self._kinds and more.part not in self._doubted
         text = more.delta if known and more.field == "text" else ""
         return self._more(more.part, more.message, text)
@@ -354,8 +354,8 @@ class RunTranscript:
     def __init__(
         self, provider: Provider, cwd: Path, look: BypassDetector, *, direct: bool
     ) -> None:
-        self.began = False  # OpenCode has opened its session
-        self.spoke = False
+        self.has_session = False  # OpenCode has opened its session
+        self.has_output = False
         self.cut_off = 0  # bytes of the line that the output ended in
         self.fault: SessionFault | None = None
         self.rejected: ToolCall | None = None
@@ -370,7 +370,7 @@ class RunTranscript:
     def read(self, line: bytes) -> Sequence[DriverEvent]:
         """The events that a line means; none for one that we cannot read."""
         said = _read_line(line, OutputLine)
-        self.began = self.began or bool(said.type)
+        self.has_session = self.has_session or bool(said.type)
         match said.type:
             case "text":
                 return self._text(_read_line(said.part, PrintedText))
@@ -395,7 +395,7 @@ class RunTranscript:
         return self._text(PrintedText(text=_partial_text(line)))
 
     def _text(self, words: PrintedText) -> Sequence[DriverEvent]:
-        self.spoke = self.spoke or bool(words.text)
+        self.has_output = self.has_output or bool(words.text)
         return [TextDelta(text=words.text, message=words.message)] if words.text else []
 
     def _tool(self, part: ToolPart) -> Sequence[DriverEvent]:
@@ -411,7 +411,7 @@ class RunTranscript:
         )
         self._translator.translate(begun)
         events = self._translator.translate(ended)
-        self.spoke = True
+        self.has_output = True
         self.ended.add(part.call)
         if state.error.startswith(REJECTED):
             self.rejected = next((e for e in events if isinstance(e, ToolCall)), None)
@@ -426,7 +426,7 @@ class RunTranscript:
             tool=part.tool,
             state=part.state,
         )
-        self.bypass = self.bypass or self._look.saw(told, from_start=False)
+        self.bypass = self.bypass or self._look.check(told, from_start=False)
         self.subagents += filter(None, [subagent_session(told)])
 
     def _usage(self, step: StepEnd) -> Sequence[DriverEvent]:

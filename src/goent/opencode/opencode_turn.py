@@ -141,24 +141,24 @@ class OpenCodeTurn(AcpTurn):
         self.rejected: AccessRequest | None = None
         self.fault: SessionFault | None = None
         self.bypass: PermissionBypassed | None = None
-        self.caught = anyio.Event()
-        self._faulted = anyio.Event()
+        self.bypass_found = anyio.Event()
+        self._fault_noted = anyio.Event()
 
-    def catch(self, bypass: PermissionBypassed) -> None:
+    def record_bypass(self, bypass: PermissionBypassed) -> None:
         """The first such call ends the turn."""
         self.bypass = self.bypass or bypass
-        self.caught.set()
+        self.bypass_found.set()
 
     def close(self) -> None:
         super().close()
-        self.caught.set()
+        self.bypass_found.set()
 
     def note_fault(self, fault: SessionFault) -> None:
         self.fault = fault
-        self._faulted.set()
+        self._fault_noted.set()
 
     async def last_fault(self, patience: float) -> SessionFault | None:
         """The error as the event stream tells it, which may come after the refusal itself."""
         with anyio.move_on_after(patience):
-            await self._faulted.wait()
+            await self._fault_noted.wait()
         return self.fault

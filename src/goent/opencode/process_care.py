@@ -35,10 +35,10 @@ class CarePolicy(Value, frozen=True, kw_only=True):
     memory: int = 2 * GB
     maps: int = 40_000
     age: float = 12 * 3600.0
-    steady: float = 60.0
-    linger: float = 120.0
+    reserve_after_s: float = 60.0
+    reserve_linger_s: float = 120.0
 
-    def worn(self, vitals: Vitals, age: float) -> str:
+    def worn_reason(self, vitals: Vitals, age: float) -> str:
         """Why the process should take no further work; empty if it may."""
         if vitals.memory > self.memory:
             return f"{vitals.memory / GB:.1f} GB of memory"
@@ -48,7 +48,7 @@ class CarePolicy(Value, frozen=True, kw_only=True):
             return f"{age / 3600:.1f} hours of age"
         return ""
 
-    def given_up(self, misses: int, *, at_work: bool) -> bool:
+    def is_hung(self, misses: int, *, at_work: bool) -> bool:
         return misses >= (self.misses_at_work if at_work else self.misses)
 
 
@@ -119,15 +119,15 @@ async def _check_repeatedly(
     while True:
         terms = care()
         await anyio.sleep(terms.interval)
-        answers = await process.inner.is_healthy(terms.patience)
+        answers = await process.client.is_healthy(terms.patience)
         vitals = await to_thread.run_sync(read_vitals, process.pid)
         if vitals is None:
             continue  # it is ending
         misses = 0 if answers else misses + 1
         at_work = before is None or vitals.cpu - before.cpu > IDLE_CPU
-        if terms.given_up(misses, at_work=at_work):
-            process.give_up(f"did not answer {misses} times in a row and was ended")
+        if terms.is_hung(misses, at_work=at_work):
+            process.kill(f"did not answer {misses} times in a row and was ended")
             return
-        if reason := reason or terms.worn(vitals, time.monotonic() - born):
+        if reason := reason or terms.worn_reason(vitals, time.monotonic() - born):
             worn(reason)
         before = vitals

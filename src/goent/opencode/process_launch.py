@@ -103,8 +103,8 @@ class OpenCodeLaunch(Value, frozen=True, kw_only=True):
                 command=tuple(command),
                 env=env,
                 roots=self.roots,
-                own=opencode_data_folders(env),
-                shown=(*self.shown, *opencode_settings_folders(env)),
+                data_folders=opencode_data_folders(env),
+                readable=(*self.shown, *opencode_settings_folders(env)),
                 ports=(port, self.gate_port) if self.gate_port else (),
             )
         )
@@ -206,7 +206,7 @@ def shared_roots(around: DriverContext) -> tuple[Path, ...]:
     for folder in own:
         folder.mkdir(0o700, parents=True, exist_ok=True)
     project = around.settings().project
-    return (*dict.fromkeys((project, *around.sandbox.writes(project))), *own)
+    return (*dict.fromkeys((project, *around.sandbox.writable_folders(project))), *own)
 
 
 def start_folder(around: DriverContext) -> Path:

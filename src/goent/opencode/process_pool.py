@@ -65,12 +65,12 @@ class ProcessSlot:
         reserve: bool = False,
     ) -> None:
         self.launch = launch()
-        self.another = launch
+        self.launch_again = launch
         self.reserve = reserve
         self.dedicated = dedicated
         self.tenants: set[Tenant] = set()
         self.directories: dict[Path, int] = {}
-        self.worn = ""
+        self.worn_reason = ""
         self.retired = anyio.Event()
         self.finished = anyio.Event()
         self.booting = anyio.CapacityLimiter(COLD_STARTS)
@@ -89,7 +89,7 @@ class ProcessSlot:
     @property
     def is_fit(self) -> bool:
         """For several workers, and for new ones."""
-        return not (self.dedicated or self.retired.is_set() or self.is_gone or self.worn)
+        return not (self.dedicated or self.retired.is_set() or self.is_gone or self.worn_reason)
 
     @property
     def users(self) -> int:
@@ -105,7 +105,7 @@ class ProcessSlot:
         return len(self.directories) < MAX_SHARED_DIRECTORIES
 
     @property
-    def can_stretch(self) -> bool:
+    def may_exceed_share(self) -> bool:
         """Whether more than its share of directories would do no harm."""
         vitals = read_vitals(self._process.pid) if self._process else None
         light = vitals is None or vitals.memory < LIGHT_BYTES
@@ -120,13 +120,13 @@ class ProcessSlot:
             self.directories[cwd] -= 1
 
     @property
-    def resting(self) -> Path | None:
+    def idle_directory(self) -> Path | None:
         """A directory where nothing is at work, or about to be: best one without workers."""
         idle = Counter(turn.directory for turn in self.tenants if turn.busy_since is None)
         resting = [cwd for cwd, users in self.directories.items() if users == idle[cwd]]
         return min(resting, key=idle.__getitem__, default=None)
 
-    async def put_away(self, cwd: Path) -> None:
+    async def evict(self, cwd: Path) -> None:
         """Let OpenCode forget the directory, unless somebody begins to work there."""
         async with self._tidying:
             await self.until_warm(cwd)
@@ -141,7 +141,7 @@ class ProcessSlot:
         """Whoever comes to the directory meanwhile waits, as for a boot."""
         done = self._warmed[cwd] = anyio.Event()
         try:
-            await (await self.process()).forget(cwd)
+            await (await self.process()).dispose(cwd)
         finally:
             del self._warmed[cwd]
             done.set()
@@ -224,7 +224,7 @@ class ProcessPool:
         dedicated: bool = False,
     ) -> AsyncGenerator[ProcessSlot]:
         """A slot with a process for one worker; `launch` is called if it takes a new one."""
-        slot = None if dedicated else await self._fitting(cwd, fingerprint)
+        slot = None if dedicated else await self._find_slot(cwd, fingerprint)
         if slot is None:
             slot = self._open(launch, dedicated=dedicated)
         slot.claim(cwd)
@@ -238,7 +238,7 @@ class ProcessPool:
                 with anyio.CancelScope(shield=True):
                     await slot.finished.wait()
 
-    async def _fitting(self, cwd: Path, fingerprint: str) -> ProcessSlot | None:
+    async def _find_slot(self, cwd: Path, fingerprint: str) -> ProcessSlot | None:
         """One that knows the directory, or else the oldest that has room, or can make it."""
         while True:
             alike = [slot for slot in self._slots if slot.suits(fingerprint)]
@@ -246,22 +246,22 @@ class ProcessPool:
             roomy = (slot for slot in alike if slot.has_room)
             if slot := next(known, None) or next(roomy, None):
                 return slot
-            rests = next(((slot, rest) for slot in alike if (rest := slot.resting)), None)
+            rests = next(((slot, rest) for slot in alike if (rest := slot.idle_directory)), None)
             if rests is None:
-                return next((slot for slot in alike if slot.can_stretch), None)
-            await self._put_away(*rests)
+                return next((slot for slot in alike if slot.may_exceed_share), None)
+            await self._evict(*rests)
 
-    async def _put_away(self, slot: ProcessSlot, cwd: Path) -> None:
+    async def _evict(self, slot: ProcessSlot, cwd: Path) -> None:
         try:
-            await slot.put_away(cwd)
+            await slot.evict(cwd)
         except WorkerError as error:
-            self._wear(slot, f"directory {str(cwd)!r}, which it does not put away: {error}")
+            self._mark_worn(slot, f"directory {str(cwd)!r}, which it does not put away: {error}")
 
     async def warm_up(
         self, cwd: Path, fingerprint: str, launch: Callable[[], OpenCodeLaunch]
     ) -> None:
         """Have a process with the directory booted. A worker elsewhere may have its place."""
-        slot = await self._fitting(cwd, fingerprint) or self._open(launch, dedicated=False)
+        slot = await self._find_slot(cwd, fingerprint) or self._open(launch, dedicated=False)
         await self._boot(slot, cwd)
 
     async def _boot(self, slot: ProcessSlot, cwd: Path) -> None:
@@ -290,11 +290,13 @@ class ProcessPool:
         if not turns or any(slot.reserve for slot in self._slots):
             return
         choice, longest = fit[-1].launch.standby, max(turns)
-        if is_reserve_wanted(choice, longest, steady=self._care().steady, machine=read_machine()):
+        if is_reserve_wanted(
+            choice, longest, steady=self._care().reserve_after_s, machine=read_machine()
+        ):
             await self._reserve(fit[-1], turns[longest].directory)
 
     async def _reserve(self, like: ProcessSlot, cwd: Path) -> None:
-        slot = self._open(like.another, dedicated=False, reserve=True)
+        slot = self._open(like.launch_again, dedicated=False, reserve=True)
         try:
             await self._boot(slot, cwd)
         except WorkerError:
@@ -322,7 +324,7 @@ class ProcessPool:
         """Whether somebody may need it: a worker under the same settings, at work not long ago."""
         stands_for = reserve.launch.fingerprint
         needed = any(slot.users and slot.launch.fingerprint == stands_for for slot in tried)
-        return needed and anyio.current_time() - self._busy_at <= self._care().linger
+        return needed and anyio.current_time() - self._busy_at <= self._care().reserve_linger_s
 
     async def _host(self, slot: ProcessSlot) -> None:
         try:
@@ -339,9 +341,9 @@ class ProcessPool:
         for _ in range(TRIES):
             try:
                 async with self._started(slot.launch) as process:
-                    self._gate.attend(slot.launch.token, process.guard)
+                    self._gate.set_guard(slot.launch.token, process.guard)
                     slot.start(process)
-                    await watch_process(process, self._care, partial(self._wear, slot))
+                    await watch_process(process, self._care, partial(self._mark_worn, slot))
             except WorkerError as error:
                 # A taken port, two first starts on one database: the next try does not meet it.
                 final = isinstance(error, UnsupportedVersion)
@@ -362,10 +364,10 @@ class ProcessPool:
             done()
             yield process
 
-    def _wear(self, slot: ProcessSlot, reason: str) -> None:
-        if not slot.worn:
+    def _mark_worn(self, slot: ProcessSlot, reason: str) -> None:
+        if not slot.worn_reason:
             log.info("an OpenCode process takes no further work, for its %s", reason)
-        slot.worn = reason
+        slot.worn_reason = reason
         self._tasks.start_soon(self._empty, slot)
 
     async def _empty(self, slot: ProcessSlot) -> None:

@@ -102,7 +102,7 @@ async def find_subagent_bypass(
         if len(known) > MAX_SUBAGENTS:
             raise ProtocolError(f"more than {MAX_SUBAGENTS} subagents")
         for part in await _exported_parts(unread.pop(), program, cwd, env):
-            if bypass := look.saw(part, from_start=False):
+            if bypass := look.check(part, from_start=False):
                 return bypass
             if (nested := subagent_session(part)) and nested not in known:
                 known.add(nested)
@@ -187,7 +187,7 @@ def turn_failure(
         )
     if transcript.rejected:
         return _rejection_error(transcript, ending)
-    if not transcript.spoke:
+    if not transcript.has_output:
         return NothingSaid(
             f"{provider.opencode_model} ended its turn without a word and without a tool call"
         )
@@ -268,9 +268,9 @@ class RunLaunch(Value, frozen=True, kw_only=True):
             SandboxedAgent(
                 command=tuple(self.command(files)),
                 env=env,
-                roots=self.sandbox.writes(self.spec.cwd),
-                own=opencode_data_folders(env),
-                shown=opencode_settings_folders(env),
+                roots=self.sandbox.writable_folders(self.spec.cwd),
+                data_folders=opencode_data_folders(env),
+                readable=opencode_settings_folders(env),
                 ports=(self.gate_port,) if self.gate_port else (),
             )
         )
@@ -324,7 +324,7 @@ class RunSession:
             return "cancelled"
         if transcript.bypass:
             raise transcript.bypass
-        if transcript.began and not self._guarded:
+        if transcript.has_session and not self._guarded:
             raise guard_missing(str(cwd))
         if self._refused:
             raise permission_denied(self._refused.permission, ", ".join(self._refused.patterns))
@@ -348,11 +348,11 @@ class RunSession:
         )
 
     @property
-    def in_force(self) -> bool:
+    def is_loaded(self) -> bool:
         """A process whose guard never said so gets no model."""
         return self._guarded
 
-    def loaded(self, directory: str) -> None:
+    def mark_loaded(self, directory: str) -> None:
         self._guarded = True
 
     async def judge(self, call: GuardedCall) -> GuardVerdict:
@@ -370,7 +370,7 @@ class RunSession:
         self._second_look.allow(call.session, call.call)
         return GuardVerdict(allow=True)
 
-    def shell(self, session: str) -> Mapping[str, str]:
+    def shell_environment(self, session: str) -> Mapping[str, str]:
         """All its sessions are the worker's own, or of its subagents."""
         order = self._order
         confined = order.sandbox.shell_variables(order.spec.cwd, order.env)
@@ -379,7 +379,7 @@ class RunSession:
     def hint(self, session: str, output: str) -> str:
         return self._order.sandbox.hint_for(self._order.spec.cwd, output, self._order.env)
 
-    async def signs(self) -> WorkerLiveness:
+    async def liveness(self) -> WorkerLiveness:
         waited = self._waiting()
         if waited is not None:
             return WorkerLiveness(alive=True, detail=f"it has waited {waited:.0f} s for the model")
@@ -425,7 +425,7 @@ class RunSession:
             if self._must_end(transcript):
                 send_signal(child.pid, signal.SIGTERM)
                 return
-        rest = splitter.rest()
+        rest = splitter.finish()
         if isinstance(rest, OversizedLine):
             await _emit_lines([rest], transcript, emit)
             return
@@ -435,7 +435,7 @@ class RunSession:
     def _must_end(self, transcript: RunTranscript) -> bool:
         """A call was refused or ran unasked, and is told by now; or all of them would be unasked."""
         refused = self._refused is not None and self._refused_call in transcript.ended
-        return bool(refused or transcript.bypass or (transcript.began and not self._guarded))
+        return bool(refused or transcript.bypass or (transcript.has_session and not self._guarded))
 
     async def _look_at_subagents(self, transcript: RunTranscript, emit: Emit) -> None:
         if transcript.bypass or not transcript.subagents:

@@ -113,10 +113,12 @@ class ServeSession(BaseSession):
         self._server = server
         self._reader = PartReader()
         self._last: ServerMessage | None = None
-        self._news = anyio.Event()
+        self._changed = anyio.Event()
         self._began = False  # the server has been heard to work on the turn
         self._missed = False  # the stream broke in the turn
-        self._before: str | None = None  # the last message before the turn; "" if it is the first
+        self._last_before_turn: str | None = (
+            None  # the last message before the turn; "" if it is the first
+        )
 
     @classmethod
     async def start(
@@ -166,35 +168,35 @@ class ServeSession(BaseSession):
             case SessionStatus(session=session, status=status):
                 self._began = self._began or session == self.id
                 if status.type == "retry":
-                    await self._tell_of_retry(status)
+                    await self._report_retry(status)
             case SessionError(error=error):
                 self._began = True
                 if turn.fault is None or not turn.fault.data.message:
                     turn.note_fault(error)  # the next one may be the same with its stack
             case SessionIdle() if self._began:
-                self._news.set()
+                self._changed.set()
             case Connected():
                 self._missed = self._second_look.missed = True
                 await self._catch_up(turn)
-                self._news.set()
+                self._changed.set()
             case _:
                 await self._read(turn, told)
 
     async def _read(self, turn: OpenCodeTurn, told: ServerEvent) -> None:
         match told:
             case MessageUpdated(info=info):
-                self._reader.learn(info)
+                self._reader.note_message(info)
             case PartUpdated(part=part):
                 await _tell_updates(turn, self._reader.read(part))
             case PartDelta():
-                await _tell_updates(turn, self._reader.grow(told))
+                await _tell_updates(turn, self._reader.read_delta(told))
             case _:
                 pass
 
-    async def signs(self) -> WorkerLiveness:
+    async def liveness(self) -> WorkerLiveness:
         """Into a process that is not ours nobody can look: then its own word counts."""
         if self._server.server_pid is not None:
-            return await super().signs()
+            return await super().liveness()
         try:
             at_work = self.id in await self._client.busy(self.directory)
         except ProtocolError as error:
@@ -211,12 +213,12 @@ class ServeSession(BaseSession):
         with suppress(ProtocolError):
             await self._client.abort(self.id)
 
-    async def _take(self, turn: OpenCodeTurn, prompt: Prompt) -> None:
+    async def _run_turn(self, turn: OpenCodeTurn, prompt: Prompt) -> None:
         self._reader, self._last = PartReader(), None
-        self._news, self._began, self._missed = anyio.Event(), False, False
-        self._before = None
+        self._changed, self._began, self._missed = anyio.Event(), False, False
+        self._last_before_turn = None
         try:
-            with turn.asking:
+            with turn.prompt_scope:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(_cancel_when, self._server.gone, tasks.cancel_scope)
                     await self._talk(turn, prompt)
@@ -235,7 +237,7 @@ class ServeSession(BaseSession):
         """Hand in the prompt, and wait until its last message is there and whole."""
         try:
             newest = await self._newest()
-            self._before = newest.info.id if newest else ""
+            self._last_before_turn = newest.info.id if newest else ""
             words = TurnInput(
                 model=self._spec.provider.opencode_model,
                 text=prompt.text,
@@ -248,8 +250,8 @@ class ServeSession(BaseSession):
             return  # whoever watches the server tells how it ended
         while True:
             with anyio.move_on_after(LOOK_AGAIN_S):
-                await self._news.wait()
-            self._news = anyio.Event()
+                await self._changed.wait()
+            self._changed = anyio.Event()
             if await self._is_over(turn):
                 break
         await self._read_again(turn)
@@ -263,7 +265,7 @@ class ServeSession(BaseSession):
             newest = await self._newest()
         except ProtocolError:
             return False  # either it recovers, or it is found gone
-        if newest is None or newest.info.id == self._before:
+        if newest is None or newest.info.id == self._last_before_turn:
             return turn.fault is not None or turn.cancelled
         if newest.info.role == "assistant":
             done = newest.info.time.completed is not None or newest.info.error is not None
@@ -278,30 +280,30 @@ class ServeSession(BaseSession):
     async def _catch_up(self, turn: OpenCodeTurn) -> None:
         """Tell what a broken stream has swallowed; the new one may still tell what is in there."""
         with suppress(ProtocolError):
-            await self._read_all(turn, await self._said())
-        self._reader.doubt()
+            await self._read_all(turn, await self._messages_of_turn())
+        self._reader.mark_gap()
 
     async def _read_again(self, turn: OpenCodeTurn) -> None:
         """The last word is the messages', not the stream's."""
         messages = [self._last] if self._last else []
         if messages and self._missed:
             with suppress(ProtocolError):
-                messages = await self._said()
+                messages = await self._messages_of_turn()
         await self._read_all(turn, messages)
 
-    async def _said(self) -> Sequence[ServerMessage]:
+    async def _messages_of_turn(self) -> Sequence[ServerMessage]:
         """The turn's messages so far."""
-        if self._before is None:
+        if self._last_before_turn is None:
             return []
         newest_first = reversed(await self._client.messages(self.id))
-        since = takewhile(lambda message: message.info.id != self._before, newest_first)
+        since = takewhile(lambda message: message.info.id != self._last_before_turn, newest_first)
         return [*since][::-1]
 
     async def _read_all(self, turn: OpenCodeTurn, messages: Sequence[ServerMessage]) -> None:
         for message in messages:
             await _tell_updates(turn, self._reader.read_message(message))
 
-    async def _verdict(self, turn: OpenCodeTurn) -> TurnStopReason:
+    async def _end_of_turn(self, turn: OpenCodeTurn) -> TurnStopReason:
         if turn.cancelled:
             return "cancelled"
         self._check_rejected(turn)
@@ -338,7 +340,7 @@ async def _cancel_when(event: anyio.Event, scope: anyio.CancelScope) -> None:
 
 async def _tell_updates(turn: OpenCodeTurn, updates: Sequence[AnyUpdate]) -> None:
     for update in updates:
-        await turn.tell(update)
+        await turn.put_update(update)
 
 
 ASK_AGAIN_S = 0.1

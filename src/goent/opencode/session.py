@@ -85,13 +85,13 @@ class SessionSpending:
         self._session = session
         self._reported = (Usage(), Decimal(0))
 
-    def at(self, client: OpenCodeClient) -> "SessionSpending":
+    def moved_to(self, client: OpenCodeClient) -> "SessionSpending":
         """The same session in another process; what the last one did not report is still owed."""
         moved = SessionSpending(client, self._provider, self._session)
         moved._reported = self._reported
         return moved
 
-    async def skip(self) -> None:
+    async def skip_earlier(self) -> None:
         """What was used so far is somebody else's to tell."""
         self._reported = await self._total()
 
@@ -151,17 +151,17 @@ class OpenCodeQuestions:
         self._open = earlier or OpenQuestions(spec.asked)
         self._spec = spec
         # By session and call, the permissions that were given for it; None: all of them.
-        self._cleared: dict[tuple[str, str], set[str] | None] = {}
+        self._allowed_calls: dict[tuple[str, str], set[str] | None] = {}
 
-    def at(self, client: OpenCodeClient) -> "OpenCodeQuestions":
+    def moved_to(self, client: OpenCodeClient) -> "OpenCodeQuestions":
         """The same worker's in another process: its grants hold."""
         return OpenCodeQuestions(client, self._spec, self._open)
 
-    async def put(self, matter: AccessRequest, ask: AskOwner) -> OwnerReply:
+    async def ask(self, matter: AccessRequest, ask: AskOwner) -> OwnerReply:
         """A question of ours, before OpenCode has one; without an answer if the turn ends first."""
-        return await self._open.put(matter, ask)
+        return await self._open.ask(matter, ask)
 
-    def shows(self, matter: AccessRequest) -> bool:
+    def would_be_seen(self, matter: AccessRequest) -> bool:
         """Whether a yes to it is a yes to the whole call: it is asked now, or this very command was."""
         return matter.permission == "bash" or not self._open.covers(matter)
 
@@ -174,13 +174,13 @@ class OpenCodeQuestions:
         permissions = {matter.permission for matter in matters}
         if call.tool == "bash":
             permissions.discard(OUTSIDE)  # OpenCode finds more ways out, in the command
-        self._cleared[call.session, call.call] = None if seen else permissions
+        self._allowed_calls[call.session, call.call] = None if seen else permissions
 
     def _is_cleared(self, question: PendingQuestion) -> bool:
         call = (question.session, question.tool.call if question.tool else "")
-        if call not in self._cleared or question.permission == DOOM_LOOP:
+        if call not in self._allowed_calls or question.permission == DOOM_LOOP:
             return False
-        permissions = self._cleared[call]
+        permissions = self._allowed_calls[call]
         if permissions is None or question.permission in permissions:
             return True
         way = AccessRequest(permission=OUTSIDE, always=question.patterns, exact=True)
@@ -195,13 +195,13 @@ class OpenCodeQuestions:
         question comes too late, and OpenCode does not mind.
         """
         turn = self._open.turn
-        question = await self._described(request)
+        question = await self._find_question(request)
         matter = _access_request(question)
         if turn != self._open.turn:  # it ended while we looked: nobody is there to answer
             return matter, OwnerReply()
         if self._is_cleared(question):
             return matter, OwnerReply(answer="allow_once")
-        reply = await self._open.put(matter, ask)
+        reply = await self._open.ask(matter, ask)
         if reply.message:
             try:
                 await self._client.reply(question.id, "reject", self._directory, reply.message)
@@ -218,7 +218,7 @@ class OpenCodeQuestions:
         if action == "allow" or self._is_cleared(question):
             said = OwnerReply(answer="allow_once")
         elif action == "ask":
-            said = await self._open.put(matter, ask)
+            said = await self._open.ask(matter, ask)
         else:
             said = OwnerReply(answer="reject")
         if said.answer is None:
@@ -234,7 +234,7 @@ class OpenCodeQuestions:
         """The turn is over, or its process: nobody waits for answers to these any more."""
         return self._open.withdraw()
 
-    async def _described(self, request: PermissionRequest) -> PendingQuestion:
+    async def _find_question(self, request: PermissionRequest) -> PendingQuestion:
         """The same question as the server lists it: ACP tells neither permission nor patterns."""
         call = request.tool_call
         listed: list[PendingQuestion] = []
@@ -306,7 +306,7 @@ class BaseSession(ABC):
         self._last_prompt: ServerMessage | None = None
         self._turn: OpenCodeTurn | None = None
         self._second_look = BypassDetector(None if guard else self._is_excused)
-        self._late: PermissionBypassed | None = None  # found between two turns
+        self._late_bypass: PermissionBypassed | None = None  # found between two turns
 
     @property
     def worker(self) -> str:
@@ -316,7 +316,7 @@ class BaseSession(ABC):
     def directory(self) -> str:
         return str(self._spec.cwd)
 
-    def was_told_since(self, begun: float) -> bool:
+    def has_prompt_since(self, begun: float) -> bool:
         """Whether a prompt of that time or later is in the history that it was opened with."""
         last = self._last_prompt
         return last is not None and last.info.time.created >= int(begun * 1000)
@@ -327,22 +327,22 @@ class BaseSession(ABC):
         turn = self._turn = OpenCodeTurn(self._spec.cwd)
         begun = time.time()
         try:
-            if self._late:
-                raise self._late
-            await self._be_guarded()
+            if self._late_bypass:
+                raise self._late_bypass
+            await self._wait_for_guard()
             async with task_group() as tasks:
-                tasks.start_soon(self._take, turn, prompt)
+                tasks.start_soon(self._run_turn, turn, prompt)
                 tasks.start_soon(self._stop_if_caught, turn)
-                await turn.hand_on(self._metering(emit))
+                await turn.forward(self._metering(emit))
         finally:
             turn.discard()
-            self._turn, self._late = None, None
+            self._turn, self._late_bypass = None, None
             self.questions.withdraw()
         await self._report(emit)
-        await self._look_again(turn, begun)
+        await self._check_missed_calls(turn, begun)
         if turn.bypass:
             raise turn.bypass
-        return await self._verdict(turn)
+        return await self._end_of_turn(turn)
 
     def _metering(self, emit: Emit) -> Emit:
         """What bypasses the gate is told of whenever a tool is done: a budget may end the turn."""
@@ -370,14 +370,14 @@ class BaseSession(ABC):
         await self._ask_to_stop()
         for patience in ABORT_AFTER:
             with anyio.move_on_after(patience):
-                await turn.answered.wait()
+                await turn.done.wait()
                 return
             # A parent whose subagent was stopped may go on with its next step.
             with suppress(ProtocolError):
                 await self._client.abort(self.id)
-        turn.asking.cancel()
+        turn.prompt_scope.cancel()
 
-    async def signs(self) -> WorkerLiveness:
+    async def liveness(self) -> WorkerLiveness:
         tool = self._turn.running_tool if self._turn else ""
         if tool:
             return WorkerLiveness(alive=True, detail=f"its tool is running: {tool}")
@@ -409,8 +409,8 @@ class BaseSession(ABC):
             if action == "deny":
                 return refusal_verdict(matter, "by a rule of the user's")
             if action == "ask":
-                seen = seen or self.questions.shows(matter)
-                reply = await self.questions.put(matter, turn.put)
+                seen = seen or self.questions.would_be_seen(matter)
+                reply = await self.questions.ask(matter, turn.put)
                 if reply.answer not in ("allow_once", "allow_always"):
                     if reply.answer == "reject" and call.is_own and not reply.message:
                         await self._end_by_rejection(turn, matter)
@@ -425,36 +425,36 @@ class BaseSession(ABC):
         self._second_look.allow(call.session, call.call)
         return GuardVerdict(allow=True)
 
-    async def saw(self, part: MessagePart) -> None:
+    async def hear_tool_call(self, part: MessagePart) -> None:
         """A tool call as it is now, of the session or of a subagent."""
-        if bypass := self._second_look.saw(part):
+        if bypass := self._second_look.check(part):
             if self._turn:
-                self._turn.catch(bypass)
+                self._turn.record_bypass(bypass)
             else:
-                self._late = bypass
+                self._late_bypass = bypass
 
     async def _stop_if_caught(self, turn: OpenCodeTurn) -> None:
-        await turn.caught.wait()
-        if turn.bypass and not turn.answered.is_set():
+        await turn.bypass_found.wait()
+        if turn.bypass and not turn.done.is_set():
             await self._stop(turn)
 
-    async def _look_again(self, turn: OpenCodeTurn, begun: float) -> None:
+    async def _check_missed_calls(self, turn: OpenCodeTurn, begun: float) -> None:
         """At calls whose end was not told before the turn's, or was lost with the event stream."""
         look = self._second_look
         if turn.bypass or turn.cancelled or isinstance(turn.error, WorkerCrashed):
             return
         with suppress(ProtocolError):
-            sessions = await self._family() if look.missed else look.unfinished
+            sessions = await self._session_and_subagents() if look.missed else look.unfinished
             for session in sessions:
                 for message in await self._client.messages(session):
                     if message.info.time.created < begun * 1000:
                         continue
                     for part in message.parts:
-                        if bypass := look.saw(part, from_start=False):
-                            turn.catch(bypass)
+                        if bypass := look.check(part, from_start=False):
+                            turn.record_bypass(bypass)
             look.missed = False
 
-    async def _family(self) -> frozenset[str]:
+    async def _session_and_subagents(self) -> frozenset[str]:
         """The session and its subagents', however deep they are nested."""
         found, unseen = {self.id}, [self.id]
         while unseen:
@@ -478,24 +478,24 @@ class BaseSession(ABC):
         turn.rejected = matter
         with anyio.move_on_after(sum(ABORT_AFTER)), suppress(ProtocolError):
             await self._ask_to_stop()
-            await turn.answered.wait()
+            await turn.done.wait()
 
-    async def _be_guarded(self) -> None:
+    async def _wait_for_guard(self) -> None:
         """Nothing is asked of a model whose tools would run without our word.
 
         A server that somebody else runs has no guard of ours: there, OpenCode's own rules hold.
         """
         guard = self._guard
-        if guard is None or guard.holds(self.directory):
+        if guard is None or guard.is_guarded(self.directory):
             return
         with suppress(ProtocolError):
             await self._client.busy(
                 self.directory
             )  # it opens a directory when it is asked about it
-        if not await guard.is_loaded(self.directory):
+        if not await guard.wait_until_loaded(self.directory):
             raise guard_missing(self.directory)
 
-    async def asked(self, question: PendingQuestion) -> None:
+    async def hear_question(self, question: PendingQuestion) -> None:
         """A question that the event stream brought; one of its own that is refused ends the turn."""
         turn = self._turn
         with suppress(ProtocolError):
@@ -522,14 +522,14 @@ class BaseSession(ABC):
     def _pid(self) -> int | None: ...
 
     @abstractmethod
-    async def _take(self, turn: OpenCodeTurn, prompt: Prompt) -> None:
+    async def _run_turn(self, turn: OpenCodeTurn, prompt: Prompt) -> None:
         """Take the turn and close it; what went wrong is noted in it."""
 
     @abstractmethod
     async def _ask_to_stop(self) -> None: ...
 
     @abstractmethod
-    async def _verdict(self, turn: OpenCodeTurn) -> TurnStopReason: ...
+    async def _end_of_turn(self, turn: OpenCodeTurn) -> TurnStopReason: ...
 
     async def _remember(self, earlier: "BaseSession | None") -> None:
         """What it was told, asked, granted and billed for before."""
@@ -537,11 +537,11 @@ class BaseSession(ABC):
         if self._last_prompt:
             self._instructions = ()
         if earlier:
-            self.questions = earlier.questions.at(self._client)
+            self.questions = earlier.questions.moved_to(self._client)
         if self.spending and earlier and earlier.spending:
-            self.spending = earlier.spending.at(self._client)
+            self.spending = earlier.spending.moved_to(self._client)
         elif self.spending:
-            await self.spending.skip()
+            await self.spending.skip_earlier()
 
     def _attached(self, prompt: Prompt) -> Sequence[Path]:
         """The prompt's files; the first prompt brings what the project tells every agent."""
@@ -549,7 +549,7 @@ class BaseSession(ABC):
         self._instructions = ()
         return paths
 
-    async def _tell_of_retry(self, activity: SessionActivity) -> None:
+    async def _report_retry(self, activity: SessionActivity) -> None:
         if self._turn:
             wait = max(0.0, activity.next / 1000 - time.time())
             what = f"attempt {activity.attempt} failed: {activity.message}"
@@ -563,7 +563,7 @@ class BaseSession(ABC):
     def _check(self, turn: OpenCodeTurn) -> None:
         """Is what the turn brought something that it can end with?"""
         self._check_rejected(turn)
-        if not turn.spoke:
+        if not turn.has_output:
             model = self._spec.provider.opencode_model
             raise NothingSaid(f"{model} ended its turn without a word and without a tool call")
 

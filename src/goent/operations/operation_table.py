@@ -234,11 +234,11 @@ class HeadStart:
         self._begin = begin
         self._begun = False
 
-    def client_came(self) -> None:
+    def on_client(self) -> None:
         if OPENCODE_METHOD in self._recent():
             self._start()
 
-    def asked(self, operation: str, request: Value) -> None:
+    def on_request(self, operation: str, request: Value) -> None:
         """A client's first look at workers. A new task is routed first, which may lead elsewhere."""
         if not operation.startswith("worker_") or isinstance(request, SpawnRequest):
             return
@@ -282,10 +282,10 @@ class Operations:
         self._workers = orchestrator
         self.swarms = swarms
         calls = SwarmOperations(swarms, merger)
-        self._ask = enquiries
+        self._queries = enquiries
         self._providers = providers
-        self._recommending = recommending
-        self.under_way = 0
+        self._recommender = recommending
+        self.calls_in_progress = 0
         self.table: Mapping[str, Operation] = {
             operation.name: operation
             for operation in (
@@ -319,7 +319,7 @@ class Operations:
             )
         }
         # What people do at the terminal, and no model needs to know.
-        self.for_people: Mapping[str, Operation] = {
+        self.cli_table: Mapping[str, Operation] = {
             operation.name: operation
             for operation in (
                 self._operation("provider_reset", ForgetRequest, ForgetReply, self._forget),
@@ -335,11 +335,11 @@ class Operations:
     @contextmanager
     def answering(self) -> Generator[None]:
         """A call counts as under way while a frontend is inside this."""
-        self.under_way += 1
+        self.calls_in_progress += 1
         try:
             yield
         finally:
-            self.under_way -= 1
+            self.calls_in_progress -= 1
 
     async def _spawn(self, request: SpawnRequest, caller: Caller) -> SpawnReply:
         worker, spawned, forecast = await self._workers.spawn(request, caller.cwd)
@@ -357,9 +357,9 @@ class Operations:
             reason=spawned.reason,
             cwd=spawned.cwd,
             estimate=estimate(forecast),
-            warnings=(*spawned.warnings, *caller.warnings, *self._recommending.notices),
+            warnings=(*spawned.warnings, *caller.warnings, *self._recommender.notices),
             sandbox=spawned.sandbox,
-            result=await self._ask.result(worker) if status.state in ENDED_STATES else None,
+            result=await self._queries.result(worker) if status.state in ENDED_STATES else None,
         )
 
     async def _prompt(self, request: PromptRequest, caller: Caller) -> PromptReply:
@@ -371,37 +371,37 @@ class Operations:
             turn=turn,
             state=status.state if status.turn == turn else "starting",
             evidence=status.evidence if status.turn == turn else None,
-            result=await self._ask.result(request.worker_id) if ended else None,
+            result=await self._queries.result(request.worker_id) if ended else None,
         )
 
     async def _waited(self, worker: str, seconds: float, caller: Caller, turn: int = 1) -> Status:
         """The status once the turn has ended or asks something, or when the time is up."""
         with anyio.move_on_after(seconds):
-            await self._ask.turn_begun(worker, turn)
+            await self._queries.wait_for_turn(worker, turn)
             wait = WaitRequest(worker_ids=(worker,), timeout_s=seconds)
-            await self._ask.wait(wait, caller.on_progress, turn=turn)
-        return self._ask.status(worker)
+            await self._queries.wait(wait, caller.on_progress, turn=turn)
+        return self._queries.status(worker)
 
     async def _status(self, request: StatusRequest, _: Caller) -> Status:
-        return self._ask.status(request.worker_id)
+        return self._queries.status(request.worker_id)
 
     async def _output(self, request: OutputRequest, caller: Caller) -> OutputReply:
         last = caller.cursors.get(request.worker_id, 0) if request.since_last else 0
         after = last if request.cursor is None else request.cursor
-        output = await self._ask.output(request, after)
+        output = await self._queries.output(request, after)
         if request.since_last:
             caller.cursors[request.worker_id] = output.cursor
         return output
 
     async def _wait(self, request: WaitRequest, caller: Caller) -> WaitReply:
-        return await self._ask.wait(request, caller.on_progress)
+        return await self._queries.wait(request, caller.on_progress)
 
     async def _result(self, request: WorkerRequest, _: Caller) -> Result:
-        return await self._ask.result(request.worker_id)
+        return await self._queries.result(request.worker_id)
 
     async def _answer(self, request: AnswerRequest, caller: Caller) -> AnswerReply:
         passed = await self._workers.answer(request, caller.name)
-        status = self._ask.status(request.worker_id)
+        status = self._queries.status(request.worker_id)
         if not request.message.strip():
             return AnswerReply(state=status.state, evidence=status.evidence)
         return AnswerReply(
@@ -413,33 +413,33 @@ class Operations:
 
     async def _cancel(self, request: CancelRequest, caller: Caller) -> CancelReply:
         await self._workers.cancel(request, caller.name)
-        result = await self._ask.result(request.worker_id)
+        result = await self._queries.result(request.worker_id)
         return CancelReply(state=result.state, evidence=result.evidence, result=result)
 
     async def _list(self, request: ListRequest, _: Caller) -> WorkerList:
-        return self._ask.list(request)
+        return self._queries.list(request)
 
     async def _list_providers(self, request: ProvidersRequest, _: Caller) -> ProviderList:
         found = await self._providers.list(request)
-        return replace(found, warnings=(*self._recommending.notices, *found.warnings))
+        return replace(found, warnings=(*self._recommender.notices, *found.warnings))
 
     async def _recommend(self, request: RecommendRequest, caller: Caller) -> RecommendReply:
-        return await self._recommending.recommend(request, caller.cwd)
+        return await self._recommender.recommend(request, caller.cwd)
 
     async def _explain(self, request: RecommendRequest, caller: Caller) -> ExplainReply:
-        return await self._recommending.explain(request, caller.cwd)
+        return await self._recommender.explain(request, caller.cwd)
 
     async def _rules(self, _: RulesRequest, __: Caller) -> RuleList:
-        return self._recommending.rules()
+        return self._recommender.rules()
 
     async def _learned(self, _: LearnedRequest, __: Caller) -> LearnedReply:
-        return await self._recommending.learned()
+        return await self._recommender.learned()
 
     async def _spaces(self, _: SpacesRequest, __: Caller) -> SpaceList:
-        return await self._workers.places.listed()
+        return await self._workers.worker_folders.list_spaces()
 
     async def _clear(self, request: ClearRequest, _: Caller) -> ClearReply:
-        return await self._workers.places.cleared(request)
+        return await self._workers.worker_folders.clear_spaces(request)
 
     async def _forget(self, request: ForgetRequest, _: Caller) -> ForgetReply:
         return await self._providers.forget(request)
@@ -461,7 +461,7 @@ class Operations:
         return await self._cancel(CancelRequest(worker_id=request.worker_id), caller)
 
     def _check_agent(self, request: WorkerRequest) -> None:
-        method = self._ask.status(request.worker_id).method
+        method = self._queries.status(request.worker_id).method
         if method != "agent":
             raise RequestError(
                 f"worker {request.worker_id!r} runs by {method!r}, not on an agent: use "
@@ -476,9 +476,9 @@ class Operations:
                 asked = msgspec.convert(arguments, request, strict=False)
             except msgspec.ValidationError as error:
                 raise RequestError(f"{name}: {explain_bad_argument(error, request)}") from None
-            await self._ask.recall(asked)
+            await self._queries.recall(asked)
             if self._head_start and caller.name == "mcp":
-                self._head_start.asked(name, asked)
+                self._head_start.on_request(name, asked)
             return await run(asked, caller)
 
         return Operation(name=name, request=request, reply=reply, call=call)

@@ -79,7 +79,7 @@ class Recommender:
     async def explain(self, request: RecommendRequest, base: Path) -> ExplainReply:
         routed = await self._routed(request, base)
         decision = routed.decision
-        route = decision.chosen
+        route = decision.chosen_route
         return ExplainReply(
             provider=route.provider.name if route else None,
             model=route.provider.model if route else None,
@@ -104,7 +104,7 @@ class Recommender:
         )
 
     async def learned(self) -> LearnedReply:
-        return await to_thread.run_sync(run_backtest, await self._router.known())
+        return await to_thread.run_sync(run_backtest, await self._router.knowledge())
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -257,7 +257,7 @@ class ProviderQueries:
             health_reason=condition.reason,
             cooldown_until=_cooldown_until(condition, now),
             in_use=in_use,
-            calls=self._healths.under_way(provider),
+            calls=self._healths.calls_in_flight(provider),
             limits={name: limit for name, limit in given.items() if limit is not None},
             default=provider.name == settings.default_provider,
         )
@@ -272,7 +272,7 @@ class ProviderQueries:
         if backend and backend.lacks_key(environ):
             return "no_key"
         silent = condition.state == "down" and condition.until is None  # a server that is asked
-        if silent or condition.state == "failing" or condition.is_out(now):
+        if silent or condition.state == "failing" or condition.is_unavailable(now):
             return "unknown" if condition.state == "healthy" else condition.state
         return "ready" if backend and backend.is_held(environ) else "direct"
 
@@ -331,7 +331,7 @@ def _rounded(usd: Decimal) -> float:
 
 
 def _cooldown_until(condition: ProviderCondition, now: float) -> str | None:
-    until = condition.until if condition.is_out(now) else None
+    until = condition.until if condition.is_unavailable(now) else None
     return None if until is None else timestamp(until)
 
 

@@ -125,10 +125,10 @@ class AccessRequest(Value, frozen=True, kw_only=True):
     exact: bool = False
     detail: str = ""
     reason: str = ""
-    like: str = ""
+    falls_back_to: str = ""
 
     @property
-    def lasts(self) -> bool:
+    def can_be_always(self) -> bool:
         """Whether an "always" would cover more than this one call."""
         return bool(self.always) and not self.reason
 
@@ -140,8 +140,10 @@ def decide_access(matter: AccessRequest, rules: Sequence[PermissionRule]) -> Per
 
 
 def _decide(matter: AccessRequest, rules: Sequence[PermissionRule]) -> PermissionAction:
-    if matter.like and not any(wildcard_matches(rule.tool, matter.permission) for rule in rules):
-        return _decide(replace(matter, permission=matter.like, like=""), rules)
+    if matter.falls_back_to and not any(
+        wildcard_matches(rule.tool, matter.permission) for rule in rules
+    ):
+        return _decide(replace(matter, permission=matter.falls_back_to, falls_back_to=""), rules)
     if matter.permission != "bash":
         return strictest_action((*_FREE_RULES, *rules), matter.permission, matter.patterns)
     lines = [parse_shell_line(pattern) for pattern in matter.patterns]

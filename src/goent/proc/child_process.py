@@ -116,7 +116,7 @@ class ChildProcess(Protocol):
         ...
 
     @property
-    def before(self) -> Collection[int]: ...
+    def earlier_processes(self) -> Collection[int]: ...
 
     @property
     def returncode(self) -> int | None: ...
@@ -161,8 +161,10 @@ def _known_living(child: ChildProcess) -> set[int] | None:
 
 def _living_processes(child: ChildProcess) -> set[int]:
     own = {child.pid} if child.returncode is None else set[int]()
-    inner = marked_processes(child.inner_mark, but=child.before) if child.inner_mark else ()
-    return own | set(marked_processes(child.mark, but=child.before)) | set(inner)
+    inner = (
+        marked_processes(child.inner_mark, but=child.earlier_processes) if child.inner_mark else ()
+    )
+    return own | set(marked_processes(child.mark, but=child.earlier_processes)) | set(inner)
 
 
 GRACE_S = 2.0  # seconds between one way of asking and the next
@@ -188,7 +190,7 @@ class SupervisedProcess:
         self.mark = mark
         self._process = process
         self._stderr = stderr
-        self.before = before
+        self.earlier_processes = before
         self.inner_mark = inner_mark
 
     @property
@@ -235,7 +237,7 @@ async def supervised(
         finally:
             with anyio.CancelScope(shield=True):
                 await _close_child(child, grace)
-                await child.output.end()
+                await child.output.drain()
 
 
 async def _start_supervised(
@@ -285,7 +287,7 @@ class ChildOutput(ByteReceiveStream):
         self._closed = True
         await checkpoint()
 
-    async def end(self) -> None:
+    async def drain(self) -> None:
         """Read what nobody did: asyncio sees the end of a pipe, and lets go of it, only then."""
         with anyio.move_on_after(DRAIN_S), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
             while True:
@@ -398,7 +400,7 @@ class _CommandChild:
     ) -> None:
         self.pid = process.pid
         self.mark = mark
-        self.before = before
+        self.earlier_processes = before
         self.inner_mark = ""
         self._process = process
 

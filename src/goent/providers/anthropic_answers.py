@@ -246,7 +246,7 @@ class AnthropicWriter:
         self._calls = ToolCallAssembler(first=after.calls)
         self._call: int | None = None  # the number of the call whose block is open
         self._arguments: list[str] = []  # of that call
-        self._waiting: list[_ContentPiece] = []
+        self._deferred: list[_ContentPiece] = []
         self._usage: Usage | None = None
         self._reason: AnswerStopReason | None = None
         self._broken = False
@@ -270,11 +270,13 @@ class AnthropicWriter:
     def close(self) -> bytes:
         if self._broken:
             return b""
-        rest = b"".join(self._piece(piece) for piece in self._calls.rest())
+        rest = b"".join(self._piece(piece) for piece in self._calls.finish())
         rest += self._end_block()
-        for part in build_answer(self._waiting).parts:
-            rest += b"".join(self._say(piece) for piece in _as_pieces(part)) + self._end_block()
-        reason = self._reason or ("tool_calls" if self._calls.begun else "end")
+        for part in build_answer(self._deferred).parts:
+            rest += (
+                b"".join(self._write_piece(piece) for piece in _as_pieces(part)) + self._end_block()
+            )
+        reason = self._reason or ("tool_calls" if self._calls.has_calls else "end")
         ending = _encode({"stop_reason": _STOP_NAMES[reason], "stop_sequence": None})
         usage = _encode(anthropic_usage(self._usage or Usage()))
         return (
@@ -286,16 +288,18 @@ class AnthropicWriter:
 
     def _piece(self, piece: _ContentPiece) -> bytes:
         if self._call is None or (isinstance(piece, ToolPiece) and piece.index == self._call):
-            return self._say(piece)
-        if self._waiting or not _is_whole_json("".join(self._arguments)):
-            self._waiting.append(piece)
+            return self._write_piece(piece)
+        if self._deferred or not _is_whole_json("".join(self._arguments)):
+            self._deferred.append(piece)
             return b""
-        return self._end_block() + self._say(piece)
+        return self._end_block() + self._write_piece(piece)
 
-    def _say(self, piece: _ContentPiece) -> bytes:
+    def _write_piece(self, piece: _ContentPiece) -> bytes:
         match piece:
             case TextPiece():
-                begin = b"" if self._open == "text" else self._begin("text", b'"text","text":""')
+                begin = (
+                    b"" if self._open == "text" else self._begin_block("text", b'"text","text":""')
+                )
                 return begin + self._delta(b'"text_delta","text":', piece.text)
             case ReasoningPiece():
                 return self._reasoning(piece)
@@ -306,11 +310,12 @@ class AnthropicWriter:
         if piece.redacted:
             data = _encode(piece.redacted)
             return (
-                self._begin("reasoning", b'"redacted_thinking","data":' + data) + self._end_block()
+                self._begin_block("reasoning", b'"redacted_thinking","data":' + data)
+                + self._end_block()
             )
         written = b""
         if self._open != "reasoning":
-            written = self._begin("reasoning", b'"thinking","thinking":"","signature":""')
+            written = self._begin_block("reasoning", b'"thinking","thinking":"","signature":""')
         if piece.text:
             written += self._delta(b'"thinking_delta","thinking":', piece.text)
         if piece.signature:
@@ -322,7 +327,7 @@ class AnthropicWriter:
         begin = b""
         if piece.name:
             call_id, name = _encode(safe_id(piece.id)), _encode(piece.name)
-            begin = self._begin(
+            begin = self._begin_block(
                 "tool", b'"tool_use","id":%b,"name":%b,"input":{}' % (call_id, name)
             )
             self._call, self._arguments = piece.index, []
@@ -333,7 +338,7 @@ class AnthropicWriter:
         self._arguments.append(piece.arguments)
         return begin + self._delta(b'"input_json_delta","partial_json":', piece.arguments)
 
-    def _begin(self, block: BlockKind, head: bytes) -> bytes:
+    def _begin_block(self, block: BlockKind, head: bytes) -> bytes:
         before = self._message_start() + self._end_block()
         self._open = block
         self._index += 1
@@ -373,7 +378,7 @@ def write_anthropic_answer(model: str, chunks: Iterable[AnswerChunk]) -> bytes:
         {
             **_answer_head(model),
             "content": [_answer_block(part) for part in answer.parts],
-            "stop_reason": _STOP_NAMES[answer.reason],
+            "stop_reason": _STOP_NAMES[answer.reason_or_guess],
             "stop_sequence": None,
             "usage": anthropic_usage(answer.usage or Usage()),
         }

@@ -49,7 +49,7 @@ class CallTarget(Value, frozen=True, kw_only=True):
     dialect: Dialect
     base_url: str
     key: Secret
-    local: bool = False
+    is_local: bool = False
     headers: SecretHeaders = ()
 
     @property
@@ -59,7 +59,7 @@ class CallTarget(Value, frozen=True, kw_only=True):
     @property
     def server(self) -> str:
         """Its address if it is a server of the user's own."""
-        return self.base_url if self.local else ""
+        return self.base_url if self.is_local else ""
 
     @property
     def place(self) -> str:
@@ -124,7 +124,7 @@ def target_for(
         dialect=backend.dialect,
         base_url=backend.base_url.rstrip("/"),
         key=Secret(backend.resolve_key(environ) or ""),
-        local=backend.local,
+        is_local=backend.local,
         headers=backend.headers,
     )
 
@@ -198,7 +198,7 @@ GROWTH = 3.0
 class RetrySettings(Value, frozen=True, kw_only=True):
     """How often somebody is asked again, after everyone was asked once."""
 
-    again: int = 3
+    retries: int = 3
     first_wait_s: float = 1.0
 
 
@@ -211,7 +211,7 @@ class NextAttempt(Value, frozen=True, kw_only=True):
     target: CallTarget
     wait_s: float = 0.0
     force: bool = False
-    quiet: bool = False
+    silent: bool = False
 
 
 class AttemptSchedule:
@@ -228,26 +228,26 @@ class AttemptSchedule:
         self._patience = patience
         self._clock = clock
         # Sorting is stable: among those that are equally well, the preference decides.
-        self._fresh = sorted(course.targets, key=lambda t: self._condition(t).state == "failing")
+        self._untried = sorted(course.targets, key=lambda t: self._condition(t).state == "failing")
         self._all = course.targets
-        self._forced = [t for t in course.targets if self._wants_mending(t)]
-        self._again = 0
-        self._stood_by_s = 0.0
+        self._forced = [t for t in course.targets if self._may_be_repaired(t)]
+        self._retries = 0
+        self._trial_wait_s = 0.0
 
     @property
-    def others(self) -> bool:
+    def has_alternative(self) -> bool:
         """Somebody else can be asked at once."""
-        return any(not self._is_out(target) for target in self._fresh)
+        return any(not self._is_unavailable(target) for target in self._untried)
 
-    def leave(self, target: CallTarget) -> None:
+    def drop(self, target: CallTarget) -> None:
         """It is not asked again for this call."""
         self._all = tuple(other for other in self._all if other is not target)
 
-    def following(self) -> NextAttempt | None:
+    def next_attempt(self) -> NextAttempt | None:
         """The next try; None when that was all."""
-        while self._fresh:
-            target = self._fresh.pop(0)
-            if not self._is_out(target):
+        while self._untried:
+            target = self._untried.pop(0)
+            if not self._is_unavailable(target):
                 self._forced = []  # there is somebody else
                 return NextAttempt(target=target)
         if self._forced:
@@ -256,40 +256,42 @@ class AttemptSchedule:
         waiting = [
             target
             for target in self._all
-            if not self._wants_mending(target) or self._condition(target).tried
+            if not self._may_be_repaired(target) or self._condition(target).is_on_trial
         ]
         if not waiting:
             return None
         # Longer each time, and never everyone at one moment.
         jitter = random.uniform(0.75, 1.25)  # noqa: S311 (spreads calls, hides nothing)
-        guess = self._patience.first_wait_s * GROWTH**self._again * jitter
+        guess = self._patience.first_wait_s * GROWTH**self._retries * jitter
         waits = [(self._wait(target, guess), target) for target in waiting]
         wait, soonest = min(waits, key=lambda pair: pair[0])
-        if self._condition(soonest).tried and self._stood_by_s < MAX_TRIAL_WAIT_S:
-            quiet = self._stood_by_s > 0
-            self._stood_by_s += wait
-            return NextAttempt(target=soonest, wait_s=wait, quiet=quiet)
-        if self._again >= self._patience.again or wait > MAX_RETRY_WAIT_S:
+        if self._condition(soonest).is_on_trial and self._trial_wait_s < MAX_TRIAL_WAIT_S:
+            quiet = self._trial_wait_s > 0
+            self._trial_wait_s += wait
+            return NextAttempt(target=soonest, wait_s=wait, silent=quiet)
+        if self._retries >= self._patience.retries or wait > MAX_RETRY_WAIT_S:
             return None
-        self._again += 1
+        self._retries += 1
         return NextAttempt(target=soonest, wait_s=wait)
 
     def _wait(self, target: CallTarget, guess: float) -> float:
         condition = self._condition(target)
-        if condition.until is None or not condition.is_out(self._clock()):
+        if condition.until is None or not condition.is_unavailable(self._clock()):
             return guess
-        if condition.tried:
+        if condition.is_on_trial:
             return self._patience.first_wait_s
         left = condition.until - self._clock()
-        return left + guess / 10 if condition.told else max(left, guess)
+        return left + guess / 10 if condition.time_is_announced else max(left, guess)
 
-    def _is_out(self, target: CallTarget) -> bool:
-        return self._condition(target).is_out(self._clock())
+    def _is_unavailable(self, target: CallTarget) -> bool:
+        return self._condition(target).is_unavailable(self._clock())
 
-    def _wants_mending(self, target: CallTarget) -> bool:
+    def _may_be_repaired(self, target: CallTarget) -> bool:
         """Its account may have been set right meanwhile, which only a call can tell."""
         condition = self._condition(target)
-        return condition.state in {"refused", "no_credit"} and condition.is_out(self._clock())
+        return condition.state in {"refused", "no_credit"} and condition.is_unavailable(
+            self._clock()
+        )
 
     def _condition(self, target: CallTarget) -> ProviderCondition:
         return self._healths.condition(target.provider)

@@ -69,22 +69,22 @@ class ContinuationFilter:
 
     def __init__(self, said: str) -> None:
         self._said = said
-        self._held = ""
-        self._open = not said
+        self._pending = ""
+        self._passes_through = not said
 
     def feed(self, text: str) -> str:
         """What of it is new; empty while that cannot be told."""
-        if self._open:
+        if self._passes_through:
             return text
-        self._held += text
-        if self._held.startswith(self._said):
+        self._pending += text
+        if self._pending.startswith(self._said):
             return self.close()
-        may_be_a_restart = self._said.startswith(self._held)
-        return "" if may_be_a_restart or len(self._held) < LOOKAHEAD else self.close()
+        may_be_a_restart = self._said.startswith(self._pending)
+        return "" if may_be_a_restart or len(self._pending) < LOOKAHEAD else self.close()
 
     def close(self) -> str:
         """Nothing more will come: what was held is told apart now."""
-        held, self._held, self._open = self._held, "", True
+        held, self._pending, self._passes_through = self._pending, "", True
         if held.startswith(self._said):
             return held[len(self._said) :]
         if self._said.startswith(held):
@@ -146,9 +146,9 @@ def build_call(
         headers=headers,
         body=body,
         key=target.key,
-        given=target.headers,
+        secret_headers=target.headers,
         server=target.server,
-        hurry=hurry,
+        hurried=hurry,
         silence_s=silence_s,
     )
 
@@ -218,16 +218,16 @@ class JoinedAnswer:
         self._dialect = dialect
         self._take = take
         self._text = StringIO()  # pieces of a word each would take ten times the room
-        self._begun = False
+        self._started = False
 
     @property
     def text(self) -> str:
         return self._text.getvalue()
 
-    def following(self, dialect: Dialect) -> TakePieces:
+    def receiver_for(self, dialect: Dialect) -> TakePieces:
         """Where the next target's pieces go, which come in that dialect."""
-        if dialect == self._dialect and not self._begun:
-            return self._pass
+        if dialect == self._dialect and not self._started:
+            return self._forward
         rest = ContinuationFilter(self.text)
 
         async def take(pieces: Sequence[StreamPiece]) -> None:
@@ -238,12 +238,12 @@ class JoinedAnswer:
                 for new in _new_pieces(chunk, rest)
             )
             if chunks:
-                await self._pass([StreamPiece(chunks)])
+                await self._forward([StreamPiece(chunks)])
 
         return take
 
-    async def _pass(self, pieces: Sequence[StreamPiece]) -> None:
-        self._begun = True
+    async def _forward(self, pieces: Sequence[StreamPiece]) -> None:
+        self._started = True
         for piece in pieces:
             for chunk in piece.chunks:
                 if isinstance(chunk, TextPiece):

@@ -31,8 +31,8 @@ class BodyMemory:
     """The bytes that are held now."""
 
     def __init__(self, most: int = MAX_TOTAL_BYTES) -> None:
-        self.most = most
-        self.held = 0
+        self.limit = most
+        self.used = 0
 
     @contextmanager
     def share(self) -> "Generator[MemoryShare]":
@@ -41,7 +41,7 @@ class BodyMemory:
         try:
             yield share
         finally:
-            self.held -= share.size
+            self.used -= share.size
 
 
 class MemoryShare:
@@ -53,12 +53,12 @@ class MemoryShare:
 
     def add(self, size: int) -> None:
         """Raises `AtLimit` where it would be too much, over all calls."""
-        if self._memory.held + size > self._memory.most:
+        if self._memory.used + size > self._memory.limit:
             raise AtLimit(
-                f"requests and answers take {self._memory.held} bytes of go-ent's memory already, "
-                f"and at most {self._memory.most} may be held: try again when others are done"
+                f"requests and answers take {self._memory.used} bytes of go-ent's memory already, "
+                f"and at most {self._memory.limit} may be held: try again when others are done"
             )
-        self._memory.held += size
+        self._memory.used += size
         self.size += size
 
 
@@ -109,14 +109,17 @@ class ModelCall(Value, frozen=True, kw_only=True):
     headers: Headers
     body: bytes
     key: Secret
-    hurry: bool = False
-    given: SecretHeaders = ()
+    hurried: bool = False
+    secret_headers: SecretHeaders = ()
     server: str = ""
     silence_s: float | None = None
 
     def without_key(self, said: bytes) -> bytes:
         """Providers have been seen to quote the key that they refuse."""
-        private = (self.key, *(secret for name, secret in self.given if is_secret_header(name)))
+        private = (
+            self.key,
+            *(secret for name, secret in self.secret_headers if is_secret_header(name)),
+        )
         for secret in private:
             if key := secret.reveal().strip().encode():
                 said = said.replace(key, b"[redacted]")
@@ -172,7 +175,7 @@ class Connections:
         """
         headers = _call_headers(call)
         try:
-            async with self._begun(call, headers) as response:
+            async with self._started(call, headers) as response:
                 passed = _kept_headers(response.headers.raw, frozenset({b"set-cookie"}))
                 assert isinstance(response.stream, httpx2.AsyncByteStream)
                 yield ProviderAnswer(response.status_code, tuple(passed), aiter(response.stream))
@@ -180,14 +183,14 @@ class Connections:
             raise _translated_error(call, error) from error
 
     @asynccontextmanager
-    async def _begun(
+    async def _started(
         self, call: ModelCall, headers: list[tuple[bytes, bytes]]
     ) -> AsyncGenerator[httpx2.Response]:
         """The answer, once its head is there: all of the waits before it have one end.
 
         A proxy may pass on informational replies for ever, each of which httpx takes for progress.
         """
-        patience = self._patience(call)
+        patience = self._timeouts_for(call)
         request = self._client.build_request(
             call.method, call.url, headers=headers, content=call.body or None, timeout=patience
         )
@@ -203,9 +206,9 @@ class Connections:
         finally:
             await response.aclose()
 
-    def _patience(self, call: ModelCall) -> httpx2.Timeout:
+    def _timeouts_for(self, call: ModelCall) -> httpx2.Timeout:
         told = self._timeouts
-        usual = min(told.read_s, told.hurried_s) if call.hurry else told.read_s
+        usual = min(told.read_s, told.hurried_s) if call.hurried else told.read_s
         return httpx2.Timeout(
             connect=told.connect_s,
             read=usual if call.silence_s is None else call.silence_s,
@@ -241,7 +244,7 @@ def _kept_headers(
 
 
 def _call_headers(call: ModelCall) -> list[tuple[bytes, bytes]]:
-    given = [_secret_header(call, name, secret) for name, secret in call.given]
+    given = [_secret_header(call, name, secret) for name, secret in call.secret_headers]
     names = frozenset(name for name, _ in given)
     ours = [(b"accept-encoding", b"identity"), *_key_header(call)]
     others = (*_kept_headers(call.headers, OWN_HEADERS), *ours)

@@ -41,7 +41,7 @@ class ProviderSocket(asyncio.Protocol):
         self._failure: Exception | None = None
         self._reader: asyncio.Future[None] | None = None
         self._deadline = 0.0
-        self._clock: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._writable = asyncio.Event()
         self._writable.set()
 
@@ -68,20 +68,20 @@ class ProviderSocket(asyncio.Protocol):
         self._failure = exc
         self._ended = True
         self._writable.set()
-        self._wake()
-        if self._clock:
-            self._clock.cancel()
+        self._wake_reader()
+        if self._timer:
+            self._timer.cancel()
 
     def data_received(self, data: bytes) -> None:
         self._unread.append(data)
         self._size += len(data)
         if self._size > MAX_UNREAD:
             self._transport.pause_reading()
-        self._wake()
+        self._wake_reader()
 
     def eof_received(self) -> None:
         self._ended = True
-        self._wake()
+        self._wake_reader()
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -94,7 +94,7 @@ class ProviderSocket(asyncio.Protocol):
         if not (self._unread or self._ended):
             await self._wait(within_s)
         if self._unread:
-            return self._taken()
+            return self._drain()
         if self._failure:
             raise httpx2.ReadError(str(self._failure)) from self._failure
         return b""
@@ -115,7 +115,7 @@ class ProviderSocket(asyncio.Protocol):
         self._transport.abort()
 
     @property
-    def has_news(self) -> bool:
+    def has_pending_data(self) -> bool:
         """Has anything come, the end included, even if the event loop has not seen it yet?"""
         if self._ended or self._unread or self._transport.is_closing():
             return True
@@ -125,35 +125,35 @@ class ProviderSocket(asyncio.Protocol):
 
     async def _wait(self, seconds: float | None) -> None:
         self._deadline = NEVER if seconds is None else self._loop.time() + seconds
-        if self._clock is None or self._clock.when() > self._deadline:
-            self._set_the_clock()
+        if self._timer is None or self._timer.when() > self._deadline:
+            self._arm_timer()
         self._reader = self._loop.create_future()
         try:
             await self._reader
         finally:
             self._reader = None
 
-    def _set_the_clock(self) -> None:
-        if self._clock:
-            self._clock.cancel()
-            self._clock = None
+    def _arm_timer(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
         if self._deadline < NEVER:
-            self._clock = self._loop.call_at(self._deadline, self._look_at_the_clock)
+            self._timer = self._loop.call_at(self._deadline, self._check_timer)
 
-    def _look_at_the_clock(self) -> None:
-        self._clock = None
+    def _check_timer(self) -> None:
+        self._timer = None
         if self._reader is None or self._reader.done():
             return
         if self._loop.time() < self._deadline:  # it was moved on since
-            self._set_the_clock()
+            self._arm_timer()
         else:
             self._reader.set_exception(httpx2.ReadTimeout("nothing came in time"))
 
-    def _wake(self) -> None:
+    def _wake_reader(self) -> None:
         if self._reader and not self._reader.done():
             self._reader.set_result(None)
 
-    def _taken(self) -> bytes:
+    def _drain(self) -> bytes:
         taken = b"".join(self._unread)
         self._unread.clear()
         if self._size > MAX_UNREAD:
@@ -180,20 +180,20 @@ class Http1Connection:
 
     def __init__(self, wire: ProviderSocket) -> None:
         self._wire = wire
-        self._http = h11.Connection(h11.CLIENT, MAX_HEAD)
+        self._parser = h11.Connection(h11.CLIENT, MAX_HEAD)
         self._read_s: float | None = None
         self._between_chunks = False
 
-    async def ask(self, request: httpx2.Request) -> h11.Response:
+    async def send_request(self, request: httpx2.Request) -> h11.Response:
         """Make the request; the head of its answer, for all of which there is one deadline."""
         patience = timeouts_of(request)
         self._read_s = patience.read
         with suppress(httpx2.WriteError):  # who refuses a request need not read it to its end
-            await self._say(request, patience.write)
+            await self._write_request(request, patience.write)
         began, hints = time.monotonic(), 0
         while not isinstance(event := self._next(), h11.Response):
             if event is h11.NEED_DATA:
-                await self._hear(_seconds_left(patience.read, began))
+                await self._receive(_seconds_left(patience.read, began))
             elif isinstance(event, h11.InformationalResponse):
                 hints += 1
                 if hints > MAX_INFORMATIONAL:
@@ -202,39 +202,39 @@ class Http1Connection:
                     )
         return event
 
-    async def piece(self) -> bytes:
+    async def read_piece(self) -> bytes:
         """The next piece of the answer's body, as it came; nothing at its end."""
         if self._between_chunks:
             data = await self._wire.read(self._read_s)
             if chunks := join_chunks(data):
                 return chunks
             self._between_chunks = False
-            self._http.receive_data(data)
+            self._parser.receive_data(data)
         while not isinstance(event := self._next(), h11.Data):
             if event is not h11.NEED_DATA:
                 return b""
-            await self._hear(self._read_s)
-        self._between_chunks = event.chunk_end and self._http.trailing_data[0] == b"\r\n"
+            await self._receive(self._read_s)
+        self._between_chunks = event.chunk_end and self._parser.trailing_data[0] == b"\r\n"
         return bytes(event.data)
 
-    def ends(self) -> bool:
+    def finish(self) -> bool:
         """The answer is no longer wanted: can the line be used again?"""
-        both = {self._http.our_state, self._http.their_state}
-        if both != {h11.DONE} or self._http.trailing_data[0]:  # nobody asked for what follows
+        both = {self._parser.our_state, self._parser.their_state}
+        if both != {h11.DONE} or self._parser.trailing_data[0]:  # nobody asked for what follows
             self._wire.close()
             return False
-        self._http.start_next_cycle()
+        self._parser.start_next_cycle()
         return True
 
     @property
     def is_broken(self) -> bool:
         """Nobody asks on it, and something came all the same: most often its end."""
-        return self._wire.has_news
+        return self._wire.has_pending_data
 
     def close(self) -> None:
         self._wire.close()
 
-    async def _say(self, request: httpx2.Request, within_s: float | None) -> None:
+    async def _write_request(self, request: httpx2.Request, within_s: float | None) -> None:
         assert isinstance(request.stream, AsyncIterable)
         with _httpx_errors():
             head = h11.Request(
@@ -247,19 +247,19 @@ class Http1Connection:
 
     async def _send(self, event: h11.Event, within_s: float | None) -> None:
         with _httpx_errors():
-            data = self._http.send(event)
+            data = self._parser.send(event)
         if data:
             await self._wire.write(data, within_s)
 
-    async def _hear(self, within_s: float | None) -> None:
+    async def _receive(self, within_s: float | None) -> None:
         data = await self._wire.read(within_s)
-        if not data and self._http.their_state is h11.SEND_RESPONSE:
+        if not data and self._parser.their_state is h11.SEND_RESPONSE:
             raise httpx2.RemoteProtocolError("the provider hung up without an answer")
-        self._http.receive_data(data)
+        self._parser.receive_data(data)
 
     def _next(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         with _httpx_errors():
-            return self._http.next_event()
+            return self._parser.next_event()
 
 
 def _seconds_left(seconds: float | None, began: float) -> float | None:
@@ -321,54 +321,54 @@ class PooledTransport(httpx2.AsyncBaseTransport):
     def __init__(self, *, kept: int, keep_s: float, trusted: ssl.SSLContext | None = None) -> None:
         self._kept = kept
         self._keep_s = keep_s
-        self._trusted = trusted or httpx2.create_ssl_context()
-        self._trusted.set_alpn_protocols(["http/1.1"])
-        self._free: list[_IdleConnection] = []  # the longest unused first
+        self._ssl_context = trusted or httpx2.create_ssl_context()
+        self._ssl_context.set_alpn_protocols(["http/1.1"])
+        self._idle: list[_IdleConnection] = []  # the longest unused first
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         origin = _origin_of(request.url)
-        line = self._taken(origin) or await self._connected(origin, request)
+        line = self._reuse(origin) or await self._connect(origin, request)
         try:
-            head = await line.ask(request)
+            head = await line.send_request(request)
         except BaseException:
             line.close()
             raise
-        body = _AnswerBody(line, lambda: self._give_back(origin, line))
+        body = _AnswerBody(line, lambda: self._release(origin, line))
         return httpx2.Response(head.status_code, headers=head.headers.raw_items(), stream=body)
 
     async def aclose(self) -> None:
-        while self._free:
-            self._free.pop().line.close()
+        while self._idle:
+            self._idle.pop().line.close()
 
-    async def _connected(self, origin: _Origin, request: httpx2.Request) -> Http1Connection:
+    async def _connect(self, origin: _Origin, request: httpx2.Request) -> Http1Connection:
         wire = await ProviderSocket.connect(
             origin.host,
             origin.port,
-            tls=self._trusted if origin.scheme == "https" else None,
+            tls=self._ssl_context if origin.scheme == "https" else None,
             within_s=timeouts_of(request).connect,
         )
         return Http1Connection(wire)
 
-    def _taken(self, origin: _Origin) -> Http1Connection | None:
+    def _reuse(self, origin: _Origin) -> Http1Connection | None:
         """A line to there that is still good; the last one used is the likeliest."""
-        self._let_go()
-        for free in self._free[::-1]:
+        self._close_expired()
+        for free in self._idle[::-1]:
             if free.origin == origin:
-                self._free.remove(free)
+                self._idle.remove(free)
                 if not free.line.is_broken:
                     return free.line
                 free.line.close()
         return None
 
-    def _give_back(self, origin: _Origin, line: Http1Connection) -> None:
-        if line.ends():
-            self._free.append(_IdleConnection(origin, line, time.monotonic() + self._keep_s))
-            self._let_go()
+    def _release(self, origin: _Origin, line: Http1Connection) -> None:
+        if line.finish():
+            self._idle.append(_IdleConnection(origin, line, time.monotonic() + self._keep_s))
+            self._close_expired()
 
-    def _let_go(self) -> None:
+    def _close_expired(self) -> None:
         now = time.monotonic()
-        while self._free and (len(self._free) > self._kept or self._free[0].until < now):
-            self._free.pop(0).line.close()
+        while self._idle and (len(self._idle) > self._kept or self._idle[0].until < now):
+            self._idle.pop(0).line.close()
 
 
 class _AnswerBody(httpx2.AsyncByteStream):
@@ -380,7 +380,7 @@ class _AnswerBody(httpx2.AsyncByteStream):
         return self
 
     async def __anext__(self) -> bytes:
-        if piece := await self._line.piece():
+        if piece := await self._line.read_piece():
             return piece
         raise StopAsyncIteration
 

@@ -127,8 +127,8 @@ class ModelLists:
         self._environ = environ
         self._heard = heard
         self._clock = clock
-        self._told: dict[str, ModelListing] = {}
-        self._asked: dict[str, float] = {}
+        self._listings: dict[str, ModelListing] = {}
+        self._asked_at: dict[str, float] = {}
         self._shown: dict[tuple[str, str, str], _OllamaDetails] = {}
         self._loaded: dict[tuple[str, str], int] = {}
         self._asking = anyio.Lock()
@@ -140,30 +140,30 @@ class ModelLists:
             due = [each for each in targets if self._is_due(each)]
             async with anyio.create_task_group() as group:
                 for each in due:
-                    group.start_soon(self._renew, each)
+                    group.start_soon(self._refresh_one, each)
             names = {each.provider.backend for each in targets}
-            self._told = {name: told for name, told in self._told.items() if name in names}
-            self._heard(dict(self._told))
+            self._listings = {name: told for name, told in self._listings.items() if name in names}
+            self._heard(dict(self._listings))
 
     def trouble(self, backend: str) -> str:
-        told = self._told.get(backend)
+        told = self._listings.get(backend)
         return told.trouble if told else ""
 
     def _is_due(self, asked: CallTarget) -> bool:
-        told = self._told.get(asked.provider.backend)
+        told = self._listings.get(asked.provider.backend)
         if told is None or told.base_url != asked.base_url:
             return True
         if told.trouble and is_this_machine(asked.base_url):
             return True  # somebody may have started it, and to ask takes no time
-        return self._clock() - self._asked[asked.provider.backend] > FRESH_S
+        return self._clock() - self._asked_at[asked.provider.backend] > FRESH_S
 
-    async def _renew(self, asked: CallTarget) -> None:
-        name, before = asked.provider.backend, self._told.get(asked.provider.backend)
+    async def _refresh_one(self, asked: CallTarget) -> None:
+        name, before = asked.provider.backend, self._listings.get(asked.provider.backend)
         listing = await self.ask(asked)
         if listing.trouble and before and before.base_url == listing.base_url:
             # What it had is known still: workers' sessions are not to change because it restarts.
             listing = msgspec.structs.replace(listing, models=before.models)
-        self._told[name], self._asked[name] = listing, self._clock()
+        self._listings[name], self._asked_at[name] = listing, self._clock()
 
     async def ask(self, asked: CallTarget) -> ModelListing:
         """What the server says now. Raises nothing: what went wrong is in the listing."""
@@ -188,7 +188,7 @@ class ModelLists:
         if richer := await self._get(asked, f"{root}/api/v0/models", _List):
             return _chat_models(richer.data)
         if pulled := await self._get(asked, f"{root}/api/tags", _OllamaList):
-            return await self._of_ollama(asked, root, pulled.models)
+            return await self._ollama_models(asked, root, pulled.models)
         props = await self._get(asked, f"{root}/props", _Props)
         window = props.default_generation_settings.n_ctx if props else None
         return [
@@ -197,7 +197,7 @@ class ModelLists:
             if _is_name(served.id)
         ]
 
-    async def _of_ollama(
+    async def _ollama_models(
         self, asked: CallTarget, root: str, pulled: list[_OllamaModel]
     ) -> Iterable[ServedModel]:
         """One that was loaded tells what really fits; the settings of the server decide about that."""
@@ -245,8 +245,8 @@ class ModelLists:
             headers=((b"content-type", b"application/json"),) if body else (),
             body=body,
             key=asked.key,
-            hurry=True,
-            given=asked.headers,
+            hurried=True,
+            secret_headers=asked.headers,
             server=asked.base_url,
         )
         async with self._connections.send(call) as answer:
@@ -286,7 +286,7 @@ async def survey_servers(
                 dialect="openai",
                 base_url=f"http://127.0.0.1:{port}/v1",
                 key=Secret(""),
-                local=True,
+                is_local=True,
             )
             listing = await lists.ask(stranger)
             if listing.models:

@@ -115,12 +115,12 @@ class ModelRequest(Value, frozen=True, kw_only=True):
     top_p: float | None = None
     stop: tuple[str, ...] = ()
     stream: bool = True
-    tell_usage: bool = True  # an OpenAI stream tells its usage only to those who ask
+    include_usage: bool = True  # an OpenAI stream tells its usage only to those who ask
     reasoning_effort: str | None = None
     thinking: ThinkingSettings | None = None
     thinking_effort: str | None = None
     json_answer: JsonFormat | None = None
-    others: tuple[tuple[str, Raw], ...] = ()
+    extra_fields: tuple[tuple[str, Raw], ...] = ()
 
 
 class TextPiece(Value, frozen=True, kw_only=True):
@@ -213,14 +213,14 @@ class ToolCallAssembler:
 
     def __init__(self, *, first: int = 0) -> None:
         self._next = first
-        self._held: dict[int, _ToolCallState] = {}
+        self._calls: dict[int, _ToolCallState] = {}
 
     @property
-    def begun(self) -> bool:
-        return bool(self._held or self._next)
+    def has_calls(self) -> bool:
+        return bool(self._calls or self._next)
 
     def add(self, piece: ToolPiece) -> Iterator[ToolPiece]:
-        held = self._held.setdefault(piece.index, _ToolCallState())
+        held = self._calls.setdefault(piece.index, _ToolCallState())
         if held.number is not None:
             if piece.arguments:
                 held.arguments = piece.arguments  # any of them will do
@@ -232,12 +232,12 @@ class ToolCallAssembler:
         if held.id and held.name:
             yield self._begin(held)
 
-    def rest(self) -> Iterator[ToolPiece]:
+    def finish(self) -> Iterator[ToolPiece]:
         """The end: ids that never came are ours, and no arguments are an empty object.
 
         A call without a name is none.
         """
-        for held in self._held.values():
+        for held in self._calls.values():
             if held.number is not None and not held.arguments:
                 yield ToolPiece(index=held.number, arguments="{}")
             elif held.number is None and held.name:
@@ -255,8 +255,8 @@ class ModelAnswer(Value, frozen=True, kw_only=True):
 
     parts: tuple[MessagePart, ...]
     usage: Usage | None = None
-    stopped: AnswerStopReason | None = None
-    broken: ErrorPiece | None = None
+    stop_reason: AnswerStopReason | None = None
+    error: ErrorPiece | None = None
 
     @property
     def message(self) -> ChatMessage:
@@ -276,9 +276,9 @@ class ModelAnswer(Value, frozen=True, kw_only=True):
         return tuple(part for part in self.parts if isinstance(part, MessageToolUse))
 
     @property
-    def reason(self) -> AnswerStopReason:
+    def reason_or_guess(self) -> AnswerStopReason:
         """Why it stopped, or what is nearest to it."""
-        return self.stopped or ("tool_calls" if self.calls else "end")
+        return self.stop_reason or ("tool_calls" if self.calls else "end")
 
 
 class _OpenPart:
@@ -337,18 +337,18 @@ class AnswerBuilder:
             case UsagePiece(usage=usage):
                 self._usage = usage
             case StopPiece(reason=reason):
-                self._take(self._calls.rest())
+                self._take(self._calls.finish())
                 self._stopped = reason
             case ErrorPiece():
                 self._broken = chunk
 
-    def gathered(self) -> ModelAnswer:
+    def answer(self) -> ModelAnswer:
         """Calls that have no name, or as yet no id, are not in it."""
         return ModelAnswer(
             parts=tuple(part.part() for part in self._parts),
             usage=self._usage,
-            stopped=self._stopped,
-            broken=self._broken,
+            stop_reason=self._stopped,
+            error=self._broken,
         )
 
     def _take(self, pieces: Iterable[ToolPiece]) -> None:
@@ -364,4 +364,4 @@ def build_answer(chunks: Iterable[AnswerChunk]) -> ModelAnswer:
     gathering = AnswerBuilder()
     for chunk in chunks:
         gathering.add(chunk)
-    return gathering.gathered()
+    return gathering.answer()

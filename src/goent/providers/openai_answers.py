@@ -131,7 +131,7 @@ class OpenAiReader:
             if delta.tool_calls:
                 chunks += (self._tool(call) for call in delta.tool_calls)
         if not self.place.id or (delta and delta.tool_calls):
-            self._move_on(answer.id)
+            self._advance(answer.id)
         if choice.finish_reason and not self._stopped:
             self._stopped = True
             chunks.append(self._stop(choice.finish_reason))
@@ -141,7 +141,7 @@ class OpenAiReader:
             chunks += self._usage(told)
         return tuple(chunks)
 
-    def _move_on(self, named: str | int | None) -> None:
+    def _advance(self, named: str | int | None) -> None:
         told = self.place.id or str(named or "")
         self.place = StreamPosition(begun=True, id=told, calls=len(self._calls))
 
@@ -163,7 +163,7 @@ class OpenAiReader:
     def _tool(self, call: _Call) -> ToolPiece:
         function = call.function or _Function()
         name = function.name or ""
-        index = self._which(call, name)
+        index = self._call_index(call, name)
         begun = self._calls[index]
         # Some vendors repeat id and name in every piece.
         new_id = "" if begun.id else (call.id or "")
@@ -172,7 +172,7 @@ class OpenAiReader:
         arguments = arguments_text(function.arguments)
         return ToolPiece(index=index, id=new_id, name=new_name, arguments=arguments)
 
-    def _which(self, call: _Call, name: str) -> int:
+    def _call_index(self, call: _Call, name: str) -> int:
         """Our number of the call that the piece belongs to; not every vendor's index is one."""
         for index in range(len(self._calls) - 1, -1, -1):
             begun = self._calls[index]
@@ -247,7 +247,9 @@ class OpenAiWriter:
                 return error_event("openai", chunk.message)
 
     def close(self) -> bytes:
-        ending = b"" if self._ended else self._stop("tool_calls" if self._calls.begun else "end")
+        ending = (
+            b"" if self._ended else self._stop("tool_calls" if self._calls.has_calls else "end")
+        )
         if self._usage and self._tell_usage:
             usage = _encode(openai_usage(self._usage))
             ending += b'%b,"choices":[],"usage":%b}\n\n' % (self._head, usage)
@@ -256,7 +258,7 @@ class OpenAiWriter:
     def _stop(self, reason: AnswerStopReason) -> bytes:
         if self._ended:
             return b""
-        late = b"".join(self._tool(piece) for piece in self._calls.rest())
+        late = b"".join(self._tool(piece) for piece in self._calls.finish())
         self._ended = True
         return late + self._choice(self._role.rstrip(b","), b'"%b"' % _STOP_NAMES[reason].encode())
 
@@ -294,7 +296,7 @@ def write_openai_answer(model: str, chunks: Iterable[AnswerChunk]) -> bytes:
             }
             for call in answer.calls
         ]
-    choice = {"index": 0, "message": message, "finish_reason": _STOP_NAMES[answer.reason]}
+    choice = {"index": 0, "message": message, "finish_reason": _STOP_NAMES[answer.reason_or_guess]}
     head = _answer_head(ANSWER_ID, "chat.completion", model)
     usage = {"usage": openai_usage(answer.usage)} if answer.usage else {}
     return _encode({**head, "choices": [choice], **usage})

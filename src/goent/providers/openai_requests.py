@@ -160,7 +160,7 @@ def decode_request(body: bytes) -> ModelRequest:
         top_p=asked.top_p,
         stop=(stop,) if isinstance(stop, str) else tuple(stop),
         stream=bool(asked.stream),
-        tell_usage=bool(options and options.include_usage),
+        include_usage=bool(options and options.include_usage),
         reasoning_effort=asked.reasoning_effort,
         json_answer=_json_answer(asked.response_format) if asked.response_format else None,
     )
@@ -168,10 +168,10 @@ def decode_request(body: bytes) -> ModelRequest:
 
 def encode_request(request: ModelRequest) -> bytes:
     body = _encode_body(request)
-    if not request.others:
+    if not request.extra_fields:
         return body
     own = msgspec.json.decode(body, type=dict[str, Raw])
-    return msgspec.json.encode({**dict(request.others), **own})
+    return msgspec.json.encode({**dict(request.extra_fields), **own})
 
 
 def _encode_body(request: ModelRequest) -> bytes:

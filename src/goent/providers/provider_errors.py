@@ -142,7 +142,7 @@ class RateLimitState(Value, frozen=True, kw_only=True):
     retry_after_s: float | None = None
 
     @property
-    def used_up(self) -> bool:
+    def is_exhausted(self) -> bool:
         return 0 in (self.requests_left, self.tokens_left)
 
 
@@ -389,4 +389,4 @@ def _is_vague(word: str, status: int) -> bool:
 def _pause_asked(limits: RateLimitState) -> float | None:
     if limits.retry_after_s is not None:
         return limits.retry_after_s
-    return limits.resets_in_s if limits.used_up else None
+    return limits.resets_in_s if limits.is_exhausted else None

@@ -89,8 +89,8 @@ def condition_of(record: HealthRecord, now: float) -> ProviderCondition:
     return ProviderCondition(
         state=record.state,
         until=max(record.until or 0.0, trial),
-        told=record.told,
-        tried=trial > now,
+        time_is_announced=record.told,
+        is_on_trial=trial > now,
         reason=record.reason,
     )
 
@@ -286,10 +286,10 @@ class CircuitBreakers:
     def condition(self, provider: Provider) -> ProviderCondition:
         return condition_of(self._records.known(self._key(provider)), self._clock())
 
-    def under_way(self, provider: Provider) -> int:
+    def calls_in_flight(self, provider: Provider) -> int:
         return self._under_way[provider.backend, provider.model]
 
-    async def admits(self, provider: Provider, *, force: bool = False) -> bool:
+    async def try_admit(self, provider: Provider, *, force: bool = False) -> bool:
         key, now = self._key(provider), self._clock()
         decide = admit_forced if force else admit
         record = self._records.known(key)
@@ -301,19 +301,19 @@ class CircuitBreakers:
         self._under_way[provider.backend, provider.model] += 1
         return True
 
-    async def served(
+    async def record_success(
         self, provider: Provider, *, began: float, used_up_for_s: float | None = None
     ) -> None:
         now = self._clock()
         step = partial(record_success, now=now, began=began, used_up_for_s=used_up_for_s)
         await self._end(provider, step)
 
-    async def failed(self, provider: Provider, error: WorkerError, *, began: float) -> None:
+    async def record_failure(self, provider: Provider, error: WorkerError, *, began: float) -> None:
         now, bounds = self._clock(), self._bounds()
         step = partial(record_failure, error=error, now=now, began=began, bounds=bounds)
         await self._end(provider, step)
 
-    async def released(self, provider: Provider) -> None:
+    async def release(self, provider: Provider) -> None:
         await self._end(provider, release)
 
     async def forget(self, provider: Provider) -> bool:
@@ -386,24 +386,24 @@ class HealthProbe:
                 settings = self._settings()
                 interval = settings.health.check_interval
                 if settings.health.probe:
-                    await self.look(settings)
+                    await self.probe_once(settings)
             except GoentError as error:  # a file with a mistake, a disk that is full
                 log.info("no probe of providers: %s", error)
             await anyio.sleep(interval)
 
-    async def look(self, settings: Settings) -> None:
+    async def probe_once(self, settings: Settings) -> None:
         """Ask once everybody of whom too little is known, a few at a time."""
         limit = anyio.CapacityLimiter(MAX_PARALLEL_PROBES)
         async with anyio.create_task_group() as group:
-            for each in self._worth_asking(settings):
+            for each in self._targets(settings):
                 group.start_soon(self._ask, each, limit)
 
-    def _worth_asking(self, settings: Settings) -> Iterator[CallTarget]:
+    def _targets(self, settings: Settings) -> Iterator[CallTarget]:
         """One model of a backend speaks for the list; the others are what their calls tell."""
         now, seen = self._clock(), set[str]()
         for provider in settings.providers:
             condition = self._healths.condition(provider)
-            if condition.state not in _PROBED_STATES or condition.is_out(now):
+            if condition.state not in _PROBED_STATES or condition.is_unavailable(now):
                 continue
             if condition.state == "unknown" and provider.backend in seen:
                 continue
@@ -417,7 +417,7 @@ class HealthProbe:
     async def _ask(self, asked: CallTarget, limit: anyio.CapacityLimiter) -> None:
         async with limit:
             provider, began = asked.provider, self._clock()
-            if not await self._healths.admits(provider):
+            if not await self._healths.try_admit(provider):
                 return
             told = False
             silent = f"{asked.place} did not list its models within {PROBE_S:g} s"
@@ -425,18 +425,18 @@ class HealthProbe:
             try:
                 with anyio.move_on_after(PROBE_S):
                     error = await self._answer(asked)
-                told = await self._tell(provider, error, began)
+                told = await self._record(provider, error, began)
             finally:
                 if not told:
                     with anyio.CancelScope(shield=True):
-                        await self._healths.released(provider)
+                        await self._healths.release(provider)
 
-    async def _tell(self, provider: Provider, error: WorkerError | None, began: float) -> bool:
+    async def _record(self, provider: Provider, error: WorkerError | None, began: float) -> bool:
         """Whether the answer told anything; a server without such a list tells nothing."""
         if error is None:
-            await self._healths.served(provider, began=began)
+            await self._healths.record_success(provider, began=began)
         elif isinstance(error, ProviderUnavailable | AuthRefused):
-            await self._healths.failed(provider, error, began=began)
+            await self._healths.record_failure(provider, error, began=began)
         else:
             return False
         return True
@@ -450,9 +450,9 @@ class HealthProbe:
             headers=codec_for(asked.dialect).headers,
             body=b"",
             key=asked.key,
-            given=asked.headers,
+            secret_headers=asked.headers,
             server=asked.server,
-            hurry=True,
+            hurried=True,
         )
         try:
             async with self._connections.send(call) as answer:

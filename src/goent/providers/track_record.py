@@ -69,8 +69,8 @@ class SqliteHealths:
         async with open_store(path, HEALTH_SCHEMA) as store, anyio.create_task_group() as group:
             healths = cls(store, mend, clock)
             await store.writer.run(partial(_prune_health, before=clock() - HEALTH_KEPT_S))
-            await healths.look()
-            group.start_soon(healths._keep_looking)
+            await healths.refresh()
+            group.start_soon(healths._keep_fresh)
             try:
                 yield healths
             finally:
@@ -101,7 +101,7 @@ class SqliteHealths:
         self._known, self._changes = kept, self._changes + 1
         return found
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Read the file again if another process has changed it."""
         changes = self._changes
         version, found = await self._store.reader.run(partial(_read_if_changed, seen=self._version))
@@ -112,11 +112,11 @@ class SqliteHealths:
             now = self._clock()
             self._known = {key: self._mend(record, now) for key, record in found.items()}
 
-    async def _keep_looking(self) -> None:
+    async def _keep_fresh(self) -> None:
         while True:
             await anyio.sleep(LOOK_S)
             try:
-                await self.look()
+                await self.refresh()
             except EnvironmentTrouble as trouble:
                 log.warning("the health of providers is as it was: %s", trouble)
 
@@ -314,13 +314,13 @@ class SqliteHistory:
         except EnvironmentTrouble as trouble:
             log.warning("what a task took is not kept for forecasts: %s", trouble)
 
-    async def judge(self, sample: TaskSample) -> None:
+    async def grade(self, sample: TaskSample) -> None:
         try:
             await self._store.writer.run(partial(_judge_sample, sample=sample))
         except EnvironmentTrouble as trouble:
             log.warning("what an evaluation showed is not kept for routing: %s", trouble)
 
-    async def correct(self, judged: TaskGrade) -> None:
+    async def regrade(self, judged: TaskGrade) -> None:
         try:
             await self._store.writer.run(partial(_correct_sample, judged=judged))
         except EnvironmentTrouble as trouble:

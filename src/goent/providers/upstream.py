@@ -85,7 +85,7 @@ class AnswerTally:
         self.usage: Usage | None = None
         self._calls: defaultdict[int, StringIO] = defaultdict(StringIO)
 
-    def note(self, chunks: Sequence[AnswerChunk]) -> None:
+    def add(self, chunks: Sequence[AnswerChunk]) -> None:
         for chunk in chunks:
             match chunk:
                 case ToolPiece():
@@ -102,7 +102,7 @@ class AnswerTally:
         return bool(self._calls)
 
     @property
-    def calls_are_whole(self) -> bool:
+    def calls_are_complete(self) -> bool:
         return all(_is_json(arguments.getvalue()) for arguments in self._calls.values())
 
 
@@ -135,12 +135,12 @@ class CallAttempt:
         self.target = target
         self.tally = AnswerTally()
         self.status = 0
-        self.owed = False
-        self.used_up_for_s: float | None = None
+        self.billable = False
+        self.exhausted_for_s: float | None = None
         self._connections = connections
         self._call = call
         self._reader = codec_for(target.dialect).reader()
-        self._held: list[StreamPiece] = []
+        self._held_pieces: list[StreamPiece] = []
         self._began = time.monotonic()
 
     @property
@@ -153,7 +153,7 @@ class CallAttempt:
         Raises a `WorkerError`; what was taken until then stays taken.
         """
         try:
-            async with self._sent() as answer:
+            async with self._sent_call() as answer:
                 if not answer.is_stream:
                     raise await self._not_a_stream(answer)
                 await self._read(answer, take, before_the_end)
@@ -165,30 +165,30 @@ class CallAttempt:
             await self._end_early(take)
         await before_the_end()
 
-    async def plain(self) -> bytes:
+    async def read_whole(self) -> bytes:
         """The answer at once."""
-        async with self._sent() as answer:
+        async with self._sent_call() as answer:
             with self._connections.memory.share() as share:
                 body = await read_whole(answer, self.target.place, share, most=MOST_ANSWER)
         chunks = codec_for(self.target.dialect).read_answer(body)
-        self.tally.note(chunks)
-        self._look_for_trouble(chunks)
+        self.tally.add(chunks)
+        self._raise_stream_error(chunks)
         return drop_implausible_usage(self.target.dialect, body)
 
     @asynccontextmanager
-    async def _sent(self) -> AsyncGenerator[ProviderAnswer]:
-        self.owed = True
+    async def _sent_call(self) -> AsyncGenerator[ProviderAnswer]:
+        self.billable = True
         try:
             async with self._connections.send(self._call) as answer:
                 self.status = answer.status
                 if answer.status >= FIRST_ERROR_STATUS:
-                    self.owed = False
+                    self.billable = False
                     raise await self._refusal(answer)
                 limits = read_rate_limits(answer.headers, now=time.time())
-                self.used_up_for_s = limits.resets_in_s if limits.used_up else None
+                self.exhausted_for_s = limits.resets_in_s if limits.is_exhausted else None
                 yield answer
         except WorkerError as error:
-            self.owed = self.owed and not was_never_sent(error)
+            self.billable = self.billable and not was_never_sent(error)
             raise
 
     async def _read(
@@ -200,13 +200,13 @@ class CallAttempt:
             size += len(piece)
             if size > MOST_ANSWER:
                 raise self._too_large(f"an answer of more than {MOST_ANSWER} bytes")
-            if await self._pass(self._events(splitter, piece), take, before_the_end):
+            if await self._pass_on(self._events(splitter, piece), take, before_the_end):
                 # A connection that is read to its end can be used again.
                 with anyio.move_on_after(STREAM_END_S):
                     async for _ in answer.pieces:
                         pass
                 return
-        await self._pass(splitter.close(), take, before_the_end)
+        await self._pass_on(splitter.close(), take, before_the_end)
 
     def _events(self, splitter: SseSplitter, piece: bytes) -> Sequence[SseEvent]:
         events = splitter.feed(piece)
@@ -217,7 +217,7 @@ class CallAttempt:
     def _too_large(self, what: str) -> AnswerTooLarge:
         return AnswerTooLarge(f"{self.target.place} sent {what}, the limit")
 
-    async def _pass(
+    async def _pass_on(
         self, events: Sequence[SseEvent], take: TakePieces, before_the_end: BeforeEnd
     ) -> bool:
         """True if that was the last word."""
@@ -226,7 +226,7 @@ class CallAttempt:
         try:
             for event in events:
                 last = last or _is_last_event(event)
-                self._sort(event, ready)
+                self._sort_event(event, ready)
         finally:
             if last and self.tally.stopped:
                 await before_the_end()
@@ -234,28 +234,28 @@ class CallAttempt:
                 await take(ready)
         return last
 
-    def _sort(self, event: SseEvent, ready: list[StreamPiece]) -> None:
+    def _sort_event(self, event: SseEvent, ready: list[StreamPiece]) -> None:
         """Into what may be shown and what has to wait."""
         if _is_last_event(event) and not self.tally.stopped:
             return  # to an end without a reason OpenCode answers with the next call, without limit
         chunks = self._reader.read(event)
-        self._look_for_trouble(chunks)
-        self.tally.note(chunks)
+        self._raise_stream_error(chunks)
+        self.tally.add(chunks)
         shown = drop_implausible_usage(self.target.dialect, event.data)
         if shown is not event.data:
             event = event._replace(data=shown)
         streamed = StreamPiece(chunks, event, self._reader.place)
         if self.tally.has_calls:
-            if len(self._held) >= MOST_PIECES:
+            if len(self._held_pieces) >= MOST_PIECES:
                 raise self._too_large(f"tool calls in more than {MOST_PIECES} pieces")
-            self._held.append(streamed)
+            self._held_pieces.append(streamed)
         else:
             ready.append(streamed)
         if self.tally.stopped:
-            ready += self._held
-            self._held.clear()
+            ready += self._held_pieces
+            self._held_pieces.clear()
 
-    def _look_for_trouble(self, chunks: Sequence[object]) -> None:
+    def _raise_stream_error(self, chunks: Sequence[object]) -> None:
         for chunk in chunks:
             if isinstance(chunk, ErrorPiece) and not self.tally.stopped:
                 said = self._call.without_key(chunk.message.encode()).decode()
@@ -263,21 +263,21 @@ class CallAttempt:
 
     @property
     def _has_whole_calls(self) -> bool:
-        return bool(self._held) and self.tally.calls_are_whole
+        return bool(self._held_pieces) and self.tally.calls_are_complete
 
     async def _end_early(self, take: TakePieces) -> None:
         """The stream is over and did not say why. Calls that are whole can be made all the same."""
         if not self._has_whole_calls:
             raise ProviderDown(f"{self.target.place} broke off in the middle of its answer")
         stop = StreamPiece((StopPiece(reason="tool_calls"),))
-        self.tally.note(stop.chunks)
-        await take([*self._held, stop])
+        self.tally.add(stop.chunks)
+        await take([*self._held_pieces, stop])
 
     async def _refusal(self, answer: ProviderAnswer) -> WorkerError:
         body = await self._error_body(answer)
         backend = self.target.provider.backend
         error = failure_from_answer(backend, answer.status, answer.headers, body, now=time.time())
-        if self.target.local and isinstance(error, UnknownModel):
+        if self.target.is_local and isinstance(error, UnknownModel):
             return UnknownModel(
                 missing_model_message(backend, self.target.base_url, self.target.provider.model)
             )
@@ -325,10 +325,10 @@ class CallReport:
         self._order = order
         self._attempt = attempt
         self._id = secrets.token_hex(8)
-        self._made = False
-        self._sized: CallSize | None = None
+        self._reported = False
+        self._known_size: CallSize | None = None
 
-    async def begin(self, *, patient: bool) -> None:
+    async def report_start(self, *, patient: bool) -> None:
         """The call is about to go out; this returns when it may.
 
         `patient`: nobody else could be asked, so that it waits where it would otherwise be `AtLimit`.
@@ -336,22 +336,22 @@ class CallReport:
         try:
             await self._wait(patient=patient)
         except anyio.get_cancelled_exc_class():
-            await self.make(CUT_OFF_TEXT)  # it may have been let go in the same moment
+            await self.report_end(CUT_OFF_TEXT)  # it may have been let go in the same moment
             raise
 
     async def _wait(self, *, patient: bool) -> None:
         told, waited = "", 0.0
-        while hindrance := await self._ask():
+        while hindrance := await self._request_start():
             if not patient or waited >= MAX_QUEUE_S:
                 raise AtLimit(hindrance.reason, retry_after_s=hindrance.wait_s)
             if hindrance.reason != told:
                 told = hindrance.reason
-                await self._witness.noticed(self._order.worker, f"waiting: {told}")
+                await self._witness.notice(self._order.worker, f"waiting: {told}")
             pause = min(hindrance.wait_s * random.uniform(1, 1.5), MAX_QUEUE_S)  # noqa: S311 (spreads calls)
             await anyio.sleep(pause)
             waited += pause
 
-    async def _ask(self) -> CallDelay | None:
+    async def _request_start(self) -> CallDelay | None:
         provider = self._attempt.target.provider
         call = StartedCall(
             id=self._id,
@@ -360,7 +360,7 @@ class CallReport:
             model=provider.model,
         )
         try:
-            return await self._witness.begun(call, self._size)
+            return await self._witness.call_started(call, self._size)
         except WorkerError:
             raise
         except Exception:
@@ -368,18 +368,18 @@ class CallReport:
             return None
 
     async def _size(self) -> CallSize:
-        if self._sized is None:
-            self._sized = await self._gauge.size(self._order, self._attempt.target)
-        return self._sized
+        if self._known_size is None:
+            self._known_size = await self._gauge.size(self._order, self._attempt.target)
+        return self._known_size
 
-    async def make(self, error: str = "") -> None:
+    async def report_end(self, error: str = "") -> None:
         """The first time counts. Not stopped by an asker who leaves."""
-        if self._made:
+        if self._reported:
             return
-        self._made = True
+        self._reported = True
         try:
             with anyio.move_on_after(REPORT_S, shield=True):
-                await self._witness.metered(await self._call_made(error))
+                await self._witness.call_finished(await self._call_made(error))
         except Exception:
             logger.exception("a call of worker %r was not counted", self._order.worker)
 
@@ -396,8 +396,8 @@ class CallReport:
             model=provider.model,
             status=attempt.status or HUNG_UP_STATUS,
             usage=usage,
-            whole=whole,
-            owed=attempt.owed,
+            is_final=whole,
+            billable=attempt.billable,
             seconds=attempt.seconds,
             error=error,
         )
@@ -432,25 +432,25 @@ class Upstream:
         self._clock = clock
         self._silence = silence
         # Who did last, and what it was not told of the request.
-        self._serving: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
+        self._last_served: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
 
     async def stream(self, order: InboundCall, course: CallPlan, take: TakePieces) -> None:
         """The answer in pieces. Raises a `WorkerError` when no target could give or finish it."""
         said = JoinedAnswer(order.dialect, take)
 
         async def run(attempt: CallAttempt, report: CallReport) -> None:
-            await attempt.stream(said.following(attempt.target.dialect), report.make)
+            await attempt.stream(said.receiver_for(attempt.target.dialect), report.report_end)
 
         await self._ask(order, course, run, lambda: said.text)
 
-    async def plain(self, order: InboundCall, course: CallPlan) -> bytes:
+    async def complete(self, order: InboundCall, course: CallPlan) -> bytes:
         """The answer at once, in the dialect of the order."""
         answer = b""
 
         async def run(attempt: CallAttempt, report: CallReport) -> None:
             nonlocal answer
-            answer = await attempt.plain()
-            await report.make()
+            answer = await attempt.read_whole()
+            await report.report_end()
             if attempt.target.dialect != order.dialect:
                 chunks = codec_for(attempt.target.dialect).read_answer(answer)
                 answer = codec_for(order.dialect).write_answer(order.model, chunks)
@@ -463,96 +463,100 @@ class Upstream:
     ) -> None:
         tries = AttemptSchedule(course, self._healths, self._patience, self._clock)
         failures: dict[str, ProviderUnavailable] = {}
-        while following := tries.following():
+        while following := tries.next_attempt():
             target = following.target
-            await self._wait(order, following, failures)
+            await self._wait_before(order, following, failures)
             call = build_call(
-                order, target, said=said(), hurry=tries.others, silence_s=self._silence()
+                order, target, said=said(), hurry=tries.has_alternative, silence_s=self._silence()
             )
-            if not await self._healths.admits(target.provider, force=following.force):
+            if not await self._healths.try_admit(target.provider, force=following.force):
                 continue  # somebody else tries it out at the moment
             attempt = CallAttempt(self.connections, target, call)
             report = CallReport(self._witness, self._gauge, order, attempt)
             try:
-                async with self._observed(attempt):
-                    await report.begin(patient=not tries.others)
-                    await self._move(order, course, target, failures)
-                    await self._try(attempt, report, run)
+                async with self._recorded_outcome(attempt):
+                    await report.report_start(patient=not tries.has_alternative)
+                    await self._report_move(order, course, target, failures)
+                    await self._run_reported(attempt, report, run)
             except ProviderUnavailable as error:
                 failures[target.name] = error
                 if isinstance(error, ServerNotRunning):
-                    tries.leave(target)  # until somebody starts it
+                    tries.drop(target)  # until somebody starts it
             else:
                 return
-        raise _combined_error(failures) if failures else self._nobody(course)
+        raise _combined_error(failures) if failures else self._no_target_error(course)
 
     @asynccontextmanager
-    async def _observed(self, attempt: CallAttempt) -> AsyncGenerator[None]:
+    async def _recorded_outcome(self, attempt: CallAttempt) -> AsyncGenerator[None]:
         """What becomes of an admitted call tells something of its provider, or nothing: once."""
         provider, began = attempt.target.provider, self._clock()
         try:
             yield
         except (AtLimit, BudgetSpent, ServerNotRunning):  # it was not asked
-            await self._healths.released(provider)
+            await self._healths.release(provider)
             raise
         except WorkerError as error:
-            await self._healths.failed(provider, error, began=began)
+            await self._healths.record_failure(provider, error, began=began)
             raise
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await self._healths.released(provider)
+                await self._healths.release(provider)
             raise
-        await self._healths.served(provider, began=began, used_up_for_s=attempt.used_up_for_s)
+        await self._healths.record_success(
+            provider, began=began, used_up_for_s=attempt.exhausted_for_s
+        )
 
-    async def _try(self, attempt: CallAttempt, report: CallReport, run: RunAttempt) -> None:
+    async def _run_reported(
+        self, attempt: CallAttempt, report: CallReport, run: RunAttempt
+    ) -> None:
         try:
             await run(attempt, report)
         except WorkerError as error:
-            await report.make(str(error))
+            await report.report_end(str(error))
             raise
         finally:
-            await report.make(CUT_OFF_TEXT)
+            await report.report_end(CUT_OFF_TEXT)
 
-    async def _wait(
+    async def _wait_before(
         self, order: InboundCall, following: NextAttempt, failures: TargetFailures
     ) -> None:
         if not following.wait_s:
             return
-        if not following.quiet:
+        if not following.silent:
             reason = failures.get(following.target.name)
             text = f"{following.target.name} is asked again in {following.wait_s:.0f} s"
-            await self._witness.noticed(order.worker, f"{text} ({reason})" if reason else text)
+            await self._witness.notice(order.worker, f"{text} ({reason})" if reason else text)
         await anyio.sleep(following.wait_s)
 
-    async def _move(
+    async def _report_move(
         self, order: InboundCall, course: CallPlan, target: CallTarget, failures: TargetFailures
     ) -> None:
         """Tell the witness when another one serves the worker than before."""
         wanted = course.targets[0].name
         key = (order.worker, wanted)
-        before, told = self._serving.get(key, (wanted, ""))
+        before, told = self._last_served.get(key, (wanted, ""))
         left = describe_omissions(order, target)
         if (before, told) == (target.name, left):
             return
-        self._serving[key] = target.name, left
-        if len(self._serving) > MAX_REMEMBERED:
-            self._serving.popitem(last=False)
+        self._last_served[key] = target.name, left
+        if len(self._last_served) > MAX_REMEMBERED:
+            self._last_served.popitem(last=False)
         asked = f"{target.name} is asked {left}" if left else ""
         if before == target.name:
             if asked:
-                await self._witness.noticed(order.worker, asked)
+                await self._witness.notice(order.worker, asked)
             return
-        reason = str(failures.get(before) or self._why_not(course, before))
+        reason = str(failures.get(before) or self._unavailable_reason(course, before))
         reason = f"{reason}; {asked}" if asked else reason
         moved = ProviderMove(
             worker=order.worker, from_provider=before, to_provider=target.name, reason=reason
         )
-        await self._witness.moved(moved)
+        await self._witness.provider_changed(moved)
 
-    def _nobody(self, course: CallPlan) -> WorkerError:
+    def _no_target_error(self, course: CallPlan) -> WorkerError:
         return unavailable_error(course, self._healths, self._clock())
 
-    def _why_not(self, course: CallPlan, name: str) -> str:
+    def _unavailable_reason(self, course: CallPlan, name: str) -> str:
         left = next((target for target in course.targets if target.name == name), None)
         condition = self._healths.condition(left.provider) if left else ProviderCondition()
         if condition.state in {"unknown", "healthy"}:

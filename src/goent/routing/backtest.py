@@ -48,7 +48,7 @@ def run_backtest(known: RoutingKnowledge) -> LearnedReply:
     experience = Experience(telling, known.now)
     replay = _Replay(known, telling)
     lines = tuple(sorted(_learned_lines(known, telling, experience), key=_line_order))
-    lookback = replay.told(experience)
+    lookback = replay.summary(experience)
     return LearnedReply(
         learning=known.settings.learning,
         outcomes=len(telling),
@@ -71,10 +71,10 @@ def _learned_lines(
             type=kind[0],
             complexity=kind[1],
             provider=names.get(model, "/".join(model)),
-            verified=sum(each.held is True for each in outcomes),
-            refuted=sum(each.held is False for each in outcomes),
-            claimed=sum(each.done and each.held is None for each in outcomes),
-            failed=sum(not each.done for each in outcomes),
+            verified=sum(each.claim_held is True for each in outcomes),
+            refuted=sum(each.claim_held is False for each in outcomes),
+            claimed=sum(each.finished and each.claim_held is None for each in outcomes),
+            failed=sum(not each.finished for each in outcomes),
             chance=round(outlook.chance, 3),
             low=round(outlook.low, 3),
             high=round(outlook.high, 3),
@@ -96,9 +96,9 @@ class _Replay:
         self._known = known
         self._providers = _by_model(known.settings)
         self._forecasts: dict[TaskClass, dict[str, Forecast]] = {}
-        self._choices = tuple(self._all(samples))
+        self._choices = tuple(self._replayed(samples))
 
-    def told(self, experience: Experience) -> Lookback:
+    def summary(self, experience: Experience) -> Lookback:
         chosen = [self._figures(c.kind, c.chosen, experience) for c in self._choices]
         learned = [self._figures(c.kind, c.learned, experience) for c in self._choices]
         pairs = [
@@ -117,12 +117,12 @@ class _Replay:
             instead=tuple(_changed_choices(self._choices)),
         )
 
-    def _all(self, samples: Sequence[TaskSample]) -> Iterator[_PastChoice]:
+    def _replayed(self, samples: Sequence[TaskSample]) -> Iterator[_PastChoice]:
         then = Experience(now=self._known.now)
         for left, sample in zip(range(len(samples), 0, -1), samples, strict=True):
             chosen = self._providers.get(_model(sample))
             if chosen and left <= REPLAY_LIMIT:
-                then.look_from(sample.at)
+                then.set_time(sample.at)
                 learned = self._would_choose(sample, chosen, then)
                 yield _PastChoice(
                     kind=(sample.type, sample.complexity), chosen=chosen, learned=learned
@@ -135,7 +135,7 @@ class _Replay:
         able = [p for p in self._providers.values() if p.name in known and p is not chosen]
         order = (chosen, *able)
         forecasts = {p.name: self._forecast(sample, p) for p in order}
-        return ExpenseRanking(order, RouteFacts(outlooks=known, forecasts=forecasts)).arranged(
+        return ExpenseRanking(order, RouteFacts(outlooks=known, forecasts=forecasts)).reordered(
             order
         )[0]
 

@@ -43,13 +43,13 @@ class TaskOutcome(Value, frozen=True, kw_only=True):
     `graded`: by an evaluation.
     """
 
-    done: bool
-    held: bool | None = None
+    finished: bool
+    claim_held: bool | None = None
     graded: bool = False
 
     @property
     def good(self) -> bool:
-        return self.done and self.held is not False
+        return self.finished and self.claim_held is not False
 
 
 class Outlook(Value, frozen=True, kw_only=True):
@@ -76,15 +76,15 @@ def outcome_of(sample: TaskSample) -> TaskOutcome | None:
     """None where it tells nothing of the worker: cancelled, out of money, or others are at fault."""
     match sample.state, sample.evidence:
         case "completed", "verified":
-            return TaskOutcome(done=True, held=True, graded=sample.graded)
+            return TaskOutcome(finished=True, claim_held=True, graded=sample.graded)
         case "completed", "claimed":
-            return TaskOutcome(done=True)
+            return TaskOutcome(finished=True)
         case "completed", "refuted":  # it did nothing, which is looked for without being asked
-            return TaskOutcome(done=False)
+            return TaskOutcome(finished=False)
         case "failed", "refuted":
-            return TaskOutcome(done=True, held=False, graded=sample.graded)
+            return TaskOutcome(finished=True, claim_held=False, graded=sample.graded)
         case "failed", _ if sample.failure in OWN_FAULTS:
-            return TaskOutcome(done=False)
+            return TaskOutcome(finished=False)
         case _:
             return None
 
@@ -190,10 +190,10 @@ class Experience:
     def __init__(self, samples: Iterable[TaskSample] = (), now: float = 0.0) -> None:
         self._now = now
         self._scale = 1.0
-        self._done, self._held = _ShareModel(), _ShareModel()
+        self._finished, self._claims = _ShareModel(), _ShareModel()
         self._seen: defaultdict[tuple[ModelKey, TaskClass], list[TaskOutcome]] = defaultdict(list)
         self._weights: defaultdict[tuple[ModelKey, TaskType], float] = defaultdict(float)
-        self._found: dict[TaskClass, Mapping[ModelKey, Outlook]] = {}
+        self._cache: dict[TaskClass, Mapping[ModelKey, Outlook]] = {}
         for sample in samples:
             self.add(sample)
 
@@ -204,32 +204,34 @@ class Experience:
         model: ModelKey = (sample.backend, sample.model)
         kind: TaskClass = (sample.type, sample.complexity)
         weight = _age_weight(self._now - sample.at)
-        self._done.add(model, kind, weight, good=found.done)
-        if found.held is not None:
-            self._held.add(model, kind, weight, good=found.held)
+        self._finished.add(model, kind, weight, good=found.finished)
+        if found.claim_held is not None:
+            self._claims.add(model, kind, weight, good=found.claim_held)
         self._seen[model, kind].append(found)
         self._weights[model, sample.type] += weight
-        self._found.clear()
+        self._cache.clear()
 
-    def look_from(self, moment: float) -> None:
+    def set_time(self, moment: float) -> None:
         """As if it were that time: what was added is as old as it was then."""
-        self._scale = self._done.scale = self._held.scale = 1 / _age_weight(self._now - moment)
-        self._found.clear()
+        self._scale = self._finished.scale = self._claims.scale = 1 / _age_weight(
+            self._now - moment
+        )
+        self._cache.clear()
 
     def outlooks(self, type_: TaskType, complexity: Complexity) -> Mapping[ModelKey, Outlook]:
         """Of every model that has outcomes of the type."""
         kind = (type_, complexity)
-        if kind not in self._found:
+        if kind not in self._cache:
             models = [model for model, each in self._weights if each == type_]
-            self._found[kind] = {model: self._outlook(model, kind) for model in models}
-        return self._found[kind]
+            self._cache[kind] = {model: self._outlook(model, kind) for model in models}
+        return self._cache[kind]
 
     def seen(self) -> Mapping[tuple[ModelKey, TaskClass], list[TaskOutcome]]:
         return self._seen
 
     def _outlook(self, model: ModelKey, kind: TaskClass) -> Outlook:
-        done, done_var = self._done.estimate(model, kind)
-        held, held_var = self._held.estimate(model, kind)
+        done, done_var = self._finished.estimate(model, kind)
+        held, held_var = self._claims.estimate(model, kind)
         chance = done * held
         variance = (done**2 + done_var) * (held**2 + held_var) - chance**2
         spread = math.sqrt(max(0.0, variance))  # rounding may go below

@@ -45,7 +45,7 @@ class ExpenseRanking:
     @cached_property
     def expenses(self) -> Mapping[str, Expense]:
         """Of those with enough outcomes. What is not known of one of them counts for none."""
-        known = dict(self._known())
+        known = dict(self._sufficient_outlooks())
         forecasts = {name: self._facts.forecasts.get(name, NO_FORECAST) for name in known}
         priced = all(forecast.p50_usd is not None for forecast in forecasts.values())
         timed = all(forecast.seconds is not None for forecast in forecasts.values())
@@ -56,7 +56,7 @@ class ExpenseRanking:
             found[name] = _expense(known[name], money + waiting)
         return found
 
-    def arranged(self, order: Sequence[Provider]) -> tuple[Provider, ...]:
+    def reordered(self, order: Sequence[Provider]) -> tuple[Provider, ...]:
         """The order as it was, except that who is clearly better takes the place of who is worse."""
         expenses = self.expenses
         able = [p for p in order if p.name in expenses]
@@ -73,7 +73,7 @@ class ExpenseRanking:
             placed.setdefault(provider.name, provider)
         return tuple(placed.values())
 
-    def compared(self, before: Sequence[Provider], after: Sequence[Provider]) -> str:
+    def comparison(self, before: Sequence[Provider], after: Sequence[Provider]) -> str:
         """What outcomes say about them, and what that changed; empty where there are none."""
         told = [p for p in after if p.name in self._facts.outlooks]
         if not told:
@@ -82,7 +82,7 @@ class ExpenseRanking:
         more = f"; and {len(told) - MAX_SHOWN} more" if len(told) > MAX_SHOWN else ""
         return f"{self._change(before, after)}: {figures}{more}"
 
-    def _known(self) -> Iterator[tuple[str, Outlook]]:
+    def _sufficient_outlooks(self) -> Iterator[tuple[str, Outlook]]:
         for provider in self._providers:
             outlook = self._facts.outlooks.get(provider.name)
             if outlook and outlook.enough:
@@ -132,7 +132,9 @@ class MethodChoice:
         self._facts = facts
         self._alone = alone
 
-    def way(self, provider: Provider, *, wanted: Method | None, quick: bool) -> tuple[Method, str]:
+    def method_for(
+        self, provider: Provider, *, wanted: Method | None, quick: bool
+    ) -> tuple[Method, str]:
         """The method, and a remark where it is not the one to be expected."""
         if provider.backend in self._settings.agents:
             return "agent", ""
@@ -140,30 +142,33 @@ class MethodChoice:
             return wanted, ""
         if provider.method == "agent" and "agent" in self._methods:
             return "agent", ""  # whoever named the provider meant that
-        if self._facts.talk_only and self._can_call(provider):
+        if self._facts.needs_no_tools and self._can_call_directly(provider):
             return "api", ", by api, because it needs no tools"
-        method, how = self._own(provider)
+        method, how = self._default_method(provider)
         if not quick or "cli" not in self._methods:
             return method, how
         # Where somebody has to be asked, or the model is the only one: a session that is warm.
-        if self._facts.asks:
+        if self._facts.may_ask:
             return method, how or f", by {method}, because it may have to ask, and cli cannot"
         if self._alone:
             return method, how or f", by {method}, because there is no other provider"
         return "cli", ", by cli"
 
-    def _own(self, provider: Provider) -> tuple[Method, str]:
-        if provider.method == "api" and not self._facts.talk_only:
-            return self._with_tools(), f", by {self._with_tools()}, for api has no tools"
+    def _default_method(self, provider: Provider) -> tuple[Method, str]:
+        if provider.method == "api" and not self._facts.needs_no_tools:
+            return (
+                self._method_with_tools(),
+                f", by {self._method_with_tools()}, for api has no tools",
+            )
         if provider.method in self._methods:
             return provider.method, ""
         method = self._methods[0]
         return method, f"; by {method}, as {provider.method} is not available in this version"
 
-    def _with_tools(self) -> Method:
+    def _method_with_tools(self) -> Method:
         return "acp" if "acp" in self._methods else self._methods[0]
 
-    def _can_call(self, provider: Provider) -> bool:
+    def _can_call_directly(self, provider: Provider) -> bool:
         """Whether go-ent itself knows the way to the model; OpenCode's own logins it does not."""
         backend = self._settings.backends.get(provider.backend)
         return "api" in self._methods and backend is not None and backend.base_url is not None
@@ -232,20 +237,26 @@ class Preferences:
         self.worth = ExpenseRanking(self._fitting, facts)
 
     @cached_property
-    def wishes(self) -> tuple[Preference, ...]:
+    def steps(self) -> tuple[Preference, ...]:
         """In order; the first that has somebody decides."""
-        return (self._large(), self._refactoring(), self._small(), self._hinted(), self._rest())
+        return (
+            self._large(),
+            self._refactoring(),
+            self._small(),
+            self._best_for(),
+            self._remaining(),
+        )
 
     def ranked(self) -> tuple[Provider, ...]:
         """Everybody, best first: those of the first wish, then the cheapest; outcomes say the rest."""
-        named = {p.name for p in self.first}
+        named = {p.name for p in self.best}
         others = [p for p in self._cheapest if p.name not in named]
-        return (*self.first, *self.worth.arranged(others))
+        return (*self.best, *self.worth.reordered(others))
 
     @cached_property
-    def first(self) -> tuple[Provider, ...]:
+    def best(self) -> tuple[Provider, ...]:
         """Those of the wish that decides, as outcomes order them."""
-        return self.worth.arranged(next((wish.order for wish in self.wishes if wish.order), ()))
+        return self.worth.reordered(next((wish.order for wish in self.steps if wish.order), ()))
 
     @cached_property
     def _cheapest(self) -> tuple[Provider, ...]:
@@ -267,7 +278,7 @@ class Preferences:
                 name=name, why=f"{tokens:,} tokens of context are not above {LARGE_CONTEXT:,}"
             )
         why = f"{tokens:,} tokens of context are above {LARGE_CONTEXT:,}: "
-        long = () if self._facts.cramped else self._called("kimi")
+        long = () if self._facts.no_window_fits else self._with_word("kimi")
         if long:
             return Preference(name=name, why=why + "Kimi, whose window fits", order=long)
         known = [p for p in self._fitting if p.context_limit is not None]
@@ -292,17 +303,17 @@ class Preferences:
         if not is_refactoring(self._task):
             why = f"{self._task.type}, {self._task.complexity} is no refactoring of much code"
             return Preference(name=name, why=why)
-        order = (*self._called("deepseek"), *self._called("sonnet"))
+        order = (*self._with_word("deepseek"), *self._with_word("sonnet"))
         why = "refactoring of code: DeepSeek, else Sonnet"
         return Preference(
             name=name, why=why if order else f"{why}, but neither can be had", order=order
         )
 
-    def _hinted(self) -> Preference:
+    def _best_for(self) -> Preference:
         name = "best_for"
         kind, hints = self._task.type, _HINTS_BY_TYPE[self._task.type]
         bulk = _BULK_WORDS if self._task.named >= _MANY_FILES else ()
-        order = self._such(lambda p: _is_best(p, (*hints, *bulk)))
+        order = self._matching(lambda p: _is_best(p, (*hints, *bulk)))
         if not order:
             return Preference(name=name, why=f"no provider says it is best for {kind}")
         what = (
@@ -310,25 +321,25 @@ class Preferences:
         )
         return Preference(name=name, why=f"said to be best for {what}", order=order)
 
-    def _rest(self) -> Preference:
-        default = self._such(lambda p: p.name == self._default)
+    def _remaining(self) -> Preference:
+        default = self._matching(lambda p: p.name == self._default)
         order = self._cheapest
         if default:
             order = (*default, *(p for p in order if p not in default))
             return Preference(name="default", why="the configured default", order=order)
-        round_ = tuple(p for name in _ALL_ROUNDERS for p in self._called(name))
+        round_ = tuple(p for name in _ALL_ROUNDERS for p in self._with_word(name))
         if round_:
             return Preference(
                 name="default", why="no default can be had: an all-rounder", order=round_
             )
         return Preference(name="default", why="no default can be had: the cheapest", order=order)
 
-    def _called(self, word: str) -> tuple[Provider, ...]:
+    def _with_word(self, word: str) -> tuple[Provider, ...]:
         """Its short name first, then whoever has the word in its model's name."""
-        found = self._such(lambda p: word in p.name.lower() or word in p.model.lower())
+        found = self._matching(lambda p: word in p.name.lower() or word in p.model.lower())
         return tuple(sorted(found, key=lambda p: (p.name.lower() != word, self.cost(p))))
 
-    def _such(self, fits: Callable[[Provider], bool]) -> tuple[Provider, ...]:
+    def _matching(self, fits: Callable[[Provider], bool]) -> tuple[Provider, ...]:
         return tuple(provider for provider in self._fitting if fits(provider))
 
 

@@ -52,7 +52,7 @@ class RouteCandidate(Value, frozen=True, kw_only=True):
 class RouteDecision(Value, frozen=True, kw_only=True):
     """The choice with all that led to it; without a `chosen` one, `refusal` says why."""
 
-    chosen: Route | None = None
+    chosen_route: Route | None = None
     refusal: str = ""
     steps: tuple[DecisionStep, ...] = ()
     candidates: tuple[RouteCandidate, ...] = ()
@@ -61,9 +61,9 @@ class RouteDecision(Value, frozen=True, kw_only=True):
 
     @property
     def route(self) -> Route:
-        if self.chosen is None:
+        if self.chosen_route is None:
             raise NoRoute(self.refusal)
-        return self.chosen
+        return self.chosen_route
 
 
 def task_summary(task: Classification) -> str:
@@ -190,16 +190,16 @@ class RouteSearch:
         facts: RouteFacts,
     ) -> None:
         self._task, self._facts, self._settings = task, facts, settings
-        self._asked: Method | None = pin.method
-        self._said: Method | None = None  # by a rule that names nothing else
+        self._pinned_method: Method | None = pin.method
+        self._rule_method: Method | None = None  # by a rule that names nothing else
         self._candidates = tuple(candidates_for(task, settings, facts))
-        self._unpaid = replace(facts, budget_usd=None)
+        self._facts_without_budget = replace(facts, budget_usd=None)
         self._fitting = _unique_models(c.provider for c in self._candidates if not c.obstacle)
         self._preferences = Preferences(task, facts, self._fitting, settings)
-        self._ways = MethodChoice(methods, settings, facts, alone=len(self._fitting) == 1)
+        self._method_choice = MethodChoice(methods, settings, facts, alone=len(self._fitting) == 1)
         self._methods = methods
         self._steps: list[DecisionStep] = []
-        self._passed_on: list[str] = []
+        self._warnings: list[str] = []
 
     def decision(self) -> RouteDecision:
         found = self._by_rules() or self._by_defaults() or self._by_default_provider()
@@ -208,11 +208,13 @@ class RouteSearch:
             return RouteDecision(
                 refusal=self._refusal(), steps=tuple(self._steps), candidates=self._candidates
             )
-        wanted = self._asked or found.method or self._said
-        method, how = self._ways.way(found.provider, wanted=wanted, quick=found.quick)
+        wanted = self._pinned_method or found.method or self._rule_method
+        method, how = self._method_choice.method_for(
+            found.provider, wanted=wanted, quick=found.quick
+        )
         others = [p for p in self._preferences.ranked() if not _same_model(p, found.provider)]
         return RouteDecision(
-            chosen=Route(
+            chosen_route=Route(
                 provider=found.provider,
                 method=method,
                 reason=self._reason(found.step, how),
@@ -221,7 +223,7 @@ class RouteSearch:
             steps=tuple(self._steps),
             candidates=self._candidates,
             alternatives=tuple(self._alternative(p) for p in others[:MAX_ALTERNATIVES]),
-            warnings=tuple(self._passed_on),
+            warnings=tuple(self._warnings),
         )
 
     # Who decides
@@ -233,31 +235,31 @@ class RouteSearch:
         for number, rule in enumerate(self._settings.rules, 1):
             name = rule_label(rule, number)
             if why := rule_mismatch(rule, self._task, text):
-                self._note("rule", name, why)
+                self._add_step("rule", name, why)
             elif found or method_said:
-                self._note("rule", name, "an earlier rule has decided")
+                self._add_step("rule", name, "an earlier rule has decided")
             elif not (rule.provider or rule.model):
                 method_said = self._take_method(rule, name)
             else:
-                found = self._of_rule(rule, name)
+                found = self._apply_rule(rule, name)
         return found
 
     def _take_method(self, rule: RoutingRule, name: str) -> bool:
         """A rule without a provider says how; who is left to those after it."""
         if rule.method not in self._methods:
-            self._pass_on(name, f"the method {rule.method!r} is not available in this version")
+            self._skip(name, f"the method {rule.method!r} is not available in this version")
             return False
-        self._said = rule.method
-        self._note("rule", name, f"matches, and says the method: {rule.method}", decided=True)
+        self._rule_method = rule.method
+        self._add_step("rule", name, f"matches, and says the method: {rule.method}", decided=True)
         return True
 
-    def _of_rule(self, rule: RoutingRule, name: str) -> _Selection | None:
+    def _apply_rule(self, rule: RoutingRule, name: str) -> _Selection | None:
         meant, unknown = rule_providers(rule, self._settings)
         if unknown:
-            self._pass_on(name, unknown)
+            self._skip(name, unknown)
             return None
         if rule.method and rule.method not in self._methods:
-            self._pass_on(name, f"the method {rule.method!r} is not available in this version")
+            self._skip(name, f"the method {rule.method!r} is not available in this version")
             return None
         why_not: list[str] = []
         for provider in (*meant, *fallbacks_of(meant[0], self._settings)):
@@ -266,25 +268,25 @@ class RouteSearch:
                 instead = f", for {'; '.join(why_not)}" if why_not else ""
                 why = f"matches ({rule_conditions(rule)}): {provider.name}{instead}"
                 if why_not:
-                    self._passed_on.append(f"{name}: {provider.name}{instead}")
-                step = self._note("rule", name, why, decided=True)
+                    self._warnings.append(f"{name}: {provider.name}{instead}")
+                step = self._add_step("rule", name, why, decided=True)
                 return _Selection(step=step, provider=provider, method=rule.method)
             why_not.append(f"{provider.name} is passed over ({against})")
-        self._pass_on(name, "; ".join(why_not))
+        self._skip(name, "; ".join(why_not))
         return None
 
     def _by_defaults(self) -> _Selection | None:
         for role, applies in self._roles():
-            provider = self._named(self._settings.defaults.get(role))
+            provider = self._provider_named(self._settings.defaults.get(role))
             if provider is None:
                 continue
             name = f"defaults.{role}"
             if not applies:
-                self._note("default", name, f"the task is {task_summary(self._task)}")
+                self._add_step("default", name, f"the task is {task_summary(self._task)}")
                 continue
             usable = self._usable(name, provider)
             if usable:
-                step = self._note("default", name, usable.name, decided=True)
+                step = self._add_step("default", name, usable.name, decided=True)
                 return _Selection(step=step, provider=usable, quick=role == "simple_tasks")
         return None
 
@@ -299,7 +301,7 @@ class RouteSearch:
         yield "implementation", task.type in CODING_TYPES
 
     def _by_default_provider(self) -> _Selection | None:
-        provider = self._named(self._settings.default_provider)
+        provider = self._provider_named(self._settings.default_provider)
         if provider is None or not self._settings.default_chosen:
             return None
         usable = self._usable("default_provider", provider)
@@ -308,24 +310,24 @@ class RouteSearch:
         why = "the configured default"
         if usable.name != provider.name:
             why = f"{usable.name}, a fallback of {why}"
-        step = self._note("default", "default_provider", why, decided=True)
+        step = self._add_step("default", "default_provider", why, decided=True)
         return _Selection(step=step, provider=usable)
 
     def _by_policy(self) -> _Selection | None:
         chosen: _Selection | None = None
-        for wish in self._preferences.wishes:
+        for wish in self._preferences.steps:
             if chosen or not wish.order:
-                self._note("policy", wish.name, wish.why if not chosen else "decided before")
+                self._add_step("policy", wish.name, wish.why if not chosen else "decided before")
             else:
-                chosen = self._of_wish(wish)
+                chosen = self._apply_preference(wish)
         return chosen
 
-    def _of_wish(self, wish: Preference) -> _Selection:
-        first, order = wish.order[0], self._preferences.first
+    def _apply_preference(self, wish: Preference) -> _Selection:
+        first, order = wish.order[0], self._preferences.best
         stays = order[0] is first
-        step = self._note("policy", wish.name, f"{wish.why}: {first.name}", decided=stays)
-        if told := self._preferences.worth.compared(wish.order, order):
-            learned = self._note("learning", wish.name, told, decided=not stays)
+        step = self._add_step("policy", wish.name, f"{wish.why}: {first.name}", decided=stays)
+        if told := self._preferences.worth.comparison(wish.order, order):
+            learned = self._add_step("learning", wish.name, told, decided=not stays)
             step = step if stays else learned
         return _Selection(step=step, provider=order[0], quick=wish.quick)
 
@@ -338,9 +340,9 @@ class RouteSearch:
             return provider
         for other in fallbacks_of(provider, self._settings):
             if not self._obstacle(other):
-                self._passed_on.append(f"{name}: {other.name}, for {provider.name}: {against}")
+                self._warnings.append(f"{name}: {other.name}, for {provider.name}: {against}")
                 return other
-        self._pass_on(name, f"{provider.name}: {against}")
+        self._skip(name, f"{provider.name}: {against}")
         return None
 
     def _fallbacks(self, found: _Selection, others: Sequence[Provider]) -> tuple[Provider, ...]:
@@ -351,8 +353,8 @@ class RouteSearch:
         return own or (tuple(others[:MAX_FALLBACKS]) if found.step.source in OWN_SOURCES else ())
 
     def _alternative(self, provider: Provider) -> Route:
-        method, _ = self._ways.way(
-            provider, wanted=self._asked or self._said, quick=is_small(self._task)
+        method, _ = self._method_choice.method_for(
+            provider, wanted=self._pinned_method or self._rule_method, quick=is_small(self._task)
         )
         return Route(provider=provider, method=method, reason="")
 
@@ -364,7 +366,7 @@ class RouteSearch:
         why = said.get(step.source, f"{step.name}: {step.why}")
         if step.name == "default_provider":
             why = step.why
-        how = f", by {self._asked}, which was asked for" if self._asked else how
+        how = f", by {self._pinned_method}, which was asked for" if self._pinned_method else how
         return f"{why}{how}; the task is {task_summary(self._task)}"
 
     def _refusal(self) -> str:
@@ -378,18 +380,22 @@ class RouteSearch:
 
     def _obstacle(self, provider: Provider) -> str:
         """Who names a provider decides about its price; the budget itself warns or refuses."""
-        if provider.backend in self._settings.agents and self._asked not in (None, "agent"):
-            return f"it is an agent of its own, and the method {self._asked!r} was asked for"
-        return obstacle(provider, self._task, self._unpaid)
+        if provider.backend in self._settings.agents and self._pinned_method not in (None, "agent"):
+            return (
+                f"it is an agent of its own, and the method {self._pinned_method!r} was asked for"
+            )
+        return obstacle(provider, self._task, self._facts_without_budget)
 
-    def _named(self, name: str | None) -> Provider | None:
+    def _provider_named(self, name: str | None) -> Provider | None:
         return next((c.provider for c in self._candidates if c.provider.name == name), None)
 
-    def _pass_on(self, name: str, why: str) -> None:
-        self._note("rule" if name.startswith("rule") else "default", name, f"passed over: {why}")
-        self._passed_on.append(f"{name} was passed over: {why}")
+    def _skip(self, name: str, why: str) -> None:
+        self._add_step(
+            "rule" if name.startswith("rule") else "default", name, f"passed over: {why}"
+        )
+        self._warnings.append(f"{name} was passed over: {why}")
 
-    def _note(
+    def _add_step(
         self, source: DecisionSource, name: str, why: str, *, decided: bool = False
     ) -> DecisionStep:
         step = DecisionStep(source=source, name=name, decided=decided, why=why)
@@ -428,11 +434,11 @@ def decide_route(
     if pin.method and pin.method not in methods:
         return RouteDecision(refusal=_unknown_method(pin.method, methods))
     first = RouteSearch(task, pin, settings, methods, facts).decision()
-    if first.chosen:
+    if first.chosen_route:
         return first
     for eased, warning in _concessions(task, settings, facts):
         decision = RouteSearch(task, pin, settings, methods, eased).decision()
-        if decision.chosen:
+        if decision.chosen_route:
             return replace(decision, warnings=(*decision.warnings, warning))
     return first
 
@@ -448,12 +454,12 @@ def _concessions(
         f"{task.context_tokens:,} tokens fit nobody's window: the widest was taken, and what there "
         "is to read has to be read in parts"
     )
-    yield replace(facts, cramped=True), cramped
+    yield replace(facts, no_window_fits=True), cramped
     if facts.budget_usd is not None and not facts.hard:
         kept = f"nobody who can be had now keeps the budget_usd of {usd_text(facts.budget_usd)}"
         above = budget_objection(facts, settings) or kept
         yield replace(facts, budget_usd=None), above
-        yield replace(facts, budget_usd=None, cramped=True), f"{cramped}; {above}"
+        yield replace(facts, budget_usd=None, no_window_fits=True), f"{cramped}; {above}"
 
 
 def _decide_by_pin(
@@ -465,7 +471,7 @@ def _decide_by_pin(
         step = DecisionStep(source="pin", name="pin", decided=False, why=str(error))
         return RouteDecision(refusal=str(error), steps=(step,))
     return RouteDecision(
-        chosen=route,
+        chosen_route=route,
         steps=(DecisionStep(source="pin", name="pin", decided=True, why=route.reason),),
         candidates=tuple(candidates_for(task, settings, facts)),
         warnings=tuple(_pin_warnings(route, task, settings, facts)),
@@ -497,7 +503,7 @@ def _decide_by_tier(
         fallbacks=fallbacks_of(provider, settings) if moves else (),
     )
     return RouteDecision(
-        chosen=route,
+        chosen_route=route,
         steps=(DecisionStep(source="policy", name="tier", decided=True, why=route.reason),),
         candidates=candidates,
         warnings=tuple(_pin_warnings(route, task, settings, facts)),

@@ -28,15 +28,15 @@ class RouteFacts(Value, frozen=True, kw_only=True):
     text: str = ""
     now: float = 0.0
     conditions: Mapping[str, ProviderCondition] = {}
-    keyless: Mapping[str, str] = {}
+    missing_keys: Mapping[str, str] = {}
     prices: Mapping[str, Price] = {}
     forecasts: Mapping[str, Forecast] = {}
     outlooks: Mapping[str, Outlook] = {}
     budget_usd: Decimal | None = None
     hard: bool = False
-    asks: bool = False
-    talk_only: bool = False
-    cramped: bool = False
+    may_ask: bool = False
+    needs_no_tools: bool = False
+    no_window_fits: bool = False
     allow_fallback: bool | None = None
     avoid: tuple[str, ...] = ()
 
@@ -72,13 +72,13 @@ def _unavailable(provider: Provider, facts: RouteFacts) -> str:
 
 
 def _no_key(provider: Provider, facts: RouteFacts) -> str:
-    variable = facts.keyless.get(provider.name)
+    variable = facts.missing_keys.get(provider.name)
     return f"no key: set {variable} where go-ent or its client is started" if variable else ""
 
 
 def _too_small(provider: Provider, task: Classification, facts: RouteFacts) -> str:
     window = provider.context_limit
-    if facts.cramped or window is None or task.context_tokens <= window * USABLE_WINDOW:
+    if facts.no_window_fits or window is None or task.context_tokens <= window * USABLE_WINDOW:
         return ""
     return f"its window of {window:,} tokens is too small for {task.context_tokens:,}"
 

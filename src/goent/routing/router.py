@@ -63,12 +63,12 @@ class RouteRequest(Value, frozen=True, kw_only=True):
     context_tokens: int | None = None
     budget_usd: Decimal | None = None
     allow_fallback: bool | None = None
-    asks: bool = False
+    may_ask: bool = False
     chosen_permissions: bool = False
     avoid: tuple[str, ...] = ()
 
     def must_ask(self, task: Classification) -> bool:
-        return self.asks and (self.chosen_permissions or not only_reads(self.text, task.type))
+        return self.may_ask and (self.chosen_permissions or not only_reads(self.text, task.type))
 
 
 class RoutedTask(Value, frozen=True, kw_only=True):
@@ -83,19 +83,19 @@ class RoutedTask(Value, frozen=True, kw_only=True):
     forecasts: Mapping[str, Forecast]
 
     @property
-    def likely(self) -> dict[str, Decimal]:
+    def likely_usd(self) -> dict[str, Decimal]:
         """What it will probably cost at each provider, as far as prices are known."""
         return {name: f.p50_usd for name, f in self._known.items() if f.p50_usd is not None}
 
     @property
-    def sure(self) -> dict[str, Decimal]:
+    def certain_usd(self) -> dict[str, Decimal]:
         """As much of that as is no guess."""
         return {name: f.sure_usd for name, f in self._known.items() if f.sure_usd is not None}
 
     @property
     def _known(self) -> dict[str, Forecast]:
         known = dict(self.forecasts)
-        if route := self.decision.chosen:
+        if route := self.decision.chosen_route:
             known[route.provider.name] = self.forecast
         return known
 
@@ -154,7 +154,7 @@ class Router:
             task = replace(task, context_tokens=asked.context_tokens)
         talks = needs_no_tools(asked.text, task.type, attached=bool(asked.files))
         prices = await self._all_prices(settings, now)
-        past = await self._known_past()
+        past = await self._refreshed_past()
         outlooks = self._experience.outlooks(task.type, task.complexity)
         usual = asked.pin.method or ("api" if talks else "acp")
         forecasts = {
@@ -167,7 +167,7 @@ class Router:
             conditions={
                 p.name: condition_now(p, self._condition, self._servers) for p in settings.providers
             },
-            keyless=self._keyless(settings),
+            missing_keys=self._keyless(settings),
             prices=prices,
             forecasts=forecasts,
             outlooks={
@@ -176,25 +176,25 @@ class Router:
                 if settings.learning and (found := outlooks.get((p.backend, p.model)))
             },
             budget_usd=await self._budget(asked, settings),
-            asks=asked.must_ask(task),
-            talk_only=talks,
+            may_ask=asked.must_ask(task),
+            needs_no_tools=talks,
             allow_fallback=asked.allow_fallback,
             avoid=asked.avoid,
         )
         decision = decide_route(task, asked.pin, settings, self._methods, facts)
         chosen = NO_FORECAST
-        if route := decision.chosen:
+        if route := decision.chosen_route:
             chosen = await self.forecast(task, route.provider, route.method)
         return RoutedTask(task=task, decision=decision, forecast=chosen, forecasts=forecasts)
 
     async def forecast(self, task: Classification, provider: Provider, method: Method) -> Forecast:
         price = await self._prices.price(provider, time.time())
-        return forecast_task(task, provider, method, price=price, past=await self._known_past())
+        return forecast_task(task, provider, method, price=price, past=await self._refreshed_past())
 
-    async def known(self) -> RoutingKnowledge:
+    async def knowledge(self) -> RoutingKnowledge:
         """All that it has learned, for whoever looks back."""
         settings, now = self._settings(), time.time()
-        past = await self._known_past()
+        past = await self._refreshed_past()
         return RoutingKnowledge(
             settings=settings,
             samples=self._samples,
@@ -207,7 +207,7 @@ class Router:
         found = {p.name: await self._prices.price(p, now) for p in settings.providers}
         return {name: price for name, price in found.items() if price is not None}
 
-    async def _known_past(self) -> PastTasks:
+    async def _refreshed_past(self) -> PastTasks:
         samples = await self._history.recent()
         if samples is not self._samples:
             self._samples, self._past = samples, PastTasks(samples)

@@ -60,7 +60,7 @@ class LocalStream(ByteStream):
             except BlockingIOError:
                 await anyio.wait_readable(self.socket)
             except OSError as error:
-                raise self._lost() from error
+                raise self._loss_error() from error
             else:
                 if not data:
                     raise anyio.EndOfStream
@@ -75,7 +75,7 @@ class LocalStream(ByteStream):
             except BlockingIOError:
                 await anyio.wait_writable(self.socket)
             except OSError as error:
-                raise self._lost() from error
+                raise self._loss_error() from error
             else:
                 rest = rest[sent:]
 
@@ -84,13 +84,13 @@ class LocalStream(ByteStream):
         try:
             self.socket.shutdown(socket.SHUT_WR)
         except OSError as error:
-            raise self._lost() from error
+            raise self._loss_error() from error
 
     async def aclose(self) -> None:
         _close_socket(self.socket)
         await checkpoint()
 
-    def _lost(self) -> Exception:
+    def _loss_error(self) -> Exception:
         ours = self.socket.fileno() < 0
         return anyio.ClosedResourceError() if ours else anyio.BrokenResourceError()
 

@@ -57,32 +57,32 @@ class Outbox:
         self._unsent = 0
         self._filled = anyio.Event()
         self._sent = anyio.Event()
-        self.broken = False
+        self.is_broken = False
 
     def put(self, line: bytes) -> None:
         """Never waits: whoever can wait calls `room` afterwards."""
-        if self.broken:
+        if self.is_broken:
             return
         if not self._lines:
             self._filled.set()
         self._lines.append(line)
         self._unsent += len(line)
 
-    def offer(self, line: bytes) -> None:
+    def put_if_room(self, line: bytes) -> None:
         """Put it if there is room: it is for nobody in particular, and no reason to wait."""
         if self._unsent + len(line) <= HIGH_WATER:
             self.put(line)
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         return self._unsent > HIGH_WATER
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until the peer has read enough of what it was sent."""
         while self._unsent > HIGH_WATER:
             await self._sent.wait()
 
-    async def flushed(self) -> None:
+    async def wait_until_flushed(self) -> None:
         while self._unsent:
             await self._sent.wait()
 
@@ -101,7 +101,7 @@ class Outbox:
 
     def close(self) -> None:
         """Nothing more is sent, and nobody waits for it."""
-        self.broken = True
+        self.is_broken = True
         self._account(self._unsent)
 
     def _account(self, size: int) -> None:
@@ -113,11 +113,11 @@ class Outbox:
 class PendingCall:
     """One request under way. `inside` marks one that a notification's handler waits for."""
 
-    __slots__ = ("inside", "number", "outcome", "settled")
+    __slots__ = ("from_notification", "number", "outcome", "settled")
 
     def __init__(self, number: int, *, inside: bool) -> None:
         self.number = number
-        self.inside = inside
+        self.from_notification = inside
         self.settled = anyio.Event()
         self.outcome: Raw | GoentError = ABSENT
 
@@ -132,7 +132,7 @@ class PendingCalls:
     def __init__(self) -> None:
         self._numbers = count(1)
         self._open: dict[bytes, PendingCall] = {}
-        self._lost = ""
+        self._lost_reason = ""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -141,8 +141,8 @@ class PendingCalls:
         return next(self._numbers)
 
     def open(self, number: int, *, inside: bool) -> PendingCall:
-        if self._lost:
-            raise ConnectionLost(self._lost)
+        if self._lost_reason:
+            raise ConnectionLost(self._lost_reason)
         call = PendingCall(number, inside=inside)
         self._open[b"%d" % call.number] = call
         return call
@@ -151,9 +151,9 @@ class PendingCalls:
         """Forget the call; True if its reply had not come."""
         return self._open.pop(b"%d" % call.number, None) is not None
 
-    def waits_inside(self, message: RpcMessage) -> bool:
+    def is_reply_for_notification(self, message: RpcMessage) -> bool:
         call = self._open.get(bytes(message.id))
-        return call is not None and call.inside
+        return call is not None and call.from_notification
 
     def settle(self, message: RpcMessage) -> None:
         """A reply that nobody waits for is dropped: it came too late, or was never asked for."""
@@ -169,19 +169,19 @@ class PendingCalls:
             call.settle(reason)
         return call is not None
 
-    def fail_inside(self, reason: GoentError) -> None:
+    def fail_notification_calls(self, reason: GoentError) -> None:
         for key, call in list(self._open.items()):
-            if call.inside:
+            if call.from_notification:
                 self._open.pop(key).settle(reason)
 
     def refuse_new(self, reason: str) -> None:
-        self._lost = self._lost or reason
+        self._lost_reason = self._lost_reason or reason
 
     def close(self, reason: str) -> None:
         """No reply can come any more, and no request can go."""
         self.refuse_new(reason)
         while self._open:
-            self._open.popitem()[1].settle(ConnectionLost(self._lost))
+            self._open.popitem()[1].settle(ConnectionLost(self._lost_reason))
 
 
 def _reply_error(error: Raw) -> GoentError:
@@ -236,10 +236,10 @@ class Inbox:
 
         self._queue: deque[tuple[RpcMessage, int]] = deque()
         self._bytes = 0
-        self._last = False
+        self._has_ended = False
         self.ended = anyio.Event()
         self._arrived = anyio.Event()
-        self._eased = anyio.Event()
+        self._progressed = anyio.Event()
 
         self._turn: object = None
         self._overtaking = False
@@ -247,7 +247,7 @@ class Inbox:
         self._scopes: dict[bytes, anyio.CancelScope] = {}
 
     def put(self, message: RpcMessage, size: int, tasks: TaskGroup) -> None:
-        if message.method is None and self._calls.waits_inside(message):
+        if message.method is None and self._calls.is_reply_for_notification(message):
             self._calls.settle(message)
         elif self._overtaking and _may_overtake(message):
             self._overtake(message, tasks)
@@ -259,15 +259,15 @@ class Inbox:
 
     def end(self) -> None:
         """Nothing more will come; `ended` says when all that came was acted upon."""
-        self._last = True
+        self._has_ended = True
         self._arrived.set()
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until enough was acted upon to read on."""
-        while self._crowded(1):
+        while self._is_crowded(1):
             if self._overtaking:
-                if self._crowded(OVERTAKING_FACTOR):
-                    self._calls.fail_inside(
+                if self._is_crowded(OVERTAKING_FACTOR):
+                    self._calls.fail_notification_calls(
                         RpcError(
                             INTERNAL_ERROR,
                             f"gave up on a reply behind {len(self._queue)} unhandled messages",
@@ -275,19 +275,19 @@ class Inbox:
                     )
                 else:
                     return
-            await self._eased.wait()
+            await self._progressed.wait()
 
-    async def idle(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until no request is being served."""
         while self._serving:
-            await self._eased.wait()
+            await self._progressed.wait()
 
     @property
-    def asked_inside(self) -> bool:
+    def is_in_notification(self) -> bool:
         """Is this code running on behalf of the notification that is being handled?"""
         return self._turn is not None and _turn.get(None) is self._turn
 
-    def reconsider(self, tasks: TaskGroup | None, *, inside: bool) -> None:
+    def on_request_sent(self, tasks: TaskGroup | None, *, inside: bool) -> None:
         """A request of ours is under way: whoever waits may now have to act without waiting."""
         if inside and tasks is not None:
             self._overtaking = True
@@ -297,7 +297,7 @@ class Inbox:
             for message, size in hurried:
                 self._bytes -= size
                 self._overtake(message, tasks)
-        self._ease()
+        self._wake_waiters()
 
     async def run(self, tasks: TaskGroup) -> None:
         """Act upon what arrives until the end has come."""
@@ -313,8 +313,8 @@ class Inbox:
                 else:
                     await self._notify(message.method, message.params)
                 self._bytes -= size
-            self._ease()
-            if self._last:
+            self._wake_waiters()
+            if self._has_ended:
                 self.ended.set()
                 return
             self._arrived = anyio.Event()
@@ -334,7 +334,7 @@ class Inbox:
         # With a call of ours open, a request in service may need the reply that is queued
         # behind this one: then waiting for it to end could be for ever.
         while self._serving >= self._max_requests and not self._calls:
-            await self._eased.wait()
+            await self._progressed.wait()
         self._begin(message, tasks)
         await checkpoint()  # its first step comes before whatever is next
 
@@ -362,9 +362,9 @@ class Inbox:
         self._outbox.put(reply)
         if self._scopes.get(bytes(message.id)) is scope:
             del self._scopes[bytes(message.id)]
-        await self._outbox.room()  # unread replies count as requests under way
+        await self._outbox.wait_for_room()  # unread replies count as requests under way
         self._serving -= 1
-        self._ease()
+        self._wake_waiters()
 
     async def _reply(self, method: str, message: RpcMessage) -> bytes:
         try:
@@ -388,15 +388,15 @@ class Inbox:
         if scope is not None:
             scope.cancel()
 
-    def _crowded(self, factor: int) -> bool:
+    def _is_crowded(self, factor: int) -> bool:
         return (
             self._bytes > MAX_QUEUED_BYTES * factor
             or len(self._queue) > MAX_QUEUED_MESSAGES * factor
         )
 
-    def _ease(self) -> None:
-        self._eased.set()
-        self._eased = anyio.Event()
+    def _wake_waiters(self) -> None:
+        self._progressed.set()
+        self._progressed = anyio.Event()
 
 
 def _may_overtake(message: RpcMessage) -> bool:
@@ -465,7 +465,7 @@ class Peer:
                     await self._finish()
                 self._calls.close("the connection is closed")
                 with anyio.move_on_after(FINISH_S):
-                    await self._outbox.flushed()
+                    await self._outbox.wait_until_flushed()
                 tasks.cancel_scope.cancel()
         finally:
             self._calls.close("the connection is closed")
@@ -479,7 +479,7 @@ class Peer:
         self._reading.cancel()
         self._finishing.cancel()
         if self._tasks is None:
-            await self._hang_up_before_the_start()
+            await self._close_unstarted()
         else:
             await self._closed.wait()
 
@@ -511,13 +511,13 @@ class Peer:
         """As `request`, with the result as it stands on the wire."""
         number = self._calls.number()
         line = json_rpc.request_line(number, method, params)
-        inside = self._inbox.asked_inside
+        inside = self._inbox.is_in_notification
         call = self._calls.open(number, inside=inside)
         self._outbox.put(line)
-        self._inbox.reconsider(self._tasks, inside=inside)
+        self._inbox.on_request_sent(self._tasks, inside=inside)
         try:
             with anyio.fail_after(timeout):
-                await self._outbox.room()
+                await self._outbox.wait_for_room()
                 await call.settled.wait()
         except TimeoutError:
             raise TimeoutError(f"no reply to {method!r} within {timeout} s") from None
@@ -531,24 +531,24 @@ class Peer:
 
     async def notify(self, method: str, params: object) -> None:
         """Tell; waits only if the peer is slow to read."""
-        if self._outbox.broken:
+        if self._outbox.is_broken:
             raise ConnectionLost(f"cannot send {method!r}: the connection is closed")
         self._outbox.put(json_rpc.notification_line(method, params))
-        if self._outbox.full:
-            await self._outbox.room()
+        if self._outbox.is_full:
+            await self._outbox.wait_for_room()
 
-    def post(self, method: str, params: object) -> None:
+    def notify_now(self, method: str, params: object) -> None:
         """Tell, and do not wait: for those who look at `crowded` themselves."""
         self._outbox.put(json_rpc.notification_line(method, params))
 
     @property
-    def crowded(self) -> bool:
+    def is_crowded(self) -> bool:
         """The peer is slow to read: what is told now piles up."""
-        return self._outbox.full
+        return self._outbox.is_full
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until the peer has read enough, or is gone."""
-        await self._outbox.room()
+        await self._outbox.wait_for_room()
 
     async def _read(self, tasks: TaskGroup) -> None:
         splitter = LineSplitter(self._max_line)
@@ -556,10 +556,10 @@ class Peer:
             while True:
                 chunk = await self._receive.receive(CHUNK)
                 self._take(splitter.feed(chunk), tasks)
-                await self._inbox.room()
-                await self._outbox.room()
+                await self._inbox.wait_for_room()
+                await self._outbox.wait_for_room()
         except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-            self._take([splitter.rest()], tasks)
+            self._take([splitter.finish()], tasks)
 
     def _take(self, lines: list[bytes | OversizedLine], tasks: TaskGroup) -> None:
         for line in lines:
@@ -570,7 +570,7 @@ class Peer:
                     self._inbox.put(json_rpc.read_message(line), len(line), tasks)
             except json_rpc.InvalidMessage as refusal:
                 # A peer that sends garbage and reads nothing must not make us both wait for ever.
-                tell = self._outbox.offer if refusal.id == json_rpc.NULL else self._outbox.put
+                tell = self._outbox.put_if_room if refusal.id == json_rpc.NULL else self._outbox.put
                 tell(json_rpc.error_line(refusal.id, refusal))
 
     def _refuse_long(self, line: OversizedLine) -> None:
@@ -579,7 +579,7 @@ class Peer:
         if "method" in members or not self._calls.fail(
             members.get("id", b""), BadReply(f"cannot use the reply: {line.message}")
         ):
-            raise json_rpc.InvalidMessage(INVALID_REQUEST, line.message, id=Raw(line.asks))
+            raise json_rpc.InvalidMessage(INVALID_REQUEST, line.message, id=Raw(line.request_id))
 
     async def _write(self) -> None:
         await self._outbox.run()
@@ -587,18 +587,18 @@ class Peer:
         self._reading.deadline = anyio.current_time() + FINISH_S
 
     async def _finish(self) -> None:
-        self._calls.fail_inside(ConnectionLost("the peer has hung up"))
+        self._calls.fail_notification_calls(ConnectionLost("the peer has hung up"))
         self._inbox.end()
         await self._inbox.ended.wait()
         self._calls.close("the peer has hung up")
-        await self._inbox.idle()
+        await self._inbox.wait_until_idle()
 
-    async def _hang_up_before_the_start(self) -> None:
+    async def _close_unstarted(self) -> None:
         self._closed.set()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._outbox.run)
             with anyio.move_on_after(FINISH_S):
-                await self._outbox.flushed()
+                await self._outbox.wait_until_flushed()
             tasks.cancel_scope.cancel()
         self._outbox.close()
         await self._close_streams()

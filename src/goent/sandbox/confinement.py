@@ -57,14 +57,14 @@ class Confinement(Value, frozen=True, kw_only=True):
     writable: tuple[Path, ...]
     temporary: Path | None = None
     read_only: tuple[Path, ...] = ()
-    deciding: tuple[Path, ...] = ()
+    always_read_only: tuple[Path, ...] = ()
     hidden: tuple[Path, ...] = ()
-    kept: tuple[Path, ...] = ()
+    kept_visible: tuple[Path, ...] = ()
     readable: tuple[Path, ...] | None = None
     network: NetworkAccess = "all"
     ports: tuple[int, ...] = ()
-    nestable: bool = False
-    scoped: bool = True
+    is_nestable: bool = False
+    is_scoped: bool = True
     unix_sockets: bool = False
     unset: tuple[str, ...] = ()
 
@@ -84,18 +84,20 @@ class Confinement(Value, frozen=True, kw_only=True):
             yield from _repeat_option("--tmp", (self.temporary or "/tmp",))  # noqa: S108 (private by then)
             yield from _repeat_option("--read-only", self.read_only)
         if self.level != "none":
-            yield from _repeat_option("--keep", self._kept())
+            yield from _repeat_option("--keep", self._covered_kept())
             # Without mounts, an agent that lives long would not see what is new beside a hidden folder.
             yield from _repeat_option(
-                "--hide", () if self.level != "namespace" and self.nestable else self.hidden
+                "--hide", () if self.level != "namespace" and self.is_nestable else self.hidden
             )
-            limits_ports = self.network != "all" and self.nestable
+            limits_ports = self.network != "all" and self.is_nestable
             yield from (
-                ("--landlock",) if self.level == "landlock" or self.scoped or limits_ports else ()
+                ("--landlock",)
+                if self.level == "landlock" or self.is_scoped or limits_ports
+                else ()
             )
-            yield from ("--nestable",) if self.nestable and self.level == "namespace" else ()
+            yield from ("--nestable",) if self.is_nestable and self.level == "namespace" else ()
             yield from _repeat_option("--write", self.writable)
-            yield from _repeat_option("--read-only", self.deciding)
+            yield from _repeat_option("--read-only", self.always_read_only)
             if self.level == "landlock":
                 yield "--write-tmpdir"
             yield from _repeat_option("--read", self.readable or ())
@@ -105,16 +107,16 @@ class Confinement(Value, frozen=True, kw_only=True):
         yield from _repeat_option("--unset", self.unset)
 
     def _network(self) -> Iterator[str]:
-        if self.network == "off" and not self.nestable:
+        if self.network == "off" and not self.is_nestable:
             yield from ("--network", "off")
         elif self.network != "all":
             yield from _repeat_option(
                 "--port", self.ports or ("0",)
             )  # port 0: nothing can be reached
 
-    def _kept(self) -> Iterator[Path]:
+    def _covered_kept(self) -> Iterator[Path]:
         """Of what must be seen, that which would be gone."""
-        for path in dict.fromkeys(self.kept):
+        for path in dict.fromkeys(self.kept_visible):
             if any(
                 path.is_relative_to(root) and path != root
                 for root in (*PRIVATE_FOLDERS, *self.hidden)
@@ -444,7 +446,11 @@ async def _level_failure(level: SandboxLevelName) -> str:
         folder = Path(name)
         inner = Confinement(level=level, writable=())
         outer = Confinement(
-            level=level, writable=(), temporary=folder, kept=goent_programs(), nestable=True
+            level=level,
+            writable=(),
+            temporary=folder,
+            kept_visible=goent_programs(),
+            is_nestable=True,
         )
         command = outer.wrap(inner.wrap(["/bin/true"]))
         try:

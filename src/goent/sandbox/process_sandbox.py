@@ -75,10 +75,10 @@ class SandboxedAgent(Value, frozen=True, kw_only=True):
     command: tuple[str, ...]
     env: Mapping[str, str]
     roots: tuple[Path, ...]
-    own: tuple[Path, ...] = ()
-    shown: tuple[Path, ...] = ()
+    data_folders: tuple[Path, ...] = ()
+    readable: tuple[Path, ...] = ()
     ports: tuple[int, ...] = ()
-    foreign: bool = False
+    is_foreign: bool = False
 
 
 class ProcessSandbox:
@@ -94,7 +94,7 @@ class ProcessSandbox:
         self._settings = settings
         self._environ = environ
         self._state = state
-        self._of_agents: SandboxLevel | None = None  # of the last that was confined
+        self._agents_level: SandboxLevel | None = None  # of the last that was confined
 
     async def level(self) -> SandboxLevel:
         """How processes are confined now."""
@@ -122,7 +122,9 @@ class ProcessSandbox:
             yield ConfinedCommand(command=tuple(command), env=env)
             return
         async with temporary_folder(self._state) as temporary:
-            confined = self._for_command(level, cwd, temporary, seen=(env, command), reach=reach)
+            confined = self._command_confinement(
+                level, cwd, temporary, seen=(env, command), reach=reach
+            )
             yield ConfinedCommand(
                 command=confined.wrap(_locate(command, env)),
                 env=_with_tmp(env, confined),
@@ -137,9 +139,9 @@ class ProcessSandbox:
         if level.name == "none":
             yield ConfinedCommand(command=agent.command, env=agent.env)
             return
-        self._of_agents = level
+        self._agents_level = level
         async with temporary_folder(self._state) as temporary:
-            confined = self._for_agent(level, agent, temporary)
+            confined = self._agent_confinement(level, agent, temporary)
             yield ConfinedCommand(
                 command=confined.wrap(agent.command),
                 env=_with_tmp(agent.env, confined),
@@ -157,18 +159,20 @@ class ProcessSandbox:
             async def confinement() -> Confinement:
                 level = await self.level()
                 reach = CommandAccess(also=roots)
-                return self._for_command(level, here, temporary, seen=(env, ()), reach=reach)
+                return self._command_confinement(
+                    level, here, temporary, seen=(env, ()), reach=reach
+                )
 
             settings = self._settings()
             confines = settings.level != "off" and sys.platform.startswith("linux")
             yield SessionLimits(confinement, temporary, confines=confines)
 
-    def writes(self, cwd: Path) -> tuple[Path, ...]:
+    def writable_folders(self, cwd: Path) -> tuple[Path, ...]:
         """What whoever works in a folder can write: its checkout, and what git needs outside that."""
-        top = confinement.checkout_top(self._settled(cwd), self._environ())
+        top = confinement.checkout_top(self._resolve_base(cwd), self._environ())
         return (top, *confinement.git_writable_folders(top))
 
-    def _settled(self, cwd: Path) -> Path:
+    def _resolve_base(self, cwd: Path) -> Path:
         """Links on the way to the user's own folders are followed; those below could be a worker's."""
         environ = self._environ()
         bases = (state_path(environ), home_dir(environ))
@@ -182,10 +186,10 @@ class ProcessSandbox:
 
         `env` is the agent's environment: where its own data are. `also` are further folders.
         """
-        level = self._of_agents or self._known_level()  # one that runs stays as it was started
+        level = self._agents_level or self._known_level()  # one that runs stays as it was started
         if level.name == "none":
             return {}
-        confined = self._for_command(
+        confined = self._command_confinement(
             level, cwd, None, seen=(env, ()), reach=CommandAccess(also=also)
         )
         return {OPTIONS_VARIABLE: OPTIONS_SEPARATOR.join(confined.options())}
@@ -195,15 +199,17 @@ class ProcessSandbox:
 
         `env` is its agent's environment.
         """
-        level = self._of_agents or self._known_level()
+        level = self._agents_level or self._known_level()
         if level.name == "none":
             return ""
-        confined = self._for_command(level, cwd, None, seen=(env, ()), reach=CHECKOUT_ACCESS)
+        confined = self._command_confinement(
+            level, cwd, None, seen=(env, ()), reach=CHECKOUT_ACCESS
+        )
         return self._explain(confined, output, env)
 
     def _explain(self, confined: Confinement, output: str, env: Mapping[str, str]) -> str:
         sought = HintContext(
-            confined=confined,
+            confinement=confined,
             settings=self._settings(),
             environ=self._environ(),
             home=Path(env.get("HOME") or home_dir(self._environ())),
@@ -236,39 +242,41 @@ class ProcessSandbox:
             new.replace(script)
         return script
 
-    def _for_agent(
+    def _agent_confinement(
         self, level: SandboxLevel, agent: SandboxedAgent, temporary: Path
     ) -> Confinement:
         settings, environ = self._settings(), self._environ()
-        for folder in agent.own:
+        for folder in agent.data_folders:
             folder.mkdir(parents=True, exist_ok=True)
-        given = (*agent.roots, *agent.own)
-        asked = _resolve_existing(_without_escapes(self._asked(agent.env), given))
+        given = (*agent.roots, *agent.data_folders)
+        asked = _resolve_existing(_without_escapes(self._opened_paths(agent.env), given))
         writable = tuple(dict.fromkeys((*_resolve_existing(given), *asked)))
         shown = (
             *_command_folders(agent.command, environ),
-            *agent.shown,
-            *(() if agent.foreign else (self._state,)),
+            *agent.readable,
+            *(() if agent.is_foreign else (self._state,)),
         )
         repositories = confinement.main_repositories(agent.roots)
-        kept = self._kept(agent.env, listed=settings.read == "listed")
-        listed = (*self._listed(), *writable, *repositories, *shown, *kept)
+        kept = self._kept_paths(agent.env, listed=settings.read == "listed")
+        listed = (*self._listed_paths(), *writable, *repositories, *shown, *kept)
         return Confinement(
             level=level.name,
-            nestable=True,
-            scoped=agent.foreign,
+            is_nestable=True,
+            is_scoped=agent.is_foreign,
             writable=writable,
             temporary=temporary,
             read_only=_protected_below(writable, *goent_programs()),
-            deciding=_protected_below(writable, config_dir(environ), state_path(environ) / "trust"),
+            always_read_only=_protected_below(
+                writable, config_dir(environ), state_path(environ) / "trust"
+            ),
             hidden=_resolve_existing(
                 (
                     *self._sockets(writable),
-                    *(_goent_folders(environ) if agent.foreign else ()),
-                    *self._locks(level),
+                    *(_goent_folders(environ) if agent.is_foreign else ()),
+                    *self._lock_files(level),
                 )
             ),
-            kept=(*kept, *shown),
+            kept_visible=(*kept, *shown),
             readable=listed if settings.read == "listed" else None,
             network=settings.network,
             ports=agent.ports,
@@ -276,7 +284,7 @@ class ProcessSandbox:
             unset=_unset_variables(agent.env, settings),
         )
 
-    def _for_command(
+    def _command_confinement(
         self,
         level: SandboxLevel,
         cwd: Path,
@@ -286,38 +294,44 @@ class ProcessSandbox:
         reach: CommandAccess,
     ) -> Confinement:
         settings, environ = self._settings(), self._environ()
-        cwd = self._settled(cwd)
+        cwd = self._resolve_base(cwd)
         top = confinement.checkout_top(cwd, environ)
         # A worker's folder is as it was at its start. If it is a link by now, nothing is started there.
-        own = self.writes(cwd) if reach.writable is None else _resolve_existing(reach.writable)
-        asked = _resolve_existing(_without_escapes(self._asked(seen[0]), (*own, *reach.also)))
+        own = (
+            self.writable_folders(cwd)
+            if reach.writable is None
+            else _resolve_existing(reach.writable)
+        )
+        asked = _resolve_existing(
+            _without_escapes(self._opened_paths(seen[0]), (*own, *reach.also))
+        )
         writable = tuple(dict.fromkeys((*own, *_resolve_existing((*reach.also, *asked)))))
         guarded = confinement.guarded_paths(cwd, top) if reach.writable is None else ()
         closed = [path for path in guarded if not confinement.is_below(path, asked)]
-        shown = self._shown(top, own, seen[1], reach)
-        readable = (*self._listed(), *writable, *shown)
+        shown = self._visible_paths(top, own, seen[1], reach)
+        readable = (*self._listed_paths(), *writable, *shown)
         return Confinement(
             level=level.name,
             writable=writable,
             temporary=temporary,
             read_only=(*closed, *_protected_below(writable, *goent_programs())),
-            deciding=_protected_below(writable, *_goent_folders(environ)),
+            always_read_only=_protected_below(writable, *_goent_folders(environ)),
             hidden=_resolve_existing(
                 (
                     *_goent_folders(environ),
                     *_secret_files(seen[0]),
                     *(self._sockets(writable) if temporary else ()),
-                    *self._locks(level),
+                    *self._lock_files(level),
                 )
             ),
-            kept=(*self._kept(seen[0]), *shown),
+            kept_visible=(*self._kept_paths(seen[0]), *shown),
             readable=readable if settings.read == "listed" else None,
             network="off" if settings.network != "all" else "all",
             unix_sockets=_opens_socket(asked, writable),
             unset=_unset_variables(seen[0], settings),
         )
 
-    def _asked(self, env: Mapping[str, str]) -> tuple[Path, ...]:
+    def _opened_paths(self, env: Mapping[str, str]) -> tuple[Path, ...]:
         """What the settings open for writing; below the home of a process that has one of its own, too.
 
         A folder below a home that is not there yet is made: whoever opens a cache does so before its first use.
@@ -334,7 +348,7 @@ class ProcessSandbox:
                     path.mkdir(parents=True, exist_ok=True)
         return found
 
-    def _listed(self) -> tuple[Path, ...]:
+    def _listed_paths(self) -> tuple[Path, ...]:
         settings = self._settings()
         environ = self._environ()
         own = (*goent_programs(), *existing_runtime_bases(environ))
@@ -349,7 +363,7 @@ class ProcessSandbox:
             if not confinement.is_below(path, apart)
         )
 
-    def _locks(self, level: SandboxLevel) -> tuple[Path, ...]:
+    def _lock_files(self, level: SandboxLevel) -> tuple[Path, ...]:
         """What decides who serves the project: whoever can open a lock can keep it from others.
 
         By namespaces alone: Landlock hides a file by naming all that lies beside it. There a
@@ -368,7 +382,7 @@ class ProcessSandbox:
         )
         return tuple(path for path in own if path.exists())
 
-    def _shown(
+    def _visible_paths(
         self, top: Path, own: Sequence[Path], command: Sequence[str], reach: CommandAccess
     ) -> tuple[Path, ...]:
         """What a command must see beside what it can write. go-ent's own folders open for what it is handed only."""
@@ -380,7 +394,7 @@ class ProcessSandbox:
         repository = confinement.main_repositories((top,))
         return (*seen, *repository, *borrowed, *_resolve_existing(reach.handed))
 
-    def _kept(self, env: Mapping[str, str], *, listed: bool = False) -> tuple[Path, ...]:
+    def _kept_paths(self, env: Mapping[str, str], *, listed: bool = False) -> tuple[Path, ...]:
         """What a process must see even if it lies in a temporary folder, or is not listed."""
         search = (each for each in env.get("PATH", "").split(os.pathsep) if each)
         homes = [

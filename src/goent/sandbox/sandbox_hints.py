@@ -85,7 +85,7 @@ class HintContext(Value, frozen=True, kw_only=True):
     `home` is the command's own; what is opened below the user's is opened there too.
     """
 
-    confined: Confinement
+    confinement: Confinement
     settings: SandboxSettings
     environ: Mapping[str, str]
     home: Path
@@ -138,15 +138,15 @@ def _network_hint(sought: HintContext, text: str) -> str:
     if network == "all":
         return ""
     allow = f"To allow it: `sandbox: {{network: all}}` {IN_USER_SETTINGS}"
-    if sought.confined.level == "namespace" and _MOVE.search(text):
+    if sought.confinement.level == "namespace" and _MOVE.search(text):
         return f"with `network: {network}`, files cannot be moved between folders. {allow}"
     closed = _NETWORK.search(text) or ("socket" in text and _REFUSED.search(text))
     return f"commands have no network (`network: {network}`). {allow}" if closed else ""
 
 
 def _shared_memory_hint(sought: HintContext, text: str) -> str:
-    allowed = is_below(SHARED_MEMORY, sought.confined.writable)
-    if sought.confined.level != "landlock" or allowed:
+    allowed = is_below(SHARED_MEMORY, sought.confinement.writable)
+    if sought.confinement.level != "landlock" or allowed:
         return ""
     if not _SHARED.search(text) or not _REFUSED.search(text):
         return ""
@@ -174,7 +174,7 @@ def _folder_hint(sought: HintContext, text: str) -> str:
     missing = (
         [line for line in lines if _NOT_FOUND.search(line)] if sought.settings.read != "all" else []
     )
-    seen = sought.confined.readable or ()
+    seen = sought.confinement.readable or ()
     hidden = (
         path for line in missing for path in _named_paths(sought, line) if not is_below(path, seen)
     )
@@ -188,7 +188,7 @@ def _folder_hint(sought: HintContext, text: str) -> str:
 def _general_hint(sought: HintContext, text: str) -> str:
     if not _REFUSED.search(text):
         return ""
-    below = ", ".join(map(str, sought.confined.writable[:1]))
+    below = ", ".join(map(str, sought.confinement.writable[:1]))
     places = f"below {below} and in temporary folders" if below else "in temporary folders"
     return f"commands can write only {places}. To allow more, add the folder to `sandbox.writable` {IN_USER_SETTINGS}"
 
@@ -221,7 +221,7 @@ def _named_paths(sought: HintContext, line: str) -> Iterator[Path]:
 
 def _closed_paths(sought: HintContext, line: str) -> Iterator[Path]:
     """Paths that the sandbox closes and that could be opened; of a file, its folder's."""
-    writable = sought.confined.writable
+    writable = sought.confinement.writable
     names_file = bool(_NAMES_FILE.search(line))
     for named in _named_paths(sought, _SHELL_PREFIX.sub("", line)):
         path = named.parent if names_file else named
@@ -235,7 +235,9 @@ def _closed_paths(sought: HintContext, line: str) -> Iterator[Path]:
 
 def _write_hint(sought: HintContext, path: Path) -> str:
     entries = [
-        entry for entry in _folders_to_open(sought, path) if entry not in sought.confined.writable
+        entry
+        for entry in _folders_to_open(sought, path)
+        if entry not in sought.confinement.writable
     ]
     if not entries:
         return ""

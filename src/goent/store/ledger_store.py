@@ -97,8 +97,8 @@ def reserve(
 ) -> Admission:
     """Hold the amount back for the worker, unless a hard limit has no room for it."""
     verdict = _verdict(tuple(limit_standings(sql, limits, spender.project, alive)), usd)
-    if verdict.passed:  # a worker does not wait: what is under way is likely to be spent
-        return Admission(standings=verdict.standings, passed=verdict.passed)
+    if verdict.exceeded:  # a worker does not wait: what is under way is likely to be spent
+        return Admission(standings=verdict.standings, exceeded=verdict.exceeded)
     (last,) = sql.execute("SELECT coalesce(max(id), 0) FROM calls").fetchone()
     sql.execute(
         "INSERT OR REPLACE INTO reservations VALUES (?, ?, ?, ?, ?, ?)",
@@ -163,11 +163,11 @@ def settle_admission(sql: sqlite3.Connection, *, call: str, tokens: int) -> str 
 def _verdict(standings: tuple[BudgetStatus, ...], needed: Decimal) -> Admission:
     full = [s for s in standings if s.limit.hard and not s.has_room_for(needed)]
     # One that will not have room later either is the one to tell of.
-    full.sort(key=lambda s: s.may_have_room_soon_for(needed))
+    full.sort(key=lambda s: s.may_soon_have_room_for(needed))
     if not full:
         return Admission(standings=standings)
-    wait = LOOK_AGAIN_S if full[0].may_have_room_soon_for(needed) else 0.0
-    return Admission(standings=standings, passed=full[0], wait_s=wait)
+    wait = LOOK_AGAIN_S if full[0].may_soon_have_room_for(needed) else 0.0
+    return Admission(standings=standings, exceeded=full[0], wait_s=wait)
 
 
 def _spent(sql: sqlite3.Connection, limit: BudgetLimit, project: str) -> tuple[Decimal, int]:
@@ -341,7 +341,7 @@ class SqliteLedger:
         self._alive = alive
         self._waiting: list[LedgerJob] = []
         self._storing = anyio.Lock()
-        self._behind = anyio.Event()
+        self._is_behind = anyio.Event()
 
     @classmethod
     @asynccontextmanager
@@ -362,7 +362,9 @@ class SqliteLedger:
                 with anyio.CancelScope(shield=True):
                     await ledger._store_waiting()
 
-    async def begin(self, call: str, entry: LedgerEntry, hold: CallHold | None = None) -> Admission:
+    async def begin_call(
+        self, call: str, entry: LedgerEntry, hold: CallHold | None = None
+    ) -> Admission:
         """A call wants to go out. If it may, that is noted.
 
         The note is committed on return, or when a disk that refuses lets us; under a hard limit
@@ -406,7 +408,7 @@ class SqliteLedger:
             partial(limit_standings, limits=limits, project=project, alive=self._alive)
         )
 
-    async def settle(self, call: str, entry: LedgerEntry | None) -> None:
+    async def settle_call(self, call: str, entry: LedgerEntry | None) -> None:
         """The call is over: what it took, or None if nothing can be owed for it."""
         await self._keep(partial(_settle, call=call, entry=entry))
 
@@ -414,7 +416,7 @@ class SqliteLedger:
         """Keep a call that nobody saw begin."""
         await self._keep(partial(_add, entry=entry))
 
-    async def lost(self, project: str) -> list[LedgerEntry]:
+    async def settle_lost(self, project: str) -> list[LedgerEntry]:
         """Enter what a dead go-ent of the project never settled, as calls of unknown cost.
 
         A project has one go-ent at a time, so the caller knows that the other one is dead.
@@ -443,17 +445,17 @@ class SqliteLedger:
                 self._fall_behind(trouble)
                 return
             del self._waiting[: len(taken)]
-            if self._behind.is_set():
-                self._behind = anyio.Event()
+            if self._is_behind.is_set():
+                self._is_behind = anyio.Event()
 
     def _fall_behind(self, trouble: EnvironmentTrouble) -> None:
-        if not self._behind.is_set():
+        if not self._is_behind.is_set():
             log.error("the ledger cannot be written, trying again and again: %s", trouble)
-        self._behind.set()
+        self._is_behind.set()
 
     async def _catch_up(self) -> None:
         while True:
-            await self._behind.wait()
+            await self._is_behind.wait()
             await anyio.sleep(RETRY_S)
             await self._store_waiting()
 

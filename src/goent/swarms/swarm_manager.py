@@ -157,7 +157,9 @@ class SwarmRunner:
         self._workers = orchestrator
         self._joiner = joiner
         self._beginning: set[str] = set()
-        self._told: set[tuple[str, int]] = set()  # who was asked to go on or to stop, in which turn
+        self._notified: set[tuple[str, int]] = (
+            set()
+        )  # who was asked to go on or to stop, in which turn
 
     async def run(self) -> None:
         """Until every task is over, and whoever is not needed has stopped."""
@@ -166,15 +168,15 @@ class SwarmRunner:
                 seq, view = self._feed.seq, self._feed.swarm(self.swarm)
                 now = SwarmSituation(workers=self._feed.views, beginning=frozenset(self._beginning))
                 steps = next_steps(view, now)
-                changed = [await self._take(step, view, group) for step in steps]
+                changed = [await self._take_step(step, view, group) for step in steps]
                 if any(changed):
-                    await self._stored()
+                    await self._commit()
                 elif view.over and not steps:
                     return
                 else:
-                    await self._feed.news(seq)
+                    await self._feed.wait_for_news(seq)
 
-    async def _take(self, step: SwarmStep, view: SwarmView, group: TaskGroup) -> bool:
+    async def _take_step(self, step: SwarmStep, view: SwarmView, group: TaskGroup) -> bool:
         """Whether the swarm has a new event."""
         match step:
             case GiveTask():
@@ -192,18 +194,18 @@ class SwarmRunner:
                 return True
             case ResumeWorker() | StopWorker():
                 if self._is_news(step.worker):
-                    group.start_soon(self._tell, step)
+                    group.start_soon(self._notify, step)
                 return False
 
     def _is_news(self, worker: str) -> bool:
         view = self._feed.views.get(worker)
         key = (worker, view.turn if view else 0)
-        if key in self._told:
+        if key in self._notified:
             return False
-        self._told.add(key)
+        self._notified.add(key)
         return True
 
-    async def _tell(self, step: ResumeWorker | StopWorker) -> None:
+    async def _notify(self, step: ResumeWorker | StopWorker) -> None:
         """A worker that has closed meanwhile needs neither."""
         try:
             if isinstance(step, ResumeWorker):
@@ -236,11 +238,11 @@ class SwarmRunner:
         except GoentError as error:
             refused = TaskRefused(task=task.id, worker=worker, failure=_spawn_failure(error))
             await self._feed.append(view.id, refused)
-            await self._stored()
+            await self._commit()
         finally:
             self._beginning.discard(worker)
 
-    async def _stored(self) -> None:
+    async def _commit(self) -> None:
         """What is decided next rests on it; a full disk makes the swarm wait, nothing worse."""
         while True:
             try:
@@ -321,7 +323,7 @@ class SwarmManager:
         self._settings = settings
         self._feed = feed
         self._workers = orchestrator
-        self._ask = enquiries
+        self._queries = enquiries
         self._workspaces = workspaces
         self._joiner = joiner
         self._group: TaskGroup | None = None
@@ -334,13 +336,13 @@ class SwarmManager:
             self._group = group
             for view in list(self._feed.swarms.values()):
                 if not view.over:
-                    self._see_through(view.id)
+                    self._supervise(view.id)
             try:
                 yield
             finally:
                 group.cancel_scope.cancel()
 
-    def _see_through(self, swarm: str) -> None:
+    def _supervise(self, swarm: str) -> None:
         assert self._group, "swarms live inside `running`"
         if swarm not in self._living:
             self._living.add(swarm)
@@ -358,7 +360,7 @@ class SwarmManager:
         finally:
             self._living.discard(swarm)
         if not self._feed.swarm(swarm).over:  # reopened in the last moment
-            self._see_through(swarm)
+            self._supervise(swarm)
 
     async def _give_up(self, swarm: str, bug: Exception) -> None:
         """Whoever waits for it hears of the fault; its workers go on by themselves."""
@@ -383,11 +385,11 @@ class SwarmManager:
             name=self._name(request.swarm or swarm),
             cwd=str(cwd),
             concurrency=request.concurrency or min(DEFAULT_CONCURRENCY, settings.limits.workers),
-            kind=await self._workspaces.kind_for(cwd),
+            kind=await self._workspaces.default_kind(cwd),
         )
         await self._feed.append(swarm, await self._with_base(spawned))
         await self._feed.commit()
-        self._see_through(swarm)
+        self._supervise(swarm)
         return swarm
 
     async def _with_base(self, spawned: SwarmSpawned) -> SwarmSpawned:
@@ -411,18 +413,18 @@ class SwarmManager:
         """Until every task is over, or a worker asks something: that needs the caller."""
         reports = ProgressReports()
         with anyio.move_on_after(request.timeout_s):
-            while not self._rests(request.swarm_id):
+            while not self._is_idle(request.swarm_id):
                 seq = self._feed.seq
-                await reports.tell(self._at_work(request.swarm_id).values(), on_progress)
+                await reports.report(self._at_work(request.swarm_id).values(), on_progress)
                 with anyio.move_on_after(HEARTBEAT_S):
-                    await self._feed.news(seq)
+                    await self._feed.wait_for_news(seq)
         return self.status(request.swarm_id)
 
     def _at_work(self, swarm: str) -> dict[str, WorkerView]:
         names = (name for name in self._members(swarm) if name in self._feed.views)
         return {name: self._feed.views[name] for name in names}
 
-    def _rests(self, swarm: str) -> bool:
+    def _is_idle(self, swarm: str) -> bool:
         view = self._feed.swarm(swarm)
         return view.over or swarm_state(view, self._feed.views) == "waiting"
 
@@ -432,7 +434,7 @@ class SwarmManager:
     async def result(self, request: SwarmResultRequest) -> SwarmResult:
         view = self._feed.swarm(request.swarm_id)
         pieces = self._joiner.pieces(view, tuple(view.tasks.values()))
-        accounts = {name: await self._ask.account(name) for name in self._members(view.id)}
+        accounts = {name: await self._queries.account(name) for name in self._members(view.id)}
         shared = shared_work(view, self._feed.views, accounts)
         whole = swarm_result(
             view,
@@ -443,7 +445,7 @@ class SwarmManager:
                 *await self._overlaps(view.spawned.cwd, shared),
             ),
             merge=await self._joiner.merge(pieces, f"go-ent: {view.spawned.name}"),
-            without=pieces.without,
+            without=pieces.left_out,
             now=time.time(),
         )
         return whole if request.whole else shorten_result(whole)
@@ -452,7 +454,7 @@ class SwarmManager:
         """Where several worked in one folder, nothing but the files and their edits tells."""
         if len(shared) < 2:  # noqa: PLR2004 (it takes two)
             return ()
-        return shared_overlaps(cwd, shared, {}, await self._workspaces.states(Path(cwd)))
+        return shared_overlaps(cwd, shared, {}, await self._workspaces.file_states(Path(cwd)))
 
     async def retry(self, request: SwarmRetryRequest) -> None:
         """Open tasks that did not complete again, and those that were blocked by them."""
@@ -471,7 +473,7 @@ class SwarmManager:
             reopened = TaskReopened(task=task.task.id, pin=given, avoid=avoid)
             await self._feed.append(view.id, reopened)
         await self._feed.commit()
-        self._see_through(view.id)
+        self._supervise(view.id)
 
     def _blocked_by(self, swarm: str, reopened: list[SwarmTaskView]) -> list[SwarmTaskView]:
         names, found = {task.task.id for task in reopened}, list[SwarmTaskView]()
@@ -501,13 +503,13 @@ class SwarmManager:
         await self._feed.commit()
         with anyio.move_on_after(CANCEL_TIMEOUT_S):
             while any(not self._feed.swarm(view.id).tasks[name].settled for name in meant):
-                await self._feed.news(self._feed.seq)
+                await self._feed.wait_for_news(self._feed.seq)
 
-    def heads(self) -> dict[str, StateMark]:
+    def state_marks(self) -> dict[str, StateMark]:
         """How each swarm and its workers stand, in short: what is equal has not changed."""
-        return {swarm: self.head(swarm) for swarm in self._feed.swarms}
+        return {swarm: self.state_mark(swarm) for swarm in self._feed.swarms}
 
-    def head(self, swarm: str) -> StateMark:
+    def state_mark(self, swarm: str) -> StateMark:
         view = self._feed.swarm(swarm)
         workers = self._at_work(swarm).values()
         seq = max([view.seq, *(worker.seq for worker in workers)])

@@ -66,8 +66,8 @@ class SwarmWork(Value, frozen=True, kw_only=True):
     repository: str
     base: str
     pieces: tuple[WorkPiece, ...]
-    below: str = ""  # where the swarm works, from the top of the checkout
-    without: Mapping[str, str] = {}
+    subfolder: str = ""  # where the swarm works, from the top of the checkout
+    left_out: Mapping[str, str] = {}
     after: Mapping[str, tuple[str, ...]] = {}
     kind: WorkspaceKind = "worktree"
 
@@ -133,14 +133,14 @@ class WorkJoiner:
                 repository=view.spawned.repository,
                 base=view.spawned.base,
                 pieces=(),
-                without=without,
+                left_out=without,
             )
         return SwarmWork(
             repository=space.repository,
             base=view.spawned.base or space.base,
             pieces=tuple(found),
-            below=str(Path(space.cwd).relative_to(space.path)),
-            without=without,
+            subfolder=str(Path(space.cwd).relative_to(space.path)),
+            left_out=without,
             after={name: task.task.after for name, task in view.tasks.items()},
             kind=space.kind,
         )
@@ -161,13 +161,13 @@ class WorkJoiner:
         notes: tuple[str, ...] = ()
         while True:
             merge = await self.merge(pieces, message)
-            checks = await self._checked(pieces, merge.commit, proof.of(merge.merged))
+            checks = await self._verify(pieces, merge.commit, proof.of(merge.merged))
             if _all_passed(checks) or not merge.merged:
                 break
-            if not _all_passed(await self._checked(pieces, pieces.base, proof.common)):
+            if not _all_passed(await self._verify(pieces, pieces.base, proof.common)):
                 notes = ("the verify commands fail already on what the tasks started from",)
                 break
-            alarm = await self._alarm(pieces, merge, proof, checks)
+            alarm = await self._find_culprit(pieces, merge, proof, checks)
             culprit = alarm.tasks[0]
             gone = pieces.resting_on(culprit)
             set_aside += [
@@ -182,7 +182,7 @@ class WorkJoiner:
         merge = replace(merge, left=(*merge.left, *set_aside))
         return CheckedMerge(merge=merge, checks=checks, notes=notes)
 
-    async def _alarm(
+    async def _find_culprit(
         self, pieces: SwarmWork, merge: Merge, proof: VerifyCommands, checks: Sequence[Check]
     ) -> Conflict:
         """Whose work makes the commands fail on the merge: the first after which they do."""
@@ -191,7 +191,7 @@ class WorkJoiner:
         async def fails(commit: str) -> bool:
             there = len(merge.steps) - merge.steps[::-1].index(commit)
             commands = proof.of(merge.merged[:there])
-            said[commit] = await self._checked(pieces, commit, commands)
+            said[commit] = await self._verify(pieces, commit, commands)
             return not _all_passed(said[commit])
 
         found = await first_failing(merge.steps[:-1], fails)  # that the last fails is known
@@ -205,13 +205,13 @@ class WorkJoiner:
             detail=f"{failed.command!r} exits {failed.exit} on the merge: {failed.tail[-300:]}",
         )
 
-    async def _checked(
+    async def _verify(
         self, pieces: SwarmWork, commit: str, commands: Sequence[str]
     ) -> tuple[Check, ...]:
         if not commands:
             return ()
         async with self._merging.scratch(pieces.repository, commit) as folder:
-            return await self._verifier.verify(commands, folder / pieces.below)
+            return await self._verifier.verify(commands, folder / pieces.subfolder)
 
     async def publish(
         self, pieces: SwarmWork, branch: str, commit: str, *, replaces: str | None
@@ -259,7 +259,7 @@ class SwarmMerger:
         tasks = view.named(request.tasks)
         pieces = self._joiner.pieces(view, tasks)
         if not pieces.pieces:
-            why = "; ".join(f"{name}: {reason}" for name, reason in pieces.without.items())
+            why = "; ".join(f"{name}: {reason}" for name, reason in pieces.left_out.items())
             raise RequestError(f"swarm {view.id!r} has nothing to merge ({why})")
         name = view.spawned.name
         proof = _verify_commands(request, view, tasks)
@@ -277,9 +277,9 @@ class SwarmMerger:
                 applied = await self._joiner.apply(
                     pieces, Path(view.spawned.cwd), joined.merge.commit
                 )
-            await self._dismiss(view, joined.merge.merged)
+            await self._close_workers(view, joined.merge.merged)
         left = [left_over(each) for each in joined.merge.left]
-        left += [LeftOver(task=task, reason=why) for task, why in pieces.without.items()]
+        left += [LeftOver(task=task, reason=why) for task, why in pieces.left_out.items()]
         return SwarmMergeReply(
             swarm_id=view.id,
             branch=branch,
@@ -293,14 +293,16 @@ class SwarmMerger:
             notes=(*joined.notes, *_copy_notes(pieces, branch, view)),
         )
 
-    async def _dismiss(self, view: SwarmView, merged: Sequence[str]) -> None:
+    async def _close_workers(self, view: SwarmView, merged: Sequence[str]) -> None:
         """What is merged needs no folder any more, and its worker none to work in."""
         async with anyio.create_task_group() as group:
             for worker in (w for name in merged for w in view.tasks[name].workers):
-                if worker in self._workers.living:
+                if worker in self._workers.living_workers:
                     stop = CancelRequest(worker_id=worker, reason="its work is merged", close=True)
                     group.start_soon(self._workers.cancel, stop, "its swarm")
-        await self._workers.places.tidy()  # also the folders of those that were closed before
+        await (
+            self._workers.worker_folders.tidy()
+        )  # also the folders of those that were closed before
 
 
 def _verify_commands(

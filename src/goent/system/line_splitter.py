@@ -34,7 +34,7 @@ class OversizedLine:
         return {name.decode(): value for name, value in _EACH_MEMBER.findall(found)}
 
     @property
-    def asks(self) -> bytes:
+    def request_id(self) -> bytes:
         """The id that a refusal has to carry: null unless it is a request whose id is found."""
         members = self.members
         return members.get("id", b"null") if "method" in members else b"null"
@@ -60,7 +60,7 @@ class LineSplitter:
         self._add(tail)
         return found
 
-    def rest(self) -> bytes | OversizedLine:
+    def finish(self) -> bytes | OversizedLine:
         """What the stream ended with instead of a newline."""
         return self._line()
 

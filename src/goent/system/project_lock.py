@@ -73,7 +73,7 @@ class ProjectLock:
         self._descriptors = descriptors
         self.socket = socket
 
-    def is_found(self) -> bool:
+    def is_visible(self) -> bool:
         """Whether who comes still sees the locks: somebody may have removed the folders."""
         for path, fd in self._descriptors.items():
             try:

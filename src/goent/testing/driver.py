@@ -137,7 +137,7 @@ class ScriptedSession:
     async def cancel(self) -> None:
         self._cancelled.set()
 
-    async def signs(self) -> WorkerLiveness:
+    async def liveness(self) -> WorkerLiveness:
         return self._driver.signs
 
     async def answer(self, permission_id: str, option: PermissionAnswer, message: str = "") -> bool:

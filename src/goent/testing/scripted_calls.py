@@ -290,7 +290,7 @@ class CallLog:
         self.notify()
         return call
 
-    async def until(self, done: Callable[[], bool], what: str, timeout: float) -> None:  # noqa: ASYNC109 (the bound belongs to the barrier: its error tells what was seen)
+    async def wait_until(self, done: Callable[[], bool], what: str, timeout: float) -> None:  # noqa: ASYNC109 (the bound belongs to the barrier: its error tells what was seen)
         try:
             with anyio.fail_after(timeout):
                 while not done():

@@ -244,7 +244,7 @@ class ScriptStage:
         self._script = script
         self._log = log
         self._gates = gates
-        self._strikes: Counter[tuple[str, str | None, str | None, int]] = Counter()
+        self._fault_counts: Counter[tuple[str, str | None, str | None, int]] = Counter()
 
     async def answer(self, connection: SocketConnection, request: ClientRequest) -> bool:
         """Answer one request, and write down what became of it; False if the client left."""
@@ -265,12 +265,12 @@ class ScriptStage:
             )
         )
         known = provider and request.method == "POST" and endpoint == wire.endpoint
-        play = self._play if known else self._miss
+        play = self._answer_known if known else self._answer_unknown
         ended = await connection.while_connected(partial(play, connection, request, wire, n))
         self._log.change(n, ended=time.time(), disconnected=not ended)
         return ended
 
-    async def _miss(
+    async def _answer_unknown(
         self, connection: SocketConnection, request: ClientRequest, wire: DialectWire, n: int
     ) -> None:
         known = ", ".join(
@@ -282,7 +282,7 @@ class ScriptStage:
             connection, wire, n, VendorRefusal(404, f"nothing at {where!r}; try {known}")
         )
 
-    async def _play(
+    async def _answer_known(
         self, connection: SocketConnection, request: ClientRequest, wire: DialectWire, n: int
     ) -> None:
         call = self._log.calls[n - 1]
@@ -304,14 +304,14 @@ class ScriptStage:
             return
         headers = wire.limits(provider.limits)
         performance = ReplySender(connection, wire, self._log, n, fault)
-        await performance.give(reply, headers, stream=conversation.stream, pace=cue.step.pace)
+        await performance.send(reply, headers, stream=conversation.stream, pace=cue.step.pace)
 
     def _fault(self, call: Call, cue: ScriptPosition) -> Fault | None:
         fault = cue.step.fault
         if fault and fault.times is not None:
             place = (call.provider, call.session, cue.case.when, cue.number)
-            self._strikes[place] += 1
-            return fault if self._strikes[place] <= fault.times else None
+            self._fault_counts[place] += 1
+            return fault if self._fault_counts[place] <= fault.times else None
         return fault
 
     async def _wait(self, cue: ScriptPosition) -> None:
@@ -349,12 +349,12 @@ class ReplySender:
         self._n = n
         self._fault = fault
 
-    async def give(
+    async def send(
         self, reply: ScriptedReply, headers: Mapping[str, str], *, stream: bool, pace: float
     ) -> None:
         fault = self._fault
         if fault and fault.kind in ("hang", "cut", "eof") and fault.after is None:
-            await self._strike(fault, stream=False)
+            await self._inject_fault(fault, stream=False)
             return
         self._log.change(self._n, status=200)
         if fault and fault.kind == "garbage":
@@ -369,9 +369,9 @@ class ReplySender:
             200, {"content-type": label, **headers}, None if stream else len(body)
         )
         frames = tuple(self._wire.stream(reply) if stream else _halves(body))
-        await self._send(frames, reply, stream=stream, pace=pace)
+        await self._send_frames(frames, reply, stream=stream, pace=pace)
 
-    async def _send(
+    async def _send_frames(
         self, frames: tuple[ReplyFrame, ...], reply: ScriptedReply, *, stream: bool, pace: float
     ) -> None:
         total = sum(frame.kind == "piece" for frame in frames)
@@ -381,7 +381,7 @@ class ReplySender:
             if frame.kind == "piece":
                 await anyio.sleep(pace)
             if self._fault and _is_due(self._fault, frame, sent, stream=stream):
-                await self._strike(self._fault, stream=stream)
+                await self._inject_fault(self._fault, stream=stream)
                 return
             await self._connection.send(frame.data)
             if frame.kind == "piece":
@@ -398,7 +398,7 @@ class ReplySender:
         usage = partial_usage(reply.usage, sent=sent, of=total) if total else reply.usage
         self._log.change(self._n, pieces=sent, usage=usage)
 
-    async def _strike(self, fault: Fault, *, stream: bool) -> None:
+    async def _inject_fault(self, fault: Fault, *, stream: bool) -> None:
         if fault.kind == "hang":
             await anyio.sleep(HANG_S)
         if fault.kind == "error":
@@ -494,7 +494,7 @@ class ScriptedModels:
 
     async def called(self, n: int = 1, *, timeout: float = WAIT_S) -> Sequence[Call]:  # noqa: ASYNC109 (a barrier's bound is part of its error)
         """Wait until `n` requests have arrived."""
-        await self._log.until(lambda: len(self.calls) >= n, f"not {n} calls", timeout)
+        await self._log.wait_until(lambda: len(self.calls) >= n, f"not {n} calls", timeout)
         return self.calls
 
     async def wait_for(
@@ -504,7 +504,7 @@ class ScriptedModels:
         timeout: float = WAIT_S,  # noqa: ASYNC109 (a barrier's bound is part of its error)
     ) -> Call:
         """Wait until a call is as wanted, and return the first that is."""
-        await self._log.until(lambda: any(map(wanted, self.calls)), "no such call", timeout)
+        await self._log.wait_until(lambda: any(map(wanted, self.calls)), "no such call", timeout)
         return next(filter(wanted, self.calls))
 
     def open_gate(self, name: str) -> None:
@@ -514,7 +514,7 @@ class ScriptedModels:
     async def at_gate(self, name: str, n: int = 1, *, timeout: float = WAIT_S) -> None:  # noqa: ASYNC109 (a barrier's bound is part of its error)
         """Wait until `n` requests have come to the gate."""
         what = f"not {n} at the gate {name!r}"
-        await self._log.until(lambda: self._gates.arrived(name) >= n, what, timeout)
+        await self._log.wait_until(lambda: self._gates.arrived(name) >= n, what, timeout)
 
     async def _accept(self, listener: socket.socket, tasks: TaskGroup) -> None:
         while True:

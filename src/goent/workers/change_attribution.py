@@ -99,8 +99,8 @@ def _running_at(parts: Sequence[TurnActivity], at: float, *, early: bool) -> tup
 class EditLines(Value, frozen=True, kw_only=True):
     """The lines that an edit took out, and those that it put in."""
 
-    gone: frozenset[str]
-    new: frozenset[str]
+    removed: frozenset[str]
+    added: frozenset[str]
 
 
 def edit_lines(given: object) -> EditLines | None:
@@ -113,7 +113,7 @@ def edit_lines(given: object) -> EditLines | None:
     before, after = lines_of(old), lines_of(new)
     if len(before) > MAX_EDIT_LINES or len(after) > MAX_EDIT_LINES:
         return None
-    return EditLines(gone=before - after, new=after - before)
+    return EditLines(removed=before - after, added=after - before)
 
 
 def _first_text(given: Mapping[object, object], names: Iterable[str]) -> str | None:
@@ -138,10 +138,10 @@ class SharedWork(Value, frozen=True, kw_only=True):
     began: float
     ended: float
 
-    def works_at(self, time: float) -> bool:
+    def was_working_at(self, time: float) -> bool:
         return self.began - OVERLAP_SLACK_S <= time <= self.ended + OVERLAP_SLACK_S
 
-    def meets(self, other: "SharedWork") -> bool:
+    def overlaps(self, other: "SharedWork") -> bool:
         return self.began <= other.ended and other.began <= self.ended
 
 
@@ -183,13 +183,13 @@ def _other_workers(
     if after is None or after == before:
         return []
     time = after[1] / 1e9
-    if any(work.works_at(time) for work in named):
+    if any(work.was_working_at(time) for work in named):
         return []
-    return [work for work in works if work.works_at(time)]
+    return [work for work in works if work.was_working_at(time)]
 
 
 def _overlap_detail(named: Sequence[SharedWork]) -> str:
-    together = any(one.meets(other) for n, one in enumerate(named) for other in named[:n])
+    together = any(one.overlaps(other) for n, one in enumerate(named) for other in named[:n])
     when = "at the same time" if together else "one after the other"
     return f"edited by {_task_names(named)} {when}, in one folder"
 

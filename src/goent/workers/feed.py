@@ -44,7 +44,7 @@ class Feed:
         self._appended = 0
         self._stored = 0
         self._writing = False
-        self._refused = 0  # how often the disk did not take what it was given
+        self._refusals = 0  # how often the disk did not take what it was given
         self._trouble: EnvironmentTrouble | None = None  # why, if it was so the last time
         self._arrived = anyio.Event()
         self._news = anyio.Event()
@@ -112,10 +112,10 @@ class Feed:
 
         Raises what the disk says if it refuses; what was appended is kept and tried again.
         """
-        target, refused = self._appended, self._refused
+        target, refused = self._appended, self._refusals
         while self._stored < target:
             await self._news.wait()
-            if self._trouble and self._refused > refused:
+            if self._trouble and self._refusals > refused:
                 raise self._trouble
 
     async def run(self) -> None:
@@ -145,7 +145,7 @@ class Feed:
             self._trouble = None
             self._stored += len(taken)
         except EnvironmentTrouble as trouble:
-            self._give_back(taken, trouble)
+            self._put_back(taken, trouble)
         finally:
             self._writing = False
             self._wake()
@@ -159,13 +159,13 @@ class Feed:
         elif swarm := fold_swarm(self.swarms.get(whose), envelope):
             self.swarms[whose] = swarm
 
-    def _give_back(
+    def _put_back(
         self, taken: list[tuple[str, float, AnyEvent]], trouble: EnvironmentTrouble
     ) -> None:
         if self._trouble is None:
             log.error("the journal cannot be written, trying again and again: %s", trouble)
         self._trouble = trouble
-        self._refused += 1
+        self._refusals += 1
         self._waiting[:0] = taken
         self._arrived.set()
 
@@ -198,7 +198,7 @@ class Feed:
             await self._news.wait()
         return page
 
-    async def news(self, after: int) -> None:
+    async def wait_for_news(self, after: int) -> None:
         """Return as soon as something newer than the cursor has been stored."""
         while self.seq <= after:
             await self._news.wait()

@@ -276,26 +276,26 @@ class SharedFolders:
         self._observer = observer
         self._project = project
         self._start = start
-        self._looks: list[SharedFolderWatch] = []
+        self._watches: list[SharedFolderWatch] = []
 
-    def look(self, spec: WorkerSpec) -> "SharedFolderWatch | None":
+    def watch(self, spec: WorkerSpec) -> "SharedFolderWatch | None":
         """Begin to watch the worker's turn; None where it can change nothing that is shared."""
         view = self._feed.view(spec.id)
         if view.spawned.workspace or not may_write(view):
             return None
-        self._looks = [look for look in self._looks if self._is_needed(look)]
-        look = SharedFolderWatch(spec, self._project(), self._feed, self._beside)
-        self._looks.append(look)
+        self._watches = [look for look in self._watches if self._is_needed(look)]
+        look = SharedFolderWatch(spec, self._project(), self._feed, self._concurrent)
+        self._watches.append(look)
         self._start(lambda: look.begin(self._observer))
         return look
 
-    def _beside(self, look: "SharedFolderWatch") -> Iterator["SharedFolderWatch"]:
+    def _concurrent(self, look: "SharedFolderWatch") -> Iterator["SharedFolderWatch"]:
         """The turns that ran when this one did."""
-        return (other for other in self._looks if other is not look and look.met(other))
+        return (other for other in self._watches if other is not look and look.overlaps_with(other))
 
     def _is_needed(self, look: "SharedFolderWatch") -> bool:
         """A turn that is over can still be asked about while one runs that ran beside it."""
-        return look.runs or any(other.runs and look.met(other) for other in self._looks)
+        return look.runs or any(other.runs and look.overlaps_with(other) for other in self._watches)
 
 
 class SharedFolderWatch:
@@ -315,12 +315,12 @@ class SharedFolderWatch:
         self.wrote: dict[str, set[str] | None] = {}  # by file: its lines, None where not known
         self._project = project
         self._feed = feed
-        self._beside = beside
+        self._concurrent = beside
         self._ready = anyio.Event()
         self._observation: Observation | None = None
-        self._unseen = NOT_LOOKED_AT
-        self._tells_ends = spec.method in ONE_TURN_METHODS  # of calls, and nothing before
-        self._heard_at = self.began
+        self._blind_reason = NOT_LOOKED_AT
+        self._reports_only_ends = spec.method in ONE_TURN_METHODS  # of calls, and nothing before
+        self._last_event_at = self.began
         self._calls: dict[str, CallSpan] = {}  # under way, that may change files
         self._inputs: dict[str, object] = {}
         self._commands: list[CallSpan] = []
@@ -328,13 +328,15 @@ class SharedFolderWatch:
         self._asked: set[str] = set()
         self._own: dict[str, ObservedChange] = {}  # what its commands changed, by file
         self._next_look = 0.0
-        self._told: set[tuple[str, str]] = set()  # whom it is known to meet, in which file
+        self._known_meetings: set[tuple[str, str]] = (
+            set()
+        )  # whom it is known to meet, in which file
 
     @property
     def runs(self) -> bool:
         return self.ended is None
 
-    def met(self, other: "SharedFolderWatch") -> bool:
+    def overlaps_with(self, other: "SharedFolderWatch") -> bool:
         """Whether both ran at some moment; two turns of one worker never do."""
         begins_in_time = self.ended is None or other.began < self.ended
         return (
@@ -348,10 +350,10 @@ class SharedFolderWatch:
         try:
             observation = await observer.observe(self.cwd, self._project)
         except (GoentError, OSError) as error:
-            self._unseen = f"the files could not be compared ({error})"
+            self._blind_reason = f"the files could not be compared ({error})"
         else:
-            if self.runs and self._unseen == NOT_LOOKED_AT:
-                self._observation, self._unseen = observation, ""
+            if self.runs and self._blind_reason == NOT_LOOKED_AT:
+                self._observation, self._blind_reason = observation, ""
             else:  # too late: by now the worker is at work, or done
                 await observation.close()
         finally:
@@ -362,12 +364,12 @@ class SharedFolderWatch:
         with anyio.move_on_after(LOOK_TIMEOUT_S):
             await self._ready.wait()
         if not self._ready.is_set():
-            self._unseen = TOO_LATE
+            self._blind_reason = TOO_LATE
 
-    async def heard(self, event: DriverEvent | PermissionAnswered) -> None:
+    async def note_event(self, event: DriverEvent | PermissionAnswered) -> None:
         """Note what the worker does, and when."""
-        now, before = time.time(), self._heard_at
-        self._heard_at = _file_time()
+        now, before = time.time(), self._last_event_at
+        self._last_event_at = _file_time()
         match event:
             case ToolCall():
                 await self._call(event, now, before)
@@ -400,7 +402,7 @@ class SharedFolderWatch:
                 path = str(self.cwd / change.path)
                 self._edits.append(replace(window, path=path))
                 self._note(path, edit_lines(given) if len(call.changes) == 1 else None)
-                await self._tell(path)
+                await self._notify_both(path)
         elif name not in READ_ONLY_TOOLS:
             self._commands.append(window)
             await self._look_meanwhile()
@@ -408,16 +410,16 @@ class SharedFolderWatch:
     async def _look_meanwhile(self) -> None:
         """After a command, if others are at work: what they change later hides what it has changed."""
         began = anyio.current_time()
-        if began < self._next_look or not any(other.runs for other in self._beside(self)):
+        if began < self._next_look or not any(other.runs for other in self._concurrent(self)):
             return
         with anyio.move_on_after(LOOK_TIMEOUT_S):
-            await self._take_own(await self._changes())
+            await self._sort_changes(await self._changes())
         took = anyio.current_time() - began
         self._next_look = anyio.current_time() + LOOK_INTERVAL_FACTOR * took
 
-    async def _take_own(self, changes: ObservedChanges) -> list[AlsoChanged]:
+    async def _sort_changes(self, changes: ObservedChanges) -> list[AlsoChanged]:
         """Remember what can only be its own; the rest."""
-        parts = [self.part(), *(other.part(beside=True) for other in self._beside(self))]
+        parts = [self.part(), *(other.part(beside=True) for other in self._concurrent(self))]
         sorted_out = await anyio.to_thread.run_sync(
             lambda: [(change, possible_authors(change, parts)) for change in changes.files]
         )
@@ -429,7 +431,7 @@ class SharedFolderWatch:
             elif not self._edited(change):
                 self._own[change.path] = change
                 self.wrote[change.path] = None
-                await self._tell(change.path)
+                await self._notify_both(change.path)
         return rest
 
     def _note(self, path: str, said: EditLines | None) -> None:
@@ -437,15 +439,15 @@ class SharedFolderWatch:
         if said is None or lines is None:
             self.wrote[path] = None
         else:
-            self.wrote[path] = (lines - said.gone) | said.new
+            self.wrote[path] = (lines - said.removed) | said.added
 
-    async def _tell(self, path: str) -> None:
+    async def _notify_both(self, path: str) -> None:
         """Both, as soon as it is known, if they still run."""
-        for other in self._beside(self):
-            if path not in other.wrote or (other.worker, path) in self._told:
+        for other in self._concurrent(self):
+            if path not in other.wrote or (other.worker, path) in self._known_meetings:
                 continue
-            self._told.add((other.worker, path))
-            other._told.add((self.worker, path))  # noqa: SLF001 (of the same kind)
+            self._known_meetings.add((other.worker, path))
+            other._known_meetings.add((self.worker, path))  # noqa: SLF001 (of the same kind)
             for one, another in ((self, other), (other, self)):
                 if one.runs:
                     text = (
@@ -457,7 +459,9 @@ class SharedFolderWatch:
         """What it has done so far. To others, one that tells only of ends may be running a command."""
         waits = len(self._calls) == 1 and self._asked
         running = () if waits else (w for w in self._calls.values() if w.tool not in EDIT_TOOLS)
-        unknown = (CallSpan(began=self._heard_at),) if beside and self._tells_ends else ()
+        unknown = (
+            (CallSpan(began=self._last_event_at),) if beside and self._reports_only_ends else ()
+        )
         return TurnActivity(
             worker=self.worker,
             commands=(*self._commands, *running, *(unknown if self.runs else ())),
@@ -480,8 +484,8 @@ class SharedFolderWatch:
 
     async def _changes(self) -> ObservedChanges:
         await self._ready.wait()
-        if self._unseen or self._observation is None:
-            return ObservedChanges(unseen=self._unseen)
+        if self._blind_reason or self._observation is None:
+            return ObservedChanges(unseen=self._blind_reason)
         try:
             return await self._observation.changes()
         except (GoentError, OSError) as error:
@@ -489,7 +493,7 @@ class SharedFolderWatch:
 
     async def _sorted(self, changes: ObservedChanges) -> FilesChanged:
         """Its own, those of others, and where they meet."""
-        also = await self._take_own(changes)
+        also = await self._sort_changes(changes)
         different = {change.path for change in changes.files}
         own = (
             each for path, each in sorted(self._own.items()) if path in different or changes.unseen
@@ -513,7 +517,7 @@ class SharedFolderWatch:
         top = self._project if self.cwd.is_relative_to(self._project) else self.cwd
         return tuple(
             Overlap(worker_id=other.worker, path=path, kind=_overlap_kind(path, self, other, top))
-            for other in self._beside(self)
+            for other in self._concurrent(self)
             for path in self.wrote
             if path in other.wrote
         )

@@ -81,7 +81,7 @@ class OutcomeRecorder:
         self._feed = feed
         self._history = history
 
-    async def learn(self, worker: str) -> None:
+    async def record(self, worker: str) -> None:
         """A turn of the worker's is over."""
         with suppress(EnvironmentTrouble):  # a full disk: then the view is as it is
             await self._feed.commit()
@@ -144,7 +144,7 @@ async def end_lost_turn(
         await feed.append(view.id, call)
     if view.turn and (workspace := view.spawned.workspace):
         prompt = view.spawned.task
-        for event in await places.keep_what_is_there(workspace, prompt, view.id):
+        for event in await places.keep_unfinished(workspace, prompt, view.id):
             await feed.append(view.id, event)
     elif view.turn and may_write(view):
         await feed.append(view.id, FilesChanged(unseen=BASELINE_LOST))
@@ -217,51 +217,51 @@ class Orchestrator:
         self._router = router
         self._lessons = lessons
         self._level = level
-        self.places = WorkerFolders(workspaces)
-        self._folders = SharedFolders(
+        self.worker_folders = WorkerFolders(workspaces)
+        self._shared_folders = SharedFolders(
             feed=feed,
             observer=workspaces,
             project=lambda: settings().project,
-            start=self._start_beside,
+            start=self._start_task,
         )
-        self._lives = roster
+        self._roster = roster
         self._books = books
         self._allowance = allowance
-        self._rescuer = FailoverPlanner(
+        self._failover = FailoverPlanner(
             settings=settings, environ=environ, feed=feed, healths=healths, router=router
         )
         self._group: TaskGroup | None = None
         self._slots = anyio.CapacityLimiter(slots)
-        self._ending = False
+        self._is_shutting_down = False
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Workers live inside this context; leaving it ends them all."""
         async with anyio.create_task_group() as group:
             self._group = group
-            await self._take_over()
-            group.start_soon(self.places.tidy, name="workspaces nobody needs")
+            await self._recover()
+            group.start_soon(self.worker_folders.tidy, name="workspaces nobody needs")
             try:
                 yield
             finally:
                 with anyio.CancelScope(shield=True):
-                    await self.part()
+                    await self.shut_down()
                 group.cancel_scope.cancel()
 
     def refuse_new_work(self) -> None:
         """From now on nothing begins that would not be seen through."""
-        self._ending = True
+        self._is_shutting_down = True
 
-    async def part(self, *, handover: bool = False) -> None:
+    async def shut_down(self, *, handover: bool = False) -> None:
         """Have every worker end; with `handover`, idle ones stay open for the next go-ent."""
         self.refuse_new_work()
-        for life in self._lives.values():
+        for life in self._roster.values():
             if handover:
-                life.leave("go-ent stopped")
+                life.hand_over("go-ent stopped")
             else:
                 life.close("go-ent stopped")
         with anyio.move_on_after(SHUTDOWN_S):
-            for life in list(self._lives.values()):
+            for life in list(self._roster.values()):
                 await life.ended.wait()
         with suppress(EnvironmentTrouble):  # a full disk: it is written as soon as it can be
             await self._feed.commit()
@@ -272,19 +272,19 @@ class Orchestrator:
         self._check()
 
     def _check_open(self) -> None:
-        if self._ending:
+        if self._is_shutting_down:
             raise Ending(
                 "this go-ent is ending, and nothing was done: ask again, the next one hears"
             )
 
-    async def _take_over(self) -> None:
+    async def _recover(self) -> None:
         """Workers of a go-ent that died: their turn failed, and whoever has a session goes on."""
-        lost = await self._books.lost()
+        lost = await self._books.close_lost_calls()
         for view in list(self._feed.views.values()):
             if not view.open:
                 continue
             if view.state not in ENDED_STATES:
-                await end_lost_turn(view, lost.get(view.id, ()), self._feed, self.places)
+                await end_lost_turn(view, lost.get(view.id, ()), self._feed, self.worker_folders)
             try:
                 settings = self._settings()
                 spec = resume_spec(view, settings, self._drivers.keys())
@@ -296,8 +296,8 @@ class Orchestrator:
             await self._feed.commit()
 
     @property
-    def living(self) -> Mapping[str, Worker]:
-        return self._lives
+    def living_workers(self) -> Mapping[str, Worker]:
+        return self._roster
 
     async def spawn(
         self, request: SpawnRequest, base: Path, within: SwarmMembership = NO_SWARM
@@ -312,7 +312,9 @@ class Orchestrator:
             request, asked, routed, settings=settings, environ=self._environ(), within=within
         )
         worker = within.worker or self.new_id()
-        warnings = await self._allowance.allow(worker, route, spawned, routed.likely, routed.sure)
+        warnings = await self._allowance.allow(
+            worker, route, spawned, routed.likely_usd, routed.certain_usd
+        )
         level = await self._sandbox_of(spawned, settings)
         spawned = replace(
             spawned,
@@ -320,7 +322,7 @@ class Orchestrator:
             sandbox=level.name if level else None,
         )
         try:
-            async with self.places.settled(worker, spawned, request, within) as settled:
+            async with self.worker_folders.prepared(worker, spawned, request, within) as settled:
                 self._check_open()
                 life = await self._admit(worker, route, settled, settings)
         except BaseException:
@@ -382,39 +384,39 @@ class Orchestrator:
             meter=self._meter,
             verifier=self._verifier,
             slots=self._slots,
-            spent=self._books.spent,
-            ended=self._learn_later,
-            over=self._allowance.release,
-            rescuer=self._rescuer,
-            places=self.places,
-            folders=self._folders,
+            on_usage=self._books.record_usage,
+            on_turn_end=self._record_outcome,
+            release_budget=self._allowance.release,
+            failover=self._failover,
+            worker_folders=self.worker_folders,
+            shared_folders=self._shared_folders,
         )
         driver = self._drivers[spec.method]
         life = Worker(spec, terms, driver, shared, turns_before=turns_before)
-        self._lives[spec.id] = life
+        self._roster[spec.id] = life
         assert self._group, "workers live inside `running`"
-        self._group.start_soon(self._see_out, life, name=f"worker {spec.id}")
+        self._group.start_soon(self._run_worker, life, name=f"worker {spec.id}")
         return life
 
-    async def _see_out(self, life: Worker) -> None:
+    async def _run_worker(self, life: Worker) -> None:
         try:
             await life.run()
         finally:
             with anyio.CancelScope(shield=True):
                 await self._allowance.release(life.spec.id)
-                if not life.left:
-                    await self.places.give_back(life.workspace)
-            self._lives.pop(life.spec.id, None)
-            life.gone.set()
+                if not life.is_handed_over:
+                    await self.worker_folders.release(life.workspace)
+            self._roster.pop(life.spec.id, None)
+            life.folder_released.set()
 
-    def _start_beside(self, look: Callable[[], Coroutine[None, None, None]]) -> None:
+    def _start_task(self, look: Callable[[], Coroutine[None, None, None]]) -> None:
         assert self._group, "workers live inside `running`"
         self._group.start_soon(look, name="a look at a shared folder")
 
-    def _learn_later(self, worker: str) -> None:
+    def _record_outcome(self, worker: str) -> None:
         """Beside the worker: its turn is over, whatever the disk takes for the lesson."""
         assert self._group, "workers live inside `running`"
-        self._group.start_soon(self._lessons.learn, worker, name=f"lesson of {worker}")
+        self._group.start_soon(self._lessons.record, worker, name=f"lesson of {worker}")
 
     def new_id(self) -> str:
         """An id that no worker has."""
@@ -430,14 +432,14 @@ class Orchestrator:
         if not request.prompt.strip():
             raise RequestError("the prompt is empty: say what the worker is to do next")
         files = files_inside(life.workspace, existing_files(request.files, life.spec.cwd))
-        if spent := await self._allowance.overspent(request.worker_id):
+        if spent := await self._allowance.used_up_limit(request.worker_id):
             raise BudgetExceeded(spent)
         return life.prompt(Prompt(text=request.prompt, files=files), queue=request.queue)
 
-    def due(self, worker: str) -> int:
+    def last_turn_due(self, worker: str) -> int:
         """The last turn that the worker was asked for; 0 if it does not live."""
-        life = self._lives.get(worker)
-        return life.due if life else 0
+        life = self._roster.get(worker)
+        return life.last_turn_due if life else 0
 
     async def answer(self, request: AnswerRequest, by: str) -> bool:
         """Whether the model is told the message that came with a no."""
@@ -448,7 +450,7 @@ class Orchestrator:
                 "with 'reject': leave the message out, or reject and say what to do instead"
             )
         view = self._feed.view(request.worker_id)
-        life = self._lives.get(view.id)
+        life = self._roster.get(view.id)
         if life is None:
             raise RequestError(
                 f"worker {view.id!r} is {view.state} and asks nothing: "
@@ -461,7 +463,7 @@ class Orchestrator:
     async def cancel(self, request: CancelRequest, by: str) -> None:
         """Returns when the turn has ended; a worker without one is left as it is, or closed."""
         view = self._feed.view(request.worker_id)
-        life = self._lives.get(view.id)
+        life = self._roster.get(view.id)
         if life is None:
             return
         reason = request.reason or f"cancelled by {by}"
@@ -472,14 +474,14 @@ class Orchestrator:
             life.cancel(reason)
         with anyio.move_on_after(MAX_WAIT_S):
             while turn and life.turn == turn:
-                await self._feed.news(self._feed.seq)
+                await self._feed.wait_for_news(self._feed.seq)
             if request.close:
-                await life.gone.wait()
+                await life.folder_released.wait()
             await self._feed.commit()
 
     def _living(self, worker: str) -> Worker:
         view = self._feed.view(worker)
-        life = self._lives.get(worker)
+        life = self._roster.get(worker)
         if life is None:
             raise WorkerIsClosed(
                 f"worker {worker!r} is closed ({view.state}); spawn another one for further work"

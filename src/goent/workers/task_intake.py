@@ -117,7 +117,7 @@ def route_request(
         pin=Pin(provider=request.provider, model=request.model, method=request.method),
         budget_usd=None if budget is None else Decimal(str(budget)),
         allow_fallback=request.allow_fallback,
-        asks=preset_for(request.permissions, settings.permissions, isolation) in ASKING_PRESETS,
+        may_ask=preset_for(request.permissions, settings.permissions, isolation) in ASKING_PRESETS,
         chosen_permissions=bool(request.permissions or settings.permissions.preset),
         avoid=within.avoid,
     )
@@ -140,7 +140,7 @@ def accept_task(
     _check_agent(request, route, settings, environ)
     isolation = _isolation(request, settings)
     preset = preset_for(request.permissions, settings.permissions, isolation)
-    if route.method == "cli" and asked.asks and not asked.must_ask(routed.task):
+    if route.method == "cli" and asked.may_ask and not asked.must_ask(routed.task):
         preset = "readonly"  # by cli nobody could be asked
     return route, WorkerSpawned(
         task=request.task,
@@ -297,7 +297,7 @@ class WorkerFolders:
         self.workspaces = workspaces
 
     @asynccontextmanager
-    async def settled(
+    async def prepared(
         self, worker: str, spawned: WorkerSpawned, request: SpawnRequest, within: SwarmMembership
     ) -> AsyncGenerator[WorkerSpawned]:
         """The task as it is worked on. If what follows fails, no folder stays."""
@@ -323,10 +323,10 @@ class WorkerFolders:
                 workspace=workspace,
             )
         except BaseException:
-            await self.give_back(workspace)
+            await self.release(workspace)
             raise
 
-    async def give_back(self, workspace: Workspace | None) -> None:
+    async def release(self, workspace: Workspace | None) -> None:
         """Nobody works there any more. What stays, and a failure to remove it, `gc` tells."""
         if workspace is None:
             return
@@ -340,14 +340,16 @@ class WorkerFolders:
         """Have what was made on the branch; what to tell of it. Raises only `WorkspaceLost`."""
         subject = shorten(prompt, SUBJECT_LIMIT) or "Work"
         try:
-            work = await self.workspaces.keep(workspace, f"{subject}\n\nBy worker {worker}\n")
+            work = await self.workspaces.commit_work(
+                workspace, f"{subject}\n\nBy worker {worker}\n"
+            )
         except WorkspaceLost:
             raise
         except GoentError as error:
             return [Noticed(text=f"not on its branch, only in {workspace.path!r}: {error}")]
         return [WorkKept(work=work), *(Noticed(text=warning) for warning in work.warnings)]
 
-    async def keep_what_is_there(
+    async def keep_unfinished(
         self, workspace: Workspace, prompt: str, worker: str
     ) -> Sequence[AnyEvent]:
         """The same for a turn that did not come to its end: raises nothing, and does not wait long."""
@@ -363,16 +365,16 @@ class WorkerFolders:
             )
         ]
 
-    async def listed(self) -> SpaceList:
-        spaces = await self.workspaces.kept()
+    async def list_spaces(self) -> SpaceList:
+        spaces = await self.workspaces.list_kept()
         return SpaceList(spaces=tuple(spaces), bytes=sum(space.bytes for space in spaces))
 
-    async def cleared(self, request: ClearRequest) -> ClearReply:
+    async def clear_spaces(self, request: ClearRequest) -> ClearReply:
         """Those that were named, and only if all of them can be; else what nobody needs."""
         if not request.workers:
-            removed = await self.workspaces.clear()
-            return ClearReply(removed=tuple(removed), kept=tuple(await self.workspaces.kept()))
-        kept = {space.worker: space for space in await self.workspaces.kept()}
+            removed = await self.workspaces.remove_finished()
+            return ClearReply(removed=tuple(removed), kept=tuple(await self.workspaces.list_kept()))
+        kept = {space.worker: space for space in await self.workspaces.list_kept()}
         for worker in request.workers:
             _check_removable(worker, kept)
         gone = [await self.workspaces.remove(worker) for worker in dict.fromkeys(request.workers)]
@@ -382,7 +384,7 @@ class WorkerFolders:
     async def tidy(self) -> None:
         """Remove what earlier workers left and nobody needs."""
         try:
-            for gone in await self.workspaces.clear():
+            for gone in await self.workspaces.remove_finished():
                 log.info("removed the workspace %r: %s", gone.path, gone.state)
         except GoentError as error:
             log.warning("workspaces were not looked through: %s", error)

@@ -40,18 +40,18 @@ class Worker:
     ) -> None:
         self.spec = spec
         self.ended = anyio.Event()
-        self.gone = anyio.Event()  # its folder is given back, too
+        self.folder_released = anyio.Event()  # its folder is given back, too
         self._terms = terms
         self._driver = driver
         self._shared = shared
         self._prompts: deque[Prompt] = deque()
-        self._stirred = anyio.Event()
+        self._woken = anyio.Event()
         self._scope = anyio.CancelScope()
-        self._ready = False
+        self._has_session = False
         self._turn: WorkerTurn | None = None
-        self._begun = turns_before
-        self._closing = ""
-        self._left = False
+        self._turns_begun = turns_before
+        self._close_reason = ""
+        self._is_handed_over = False
 
     # What others ask of it
 
@@ -66,9 +66,9 @@ class Worker:
         return self._terms.workspace
 
     @property
-    def left(self) -> bool:
+    def is_handed_over(self) -> bool:
         """Whether it ended here and goes on in the next go-ent."""
-        return self._left
+        return self._is_handed_over
 
     @property
     def busy(self) -> bool:
@@ -77,28 +77,28 @@ class Worker:
 
     def prompt(self, prompt: Prompt, *, queue: bool) -> int:
         """Accept a prompt and say which turn it will be."""
-        if self._closing:
+        if self._close_reason:
             raise WorkerIsClosed(f"worker {self.spec.id!r} is closed; spawn another one")
-        if self.spec.method in ONE_TURN_METHODS and (self._begun or self._prompts):
+        if self.spec.method in ONE_TURN_METHODS and (self._turns_begun or self._prompts):
             raise WorkerIsClosed(
                 f"worker {self.spec.id!r} runs by {self.spec.method!r}, which has one turn; "
                 "spawn another one for further work"
             )
         if (self._turn or self._prompts) and not queue:
             raise WorkerBusy(
-                f"worker {self.spec.id!r} is busy with turn {self._begun}: wait for it, "
+                f"worker {self.spec.id!r} is busy with turn {self._turns_begun}: wait for it, "
                 "cancel it, or pass queue: true"
             )
         if len(self._prompts) >= QUEUE_LIMIT:
             raise WorkerBusy(f"worker {self.spec.id!r} has {QUEUE_LIMIT} prompts waiting")
         self._prompts.append(prompt)
-        self._stirred.set()
-        return self.due
+        self._woken.set()
+        return self.last_turn_due
 
     @property
-    def due(self) -> int:
+    def last_turn_due(self) -> int:
         """The last turn that is begun, or that an accepted prompt will be."""
-        return self._begun + len(self._prompts)
+        return self._turns_begun + len(self._prompts)
 
     def cancel(self, reason: str) -> None:
         """Stop the turn under way and forget what waits behind it.
@@ -108,18 +108,18 @@ class Worker:
         self._prompts.clear()
         if self._turn:
             self._turn.stop("cancel", reason)
-        if not self._ready:
+        if not self._has_session:
             self._scope.cancel()
 
     def close(self, reason: str) -> None:
         """Take no further prompt; a turn under way is stopped."""
-        self._closing = self._closing or reason
-        self._stirred.set()
+        self._close_reason = self._close_reason or reason
+        self._woken.set()
         self.cancel(reason)
 
-    def leave(self, reason: str) -> None:
+    def hand_over(self, reason: str) -> None:
         """End here but stay open in the journal: the next go-ent takes the worker over."""
-        self._left = not self.busy and not self._closing
+        self._is_handed_over = not self.busy and not self._close_reason
         self.close(reason)
 
     async def answer(
@@ -137,45 +137,45 @@ class Worker:
         reason = "go-ent stopped"
         try:
             with self._scope:
-                await self._live()
-            reason = self._closing or "cancelled before it was ready"
+                await self._run_turns()
+            reason = self._close_reason or "cancelled before it was ready"
         except GoentError as error:
-            failure = await self._shared.rescuer.failure_of(error, self.spec)
+            failure = await self._shared.failover.failure_of(error, self.spec)
             reason = "it could not go on"
         except Exception as bug:
             log.exception("worker %s met a fault of go-ent's own", self.spec.id)
             failure, reason = as_failure(bug), "a fault of go-ent's own"
         finally:
-            self._closing = self._closing or reason
+            self._close_reason = self._close_reason or reason
             with anyio.CancelScope(shield=True):
                 if self._turn:
                     await self._turn.end(failure or "cancelled")
-                if not self._left:
+                if not self._is_handed_over:
                     await self._shared.feed.append(self.spec.id, WorkerClosed(reason=reason))
             self._turn = None
             self.ended.set()
 
-    async def _live(self) -> None:
+    async def _run_turns(self) -> None:
         turn = await self._next_turn()
         if turn:
             await turn.queue()  # before there is a session: what waits for its turn costs nothing
         while turn:
-            turn = await self._live_in_session(turn)
+            turn = await self._run_turns_in_session(turn)
 
-    async def _live_in_session(self, turn: WorkerTurn) -> WorkerTurn | None:
+    async def _run_turns_in_session(self, turn: WorkerTurn) -> WorkerTurn | None:
         """One turn after another, until the worker closes or one has to go on in another session."""
         async with AsyncExitStack() as held:
             session = await self._open_session(held, turn)
-            self._ready = True
+            self._has_session = True
             following: WorkerTurn | None = turn
             while following:
-                spec = await following.take(session)
+                spec = await following.run(session)
                 if spec:
-                    self.spec, self._ready = spec, False
+                    self.spec, self._has_session = spec, False
                     return following
                 self._turn = None
                 once = "had its one turn" if self.spec.method in ONE_TURN_METHODS else ""
-                self._closing = self._closing or following.closes or once
+                self._close_reason = self._close_reason or following.close_reason or once
                 following = await self._next_turn()
         return None
 
@@ -184,7 +184,7 @@ class Worker:
             try:
                 return await held.enter_async_context(self._driver.open(self.spec))
             except WorkerError as error:
-                spec = await turn.elsewhere(error)
+                spec = await turn.fail_over(error)
                 if spec is None:
                     raise
                 self.spec = spec
@@ -193,16 +193,16 @@ class Worker:
         """None when the worker is to close: somebody asked for it, or nobody asks anything."""
         idle = self._terms.limits.idle_close_s
         with anyio.move_on_after(idle):
-            while not self._prompts and not self._closing:
-                self._stirred = anyio.Event()
-                await self._stirred.wait()
+            while not self._prompts and not self._close_reason:
+                self._woken = anyio.Event()
+                await self._woken.wait()
         if not self._prompts:
-            self._closing = self._closing or f"idle for {idle:.0f} s"
-        if self._closing:
+            self._close_reason = self._close_reason or f"idle for {idle:.0f} s"
+        if self._close_reason:
             return None
-        self._begun += 1
+        self._turns_begun += 1
         self._turn = WorkerTurn(
-            self._begun,
+            self._turns_begun,
             self._prompts.popleft(),
             spec=self.spec,
             terms=self._terms,

@@ -80,8 +80,8 @@ class StuckTurn(Value, frozen=True, kw_only=True):
     spec: WorkerSpec
     prompt: Prompt
     token: str
-    heard: bool
-    moves: int
+    has_events: bool
+    failovers: int
 
 
 class FailoverPlanner:
@@ -102,18 +102,20 @@ class FailoverPlanner:
         self._feed = feed
         self._healths = healths
 
-    async def heed(self, spec: WorkerSpec, error: WorkerError | None, began: float) -> None:
+    async def record_health(
+        self, spec: WorkerSpec, error: WorkerError | None, began: float
+    ) -> None:
         """What a turn tells of a provider whose calls nobody sees; None: it went well."""
         if not self._is_direct(spec):
             return
         if error is None:
-            await self._healths.served(spec.provider, began=began)
+            await self._healths.record_success(spec.provider, began=began)
         elif isinstance(error, ProviderUnavailable | AuthRefused):
-            await self._healths.failed(spec.provider, error, began=began)
+            await self._healths.record_failure(spec.provider, error, began=began)
 
     async def plan(self, stuck: StuckTurn, error: WorkerError) -> FailoverPlan | None:
         """None if nobody else may or can go on."""
-        if not isinstance(error, PROVIDER_FAULTS) or stuck.moves >= MOST_FAILOVERS:
+        if not isinstance(error, PROVIDER_FAULTS) or stuck.failovers >= MOST_FAILOVERS:
             return None
         if isinstance(error, ProviderUnavailable) and not self._is_direct(stuck.spec):
             return None  # the gateway has asked all fallbacks already
@@ -128,16 +130,16 @@ class FailoverPlanner:
             asked=self._feed.view(stuck.spec.id).asked,
         )
         # A session in which two models failed is not trusted with a third.
-        if not stuck.token or stuck.moves:
-            return await self.afresh(stuck, spec)
-        reached = stuck.heard or isinstance(error, ProviderUnavailable)
+        if not stuck.token or stuck.failovers:
+            return await self.plan_new_session(stuck, spec)
+        reached = stuck.has_events or isinstance(error, ProviderUnavailable)
         return FailoverPlan(
             spec=replace(spec, resume=stuck.token),
             prompt=Prompt(text=CONTINUE_PROMPT) if reached else _with_task(stuck.prompt),
             note=f"{chosen.name} goes on in the same session",
         )
 
-    async def afresh(self, stuck: StuckTurn, spec: WorkerSpec) -> FailoverPlan:
+    async def plan_new_session(self, stuck: StuckTurn, spec: WorkerSpec) -> FailoverPlan:
         """The same in a new session, which has to be told what the old one knew."""
         events = await self._events(spec.id)
         task = self._feed.view(spec.id).spawned.task
@@ -154,9 +156,9 @@ class FailoverPlanner:
             return failure
         fallbacks = fallbacks_of(spec.provider, self._settings())
         named = next((p.name for p in fallbacks if self._can_work(p)), None)
-        return replace(failure, retry_with=named or await self._somebody_else(error, spec))
+        return replace(failure, retry_with=named or await self._other_provider(error, spec))
 
-    async def _somebody_else(self, error: GoentError, spec: WorkerSpec) -> str | None:
+    async def _other_provider(self, error: GoentError, spec: WorkerSpec) -> str | None:
         """Whom go-ent would choose, had nobody been named: able to take the task now."""
         spawned = self._feed.view(spec.id).spawned
         failed = {spec.provider.name, spawned.provider, *spawned.fallbacks}
@@ -171,13 +173,16 @@ class FailoverPlanner:
         able = {each.provider.name for each in decision.candidates if not each.obstacle} - failed
         # Another model of the same account has the same trouble.
         account = None if isinstance(error, UnknownModel) else spec.provider.backend
-        routes = (*((decision.chosen,) if decision.chosen else ()), *decision.alternatives)
+        routes = (
+            *((decision.chosen_route,) if decision.chosen_route else ()),
+            *decision.alternatives,
+        )
         found = (route.provider for route in routes if route.provider.backend != account)
         return next((provider.name for provider in found if provider.name in able), None)
 
     def _can_work(self, provider: Provider) -> bool:
         backend = self._settings().backends.get(provider.backend)
-        if backend is None or self._healths.condition(provider).is_out(time.time()):
+        if backend is None or self._healths.condition(provider).is_unavailable(time.time()):
             return False
         return not backend.lacks_key(self._environ())
 

@@ -45,24 +45,24 @@ class ProgressReports:
     """The reports to one caller. `views` are what it knows already."""
 
     def __init__(self, views: Iterable[WorkerView] = ()) -> None:
-        self._told: dict[str, tuple[WorkerView, float]] = {}
+        self._reported: dict[str, tuple[WorkerView, float]] = {}
         for view in views:
             self._note(view)
 
-    async def tell(self, views: Iterable[WorkerView], on_progress: OnProgress) -> None:
+    async def report(self, views: Iterable[WorkerView], on_progress: OnProgress) -> None:
         """Report the workers of whom there is something new to tell, or nothing was told for long."""
         for view in views:
-            if view.id not in self._told:
+            if view.id not in self._reported:
                 self._note(view)
             elif self._is_due(view):
                 self._note(view)
                 await on_progress(worker_status(view), latest_words(view))
 
     def _note(self, view: WorkerView) -> None:
-        self._told[view.id] = view, anyio.current_time()
+        self._reported[view.id] = view, anyio.current_time()
 
     def _is_due(self, view: WorkerView) -> bool:
-        told, at = self._told[view.id]
+        told, at = self._reported[view.id]
         if (told.step, told.state, told.plan) != (view.step, view.state, view.plan):
             return True
         wait = WORDS_S if told.words != view.words else HEARTBEAT_S
@@ -147,25 +147,25 @@ class WorkerQueries:
         text, _ = transcript(events, "all", sum(len(str(e.event)) for e in events) + 1)
         return text
 
-    def heads(self) -> dict[str, StateMark]:
+    def state_marks(self) -> dict[str, StateMark]:
         """How each worker stands, in short: what is equal has not changed."""
         return {
             view.id: StateMark(state=view.state, seq=view.seq) for view in self._feed.views.values()
         }
 
-    async def stirred(self) -> None:
+    async def wait_for_change(self) -> None:
         """Return when something has happened that had not when this was called."""
-        await self._feed.news(self._feed.seq)
+        await self._feed.wait_for_news(self._feed.seq)
 
-    async def turn_begun(self, worker: str, turn: int) -> None:
+    async def wait_for_turn(self, worker: str, turn: int) -> None:
         """Return when the worker has come to that turn, or is closed."""
         while (view := self._feed.view(worker)).open and view.turn < turn:
-            await self._feed.news(self._feed.seq)
+            await self._feed.wait_for_news(self._feed.seq)
 
-    async def settled(self, worker: str, permission: str) -> None:
+    async def wait_for_answer(self, worker: str, permission: str) -> None:
         """Return when the question is no longer open: answered, or gone with its turn."""
         while any(asked.id == permission for asked in self._feed.view(worker).questions):
-            await self._feed.news(self._feed.seq)
+            await self._feed.wait_for_news(self._feed.seq)
 
     async def wait(
         self, request: WaitRequest, on_progress: OnProgress, *, turn: int | None = None
@@ -180,10 +180,10 @@ class WorkerQueries:
         with anyio.move_on_after(request.timeout_s):
             while not self._enough(views, turn, any_=request.any):
                 with anyio.move_on_after(HEARTBEAT_S):
-                    await self._feed.news(seq)
+                    await self._feed.wait_for_news(seq)
                 seq = self._feed.seq
                 views = [self._feed.view(worker) for worker in request.worker_ids]
-                await reports.tell(views, on_progress)
+                await reports.report(views, on_progress)
         return WaitReply(
             workers=tuple(map(self.status, request.worker_ids)),
             timed_out=not self._enough(views, turn, any_=request.any),
@@ -197,18 +197,23 @@ class WorkerQueries:
             and request.provider in (None, view.spawned.provider, view.spawned.backend)
         ]
         return WorkerList(
-            workers=tuple(worker_line(view, self._met(view)) for view in fitting[: request.limit]),
+            workers=tuple(
+                worker_line(view, self._overlapping_workers(view))
+                for view in fitting[: request.limit]
+            ),
             total=len(fitting),
         )
 
     def lines(self) -> tuple[WorkerLine, ...]:
         """Every worker in one line, newest first."""
-        return tuple(worker_line(view, self._met(view)) for view in self._newest_first())
+        return tuple(
+            worker_line(view, self._overlapping_workers(view)) for view in self._newest_first()
+        )
 
     def _newest_first(self) -> Iterable[WorkerView]:
         return sorted(self._feed.views.values(), key=lambda view: view.started_at, reverse=True)
 
-    def _met(self, view: WorkerView) -> Iterator[str]:
+    def _overlapping_workers(self, view: WorkerView) -> Iterator[str]:
         return (each.worker_id for each in overlaps(view, self._feed.views.values()))
 
     def _enough(self, views: Sequence[WorkerView], turn: int | None, *, any_: bool) -> bool:

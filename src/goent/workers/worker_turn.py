@@ -84,12 +84,12 @@ class WorkerServices:
     meter: Meter
     verifier: Verifier
     slots: anyio.CapacityLimiter
-    spent: Callable[[WorkerSpec, UsageReported], Awaitable[str]]
-    over: Callable[[str], Awaitable[None]]
-    rescuer: FailoverPlanner
-    places: WorkerFolders
-    folders: SharedFolders
-    ended: Callable[[str], None]
+    on_usage: Callable[[WorkerSpec, UsageReported], Awaitable[str]]
+    release_budget: Callable[[str], Awaitable[None]]
+    failover: FailoverPlanner
+    worker_folders: WorkerFolders
+    shared_folders: SharedFolders
+    on_turn_end: Callable[[str], None]
 
 
 class TurnQuestions:
@@ -131,7 +131,7 @@ class TurnQuestions:
         self._withdrawn[permission] = reason
         return True
 
-    def drop_all(self) -> tuple[str, ...]:
+    def withdraw_all(self) -> tuple[str, ...]:
         """Those that nobody can answer any more."""
         dropped = tuple(self._open)
         self._open.clear()
@@ -164,8 +164,8 @@ class WorkerTurn:
         shared: WorkerServices,
     ) -> None:
         self.number = number
-        self.closes = ""  # why the worker cannot go on after this turn
-        self._asked = prompt
+        self.close_reason = ""  # why the worker cannot go on after this turn
+        self._original_prompt = prompt
         self._prompt = prompt  # what the session is told: the same, unless it takes over
         self._spec = spec
         self._terms = terms
@@ -181,15 +181,19 @@ class WorkerTurn:
         self._stopped_by: StopCause | None = None
         self._reason = ""
         self._scope = anyio.CancelScope()
-        self._beside: TaskGroup | None = None
-        self._heard_at = 0.0
-        self._heard = False
+        self._watchers: TaskGroup | None = None
+        self._last_event_at = 0.0
+        self._has_events = False
         self._calls_before = 0
-        self._moves = 0
+        self._failovers = 0
         self._deadline: float | None = None
-        self._look: SharedFolderWatch | None = None  # at the folder, if it is not the worker's own
-        self._guarded: Fingerprints | None = None  # files that other programs obey, before the turn
-        self._unkept = terms.workspace  # until what was made in it is on its branch
+        self._folder_watch: SharedFolderWatch | None = (
+            None  # at the folder, if it is not the worker's own
+        )
+        self._guarded_before: Fingerprints | None = (
+            None  # files that other programs obey, before the turn
+        )
+        self._unsaved_workspace = terms.workspace  # until what was made in it is on its branch
 
     def stop(self, by: StopCause, reason: str) -> None:
         """The first who stops it gives the reason."""
@@ -212,8 +216,8 @@ class WorkerTurn:
             self._questions.add(question)  # the driver is about to withdraw it
             raise
         answered = PermissionAnswered(id=permission, option=option, by=by, message=message)
-        if self._look:
-            await self._look.heard(answered)
+        if self._folder_watch:
+            await self._folder_watch.note_event(answered)
         await self._append(answered)
         return passed
 
@@ -222,9 +226,11 @@ class WorkerTurn:
         if not self._has_slot:
             await self._shared.slots.acquire()
             self._has_slot = True
-            self._look = self._shared.folders.look(self._spec)  # while its session is opened
+            self._folder_watch = self._shared.shared_folders.watch(
+                self._spec
+            )  # while its session is opened
 
-    async def take(self, session: WorkerSession) -> WorkerSpec | None:
+    async def run(self, session: WorkerSession) -> WorkerSpec | None:
         """The turn, as far as it gets here: what to open if it goes on elsewhere, None if it ended.
 
         Raises nothing but cancellation and our own faults.
@@ -235,18 +241,18 @@ class WorkerTurn:
         await self._shared.meter.settle(self._spec.id)
         if not isinstance(outcome, WorkerError):
             if outcome == "completed":
-                await self._shared.rescuer.heed(self._spec, None, began)
+                await self._shared.failover.record_health(self._spec, None, began)
             await self.end(outcome)
             return None
-        await self._shared.rescuer.heed(self._spec, outcome, began)
-        if spec := await self.elsewhere(outcome, session.token):
+        await self._shared.failover.record_health(self._spec, outcome, began)
+        if spec := await self.fail_over(outcome, session.token):
             return spec
         if isinstance(outcome, WorkerCrashed) and not outcome.session_lives:
-            self.closes = self.closes or "its process ended"
-        await self.end(await self._shared.rescuer.failure_of(outcome, self._spec))
+            self.close_reason = self.close_reason or "its process ended"
+        await self.end(await self._shared.failover.failure_of(outcome, self._spec))
         return None
 
-    async def elsewhere(self, error: WorkerError, token: str = "") -> WorkerSpec | None:
+    async def fail_over(self, error: WorkerError, token: str = "") -> WorkerSpec | None:
         """With what another provider goes on, or the same one in a new session; None if nobody."""
         if self._stop.is_set():
             return None
@@ -255,26 +261,26 @@ class WorkerTurn:
         called = self._shared.feed.view(self._spec.id).calls > self._calls_before
         stuck = StuckTurn(
             spec=self._spec,
-            prompt=self._asked,
+            prompt=self._original_prompt,
             token=token,
-            heard=self._heard or called,
-            moves=self._moves,
+            has_events=self._has_events or called,
+            failovers=self._failovers,
         )
-        if self._moves and self._spec.resume and not token:  # the session could not be opened
-            move = await self._shared.rescuer.afresh(stuck, self._spec)
+        if self._failovers and self._spec.resume and not token:  # the session could not be opened
+            move = await self._shared.failover.plan_new_session(stuck, self._spec)
         else:
-            move = await self._shared.rescuer.plan(stuck, error)
+            move = await self._shared.failover.plan(stuck, error)
         if move:
-            await self._go_on(move, error)
+            await self._continue_as(move, error)
         return move.spec if move else None
 
-    async def _go_on(self, move: FailoverPlan, error: WorkerError) -> None:
+    async def _continue_as(self, move: FailoverPlan, error: WorkerError) -> None:
         before, to = self._spec.provider.name, move.spec.provider.name
         await self._start()
-        for question in self._questions.drop_all():
+        for question in self._questions.withdraw_all():
             await self._append(PermissionWithdrawn(id=question, reason="its session has failed"))
         if to != before:
-            self._moves += 1
+            self._failovers += 1
             await self._append(FailedOver(from_provider=before, to_provider=to, reason=str(error)))
         await self._append(Noticed(text=move.note))
         self._spec, self._prompt = move.spec, move.prompt
@@ -282,17 +288,19 @@ class WorkerTurn:
 
     async def end(self, outcome: TurnOutcome | Failure) -> None:
         """Write down how it ended; also for a turn that could not even begin."""
-        self._make_way()
+        self._release_slot()
         await self._start()
-        await self._tell_of_guarded()
-        await self._tell_of_shared()
+        await self._report_guarded_changes()
+        await self._report_shared_changes()
         failure = outcome if isinstance(outcome, Failure) else None
         state = "failed" if isinstance(outcome, Failure) else outcome
-        if self._session and self._unkept:
-            keeping = self._shared.places.keep_what_is_there
-            for event in await keeping(self._unkept, self._asked.text, self._spec.id):
+        if self._session and self._unsaved_workspace:
+            keeping = self._shared.worker_folders.keep_unfinished
+            for event in await keeping(
+                self._unsaved_workspace, self._original_prompt.text, self._spec.id
+            ):
                 await self._append(event)
-        await self._shared.over(self._spec.id)
+        await self._shared.release_budget(self._spec.id)
         await self._append(
             TurnEnded(
                 turn=self.number,
@@ -302,42 +310,44 @@ class WorkerTurn:
                 reason=self._reason,
             )
         )
-        self._shared.ended(self._spec.id)
+        self._shared.on_turn_end(self._spec.id)
 
-    async def _look_at_guarded(self) -> Fingerprints:
+    async def _guarded_fingerprints(self) -> Fingerprints:
         own = self._terms.workspace
         origin = Path(own.origin) if own else None
         return await anyio.to_thread.run_sync(fingerprints, self._spec.cwd, origin)
 
-    async def _tell_of_guarded(self) -> None:
-        if self._guarded is None:
+    async def _report_guarded_changes(self) -> None:
+        if self._guarded_before is None:
             return
-        changed = guarded_file_changes(self._guarded, await self._look_at_guarded(), self._spec.cwd)
+        changed = guarded_file_changes(
+            self._guarded_before, await self._guarded_fingerprints(), self._spec.cwd
+        )
         if changed:
             await self._append(GuardedFilesChanged(changes=changed))
 
-    async def _tell_of_shared(self) -> None:
-        if self._look and (changed := await self._look.finish()):
+    async def _report_shared_changes(self) -> None:
+        if self._folder_watch and (changed := await self._folder_watch.finish()):
             await self._append(changed)
 
     async def _outcome(self, session: WorkerSession) -> TurnOutcome | WorkerError:
         outcome: TurnOutcome | WorkerError = "cancelled"
         async with anyio.create_task_group() as beside:
-            self._beside = beside
+            self._watchers = beside
             beside.start_soon(self._stop_when_asked, session)
             with self._scope:
                 await self.queue()
                 await self._start()
                 await self._note_session(session)
-                self._guarded = self._guarded or await self._look_at_guarded()
-                if self._look:
-                    await self._look.ready()
+                self._guarded_before = self._guarded_before or await self._guarded_fingerprints()
+                if self._folder_watch:
+                    await self._folder_watch.ready()
                 beside.start_soon(self._limit_time)
                 beside.start_soon(self._watch_silence, session)
                 outcome = await self._work(session)
             beside.cancel_scope.cancel()
         if isinstance(outcome, WorkerCrashed) and self._stop.is_set() and not outcome.session_lives:
-            self.closes = "its process ended"
+            self.close_reason = "its process ended"
         if self._stopped_by == "timeout":
             return TurnTimeout(self._reason)
         if self._stopped_by == "stall":
@@ -346,7 +356,7 @@ class WorkerTurn:
             return BudgetSpent(self._reason)
         return "cancelled" if self._stopped_by == "cancel" else outcome
 
-    def _make_way(self) -> None:
+    def _release_slot(self) -> None:
         if self._has_slot:
             self._has_slot = False
             self._shared.slots.release()
@@ -356,7 +366,7 @@ class WorkerTurn:
             self._started = True
             self._view = self._shared.feed.view(self._spec.id)
             self._calls_before = self._view.calls
-            await self._append(TurnStarted(turn=self.number, prompt=self._asked.text))
+            await self._append(TurnStarted(turn=self.number, prompt=self._original_prompt.text))
 
     async def _note_session(self, session: WorkerSession) -> None:
         if session.token != self._shared.feed.view(self._spec.id).token:
@@ -369,8 +379,8 @@ class WorkerTurn:
             reason = await session.prompt(self._prompt, self._emit)
             self._prompted.set()
             if reason == "end":
-                await self._keep()
-                await self._tell_of_shared()
+                await self._save_work()
+                await self._report_shared_changes()
                 await self._verify()
         except WorkerError as error:
             return error
@@ -379,24 +389,24 @@ class WorkerTurn:
         return "completed" if reason == "end" else "cancelled"
 
     async def _emit(self, event: DriverEvent) -> None:
-        assert self._beside, "a driver speaks only during the turn"
-        self._heard_at = anyio.current_time()
-        self._heard = self._heard or not isinstance(event, Noticed)
+        assert self._watchers, "a driver speaks only during the turn"
+        self._last_event_at = anyio.current_time()
+        self._has_events = self._has_events or not isinstance(event, Noticed)
         if isinstance(event, PermissionAsked):
             event = replace(event, expires_at=time.time() + self._terms.permission_timeout_s)
             self._questions.add(event)
-            self._beside.start_soon(self._refuse_in_time, event.id)
+            self._watchers.start_soon(self._refuse_on_timeout, event.id)
         withdrawn = isinstance(event, PermissionWithdrawn)
         if withdrawn and not self._questions.withdraw(event.id, event.reason):
             return  # its answer was faster
-        if self._look:
-            await self._look.heard(event)
+        if self._folder_watch:
+            await self._folder_watch.note_event(event)
         await self._append(event)
         spent = isinstance(event, UsageReported)
-        if spent and (reason := await self._shared.spent(self._spec, event)):
+        if spent and (reason := await self._shared.on_usage(self._spec, event)):
             self.stop("budget", reason)
 
-    async def _refuse_in_time(self, permission: str) -> None:
+    async def _refuse_on_timeout(self, permission: str) -> None:
         await anyio.sleep(self._terms.permission_timeout_s)
         with suppress(RequestError):  # answered by somebody, or the turn is over
             await self.answer(permission, "reject", "the time limit")
@@ -416,33 +426,35 @@ class WorkerTurn:
                 await session.cancel()
                 await self._prompted.wait()
             if not self._prompted.is_set():
-                self.closes = f"its turn did not stop within {grace:g} s; its session was left"
+                self.close_reason = (
+                    f"its turn did not stop within {grace:g} s; its session was left"
+                )
         self._scope.cancel()
 
     async def _watch_silence(self, session: WorkerSession) -> None:
         """A silent turn is looked at and told of; only one that shows no life is ended."""
         patience, lifeless = self._terms.limits.stall_s, 0
-        self._heard_at = anyio.current_time()
+        self._last_event_at = anyio.current_time()
         while lifeless < LIFELESS_CHECKS:
-            await anyio.sleep_until(self._heard_at + patience)
-            if anyio.current_time() < self._heard_at + patience:
+            await anyio.sleep_until(self._last_event_at + patience)
+            if anyio.current_time() < self._last_event_at + patience:
                 continue  # it spoke meanwhile
-            self._heard_at = anyio.current_time()
+            self._last_event_at = anyio.current_time()
             if self._questions or not self._prompting:
                 continue  # its owner is silent, or it is being verified
-            signs = await session.signs()
+            signs = await session.liveness()
             lifeless = 0 if signs.alive else lifeless + 1
             state = "at work" if signs.alive else "stalled"
             await self._append(Noticed(text=f"no news for {patience:g} s; {state}: {signs.detail}"))
         self.stop("stall", f"nothing was heard or seen of it for {patience * LIFELESS_CHECKS:g} s")
 
-    async def _keep(self) -> None:
+    async def _save_work(self) -> None:
         """Before anything is verified: what a check leaves behind is not the worker's."""
-        workspace, places = self._unkept, self._shared.places
+        workspace, places = self._unsaved_workspace, self._shared.worker_folders
         if workspace is None:
             return
-        kept = await places.keep(workspace, self._asked.text, self._spec.id)
-        self._unkept = None
+        kept = await places.keep(workspace, self._original_prompt.text, self._spec.id)
+        self._unsaved_workspace = None
         for event in kept:
             await self._append(event)
 

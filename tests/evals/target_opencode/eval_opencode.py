@@ -117,13 +117,13 @@ class Heard:
         self._changed.set()
         self._changed = anyio.Event()
 
-    def decided(self, decision: PermissionDecision) -> None:
+    def permission_decided(self, decision: PermissionDecision) -> None:
         self.decisions.append(decision)
 
-    def spent(self, usage: TokenUsage | None, cost_usd: float | None) -> None:
+    def usage_changed(self, usage: TokenUsage | None, cost_usd: float | None) -> None:
         self.usage, self.cost_usd = usage, cost_usd
 
-    def log(self, chosen: StreamLogFile) -> None:
+    def log_started(self, chosen: StreamLogFile) -> None:
         self.logs.append(chosen)
 
     def warn(self, text: str) -> None:

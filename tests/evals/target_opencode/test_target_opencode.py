@@ -194,9 +194,9 @@ async def test_logs_are_switched_off_by_setting_or_environment_and_never_in_the_
     trace = await shared.attempt(cwd, "say hello", heard, stream_logs=False)
     assert (heard.logs, trace.log_path) == ([], None)
     with pytest.MonkeyPatch.context() as changed:
-        environ = msgspec.convert(shared.servers.around.environ(), dict[str, str])
+        environ = msgspec.convert(shared.servers.surroundings.environ(), dict[str, str])
         changed.setitem(environ, LOG_SWITCH, "off")
-        around = msgspec.structs.replace(shared.servers.around, environ=lambda: environ)
+        around = msgspec.structs.replace(shared.servers.surroundings, environ=lambda: environ)
         changed.setattr(shared.servers, "around", around)
         await shared.attempt(cwd, "say hello", heard)
     assert heard.logs == []
@@ -365,7 +365,7 @@ async def test_a_conversation_is_one_session_with_what_each_turn_did_and_took(
     made = len(shared.models.calls)
     whole = an_attempt(cwd, InputMessage(role="system", text="You are terse."))
     heard = [Heard(), Heard()]
-    async with shared.target(permission_policy="once").conversing(whole) as talk:
+    async with shared.target(permission_policy="once").conversation(whole) as talk:
         first = await talk.invoke(an_attempt(cwd, *whole.case.input, "work a little"), heard[0])
         second = await talk.invoke(an_attempt(cwd, "say hello"), heard[1])
     calls = shared.models.calls[made:]

@@ -258,19 +258,19 @@ def test_what_grows_is_told_at_its_place_and_others_words_are_not() -> None:
     heard = Heard()
     growing = LiveTranscript("s", heard)
     for name, role in (("u", "user"), ("m", "assistant"), ("n", "assistant")):
-        growing.hear(MessageUpdated(info=MessageInfo(id=name, role=role, session="s")))
-    growing.hear(MessageUpdated(info=MessageInfo(id="x", role="assistant", session="other")))
-    growing.hear(PartUpdated(part=part(text="One ")))
-    growing.hear(PartDelta(session="s", message="m", part="p", field="text", delta="two"))
-    growing.hear(PartDelta(session="s", message="m", part="unknown", field="text", delta="?"))
-    growing.hear(PartUpdated(part=part(id="o", messageID="n", text="Three")))
-    growing.tell()
+        growing.apply(MessageUpdated(info=MessageInfo(id=name, role=role, session="s")))
+    growing.apply(MessageUpdated(info=MessageInfo(id="x", role="assistant", session="other")))
+    growing.apply(PartUpdated(part=part(text="One ")))
+    growing.apply(PartDelta(session="s", message="m", part="p", field="text", delta="two"))
+    growing.apply(PartDelta(session="s", message="m", part="unknown", field="text", delta="?"))
+    growing.apply(PartUpdated(part=part(id="o", messageID="n", text="Three")))
+    growing.report_changes()
     assert {place: said.content for place, said in heard.messages.items()} == {
         0: "One two",
         1: "Three",
     }
     heard.messages.clear()
-    growing.tell()
+    growing.report_changes()
     assert not heard.messages
 
 
@@ -353,5 +353,5 @@ async def test_rules_and_links_decide_before_the_policy_and_all_is_written_down(
     ]
     by = [decision.by for decision in heard.decisions]
     assert by == ["rule", "link", "rule", "policy", "policy"]
-    assert permits.refused is heard.decisions[3]
+    assert permits.refusal is heard.decisions[3]
     assert all(decision.at for decision in heard.decisions)

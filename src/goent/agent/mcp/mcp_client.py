@@ -121,10 +121,10 @@ class McpServer:
         self._desk = desk
         self._patience = patience
         self._callee = ServerRequestHandler(desk.roots)
-        self._line: McpConnection | None = None
+        self._connection: McpConnection | None = None
         self._envelope: RequestMeta | None = None
         self._greeting = anyio.Lock()
-        self._why = "it has not started yet"
+        self._unavailable_reason = "it has not started yet"
         self._warnings: dict[str, None] = {}
 
     @property
@@ -138,25 +138,25 @@ class McpServer:
         """Start it, and attend to it until it is gone or we are cancelled."""
         try:
             async with self._opened() as line:
-                await self._use(line)
+                await self._serve(line)
         except McpServerError as error:
-            self._give_up(error)
+            self._fail(error)
         except Exception as error:  # noqa: BLE001 (a server must not cost the session)
             _log.error("the MCP server %r", self.name, exc_info=error)
-            self._give_up(McpServerError(f"go-ent failed at it: {type(error).__name__}"))
+            self._fail(McpServerError(f"go-ent failed at it: {type(error).__name__}"))
 
     async def call(self, tool: str, arguments: Raw) -> Raw:
         """The result as it came. Raises what a `Line` raises, and `TimeoutError`."""
-        line = self._line
+        line = self._connection
         if line is None:
-            raise McpServerError(self._why)
+            raise McpServerError(self._unavailable_reason)
         params = CallParams(name=tool, arguments=arguments, meta=self._envelope)
         with anyio.fail_after(self._patience.call_s):
             try:
                 return await line.request(TOOLS_CALL, params, name=tool)
             except McpSessionExpired:
                 async with self._greeting:
-                    await self._shake_hands(line)
+                    await self._handshake(line)
                 return await line.request(TOOLS_CALL, params, name=tool)
 
     def _opened(self) -> AbstractAsyncContextManager[McpConnection]:
@@ -164,30 +164,30 @@ class McpServer:
             return http_connection(self._spec, self._callee)
         return stdio_connection(self._spec, self._desk, self._callee)
 
-    async def _use(self, line: McpConnection) -> None:
+    async def _serve(self, line: McpConnection) -> None:
         try:
             with anyio.fail_after(self._patience.start_s):
-                await self._meet(line)
+                await self._connect(line)
         except TimeoutError:
-            late = f"it did not answer within {self._patience.start_s:g} s{line.last_words}"
-            return self._give_up(McpServerError(late))
+            late = f"it did not answer within {self._patience.start_s:g} s{line.stderr_tail}"
+            return self._fail(McpServerError(late))
         except EXPECTED_ERRORS as error:
-            return self._give_up(error)
-        self._line = line
+            return self._fail(error)
+        self._connection = line
         self.settled.set()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._follow, line)
-            self._give_up(await line.over())
+            tasks.start_soon(self._watch_tool_changes, line)
+            self._fail(await line.wait_until_gone())
             tasks.cancel_scope.cancel()
         return None
 
-    async def _meet(self, line: McpConnection) -> None:
+    async def _connect(self, line: McpConnection) -> None:
         """Whoever refuses a handshake may be of the newer era, which has none."""
         try:
-            await self._shake_hands(line)
+            await self._handshake(line)
         except RpcError as refusal:
             self._envelope = RequestMeta()
-            await line.begin(STATELESS_VERSION, stateless=True)
+            await line.set_version(STATELESS_VERSION, stateless=True)
             try:
                 await self._list(line)
             except EXPECTED_ERRORS:
@@ -195,10 +195,10 @@ class McpServer:
         else:
             await self._list(line)
 
-    async def _shake_hands(self, line: McpConnection) -> None:
+    async def _handshake(self, line: McpConnection) -> None:
         raw = await line.request(INITIALIZE, McpInitializeParams())
         result = _decoded(raw, McpInitializeResult, INITIALIZE)
-        await line.begin(result.protocol_version, stateless=False)
+        await line.set_version(result.protocol_version, stateless=False)
         await line.notify(INITIALIZED, None)
 
     async def _list(self, line: McpConnection) -> None:
@@ -225,7 +225,7 @@ class McpServer:
         if len(wrong) > MAX_COMPLAINTS:
             self._warn(f"{len(wrong)} of its tools cannot be used")
 
-    async def _follow(self, line: McpConnection) -> None:
+    async def _watch_tool_changes(self, line: McpConnection) -> None:
         while True:
             await self._callee.tools_changed.wait()
             self._callee.tools_changed = anyio.Event()
@@ -236,10 +236,10 @@ class McpServer:
                 self._warn(f"its tools have changed and it does not say how: {error}")
             await anyio.sleep(RELIST_S)
 
-    def _give_up(self, error: Exception) -> None:
-        self._line = None
-        self._why = str(error)
-        self._warn(self._why)
+    def _fail(self, error: Exception) -> None:
+        self._connection = None
+        self._unavailable_reason = str(error)
+        self._warn(self._unavailable_reason)
         self.settled.set()
 
     def _warn(self, warning: str) -> None:
@@ -281,7 +281,7 @@ class McpTool:
             kind="other",
             title=f"{server.name}: {offer.title}",
             need=PermissionNeed(permission="mcp", patterns=(self.name,), always=(self.name,)),
-            alone=not offer.reads,
+            runs_alone=not offer.read_only,
         )
         return McpCall(server, offer.tool, Raw(arguments or b"{}"), intent)
 

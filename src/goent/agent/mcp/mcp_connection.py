@@ -66,7 +66,7 @@ class McpConnection(Protocol):
     """One server. Refusals are `RpcError`, nonsense is `BadReply`, the rest `McpServerError`."""
 
     @property
-    def last_words(self) -> str:
+    def stderr_tail(self) -> str:
         """What it complained of, for the end of a sentence; empty if it did not."""
         ...
 
@@ -76,11 +76,11 @@ class McpConnection(Protocol):
 
     async def notify(self, method: str, params: object) -> None: ...
 
-    async def begin(self, version: str, *, stateless: bool) -> None:
+    async def set_version(self, version: str, *, stateless: bool) -> None:
         """Speak this version from now on."""
         ...
 
-    async def over(self) -> McpServerError:
+    async def wait_until_gone(self) -> McpServerError:
         """Wait until the server is gone, and say how."""
         ...
 
@@ -130,25 +130,25 @@ class StdioConnection:
         try:
             return await self._peer.request_raw(method, params)
         except ConnectionLost:
-            raise await self.over() from None
+            raise await self.wait_until_gone() from None
 
     async def notify(self, method: str, params: object) -> None:
         with suppress(ConnectionLost):  # the next request says how it ended
             await self._peer.notify(method, params)
 
-    async def begin(self, version: str, *, stateless: bool) -> None:
+    async def set_version(self, version: str, *, stateless: bool) -> None:
         return
 
-    async def over(self) -> McpServerError:
+    async def wait_until_gone(self) -> McpServerError:
         await self._ended.wait()
         code = None
         with anyio.move_on_after(GRACE_S):
             code = await self._child.wait()
         how = "closed its output" if code is None else f"ended with exit code {code}"
-        return McpServerError(f"it {how}{self.last_words}")
+        return McpServerError(f"it {how}{self.stderr_tail}")
 
     @property
-    def last_words(self) -> str:
+    def stderr_tail(self) -> str:
         words = self._child.stderr[-MAX_STDERR_CHARS:]
         return f"; its last words: {words}" if words else ""
 
@@ -181,18 +181,18 @@ class RequestHeaders:
     """The client's own fields, and what the connection has come to: its version and session."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
-        self._given = {name.lower(): value for name, value in given.items()}
+        self._client_headers = {name.lower(): value for name, value in given.items()}
         self.session = ""
         self.version = ""
         self.stateless = False
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         self.session = ""
         self.version = ""
 
-    def of(self, method: str, name: str = "") -> dict[str, str]:
+    def for_request(self, method: str, name: str = "") -> dict[str, str]:
         """For one request. The newer era repeats there what it asks for, for whoever routes it."""
-        heads = {"user-agent": f"go-ent/{__version__}", **self._given}
+        heads = {"user-agent": f"go-ent/{__version__}", **self._client_headers}
         if self.version:
             heads["mcp-protocol-version"] = self.version
         if self.session:
@@ -264,7 +264,7 @@ AUTH_STATUSES = (401, 403)
 class HttpConnection:
     """A server at a URL, for as long as its client is open."""
 
-    last_words = ""
+    stderr_tail = ""
 
     def __init__(
         self, client: "httpx2.AsyncClient", spec: McpServerSpec, callee: ServerRequestHandler
@@ -272,82 +272,84 @@ class HttpConnection:
         self._client = client
         self._url = spec.url
         self._callee = callee
-        self._heads = RequestHeaders(spec.headers)
+        self._headers = RequestHeaders(spec.headers)
         self._numbers = count(1)
 
     async def request(self, method: str, params: object, *, name: str = "") -> Raw:
         number = next(self._numbers)
         if method == INITIALIZE:
-            self._heads.forget()
+            self._headers.reset()
         try:
-            return await self._ask(
+            return await self._request(
                 number, json_rpc.request_line(number, method, params), method, name
             )
         except anyio.get_cancelled_exc_class():
-            if method != INITIALIZE and not self._heads.stateless:  # there, to hang up is to say so
+            if (
+                method != INITIALIZE and not self._headers.stateless
+            ):  # there, to hang up is to say so
                 notice = CancelParams(request_id=Raw(b"%d" % number))
-                await self._last_word(json_rpc.notification_line(CANCELLED, notice))
+                await self._send_goodbye(json_rpc.notification_line(CANCELLED, notice))
             raise
 
     async def notify(self, method: str, params: object) -> None:
-        async with self._posted(json_rpc.notification_line(method, params), method) as response:
+        async with self._post(json_rpc.notification_line(method, params), method) as response:
             if not response.is_success:
-                raise self._no_answer(response, await _read_body(response))
+                raise self._error_for_response(response, await _read_body(response))
 
-    async def begin(self, version: str, *, stateless: bool) -> None:
-        self._heads.version = header_value(version, "its protocol version")
-        self._heads.stateless = stateless
+    async def set_version(self, version: str, *, stateless: bool) -> None:
+        self._headers.version = header_value(version, "its protocol version")
+        self._headers.stateless = stateless
 
-    async def over(self) -> McpServerError:
+    async def wait_until_gone(self) -> McpServerError:
         """An address is never gone for good: each request tries anew. Meanwhile, hear its news."""
-        if self._heads.session:
+        if self._headers.session:
             with suppress(McpServerError, BadReply):
                 await self._listen()
         await anyio.sleep_forever()
         raise AssertionError
 
-    async def leave(self) -> None:
+    async def end_session(self) -> None:
         """End the session, if there is one; a server that does not care need not."""
-        if self._heads.session:
+        if self._headers.session:
             with anyio.move_on_after(GOODBYE_S, shield=True), suppress(McpServerError):
-                async with self._sent("DELETE", b"", self._heads.of("")):
+                async with self._send("DELETE", b"", self._headers.for_request("")):
                     pass
 
-    async def _ask(self, number: int, body: bytes, method: str, name: str) -> Raw:
-        async with self._posted(body, method, name) as response:
+    async def _request(self, number: int, body: bytes, method: str, name: str) -> Raw:
+        async with self._post(body, method, name) as response:
             if response.is_success and (session := response.headers.get("mcp-session-id")):
-                self._heads.session = header_value(session, "its session id")
+                self._headers.session = header_value(session, "its session id")
             kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if response.is_success and kind == EVENT_STREAM_TYPE:
                 return await self._answer_among_events(response, number)
             page = await _read_body(response)
             reply = _parse_message(page) if kind == JSON_TYPE else None
             if reply is None or (reply.error is ABSENT and not response.is_success):
-                raise self._no_answer(response, page)
+                raise self._error_for_response(response, page)
             return _result(reply)
 
     async def _answer_among_events(self, response: "httpx2.Response", number: int) -> Raw:
         async with aclosing(_messages(response)) as messages:
             async for message in messages:
                 if message.method is not None:
-                    await self._heed(message)
+                    await self._handle_request(message)
                 elif bytes(message.id) == b"%d" % number:
                     return _result(message)
         raise McpServerError(f"{public_address(self._url)} hung up before it answered")
 
     async def _listen(self) -> None:
         while True:
-            heads = {**self._heads.of(""), "accept": EVENT_STREAM_TYPE}
-            async with self._sent("GET", b"", heads) as response:
+            heads = {**self._headers.for_request(""), "accept": EVENT_STREAM_TYPE}
+            async with self._send("GET", b"", heads) as response:
                 if not response.is_success:
                     return
                 async with aclosing(_messages(response)) as messages:
                     async for message in messages:
                         if message.method is not None:
-                            await self._heed(message)
+                            await self._handle_request(message)
             await anyio.sleep(REOPEN_S)
 
-    async def _heed(self, message: RpcMessage) -> None:
+    async def _handle_request(self, message: RpcMessage) -> None:
         method = message.method or ""
         if message.id is ABSENT:
             await self._callee.notification(method, message.params)
@@ -359,30 +361,30 @@ class HttpConnection:
         except RpcError as refusal:
             reply = json_rpc.error_line(message.id, refusal)
         with suppress(McpServerError):
-            async with self._posted(reply, ""):
+            async with self._post(reply, ""):
                 pass
 
-    async def _last_word(self, body: bytes) -> None:
+    async def _send_goodbye(self, body: bytes) -> None:
         with anyio.move_on_after(GOODBYE_S, shield=True), suppress(McpServerError):
-            async with self._posted(body, ""):
+            async with self._post(body, ""):
                 pass
 
     @asynccontextmanager
-    async def _posted(
+    async def _post(
         self, body: bytes, method: str, name: str = ""
     ) -> AsyncGenerator["httpx2.Response"]:
         heads = {
             "content-type": JSON_TYPE,
             "accept": f"{JSON_TYPE}, {EVENT_STREAM_TYPE}",
-            **self._heads.of(method, name),
+            **self._headers.for_request(method, name),
         }
-        async with self._sent("POST", body, heads) as response:
-            if response.status_code == NOT_FOUND and self._heads.session:
+        async with self._send("POST", body, heads) as response:
+            if response.status_code == NOT_FOUND and self._headers.session:
                 raise McpSessionExpired(f"{public_address(self._url)} has forgotten the session")
             yield response
 
     @asynccontextmanager
-    async def _sent(
+    async def _send(
         self, verb: str, body: bytes, heads: dict[str, str]
     ) -> AsyncGenerator["httpx2.Response"]:
         import httpx2  # noqa: PLC0415 (a tenth of a second, and most sessions need none)
@@ -396,7 +398,7 @@ class HttpConnection:
             why = str(error) or type(error).__name__
             raise McpServerError(f"{public_address(self._url)} cannot be reached: {why}") from None
 
-    def _no_answer(self, response: "httpx2.Response", page: bytes) -> McpServerError:
+    def _error_for_response(self, response: "httpx2.Response", page: bytes) -> McpServerError:
         said = page[: 4 * QUOTED_CHARS].decode(errors="replace").strip()[:QUOTED_CHARS]
         if to := response.headers.get("location"):
             said = f"a redirect to {public_address(to)}, which is not followed: name that address"
@@ -420,7 +422,7 @@ async def http_connection(
         try:
             yield line
         finally:
-            await line.leave()
+            await line.end_session()
 
 
 async def _messages(response: "httpx2.Response") -> AsyncGenerator[RpcMessage]:

@@ -173,7 +173,7 @@ class McpToolOffer(Value, frozen=True, kw_only=True):
     title: str
     description: str
     schema: Raw
-    reads: bool = False
+    read_only: bool = False
 
 
 def read_offers(raw: list[Raw]) -> tuple[tuple[McpToolOffer, ...], tuple[str, ...]]:
@@ -206,7 +206,7 @@ def _offer(raw: Raw) -> McpToolOffer:
         title=(notes.title if notes else None) or offered.title or offered.name,
         description=_shorten_description(description),
         schema=schema,
-        reads=bool(notes and notes.read_only_hint),
+        read_only=bool(notes and notes.read_only_hint),
     )
 
 

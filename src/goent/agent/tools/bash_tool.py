@@ -117,7 +117,9 @@ async def run_in_terminal(
         with anyio.CancelScope(shield=True):
             left = await _end_terminal(terminal, launch.mark)
     late = waiting.cancelled_caught
-    ran = CommandExit(exit=None if late else (told if code is None else code), late=late, left=left)
+    ran = CommandExit(
+        exit=None if late else (told if code is None else code), timed_out=late, left_running=left
+    )
     return ran, plain_output(text), terminal.id
 
 
@@ -141,27 +143,27 @@ class BackgroundCommand:
     """One command, until it ends, is stopped, or the session ends."""
 
     def __init__(self) -> None:
-        self.said = OutputBuffer()
-        self.ran: CommandExit | None = None
+        self.output = OutputBuffer()
+        self.exit: CommandExit | None = None
         self.failure: ToolMistake | None = None
         self.scope = anyio.CancelScope()
-        self.over = anyio.Event()
+        self.ended = anyio.Event()
 
     async def run(self, shell: CommandShell, launch: CommandLaunch) -> None:
         try:
             with self.scope:
-                self.ran = await shell.run(launch, self.said, None)
+                self.exit = await shell.run(launch, self.output, None)
         except ToolMistake as mistake:
             self.failure = mistake
         except Exception as error:
             log.exception("a background command failed")
             self.failure = ToolMistake(f"the command failed: {error}")
         finally:
-            self.over.set()
+            self.ended.set()
 
-    async def news(self) -> None:
+    async def wait_for_output(self) -> None:
         """Return as soon as it has said something, or has ended."""
-        while not (self.said.total or self.over.is_set()):  # noqa: ASYNC110 (bytes ring no bell)
+        while not (self.output.total or self.ended.is_set()):  # noqa: ASYNC110 (bytes ring no bell)
             await anyio.sleep(POLL_S)
 
 
@@ -173,16 +175,16 @@ class BackgroundCommands:
         self._tasks = tasks
         self._all: dict[str, BackgroundCommand] = {}
 
-    def room(self) -> None:
+    def check_room(self) -> None:
         """Raises `ToolMistake` if there is none for another one."""
-        running = [name for name, one in self._all.items() if not one.over.is_set()]
+        running = [name for name, one in self._all.items() if not one.ended.is_set()]
         if len(running) >= MAX_BACKGROUND:
             raise ToolMistake(
                 f"{MAX_BACKGROUND} commands run in the background: stop one of {running}"
             )
 
     def start(self, launch: CommandLaunch) -> str:
-        self.room()
+        self.check_room()
         name = f"bg_{len(self._all) + 1}"
         self._all[name] = BackgroundCommand()
         self._tasks.start_soon(self._all[name].run, self._shell, launch)
@@ -263,9 +265,9 @@ class BashTool:
         def describe() -> str:
             return BASH_DESCRIPTION + (CONFINED_NOTE if self._shell.confines else UNCONFINED_NOTE)
 
-        return TypedTool("Bash", BashArguments, describe, self._look)
+        return TypedTool("Bash", BashArguments, describe, self._inspect)
 
-    async def _look(self, asked: BashArguments) -> PreparedInvocation:
+    async def _inspect(self, asked: BashArguments) -> PreparedInvocation:
         if sum(map(bool, (asked.command.strip(), asked.output_of, asked.stop))) != 1:
             raise ToolMistake("Bash takes one of command, output_of and stop")
         if asked.output_of:
@@ -275,7 +277,7 @@ class BashTool:
         if "\0" in asked.command:
             raise ToolMistake("the command has a NUL character in it")
         if asked.background:
-            self._running.room()
+            self._running.check_room()
         intent = ToolIntent(
             kind="execute",
             title=_title(asked),
@@ -285,7 +287,7 @@ class BashTool:
 
         async def run(report: OnToolProgress) -> ToolOutcome:
             outcome = await self._run(asked, report)
-            return self._warned_once(outcome)
+            return self._with_warning(outcome)
 
         return PreparedInvocation(intent, run)
 
@@ -299,7 +301,7 @@ class BashTool:
             name = self._running.start(launch)
             started = self._running.get(name)
             with anyio.move_on_after(LOOK_S):
-                await started.over.wait()
+                await started.ended.wait()
             return _background_outcome(name, started)
         limit = asked.timeout_s or DEFAULT_TIMEOUT_S
         if self._terminals:
@@ -322,7 +324,7 @@ class BashTool:
             text=_joined_text(text, notes), failed=ran.exit != 0, shown=shown, exit=ran.exit
         )
 
-    def _warned_once(self, outcome: ToolOutcome) -> ToolOutcome:
+    def _with_warning(self, outcome: ToolOutcome) -> ToolOutcome:
         if self._warned or self._shell.confines:
             return outcome
         self._warned = True
@@ -338,13 +340,13 @@ class BashTool:
 
         async def run(_: OnToolProgress) -> ToolOutcome:
             with anyio.move_on_after(patience):
-                await watched.news()
+                await watched.wait_for_output()
                 with anyio.move_on_after(SETTLE_S):
-                    await watched.over.wait()
+                    await watched.ended.wait()
             return _background_outcome(name, watched)
 
         return PreparedInvocation(
-            ToolIntent(kind="read", title=f"Output of {name}", alone=False), run
+            ToolIntent(kind="read", title=f"Output of {name}", runs_alone=False), run
         )
 
     def _stop(self, name: str) -> PreparedInvocation:
@@ -352,8 +354,10 @@ class BashTool:
 
         async def run(_: OnToolProgress) -> ToolOutcome:
             stopped.scope.cancel()
-            await stopped.over.wait()
-            return ToolOutcome(text=_joined_text(stopped.said.take(), [f"{name} is stopped"]))
+            await stopped.ended.wait()
+            return ToolOutcome(
+                text=_joined_text(stopped.output.take_new_text(), [f"{name} is stopped"])
+            )
 
         return PreparedInvocation(ToolIntent(kind="execute", title=f"Stop {name}"), run)
 
@@ -361,15 +365,15 @@ class BashTool:
 def _background_outcome(name: str, one: BackgroundCommand) -> ToolOutcome:
     if one.failure:
         raise one.failure
-    text = one.said.take()
-    if not one.over.is_set():
+    text = one.output.take_new_text()
+    if not one.ended.is_set():
         return ToolOutcome(text=_joined_text(text, [f"{name} is running"]))
-    if one.ran is None:
+    if one.exit is None:
         return ToolOutcome(text=_joined_text(text, [f"{name} was stopped"]))
     return ToolOutcome(
-        text=_joined_text(text, [f"{name} has ended", *_notes(one.ran, 0)]),
-        failed=one.ran.exit != 0,
-        exit=one.ran.exit,
+        text=_joined_text(text, [f"{name} has ended", *_notes(one.exit, 0)]),
+        failed=one.exit.exit != 0,
+        exit=one.exit.exit,
     )
 
 
@@ -390,7 +394,7 @@ def _display_parts(asked: BashArguments) -> tuple[DisplayPart, ...]:
 
 def _notes(ran: CommandExit, limit: float) -> list[str]:
     notes: list[str] = []
-    if ran.late:
+    if ran.timed_out:
         notes.append(
             f"not done after {limit:g} s: ended. A longer timeout_s (at most {MAX_TIMEOUT_S}) or"
             " background may help"
@@ -399,7 +403,7 @@ def _notes(ran: CommandExit, limit: float) -> list[str]:
         notes.append("ended by a signal")
     elif ran.exit:
         notes.append(f"exit code {ran.exit}{_signal(ran.exit)}")
-    if ran.left:
+    if ran.left_running:
         notes.append("what it had left running was ended: use background for that")
     return notes
 

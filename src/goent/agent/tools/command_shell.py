@@ -55,7 +55,7 @@ class OutputBuffer:
         notice = f"\n[... {left_out:,} bytes left out ...]\n"
         return _decode_output(self._head) + notice + _decode_output(self._tail[-self._half :])
 
-    def take(self) -> str:
+    def take_new_text(self) -> str:
         """What was said since it was taken last."""
         text = self.text
         self._head.clear()
@@ -98,8 +98,8 @@ class CommandExit(Value, frozen=True, kw_only=True):
     """`exit` is None if it was `late`, or if nobody knows; `left`: it had left something running."""
 
     exit: int | None
-    late: bool = False
-    left: bool = False
+    timed_out: bool = False
+    left_running: bool = False
 
 
 class CommandLaunch(Value, frozen=True, kw_only=True):
@@ -197,7 +197,7 @@ class CommandShell:
                         tasks.cancel_scope.cancel()
             except ExceptionGroup as failed:  # whoever is told has failed
                 raise failed.exceptions[0] from None
-        return CommandExit(exit=code, late=code is None, left=left)
+        return CommandExit(exit=code, timed_out=code is None, left_running=left)
 
 
 def find_absolute_program(name: str, path: str) -> str | None:

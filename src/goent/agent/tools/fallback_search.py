@@ -45,7 +45,7 @@ def files_below(folder: str, asked: SearchRequest) -> Iterator[str]:
             if path in asked["without"]:
                 continue
             is_folder = entry.is_dir(follow_symlinks=False)
-            if ignoring.passes_over(name, folder=is_folder):
+            if ignoring.is_ignored(name, folder=is_folder):
                 continue
             if is_folder:
                 ways.append(_entries(entry.path, f"{path}/", FolderIgnores(entry.path, ignoring)))

@@ -151,14 +151,14 @@ class ReadArguments(ToolArguments, frozen=True, kw_only=True, forbid_unknown_fie
 
 def read_tool(files: SessionFiles) -> TypedTool[ReadArguments]:
     async def look(asked: ReadArguments) -> PreparedInvocation:
-        place = files.places.find(asked.file_path)
+        place = files.places.resolve(asked.file_path)
         line = asked.offset if asked.offset > 1 else None
         intent = ToolIntent(
             kind="read",
             title=f"Read {place.name}",
-            need=place.reading,
-            alone=False,
-            locations=(FileLocation(path=valid_unicode(str(place.known)), line=line),),
+            need=place.read_need,
+            runs_alone=False,
+            locations=(FileLocation(path=valid_unicode(str(place.client_path)), line=line),),
         )
 
         async def run(_: OnToolProgress) -> ToolOutcome:
@@ -170,7 +170,7 @@ def read_tool(files: SessionFiles) -> TypedTool[ReadArguments]:
 
 
 async def _read_path(files: SessionFiles, place: SessionPath, asked: ReadArguments) -> ToolOutcome:
-    files.places.again(place)
+    files.places.recheck(place)
     with explain_os_errors(place, "read"):
         status = status_of(place.path)
     if status is not None:
@@ -189,12 +189,12 @@ async def _read_text(files: SessionFiles, place: SessionPath, asked: ReadArgumen
         text = await files.load(place)
     except FileNotFoundError:
         raise ToolMistake(await in_thread(lambda: _explain_missing_file(place))) from None
-    files.seen.note(place.path, text)
+    files.seen.remember(place.path, text)
     if not text.text:
         return ToolOutcome(text=f"({place.name} is empty)")
     data = io.BytesIO(text.text.encode(errors="surrogateescape"))
     found = read_window(data, max(1, asked.offset), min(MAX_LINES, asked.limit))
-    return ToolOutcome(text=_numbered_text(place, found, odd=text.odd))
+    return ToolOutcome(text=_numbered_text(place, found, odd=text.has_invalid_utf8))
 
 
 def _read_special(place: SessionPath, asked: ReadArguments) -> ToolOutcome | None:
@@ -448,14 +448,14 @@ def edit_tool(files: SessionFiles) -> TypedTool[EditArguments]:
             raise ToolMistake("old_string and new_string are the same: nothing would change")
         if not asked.old_string:
             raise ToolMistake("old_string is empty: say what is to be replaced, or use Write")
-        place = files.places.find(asked.file_path)
+        place = files.places.resolve(asked.file_path)
         # What lies outside is not looked at before somebody has permitted it.
         known = place.root or files.seen.knows(place.path)
         planned = await _apply_edit(files, place, asked) if known else None
         intent = ToolIntent(
             kind="edit",
             title=f"Edit {place.name}",
-            need=place.writing,
+            need=place.write_need,
             shown=(
                 file_diff(place, planned.before, planned.after)
                 if planned
@@ -486,7 +486,7 @@ async def _apply_edit(files: SessionFiles, place: SessionPath, asked: EditArgume
         raise ToolMistake(f"there is no {place.name!r} to edit: Write makes a new file") from None
     if files.seen.knows(place.path) and not files.seen.is_current(place.path, before):
         raise ToolMistake(f"{place.name!r} has changed since you read it: Read it again")
-    if before.odd and not asked.new_string.isascii():
+    if before.has_invalid_utf8 and not asked.new_string.isascii():
         raise ToolMistake(f"{place.name!r} is not UTF-8: Edit can put only ASCII into it")
     try:
         done = await in_thread(
@@ -501,13 +501,15 @@ async def _apply_edit(files: SessionFiles, place: SessionPath, asked: EditArgume
         line=done.line,
         count=done.count,
         before=before,
-        after=FileText(text=done.text, marked=before.marked),
+        after=FileText(text=done.text, has_bom=before.has_bom),
     )
 
 
 def _edit_locations(place: SessionPath, edited: _EditedText | None) -> tuple[FileLocation, ...]:
     return (
-        FileLocation(path=valid_unicode(str(place.known)), line=edited.line if edited else None),
+        FileLocation(
+            path=valid_unicode(str(place.client_path)), line=edited.line if edited else None
+        ),
     )
 
 
@@ -524,7 +526,7 @@ class WriteArguments(ToolArguments, frozen=True, kw_only=True, forbid_unknown_fi
 
 def write_tool(files: SessionFiles) -> TypedTool[WriteArguments]:
     async def look(asked: WriteArguments) -> PreparedInvocation:
-        place = files.places.find(asked.file_path)
+        place = files.places.resolve(asked.file_path)
         new = decode_text(asked.content)
         # What lies outside is not looked at before somebody has permitted it.
         known = place.root or files.seen.knows(place.path)
@@ -532,9 +534,9 @@ def write_tool(files: SessionFiles) -> TypedTool[WriteArguments]:
         intent = ToolIntent(
             kind="edit",
             title=f"Write {place.name}",
-            need=place.writing,
+            need=place.write_need,
             shown=(file_diff(place, old, new),),
-            locations=(FileLocation(path=valid_unicode(str(place.known))),),
+            locations=(FileLocation(path=valid_unicode(str(place.client_path))),),
         )
 
         async def run(_: OnToolProgress) -> ToolOutcome:

@@ -158,10 +158,10 @@ class FolderIgnores:
     def __init__(self, folder: str, above: "FolderIgnores | None") -> None:
         top = os.path.lexists(os.path.join(folder, ".git"))  # noqa: PTH118 (many calls)
         self.name = os.path.basename(folder)  # noqa: PTH119 (many calls)
-        self.above = None if top else above
+        self.parent = None if top else above
         self.rules = read_ignore_rules(folder)
 
-    def passes_over(self, path: str, *, folder: bool) -> bool:
+    def is_ignored(self, path: str, *, folder: bool) -> bool:
         """Of something below the folder."""
         here: FolderIgnores | None = self
         while here:  # no recursion: folders can be nested deeper than Python can
@@ -169,7 +169,7 @@ class FolderIgnores:
             if verdict is not None:
                 return verdict
             path = f"{here.name}/{path}"
-            here = here.above
+            here = here.parent
         return False
 
 

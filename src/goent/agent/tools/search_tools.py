@@ -69,7 +69,7 @@ class PathFilter:
 
 def is_searchable_folder(places: SessionPaths, place: SessionPath) -> bool:
     """Whether it is a folder. Raises `ToolMistake` if it cannot be searched."""
-    places.again(place)
+    places.recheck(place)
     if len(place.path.parts) > 1 and place.path.parts[1] in KERNEL_FOLDERS:
         raise ToolMistake(f"{place.name!r} is the kernel's: there is nothing to search in")
     with explain_os_errors(place, "search"):
@@ -146,7 +146,7 @@ class FileSearcher:
             whole, errors = await self._run(command, folder, reading)
         except WorkerCrashed as error:
             whole, errors = True, str(error)
-        if not errors or reading.any:
+        if not errors or reading.found_any:
             return whole
         if self._ripgrep and not _BAD_EXPRESSION.search(errors):  # one that cannot do what we ask
             self._ripgrep = None
@@ -162,7 +162,7 @@ class FileSearcher:
             command, cwd=folder, env=self._env, mark=new_mark(self._owner), grace=_GRACE_S
         ) as process:
             with anyio.move_on_after(SEARCH_S):
-                whole = await reading.taken(process.stdout)
+                whole = await reading.read_all(process.stdout)
                 if whole:
                     code = await wait_for_exit(process)
             if not whole:
@@ -218,29 +218,29 @@ class _OutputReader:
     def __init__(self, mode: SearchMode, take: Callable[[SearchHit], bool]) -> None:
         self._end = b"\0" if mode in ("list", "files") else b"\n"
         self._take = take
-        self._rest = b""
-        self._begun = b""
-        self.any = False
+        self._unread = b""
+        self._partial_record = b""
+        self.found_any = False
 
-    async def taken(self, pipe: ByteReceiveStream) -> bool:
+    async def read_all(self, pipe: ByteReceiveStream) -> bool:
         """False if it was enough before the end."""
         try:
             while True:
-                for found in self._found(await pipe.receive()):
+                for found in self._parse(await pipe.receive()):
                     if not self._take(found):
                         return False
         except anyio.EndOfStream:
             return True
 
-    def _found(self, data: bytes) -> Iterator[SearchHit]:
-        *records, rest = (self._rest + data).split(self._end)
-        self._rest = rest[-_MAX_RECORD_BYTES:]
+    def _parse(self, data: bytes) -> Iterator[SearchHit]:
+        *records, rest = (self._unread + data).split(self._end)
+        self._unread = rest[-_MAX_RECORD_BYTES:]
         for record in records:
-            self.any = True
+            self.found_any = True
             if self._end == b"\0":
                 yield SearchHit(path=_path(record))
-            elif found := _RECORD.fullmatch(self._begun + record.rstrip(b"\r")):
-                self._begun = b""
+            elif found := _RECORD.fullmatch(self._partial_record + record.rstrip(b"\r")):
+                self._partial_record = b""
                 path, number, mark, text = found.groups()
                 yield SearchHit(
                     path=_path(path),
@@ -249,7 +249,7 @@ class _OutputReader:
                     hit=mark != b"-",
                 )
             elif record not in (b"--", b"--\r"):  # a name with a line break in it
-                self._begun += record + b"\n"
+                self._partial_record += record + b"\n"
 
 
 def _path(name: bytes) -> str:
@@ -293,14 +293,14 @@ def grep_tool(places: SessionPaths, searcher: FileSearcher) -> TypedTool[GrepArg
     async def look(asked: GrepArguments) -> PreparedInvocation:
         if "\n" in asked.pattern or "\0" in asked.pattern:
             raise ToolMistake("lines are searched one by one: the pattern has a line break in it")
-        place = places.find(asked.path)
+        place = places.resolve(asked.path)
         selected = PathFilter(asked.glob)
         where = "" if asked.path == "." else f" in {place.name}"
         intent = ToolIntent(
             kind="search",
             title=f"Grep {printable(asked.pattern)[:GREP_TITLE_CHARS]}{where}",
-            need=place.reading,
-            alone=False,
+            need=place.read_need,
+            runs_alone=False,
         )
 
         async def run(_: OnToolProgress) -> ToolOutcome:
@@ -336,19 +336,19 @@ class _GrepReply:
     ) -> None:
         self.folder = folder
         self._places = places
-        self._base = place.known if folder else place.known.parent
+        self._base = place.client_path if folder else place.client_path.parent
         self._asked = asked
         self._lines: list[str] = []
         self._limit = min(asked.head_limit, GREP_MAX_LIMIT)
         self._room = GREP_MAX_CHARS
         self._hits = 0
         self._last: SearchHit | None = None
-        self._hit: SearchHit | None = None
+        self._last_hit: SearchHit | None = None
         self._locations: list[FileLocation] = []
 
     def take(self, found: SearchHit) -> bool:
         """False if it is not taken any more."""
-        if self._room <= 0 or (self._hits >= self._limit and not self._belongs(found)):
+        if self._room <= 0 or (self._hits >= self._limit and not self._is_context(found)):
             return False
         last, self._last = self._last, found
         new = last is None or last.path != found.path
@@ -366,12 +366,12 @@ class _GrepReply:
                 self._add("--")
             self._add(f"{found.number}{':' if found.hit else '-'}{found.text}")
         self._hits += found.hit
-        self._hit = found if found.hit else self._hit
+        self._last_hit = found if found.hit else self._last_hit
         return True
 
-    def _belongs(self, found: SearchHit) -> bool:
+    def _is_context(self, found: SearchHit) -> bool:
         """It is of the lines after the last match."""
-        hit = self._hit
+        hit = self._last_hit
         if found.hit or hit is None or hit.path != found.path:
             return False
         return found.number <= hit.number + self._asked.context
@@ -411,14 +411,14 @@ class GlobArguments(ToolArguments, frozen=True, kw_only=True, forbid_unknown_fie
 def glob_tool(places: SessionPaths, searcher: FileSearcher) -> TypedTool[GlobArguments]:
     async def look(asked: GlobArguments) -> PreparedInvocation:
         path, pattern = _split_pattern(asked)
-        place = places.find(path)
+        place = places.resolve(path)
         selected = PathFilter(pattern)
         where = "" if asked.path == "." else f" in {place.name}"
         intent = ToolIntent(
             kind="search",
             title=f"Glob {printable(asked.pattern)}{where}",
-            need=place.reading,
-            alone=False,
+            need=place.read_need,
+            runs_alone=False,
         )
 
         async def run(_: OnToolProgress) -> ToolOutcome:
@@ -434,7 +434,7 @@ def glob_tool(places: SessionPaths, searcher: FileSearcher) -> TypedTool[GlobArg
             search = FileSearch(mode="list", names=selected.names, hidden=selected.hidden)
             whole = await searcher.search(place.path, search, take)
             newest = await in_thread(lambda: _newest_first(place.path, found))
-            return _glob_reply(places, place.known, newest, whole=whole)
+            return _glob_reply(places, place.client_path, newest, whole=whole)
 
         return PreparedInvocation(intent, run)
 

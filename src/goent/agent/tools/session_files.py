@@ -46,24 +46,24 @@ class FileText(Value, frozen=True, kw_only=True):
     """A file's text, without its byte order mark. Bytes that are no UTF-8 are kept as surrogates."""
 
     text: str
-    marked: bool = False
+    has_bom: bool = False
 
     def encoded(self) -> bytes:
-        return self.whole.encode(errors="surrogateescape")
+        return self.with_bom.encode(errors="surrogateescape")
 
     @property
-    def whole(self) -> str:
-        return BOM + self.text if self.marked else self.text
+    def with_bom(self) -> str:
+        return BOM + self.text if self.has_bom else self.text
 
     @property
-    def odd(self) -> bool:
+    def has_invalid_utf8(self) -> bool:
         """Not all of it is UTF-8."""
         return not self.text.isascii() and valid_unicode(self.text) != self.text
 
 
 def decode_text(data: bytes | str) -> FileText:
     text = data if isinstance(data, str) else data.decode(errors="surrogateescape")
-    return FileText(text=text.removeprefix(BOM), marked=text.startswith(BOM))
+    return FileText(text=text.removeprefix(BOM), has_bom=text.startswith(BOM))
 
 
 def with_stored_endings(text: FileText, stored: FileText | None) -> FileText:
@@ -73,7 +73,7 @@ def with_stored_endings(text: FileText, stored: FileText | None) -> FileText:
     plain = "\n" in stored.text.replace("\r\n", "")
     if "\r\n" in stored.text and "\r\n" not in text.text and not plain:
         text = FileText(text=text.text.replace("\n", "\r\n"))
-    return FileText(text=text.text, marked=text.marked or stored.marked)
+    return FileText(text=text.text, has_bom=text.has_bom or stored.has_bom)
 
 
 def valid_unicode(text: str) -> str:
@@ -101,7 +101,7 @@ class SeenFiles:
     def __init__(self) -> None:
         self._digests: dict[Path, bytes] = {}
 
-    def note(self, path: Path, text: FileText) -> None:
+    def remember(self, path: Path, text: FileText) -> None:
         self._digests[path] = _digest(text)
 
     def knows(self, path: Path) -> bool:
@@ -125,28 +125,28 @@ class SessionPath(Value, frozen=True, kw_only=True):
     """Where a path leads. `path` has no link in it; `known` is the one that an editor goes by."""
 
     path: Path
-    known: Path
+    client_path: Path
     name: str
     root: Path | None  # which of the session's directories it lies in
-    guard: str = ""  # why a change of it is always asked
+    guard_reason: str = ""  # why a change of it is always asked
 
     @property
-    def reading(self) -> PermissionNeed | None:
+    def read_need(self) -> PermissionNeed | None:
         """What must be permitted to look at it."""
         return None if self.root else self._outside
 
     @property
-    def writing(self) -> PermissionNeed:
+    def write_need(self) -> PermissionNeed:
         """What must be permitted to change it."""
         path = printable(str(self.path))
-        if self.guard:
+        if self.guard_reason:
             permission = "edit" if self.root else "outside"
             return PermissionNeed(
                 permission=permission,
                 patterns=(path,),
                 always=(path,),
                 exact=True,
-                reason=self.guard,
+                reason=self.guard_reason,
             )
         if not self.root:
             return self._outside
@@ -172,7 +172,7 @@ class SessionPaths:
         self._roots = tuple(Path(os.path.realpath(root)) for root in self._given)
         self._bases = tuple(map(guard_base, self._roots))
 
-    def find(self, asked: str) -> SessionPath:
+    def resolve(self, asked: str) -> SessionPath:
         """Raises `ToolMistake` for what cannot be a path."""
         if not asked or "\0" in asked:
             raise ToolMistake(f"{asked!r} is no path")
@@ -196,24 +196,28 @@ class SessionPaths:
         if root is None and "*" in str(path):  # a yes to it would be one to all that it matches
             raise ToolMistake(f"{asked!r} has a * in it: outside, only plain paths are taken")
         return SessionPath(
-            path=path, known=known, name=self.name(known), root=root, guard=self._guard(path, known)
+            path=path,
+            client_path=known,
+            name=self.name(known),
+            root=root,
+            guard_reason=self._guard(path, known),
         )
 
     def _guard(self, path: Path, known: Path) -> str:
         """By where it leads, by how it is called, or by a link that leads there: each is enough."""
-        found = self._named(path) or self._named(known)
+        found = self._guard_of_name(path) or self._guard_of_name(known)
         return found or guard_by_link(path, *self._bases, *self._roots)
 
-    def _named(self, place: Path) -> str:
+    def _guard_of_name(self, place: Path) -> str:
         given = zip((*self._roots, *self._given), self._roots * 2, self._bases * 2, strict=True)
         for root, real, base in given:
             if place.is_relative_to(root):
                 return guard_of(real / place.relative_to(root), base)
         return guard_reason(place) or ""
 
-    def again(self, place: SessionPath) -> None:
+    def recheck(self, place: SessionPath) -> None:
         """Raises `ToolMistake` if the place leads elsewhere now."""
-        if os.path.realpath(place.known) != str(place.path):
+        if os.path.realpath(place.client_path) != str(place.path):
             raise ToolMistake(f"{place.name!r} leads elsewhere than a moment ago: nothing was done")
 
     def name(self, path: Path) -> str:
@@ -320,8 +324,8 @@ class SessionFiles:
     def __init__(self, desk: ToolContext) -> None:
         self.places = SessionPaths(desk)
         self.seen = SeenFiles()
-        self._reading = desk.reading
-        self._writing = desk.writing
+        self._reading = desk.file_reader
+        self._writing = desk.file_writer
 
     async def load(self, place: SessionPath) -> FileText:
         """The text as the editor has it, else as it is stored.
@@ -343,37 +347,39 @@ class SessionFiles:
         reading = self._reading
         if not (reading and place.root and _has_plain_name(place)):
             return None
-        if stored and (len(stored.text) > MAX_CLIENT_BYTES or stored.odd):
+        if stored and (len(stored.text) > MAX_CLIENT_BYTES or stored.has_invalid_utf8):
             return None
         try:
-            return await _by_client(lambda: reading.read(place.known), place, "read")
+            return await _by_client(lambda: reading.read(place.client_path), place, "read")
         except OSError:
             return None  # the client knows no more of it than the disk does
 
     async def save(self, place: SessionPath, text: FileText) -> None:
         """Raises `ToolMistake` if it cannot be."""
-        self.places.again(place)
+        self.places.recheck(place)
         writing = self._writing
         if (
             writing
             and _has_plain_name(place)
-            and not text.odd
+            and not text.has_invalid_utf8
             and len(text.text) <= MAX_CLIENT_BYTES
         ):
             try:
-                await _by_client(lambda: writing.write(place.known, text.whole), place, "write")
+                await _by_client(
+                    lambda: writing.write(place.client_path, text.with_bom), place, "write"
+                )
             except OSError as error:
                 raise ToolMistake(f"the editor cannot write {place.name!r}: {error}") from None
         else:
             # Not to be given up half-way: who cancels waits for one small write.
             with anyio.CancelScope(shield=True):
                 await in_thread(lambda: _store(place, text.encoded()))
-        self.seen.note(place.path, text)
+        self.seen.remember(place.path, text)
 
 
 def _has_plain_name(place: SessionPath) -> bool:
     """Its name can be told to the client."""
-    return valid_unicode(str(place.known)) == str(place.known)
+    return valid_unicode(str(place.client_path)) == str(place.client_path)
 
 
 async def _by_client(ask: Callable[[], Awaitable[T]], place: SessionPath, deed: str) -> T:
@@ -471,7 +477,7 @@ def file_diff(place: SessionPath, old: FileText | None, new: FileText) -> DiffPa
 def partial_diff(place: SessionPath, before: str | None, after: str) -> DiffPart:
     """The same of a file that may not be looked at: these words for those."""
     return DiffPart(
-        path=valid_unicode(str(place.known)),
+        path=valid_unicode(str(place.client_path)),
         old=None if before is None else valid_unicode(before),
         new=valid_unicode(after),
     )

@@ -30,7 +30,7 @@ class PreparedInvocation:
         self, intent: ToolIntent, doing: Callable[[OnToolProgress], Awaitable[ToolOutcome]]
     ) -> None:
         self._intent = intent
-        self._doing = doing
+        self._work = doing
 
     @property
     def intent(self) -> ToolIntent:
@@ -38,7 +38,7 @@ class PreparedInvocation:
 
     async def run(self, report: OnToolProgress) -> ToolOutcome:
         try:
-            return await self._doing(report)
+            return await self._work(report)
         except OSError as error:
             raise ToolMistake(f"the system refuses: {error}") from None
 
@@ -57,7 +57,7 @@ class TypedTool(Generic[A]):
         self._kind = kind
         self._description = cache(describe)
         self._schema = cache(lambda: arguments_schema(kind))
-        self._look = look
+        self._inspect = look
 
     @property
     def description(self) -> str:
@@ -70,7 +70,7 @@ class TypedTool(Generic[A]):
     async def prepare(self, arguments: bytes) -> ToolInvocation:
         asked = self._read(arguments)
         try:
-            return await self._look(asked)
+            return await self._inspect(asked)
         except OSError as error:
             raise ToolMistake(f"the system refuses: {error}") from None
 

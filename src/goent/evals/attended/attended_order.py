@@ -94,7 +94,7 @@ def _case_actions(case: EvalCase) -> Iterator[str]:
             yield f"run `{' '.join(hook.command)}`"
     if place and place.repository:
         yield f"clone {place.repository}"
-    for _, grader in all_graders(case.every_grader):
+    for _, grader in all_graders(case.all_graders):
         yield from _grader_actions(grader)
 
 
@@ -172,7 +172,7 @@ class AttendedOrder(Value, frozen=True, kw_only=True):
     suites: tuple[Path, ...]
     wanted: RunSelection
     targets_file: Path | None = None
-    before: Path | None = None
+    resumed_folder: Path | None = None
 
     def prepared(self, environ: Mapping[str, str], project: Path) -> PreparedRun:
         """What there is to be done. Raises `ConfigError` with every mistake in the files.
@@ -202,7 +202,7 @@ class AttendedOrder(Value, frozen=True, kw_only=True):
             *("--out", str(folder), "--json", "--attended"),
             *selection_options(self.wanted, self.targets_file),
             *_bound_options(request),
-            *(resume if self.before else ()),
+            *(resume if self.resumed_folder else ()),
             *("--", *map(str, self.suites)),
         ]
 
@@ -215,14 +215,14 @@ def read_order(request: EvalRunRequest, base: Path, places: ProjectRuns) -> Atte
         raise RequestError("no suite is named: pass suites, or resume with the id of a run")
     if request.retry:
         raise RequestError("retry is for a run that is gone on with: pass resume with its id")
-    suites = tuple(places.inside(suite, base, "suite") for suite in request.suites)
+    suites = tuple(places.resolve_inside(suite, base, "suite") for suite in request.suites)
     for asked, suite in zip(request.suites, suites, strict=True):
         if not suite.exists():
             raise RequestError(f"suite {asked!r} does not exist in {str(base)!r}")
     named = request.targets_file
     return AttendedOrder(
         suites=suites,
-        targets_file=places.inside(named, base, "targets_file") if named else None,
+        targets_file=places.resolve_inside(named, base, "targets_file") if named else None,
         wanted=RunSelection(
             targets=request.target,
             ids=request.ids,
@@ -243,15 +243,15 @@ def _resumed_order(request: EvalRunRequest, base: Path, places: ProjectRuns) -> 
         raise RequestError(
             f"a run is gone on with as it was begun: leave {', '.join(given)} out, or begin another"
         )
-    folder = places.found(request.resume or "", base)
+    folder = places.find(request.resume or "", base)
     manifest: RunManifest = read_manifest(folder)
     for path in (*manifest.suites, *filter(None, [manifest.targets_file])):
-        places.inside(path, base, "what the run was made of,")
+        places.resolve_inside(path, base, "what the run was made of,")
     return AttendedOrder(
         suites=tuple(Path(suite) for suite in manifest.suites),
         targets_file=Path(manifest.targets_file) if manifest.targets_file else None,
         wanted=manifest.wanted,
-        before=folder,
+        resumed_folder=folder,
     )
 
 

@@ -42,8 +42,8 @@ class _AttendedRun:
         self.folder = folder
         self.total = total
         self.cancelled = False
-        self.going_on = anyio.CancelScope()
-        self.over = anyio.Event()
+        self.scope = anyio.CancelScope()
+        self.ended = anyio.Event()
 
 
 class EvalRuns:
@@ -57,7 +57,7 @@ class EvalRuns:
         self._owner = owner
         self._runs: dict[Path, _AttendedRun] = {}
         self._group: TaskGroup | None = None
-        self._beginning = anyio.Lock()
+        self._start_lock = anyio.Lock()
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -80,14 +80,14 @@ class EvalRuns:
 
     async def run(self, request: EvalRunRequest, base: Path) -> EvalStatus:
         """Every mistake in the files is told at once; what then runs is on its own."""
-        async with self._beginning:
+        async with self._start_lock:
             folder = await self._begin(request, base)
-        return await self._told(folder)
+        return await self._status(folder)
 
     async def _begin(self, request: EvalRunRequest, base: Path) -> Path:
         """One at a time: whoever comes second sees what the first has begun."""
         order = await run_sync(_read_order, request, base, self._places)
-        if order.before in self._runs:
+        if order.resumed_folder in self._runs:
             raise RequestError(
                 f"the run {request.resume!r} still goes on: wait for it, or cancel it"
             )
@@ -102,20 +102,20 @@ class EvalRuns:
         if self._group is None:
             raise Ending("this go-ent is ending, and nothing was begun: ask again")
         run = self._runs[folder] = _AttendedRun(folder, total)
-        self._group.start_soon(self._attend, run, order.command(request, folder))
+        self._group.start_soon(self._run_to_end, run, order.command(request, folder))
         return folder
 
     async def status(self, request: EvalStatusRequest, base: Path) -> EvalStatus:
-        folder = await run_sync(self._places.found, request.run_id, base)
+        folder = await run_sync(self._places.find, request.run_id, base)
         run = self._runs.get(folder)
         if run and request.cancel:
             run.cancelled = True
-            run.going_on.cancel()
+            run.scope.cancel()
         if run and (request.wait_s or request.cancel):
             limit = 2 * EXIT_GRACE_S if request.cancel else request.wait_s
             with anyio.move_on_after(limit):
-                await run.over.wait()
-        told = await self._told(folder)
+                await run.ended.wait()
+        told = await self._status(folder)
         if request.cancel and run is None and told.state == "running":
             raise RequestError(
                 f"the run {told.run_id!r} is not ours to cancel: it was begun at a terminal; end it there"
@@ -124,21 +124,21 @@ class EvalRuns:
 
     async def compare(self, request: EvalCompareRequest, base: Path) -> EvalComparison:
         before, after = [
-            await run_sync(self._places.found, name, base)
+            await run_sync(self._places.find, name, base)
             for name in (request.before, request.after)
         ]
         return await run_sync(_compare_runs, before, after, request.targets)
 
-    async def _told(self, folder: Path) -> EvalStatus:
+    async def _status(self, folder: Path) -> EvalStatus:
         name = self._places.name(folder)
         return await run_sync(_run_status, folder, name, folder in self._runs)
 
     def _folder(self, order: "AttendedOrder", request: EvalRunRequest, base: Path) -> Path:
-        if order.before:
-            return order.before
+        if order.resumed_folder:
+            return order.resumed_folder
         if request.out is None:
             return self._places.new()
-        folder = self._places.inside(request.out, base, "out")
+        folder = self._places.resolve_inside(request.out, base, "out")
         try:
             is_used = folder in self._runs or (folder.exists() and any(folder.iterdir()))
             if not is_used:
@@ -154,17 +154,17 @@ class EvalRuns:
             )
         return folder
 
-    async def _attend(self, run: _AttendedRun, command: Sequence[str]) -> None:
+    async def _run_to_end(self, run: _AttendedRun, command: Sequence[str]) -> None:
         try:
-            await self._see_through(run, command)
+            await self._supervise(run, command)
         except (GoentError, OSError) as error:
             log.warning("the evaluation in %r: %s", str(run.folder), error)
         finally:
             if self._runs.get(run.folder) is run:
                 del self._runs[run.folder]
-            run.over.set()
+            run.ended.set()
 
-    async def _see_through(self, run: _AttendedRun, command: Sequence[str]) -> None:
+    async def _supervise(self, run: _AttendedRun, command: Sequence[str]) -> None:
         environ = {**self._environ(), "PYTHONUNBUFFERED": "1"}
         async with supervised(
             command,
@@ -173,7 +173,7 @@ class EvalRuns:
             mark=new_mark(self._owner),
             grace=EXIT_GRACE_S,
         ) as child:
-            with run.going_on:
+            with run.scope:
                 await _drain_output(child)
                 await child.wait()
         ended = _final_note(run, child, self._places.name(run.folder))

@@ -42,7 +42,7 @@ def compare_stored_runs(
     found = compare_runs(first, second, targets=targets)
     if found.delta is None:
         raise RequestError(
-            f"{found.words} Name one target of each run by targets, or see with eval_status what failed"
+            f"{found.text} Name one target of each run by targets, or see with eval_status what failed"
         )
     return _comparison_reply(found)
 
@@ -50,7 +50,7 @@ def compare_stored_runs(
 def _comparison_reply(found: RunComparison) -> EvalComparison:
     return EvalComparison(
         conclusion=found.conclusion,
-        words=found.words,
+        words=found.text,
         cases=len(found.pairs),
         delta=found.delta,
         interval=(found.interval.low, found.interval.high) if found.interval else None,

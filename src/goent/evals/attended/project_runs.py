@@ -61,22 +61,22 @@ class ProjectRuns:
             return folder.name
         return folder.relative_to(self.project).as_posix()
 
-    def found(self, name: str, base: Path) -> Path:
+    def find(self, name: str, base: Path) -> Path:
         """The folder of a run that is there."""
         own = self._runs / name
         try:
             if "/" not in name and name not in ("", ".", "..") and own.is_dir():
-                return self.inside(str(own), base, "run_id") if own.is_symlink() else own
-            folder = self.inside(name, base, "run_id")
+                return self.resolve_inside(str(own), base, "run_id") if own.is_symlink() else own
+            folder = self.resolve_inside(name, base, "run_id")
             there = any((folder / sign).exists() for sign in RUN_FILES)
         except OSError as error:
             raise RequestError(f"run_id {name[:200]!r} cannot be used: {error.strerror}") from None
         if there:
             return folder
-        known = ", ".join(self._newest()) or "none yet; eval_run makes one"
+        known = ", ".join(self._latest_names()) or "none yet; eval_run makes one"
         raise RequestError(f"there is no run {name[:200]!r}; the latest are: {known}")
 
-    def inside(self, asked: str, base: Path, what: str) -> Path:
+    def resolve_inside(self, asked: str, base: Path, what: str) -> Path:
         """A path that was asked for, resolved: a link does not lead out of the project."""
         try:
             path = (base / Path(asked).expanduser()).resolve()
@@ -89,7 +89,7 @@ class ProjectRuns:
             )
         return path
 
-    def _newest(self) -> Iterable[str]:
+    def _latest_names(self) -> Iterable[str]:
         try:
             names = sorted(
                 (each.name for each in self._runs.iterdir() if each.is_dir()), reverse=True

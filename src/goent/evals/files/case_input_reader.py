@@ -63,8 +63,8 @@ def split_guidelines(
     kept: list[InputMessage] = []
     guidelines: dict[Path, None] = {}
     for one in said:
-        guidelines |= dict.fromkeys(path for path in one.files if known.fit(path))
-        files = tuple(path for path in one.files if not known.fit(path))
+        guidelines |= dict.fromkeys(path for path in one.files if known.matches(path))
+        files = tuple(path for path in one.files if not known.matches(path))
         kept.append(InputMessage(role=one.role, text=one.text, files=files))
     return tuple(kept), tuple(guidelines)
 
@@ -138,7 +138,7 @@ def _is_text_block(node: Node) -> bool:
 
 def _read_call(fields: SettingsFields) -> TracedCall:
     return TracedCall(
-        tool=fields.needed("tool", "name the tool"),
+        tool=fields.required_text("tool", "name the tool"),
         id=fields.text("id", ""),
         input=plain_value(fields.node("input")),
         output=plain_value(fields.node("output")),
@@ -152,15 +152,15 @@ def _read_call(fields: SettingsFields) -> TracedCall:
 def _read_message(fields: SettingsFields, source: FileSource) -> InputMessage:
     fields.text("name", None)
     if not fields.has("role"):
-        fields.mistake("role", f"is missing; one of {', '.join(ROLES)}")
+        fields.note_mistake("role", f"is missing; one of {', '.join(ROLES)}")
     role = fields.choice("role", ROLES, "user")
     node = fields.node("content")
     if node is None:
-        fields.mistake("content", "is missing; say what the message says")
+        fields.note_mistake("content", "is missing; say what the message says")
     elif isinstance(node, Items):
         return _join_blocks(fields.rows("content", lambda block: _read_block(block, source)), role)
     elif isinstance(node, Table):
-        fields.mistake("content", "expected text, or a list of blocks, not a table")
+        fields.note_mistake("content", "expected text, or a list of blocks, not a table")
     elif _has_text(node, source):
         return InputMessage(role=role, text=node.text)
     return InputMessage(role=role, text="")
@@ -171,12 +171,12 @@ def _read_block(fields: SettingsFields, source: FileSource) -> str | Path | None
     key = fields.one_of("value", "text", "path")
     node = fields.node(key) if key else None
     if not isinstance(node, Scalar):
-        fields.mistake(key or "value", "expected the text, or the name of the file")
+        fields.note_mistake(key or "value", "expected the text, or the name of the file")
         return None
     if kind == "file":
         return find_file(node.text, node.place, source)
     if kind is None and not fields.has("type"):
-        fields.mistake("type", "is missing; one of text, file")
+        fields.note_mistake("type", "is missing; one of text, file")
     return node.text
 
 
@@ -203,11 +203,13 @@ def read_conversation(
     if fields.choice("mode", ("conversation",), None) is None:
         for key in _CONVERSATION_KEYS:
             if fields.has(key) and not fields.has("mode"):
-                fields.mistake(key, "belongs to a conversation; say `mode: conversation` beside it")
+                fields.note_mistake(
+                    key, "belongs to a conversation; say `mode: conversation` beside it"
+                )
         return None, ()
     turns = fields.rows("turns", lambda turn: _read_turn(turn, source))
     if not turns:
-        fields.mistake("turns", "a conversation has at least one; write turns: [{input: …}]")
+        fields.note_mistake("turns", "a conversation has at least one; write turns: [{input: …}]")
     guidelines: dict[Path, None] = {}
     split: list[CaseTurn] = []
     for number, turn in enumerate(turns):
@@ -226,10 +228,10 @@ def read_conversation(
 
 def _read_turn(fields: SettingsFields, source: FileSource) -> CaseTurn:
     if not fields.has("input"):
-        fields.mistake("input", "is missing; say what the agent is told in this turn")
+        fields.note_mistake("input", "is missing; say what the agent is told in this turn")
     said = read_input(fields.node("input"), source)
     if said and said[-1].role != "user":
-        fields.mistake("input", "ends with no message of the user: nothing is asked")
+        fields.note_mistake("input", "ends with no message of the user: nothing is asked")
     expected = read_expected(fields.node("expected_output"), source)
     key = fields.one_of(*GRADER_LISTS)
     graders = read_graders(fields.node(key) if key else None, source)

@@ -165,16 +165,16 @@ class ExecutionSettings(Value, frozen=True, kw_only=True):
 def read_case(table: Table, shared: SuiteDefaults, source: FileSource) -> EvalCase | None:
     """A case; its `{{variables}}` are filled in first."""
     filled = fill_variables(table, source, strict=not shared.compat)
-    before = source.problems.count
+    before = source.problems.mistake_count
     case = read_table(filled, lambda fields: _read_case(fields, shared, source), source.problems)
-    if case and not shared.compat and any(map(can_score, case.every_grader)):
-        check_graders(case, source, sound=source.problems.count == before)
+    if case and not shared.compat and any(map(can_score, case.all_graders)):
+        check_graders(case, source, sound=source.problems.mistake_count == before)
     return case
 
 
 def check_graders(case: EvalCase, source: FileSource, *, sound: bool) -> None:
     """What no attempt could pass is told now. Whatever was refused already is not tried."""
-    tried = tuple(_accepted_graders(case.every_grader, source))
+    tried = tuple(_accepted_graders(case.all_graders, source))
     for mistake in grader_mistakes(msgspec.structs.replace(case, graders=tried)):
         # That nobody could pass a case may be because of a grader that could not be read.
         if sound or mistake.place != case.place:
@@ -192,7 +192,9 @@ def _accepted_graders(graders: Sequence[GraderSpec], source: FileSource) -> Iter
 def read_execution(fields: SettingsFields) -> ExecutionSettings:
     """What a case and a suite may both say; a suite takes the rest itself."""
     if fields.flag("cache", default=False):
-        fields.mistake("cache", "is not supported; each attempt is made, or told again by `replay`")
+        fields.note_mistake(
+            "cache", "is not supported; each attempt is made, or told again by `replay`"
+        )
     fields.text("cache_path", None)
     graders = fields.one_of(*GRADER_LISTS)
     return ExecutionSettings(
@@ -223,10 +225,10 @@ def read_target_names(fields: SettingsFields) -> tuple[Mention, ...]:
 
 def _read_matrix_entry(fields: SettingsFields) -> tuple[Mention, ...]:
     if fields.has("hooks"):
-        fields.mistake(
+        fields.note_mistake(
             "hooks", "is not supported of a target; write it to `workspace` as its hooks"
         )
-    fields.needed("name", "name a target")
+    fields.required_text("name", "name a target")
     name, other = fields.mention("name"), fields.mention("use_target")
     if name and other:
         return (TargetAlias(name=name.name, place=name.place, of=other),)
@@ -235,14 +237,14 @@ def _read_matrix_entry(fields: SettingsFields) -> tuple[Mention, ...]:
 
 def reject_key(fields: SettingsFields, key: str) -> None:
     if fields.has(key):
-        fields.mistake(key, "is not supported; take it away")
+        fields.note_mistake(key, "is not supported; take it away")
 
 
 def _read_case(
     fields: SettingsFields, shared: SuiteDefaults, source: FileSource
 ) -> EvalCase | None:
     fields.has("vars")
-    name = fields.needed("id", "give the case a name of its own")
+    name = fields.required_text("id", "give the case a name of its own")
     execution = fields.section("execution", read_execution)
     own_targets = read_target_names(fields)
     targets = execution.targets or own_targets or shared.targets
@@ -254,7 +256,7 @@ def _read_case(
     graders = _case_graders(fields, execution, shared, source, criteria, conversation)
     expected = fields.one_of("expected_output", "expected_messages")
     if conversation and expected:
-        fields.mistake(expected, "a conversation has none of its own; write it to the turn")
+        fields.note_mistake(expected, "a conversation has none of its own; write it to the turn")
     workspace = workspace_table(fields.node("workspace"), source)
     needs = fields.mentions("depends_on")
     metadata = read_metadata(fields)
@@ -286,7 +288,7 @@ def _read_case(
 def _read_criteria(fields: SettingsFields, form: SuiteDialect) -> str:
     key = fields.one_of("criteria", "expected_outcome", "outcome")
     if key is None and form == "seed":
-        fields.mistake("expected_outcome", "is missing; say what good looks like")
+        fields.note_mistake("expected_outcome", "is missing; say what good looks like")
     return fields.text(key, "") if key else ""
 
 
@@ -300,10 +302,10 @@ def _read_case_input(
     key = fields.one_of("input", "input_messages")
     if key is None and files is not None:
         wanted = "input_messages" if shared.form == "seed" else "input"
-        fields.mistake(wanted, "is missing; say what the agent is asked")
+        fields.note_mistake(wanted, "is missing; say what the agent is asked")
     own = read_input(fields.node(key) if key else None, source)
     if key and own and own[-1].role != "user" and files is not None:
-        fields.mistake(key, "ends with no message of the user: nothing is asked")
+        fields.note_mistake(key, "ends with no message of the user: nothing is asked")
     said = (*shared.input, *attach_files(own, files or ()))
     return split_guidelines(said, source.guidelines(fields.place.file))
 
@@ -332,7 +334,7 @@ def _case_graders(
         return (implicit_grader(fields.place),)
     if not any(can_score(grader) for grader in (*graders, *of_turns)) and not shared.compat:
         remedy = "write assertions with a weight above 0, or criteria for a judge"
-        fields.mistake(key or "assertions", f"no grader of this case has a say; {remedy}")
+        fields.note_mistake(key or "assertions", f"no grader of this case has a say; {remedy}")
     return graders
 
 
@@ -343,7 +345,7 @@ def read_metadata(fields: SettingsFields) -> dict[str, object]:
     if isinstance(node, Table):
         metadata = {key: plain_value(part) for key, part in node.entries.items()}
     elif node is not None:
-        fields.mistake("metadata", "expected a table")
+        fields.note_mistake("metadata", "expected a table")
     if fields.has("tags"):
         metadata["tags"] = list(fields.texts("tags"))
     return metadata

@@ -143,12 +143,12 @@ def _node(value: object, place: SettingPlace, problems: Problems) -> Node:
         for name, part in value.pairs:
             name.encode()
             if name in entries:
-                problems.note(place.below(name), "given twice; keep one")
-            entries[name] = _node(part, place.below(name), problems)
+                problems.note(place.entry(name), "given twice; keep one")
+            entries[name] = _node(part, place.entry(name), problems)
         return Table(place=place, entries=entries)
     if isinstance(value, list):
         parts: list[object] = value  # pyright: ignore[reportUnknownVariableType] (from JSON)
-        items = (_node(part, place.below(f"[{i}]"), problems) for i, part in enumerate(parts))
+        items = (_node(part, place.entry(f"[{i}]"), problems) for i, part in enumerate(parts))
         return Items(place=place, items=tuple(items))
     if value is None:
         return Scalar(place=place, kind="null", text="null")
@@ -219,7 +219,7 @@ class Guidelines:
         self._top = top
         self._patterns = tuple(map(_compile_glob, patterns))
 
-    def fit(self, path: Path) -> bool:
+    def matches(self, path: Path) -> bool:
         seen = path.relative_to(self._top) if path.is_relative_to(self._top) else path
         return any(pattern.fullmatch(seen.as_posix()) for pattern in self._patterns)
 
@@ -255,7 +255,7 @@ class FileSource:
         self, environ: Mapping[str, str], problems: Problems, *, running: bool = True
     ) -> None:
         self.problems = problems
-        self.running = running
+        self.for_run = running
         # Of cases, by suite and place: several suites may name one file of cases.
         self.targets: dict[tuple[str, SuiteLocation], Sequence[Mention]] = {}
         self.files: dict[Path, None] = {}  # all that were read
@@ -268,7 +268,7 @@ class FileSource:
         self._variables: dict[Path, Mapping[str, str]] = {}
         self._guidelines: dict[Path, Guidelines] = {}
 
-    def once(self, what: Hashable, find: Callable[[], T]) -> T:
+    def cached(self, what: Hashable, find: Callable[[], T]) -> T:
         """What was found out for one case is known for the others."""
         if what not in self._found:
             self._found[what] = find()
@@ -278,7 +278,7 @@ class FileSource:
         """Which files are instructions where this one lies: as the nearest settings say."""
         folder = Path(file).parent
         if folder not in self._guidelines:
-            self._guidelines[folder] = self._patterns(folder)
+            self._guidelines[folder] = self._find_guidelines(folder)
         return self._guidelines[folder]
 
     def text(self, path: Path, asked: SettingPlace | None = None) -> str | None:
@@ -304,7 +304,7 @@ class FileSource:
         text = self.text(path, asked)
         if text is None:
             return None
-        return self._finished(parse_document(text, SettingPlace(file=str(path)), self.problems))
+        return self._finish(parse_document(text, SettingPlace(file=str(path)), self.problems))
 
     def table(self, path: Path, asked: SettingPlace | None = None) -> Table | None:
         """A file that holds settings; None, with a problem, if it does not."""
@@ -312,7 +312,7 @@ class FileSource:
         if text is None:
             return None
         before, self.problems.unreadable = self.problems.unreadable, False
-        node = self._finished(parse_yaml(text, SettingPlace(file=str(path)), self.problems))
+        node = self._finish(parse_yaml(text, SettingPlace(file=str(path)), self.problems))
         failed = self.problems.unreadable
         self.problems.unreadable = before or failed
         return node if isinstance(node, Table) and not failed else None
@@ -325,13 +325,13 @@ class FileSource:
         for number, line in enumerate((text or "").split("\n"), start=1):
             if line.strip():
                 place = SettingPlace(file=str(path), line=number)
-                node = self._finished(parse_json(line, place, self.problems))
+                node = self._finish(parse_json(line, place, self.problems))
                 if isinstance(node, Table):
                     yield node
                 elif node is not None:
                     self.problems.note(place, 'expected a JSON object, such as {"id": …}')
 
-    def _finished(self, node: Node | None) -> Node | None:
+    def _finish(self, node: Node | None) -> Node | None:
         if node is None:
             return None
         if value_count(node) > MOST_VALUES:
@@ -355,7 +355,7 @@ class FileSource:
             self._variables[folder] = dotenv_variables(folder)
         return self._variables[folder].get(name, "")
 
-    def _patterns(self, folder: Path) -> Guidelines:
+    def _find_guidelines(self, folder: Path) -> Guidelines:
         for each in folders_upward(folder):
             for hidden, section in ((".goent", "evals"), (".agentv", "")):
                 path = each / hidden / "config.yaml"

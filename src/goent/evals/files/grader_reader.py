@@ -108,7 +108,7 @@ def read_share(fields: SettingsFields, key: str) -> float | None:
     """A number from 0 to 1."""
     value = fields.amount(key, None)
     if value is not None and value > 1:
-        fields.mistake(key, f"must be from 0 to 1, not {value:g}")
+        fields.note_mistake(key, f"must be from 0 to 1, not {value:g}")
         return None
     return value
 
@@ -159,7 +159,9 @@ def _limits_check(kind: str) -> Callable[[SettingsFields], None]:
         for key in keys:
             fields.amount(key, None)
         if not any(fields.has(key) for key in keys):
-            fields.mistake("type", f"{kind} has nothing to check; give one of {', '.join(keys)}")
+            fields.note_mistake(
+                "type", f"{kind} has nothing to check; give one of {', '.join(keys)}"
+            )
 
     return check
 
@@ -182,7 +184,7 @@ def _check_fields(fields: SettingsFields) -> None:
 def expect_shape(fields: SettingsFields, key: str, shape: str) -> None:
     found = fields.shape(key)
     if found not in {None, shape}:
-        fields.mistake(key, f"expected a {shape}, not a {found}")
+        fields.note_mistake(key, f"expected a {shape}, not a {found}")
 
 
 _CHECKS: Final[Mapping[str, Callable[[SettingsFields], None]]] = {
@@ -224,13 +226,13 @@ def read_graders(node: Node | None, source: FileSource, depth: int = 0) -> tuple
                 item, lambda fields: _read_include(fields, source, depth), source.problems
             )
         else:
-            before = source.problems.count
+            before = source.problems.mistake_count
             grader = read_table(
                 item, lambda fields: _read_grader(fields, source, depth), source.problems
             )
             if grader:
                 found.append(grader)
-            if grader and source.problems.count > before:
+            if grader and source.problems.mistake_count > before:
                 source.refused.add(grader.place)
     return tuple(found)
 
@@ -239,9 +241,9 @@ def rubric_grader(criteria: Node, source: FileSource) -> GraderSpec:
     """A judge that goes through a list of criteria."""
     if not isinstance(criteria, Items):
         source.problems.note(criteria.place, f"expected a list, not {describe_node(criteria)}")
-    before = source.problems.count
+    before = source.problems.mistake_count
     check_criteria(criteria, source.problems)
-    if source.problems.count > before:
+    if source.problems.mistake_count > before:
         source.refused.add(suite_location(criteria.place))
     settings = {"criteria": plain_value(criteria)}
     return GraderSpec(
@@ -272,22 +274,24 @@ def _read_include(fields: SettingsFields, source: FileSource, depth: int) -> tup
     if mention is None:
         return ()
     if depth >= DEEPEST_INCLUDE:
-        fields.mistake("include", f"includes are more than {DEEPEST_INCLUDE} levels deep")
+        fields.note_mistake("include", f"includes are more than {DEEPEST_INCLUDE} levels deep")
         return ()
     path = _find_template(mention.name, Path(fields.place.file).parent)
     if not _is_path(mention.name) and ".." in PurePath(mention.name).parts:
-        fields.mistake(
+        fields.note_mistake(
             "include", f"{mention.name!r} leads out of the templates; name a file, x.yaml"
         )
         return ()
     if path is None:
         where = f".goent/templates/{mention.name}.yaml"
-        fields.mistake("include", f"there is no template {mention.name!r}; write it to {where}")
+        fields.note_mistake(
+            "include", f"there is no template {mention.name!r}; write it to {where}"
+        )
         return ()
-    before = source.problems.count
+    before = source.problems.mistake_count
     node = source.document(path, mention.place)
-    if node is None and source.problems.count == before:
-        fields.mistake("include", f"the template {mention.name!r} is empty; list its graders")
+    if node is None and source.problems.mistake_count == before:
+        fields.note_mistake("include", f"the template {mention.name!r} is empty; list its graders")
     if not isinstance(node, Table):
         return read_graders(node, source, depth + 1)
 
@@ -296,7 +300,7 @@ def _read_include(fields: SettingsFields, source: FileSource, depth: int) -> tup
         inner.text("description", None)
         key = inner.one_of(*GRADER_LISTS)
         if key is None:
-            inner.mistake("assertions", "is missing; list the graders of this template")
+            inner.note_mistake("assertions", "is missing; list the graders of this template")
         return read_graders(inner.node(key) if key else None, source, depth + 1)
 
     return read_table(node, read, source.problems)
@@ -324,7 +328,7 @@ def _find_template(name: str, start: Path) -> Path | None:
 
 
 def _read_grader(fields: SettingsFields, source: FileSource, depth: int) -> GraderSpec | None:
-    written = fields.needed("type", "name a grader, such as contains")
+    written = fields.required_text("type", "name a grader, such as contains")
     kebab = written.replace("_", "-")
     kind = GRADER_ALIASES.get(kebab, kebab)
     name = fields.text("name", "")
@@ -333,19 +337,19 @@ def _read_grader(fields: SettingsFields, source: FileSource, depth: int) -> Grad
     min_score = read_share(fields, "min_score")
     negate = fields.flag("negate", default=False)
     members: tuple[GraderSpec, ...] = ()
-    before = source.problems.count
+    before = source.problems.mistake_count
     if kind == "composite":
         key = fields.one_of(*GRADER_LISTS)
         members = read_graders(fields.node(key) if key else None, source, depth)
         if not members:
-            fields.mistake(key or "assertions", "a composite needs members; list its graders")
+            fields.note_mistake(key or "assertions", "a composite needs members; list its graders")
     if kind not in GRADER_KINDS:
         accept_all(fields)
         if written:
             remedy = suggestion(kebab, tuple(GRADER_KINDS))
-            fields.mistake("type", f"{written!r} is no grader, or not supported; {remedy}")
+            fields.note_mistake("type", f"{written!r} is no grader, or not supported; {remedy}")
         return None
-    known = members if source.problems.count == before else ()
+    known = members if source.problems.mistake_count == before else ()
     settings = _read_settings(fields, kind, tuple(member.name for member in known))
     return GraderSpec(
         type=kind,
@@ -374,10 +378,10 @@ def _read_settings(
         elif node is not None and key not in settings:
             settings[key] = _setting_value(kind, key, node)
         elif key in known.needed and key not in settings:
-            fields.mistake(key, f"is missing; a grader of type {kind} needs it")
+            fields.note_mistake(key, f"is missing; a grader of type {kind} needs it")
     if kind in JUDGED_TYPES and fields.has("temperature"):
         remedy = "judge by a target {provider: goent, model: …, method: api, temperature: …}"
-        fields.mistake("temperature", f"is a setting of who judges; {remedy}")
+        fields.note_mistake("temperature", f"is a setting of who judges; {remedy}")
     check_settings(fields, kind)
     return settings
 
@@ -402,12 +406,14 @@ def _read_aggregator(fields: SettingsFields, members: tuple[str, ...]) -> dict[s
             limit = read_share(fields, "threshold")
             if limit is None and not fields.has("threshold"):
                 told = "is missing; the share of members that must pass, 0 to 1"
-                fields.mistake("threshold", told)
+                fields.note_mistake("threshold", told)
         case "code-grader":
             keys = ("cwd", "timeout_seconds")
             key = fields.one_of("command", "script", "path")
             if key is None:
-                fields.mistake("command", "is missing; name the program that makes one of many")
+                fields.note_mistake(
+                    "command", "is missing; name the program that makes one of many"
+                )
             else:
                 found["command"] = _read_command(fields, key)
         case "llm-grader":
@@ -416,7 +422,7 @@ def _read_aggregator(fields: SettingsFields, members: tuple[str, ...]) -> dict[s
             keys = ()
             accept_all(fields)
             wanted = ", ".join(AGGREGATORS)
-            fields.mistake("type", f"unknown type {kind!r}; one of {wanted}")
+            fields.note_mistake("type", f"unknown type {kind!r}; one of {wanted}")
     return found | {key: plain_value(node) for key in keys if (node := fields.node(key))}
 
 
@@ -430,7 +436,7 @@ def _read_command(fields: SettingsFields, key: str) -> list[str]:
     """A list is run as it is; a text is for the shell."""
     words = fields.texts(key)
     if not words and fields.shape(key) == "list":
-        fields.mistake(key, "says nothing to run")
+        fields.note_mistake(key, "says nothing to run")
     return list(words) if fields.shape(key) == "list" else ["sh", "-c", *words]
 
 

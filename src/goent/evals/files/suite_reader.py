@@ -97,7 +97,7 @@ def load_suites(
     """
     source = FileSource(environ, Problems())
     found = read_suites(paths, source, compat=compat)
-    source.problems.check()
+    source.problems.raise_all()
     return found
 
 
@@ -234,7 +234,7 @@ def _read_description(fields: SettingsFields) -> dict[str, object]:
 def _read_execution(fields: SettingsFields) -> _SuiteExecution:
     workers = fields.integer("workers", None, least=1)
     if workers is not None and workers > MOST_WORKERS:
-        fields.mistake("workers", f"must be at most {MOST_WORKERS}, not {workers}")
+        fields.note_mistake("workers", f"must be at most {MOST_WORKERS}, not {workers}")
     return _SuiteExecution(
         execution=read_execution(fields),
         workers=workers,
@@ -250,7 +250,7 @@ def _read_trial_count(fields: SettingsFields, key: str) -> Trials:
     """Only how many."""
     count = fields.integer(key, 1, least=1)
     if count > MOST_TRIALS:
-        fields.mistake(key, f"must be at most {MOST_TRIALS}, not {count}")
+        fields.note_mistake(key, f"must be at most {MOST_TRIALS}, not {count}")
     return Trials(count=count)
 
 
@@ -265,13 +265,13 @@ def _read_trials(fields: SettingsFields) -> Trials:
 def _case_tables(fields: SettingsFields, form: SuiteDialect, source: FileSource) -> Iterable[Table]:
     if form == "seed":
         if fields.has("tests"):
-            fields.mistake("tests", "'evalcases' says the same; keep one of them")
+            fields.note_mistake("tests", "'evalcases' says the same; keep one of them")
         node = fields.node("evalcases")
     else:
         node = fields.node("tests")
     key = "evalcases" if form == "seed" else "tests"
     if node is None:
-        fields.mistake(key, "is missing; list the cases: tests: [{id: …, input: …}]")
+        fields.note_mistake(key, "is missing; list the cases: tests: [{id: …, input: …}]")
         return ()
     mention = None if isinstance(node, Items | Table) else fields.mention(key)
     if mention:
@@ -281,7 +281,7 @@ def _case_tables(fields: SettingsFields, form: SuiteDialect, source: FileSource)
     else:
         tables = _tables_in(node, source)
     if not tables and not isinstance(node, Table):
-        fields.mistake(key, "has no case; write at least one {id: …, input: …}")
+        fields.note_mistake(key, "has no case; write at least one {id: …, input: …}")
     return tables
 
 

@@ -73,8 +73,8 @@ def check_folders(
     """Where commands are run: their own folders are seen from the suite, those of checks from the targets."""
     for spec in _with_fallbacks(names, known):
         for key, folder in _command_folders(spec, case):
-            if not source.once(("folder", folder), lambda at=folder: is_folder(at)):
-                place = config_place(spec.place).below(key)
+            if not source.cached(("folder", folder), lambda at=folder: is_folder(at)):
+                place = config_place(spec.place).entry(key)
                 seen = ", as seen from the suite" if key == "cwd" else ""
                 source.problems.note(place, f"there is no folder {str(folder)!r}{seen}")
 
@@ -151,10 +151,10 @@ def validate(  # noqa: PLR0913 (what is read, and what for)
     targets: dict[str, TargetSpec] = {}
     mistaken: set[tuple[Path, ...]] = set()
     for folder, inside in _suites_by_folder(suites).items():
-        before = problems.count
+        before = problems.mistake_count
         known = read_targets(folder, source, named=named)
         files = (named,) if named else find_targets(folder)
-        if problems.count > before:
+        if problems.mistake_count > before:
             mistaken.add(files)
         if files in mistaken:  # a name may be missing because of that
             continue
@@ -164,7 +164,7 @@ def validate(  # noqa: PLR0913 (what is read, and what for)
         for case in filter(chosen, cases):
             mentions = () if asked else source.targets.get((case.suite, case.place), ())
             own = ((one.place, one.name) for one in mentions if not isinstance(one, TargetAlias))
-            for place, name in (*own, *judge_mentions(case.every_grader)):
+            for place, name in (*own, *judge_mentions(case.all_graders)):
                 if name not in known:
                     problems.note(place, unknown_target(name, known))
             if running:
@@ -184,10 +184,10 @@ def _unread_criteria(suites: Sequence[Suite], chosen: CaseFilter) -> Iterator[st
         cases = [
             case
             for case in suite.cases
-            if case.criteria and chosen(case) and not any(map(_reads_criteria, case.every_grader))
+            if case.criteria and chosen(case) and not any(map(_reads_criteria, case.all_graders))
         ]
         if cases and suite.form != "seed":
-            place = config_place(cases[0].place).below("criteria")
+            place = config_place(cases[0].place).entry("criteria")
             more = len(cases) - 1
             others = f", nor that of {more} other case{'s' * (more > 1)}" if more else ""
             yield (
@@ -230,7 +230,7 @@ def _join_targets(
 
 def _mistake_lines(problems: Problems) -> tuple[str, ...]:
     try:
-        problems.check()
+        problems.raise_all()
     except ConfigError as error:
         return tuple(str(error).splitlines())
     return ()
@@ -241,7 +241,7 @@ def judge_mentions(graders: Sequence[GraderSpec]) -> Iterator[tuple[SettingPlace
     for grader in graders:
         name = grader.settings.get("target")
         if isinstance(name, str) and grader.type in ("llm-grader", "rubrics"):
-            yield config_place(grader.place).below("target"), name
+            yield config_place(grader.place).entry("target"), name
         yield from judge_mentions(grader.members)
 
 
@@ -273,7 +273,7 @@ def load_graders(
     for case in () if compat else cases:
         graded = replace(case, graders=found, conversation=None)
         check_graders(graded, source, sound=False)
-    problems.check()
+    problems.raise_all()
     return found
 
 

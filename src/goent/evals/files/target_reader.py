@@ -68,12 +68,12 @@ def _excluded_kinds(fields: SettingsFields, kind: str) -> tuple[str, ...]:
         return ()
     if kind not in AGENT_KINDS:
         if why := _KINDS_WITHOUT_STATUS.get(kind):
-            fields.mistake(key, f"{why}; take it away")
+            fields.note_mistake(key, f"{why}; take it away")
         return ()
     codes = fields.texts(key)
     for code in codes:
         if code not in _FAILURES_BY_STATUS:
-            fields.mistake(
+            fields.note_mistake(
                 key,
                 f"{code!r} is no status that may pass; those are {', '.join(_FAILURES_BY_STATUS)}",
             )
@@ -171,7 +171,7 @@ def load_targets(
     """
     source = FileSource(environ, Problems())
     targets = read_targets(start, source, named=named)
-    source.problems.check()
+    source.problems.raise_all()
     return targets
 
 
@@ -210,7 +210,7 @@ def _read_entries(fields: SettingsFields) -> tuple[_TargetEntry, ...]:
     fields.text("version", None)
     node = fields.node("targets")
     if node is None:
-        fields.mistake("targets", "is missing; list them: targets: [{name: …, provider: …}]")
+        fields.note_mistake("targets", "is missing; list them: targets: [{name: …, provider: …}]")
     if not isinstance(node, Items):
         fields.rows("targets", lambda _: None)
         return ()
@@ -241,7 +241,7 @@ def snake_case(name: str) -> str:
 
 
 def _read_entry(fields: SettingsFields) -> _TargetEntry:
-    name = fields.needed("name", "give the target a name")
+    name = fields.required_text("name", "give the target a name")
     alias = fields.mention("use_target")
     key = fields.one_of("grader_target", "judge_target")
     judge = fields.mention(key) if key else None
@@ -259,12 +259,14 @@ def _read_entry(fields: SettingsFields) -> _TargetEntry:
             fallbacks=tuple(mention.name for mention in fallbacks),
             grader_target=judge.name if judge else None,
         )
-    kind = fields.needed("provider", f"one of {', '.join(TARGET_KINDS)}").replace("_", "-")
+    kind = fields.required_text("provider", f"one of {', '.join(TARGET_KINDS)}").replace("_", "-")
     workers = fields.integer("workers", None, least=1)
     if workers is not None and workers > MOST_WORKERS:
-        fields.mistake("workers", f"must be at most {MOST_WORKERS}, not {workers}")
+        fields.note_mistake("workers", f"must be at most {MOST_WORKERS}, not {workers}")
     if fields.flag("provider_batching", default=False):
-        fields.mistake("provider_batching", "is not supported; each case is an attempt of its own")
+        fields.note_mistake(
+            "provider_batching", "is not supported; each case is an attempt of its own"
+        )
     spec = TargetSpec(
         name=name,
         kind=kind,
@@ -285,14 +287,14 @@ def _read_settings(fields: SettingsFields, kind: str) -> dict[str, object]:
     )
     if known is None and kind and kind not in _FOREIGN_KINDS:
         remedy = suggestion(kind, (*TARGET_KINDS, *_FOREIGN_KINDS))
-        fields.mistake("provider", f"{kind!r} is no provider, or not supported; {remedy}")
+        fields.note_mistake("provider", f"{kind!r} is no provider, or not supported; {remedy}")
     settings = {key: plain_value(fields.node(key)) for key in names if fields.has(key)}
     for key in _UNSUPPORTED_SETTINGS.get(kind, ()):
         reject_key(fields, key)
     for path, message in known.mistakes(settings) if known else ():
         key, *deeper = _PATH_STEP.findall(path)
         node = fields.node(key)
-        place = _deepest_place(node, deeper) if node else fields.place.below(key)
+        place = _deepest_place(node, deeper) if node else fields.place.entry(key)
         fields.problems.note(place, message)
     return settings
 
@@ -306,7 +308,7 @@ def _deepest_place(node: Node, steps: Sequence[str]) -> SettingPlace:
             case Items() if step.isdecimal() and int(step) < len(node.items):
                 node = node.items[int(step)]
             case _:
-                return node.place.below(step)
+                return node.place.entry(step)
     return node.place
 
 

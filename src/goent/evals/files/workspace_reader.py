@@ -57,9 +57,9 @@ def _read_hook(fields: SettingsFields, begins: Path | None, *, new: bool) -> Hoo
     node = fields.node(key) if key else None
     words = fields.texts(key) if key else ()
     if key is None and not fields.has("reset"):
-        fields.mistake("command", "is missing; say what to run")
+        fields.note_mistake("command", "is missing; say what to run")
     elif key and isinstance(node, Items) and not node.items:
-        fields.mistake(key, "says nothing to run")
+        fields.note_mistake(key, "says nothing to run")
     command = ("sh", "-c", *words) if isinstance(node, Scalar) else words
     cwd = _read_folder(fields)
     timeout_s = _read_timeout(fields)
@@ -76,7 +76,7 @@ def _read_folder(fields: SettingsFields) -> Path | None:
         return None
     path = path_beside(mention.place, mention.name).absolute()
     if not is_folder(path):
-        fields.mistake("cwd", f"there is no folder {str(path)!r}")
+        fields.note_mistake("cwd", f"there is no folder {str(path)!r}")
     return path
 
 
@@ -91,7 +91,7 @@ def _check_program(
         return
     where = folder or Path("/")
     if is_folder(where) and not _is_file(where / name):
-        fields.mistake(key, f"there is no file {name!r} in {str(where)!r}")
+        fields.note_mistake(key, f"there is no file {name!r} in {str(where)!r}")
 
 
 def _read_timeout(fields: SettingsFields) -> float:
@@ -137,25 +137,25 @@ def read_repository(fields: SettingsFields, source: FileSource) -> RepositoryRef
     listed = fields.rows("repos", lambda inner: _listed_repository(inner, source))
     if fields.one_of("repository", "repos") == "repos":
         if len(listed) != 1:
-            fields.mistake("repos", _ONE_REPOSITORY)
+            fields.note_mistake("repos", _ONE_REPOSITORY)
         return listed[0] if listed else RepositoryRef()
     ref = fields.mention("ref")
     if ref and not fields.has("repository"):
-        fields.mistake("ref", "says nothing without a repository")
+        fields.note_mistake("ref", "says nothing without a repository")
     return _checked_repository(fields, ("repository", "ref"), ref.name if ref else "", source)
 
 
 def _listed_repository(fields: SettingsFields, source: FileSource) -> RepositoryRef:
     path = fields.text("path", "")
     if path not in WORKSPACE_ITSELF:
-        fields.mistake("path", f"{path!r} is not supported; {_ONE_REPOSITORY}")
+        fields.note_mistake("path", f"{path!r} is not supported; {_ONE_REPOSITORY}")
     if fields.has("sparse"):
-        fields.mistake("sparse", "is not supported; the whole commit is checked out")
+        fields.note_mistake("sparse", "is not supported; the whole commit is checked out")
     if not fields.has("repo"):
-        fields.mistake("repo", "is missing; name a folder, or an address as git takes it")
+        fields.note_mistake("repo", "is missing; name a folder, or an address as git takes it")
     commit, base = fields.text("commit", ""), fields.text("base_commit", "")
     if commit and base and commit != base:
-        fields.mistake("base_commit", f"must be the same as commit, {commit!r}")
+        fields.note_mistake("base_commit", f"must be the same as commit, {commit!r}")
     back = fields.integer("ancestor", 0)
     ref = f"{commit or base or 'HEAD'}~{back}" if back else commit or base
     key = "ancestor" if back else "commit" if commit else "base_commit"
@@ -169,13 +169,13 @@ def _checked_repository(
     mention = fields.mention(keys[0])
     repository = _address(fields, keys[0], mention) if mention else ""
     if ref.startswith("-"):
-        fields.mistake(keys[1], f"{ref!r} is no name of a commit")
+        fields.note_mistake(keys[1], f"{ref!r} is no name of a commit")
     elif repository and is_folder(Path(repository)):
-        trouble = source.once(
+        trouble = source.cached(
             ("repository", repository, ref), lambda: _find_mistakes(repository, ref, source.environ)
         )
         for key, words in trouble:
-            fields.mistake(keys[1] if key == "ref" else keys[0], words)
+            fields.note_mistake(keys[1] if key == "ref" else keys[0], words)
     return RepositoryRef(repository=repository, ref=ref)
 
 
@@ -186,7 +186,9 @@ def _address(fields: SettingsFields, key: str, mention: Mention) -> str:
         return str(path.resolve())
     if ":" in mention.name.partition("/")[0] and not mention.name.startswith("-"):
         return mention.name
-    fields.mistake(key, f"{mention.name!r} is no address, and there is no folder {str(path)!r}")
+    fields.note_mistake(
+        key, f"{mention.name!r} is no address, and there is no folder {str(path)!r}"
+    )
     return ""
 
 
@@ -251,7 +253,7 @@ def read_workspace(
     shared: Table | None, own: Table | None, source: FileSource
 ) -> WorkspaceSpec | None:
     """The suite's workspace, with what a case says otherwise. None where nothing runs in it."""
-    if not source.running:
+    if not source.for_run:
         return None
     if shared and own:
         own = merge_tables(
@@ -277,7 +279,7 @@ def _read_spec(fields: SettingsFields, source: FileSource) -> WorkspaceSpec:
     template, origin = _read_template(fields), read_repository(fields, source)
     if fields.has("template") and origin.repository:
         key = "repos" if fields.has("repos") else "repository"
-        fields.mistake(key, "there is a template as well; keep one of them")
+        fields.note_mistake(key, "there is a template as well; keep one of them")
     hooks = fields.section("hooks", lambda inner: read_hooks(inner, template))
     return WorkspaceSpec(template=template, repository=origin.repository, ref=origin.ref, **hooks)
 
@@ -286,14 +288,18 @@ def _check_kind(fields: SettingsFields) -> None:
     """AgentV knows others than a directory that is made for each attempt, and removed after it."""
     isolation = fields.text("isolation", None)
     if isolation not in (None, "per_test"):
-        fields.mistake("isolation", f"{isolation!r} is not supported; each attempt has its own")
+        fields.note_mistake(
+            "isolation", f"{isolation!r} is not supported; each attempt has its own"
+        )
     mode = fields.text("mode", "temp")
     # With a workspace for each test, AgentV takes none from its pool either.
     if mode != "temp" and (mode, isolation) != ("pooled", "per_test"):
-        fields.mistake("mode", f"{mode!r} is not supported; a workspace is made for each attempt")
+        fields.note_mistake(
+            "mode", f"{mode!r} is not supported; a workspace is made for each attempt"
+        )
     for key, instead in _ALTERNATIVES.items():
         if fields.has(key):
-            fields.mistake(key, f"is not supported; {instead}")
+            fields.note_mistake(key, f"is not supported; {instead}")
 
 
 def _read_template(fields: SettingsFields) -> Path | None:
@@ -303,5 +309,5 @@ def _read_template(fields: SettingsFields) -> Path | None:
     path = path_beside(mention.place, mention.name)
     if is_folder(path):
         return path.resolve()
-    fields.mistake("template", f"there is no folder {str(path)!r}")
+    fields.note_mistake("template", f"there is no folder {str(path)!r}")
     return None

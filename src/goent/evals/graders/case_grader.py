@@ -95,7 +95,7 @@ def settled_finding(graded: GradedMembers, rules: GradeRules) -> GraderFinding |
             broken=True,
             error=error,
         )
-    if any(rules.broken(spec, grade) for spec, grade in counted):
+    if any(rules.required_failed(spec, grade) for spec, grade in counted):
         return GraderFinding(score=0.0, assertions=member_assertions(counted))
     return None
 

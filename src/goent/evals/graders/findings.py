@@ -106,17 +106,17 @@ class GradeRules(Value, frozen=True, kw_only=True):
 
     def verdict(self, spec: GraderSpec, score: float) -> GradeVerdict:
         if not self.compat:
-            return "pass" if self._suffices(spec, score) else "fail"
+            return "pass" if self._is_enough(spec, score) else "fail"
         if reaches(score, AGENTV_PASS):
             return "pass"
         return "borderline" if self.seed and reaches(score, AGENTV_BORDERLINE) else "fail"
 
-    def broken(self, spec: GraderSpec, grade: Grade) -> bool:
+    def required_failed(self, spec: GraderSpec, grade: Grade) -> bool:
         """A required grader that did not get there."""
         required = spec.required is not False
-        return required and grade.verdict != "skip" and not self._suffices(spec, grade.score)
+        return required and grade.verdict != "skip" and not self._is_enough(spec, grade.score)
 
-    def _suffices(self, spec: GraderSpec, score: float) -> bool:
+    def _is_enough(self, spec: GraderSpec, score: float) -> bool:
         """Nothing at all is not enough where something is required, however low the threshold is."""
         gates = spec.required is True and spec.min_score is None and not self.compat
         return reaches(score, self.limit(spec)) and not (gates and score <= _ROUNDING)
@@ -194,7 +194,7 @@ def required_grader_failed(
     graded: Sequence[tuple[GraderSpec, Grade]], judged_by: GradeRules
 ) -> bool:
     """A required grader failed; one that could not be asked has not."""
-    return any(judged_by.broken(spec, grade) for spec, grade in graded if not grade.error)
+    return any(judged_by.required_failed(spec, grade) for spec, grade in graded if not grade.error)
 
 
 def judge_cost(grades: Sequence[Grade]) -> float | None:

@@ -348,7 +348,7 @@ async def _ask_judge(judge: Judge, look: GraderInput, wording: JudgeInstructions
     why = ""
     for _ in range(MOST_TRIES):
         question = JudgeQuestion(
-            who=who,
+            judge=who,
             system=system,
             prompt=retry_question(prompt, why) if why else prompt,
             case_id=look.case.id,

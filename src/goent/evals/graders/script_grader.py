@@ -306,8 +306,8 @@ async def _run_script(
         stdin=told,
         timeout_s=script.timeout_seconds,
         workspace=Path(place) if place else None,
-        told=_case_files(look.case),
-        handed=handed,
+        read_paths=_case_files(look.case),
+        read_folder=handed,
         env=dict.fromkeys(WORKSPACE_VARIABLES, place) if place else {},
     )
     try:
@@ -315,7 +315,7 @@ async def _run_script(
     except WorkerCrashed as error:
         found = broken_finding(str(error))
         return found if look.compat else msgspec.structs.replace(found, error=str(error))
-    done = ran.done
+    done = ran.completed
     if done.exit is None:
         return broken_finding(
             f"{script.command[0]!r} ran for more than {script.timeout_seconds:g} s."

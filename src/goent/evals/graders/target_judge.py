@@ -27,7 +27,7 @@ JUDGE_RETRY = Retry(max_retries=2)
 class JudgeQuestion(Value, frozen=True, kw_only=True):
     """`who`: the name of a target, `provider/model`, or None for whoever judges in this run."""
 
-    who: str | None
+    judge: str | None
     system: str
     prompt: str
     case_id: str
@@ -70,7 +70,7 @@ def judge_by_targets(
     """`default` judges where a grader names nobody. What may pass is tried again. Judges work in `scratch`."""
 
     async def judge(question: JudgeQuestion) -> Judgement:
-        who = question.who or default
+        who = question.judge or default
         if who is None:
             raise JudgeFailed(
                 "nobody is there to judge; name a target or a model on the grader, "
@@ -93,7 +93,7 @@ def judge_by_targets(
 
 def judge_names(cases: Iterable[EvalCase]) -> frozenset[str]:
     """All whom graders name themselves: targets, and models as `provider/model`."""
-    names = (named_judge(spec) for case in cases for spec in _with_members(case.every_grader))
+    names = (named_judge(spec) for case in cases for spec in _with_members(case.all_graders))
     return frozenset(name for name in names if name)
 
 
@@ -101,7 +101,7 @@ def needs_judge(case: EvalCase) -> bool:
     """Whether one of its graders asks a judge and does not name him."""
     return any(
         _grader_type(spec) in JUDGED_TYPES and not named_judge(spec)
-        for spec in _with_members(case.every_grader)
+        for spec in _with_members(case.all_graders)
     )
 
 

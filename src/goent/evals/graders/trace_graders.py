@@ -56,7 +56,7 @@ class CallMatcher(Value, frozen=True, kw_only=True):
     status: CallStatus | None
     compat: bool
 
-    def named(self, pattern: str, call: TracedCall) -> bool:
+    def matches_tool(self, pattern: str, call: TracedCall) -> bool:
         """Agents spell tools as they like: outside AgentV's rules, case does not count and `*` fits all.
 
         `edit` also means those that edit in another way; who writes `patch` means that one.
@@ -68,11 +68,11 @@ class CallMatcher(Value, frozen=True, kw_only=True):
 
     def counts(self, tool: str, call: TracedCall) -> bool:
         """Where calls of a tool are counted: with the status that the grader asks for."""
-        return self.named(tool, call) and self._status(self.status, call)
+        return self.matches_tool(tool, call) and self._status(self.status, call)
 
-    def fits(self, item: ExpectedCall, call: TracedCall) -> bool:
+    def matches(self, item: ExpectedCall, call: TracedCall) -> bool:
         return (
-            self.named(item.tool, call)
+            self.matches_tool(item.tool, call)
             and self._args(item, call)
             and self._status(item.status or self.status, call)
         )
@@ -199,7 +199,7 @@ def pair_calls(
     holder: dict[int, int] = {}
 
     def place(item: int, tried: set[int]) -> bool:
-        fitting = [i for i, call in enumerate(calls) if fits.fits(items[item], call)]
+        fitting = [i for i, call in enumerate(calls) if fits.matches(items[item], call)]
         for index in sorted(fitting, key=lambda i: (_is_late(items[item], calls[i]), i in holder)):
             if index in tried:
                 continue
@@ -346,7 +346,7 @@ def _subset(
 ) -> tuple[float, tuple[Assertion, ...]]:
     assertions = tuple(
         passed_assertion(f"{call.tool}: allowed")
-        if any(fits.fits(item, call) for item in items)
+        if any(fits.matches(item, call) for item in items)
         else failed_assertion(f"{call.tool}: call {index + 1} was not to be expected")
         for index, call in enumerate(calls)
     )
@@ -383,22 +383,24 @@ def _bounds(
     most = {**dict.fromkeys(settings.forbidden, 0), **settings.max}
     found: list[Assertion] = []
     for tool, limit in most.items():
-        count = sum(fits.named(tool, call) for call in calls)
+        count = sum(fits.matches_tool(tool, call) for call in calls)
         text = f"{tool}: called {_times(count)}, at most {limit} allowed{caveat}"
         found.append(passed_assertion(text) if count <= limit else failed_assertion(text))
     for tool, after in settings.followed_by.items():
-        last = max((i for i, call in enumerate(calls) if fits.named(tool, call)), default=None)
+        last = max(
+            (i for i, call in enumerate(calls) if fits.matches_tool(tool, call)), default=None
+        )
         if last is None:
             continue
         text = f"{tool}: its last call is followed by {after}{caveat}"
-        kept = any(fits.named(after, call) for call in calls[last + 1 :])
+        kept = any(fits.matches_tool(after, call) for call in calls[last + 1 :])
         found.append(passed_assertion(text) if kept else failed_assertion(text))
     return tuple(found)
 
 
 def _by_index(items: ExpectedCalls, calls: TracedCalls, fits: CallMatcher) -> CallIndexes:
     return [
-        index if index < len(calls) and fits.fits(item, calls[index]) else -1
+        index if index < len(calls) and fits.matches(item, calls[index]) else -1
         for index, item in enumerate(items)
     ]
 
@@ -408,9 +410,9 @@ def _first_by_name(items: ExpectedCalls, calls: TracedCalls, fits: CallMatcher) 
     places: CallIndexes = []
     at = 0
     for item in items:
-        while at < len(calls) and not fits.named(item.tool, calls[at]):
+        while at < len(calls) and not fits.matches_tool(item.tool, calls[at]):
             at += 1
-        fit = at < len(calls) and fits.fits(item, calls[at])
+        fit = at < len(calls) and fits.matches(item, calls[at])
         places.append(at if fit else -1)
         at += 1
     return places
@@ -419,7 +421,7 @@ def _first_by_name(items: ExpectedCalls, calls: TracedCalls, fits: CallMatcher) 
 def _first_free(items: ExpectedCalls, calls: TracedCalls, fits: CallMatcher) -> CallIndexes:
     places: CallIndexes = []
     for item in items:
-        free = (i for i, call in enumerate(calls) if i not in places and fits.fits(item, call))
+        free = (i for i, call in enumerate(calls) if i not in places and fits.matches(item, call))
         places.append(next(free, -1))
     return places
 
@@ -431,7 +433,7 @@ def _longest_common_sequence(
     best = [[0] * (len(calls) + 1) for _ in range(len(items) + 1)]
     for i in reversed(range(len(items))):
         for j in reversed(range(len(calls))):
-            both = 1 + best[i + 1][j + 1] if fits.fits(items[i], calls[j]) else 0
+            both = 1 + best[i + 1][j + 1] if fits.matches(items[i], calls[j]) else 0
             best[i][j] = max(both, best[i + 1][j], best[i][j + 1])
     places = [-1] * len(items)
     i = j = 0

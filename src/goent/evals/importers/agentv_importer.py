@@ -160,7 +160,7 @@ def from_agentv(path: Path, out: Path) -> ImportResult:
     files: dict[str, str] = {}
     if "tests" in raw or "evalcases" in raw:
         suite = _AgentVSuite(path.name, PathMove(path.parent, out), notes, lost)
-        files[f"{suite_stem(path)}.eval.yaml"] = as_yaml(suite.converted(raw))
+        files[f"{suite_stem(path)}.eval.yaml"] = as_yaml(suite.convert(raw))
         found = _find_targets(path)
     elif "targets" in raw:
         found = path
@@ -173,7 +173,7 @@ def from_agentv(path: Path, out: Path) -> ImportResult:
         files[".goent/targets.yaml"] = as_yaml({"targets": targets})
         notes += more
     return ImportResult(
-        files=files, notes=tuple(dict.fromkeys(notes)), lost=tuple(dict.fromkeys(lost))
+        files=files, notes=tuple(dict.fromkeys(notes)), lost_checks=tuple(dict.fromkeys(lost))
     )
 
 
@@ -207,7 +207,7 @@ class _AgentVSuite:
         self._lost = lost
         self._seed = False
 
-    def converted(self, raw: ForeignTable) -> ForeignTable:
+    def convert(self, raw: ForeignTable) -> ForeignTable:
         self._seed = "evalcases" in raw
         suite: ForeignTable = {key: raw[key] for key in _SUITE_KEYS if raw.get(key) is not None}
         if "name" not in suite and isinstance(raw.get("suite"), str):
@@ -262,7 +262,7 @@ class _AgentVSuite:
         criteria = first_value(raw, "criteria", "expected_outcome", "outcome")
         where = f"case {name!r}"
         if name is None or said is None or (self._seed and criteria is None):
-            self._lose(where, "the whole case: it has no id, no input or no criteria")
+            self._note_lost(where, "the whole case: it has no id, no input or no criteria")
             return None
         execution = self._execution(raw, where)
         told = first_value(raw, *GRADER_LISTS)
@@ -272,7 +272,7 @@ class _AgentVSuite:
         alone = not shared or bool(execution.get("skip_defaults"))
         turns = [self._turn(as_table(turn), where) for turn in as_list(raw.get("turns"))]
         if not graders and alone and not turns and (told is not None or criteria is None):
-            self._lose(where, "the whole case: none of its graders is known")
+            self._note_lost(where, "the whole case: none of its graders is known")
             return None
         known = {
             *_CASE_KEYS,
@@ -347,7 +347,7 @@ class _AgentVSuite:
         kebab = str(raw.get("type", "")).replace("_", "-")
         kind = GRADER_ALIASES.get(kebab, kebab)
         if kind not in GRADER_KINDS:
-            self._lose(where, f"a grader of the type {kebab!r}")
+            self._note_lost(where, f"a grader of the type {kebab!r}")
             return None
         known = {*_GRADER_KEYS, *GRADER_KINDS[kind].needed, *GRADER_KINDS[kind].known}
         known |= {"script"} if kind == "code-grader" else set()
@@ -414,12 +414,12 @@ class _AgentVSuite:
             self._note(where, f"{above}{key}")
 
     def _note(self, where: str, what: str) -> None:
-        self._notes.append(self._left(where, what))
+        self._notes.append(self._not_carried_over(where, what))
 
-    def _lose(self, where: str, what: str) -> None:
-        self._lost.append(self._left(where, what))
+    def _note_lost(self, where: str, what: str) -> None:
+        self._lost.append(self._not_carried_over(where, what))
 
-    def _left(self, where: str, what: str) -> str:
+    def _not_carried_over(self, where: str, what: str) -> str:
         return f"{self._name}{', ' if where else ''}{where}: not carried over: {what}"
 
 

@@ -34,14 +34,14 @@ class ImportResult(Value, frozen=True, kw_only=True):
 
     files: Mapping[str, str]
     notes: tuple[str, ...] = ()
-    lost: tuple[str, ...] = ()
+    lost_checks: tuple[str, ...] = ()
 
 
 def read_yaml(path: Path) -> object:
     """A YAML file, with `${{ NAME }}` left as it stands. Raises `ConfigError`."""
     problems = Problems()
     node = parse_document(read_text(path), SettingPlace(file=str(path)), problems)
-    problems.check()
+    problems.raise_all()
     if node is not None and value_count(node) > MOST_VALUES:
         raise ConfigError(f"{path}: holds more than {MOST_VALUES} values, or is nested too deeply")
     return plain_value(node)
@@ -55,7 +55,7 @@ def read_json_lines(path: Path) -> list[object]:
         if line.strip():
             node = parse_json(line, SettingPlace(file=str(path), line=number), problems)
             found.append(plain_value(node))
-    problems.check()
+    problems.raise_all()
     return found
 
 

@@ -77,7 +77,7 @@ class AssertionConverter:
             why = f"{clever!r} is more than {{{{name}}}}"
             self._lost.append(f"{self._where}: an assertion of the type {kind!r}: {why}")
             return None
-        found = self._checked(kind.removeprefix("not-"), told)
+        found = self._convert(kind.removeprefix("not-"), told)
         if found is None:
             self._lost.append(f"{self._where}: an assertion of the type {kind!r}")
             return None
@@ -95,7 +95,7 @@ class AssertionConverter:
             found["required"] = True
         return found
 
-    def _checked(self, kind: str, told: Mapping[str, object]) -> ForeignTable | None:
+    def _convert(self, kind: str, told: Mapping[str, object]) -> ForeignTable | None:
         value = told.get("value")
         match kind:
             case "equals":
@@ -109,13 +109,13 @@ class AssertionConverter:
             case "latency":
                 return _limit_grader({"type": kind}, "threshold", told)
             case "llm-rubric" | "model-graded-closedqa":
-                return self._judged(value, told)
+                return self._judge_grader(value, told)
             case "assert-set":
                 return self._set(told)
             case _:
-                return self._same(kind, value) or _trajectory_grader(kind, value)
+                return self._same_grader(kind, value) or _trajectory_grader(kind, value)
 
-    def _same(self, kind: str, value: object) -> ForeignTable | None:
+    def _same_grader(self, kind: str, value: object) -> ForeignTable | None:
         if kind not in _SAME_TYPES or value is None:
             return None
         if isinstance(value, str) and value.startswith("file://"):
@@ -123,7 +123,7 @@ class AssertionConverter:
         several = [one.strip() for one in value.split(",")] if isinstance(value, str) else value
         return {"type": kind, "value": as_list(several) if kind in _LIST_TYPES else value}
 
-    def _judged(self, value: object, told: Mapping[str, object]) -> ForeignTable | None:
+    def _judge_grader(self, value: object, told: Mapping[str, object]) -> ForeignTable | None:
         if not isinstance(value, str) or value.startswith("file://"):
             return None
         found: ForeignTable = {"type": "llm-grader", "criteria": value}
@@ -301,7 +301,7 @@ def from_promptfoo(path: Path, out: Path) -> ImportResult:
     return ImportResult(
         files=files,
         notes=tuple(dict.fromkeys([*config.notes, *notes])),
-        lost=tuple(dict.fromkeys([*config.lost, *lost])),
+        lost_checks=tuple(dict.fromkeys([*config.lost, *lost])),
     )
 
 
@@ -345,7 +345,7 @@ class _PromptfooConfig:
             variables = {**as_table(usual.get("vars")), **as_table(test.get("vars"))}
             graders, loose = self._graders(usual, test, where)
             if not graders:
-                self._lose(f"{where}, the whole of it: none of its assertions is known")
+                self._note_lost(f"{where}, the whole of it: none of its assertions is known")
                 continue
             for prompt, values in product(prompts, self._each(variables, where)):
                 count += 1
@@ -383,7 +383,7 @@ class _PromptfooConfig:
             elif path.suffix in (".yaml", ".yml", ".json"):
                 yield from as_list(read_yaml(path))
             else:
-                self._lose(f"tests from {one!r}: write them as YAML, JSON or JSONL")
+                self._note_lost(f"tests from {one!r}: write them as YAML, JSON or JSONL")
 
     def _prompt(self, told: object) -> object:
         """A text; or messages, where a file holds such."""
@@ -406,7 +406,7 @@ class _PromptfooConfig:
 
     def _lose_clever(self, prompt: object) -> None:
         for text in template_logic_in(prompt):
-            self._lose(f"what is more than {{{{name}}}} in the prompt {text!r}")
+            self._note_lost(f"what is more than {{{{name}}}} in the prompt {text!r}")
 
     def _each(self, variables: Mapping[str, object], where: str) -> Iterator[ForeignTable]:
         """A list of values stands for as many tests."""
@@ -419,7 +419,7 @@ class _PromptfooConfig:
     def _value(self, value: object, where: str) -> object:
         if not isinstance(value, str) or not value.startswith("file://"):
             if isinstance(value, str) and "{{" in value:
-                self._lose(f"{where}: what is to be filled in in the variable {value[:60]!r}")
+                self._note_lost(f"{where}: what is to be filled in in the variable {value[:60]!r}")
             return value
         path = self._path.parent / value.removeprefix("file://")
         if path.suffix in (".py", ".js", ".ts", ".mjs", ".cjs") or not path.is_file():
@@ -443,12 +443,12 @@ class _PromptfooConfig:
             if key == "options" and is_table(raw[key]):
                 self._unknown(as_table(raw[key]), frozenset(), f"{above}options.")
             elif key in DECISIVE_KEYS or key in _REMEDIES:
-                self._lose(f"{above}{_REMEDIES.get(key, key)}")
+                self._note_lost(f"{above}{_REMEDIES.get(key, key)}")
             else:
                 self._note(f"{above}{key}")
 
     def _note(self, what: str) -> None:
         self.notes.append(f"{self._path.name}: not carried over: {what}")
 
-    def _lose(self, what: str) -> None:
+    def _note_lost(self, what: str) -> None:
         self.lost.append(f"{self._path.name}: not carried over: {what}")

@@ -79,8 +79,8 @@ def import_files(kind: ImportKind, paths: Sequence[Path], out: Path) -> ImportRe
                     f"{path}: another of these files becomes {name!r} too; import it apart"
                 )
         notes |= dict.fromkeys(one.notes)
-        lost |= dict.fromkeys(one.lost)
-    return ImportResult(files=files, notes=tuple(notes), lost=tuple(lost))
+        lost |= dict.fromkeys(one.lost_checks)
+    return ImportResult(files=files, notes=tuple(notes), lost_checks=tuple(lost))
 
 
 def write_import(told: ImportResult, out: Path, *, force: bool = False) -> tuple[Path, ...]:

@@ -62,7 +62,7 @@ class UnpairedCases(Value, frozen=True, kw_only=True):
         return len({*self.errors_before, *self.errors_after})
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         parts = (
             (len(self.only_before), "only in the first run"),
             (len(self.only_after), "only in the second run"),
@@ -92,7 +92,7 @@ class RunComparison(Value, frozen=True, kw_only=True):
     conclusion: Conclusion
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         return _comparison_text(self)
 
     @property

@@ -231,8 +231,8 @@ def _call_spans(calls: Sequence[TracedCall]) -> list[Markup | None]:
         if begun is None or lasted is None:
             drawn.append(None)
             continue
-        x, look = axis.at(begun), "fail" if call.status in {"error", "timeout"} else "call"
-        wide = max(2.0, axis.at(begun + lasted / 1000) - x)
+        x, look = axis.position(begun), "fail" if call.status in {"error", "timeout"} else "call"
+        wide = max(2.0, axis.position(begun + lasted / 1000) - x)
         bar = void_tag("rect", x=x, y=3, width=wide, height=8, rx=2, class_=look)
         title = f"began after {duration_text((begun - first) * 1000)}"
         drawn.append(svg(bar, width=180, height=14, title=title, class_="span"))

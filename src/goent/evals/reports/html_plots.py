@@ -26,9 +26,9 @@ class PlotAxis(Value, frozen=True, kw_only=True):
     end: float
     log: bool = False
 
-    def at(self, value: float) -> float:
-        share = (self._bent(value) - self._bent(self.low)) / (
-            self._bent(self.high) - self._bent(self.low)
+    def position(self, value: float) -> float:
+        share = (self._scaled(value) - self._scaled(self.low)) / (
+            self._scaled(self.high) - self._scaled(self.low)
         )
         return self.start + min(1.0, max(0.0, share)) * (self.end - self.start)
 
@@ -37,11 +37,11 @@ class PlotAxis(Value, frozen=True, kw_only=True):
 
     def bins(self, count: int) -> tuple[float, ...]:
         """The ends of so many equal parts."""
-        low, high = self._bent(self.low), self._bent(self.high)
+        low, high = self._scaled(self.low), self._scaled(self.high)
         ends = (low + (high - low) * number / count for number in range(count + 1))
         return tuple(math.exp(end) if self.log else end for end in ends)
 
-    def _bent(self, value: float) -> float:
+    def _scaled(self, value: float) -> float:
         return math.log(max(value, self.low / 10)) if self.log else value
 
 
@@ -141,20 +141,22 @@ def interval_bar(found: IntervalEstimate | None, number: int, title: str) -> Mar
     parts = [
         void_tag("line", x1=6, x2=194, y1=14, y2=14, class_="track"),
         *(
-            void_tag("line", x1=axis.at(at), x2=axis.at(at), y1=10, y2=18, class_="track")
+            void_tag(
+                "line", x1=axis.position(at), x2=axis.position(at), y1=10, y2=18, class_="track"
+            )
             for at in (0, 0.25, 0.5, 0.75, 1)
         ),
     ]
     if found is not None:
         if found.interval is not None:
-            low, high = axis.at(found.interval.low), axis.at(found.interval.high)
+            low, high = axis.position(found.interval.low), axis.position(found.interval.high)
             parts.append(
                 void_tag(
                     "rect", x=low, y=9, width=max(1.0, high - low), height=10, rx=5,
                     class_=f"band s{number % MAX_SERIES}",
                 )
             )  # fmt: skip
-        at = axis.at(found.value)
+        at = axis.position(found.value)
         parts.append(void_tag("circle", cx=at, cy=14, r=5.5, class_=f"dot s{number % MAX_SERIES}"))
     return svg(*parts, width=200, height=28, title=title, class_="bar")
 
@@ -186,7 +188,7 @@ def _histogram(
     bars: list[Markup] = []
     for low, high, number in zip(ends, ends[1:], counts, strict=False):
         if number:
-            left, right = axis.at(low), axis.at(high)
+            left, right = axis.position(low), axis.position(high)
             tall = max(2.0, height * number / most)
             bar = tag(
                 "rect", tag("title", f"{number}"), x=left + 0.75, y=base - tall,
@@ -211,14 +213,16 @@ def scatter(
     across = fitting_axis([point.x for point in points], PLOT_LEFT, PLOT_RIGHT - 6)
     lowest = min(point.y for point in points)
     up = PlotAxis(low=max(0.0, math.floor(lowest * 10 - 0.5) / 10), high=1.0, start=204.0, end=14.0)
-    spots = Counter((round(across.at(p.x)), round(up.at(p.y)), p.number) for p in points)
+    spots = Counter(
+        (round(across.position(p.x)), round(up.position(p.y)), p.number) for p in points
+    )
     parts = [*_grid_lines(up)]
     for (x, y, number), same in spots.items():
         size = min(9.0, (4.0 if len(points) < FEW_DOTS else 2.8) + math.log2(same))
         colour = f"spot s{number % MAX_SERIES}"
         parts.append(void_tag("circle", cx=x, cy=y, r=size, class_=colour))
     for centre, name in centres:
-        x, y = across.at(centre.x), up.at(centre.y)
+        x, y = across.position(centre.x), up.position(centre.y)
         look = f"centre s{centre.number % MAX_SERIES}"
         shape = f"M{x:.1f} {y - 8:.1f}l8 8l-8 8l-8 -8z"
         parts.append(tag("path", tag("title", name), d=shape, class_=look))
@@ -228,7 +232,7 @@ def scatter(
 
 def _grid_lines(up: PlotAxis) -> Iterator[Markup]:
     for value in up.ticks():
-        y = up.at(value)
+        y = up.position(value)
         yield void_tag("line", x1=PLOT_LEFT, x2=PLOT_RIGHT, y1=y, y2=y, class_="grid")
         yield _svg_text(PLOT_LEFT - 6, y + 4, score_text(value), "tick end")
 
@@ -237,7 +241,7 @@ def _x_axis(axis: PlotAxis, base: float, say: FormatValue) -> Markup:
     parts = [void_tag("line", x1=PLOT_LEFT, x2=PLOT_RIGHT, y1=base, y2=base, class_="axis")]
     last = -TICK_SPACING
     for value in axis.ticks():
-        x = axis.at(value)
+        x = axis.position(value)
         if x - last < TICK_SPACING:
             continue
         last = x
@@ -276,26 +280,30 @@ def delta_bar(delta: float, interval: Interval | None, conclusion: str, title: s
     reach = max(0.1, *ends) * 1.15
     axis = PlotAxis(low=-reach, high=reach, start=20.0, end=460.0)
     parts = [void_tag("line", x1=20, x2=460, y1=30, y2=30, class_="track")]
-    parts += [void_tag("line", x1=axis.at(0), x2=axis.at(0), y1=8, y2=52, class_="zero")]
+    parts += [
+        void_tag("line", x1=axis.position(0), x2=axis.position(0), y1=8, y2=52, class_="zero")
+    ]
     for value in axis.ticks():
-        x = axis.at(value)
+        x = axis.position(value)
         parts.append(void_tag("line", x1=x, x2=x, y1=26, y2=34, class_="track"))
         parts.append(_svg_text(x, 68, f"{value:+.2g}" if value else "0", "tick middle"))
     if interval is not None:
-        low, high = axis.at(interval.low), axis.at(interval.high)
+        low, high = axis.position(interval.low), axis.position(interval.high)
         band = void_tag(
             "rect", x=low, y=22, width=max(1.0, high - low), height=16, rx=8,
             class_=f"band {conclusion}",
         )  # fmt: skip
         parts.append(band)
-    parts.append(void_tag("circle", cx=axis.at(delta), cy=30, r=8, class_=f"dot {conclusion}"))
+    parts.append(
+        void_tag("circle", cx=axis.position(delta), cy=30, r=8, class_=f"dot {conclusion}")
+    )
     return svg(*parts, width=PLOT_WIDTH, height=76, title=title)
 
 
 def score_change_bar(before: float, after: float) -> Markup:
     """A case's score, from where to where."""
     axis = unit_axis(6.0, 154.0)
-    first, second = axis.at(before), axis.at(after)
+    first, second = axis.position(before), axis.position(after)
     look = "better" if after > before else "worse"
     parts = (
         void_tag("line", x1=6, x2=154, y1=10, y2=10, class_="track"),

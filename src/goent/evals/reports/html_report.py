@@ -238,7 +238,7 @@ def changes_section(baseline: BaselineComparison) -> Markup:
     look = found.conclusion.replace(" ", "-").replace("no-difference", "same")
     parts = [
         tag("h2", "Against ", tag("code", baseline.name)),
-        tag("p", found.words, class_=f"verdict-words {look}"),
+        tag("p", found.text, class_=f"verdict-words {look}"),
     ]
     if found.delta is not None:
         title = f"Mean change {found.delta:+.3f}"
@@ -252,7 +252,7 @@ def changes_section(baseline: BaselineComparison) -> Markup:
         parts.append(tag("div", table, class_="scroll"))
     if (more := len(found.changed) - MAX_CHANGED) > 0:
         parts.append(tag("p", f"{count_text(more, 'more case')} changed.", class_="note"))
-    if left := found.unpaired.words:
+    if left := found.unpaired.text:
         parts.append(tag("p", f"Not compared: {left}.", class_="note"))
     return tag("section", *parts, class_="card", id="changes")
 

@@ -69,7 +69,7 @@ def summary_markdown(summaries: Sequence[TargetSummary], notes: Sequence[str] = 
 
 def comparison_markdown(compared: RunComparison) -> str:
     """The conclusion first, then the numbers it rests on, then the cases that changed most."""
-    lines = ["## Comparison", "", f"**{compared.words}**", ""]
+    lines = ["## Comparison", "", f"**{compared.text}**", ""]
     if compared.delta is not None:
         lines += _table(("", ""), _comparison_facts(compared))
     if compared.changed:
@@ -79,7 +79,7 @@ def comparison_markdown(compared: RunComparison) -> str:
         ]
         header = ("case", "before", "after", "change")
         lines += ["### Changed most", "", *_table(header, cells[:MAX_ROWS]), *_more_lines(cells)]
-    if left_out := compared.unpaired.words:
+    if left_out := compared.unpaired.text:
         lines += [f"Not compared: {left_out}.", ""]
     return "\n".join(lines)
 

@@ -96,7 +96,7 @@ class AttemptRecorder:
         """Now it is the attempt's turn."""
         self._began, self._since = utc_now(), time.monotonic()
 
-    def timed(self, trace: Trace) -> Trace:
+    def with_times(self, trace: Trace) -> Trace:
         """With times, where it tells none itself."""
         took = (time.monotonic() - self._since) * 1000
         return replace(
@@ -115,27 +115,27 @@ class AttemptRecorder:
         self._messages[number] = message
         self._write(TraceLine(at=utc_now(), number=number, before=before, message=message))
 
-    def decided(self, decision: PermissionDecision) -> None:
+    def permission_decided(self, decision: PermissionDecision) -> None:
         self._decisions.append(decision)
         self._write(TraceLine(at=utc_now(), decision=decision))
 
-    def spent(self, usage: TokenUsage | None, cost_usd: float | None) -> None:
+    def usage_changed(self, usage: TokenUsage | None, cost_usd: float | None) -> None:
         self._usage, self._cost_usd = usage, cost_usd
         self._write(TraceLine(at=utc_now(), usage=usage, cost_usd=cost_usd))
 
-    def log(self, chosen: StreamLogFile) -> None:
+    def log_started(self, chosen: StreamLogFile) -> None:
         self._log_path = chosen.file_path
         self._write(TraceLine(at=utc_now(), log_path=chosen.file_path))
         self._watcher.log(chosen)
 
     def warn(self, text: str) -> None:
-        self._watcher.warned(self._run.clean(text))
+        self._watcher.warned(self._run.redact(text))
 
     def turn(self, turn: TracedTurn) -> None:
         """One of a conversation is over."""
         self._turns.append(turn)
 
-    def cut(self, failure: TargetFailure) -> Trace:
+    def partial_trace(self, failure: TargetFailure) -> Trace:
         """What there is of an attempt that failed."""
         return Trace(
             messages=tuple(self._messages[number] for number in self._order),
@@ -158,14 +158,14 @@ class AttemptRecorder:
             return
         try:
             if self._file is None:
-                self._file = self._opened()
-            self._file.write(self._run.encoded(told) + b"\n")
+                self._file = self._open_stream()
+            self._file.write(self._run.encode(told) + b"\n")
         except OSError as error:
             self._is_lost = True
             self._watcher.warned(f"{self._folder / STREAM_FILE}: not written on: {error.strerror}")
 
-    def _opened(self) -> BinaryIO:
+    def _open_stream(self) -> BinaryIO:
         self._folder.mkdir(parents=True, exist_ok=True)
         file = (self._folder / STREAM_FILE).open("ab", buffering=0)
-        file.write(self._run.encoded(TraceLine(at=utc_now(), attempt=self._attempt.number)) + b"\n")
+        file.write(self._run.encode(TraceLine(at=utc_now(), attempt=self._attempt.number)) + b"\n")
         return file

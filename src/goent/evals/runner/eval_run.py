@@ -93,7 +93,7 @@ async def evaluate(
     """Raises `RunFolderUnwritable`; cancelled, it keeps what has ended."""
     earlier = prepared.trials if folder.is_used else ()
     manifest = replace(prepared.manifest, planned=len(prepared.trials), spared=())
-    folder.note(replace(manifest, ended=None, exit_code=None, stopped=""))
+    folder.write_manifest(replace(manifest, ended=None, exit_code=None, stopped=""))
     for warning in prepared.warnings:
         means.watcher.warned(warning)
     at_once = parallel_limits(prepared.specs, prepared.trials, workers=bounds.workers)
@@ -118,9 +118,9 @@ async def evaluate(
     )
     every = (*superseded_rows(folder.path), *folder.rows().rows)
     paid = (row for row in every if not row.held_back_by)
-    purse.pay(tuple(paid))  # also those that are made again were paid for
+    purse.record(tuple(paid))  # also those that are made again were paid for
     for trial in earlier:
-        purse.lose(trial.key, interrupted_cost_usd(folder.path / trial.folder))
+        purse.record_lost(trial.key, interrupted_cost_usd(folder.path / trial.folder))
     run = RunScheduler(
         TrialRunner(
             targets=means.targets,
@@ -137,12 +137,12 @@ async def evaluate(
         failing={suite.name for suite in prepared.suites if suite.fail_on_error},
         kept=prepared.rows,
     )
-    await run.make(prepared.to_make, {name: at_once[name] for name in targets})
+    await run.run_trials(prepared.to_make, {name: at_once[name] for name in targets})
     rows = current_rows(folder.rows(), folder.path).rows
-    came_to = run_outcome(prepared.trials, rows, stopped=run.stopped, enough=run.enough)
+    came_to = run_outcome(prepared.trials, rows, stopped=run.stopped, enough=run.cases_at_limit)
     there = {(row.key, row.trial) for row in rows}
-    spared = (trial for trial in prepared.trials if trial.key in run.enough)
-    folder.note(
+    spared = (trial for trial in prepared.trials if trial.key in run.cases_at_limit)
+    folder.write_manifest(
         replace(
             manifest,
             ended=utc_now(),
@@ -189,11 +189,11 @@ async def regrade(
         raise RequestError(f"{str(source)!r}: there is nothing to grade")
     targets = tuple(dict.fromkeys(row.target for row, _ in known))
     watcher.planned(RunPlan(total=len(known), kept=0, targets=targets, out=folder.path))
-    number = folder.begin_index() + 1
+    number = folder.start_new_index() + 1
     name = GRADES_FILE if number == 1 and source != folder.path else f"grades.{number + 1}.json"
     changed = await _grade_all(known, name, source, folder, _RegradeContext(grading, watcher))
     manifest = _regraded_manifest(prepared, source, folder, current_rows(read, source))
-    folder.end_index(number)
+    folder.replace_index(number)
     # Only now: until the index is exchanged, the grades from before are the ones that count.
     if manifest.graded_from is None and (learned := list(_learned_judgments(changed, folder.path))):
         await correct(learned)
@@ -201,7 +201,7 @@ async def regrade(
     came_to = run_outcome(
         prepared.trials, folder.rows().rows, stopped=manifest.stopped, enough=enough
     )
-    folder.note(replace(manifest, exit_code=came_to.exit_code))
+    folder.write_manifest(replace(manifest, exit_code=came_to.exit_code))
     return came_to
 
 
@@ -221,7 +221,7 @@ async def _grade_all(
             graded, anew = await _grade_row(row, trial, source, by)
             path = _relative_path(folder.path, source / row.trace_path) if row.trace_path else ""
             anew = replace(anew, trace_path=path, grades_path=f"{trial.folder}/{name}")
-            await folder.keep(graded, anew)
+            await folder.store_trial(graded, anew)
             by.watcher.ended(anew)
             if anew.execution_status != row.execution_status:
                 changed.append(anew)
@@ -229,7 +229,7 @@ async def _grade_all(
     try:
         await run_in_parallel([work] * PARALLEL_GRADES)
     except BaseException:
-        folder.drop_index(f"{trial.folder}/{name}" for _, trial in known)
+        folder.discard_new_index(f"{trial.folder}/{name}" for _, trial in known)
         raise
     return changed
 
@@ -241,7 +241,7 @@ async def _grade_row(
     if row.held_back_by:
         return CaseGrade(score=row.score, status=row.execution_status, error=row.error), row
     try:
-        trace = read_trace(source / row.trace_path).as_it_is_now()
+        trace = read_trace(source / row.trace_path).without_missing_workspace()
         graded = await grade_trial(by.grading, trial, trace)
     except RequestError as error:
         by.watcher.warned(str(error))

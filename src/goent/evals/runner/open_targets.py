@@ -31,7 +31,7 @@ class OpenTargets:
 
     @classmethod
     @asynccontextmanager
-    async def of(
+    async def open(
         cls, specs: Iterable[TargetSpec], opener: TargetOpener, widths: Mapping[str, int]
     ) -> AsyncGenerator["OpenTargets"]:
         """`widths`: how often each is asked at once. Raises `ConfigError` if one cannot be what its settings say."""
@@ -46,7 +46,7 @@ class OpenTargets:
             yield cls(opened)
 
     @asynccontextmanager
-    async def turn(self, name: str) -> AsyncGenerator[EvalTarget]:
+    async def acquire(self, name: str) -> AsyncGenerator[EvalTarget]:
         """The target, when it is our turn."""
         target, turn = self._targets[name]
         async with turn:
@@ -54,17 +54,17 @@ class OpenTargets:
 
     async def invoke(self, name: str, attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
         """Raises `TargetError`."""
-        async with self.turn(name) as target:
+        async with self.acquire(name) as target:
             return await target.invoke(attempt, witness)
 
     @asynccontextmanager
-    async def conversing(self, attempt: CaseAttempt) -> AsyncGenerator["ConversationTarget"]:
+    async def open_conversation(self, attempt: CaseAttempt) -> AsyncGenerator["ConversationTarget"]:
         """The attempt's target, for a conversation. It takes its turn for each turn of that."""
         target, turn = self._targets[attempt.target]
         if not isinstance(target, ConversationalTarget):
             yield ConversationTarget(target, turn, remembers=False)
             return
-        async with target.conversing(attempt) as remembering:
+        async with target.conversation(attempt) as remembering:
             yield ConversationTarget(remembering, turn, remembers=True)
 
 

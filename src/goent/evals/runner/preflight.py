@@ -280,7 +280,7 @@ def _dry_run_case(trials: Sequence[Trial], to_make: int, prepared: PreparedRun) 
         trials=first.trials.count,
         to_make=to_make,
         threshold=first.threshold,
-        graders=tuple(grader.name for grader in case.every_grader),
+        graders=tuple(grader.name for grader in case.all_graders),
         judges=tuple(sorted({*judge_names([case]), *filter(None, usual)})),
         workspace=_workspace_text(case.workspace),
         turns=len(case.conversation.turns) if case.conversation else 1,

@@ -165,14 +165,14 @@ class StoredRun:
         self._index = INDEX_FILE
         self._rows: RowFile | None = None
         self._waiting: list[_PendingWrite] = []
-        self._turn = anyio.Lock()
-        self._broken: RunFolderUnwritable | None = None
+        self._write_lock = anyio.Lock()
+        self._error: RunFolderUnwritable | None = None
 
     @classmethod
     @contextmanager
-    def held(cls, path: Path, secrets: SecretSource = tuple) -> Generator["StoredRun"]:
+    def open(cls, path: Path, secrets: SecretSource = tuple) -> Generator["StoredRun"]:
         """`secrets` are never written. Raises `RequestError` if another process is at it, `ConfigError` if it cannot be made."""
-        cls(path).check_own()
+        cls(path).check_no_other_files()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.mkdir(mode=0o700, exist_ok=True)
@@ -191,16 +191,16 @@ class StoredRun:
                 folder._rows.close()
             os.close(lock)
 
-    def check(self) -> None:
+    def check_usable(self) -> None:
         """Raises `ConfigError` if it cannot be made where it is to be; nothing is made for it."""
         there = next(path for path in (self.path, *self.path.absolute().parents) if path.exists())
         if not there.is_dir():
             raise _unusable_folder(self.path, os.strerror(errno.ENOTDIR))
         if not os.access(there, os.W_OK | os.X_OK):
             raise _unusable_folder(self.path, os.strerror(errno.EACCES))
-        self.check_own()
+        self.check_no_other_files()
 
-    def check_own(self) -> None:
+    def check_no_other_files(self) -> None:
         """Raises `ConfigError` if files are there that no run has written: a case may be called as one of them."""
         if self.is_used or not self.path.is_dir() or (self.path / f"{INDEX_FILE}.new").exists():
             return  # a grading that was killed has left that one
@@ -215,11 +215,11 @@ class StoredRun:
     def is_used(self) -> bool:
         return (self.path / INDEX_FILE).exists() or (self.path / MANIFEST_FILE).exists()
 
-    def encoded(self, value: Value) -> bytes:
+    def encode(self, value: Value) -> bytes:
         """As JSON, and without the keys that are held."""
         return self._redactor.redact(to_json(value))
 
-    def clean(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """What a target said, without keys. Names of cases and files are the user's own, and stay."""
         return self._redactor.redact(text.encode()).decode(errors="replace")
 
@@ -227,7 +227,7 @@ class StoredRun:
         index = self.path / INDEX_FILE
         return read_rows(index) if index.exists() else Rows()
 
-    def begin_index(self) -> int:
+    def start_new_index(self) -> int:
         """Rows go to an index of their own, until `end_index` puts it in the place of the one that is there.
 
         Returns the number of the last one that was put aside, or 0.
@@ -240,7 +240,7 @@ class StoredRun:
         numbers = (path.name.split(".")[1] for path in self.path.glob("index.*.jsonl"))
         return max((int(number) for number in numbers if number.isdecimal()), default=0)
 
-    def end_index(self, number: int) -> None:
+    def replace_index(self, number: int) -> None:
         """The one before is kept as `index.<number>.jsonl`."""
         fresh, index = self.path / self._index, self.path / INDEX_FILE
         try:
@@ -251,7 +251,7 @@ class StoredRun:
             raise _unwritable(self.path, error) from error
         self._index = INDEX_FILE
 
-    def drop_index(self, grades: Iterable[str]) -> None:
+    def discard_new_index(self, grades: Iterable[str]) -> None:
         """It is not to be, nor are the grades that were written for it: those from before count."""
         with suppress(OSError):  # what is left over counts for nothing
             (self.path / self._index).unlink(missing_ok=True)
@@ -265,7 +265,7 @@ class StoredRun:
                     folder.rmdir()  # only if nothing else is in it
         self._index = INDEX_FILE
 
-    def note(self, manifest: RunManifest) -> None:
+    def write_manifest(self, manifest: RunManifest) -> None:
         """At once, or not at all."""
         fresh = self.path / f"{MANIFEST_FILE}.new"
         try:
@@ -274,38 +274,38 @@ class StoredRun:
         except OSError as error:
             raise _unwritable(self.path, error) from error
 
-    async def keep(self, graded: CaseGrade, row: Row, *, trace: Trace | None = None) -> None:
+    async def store_trial(self, graded: CaseGrade, row: Row, *, trace: Trace | None = None) -> None:
         """All of it is on disk when this returns, also if it is cancelled: it was paid for.
 
         Those who come together are written together. Raises `RunFolderUnwritable`.
         """
-        files = {self.path / row.grades_path: self.encoded(graded)}
+        files = {self.path / row.grades_path: self.encode(graded)}
         if trace is not None:
-            files[self.path / row.trace_path] = self.encoded(trace)
+            files[self.path / row.trace_path] = self.encode(trace)
         kept = _PendingWrite(files, row_line(row))
         self._waiting.append(kept)
         with anyio.CancelScope(shield=True):
-            async with self._turn:
+            async with self._write_lock:
                 if any(one is kept for one in self._waiting):  # else it was written along
                     together, self._waiting = self._waiting, []
-                    if self._broken is None:
+                    if self._error is None:
                         await to_thread.run_sync(self._write, together)
-                if self._broken is not None:
-                    raise self._broken
+                if self._error is not None:
+                    raise self._error
 
-    def begin(self, folder: str) -> None:
+    def prepare_trial(self, folder: str) -> None:
         """A trial is made there, maybe again. Raises `RunFolderUnwritable`."""
         try:
             archive_files(self.path / folder)
         except OSError as error:
             raise _unwritable(self.path, error) from error
 
-    def put_aside(self, folder: str, attempt: int, trace: Trace) -> None:
+    def store_attempt(self, folder: str, attempt: int, trace: Trace) -> None:
         """An attempt of a trial that is tried again."""
         into = self.path / folder
         try:
             into.mkdir(parents=True, exist_ok=True)
-            (into / f"attempt-{attempt}.json").write_bytes(self.encoded(trace))
+            (into / f"attempt-{attempt}.json").write_bytes(self.encode(trace))
             (into / STREAM_FILE).unlink(missing_ok=True)
         except OSError as error:
             raise _unwritable(self.path, error) from error
@@ -325,7 +325,7 @@ class StoredRun:
             ):
                 path.with_name(STREAM_FILE).unlink(missing_ok=True)
         except OSError as error:
-            self._broken = _unwritable(self.path, error)
+            self._error = _unwritable(self.path, error)
 
 
 def read_manifest(path: Path) -> RunManifest:
@@ -385,25 +385,27 @@ class RunCompleteness(Value, frozen=True, kw_only=True):
     `stopped` says why trials were left out.
     """
 
-    made: int
+    done: int
     planned: int | None = None
-    spared: int = 0
-    remade: int = 0
+    skipped_for_cost: int = 0
+    repeated: int = 0
     stopped: str = ""
 
     @property
     def unrun(self) -> int:
         """Those that are still to be made."""
-        return 0 if self.planned is None else max(0, self.planned - self.made - self.spared)
+        return (
+            0 if self.planned is None else max(0, self.planned - self.done - self.skipped_for_cost)
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the numbers has to know, a sentence each."""
-        told = (self.left_out, self._spared(), self._remade())
+        told = (self.missing_text, self._spared(), self._remade())
         return tuple(note for note in told if note)
 
     @property
-    def left_out(self) -> str:
+    def missing_text(self) -> str:
         """That trials are missing, and why."""
         why = f"stopped: {self.stopped}" if self.stopped else ""
         if not self.unrun:
@@ -413,18 +415,18 @@ class RunCompleteness(Value, frozen=True, kw_only=True):
         return f"{why}; {left}" if why else left
 
     def _spared(self) -> str:
-        if not self.spared:
+        if not self.skipped_for_cost:
             return ""
         return (
-            f"{pluralize(self.spared, 'trial')} {_were(self.spared)} left out: "
-            f"{'its case has' if self.spared == 1 else 'their cases have'} cost as much as cost_limit_usd allows"
+            f"{pluralize(self.skipped_for_cost, 'trial')} {_were(self.skipped_for_cost)} left out: "
+            f"{'its case has' if self.skipped_for_cost == 1 else 'their cases have'} cost as much as cost_limit_usd allows"
         )
 
     def _remade(self) -> str:
-        if not self.remade:
+        if not self.repeated:
             return ""
         return (
-            f"{pluralize(self.remade, 'trial')} {_were(self.remade)} made again after a failure: "
+            f"{pluralize(self.repeated, 'trial')} {_were(self.repeated)} made again after a failure: "
             "rates may be better than those of a first try"
         )
 
@@ -435,7 +437,7 @@ def _were(count: int) -> str:
 
 def run_completeness(read: Rows, path: Path) -> RunCompleteness:
     """By its rows that count (`counting`), and by what it said of itself."""
-    made = RunCompleteness(made=len(read.rows), remade=len(read.remade))
+    made = RunCompleteness(done=len(read.rows), repeated=len(read.remade))
     try:
         manifest = read_manifest(path)
     except RequestError:

@@ -52,10 +52,10 @@ def digest_files(paths: Iterable[Path], run: Path) -> Mapping[str, str]:
 
 
 def _case_files(case: EvalCase) -> Iterator[Path]:
-    for said in case.everything_said:
+    for said in case.all_input:
         yield from said.files
     yield from case.guidelines
-    for _, spec in all_graders(case.every_grader):
+    for _, spec in all_graders(case.all_graders):
         yield from _grader_files(spec, case)
     if case.workspace:
         yield from _workspace_files(case.workspace)
@@ -162,7 +162,7 @@ def prepare_run(
         environ,
         named=targets_file,
         asked=wanted.targets,
-        chosen=wanted.takes,
+        chosen=wanted.matches,
         compat=wanted.compat,
         running=running,
     )
@@ -189,7 +189,7 @@ def prepare_run(
 
 
 def _dependency_warnings(trials: Sequence[Trial], wanted: RunSelection) -> Iterator[str]:
-    names = dict.fromkeys(trial.case.id for trial in trials if not wanted.takes(trial.case))
+    names = dict.fromkeys(trial.case.id for trial in trials if not wanted.matches(trial.case))
     if names:
         yield f"run as well, for what was chosen depends on them: {', '.join(names)}"
 
@@ -203,7 +203,7 @@ def _has_commands(case: EvalCase) -> bool:
     place = case.workspace
     if place and (place.before_all or place.before_each or place.after_each or place.after_all):
         return True
-    return any(map(_runs_script, (spec for _, spec in all_graders(case.every_grader))))
+    return any(map(_runs_script, (spec for _, spec in all_graders(case.all_graders))))
 
 
 def _runs_script(spec: GraderSpec) -> bool:

@@ -133,27 +133,27 @@ class TrialDependencies:
         every = tuple(trials)
         needed = {(trial.case.suite, need) for trial in every for need in trial.case.needs}
         watched = [trial for trial in every if (trial.case.suite, trial.case.id) in needed]
-        self._one = {trial.key: trial for trial in watched}
+        self._trial_by_case = {trial.key: trial for trial in watched}
         self._left = Counter(trial.key for trial in watched)
-        self._over = {key: anyio.Event() for key in self._one}
+        self._ended_events = {key: anyio.Event() for key in self._trial_by_case}
         self._rows: defaultdict[CaseKey, list[Row]] = defaultdict(list)
         self._enough: set[CaseKey] = set()
         for row in kept:
-            if row.key in self._one:
+            if row.key in self._trial_by_case:
                 self._count(row.key, row)
 
-    async def over(self, trial: Trial) -> None:
+    async def wait_for_needs(self, trial: Trial) -> None:
         """Waits until what this one needs has ended, or was left out."""
         for need in trial.case.needs:
             for key in self._keys(trial, need):
-                await self._over[key].wait()
+                await self._ended_events[key].wait()
 
-    def left_out(self, trial: Trial) -> bool:
+    def is_undecided(self, trial: Trial) -> bool:
         """Whether nobody knows yet if what it needs passes: trials of that were left out."""
         keys = (key for need in trial.case.needs for key in self._keys(trial, need))
-        return any(self._came_to(key) == "unrun" for key in keys)
+        return any(self._case_result(key) == "unrun" for key in keys)
 
-    def not_passed(self, trial: Trial) -> tuple[str, ...]:
+    def failed_needs(self, trial: Trial) -> tuple[str, ...]:
         """The ids of those that this one needs and that did not pass."""
         return tuple(
             need
@@ -161,9 +161,9 @@ class TrialDependencies:
             if not all(self._has_passed(key) for key in self._keys(trial, need))
         )
 
-    def ended(self, trial: Trial, row: Row | None, *, enough: bool = False) -> None:
+    def record(self, trial: Trial, row: Row | None, *, enough: bool = False) -> None:
         """`row` is None for one that was left out; `enough`: its case needs no more of them."""
-        if trial.key in self._one:
+        if trial.key in self._trial_by_case:
             if enough:
                 self._enough.add(trial.key)
             self._count(trial.key, row)
@@ -173,20 +173,22 @@ class TrialDependencies:
             self._rows[key].append(row)
         self._left[key] -= 1
         if self._left[key] <= 0:
-            self._over[key].set()
+            self._ended_events[key].set()
 
     def _keys(self, trial: Trial, need: str) -> tuple[CaseKey, ...]:
         own = CaseKey(trial.case.suite, need, trial.target)
-        if own in self._one:
+        if own in self._trial_by_case:
             return (own,)
-        return tuple(key for key in self._one if key[:2] == own[:2])
+        return tuple(key for key in self._trial_by_case if key[:2] == own[:2])
 
     def _has_passed(self, key: CaseKey) -> bool:
-        how = self._came_to(key)
-        return how == "passed" or (self._one[key].compat and how == "failed")
+        how = self._case_result(key)
+        return how == "passed" or (self._trial_by_case[key].compat and how == "failed")
 
-    def _came_to(self, key: CaseKey) -> str:
-        return case_result(self._one[key], self._rows[key], has_enough=key in self._enough)
+    def _case_result(self, key: CaseKey) -> str:
+        return case_result(
+            self._trial_by_case[key], self._rows[key], has_enough=key in self._enough
+        )
 
 
 ROUNDING: Final = 1e-9
@@ -222,14 +224,14 @@ class EvalBudget:
         self._spent: defaultdict[BudgetHolder, float] = defaultdict(float)
         self._under_way: Counter[BudgetHolder] = Counter()
         self._known, self._paid = 0.0, 0
-        self._news = anyio.Event()
+        self._changed = anyio.Event()
         self.unknown = 0
 
-    async def refuses(self, trial: Trial) -> BudgetRefusal | None:
+    async def check(self, trial: Trial) -> BudgetRefusal | None:
         """Why it may not begin. While nobody knows what a trial costs, one goes first and the others wait."""
         limits = tuple(self._limits_of(trial.key))
         while limits and self._under_way[None] and not self._paid:
-            await self._news.wait()
+            await self._changed.wait()
         usual = self._known / self._paid if self._paid else 0.0
         for holder, limit in limits:
             likely = self._spent[holder] + (self._under_way[holder] + 1) * usual
@@ -241,7 +243,7 @@ class EvalBudget:
         return None
 
     @contextmanager
-    def under_way(self, trial: Trial) -> Generator[None]:
+    def reserve(self, trial: Trial) -> Generator[None]:
         holders = self._holders(trial.key)
         self._under_way.update(holders)
         try:
@@ -249,17 +251,17 @@ class EvalBudget:
         finally:
             self._under_way.subtract(holders)
 
-    def pay(self, rows: Sequence[Row]) -> None:
+    def record(self, rows: Sequence[Row]) -> None:
         for row in rows:
             self.unknown += None in row.costs
             self._paid += 1
             self._known += row.known_cost_usd
             for holder in self._holders(row.key):
                 self._spent[holder] += row.known_cost_usd
-        self._news.set()
-        self._news = anyio.Event()
+        self._changed.set()
+        self._changed = anyio.Event()
 
-    def lose(self, key: CaseKey, usd: float) -> None:
+    def record_lost(self, key: CaseKey, usd: float) -> None:
         """What an attempt has cost that came to nothing."""
         for holder in self._holders(key):
             self._spent[holder] += usd
@@ -305,45 +307,45 @@ class RunScheduler:
             if row.suite in failing and row.execution_status == "execution_error"
         }
         self.stopped = ""
-        self.enough: set[CaseKey] = set()
+        self.cases_at_limit: set[CaseKey] = set()
 
-    async def make(self, trials: Sequence[Trial], widths: Mapping[str, int]) -> None:
+    async def run_trials(self, trials: Sequence[Trial], widths: Mapping[str, int]) -> None:
         """Raises `RunFolderUnwritable` when the disk takes no more; what was written stays."""
         works: list[WorkFunction] = []
         for target, width in widths.items():
-            works += [partial(self._work, _target_queue(trials, target))] * width
+            works += [partial(self._run_queue, _target_queue(trials, target))] * width
         await run_in_parallel(works)
 
-    async def _work(self, queue: Iterator[Trial]) -> None:
+    async def _run_queue(self, queue: Iterator[Trial]) -> None:
         for trial in queue:
-            await self._needs.over(trial)
-            if self._needs.left_out(trial):
-                self._needs.ended(trial, None)
+            await self._needs.wait_for_needs(trial)
+            if self._needs.is_undecided(trial):
+                self._needs.record(trial, None)
                 continue
-            failed = self._needs.not_passed(trial)
+            failed = self._needs.failed_needs(trial)
             if failed and trial.case.on_need_failure != "run":
-                self._needs.ended(trial, await self._conduct.hold_back(trial, failed))
+                self._needs.record(trial, await self._conduct.skip_trial(trial, failed))
                 continue
             if (trial.case.suite, trial.target) in self._failed:
                 self.stopped = (
                     f"{trial.target!r} failed, and {trial.case.suite!r} has fail_on_error"
                 )
-                self._needs.ended(trial, None)
+                self._needs.record(trial, None)
                 continue
-            refused = await self._purse.refuses(trial)
+            refused = await self._purse.check(trial)
             if refused:
                 if refused.of_case:
-                    self.enough.add(trial.key)
+                    self.cases_at_limit.add(trial.key)
                 else:
                     self.stopped = refused.why
-                self._needs.ended(trial, None, enough=refused.of_case)
+                self._needs.record(trial, None, enough=refused.of_case)
                 continue
-            with self._purse.under_way(trial):
-                row = await self._conduct.trial(trial)
-            self._purse.pay([row])
+            with self._purse.reserve(trial):
+                row = await self._conduct.run_trial(trial)
+            self._purse.record([row])
             if trial.case.suite in self._failing and row.execution_status == "execution_error":
                 self._failed.add((trial.case.suite, trial.target))
-            self._needs.ended(trial, row)
+            self._needs.record(trial, row)
             if None in row.costs and self._purse.has_limits and self._purse.unknown == 1:
                 who = f"{'the judge of ' if row.cost_usd is not None else ''}{row.target!r}"
                 self._conduct.watcher.warned(

@@ -63,7 +63,7 @@ class RunSelection(Value, frozen=True, kw_only=True):
     judge: str = ""
     compat: bool = False
 
-    def takes(self, case: EvalCase) -> bool:
+    def matches(self, case: EvalCase) -> bool:
         return (
             (not self.ids or any(pattern_matches(pattern, case.id) for pattern in self.ids))
             and set(self.tags) <= set(case.tags)
@@ -123,7 +123,9 @@ def plan_trials(
 
 
 def _selected_cases(suite: Suite, wanted: RunSelection) -> tuple[EvalCase, ...]:
-    needed = with_dependencies([case.id for case in suite.cases if wanted.takes(case)], suite.cases)
+    needed = with_dependencies(
+        [case.id for case in suite.cases if wanted.matches(case)], suite.cases
+    )
     chosen = tuple(case for case in suite.cases if case.id in needed)
     excluded = {case.id: tag for case in chosen for tag in wanted.without_tags if tag in case.tags}
     for case in chosen:

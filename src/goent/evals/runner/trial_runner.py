@@ -130,11 +130,11 @@ class ConversationAttempt:
         self._messages: list[TracedMessage] = []
         self._turns: list[TracedTurn] = []
         self._made: list[Trace] = []
-        self._took_s = 0.0  # whatever the target says about it
+        self._elapsed_s = 0.0  # whatever the target says about it
 
     async def run(self, attempt: CaseAttempt, recording: AttemptRecorder) -> Trace:
         """Raises `TargetError`: one turn that cannot be had fails the attempt."""
-        async with self._targets.conversing(attempt) as partner:
+        async with self._targets.open_conversation(attempt) as partner:
             for number in range(len(self._talk.turns)):
                 await self._turn(partner, number, attempt, recording)
                 trace = await self._complete(self._trace())
@@ -182,15 +182,15 @@ class ConversationAttempt:
         for said in news.input:
             recording.message(len(self._messages), TracedMessage(role=said.role, content=said.text))
             self._messages.append(TracedMessage(role=said.role, content=said.text))
-        left = attempt.timeout_s - self._took_s
+        left = attempt.timeout_s - self._elapsed_s
         if left <= 0:
-            why = f"{attempt.target!r} had taken {self._took_s:.0f} s before turn {number + 1}"
+            why = f"{attempt.target!r} had taken {self._elapsed_s:.0f} s before turn {number + 1}"
             raise TargetError("timeout", why)
         hearing = _TurnWitness(recording, len(self._messages), self._made)
         began, since = utc_now(), time.monotonic()
         trace = await partner.invoke(replace(attempt, case=asked, timeout_s=left), hearing)
         took = time.monotonic() - since
-        self._took_s += took
+        self._elapsed_s += took
         turn = TracedTurn(
             begins=begins,
             answers=len(self._messages),
@@ -206,7 +206,7 @@ class ConversationAttempt:
         if not partner.remembers:  # it has told nothing on the way
             for place, message in enumerate(trace.messages):
                 hearing.message(place, message)
-            hearing.spent(trace.usage, trace.cost_usd)
+            hearing.usage_changed(trace.usage, trace.cost_usd)
         self._made.append(trace)
         self._messages += trace.messages
 
@@ -223,17 +223,17 @@ class _TurnWitness:
         before = None if before is None else self._first + before
         self._witness.message(self._first + number, message, before=before)
 
-    def decided(self, decision: PermissionDecision) -> None:
-        self._witness.decided(decision)
+    def permission_decided(self, decision: PermissionDecision) -> None:
+        self._witness.permission_decided(decision)
 
-    def spent(self, usage: TokenUsage | None, cost_usd: float | None) -> None:
-        self._witness.spent(
+    def usage_changed(self, usage: TokenUsage | None, cost_usd: float | None) -> None:
+        self._witness.usage_changed(
             sum_usage([usage, *(trace.usage for trace in self._made)]),
             _known_total([cost_usd, *(trace.cost_usd for trace in self._made)]),
         )
 
-    def log(self, chosen: StreamLogFile) -> None:
-        self._witness.log(chosen)
+    def log_started(self, chosen: StreamLogFile) -> None:
+        self._witness.log_started(chosen)
 
     def warn(self, text: str) -> None:
         self._witness.warn(text)
@@ -284,15 +284,15 @@ class TrialRunner:
     learn: TrialReporter = report_nothing
     timeout_s: float = ATTEMPT_TIMEOUT_S
 
-    async def trial(self, trial: Trial) -> Row:
+    async def run_trial(self, trial: Trial) -> Row:
         """Made, graded and on disk."""
-        self.folder.begin(trial.folder)
+        self.folder.prepare_trial(trial.folder)
         made: list[_AttemptResult] = []
         first = self.specs[trial.target]
         for spec in (first, *(self.specs[name] for name in first.fallbacks)):
             for wait in _retry_waits(spec.retry):
                 if made:
-                    await self._before_another(trial, made[-1], wait, spec.name)
+                    await self._before_retry(trial, made[-1], wait, spec.name)
                 made.append(await self._attempt(trial, spec, len(made)))
                 failure = made[-1].trace.failure
                 if failure is None or not _is_retryable(failure, spec.retry):
@@ -300,14 +300,14 @@ class TrialRunner:
             if made[-1].trace.failure is None:
                 break
         row = _trial_row(trial, made)
-        await self.folder.keep(made[-1].graded, row, trace=made[-1].trace)
+        await self.folder.store_trial(made[-1].graded, row, trace=made[-1].trace)
         await self.learn(trial.case, row, made[-1].trace)
         self.watcher.ended(row)
         return row
 
-    async def hold_back(self, trial: Trial, failed: tuple[str, ...]) -> Row:
+    async def skip_trial(self, trial: Trial, failed: tuple[str, ...]) -> Row:
         """What it needs did not pass: it is not made, and that is on disk."""
-        self.folder.begin(trial.folder)
+        self.folder.prepare_trial(trial.folder)
         status: CaseStatus = (
             "skipped" if trial.case.on_need_failure == "skip" else "quality_failure"
         )
@@ -326,18 +326,18 @@ class TrialRunner:
             held_back_by=failed,
         )
         graded = CaseGrade(score=0.0, status=row.execution_status, error=row.error)
-        await self.folder.keep(graded, row)
+        await self.folder.store_trial(graded, row)
         self.watcher.ended(row)
         return row
 
-    async def _before_another(
+    async def _before_retry(
         self, trial: Trial, ended: _AttemptResult, wait: float, by: str
     ) -> None:
         """What failed is not the trial's outcome, but it is kept beside it."""
         failure = ended.trace.failure
         if failure is not None:
             self.watcher.failed(ended.attempt, failure, again_in_s=wait, by=by)
-        self.folder.put_aside(trial.folder, ended.attempt.number, ended.trace)
+        self.folder.store_attempt(trial.folder, ended.attempt.number, ended.trace)
         await anyio.sleep(wait)
 
     async def _attempt(self, trial: Trial, spec: TargetSpec, number: int) -> _AttemptResult:
@@ -359,7 +359,7 @@ class TrialRunner:
                 ended = await self._in_space(trial, spec, attempt, space)
         except TargetError as error:  # no directory to work in
             return _AttemptResult(spec, attempt, Trace(failure=self._failure(error), cost_usd=0.0))
-        return ended._replace(trace=ended.trace.as_it_is_now())
+        return ended._replace(trace=ended.trace.without_missing_workspace())
 
     async def _in_space(
         self, trial: Trial, spec: TargetSpec, attempt: CaseAttempt, space: AttemptDirectory
@@ -368,10 +368,10 @@ class TrialRunner:
         complete = partial(_with_workspace, space)
         if talk := trial.case.conversation:
             conversing = ConversationAttempt(trial, talk, self.targets, self.grading, complete)
-            trace = await self._made(conversing.run, attempt, recording)
+            trace = await self._make_trace(conversing.run, attempt, recording)
             known, judging_usd = conversing.grades, conversing.judging_usd
         else:
-            trace = await self._made(self._ask, attempt, recording)
+            trace = await self._make_trace(self._ask_target, attempt, recording)
             known, judging_usd = (), 0.0
         trace = await complete(trace)
         if trace.failure is not None:
@@ -380,31 +380,31 @@ class TrialRunner:
             )
         graded = await grade_trial(self.grading, trial, trace, known)
         if graded.status == "ok":
-            space.passed()
+            space.mark_passed()
         return _AttemptResult(spec, attempt, trace, graded)
 
-    async def _ask(self, attempt: CaseAttempt, recording: AttemptRecorder) -> Trace:
-        async with self.targets.turn(attempt.target) as target:
+    async def _ask_target(self, attempt: CaseAttempt, recording: AttemptRecorder) -> Trace:
+        async with self.targets.acquire(attempt.target) as target:
             recording.begin()
-            return recording.timed(await target.invoke(attempt, recording))
+            return recording.with_times(await target.invoke(attempt, recording))
 
-    async def _made(
+    async def _make_trace(
         self, make: MakeTrace, attempt: CaseAttempt, recording: AttemptRecorder
     ) -> Trace:
         """The trace, whatever came of it."""
         try:
             return await make(attempt, recording)
         except (GoentError, OSError) as error:
-            return recording.timed(recording.cut(self._failure(error)))
+            return recording.with_times(recording.partial_trace(self._failure(error)))
         except Exception as error:  # one target's defect must not cost the other cases
             log.exception("target %r failed at %r", attempt.target, attempt.case.id)
-            return recording.timed(recording.cut(self._failure(error)))
+            return recording.with_times(recording.partial_trace(self._failure(error)))
         finally:
             recording.close()
 
     def _failure(self, error: Exception) -> TargetFailure:
         """In words that may be told to anybody."""
-        said = self.folder.clean(str(error))
+        said = self.folder.redact(str(error))
         match error:
             case TargetError():
                 return TargetFailure(kind=error.kind, message=said, retryable=error.retryable)

@@ -267,37 +267,37 @@ class TargetHealth:
         self._check = check
         self._environ = environ
         self._here = here
-        self._asking = anyio.Lock()
-        self._well = check is None
-        self._asked = 0
-        self._next = 0.0
+        self._lock = anyio.Lock()
+        self._is_healthy = check is None
+        self._checks = 0
+        self._next_check = 0.0
         self._trouble = ""
 
     async def ensure(self) -> None:
         """Raises a `TargetError` of the kind `unhealthy`."""
-        if self._well or self._check is None:
+        if self._is_healthy or self._check is None:
             return
-        async with self._asking:
-            if self._well:
+        async with self._lock:
+            if self._is_healthy:
                 return
-            if self._asked < MOST_CHECKS and anyio.current_time() >= self._next:
-                self._asked += 1
-                self._trouble = await self._look(self._check)
-                self._next = anyio.current_time() + CHECK_PAUSE_S
-            self._well = not self._trouble
+            if self._checks < MOST_CHECKS and anyio.current_time() >= self._next_check:
+                self._checks += 1
+                self._trouble = await self._check_all(self._check)
+                self._next_check = anyio.current_time() + CHECK_PAUSE_S
+            self._is_healthy = not self._trouble
             if self._trouble:
-                again = self._asked < MOST_CHECKS
+                again = self._checks < MOST_CHECKS
                 more = "" if again else f" (asked {MOST_CHECKS} times; it is not asked again)"
                 raise TargetError("unhealthy", f"{self._trouble}{more}", retryable=again)
 
-    async def _look(self, check: HealthCheck) -> str:
+    async def _check_all(self, check: HealthCheck) -> str:
         troubles = [
             await _http_trouble(check) if check.url else "",
-            await self._failed(check) if check.command else "",
+            await self._command_trouble(check) if check.command else "",
         ]
         return "; ".join(filter(None, troubles))
 
-    async def _failed(self, check: HealthCheck) -> str:
+    async def _command_trouble(self, check: HealthCheck) -> str:
         words = check.command
         command = ("/bin/sh", "-c", words) if isinstance(words, str) else words
         try:
@@ -411,7 +411,7 @@ class CliTarget:
         if not isinstance(command, str) or not command.strip():
             raise ConfigError(f"{spec.place.file}: target {spec.name!r} has no `command`")
         self._command = command
-        self._told = told
+        self._settings = told
         self._scratch = scratch
         self._environ = {**environ, **told.env}
         self._home = target_folder(spec)
@@ -426,10 +426,10 @@ class CliTarget:
         asked, answer = folder / "prompt.txt", folder / "answer"
         if "{PROMPT_FILE}" in self._command:
             asked.write_text(prompt_text(attempt.case), encoding="utf-8")
-        limit = min(self._told.timeout_seconds or attempt.timeout_s, attempt.timeout_s)
+        limit = min(self._settings.timeout_seconds or attempt.timeout_s, attempt.timeout_s)
         began = time.monotonic()
         done = await run_command(
-            ["/bin/sh", "-c", self._filled(attempt, asked, answer)],
+            ["/bin/sh", "-c", self._fill_placeholders(attempt, asked, answer)],
             cwd=self._cwd(attempt),
             env=self._environ,
             timeout=limit,
@@ -457,14 +457,16 @@ class CliTarget:
         home = (
             Path(suite).parent.absolute() if suite else self._home
         )  # a judge's case is in no suite
-        if self._told.cwd:
-            return home / self._told.cwd
+        if self._settings.cwd:
+            return home / self._settings.cwd
         return attempt.cwd if attempt.case.workspace else home
 
-    def _filled(self, attempt: CaseAttempt, asked: Path, answer: Path) -> str:
+    def _fill_placeholders(self, attempt: CaseAttempt, asked: Path, answer: Path) -> str:
         files = [path for said in attempt.case.input for path in said.files]
         formatted = (
-            self._told.files_format.replace("{path}", str(path)).replace("{basename}", path.name)
+            self._settings.files_format.replace("{path}", str(path)).replace(
+                "{basename}", path.name
+            )
             for path in files
         )
         values = {

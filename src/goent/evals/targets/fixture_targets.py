@@ -137,13 +137,13 @@ class ReplayTarget:
     def __init__(self, spec: TargetSpec) -> None:
         told = read_target_settings(spec, ReplaySettings)
         self._path = target_folder(spec) / told.fixtures
-        self._recorded: dict[tuple[str, int | None], list[_RecordingLine]] = {}
+        self._recordings: dict[tuple[str, int | None], list[_RecordingLine]] = {}
         mistakes: list[str] = []
         for line in self._lines(mistakes):
             recording = line.recording
             if recording.is_of(told):
-                others = self._recorded.setdefault((recording.test_id, recording.attempt), [])
-                mistakes += self._doubled(line, others)
+                others = self._recordings.setdefault((recording.test_id, recording.attempt), [])
+                mistakes += self._duplicate_mistakes(line, others)
                 others.append(line)
         if mistakes:
             raise ConfigError("\n".join(mistakes))
@@ -155,7 +155,7 @@ class ReplayTarget:
 
     def _line(self, attempt: CaseAttempt) -> _RecordingLine:
         for number in (attempt.number, None):
-            lines = self._recorded.get((attempt.case.id, number), [])
+            lines = self._recordings.get((attempt.case.id, number), [])
             fitting = list(_recordings_of(attempt.case, lines)) or lines
             if len(fitting) == 1:
                 return fitting[0]
@@ -171,7 +171,9 @@ class ReplayTarget:
             f"{self._path} has no recording of {attempt.case.id!r}, attempt {attempt.number}",
         )
 
-    def _doubled(self, line: _RecordingLine, others: list[_RecordingLine]) -> Iterator[str]:
+    def _duplicate_mistakes(
+        self, line: _RecordingLine, others: list[_RecordingLine]
+    ) -> Iterator[str]:
         """The same case of the same suite, once more."""
         new = line.recording
         for other in others:

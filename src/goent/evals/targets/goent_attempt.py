@@ -95,22 +95,22 @@ class WorkerTranscript:
         self.ended: TurnEnded | None = None
         self.decisions: list[PermissionDecision] = []
         self._worker = ""
-        self._moved = False
+        self._failed_over = False
         self._messages: list[_WorkerMessage] = []
         self._calls: dict[str, tuple[int, _WorkerCall]] = {}  # with the place of its message
-        self._speaking = ""
-        self._began: float | None = None
-        self._over: float | None = None
+        self._current_message = ""
+        self._started_at: float | None = None
+        self._ended_at: float | None = None
         self._reports: list[UsageReported] = []
 
-    def take(self, told: EventEnvelope) -> int | None:
+    def add(self, told: EventEnvelope) -> int | None:
         """The place of the message that has grown, if one has."""
         event = told.event
         match event:
             case TextDelta():
                 return self._text(event, told.at)
             case Thought():
-                self._speaking = event.message
+                self._current_message = event.message
             case ToolCall():
                 return self._call(event, told.at)
             case UsageReported():
@@ -118,11 +118,11 @@ class WorkerTranscript:
             case WorkerSpawned():
                 self.spawned, self._worker = event, history_place(told.worker, told.at)
             case FailedOver():
-                self._moved = True
+                self._failed_over = True
             case TurnStarted():
-                self._began = told.at
+                self._started_at = told.at
             case TurnEnded():
-                self.ended, self._over = event, told.at
+                self.ended, self._ended_at = event, told.at
             case _:
                 pass
         return None
@@ -152,23 +152,23 @@ class WorkerTranscript:
         return float(sum(known)) if known and len(known) == len(self._reports) else None
 
     def trace(self) -> Trace:
-        timed = self._began is not None and self._over is not None
+        timed = self._started_at is not None and self._ended_at is not None
         return Trace(
             messages=tuple(self.message(place) for place in range(len(self._messages))),
             usage=suite_usage(self.usage),
             cost_usd=self.cost,
-            duration_ms=round((self._over - self._began) * 1000, 3)
-            if timed and self._over is not None and self._began is not None
+            duration_ms=round((self._ended_at - self._started_at) * 1000, 3)
+            if timed and self._ended_at is not None and self._started_at is not None
             else None,
             llm_calls=self.llm_calls,
-            start_time=None if self._began is None else iso_time(self._began),
-            end_time=None if self._over is None else iso_time(self._over),
+            start_time=None if self._started_at is None else iso_time(self._started_at),
+            end_time=None if self._ended_at is None else iso_time(self._ended_at),
             permissions=tuple(self.decisions),
             by=self._by(),
         )
 
     def _by(self) -> TraceWorker | None:
-        if self.spawned is None or self._moved:
+        if self.spawned is None or self._failed_over:
             return None
         return TraceWorker(
             provider=self.spawned.provider,
@@ -179,7 +179,7 @@ class WorkerTranscript:
         )
 
     def _text(self, event: TextDelta, at: float) -> int:
-        self._speaking = event.message
+        self._current_message = event.message
         last = self._messages[-1] if self._messages else None
         # Agents that do not number their messages begin a new one after their tools.
         if last is None or last.id != event.message or (not event.message and last.calls):
@@ -199,8 +199,8 @@ class WorkerTranscript:
 
     def _begin_call(self, event: ToolCall, at: float) -> tuple[int, _WorkerCall]:
         last = self._messages[-1] if self._messages else None
-        if last is None or (self._speaking and last.id != self._speaking):
-            last = self._begin(self._speaking, at)
+        if last is None or (self._current_message and last.id != self._current_message):
+            last = self._begin(self._current_message, at)
         last.calls.append(event.id)
         begun = _WorkerCall(first=event, last=event, input=event.input, began=at)
         self._calls[event.id] = (len(self._messages) - 1, begun)
@@ -243,41 +243,41 @@ class GoentAttempt:
     def __init__(
         self, daemon: EvalDaemon, meet: OpenDaemon, policy: AskPolicy, witness: AttemptObserver
     ) -> None:
-        self.telling = WorkerTranscript()
-        self.refused: TargetError | None = None
+        self.transcript = WorkerTranscript()
+        self.error: TargetError | None = None
         self._daemon = daemon
-        self._meet = meet
+        self._open_daemon = meet
         self._policy: AskPolicy = policy
         self._witness = witness
         self._scope = anyio.CancelScope()
         self._released = False
-        self._grown = set[int]()  # messages that the witness does not have as they are
+        self._changed = set[int]()  # messages that the witness does not have as they are
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         self._scope.cancel()
 
-    async def work(self, request: SpawnRequest, over: Callable[[], None] = lambda: None) -> None:
+    async def run(self, request: SpawnRequest, over: Callable[[], None] = lambda: None) -> None:
         """Returns when its turn is over, by itself or not, and nothing of it is left.
 
         `over` is called in between: before it is closed, which takes a while.
         """
         worker = await self.spawn(request)
         try:
-            await self.hear(worker)
+            await self.follow_turn(worker)
             over()
         finally:
             await self.release(worker)
 
-    async def hear(self, worker: str, turn: int = 1) -> None:
+    async def follow_turn(self, worker: str, turn: int = 1) -> None:
         """Returns when this turn is over; what was before it is told again, and passed over."""
         async with self._daemon.events(worker) as events, task_group() as tasks:
-            tasks.start_soon(self._keep_telling)
+            tasks.start_soon(self._report_regularly)
             try:
                 with self._scope:
                     await self._listen(worker, events, turn)
             finally:
                 tasks.cancel_scope.cancel()
-                self._tell()
+                self._report()
 
     async def release(self, worker: str) -> None:
         with anyio.move_on_after(RELEASE_TIMEOUT_S, shield=True):
@@ -286,9 +286,9 @@ class GoentAttempt:
     @property
     def failure(self) -> TargetError | None:
         """Why there is nothing to grade. Work that a verify command refuted can be graded."""
-        if self.refused:
-            return self.refused
-        ended = self.telling.ended
+        if self.error:
+            return self.error
+        ended = self.transcript.ended
         if ended is None:
             return TargetError("cancelled", "the worker was closed before its turn had ended")
         if ended.state == "completed" or (
@@ -304,9 +304,9 @@ class GoentAttempt:
         )
 
     @property
-    def stands(self) -> bool:
+    def succeeded(self) -> bool:
         """It has ended well: verified where something was to be verified."""
-        return self.telling.ended is not None and self.telling.ended.state == "completed"
+        return self.transcript.ended is not None and self.transcript.ended.state == "completed"
 
     async def spawn(self, request: SpawnRequest) -> str:
         # Shielded: one that begins without our hearing its id would work on for nobody.
@@ -325,42 +325,44 @@ class GoentAttempt:
                 begun = begun or (isinstance(told.event, TurnStarted) and told.event.turn == turn)
                 if not begun and not isinstance(told.event, WorkerSpawned | WorkerClosed):
                     continue
-                self._take(told)
+                self._add(told)
                 if isinstance(told.event, PermissionAsked):
                     await self._answer(worker, told.event, told.at)
-                over = self.telling.ended or isinstance(told.event, WorkerClosed)
-                if over or self.refused:
+                over = self.transcript.ended or isinstance(told.event, WorkerClosed)
+                if over or self.error:
                     return
         except anyio.get_cancelled_exc_class():
-            self._tell()
+            self._report()
             with anyio.move_on_after(LAST_USAGE_TIMEOUT_S, shield=True):
                 await self._release(worker)
-                await self._hear_out(events)
+                await self._read_to_end(events)
             raise
 
-    def _take(self, told: EventEnvelope) -> None:
-        place = self.telling.take(told)
+    def _add(self, told: EventEnvelope) -> None:
+        place = self.transcript.add(told)
         if place is not None:
-            self._grown.add(place)
+            self._changed.add(place)
         match told.event:
             case ToolCall(status="completed" | "failed") | TurnEnded():
-                self._tell()
+                self._report()
             case UsageReported():
-                self._witness.spent(suite_usage(self.telling.usage), self.telling.cost)
+                self._witness.usage_changed(
+                    suite_usage(self.transcript.usage), self.transcript.cost
+                )
             case BudgetWarned():
                 self._witness.warn(told.event.message)
             case _:
                 pass
 
-    async def _keep_telling(self) -> None:
+    async def _report_regularly(self) -> None:
         while True:
             await anyio.sleep(REPORT_INTERVAL_S)
-            self._tell()
+            self._report()
 
-    def _tell(self) -> None:
-        for place in sorted(self._grown):
-            self._witness.message(place, self.telling.message(place))
-        self._grown.clear()
+    def _report(self) -> None:
+        for place in sorted(self._changed):
+            self._witness.message(place, self.transcript.message(place))
+        self._changed.clear()
 
     async def _answer(self, worker: str, asked: PermissionAsked, at: float) -> None:
         decision = PermissionDecision(
@@ -369,10 +371,10 @@ class GoentAttempt:
             decision=self._policy,
             at=iso_time(at),
         )
-        self.telling.decisions.append(decision)
-        self._witness.decided(decision)
+        self.transcript.decisions.append(decision)
+        self._witness.permission_decided(decision)
         if self._policy == "reject":
-            self.refused = TargetError(
+            self.error = TargetError(
                 "permission_denied",
                 f"the worker asked for the permission {asked.tool!r} ({asked.detail}), and the "
                 "target's permission_policy is 'reject': allow it by `permissions: auto`, by a rule "
@@ -387,11 +389,11 @@ class GoentAttempt:
         except DaemonRefused as refusal:  # withdrawn meanwhile; what is still wanted is asked anew
             self._witness.warn(f"the question {asked.id!r} took no answer: {refusal}")
 
-    async def _hear_out(self, events: AsyncIterator[EventEnvelope]) -> None:
+    async def _read_to_end(self, events: AsyncIterator[EventEnvelope]) -> None:
         """What it has spent counts, whoever ended it."""
         try:
             async for told in events:
-                self._take(told)
+                self._add(told)
                 if isinstance(told.event, WorkerClosed):
                     return
         except DaemonGone:
@@ -412,7 +414,7 @@ class GoentAttempt:
     async def _release_elsewhere(self, closing: CancelRequest) -> None:
         """Its daemon has ended: the next one has taken it over."""
         try:
-            async with self._meet() as another:
+            async with self._open_daemon() as another:
                 await another.ask("worker_cancel", closing, CancelReply)
         except (DaemonRefused, DaemonGone) as trouble:
             self._witness.warn(f"worker {closing.worker_id!r} could not be closed: {trouble}")

@@ -149,33 +149,33 @@ class RacerObserver:
 
     def __init__(self, witness: AttemptObserver, all_: "list[RacerObserver]") -> None:
         self._witness = witness
-        self._all = all_
-        self.said: dict[int, TracedMessage] = {}
-        self.so_far: RaceSpending | None = None
+        self._racers = all_
+        self.messages: dict[int, TracedMessage] = {}
+        self.spending: RaceSpending | None = None
         all_.append(self)
 
     def message(self, number: int, message: TracedMessage, *, before: int | None = None) -> None:
-        ahead = self._foremost()
-        self.said[number] = message
-        if self._foremost() is not self:
+        ahead = self._leader()
+        self.messages[number] = message
+        if self._leader() is not self:
             return
-        fresh = {number: message} if ahead is self else self.said
+        fresh = {number: message} if ahead is self else self.messages
         for each, whole in fresh.items():
             self._witness.message(each, whole)
 
-    def spent(self, usage: TokenUsage | None, cost_usd: float | None) -> None:
-        self.so_far = RaceSpending(usage=usage, cost_usd=cost_usd)
-        in_all = total_spending([one.so_far for one in self._all if one.so_far])
-        self._witness.spent(in_all.usage, in_all.cost_usd)
+    def usage_changed(self, usage: TokenUsage | None, cost_usd: float | None) -> None:
+        self.spending = RaceSpending(usage=usage, cost_usd=cost_usd)
+        in_all = total_spending([one.spending for one in self._racers if one.spending])
+        self._witness.usage_changed(in_all.usage, in_all.cost_usd)
 
-    def _foremost(self) -> "RacerObserver":
-        return max(self._all, key=lambda one: len(one.said))
+    def _leader(self) -> "RacerObserver":
+        return max(self._racers, key=lambda one: len(one.messages))
 
-    def decided(self, decision: PermissionDecision) -> None:
-        self._witness.decided(decision)
+    def permission_decided(self, decision: PermissionDecision) -> None:
+        self._witness.permission_decided(decision)
 
-    def log(self, chosen: StreamLogFile) -> None:
-        self._witness.log(chosen)
+    def log_started(self, chosen: StreamLogFile) -> None:
+        self._witness.log_started(chosen)
 
     def warn(self, text: str) -> None:
         self._witness.warn(text)
@@ -214,19 +214,19 @@ async def run_race(
     standing: list[GoentAttempt] = []
 
     def over(racer: GoentAttempt) -> None:
-        if racer.stands and not standing:
+        if racer.succeeded and not standing:
             standing.append(racer)
             for other in racers:
                 if other is not racer:
-                    other.give_up()
+                    other.cancel()
 
     async def run(racer: GoentAttempt, request: SpawnRequest) -> None:
         try:
-            await racer.work(request, over=partial(over, racer))
+            await racer.run(request, over=partial(over, racer))
         except TargetError as error:
-            racer.refused = error
+            racer.error = error
         except (DaemonRefused, DaemonGone) as trouble:
-            racer.refused = daemon_failure(trouble)
+            racer.error = daemon_failure(trouble)
 
     async with anyio.create_task_group() as group:
         for racer, request in zip(racers, requests, strict=True):
@@ -241,7 +241,7 @@ async def run_race(
 
 def race_spending(racers: Sequence[GoentAttempt]) -> RaceSpending:
     """All of them together; of one that began and told of no call, nobody knows what it cost."""
-    tellings = [racer.telling for racer in racers if racer.telling.spawned]
+    tellings = [racer.transcript for racer in racers if racer.transcript.spawned]
     return total_spending(
         [RaceSpending(usage=suite_usage(one.usage), cost_usd=one.cost) for one in tellings]
     )
@@ -250,9 +250,9 @@ def race_spending(racers: Sequence[GoentAttempt]) -> RaceSpending:
 def winner_trace(winner: GoentAttempt, racers: Sequence[GoentAttempt]) -> Trace:
     """The winner's trace, with what all of them have spent."""
     spent = race_spending(racers)
-    calls = [racer.telling.llm_calls or 0 for racer in racers]
+    calls = [racer.transcript.llm_calls or 0 for racer in racers]
     return replace(
-        winner.telling.trace(),
+        winner.transcript.trace(),
         usage=spent.usage,
         cost_usd=spent.cost_usd,
         llm_calls=sum(calls) if spent.usage else None,
@@ -309,23 +309,23 @@ class GoentTarget:
 
     def __init__(self, spec: TargetSpec, meet: OpenDaemon, *, scratch: Path | None = None) -> None:
         """Whoever races does so in a folder in `scratch`."""
-        self._told = read_target_settings(spec, GoentTargetSettings)
-        self._meet = meet
+        self._settings = read_target_settings(spec, GoentTargetSettings)
+        self._open_daemon = meet
         self._scratch = scratch
 
     async def invoke(self, attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
-        with _time_limit(self._told, attempt) as limit:
-            async with self._meet() as daemon:
-                if len(self._told.candidates) > 1:
-                    return await self._race(daemon, attempt, witness, limit)
-                return await self._alone(daemon, attempt, witness, limit)
+        with _time_limit(self._settings, attempt) as limit:
+            async with self._open_daemon() as daemon:
+                if len(self._settings.candidates) > 1:
+                    return await self._run_race(daemon, attempt, witness, limit)
+                return await self._run_one(daemon, attempt, witness, limit)
 
     @asynccontextmanager
-    async def conversing(self, attempt: CaseAttempt) -> AsyncGenerator[EvalTarget]:
+    async def conversation(self, attempt: CaseAttempt) -> AsyncGenerator[EvalTarget]:
         """One worker for all turns. Only where it is one: see `evals/runner/trial_plan.py`."""
         try:
-            async with self._meet() as daemon:
-                talking = _GoentConversation(self._told, daemon, self._meet)
+            async with self._open_daemon() as daemon:
+                talking = _GoentConversation(self._settings, daemon, self._open_daemon)
                 try:
                     yield talking
                 finally:
@@ -333,35 +333,46 @@ class GoentTarget:
         except (DaemonRefused, DaemonGone) as trouble:
             raise daemon_failure(trouble) from trouble
 
-    async def _alone(
+    async def _run_one(
         self, daemon: EvalDaemon, attempt: CaseAttempt, witness: AttemptObserver, limit: float
     ) -> Trace:
-        working = GoentAttempt(daemon, self._meet, self._told.permission_policy, witness)
-        (candidate,) = self._told.candidates
-        await working.work(
+        working = GoentAttempt(daemon, self._open_daemon, self._settings.permission_policy, witness)
+        (candidate,) = self._settings.candidates
+        await working.run(
             spawn_request(
-                attempt, candidate, self._told, cwd=str(attempt.cwd), limit_s=_worker_limit(limit)
+                attempt,
+                candidate,
+                self._settings,
+                cwd=str(attempt.cwd),
+                limit_s=_worker_limit(limit),
             )
         )
         if working.failure:
             raise working.failure
-        return working.telling.trace()
+        return working.transcript.trace()
 
-    async def _race(
+    async def _run_race(
         self, daemon: EvalDaemon, attempt: CaseAttempt, witness: AttemptObserver, limit: float
     ) -> Trace:
-        candidates = self._told.candidates
+        candidates = self._settings.candidates
         async with folder_copies(attempt.cwd, len(candidates), self._scratch) as folders:
             beside: list[RacerObserver] = []
             racers = [
                 GoentAttempt(
-                    daemon, self._meet, self._told.permission_policy, RacerObserver(witness, beside)
+                    daemon,
+                    self._open_daemon,
+                    self._settings.permission_policy,
+                    RacerObserver(witness, beside),
                 )
                 for _ in candidates
             ]
             requests = [
                 spawn_request(
-                    attempt, candidate, self._told, cwd=str(folder), limit_s=_worker_limit(limit)
+                    attempt,
+                    candidate,
+                    self._settings,
+                    cwd=str(folder),
+                    limit_s=_worker_limit(limit),
                 )
                 for candidate, folder in zip(candidates, folders, strict=True)
             ]
@@ -370,7 +381,7 @@ class GoentTarget:
             finally:
                 spent = race_spending(racers)
                 if spent.usage:
-                    witness.spent(spent.usage, spent.cost_usd)
+                    witness.usage_changed(spent.usage, spent.cost_usd)
             won = folders[racers.index(winner)]
             await replace_contents(won, attempt.cwd)
             return with_moved_paths(winner_trace(winner, racers), won, attempt.cwd)
@@ -401,10 +412,10 @@ class _GoentConversation:
                 )
                 self._worker = await working.spawn(request)
             self._last = working
-            await working.hear(self._worker, turn)
+            await working.follow_turn(self._worker, turn)
             if working.failure:
                 raise working.failure
-            return working.telling.trace()
+            return working.transcript.trace()
 
     async def close(self) -> None:
         if self._last:

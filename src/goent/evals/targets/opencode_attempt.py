@@ -104,11 +104,11 @@ MOST_FAILED_LOOKS = 12  # looks in a row that brought no answer
 class AttemptControl(Protocol):
     """Whose attempt it is."""
 
-    def refused(self, *, by_subagent: bool) -> None:
+    def permission_refused(self, *, by_subagent: bool) -> None:
         """A permission that fails the attempt; a subagent's no does not end the turn by itself."""
         ...
 
-    def failed(self, error: WorkerError) -> None: ...
+    def attempt_failed(self, error: WorkerError) -> None: ...
 
 
 class SessionMonitor:
@@ -130,8 +130,8 @@ class SessionMonitor:
         self._growing = growing
         self._permits = permits
         self._concerned = concerned
-        self._family = {session}
-        self._news = self._began = False
+        self._sessions = {session}
+        self._has_news = self._began = False
         self._over = anyio.Event()
 
     async def listen(self, log: StreamLog, *, task_status: TaskStatus[None]) -> None:
@@ -145,7 +145,7 @@ class SessionMonitor:
                     async for line, told in events:
                         log.write(line.encode())
                         if told:
-                            await self._hear(told)
+                            await self._apply(told)
                         if isinstance(told, Connected) and not up:
                             up = True
                             task_status.started()
@@ -161,32 +161,32 @@ class SessionMonitor:
         idle = deaf = 0
         while True:
             await anyio.sleep(LOOK_INTERVAL_S)
-            if self._news:
-                self._news, self._began, idle, deaf = False, True, 0, 0
+            if self._has_news:
+                self._has_news, self._began, idle, deaf = False, True, 0, 0
                 continue
             try:
-                await self._catch_up()
+                await self._answer_open_questions()
                 at_work = self._session in await self._client.busy(self._directory)
             except ProtocolError as error:
                 deaf += 1
                 if deaf >= MOST_FAILED_LOOKS:
-                    self._concerned.failed(error)
+                    self._concerned.attempt_failed(error)
                 continue
             self._began = self._began or at_work
             idle, deaf = (0 if at_work else idle + 1), 0
             if idle >= (MOST_IDLE_LOOKS if self._began else MOST_BOOT_LOOKS):
                 why = "OpenCode works on the session no more, and has not answered"
-                self._concerned.failed(Stalled(why))
+                self._concerned.attempt_failed(Stalled(why))
 
-    async def _hear(self, told: ServerEvent) -> None:
-        self._news = self._news or not isinstance(told, Connected | Heartbeat)
-        self._growing.hear(told)
+    async def _apply(self, told: ServerEvent) -> None:
+        self._has_news = self._has_news or not isinstance(told, Connected | Heartbeat)
+        self._growing.apply(told)
         match told:
             case Connected():
                 with suppress(ProtocolError):
-                    await self._catch_up()
-            case SessionCreated(info=info) if info.parent in self._family:
-                self._family.add(info.id)
+                    await self._answer_open_questions()
+            case SessionCreated(info=info) if info.parent in self._sessions:
+                self._sessions.add(info.id)
             case SessionError(error=error, session=self._session):
                 if self.fault is None or not self.fault.data.message:
                     self.fault = error  # the next one may be the same with its stack
@@ -194,13 +194,13 @@ class SessionMonitor:
                 self._over.set()
             case PermissionQuestion():
                 await self._answer(told)
-            case PartUpdated(part=part) if part.call and part.call == self._permits.stopped:
+            case PartUpdated(part=part) if part.call and part.call == self._permits.stopped_call:
                 if read_call_state(part).status == "error":  # as it is to be read in the trace
-                    self._concerned.refused(by_subagent=True)
+                    self._concerned.permission_refused(by_subagent=True)
             case _:
                 pass
 
-    async def _catch_up(self) -> None:
+    async def _answer_open_questions(self) -> None:
         for question in await self._client.questions(self._directory):
             await self._answer(question)
 
@@ -209,15 +209,15 @@ class SessionMonitor:
             return
         with suppress(ProtocolError):  # a question that its turn has taken back
             await self._permits.answer(question, self._client, self._directory)
-        if self._permits.refused:
-            self._concerned.refused(by_subagent=question.session != self._session)
+        if self._permits.refusal:
+            self._concerned.permission_refused(by_subagent=question.session != self._session)
 
     async def _is_ours(self, session: str) -> bool:
-        if session not in self._family:
+        if session not in self._sessions:
             with suppress(ProtocolError):
-                if (await self._client.session(session)).parent in self._family:
-                    self._family.add(session)
-        return session in self._family
+                if (await self._client.session(session)).parent in self._sessions:
+                    self._sessions.add(session)
+        return session in self._sessions
 
 
 CONNECT_TIMEOUT_S = (
@@ -269,13 +269,13 @@ class OpenCodeAttempt:
         self._is_alone = thread is None
         self._thread = thread or SessionThread(log=StreamLog(secrets))
         self._log = self._thread.log
-        self._permits = AttemptPermissions(plan.rules, plan.policy, plan.links, witness)
+        self._permissions = AttemptPermissions(plan.rules, plan.policy, plan.links, witness)
         self._ground = WorkerPaths(plan.directory)
         self._scope = anyio.CancelScope()
         self._error: WorkerError | None = None
         self._reply: ServerMessage | None = None
         self._replied = 0.0
-        self._counted = plan.choice.held  # by the gate
+        self._is_usage_reported = plan.choice.is_metered  # by the gate
 
     @property
     def _client(self) -> OpenCodeClient:
@@ -284,26 +284,26 @@ class OpenCodeAttempt:
     async def run(self, until: float) -> tuple[Trace, WorkerError | None]:
         """The trace, and why the attempt failed if it did; `until` is the end of its time."""
         plan = self._plan
-        with self._accounts.charging(plan.payer) as bill:
-            if not plan.choice.held:
+        with self._accounts.charge_to(plan.payer) as bill:
+            if not plan.choice.is_metered:
                 await self._accounts.allow_direct(plan.payer, plan.choice.provider)
             session = await self._open(until)
-            await self._be_guarded()
+            await self._check_guard()
             growing = LiveTranscript(session, self._witness, self._thread.seen)
             began, clock = datetime.now(UTC), time.monotonic()
             try:
-                with self._bound(session):
-                    await self._talk(session, growing, bill, until)
+                with self._bind(session):
+                    await self._prompt(session, growing, bill, until)
                     took = ((self._replied or time.monotonic()) - clock) * 1000
                     await self._stop(session)
-                    trace = await self._look_back(session, growing, bill)
+                    trace = await self._collect_trace(session, growing, bill)
             finally:
                 if self._is_alone:
                     self._log.end()
-                self._tell(growing, bill)
+                self._report(growing, bill)
                 with anyio.CancelScope(shield=True):
                     await self._clean_up(session, bill)
-                self._tell(growing, bill)
+                self._report(growing, bill)
         error = self._verdict()
         return replace(
             trace,
@@ -311,7 +311,7 @@ class OpenCodeAttempt:
             start_time=began.isoformat(timespec="milliseconds"),
             end_time=datetime.now(UTC).isoformat(timespec="milliseconds"),
             log_path=str(self._log.path) if self._log.path else None,
-            permissions=self._permits.decisions,
+            permissions=self._permissions.decisions,
             by=plan.by,
             partial=error is not None,
         ), error
@@ -348,7 +348,7 @@ class OpenCodeAttempt:
         return made.id
 
     @contextmanager
-    def _bound(self, session: str) -> Generator[None]:
+    def _bind(self, session: str) -> Generator[None]:
         gate = self._accounts.gate
         gate.bind(token=self._use.server.token, session=session, worker=self._plan.payer)
         guard = self._use.server.guard
@@ -361,27 +361,27 @@ class OpenCodeAttempt:
             if guard:
                 guard.remove(session)
 
-    async def _be_guarded(self) -> None:
+    async def _check_guard(self) -> None:
         """A server that somebody else runs has no guard: what it asks is all that we hear of."""
         guard, directory = self._use.server.guard, str(self._plan.directory)
-        if guard and not await guard.is_loaded(directory):
+        if guard and not await guard.wait_until_loaded(directory):
             raise guard_missing(directory)
 
     async def judge(self, call: GuardedCall) -> GuardVerdict:
         """A call that the policy refuses ends the attempt."""
-        verdict = self._permits.judge(call, self._ground)
-        if self._permits.refused:
-            self.refused(by_subagent=not call.is_own)
+        verdict = self._permissions.judge(call, self._ground)
+        if self._permissions.refusal:
+            self.permission_refused(by_subagent=not call.is_own)
         return verdict
 
-    async def _talk(
+    async def _prompt(
         self, session: str, growing: LiveTranscript, bill: AttemptBill, until: float
     ) -> None:
         plan, server = self._plan, self._use.server
         if plan.log_dir and not self._log.path:
             self._log.begin(plan.log_dir, plan.attempt, self._witness)
         hearing = SessionMonitor(
-            self._client, str(plan.directory), session, growing, self._permits, self
+            self._client, str(plan.directory), session, growing, self._permissions, self
         )
         self._scope.deadline = until
         with self._scope:
@@ -389,33 +389,33 @@ class OpenCodeAttempt:
                 with anyio.move_on_after(CONNECT_TIMEOUT_S):
                     await tasks.start(hearing.listen, self._log)
                 tasks.start_soon(hearing.watch)
-                tasks.start_soon(self._keep_telling, growing, bill)
-                tasks.start_soon(self._lost, server.gone)
+                tasks.start_soon(self._report_regularly, growing, bill)
+                tasks.start_soon(self._watch_server, server.gone)
                 try:
                     self._reply = await self._client.ask(
                         session, plan.words, patience=plan.limit_s + CLEAN_UP_S
                     )
                 except ProtocolError as error:
-                    self._error = await self._explained(error, hearing)
+                    self._error = await self._explain(error, hearing)
                 self._replied = time.monotonic()
                 if self._log.path and (self._reply or hearing.fault):
                     await hearing.until_over(LAST_EVENTS_S)
                 tasks.cancel_scope.cancel()
 
-    def refused(self, *, by_subagent: bool) -> None:
+    def permission_refused(self, *, by_subagent: bool) -> None:
         """The turn ends by itself, and says so; one whose subagent was refused would go on."""
         grace = 0.0 if by_subagent else REFUSAL_GRACE_S
         self._scope.deadline = min(self._scope.deadline, anyio.current_time() + grace)
 
-    def failed(self, error: WorkerError) -> None:
+    def attempt_failed(self, error: WorkerError) -> None:
         self._error = self._error or error
         self._scope.cancel()
 
-    async def _lost(self, gone: anyio.Event) -> None:
+    async def _watch_server(self, gone: anyio.Event) -> None:
         await gone.wait()
-        self.failed(await self._use.server.crash())
+        self.attempt_failed(await self._use.server.crash())
 
-    async def _explained(self, error: ProtocolError, hearing: SessionMonitor) -> WorkerError:
+    async def _explain(self, error: ProtocolError, hearing: SessionMonitor) -> WorkerError:
         """Why the prompt was not answered: the server knows, or is no more."""
         if isinstance(error, ServerUnreachable):
             ending = await self._use.server.is_ending()
@@ -431,18 +431,20 @@ class OpenCodeAttempt:
             with anyio.move_on_after(CLEAN_UP_S, shield=True), suppress(ProtocolError):
                 await self._client.abort(session)
 
-    async def _look_back(self, session: str, growing: LiveTranscript, bill: AttemptBill) -> Trace:
+    async def _collect_trace(
+        self, session: str, growing: LiveTranscript, bill: AttemptBill
+    ) -> Trace:
         """The session's own messages and its subagents'; of a server that is gone, what it had told."""
         with suppress(ProtocolError):
-            await self._recall(session, growing)
-        spoken = growing.spoken
+            await self._read_messages(session, growing)
+        spoken = growing.messages
         self._thread.seen.update(each.message.info.id for each in spoken)
         calls = sum(count_model_calls(each.message) for each in spoken)
-        if self._plan.choice.held:
-            await self._accounts.settled(self._plan.payer)
+        if self._plan.choice.is_metered:
+            await self._accounts.wait_settled(self._plan.payer)
             calls = bill.calls
         else:
-            await self._spent(session, bill)
+            await self._report_usage(session, bill)
         return Trace(
             messages=tuple(map(traced_message, spoken)),
             usage=bill.tokens if bill.calls else None,
@@ -450,17 +452,17 @@ class OpenCodeAttempt:
             llm_calls=calls,
         )
 
-    async def _recall(self, session: str, growing: LiveTranscript) -> None:
+    async def _read_messages(self, session: str, growing: LiveTranscript) -> None:
         sessions = [session]
         for each in sessions:  # while it grows
             said = await self._client.messages(each, patience=ANSWER_TIMEOUT_S)
             messages = [one for one in said if one.info.id not in self._thread.seen]
-            growing.learn(each, messages)
+            growing.replace_session(each, messages)
             named = dict.fromkeys(call.session for call in delegations(messages))
             sessions += [child for child in named if child not in sessions]
 
-    async def _spent(self, session: str, bill: AttemptBill) -> None:
-        self._counted = True
+    async def _report_usage(self, session: str, bill: AttemptBill) -> None:
+        self._is_usage_reported = True
         provider, thread = self._plan.choice.provider, self._thread
         thread.spending = thread.spending or SessionSpending(self._client, provider, session)
         report = await thread.spending.report()
@@ -473,13 +475,13 @@ class OpenCodeAttempt:
         with anyio.move_on_after(CLEAN_UP_S), suppress(ProtocolError):
             if self._reply is None:
                 await self._client.abort(session)
-            if not self._counted:  # cut off before anybody looked
-                await self._spent(session, bill)
+            if not self._is_usage_reported:  # cut off before anybody looked
+                await self._report_usage(session, bill)
         if self._is_alone:
             await delete_session(self._client, session)
 
     def _verdict(self) -> WorkerError | None:
-        if no := self._permits.refused:
+        if no := self._permissions.refusal:
             what = ", ".join(no.patterns) or "*"
             return PermissionDenied(
                 f"permission {no.permission!r} was refused for {what!r}: allow it in the target, with "
@@ -495,12 +497,12 @@ class OpenCodeAttempt:
             return ModelRefused(f"{self._plan.words.model or 'the model'} refused to answer")
         return None
 
-    async def _keep_telling(self, growing: LiveTranscript, bill: AttemptBill) -> None:
+    async def _report_regularly(self, growing: LiveTranscript, bill: AttemptBill) -> None:
         while True:
             await anyio.sleep(REPORT_INTERVAL_S)
-            self._tell(growing, bill)
+            self._report(growing, bill)
 
-    def _tell(self, growing: LiveTranscript, bill: AttemptBill) -> None:
-        growing.tell()
+    def _report(self, growing: LiveTranscript, bill: AttemptBill) -> None:
+        growing.report_changes()
         if bill.calls:
-            self._witness.spent(bill.tokens, bill.usd)
+            self._witness.usage_changed(bill.tokens, bill.usd)

@@ -93,9 +93,9 @@ class OpenCodeTarget:
 
     def __init__(self, spec: TargetSpec, servers: EvalServers) -> None:
         """Raises `ConfigError` if the settings are no such target's."""
-        self._told = read_opencode_settings(spec)
+        self._settings = read_opencode_settings(spec)
         self._own_secrets = target_secrets([spec])
-        self._rules = session_rules(self._told)
+        self._rules = session_rules(self._settings)
         self._servers = servers
 
     async def invoke(self, attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
@@ -103,7 +103,7 @@ class OpenCodeTarget:
             return await self._ask(attempt, witness, _AttemptContext(stack))
 
     @asynccontextmanager
-    async def conversing(self, attempt: CaseAttempt) -> AsyncGenerator[EvalTarget]:
+    async def conversation(self, attempt: CaseAttempt) -> AsyncGenerator[EvalTarget]:
         """All turns are prompts of one session, which begins with the first."""
         thread = SessionThread(log=StreamLog(self._secrets))
         async with AsyncExitStack() as stack:
@@ -118,11 +118,11 @@ class OpenCodeTarget:
     async def _ask(
         self, attempt: CaseAttempt, witness: AttemptObserver, talk: "_AttemptContext"
     ) -> Trace:
-        limit = min(self._told.timeout_seconds or attempt.timeout_s, attempt.timeout_s)
+        limit = min(self._settings.timeout_seconds or attempt.timeout_s, attempt.timeout_s)
         until = anyio.current_time() + limit
         accounts = self._servers.accounts
         try:
-            plan = talk.following(self._plan(attempt, limit))
+            plan = talk.continue_plan(self._plan(attempt, limit))
             talk.use = talk.use or await self._use(talk.stack, plan, until)
             attempting = OpenCodeAttempt(
                 plan, talk.use, accounts, witness, self._secrets, talk.thread
@@ -136,12 +136,12 @@ class OpenCodeTarget:
             raise TargetError("environment", f"OpenCode cannot be started: {trouble}") from trouble
         if error:
             failure = _target_error(error)
-            raise self._advised(failure, plan.choice) from error
+            raise self._with_advice(failure, plan.choice) from error
         return trace
 
-    def _advised(self, failure: TargetError, choice: TargetModel) -> TargetError:
+    def _with_advice(self, failure: TargetError, choice: TargetModel) -> TargetError:
         """OpenCode says the same of a model that nobody has and of one that it has no key for."""
-        if failure.kind not in _NO_KEY_KINDS or choice.held or not self._told.is_ours_alone:
+        if failure.kind not in _NO_KEY_KINDS or choice.is_metered or not self._settings.is_hermetic:
             return failure
         words = (
             f"{failure}; go-ent holds no key for {choice.provider.backend!r}, and logins of your own OpenCode "
@@ -150,13 +150,13 @@ class OpenCodeTarget:
         return TargetError(failure.kind, words, retryable=failure.retryable)
 
     async def _use(self, stack: AsyncExitStack, plan: AttemptPlan, until: float) -> ServerUse:
-        terms = ServerSettings(told=self._told, backend=plan.choice.provider.backend)
+        terms = ServerSettings(settings=self._settings, backend=plan.choice.provider.backend)
         with anyio.CancelScope(deadline=until):
             return await stack.enter_async_context(self._servers.use(terms, plan.directory))
         raise TurnTimeout(f"OpenCode's server was not ready within {plan.limit_s:g} s")
 
     def _plan(self, attempt: CaseAttempt, limit: float) -> AttemptPlan:
-        told, around = self._told, self._servers.around
+        told, around = self._settings, self._servers.surroundings
         directory = (attempt.cwd / told.cwd).resolve()
         if not directory.is_dir() or not directory.is_relative_to(attempt.cwd.resolve()):
             where = f"{told.cwd or '.'!r} is no directory inside {str(attempt.cwd)!r}"
@@ -195,10 +195,10 @@ class OpenCodeTarget:
         return (*self._servers.secrets(), *self._own_secrets)
 
     def _log_dir(self) -> Path | None:
-        around = self._servers.around
-        if not is_log_wanted(self._told.stream_logs, around.environ()):
+        around = self._servers.surroundings
+        if not is_log_wanted(self._settings.stream_logs, around.environ()):
             return None
-        return around.settings().project / (self._told.stream_log_dir or LOG_FOLDER)
+        return around.settings().project / (self._settings.stream_log_dir or LOG_FOLDER)
 
 
 @dataclass(slots=True)
@@ -210,7 +210,7 @@ class _AttemptContext:
     use: ServerUse | None = None
     links: tuple[Path, ...] = ()
 
-    def following(self, plan: AttemptPlan) -> AttemptPlan:
+    def continue_plan(self, plan: AttemptPlan) -> AttemptPlan:
         """What was linked once may be read on; what was attached once is in the session."""
         self.links = tuple(dict.fromkeys((*self.links, *plan.links)))
         words = replace(plan.words, files=()) if self.use else plan.words

@@ -61,7 +61,7 @@ FOREIGN_CONFIG_RULES: Final = (
 
 def session_rules(told: OpenCodeTargetSettings) -> tuple[PermissionRule, ...]:
     """For the session of an attempt; the last that matches decides."""
-    others = () if told.is_ours_alone else FOREIGN_CONFIG_RULES
+    others = () if told.is_hermetic else FOREIGN_CONFIG_RULES
     allowed = (*others, *ASK_RULES, *_target_rules(told.permission))
     return (*allowed, *_switch_rules({**DISABLED_TOOLS, **told.tools}, allowed))
 
@@ -114,8 +114,8 @@ class AttemptPermissions:
         links: Collection[Path],
         witness: AttemptObserver,
     ) -> None:
-        self.refused: PermissionDecision | None = None
-        self.stopped = ""
+        self.refusal: PermissionDecision | None = None
+        self.stopped_call = ""
         self._rules = tuple(rules)
         self._policy: AskPolicy = policy
         self._links = frozenset(map(str, links))
@@ -130,8 +130,8 @@ class AttemptPermissions:
         if question.id in self._answered:
             return
         if question.id not in self._decided:
-            linked = await self._reads_a_link(question, client)
-            self._note(question.id, self._decide(question, linked=linked))
+            linked = await self._is_link_read(question, client)
+            self._record(question.id, self._decide(question, linked=linked))
         await client.reply(question.id, self._decided[question.id].decision, directory)
         self._answered.add(question.id)
 
@@ -139,7 +139,7 @@ class AttemptPermissions:
         """May a call run? By the rules, or else by the policy; a guarded file is like any other here."""
         for matter in access_for_guarded_call(call, ground):
             action = decide_access(replace(matter, reason=""), self._rules)
-            if action == "allow" or self._looks_at_link(call, matter, ground):
+            if action == "allow" or self._allows_link(call, matter, ground):
                 continue
             if action == "ask" and self._policy != "reject":
                 continue
@@ -152,26 +152,26 @@ class AttemptPermissions:
                 at=_now(),
                 call=call.call,
             )
-            self._note(f"{call.session} {call.call}", decision)
-            self.stopped = call.call if self.refused is decision else self.stopped
+            self._record(f"{call.session} {call.call}", decision)
+            self.stopped_call = call.call if self.refusal is decision else self.stopped_call
             return refusal_verdict(matter, f"by the target's {by}")
         return GuardVerdict(allow=True)
 
-    def _looks_at_link(self, call: GuardedCall, matter: AccessRequest, ground: WorkerPaths) -> bool:
+    def _allows_link(self, call: GuardedCall, matter: AccessRequest, ground: WorkerPaths) -> bool:
         path = call.args.get("filePath")
-        place = ground.real(path) if isinstance(path, str) else None
-        linked = {ground.real(link) for link in self._links}
+        place = ground.resolve(path) if isinstance(path, str) else None
+        linked = {ground.resolve(link) for link in self._links}
         return call.tool == "read" and matter.permission == OUTSIDE and place in linked
 
     @property
     def decisions(self) -> tuple[PermissionDecision, ...]:
         return tuple(self._decided.values())
 
-    def _note(self, name: str, decision: PermissionDecision) -> None:
+    def _record(self, name: str, decision: PermissionDecision) -> None:
         self._decided[name] = decision
-        self._witness.decided(decision)
+        self._witness.permission_decided(decision)
         if decision.decision == "reject" and decision.by == "policy":
-            self.refused = self.refused or decision
+            self.refusal = self.refusal or decision
 
     def _decide(self, question: PendingQuestion, *, linked: bool) -> PermissionDecision:
         decision: QuestionReply = self._policy
@@ -190,7 +190,7 @@ class AttemptPermissions:
             call=question.tool.call if question.tool else "",
         )
 
-    async def _reads_a_link(self, question: PendingQuestion, client: OpenCodeClient) -> bool:
+    async def _is_link_read(self, question: PendingQuestion, client: OpenCodeClient) -> bool:
         """The question is the same for reading and for writing; the call that it is about tells them apart."""
         if (
             question.permission != "external_directory"

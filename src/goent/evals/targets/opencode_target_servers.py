@@ -90,11 +90,11 @@ class Accounts(Protocol):
         """Where calls to models go in whose keys go-ent holds."""
         ...
 
-    def charging(self, payer: str) -> AbstractContextManager[AttemptBill]:
+    def charge_to(self, payer: str) -> AbstractContextManager[AttemptBill]:
         """What passes the gate in the payer's name is charged to the bill meanwhile."""
         ...
 
-    async def settled(self, payer: str) -> None:
+    async def wait_settled(self, payer: str) -> None:
         """Return when the payer's calls have been counted; bounded."""
         ...
 
@@ -125,7 +125,7 @@ class TargetModel(Value, frozen=True, kw_only=True):
 
     provider: Provider
     model: str = ""
-    held: bool = False
+    is_metered: bool = False
 
 
 def choose_model(told: OpenCodeTargetSettings, around: DriverContext) -> TargetModel:
@@ -149,7 +149,7 @@ def choose_model(told: OpenCodeTargetSettings, around: DriverContext) -> TargetM
             "the target names no `model`, and go-ent knows no provider: set `model: provider/model`",
         )
     held = provider.backend in gated_backends(settings, environ)
-    return TargetModel(provider=provider, model=provider.opencode_model, held=held)
+    return TargetModel(provider=provider, model=provider.opencode_model, is_metered=held)
 
 
 def _find_provider(told: OpenCodeTargetSettings, settings: Settings) -> Provider | None:
@@ -172,11 +172,11 @@ def _unknown_model(model: str, why: str) -> TargetError:
 class ServerSettings(Value, frozen=True, kw_only=True):
     """What tells servers apart: targets with the same terms share one."""
 
-    told: OpenCodeTargetSettings
+    settings: OpenCodeTargetSettings
     backend: str
 
     def fingerprint(self, around: DriverContext, gate: Gate, roots: tuple[Path, ...]) -> str:
-        told, around = self.told, with_profile(self.told, around)
+        told, around = self.settings, with_profile(self.settings, around)
         own = (told.program, told.args, told.hostname, told.port, told.env)
         content = self._content(around, gate, token="")
         settings = around.settings()
@@ -187,10 +187,10 @@ class ServerSettings(Value, frozen=True, kw_only=True):
 
     def launch(self, around: DriverContext, gate: Gate, roots: tuple[Path, ...]) -> OpenCodeLaunch:
         """`roots` is where attempts work. Raises `OpenCodeMissing` if there is no such program."""
-        around = with_profile(self.told, around)
+        around = with_profile(self.settings, around)
         settings, environ = around.settings(), around.environ()
         check_trusted(around, settings.project)
-        program = find_opencode(self.told.program or settings.opencode.command, environ)
+        program = find_opencode(self.settings.program or settings.opencode.command, environ)
         token = gate.issue_token()
         plain = gated_overlay(around, gate, token=token)
         content = self._content(around, gate, token=token)
@@ -203,32 +203,32 @@ class ServerSettings(Value, frozen=True, kw_only=True):
             env={
                 **process_environment(around, plain, program=program, cwd=start),
                 "OPENCODE_CONFIG_CONTENT": msgspec.json.encode(content).decode(),
-                **self.told.env,
+                **self.settings.env,
             },
             password=f"goent_{secrets.token_urlsafe(32)}",  # the shape that is redacted in logs
             token=token,
             fingerprint=self.fingerprint(around, gate, roots),
-            start_timeout=self.told.startup_timeout_seconds,
+            start_timeout=self.settings.startup_timeout_seconds,
             sandbox=around.sandbox,
             roots=roots,
             shown=(settings.project,),
             gate_port=gate_port(gate),
             standby="never",
             catalogue=BundledModels(backends=enabled, folder=catalogue.folder),
-            hostname=self.told.hostname,
-            port=self.told.port,
-            arguments=self.told.args,
+            hostname=self.settings.hostname,
+            port=self.settings.port,
+            arguments=self.settings.args,
         )
 
     def _content(self, around: DriverContext, gate: Gate, *, token: str) -> ConfigTree:
         """Ours, with what the target adds; its own providers, and its model's, are enabled too."""
         plain = gated_overlay(around, gate, token=token)
         content = msgspec.convert(msgspec.to_builtins(plain), ConfigTree)
-        if not self.told.is_ours_alone:
+        if not self.settings.is_hermetic:
             content = _merge_trees(content, {"agent": SUBAGENT_SETTINGS})
-        added = dict(self.told.config)
-        if self.told.mcp:
-            added = _merge_trees(added, {"mcp": self.told.mcp})
+        added = dict(self.settings.config)
+        if self.settings.mcp:
+            added = _merge_trees(added, {"mcp": self.settings.mcp})
         own = msgspec.convert(added.get("provider", {}), dict[str, object])
         enabled = (*plain.enabled_providers, self.backend, *own)
         content["enabled_providers"] = [name for name in dict.fromkeys(enabled) if name]
@@ -333,7 +333,7 @@ class EvalServers:
         owner: str,
         secrets: Callable[[], Collection[str]],
     ) -> None:
-        self.around = around
+        self.surroundings = around
         self.accounts = accounts
         self.secrets = secrets
         self.care = CarePolicy()
@@ -362,36 +362,36 @@ class EvalServers:
     @asynccontextmanager
     async def use(self, terms: ServerSettings, cwd: Path) -> AsyncGenerator[ServerUse]:
         """Raises `WorkerError` or `EnvironmentTrouble` if there is none and none can be had."""
-        if terms.told.base_url is not None:
-            async with self._outside(terms.told, terms.told.base_url) as outside:
+        if terms.settings.base_url is not None:
+            async with self._reach_foreign(terms.settings, terms.settings.base_url) as outside:
                 yield ServerUse(outside, anyio.CapacityLimiter(COLD_STARTS))
             return
         gate = self.accounts.gate
-        await self.around.sandbox.level()
+        await self.surroundings.sandbox.level()
         roots = self._roots(cwd)
-        fingerprint = terms.fingerprint(self.around, gate, roots)
+        fingerprint = terms.fingerprint(self.surroundings, gate, roots)
         if fingerprint not in self._pools:
             # One each: a pool ends what is idle and not its newest.
             self._pools[fingerprint] = ProcessPool(
-                self._tasks, gate, self._owner, self._started, care=lambda: self.care
+                self._tasks, gate, self._owner, self._start, care=lambda: self.care
             )
         async with self._pools[fingerprint].use(
             cwd,
             fingerprint,
-            lambda: terms.launch(self.around, gate, roots),
-            dedicated=not terms.told.shared_server,
+            lambda: terms.launch(self.surroundings, gate, roots),
+            dedicated=not terms.settings.shared_server,
         ) as slot:
             yield ServerUse(_as_serve_process(await slot.process()), slot.booting)
 
     def _roots(self, cwd: Path) -> tuple[Path, ...]:
         """Where a server can write: where attempts usually work, or else in this one's folder."""
-        usual = state_path(self.around.environ()) / "evals"
-        writable = self.around.settings().sandbox.writable
-        writes = self.around.sandbox.writes(cwd)
+        usual = state_path(self.surroundings.environ()) / "evals"
+        writable = self.surroundings.settings().sandbox.writable
+        writes = self.surroundings.sandbox.writable_folders(cwd)
         return (usual,) if all(is_below(path, (usual, *writable)) for path in writes) else writes
 
     @asynccontextmanager
-    async def _started(self, launch: OpenCodeLaunch, mark: str) -> AsyncGenerator[ServeProcess]:
+    async def _start(self, launch: OpenCodeLaunch, mark: str) -> AsyncGenerator[ServeProcess]:
         """The port that was asked for is the first server's; a second one of the same settings has another."""
         port = launch.port
         has_it = self._ports.get(port)
@@ -412,10 +412,10 @@ class EvalServers:
             del self._ports[port]
 
     @asynccontextmanager
-    async def _outside(
+    async def _reach_foreign(
         self, told: OpenCodeTargetSettings, url: str
     ) -> AsyncGenerator[ForeignServer]:
-        env = {**self.around.environ(), **told.env}
+        env = {**self.surroundings.environ(), **told.env}
         user, password = env.get(USERNAME) or USER, env.get(PASSWORD, "")
         async with OpenCodeClient.at(url, password, user=user) as client:
             await check_server(

@@ -70,7 +70,7 @@ class OpenCodeTargetSettings(Value, frozen=True, kw_only=True, forbid_unknown_fi
         return self.executable or self.binary
 
     @property
-    def is_ours_alone(self) -> bool:
+    def is_hermetic(self) -> bool:
         """No configuration has a say but go-ent's and the target's own."""
         return self.base_url is None and self.profile == "hermetic"
 

@@ -206,11 +206,11 @@ class LiveTranscript:
         self._infos: dict[str, dict[str, MessageInfo]] = {}
         self._parts: dict[str, dict[str, MessagePart]] = {}
         self._changed = False
-        self._told: dict[str, SessionMessage] = {}
+        self._reported: dict[str, SessionMessage] = {}
         self._numbers: dict[str, int] = {}
         self._order: list[str] = []
 
-    def hear(self, told: ServerEvent) -> None:
+    def apply(self, told: ServerEvent) -> None:
         match told:
             case MessageUpdated(info=info) if (
                 info.role == "assistant" and info.id not in self._seen
@@ -226,7 +226,7 @@ class LiveTranscript:
             case _:
                 pass
 
-    def learn(self, session: str, messages: Iterable[ServerMessage]) -> None:
+    def replace_session(self, session: str, messages: Iterable[ServerMessage]) -> None:
         """What they are in the end, and in which order, whatever the stream told of them."""
         earlier = self._infos.get(session, {})
         learned = self._infos[session] = {}
@@ -238,16 +238,16 @@ class LiveTranscript:
             learned.setdefault(name, info)
         self._changed = True
 
-    def tell(self) -> None:
+    def report_changes(self) -> None:
         """Let the witness have what has changed since the last time, and what stands elsewhere."""
         if not self._changed:
             return
         self._changed = False
-        for place, spoken in enumerate(self.spoken):
+        for place, spoken in enumerate(self.messages):
             name = spoken.message.info.id
             before = self._put_at(place, name)
-            if before is not None or spoken != self._told.get(name):
-                self._told[name] = spoken
+            if before is not None or spoken != self._reported.get(name):
+                self._reported[name] = spoken
                 number = self._numbers.setdefault(name, len(self._numbers))
                 self._witness.message(number, traced_message(spoken), before=before)
 
@@ -256,13 +256,13 @@ class LiveTranscript:
         there = self._order[place] if place < len(self._order) else None
         if there == name:
             return None
-        if name in self._told:
+        if name in self._reported:
             self._order.remove(name)
         self._order.insert(place, name)
         return None if there is None else self._numbers[there]
 
     @property
-    def spoken(self) -> tuple[SessionMessage, ...]:
+    def messages(self) -> tuple[SessionMessage, ...]:
         sessions = {
             session: [self._message(info) for info in infos.values()]
             for session, infos in self._infos.items()
@@ -322,7 +322,7 @@ class StreamLog:
             self._warn(f"no stream log: {str(path)!r} cannot be written: {error.strerror}")
             return
         self.path = path
-        witness.log(
+        witness.log_started(
             StreamLogFile(
                 file_path=str(path),
                 target_name=attempt.target,

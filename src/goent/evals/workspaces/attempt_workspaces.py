@@ -71,7 +71,7 @@ async def run_hook(
         ran = await commands.run(order)
     except (WorkerCrashed, ValueError) as error:  # a zero byte in a word is a ValueError
         return f"{shown}: {error}"
-    done = ran.done
+    done = ran.completed
     said = (done.errors or done.output)[-SHOWN_TAIL:].strip() or "it said nothing"
     if done.exit is None:
         return f"{shown} did not end within {limit:g} s, and was ended: {said}"
@@ -93,7 +93,7 @@ class AttemptWorkspace:
         self.folder = folder
         self.path = folder / FILES_FOLDER
         self.record = ChangeRecord(git, folder / RECORD_FOLDER, self.path)
-        self.begun = False
+        self.is_set_up = False
         self.has_passed = False
         self._warn = warn
 
@@ -104,7 +104,7 @@ class AttemptWorkspace:
             self._warn(f"what changed in {str(self.path)!r} cannot be told: {error}")
             return f"[what changed cannot be told: {error}]\n"
 
-    def passed(self) -> None:
+    def mark_passed(self) -> None:
         self.has_passed = True
 
     def holds_anything(self) -> bool:
@@ -123,7 +123,7 @@ class UnusedWorkspace:
     async def changes(self) -> str:
         return ""
 
-    def passed(self) -> None:
+    def mark_passed(self) -> None:
         pass
 
 
@@ -151,7 +151,7 @@ class AttemptWorkspaces:
         self._git = Git(commands.workspaces, commands.environ)
         self._origins = CloneOrigins(self._run, self._git)
         self._prepared: OncePerKey[tuple[str, WorkspaceSpec], _PreparedWorkspace] = OncePerKey()
-        self._begun: list[tuple[Hook | None, Path]] = []
+        self._prepared_hooks: list[tuple[Hook | None, Path]] = []
         self._run_id = run_id
         self._keep = keep
         self._idle = idle
@@ -176,24 +176,26 @@ class AttemptWorkspaces:
                         name = f"{case.suite}/{case.id}, {target}, trial {trial}, attempt {number}"
                         await self._set_up(case, case.workspace, space, name)
             except TargetError as error:
-                ended = space.begun
-                raise self._showing(error, space) from error
+                ended = space.is_set_up
+                raise self._with_path(error, space) from error
             yield space
             ended = True
         finally:
             with anyio.CancelScope(shield=True):
-                await self._leave(case, space, ended=ended)
+                await self._tear_down(case, space, ended=ended)
 
-    def _showing(self, error: TargetError, space: AttemptWorkspace) -> TargetError:
+    def _with_path(self, error: TargetError, space: AttemptWorkspace) -> TargetError:
         """With the place where it can be looked at; a copy that found no room makes some."""
-        if self._keep == "never" or not space.begun:
+        if self._keep == "never" or not space.is_set_up:
             return error
         return TargetError(error.kind, f"{error}; see {str(space.path)!r}")
 
     async def close(self, *, hurry: bool) -> None:
         """What comes after all, then only what is to be kept is left."""
-        for hook, files in self._begun:
-            await self._after("after_all", hook, hook_input(files, self._run_id), hurry=hurry)
+        for hook, files in self._prepared_hooks:
+            await self._run_teardown_hook(
+                "after_all", hook, hook_input(files, self._run_id), hurry=hurry
+            )
         await self._run.close()
 
     async def _set_up(
@@ -204,18 +206,18 @@ class AttemptWorkspaces:
         if ready.files:
             await copy_files(ready.files, space.path)
         else:
-            await self._lay(spec, ready.origin, space)
+            await self._fill(spec, ready.origin, space)
         if ready.origin:  # what runs before expects the repository that was asked for
             if ready.files:
-                await space.record.remember(begins, ready.origin)
-            await anyio.to_thread.run_sync(space.record.show)
-        space.begun = True
+                await space.record.commit_baseline(begins, ready.origin)
+            await anyio.to_thread.run_sync(space.record.link_repository)
+        space.is_set_up = True
         if spec.before_each:
             told = hook_input(space.path, self._run_id, case)
-            await self._before("before_each", spec.before_each, told)
+            await self._run_setup_hook("before_each", spec.before_each, told)
         if spec.before_each or not ready.origin:
-            await space.record.remember(begins, ready.origin)
-        await anyio.to_thread.run_sync(space.record.show)
+            await space.record.commit_baseline(begins, ready.origin)
+        await anyio.to_thread.run_sync(space.record.link_repository)
 
     async def _prepare(self, spec: WorkspaceSpec) -> _PreparedWorkspace:
         """Once for all cases of a suite that begin alike."""
@@ -224,15 +226,17 @@ class AttemptWorkspaces:
             return _PreparedWorkspace(origin=origin)
         space = AttemptWorkspace(await self._run.new("prepared"), self._git, self._warn)
         space.path.mkdir()
-        await self._lay(spec, origin, space)
+        await self._fill(spec, origin, space)
         if origin:
-            await anyio.to_thread.run_sync(space.record.show)
-        self._begun.append((spec.after_all, space.path))
+            await anyio.to_thread.run_sync(space.record.link_repository)
+        self._prepared_hooks.append((spec.after_all, space.path))
         if spec.before_all:
-            await self._before("before_all", spec.before_all, hook_input(space.path, self._run_id))
+            await self._run_setup_hook(
+                "before_all", spec.before_all, hook_input(space.path, self._run_id)
+            )
         return _PreparedWorkspace(origin=origin, files=space.path)
 
-    async def _lay(
+    async def _fill(
         self, spec: WorkspaceSpec, origin: CloneOrigin | None, space: AttemptWorkspace
     ) -> None:
         if spec.template:
@@ -241,32 +245,34 @@ class AttemptWorkspaces:
         elif origin:
             await space.record.check_out(origin)
 
-    async def _before(self, name: str, hook: Hook, told: HookInput) -> None:
+    async def _run_setup_hook(self, name: str, hook: Hook, told: HookInput) -> None:
         if trouble := await run_hook(name, hook, told, self._commands):
             raise TargetError("setup_failed", trouble)
 
-    async def _after(self, name: str, hook: Hook | None, told: HookInput, *, hurry: bool) -> None:
+    async def _run_teardown_hook(
+        self, name: str, hook: Hook | None, told: HookInput, *, hurry: bool
+    ) -> None:
         limit = HURRIED_HOOK_S if hurry else None
         if hook and (trouble := await run_hook(name, hook, told, self._commands, most_s=limit)):
             self._warn(trouble)
 
-    async def _leave(self, case: EvalCase, space: AttemptWorkspace, *, ended: bool) -> None:
+    async def _tear_down(self, case: EvalCase, space: AttemptWorkspace, *, ended: bool) -> None:
         spec = case.workspace
-        if spec and space.begun:
+        if spec and space.is_set_up:
             told = hook_input(space.path, self._run_id, case)
-            await self._after("after_each", spec.after_each, told, hurry=not ended)
+            await self._run_teardown_hook("after_each", spec.after_each, told, hurry=not ended)
         failed = ended and not space.has_passed
         if (
             self._keep == "always" or (self._keep == "failure" and failed)
         ) and space.holds_anything():
             try:
-                await self._stay(spec, space)
+                await self._keep_folders(spec, space)
             except OSError as error:
                 self._warn(f"{str(space.path)!r} cannot be kept: {error.strerror}")
         else:
             await drop_folder(space.folder, space.path)
 
-    async def _stay(self, spec: WorkspaceSpec | None, space: AttemptWorkspace) -> None:
+    async def _keep_folders(self, spec: WorkspaceSpec | None, space: AttemptWorkspace) -> None:
         keep_folder(space.folder)
         if spec and spec.repository:
             origin = await self._origins.of(spec.repository, spec.ref)

@@ -88,7 +88,7 @@ class CloneOrigins:
     async def _fetch(self, repository: str) -> Path:
         folder = await self._run.new("origin")
         cloning = ("clone", "--quiet", "--bare", "--", repository, "origin.git")
-        await self._git.at(folder).do(*cloning, timeout=FETCH_TIMEOUT_S)
+        await self._git.at(folder).run_checked(*cloning, timeout=FETCH_TIMEOUT_S)
         return folder
 
 
@@ -146,7 +146,7 @@ class ChangeRecord:
         await self._do("read-tree", "-u", "--reset", origin.commit)
         self._base = origin.commit
 
-    async def remember(self, message: str, origin: CloneOrigin | None = None) -> None:
+    async def commit_baseline(self, message: str, origin: CloneOrigin | None = None) -> None:
         """The files as they are now are what it begins with."""
         if not self._folder.exists():
             await self._begin(origin)
@@ -155,7 +155,7 @@ class ChangeRecord:
         await self._do("commit", "--quiet", "--allow-empty", "--message", said)
         self._base = (self._folder / BRANCH).read_text().strip()
 
-    def show(self) -> None:
+    def link_repository(self) -> None:
         """Let whoever works there find a repository of its own, with that beginning as its commit.
 
         One that is there already stays. It borrows our objects and can change none of them.
@@ -204,13 +204,13 @@ class ChangeRecord:
                 f"0 {_NO_OBJECT}\t{name}\n100644 {_EMPTY_FILE} 0\t{name}/.goent\n" for name in inner
             )
             listed = "".join(known).encode(errors="surrogateescape")
-            await self._git.do(
+            await self._git.run_checked(
                 *_GIT_SETTINGS, "update-index", "--index-info", stdin=listed, env=self._env
             )
         return left_out
 
     async def _do(self, *arguments: str) -> GitAnswer:
-        return await self._git.do(*_GIT_SETTINGS, *arguments, env=self._env)
+        return await self._git.run_checked(*_GIT_SETTINGS, *arguments, env=self._env)
 
     @property
     def _env(self) -> Mapping[str, str]:

@@ -46,15 +46,15 @@ class RunFolder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._folder: Path | None = None
-        self._held: int | None = None
-        self._beginning = anyio.Lock()
+        self._lock: int | None = None
+        self._creation = anyio.Lock()
         self._numbers = count(1)
 
     async def new(self, name: str) -> Path:
         """An empty folder of the run, called somehow like that. Raises `EnvironmentTrouble`."""
-        async with self._beginning:
+        async with self._creation:
             if self._folder is None:
-                self._folder, self._held = await anyio.to_thread.run_sync(
+                self._folder, self._lock = await anyio.to_thread.run_sync(
                     _make_run_folder, self.root
                 )
         readable = _UNSAFE.sub("-", name)[:40].strip("-")
@@ -67,10 +67,10 @@ class RunFolder:
 
     async def close(self) -> None:
         """Remove what is not to be kept."""
-        if self._folder is not None and self._held is not None:
+        if self._folder is not None and self._lock is not None:
             await anyio.to_thread.run_sync(_clear, self._folder)
-            os.close(self._held)
-            self._folder = self._held = None
+            os.close(self._lock)
+            self._folder = self._lock = None
 
 
 def keep_folder(folder: Path) -> None:
