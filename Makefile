@@ -22,7 +22,7 @@ PEERS = tests/attacks tests/peers
 # Stories of tests/faults: a range, a list or one.
 SEEDS ?= 0-39
 
-.PHONY: help demo test peers soak check bench lock
+.PHONY: help demo quick test peers soak check bench lock
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
@@ -30,6 +30,11 @@ help: ## list what can be made
 demo: ## see it work: a demonstration with OpenCode, without a key
 	@$(SETUP) run --opencode any
 	@PATH="$$PATH:$(WORKERS)" GOENT_OPENCODE="$(CURDIR)/.venv/opencode" $(BIN)/go-ent demo $(ARGS)
+
+quick: ## check, and run every test that needs no OpenCode (ARGS="-k word" to choose)
+	@$(SETUP) dev
+	@$(CHECK)
+	@$(BIN)/pytest $(PYTEST_ARGS) --quick $(PEERS:%=--ignore=%) $(ARGS)
 
 # The types take as long as a tenth of the tests, on one core: they are checked beside them.
 test: ## check, and run every test but those of `make peers` (ARGS="-k word" to choose)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from anyio._core import _eventloop
 from hypothesis import HealthCheck, settings
+from needed_programs import needs_opencode
 from ordinary_user import run_again
 
 from goent.providers import call_plan
@@ -51,6 +52,16 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if said is not None:
         pytest.fail(f"as an ordinary user:\n{said}", pytrace=False)
     return True
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="only what needs no OpenCode")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if not config.getoption("--quick") or not collection_path.name.startswith("test_"):
+        return None
+    return needs_opencode(collection_path) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -145,7 +145,9 @@ def test_a_provider_that_no_file_prices_shows_the_listed_price(open_desk: OpenDe
 def test_bars_take_the_room_that_the_terminal_has(open_desk: OpenDesk, columns: int, cells: int):
     with open_desk(lambda _: [say("done")]) as desk:
         spend(desk, "moonshot", "glm-4")
-        person = Person("costs", cwd=desk.project.folder, env={**os.environ, "COLUMNS": str(columns)})
+        person = Person(
+            "costs", cwd=desk.project.folder, env={**os.environ, "COLUMNS": str(columns)}
+        )
         assert person.leaves() == 0
         assert max(text.count("█") for text in person.seen.splitlines()) == cells
         assert "total" in person.seen

@@ -241,7 +241,7 @@ async def judge_workspace(git: Git, record: WorkspaceRecord) -> WorkspaceVerdict
     verdict = await _judge_one(git, record)
     for inner in record.inner:
         if verdict.is_disposable and not (await _judge_one(git, inner)).is_disposable:
-            return replace(verdict, state="unmerged", spent=False)
+            return replace(verdict, state="unmerged", is_disposable=False)
     return verdict
 
 

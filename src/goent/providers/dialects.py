@@ -198,7 +198,7 @@ def with_model_options(request: ModelRequest, dialect: Dialect, options: bytes) 
         for key, raw in told.items()
         if key != _PACKAGE_OPTION
     }
-    return replace(request, others=tuple({**others, **dict(request.extra_fields)}.items()))
+    return replace(request, extra_fields=tuple({**others, **dict(request.extra_fields)}.items()))
 
 
 def _with_anthropic_options(request: ModelRequest, told: _AnthropicOptions) -> ModelRequest:

@@ -353,7 +353,7 @@ def current_rows(read: Rows, path: Path) -> Rows:
         again |= frozenset(manifest.remade)
     left = tuple(row for row in rows if (row.key, row.trial) not in gone)
     still = again & {(row.key, row.trial) for row in left}
-    return replace(read, rows=left, gone=len(rows) - len(left), remade=still)
+    return replace(read, rows=left, dropped=len(rows) - len(left), remade=still)
 
 
 def utc_now() -> str:
@@ -443,4 +443,4 @@ def run_completeness(read: Rows, path: Path) -> RunCompleteness:
     except RequestError:
         return made
     spared = len(manifest.spared)
-    return replace(made, planned=manifest.planned, spared=spared, stopped=manifest.stopped)
+    return replace(made, planned=manifest.planned, skipped_for_cost=spared, stopped=manifest.stopped)
