@@ -344,7 +344,7 @@ class StandInAgent(CodingAgent):
     def get(self, session: str) -> AgentSession:
         return self.sessions[session]
 
-    async def listed(
+    async def list_page(
         self, *, cwd: str | None = None, cursor: str | None = None
     ) -> tuple[Sequence[SessionSummary], str | None]:
         if cursor not in (None, "2"):

@@ -247,7 +247,7 @@ class Remembers(Scripted):
     talks = 0
 
     @asynccontextmanager
-    async def conversing(self, attempt: CaseAttempt) -> AsyncGenerator[EvalTarget]:
+    async def conversation(self, attempt: CaseAttempt) -> AsyncGenerator[EvalTarget]:
         self.talks += 1
         yield self
 

@@ -24,7 +24,7 @@ async def made(world: World, rest: str = "chat/completions", backend: str = "glm
 @pytest.mark.spec("P33")
 async def test_a_call_is_told_of_before_it_goes_out():
     class Watching(Witness):
-        async def begun(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
+        async def call_started(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
             assert world.provider.seen == []
             return await super().call_started(call, size)
 

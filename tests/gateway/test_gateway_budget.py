@@ -24,7 +24,7 @@ def body(*, stream: bool = True, most: object = None) -> bytes:
 class Strict(Witness):
     """Lets nothing out."""
 
-    async def begun(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
+    async def call_started(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
         await super().call_started(call, size)
         raise BudgetSpent(SAID)
 
@@ -38,7 +38,7 @@ class Busy(Witness):
         self._backend = backend
         self.sizes: list[CallSize] = []
 
-    async def begun(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
+    async def call_started(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
         self.sizes.append(await size())
         if self.times and call.backend == self._backend:
             self.times -= 1
@@ -53,7 +53,7 @@ class Slow(Witness):
         super().__init__()
         self.reached = anyio.Event()
 
-    async def begun(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
+    async def call_started(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
         await super().call_started(call, size)
         self.reached.set()
         await anyio.sleep_forever()

@@ -302,7 +302,7 @@ async def test_a_gateway_that_closes_reports_the_calls_under_way(world: World):
 
 
 class Deaf(Witness):
-    async def metered(self, call: FinishedCall) -> None:
+    async def call_finished(self, call: FinishedCall) -> None:
         raise OSError(28, "no space left")
 
 

@@ -191,7 +191,7 @@ async def main():
     async with SqliteHealths.open(Path(sys.argv[1]), mend=repair_record) as kept:
         provider = Provider(name="glm", backend="moonshot", model="glm-4")
         error = RateLimited("told elsewhere", retry_after_s=3600)
-        await CircuitBreakers(kept).failed(provider, error, began=time.time())
+        await CircuitBreakers(kept).record_failure(provider, error, began=time.time())
 
 anyio.run(main)
 """

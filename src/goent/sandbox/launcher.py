@@ -469,7 +469,7 @@ def _apply_landlock(options: Options) -> None:
         network=_CONNECT_TCP if ports else 0,
         scoped=_SCOPES if abi >= 6 else 0,
     )
-    if not (rules.files or rules.network or rules.is_scoped):
+    if not (rules.files or rules.network or rules.scoped):
         return
     size = 24 if abi >= 6 else 16 if abi >= 4 else 8
     ruleset = _checked(

@@ -443,4 +443,6 @@ def run_completeness(read: Rows, path: Path) -> RunCompleteness:
     except RequestError:
         return made
     spared = len(manifest.spared)
-    return replace(made, planned=manifest.planned, skipped_for_cost=spared, stopped=manifest.stopped)
+    return replace(
+        made, planned=manifest.planned, skipped_for_cost=spared, stopped=manifest.stopped
+    )
