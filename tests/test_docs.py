@@ -49,14 +49,18 @@ def test_every_test_that_is_named_is_there(page: Path) -> None:
     assert not missing
 
 
-BLOCKS = re.findall(
-    r"^```yaml\n(.+?)^```", (ROOT / "docs/evals.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
-)
+BLOCKS = [
+    block
+    for page in sorted(ROOT.glob("docs/evals*.md"))
+    for block in re.findall(
+        r"^```yaml\n(.+?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+]
 SUITES = [block for block in BLOCKS if re.search(r"^(tests|evalcases):", block, re.MULTILINE)]
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_every_suite_of_the_page_on_evaluations_is_valid(suite: str, tmp_path: Path) -> None:
+def test_every_suite_in_the_pages_on_evaluations_is_valid(suite: str, tmp_path: Path) -> None:
     """With what each of them says lies beside it."""
     (tmp_path / "sample").mkdir()
     (tmp_path / ".goent" / "templates").mkdir(parents=True)
@@ -73,7 +77,7 @@ def test_every_suite_of_the_page_on_evaluations_is_valid(suite: str, tmp_path: P
     assert checked.cases and not checked.mistakes
 
 
-def test_the_page_on_evaluations_has_suites() -> None:
+def test_the_pages_on_evaluations_have_suites() -> None:
     assert len(SUITES) >= 5
 
 

@@ -130,7 +130,7 @@ def test_a_file_may_write_either_spelling_and_its_mistakes_have_lines(tmp_path: 
 
 @pytest.mark.spec("E01")
 def test_the_documentation_has_every_setting() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "evals.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "evals-targets.md").read_text()
     section = text.partition("## OpenCode as a target")[2].partition("\n## ")[0]
     assert [name for name in OPENCODE_SETTING_NAMES if f"`{name}`" not in section] == []
 
