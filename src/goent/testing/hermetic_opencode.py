@@ -26,7 +26,7 @@ _SWITCHES = (
 def hermetic_env(home: Path) -> dict[str, str]:
     """A whole environment for OpenCode: it reads and writes below `home`, and fetches nothing.
 
-    Of ours only `MCP_PATH` is passed on. The caller adds `OPENCODE_CONFIG` and, when it starts
+    Of ours only `PATH` is passed on. The caller adds `OPENCODE_CONFIG` and, when it starts
     OpenCode in another directory, `PWD`: OpenCode believes that variable.
     """
     private = {
