@@ -194,7 +194,7 @@ async def test_under_ask_a_command_is_asked_and_shown(world: World, answer: str)
 
 
 async def test_an_always_for_one_command_covers_no_other(world: World) -> None:
-    """kimi-code calls each of them `BashTool` when it asks."""
+    """kimi-code calls each of them `Bash` when it asks."""
     async with world.client() as lead:
         spawned = await spawn(lead, "run two", "ask")
         first = await question_of(lead, spawned)
