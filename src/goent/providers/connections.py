@@ -282,9 +282,14 @@ def _translated_error(call: ModelCall, error: Exception) -> WorkerError:
         return ServerNotRunning(not_running_message(call.backend, call.server))
     place = f"backend {call.backend!r} at {call.url!r}"
     if isinstance(error, httpx2.ConnectTimeout):
-        return ProviderTimeout(f"{place} could not be reached in time: check the network")
+        return ProviderTimeout(f"cannot connect to {place} in time: check the network")
+    if isinstance(error, httpx2.ConnectError):
+        reason = str(error) or type(error).__name__
+        return ProviderDown(
+            f"cannot connect to {place} ({reason}): check its base_url and the network"
+        )
     if isinstance(error, httpx2.TimeoutException):
-        return ProviderTimeout(f"{place} fell silent ({type(error).__name__})")
+        return ProviderTimeout(f"{place} stopped responding ({type(error).__name__})")
     if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
         return ProviderRefused(f"{place} has no usable address: correct its base_url")
     return ProviderDown(f"{place} failed: {str(error) or type(error).__name__}")

@@ -11,6 +11,7 @@ Lines that nobody uses are kept for a while: to connect takes longer than to ask
 """
 
 import asyncio
+import os
 import re
 import select
 import ssl
@@ -56,8 +57,8 @@ class ProviderSocket(asyncio.Protocol):
                 )
         except TimeoutError as error:
             raise httpx2.ConnectTimeout(f"{host}:{port} does not answer") from error
-        except OSError as error:  # `ssl.SSLError` is one
-            raise httpx2.ConnectError(str(error)) from error
+        except OSError as error:
+            raise httpx2.ConnectError(_connect_error_text(error)) from error
         return wire
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -160,6 +161,14 @@ class ProviderSocket(asyncio.Protocol):
             self._transport.resume_reading()
         self._size = 0
         return taken
+
+
+def _connect_error_text(error: OSError) -> str:
+    """The system's own words: asyncio puts addresses and several attempts into its message."""
+    if isinstance(error, ssl.SSLError):
+        return str(error)
+    attempt = re.search(r"\[Errno (\d+)\] Connect call failed", str(error))
+    return os.strerror(int(attempt[1])) if attempt else error.strerror or str(error)
 
 
 MAX_HEAD = 100 * 1024
