@@ -85,7 +85,7 @@ class OpenAI:
         try:
             request = _openai_requests.decode(body)
         except msgspec.DecodeError as error:
-            raise VendorRefusal(400, f"this is no Chat Completions request: {error}") from error
+            raise VendorRefusal(400, f"this is not a Chat Completions request: {error}") from error
         systems = ("system", "developer")
         return Conversation(
             model=request.model,
@@ -289,7 +289,7 @@ class Anthropic:
         try:
             request = _anthropic_requests.decode(body)
         except msgspec.DecodeError as error:
-            raise VendorRefusal(400, f"this is no Messages request: {error}") from error
+            raise VendorRefusal(400, f"this is not a Messages request: {error}") from error
         return Conversation(
             model=request.model,
             system=_anthropic_text(request.system),
