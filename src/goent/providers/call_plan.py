@@ -1,23 +1,15 @@
-"""Plans a model call: its targets, its size, who is asked next, and the error if nobody can be.
+"""Plans a model call: its targets, which one is next, and the error if none can be asked.
 
-Every so often a call whose count is known teaches the next estimate.
-
-Every target that can be asked is asked once; one whose breaker is open is left alone. When all have
-failed, the one that is back soonest is asked again, a few times. One that another call is trying
-out is waited for: what that call finds holds for all. All of it is bounded.
+Every target is tried once, except those whose breaker is open. When all have failed, the one that is
+back soonest is retried, a few times. If another call is already trying a target out, this one waits
+for the result. All of it is bounded.
 """
 
 import random
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
-import msgspec
-from anyio import to_thread
-from msgspec import Struct
-
-from goent.billing.token_estimate import estimate_tokens
 from goent.domain.errors import (
     AuthRefused,
     OutOfCredit,
@@ -27,23 +19,22 @@ from goent.domain.errors import (
     RateLimited,
     WorkerError,
 )
-from goent.domain.money import Calibrations, CallSize
 from goent.domain.provider_condition import HealthState, ProviderCondition, ProviderHealth
 from goent.domain.settings import Backend
-from goent.domain.types import Dialect, Provider, Secret, Usage, Value
+from goent.domain.types import Dialect, Provider, Secret, Value
 from goent.providers.connections import Headers, SecretHeaders
 
 
 class UnknownBackend(ProviderRefused):
-    """Nobody has configured it."""
+    """The call names a backend that is not configured."""
 
 
 class ForeignBackend(ProviderRefused):
-    """It is configured, but not for the worker that called."""
+    """The backend is configured, but not for the worker that called."""
 
 
 class CallTarget(Value, frozen=True, kw_only=True):
-    """One provider's model, with all that is needed to call it. A `local` one may have no key."""
+    """One provider's model, with all that is needed to call it. A local one may have no key."""
 
     provider: Provider
     dialect: Dialect
@@ -58,17 +49,16 @@ class CallTarget(Value, frozen=True, kw_only=True):
 
     @property
     def server(self) -> str:
-        """Its address if it is a server of the user's own."""
+        """Its address if it is one of the user's own servers, else empty."""
         return self.base_url if self.is_local else ""
 
     @property
     def place(self) -> str:
-        """For errors: who, and where."""
         return f"backend {self.provider.backend!r} at {self.base_url!r}"
 
 
 class InboundCall(Value, frozen=True, kw_only=True):
-    """One model call as somebody made it, in the dialect that they speak."""
+    """One model call as it came in, in its caller's dialect."""
 
     worker: str
     session: str = ""
@@ -81,7 +71,7 @@ class InboundCall(Value, frozen=True, kw_only=True):
 
 
 class CallPlan(Value, frozen=True, kw_only=True):
-    """The targets in the order of preference; there is at least one."""
+    """At least one target, in order of preference."""
 
     targets: tuple[CallTarget, ...]
 
@@ -92,7 +82,7 @@ def plan_call(
     backends: Mapping[str, Backend],
     environ: Mapping[str, str],
 ) -> CallPlan:
-    """The provider must be usable; a fallback that is not is passed over."""
+    """The plan for a provider, which must be usable, and those of its fallbacks that are."""
     first = target_for(provider, backends, environ)
     others: list[CallTarget] = []
     for fallback in fallbacks:
@@ -101,14 +91,14 @@ def plan_call(
         try:
             others.append(target_for(fallback, backends, environ))
         except ProviderRefused:
-            continue  # `go-ent doctor` names it; a call that can be served is not the moment
+            continue  # `go-ent doctor` reports it; this call can be served
     return CallPlan(targets=(first, *others))
 
 
 def target_for(
     provider: Provider, backends: Mapping[str, Backend], environ: Mapping[str, str]
 ) -> CallTarget:
-    """Raises `ProviderRefused` if go-ent cannot call the provider itself."""
+    """How to call the provider. Raises `ProviderRefused` if go-ent cannot do so itself."""
     backend = backends.get(provider.backend)
     if backend is None:
         raise UnknownBackend(f"there is no backend {provider.backend!r}")
@@ -129,74 +119,13 @@ def target_for(
     )
 
 
-MAX_LEARNED_BYTES = 200_000  # bytes of a request that is worth estimating only to learn
-LEARN_EVERY = 8  # calls of a model from which one is learned
-LIKELY_OUTPUT = 4096  # tokens: programs ask for leave to take ten times what answers take
-_BINARY = re.compile(r"[A-Za-z0-9+/=]{2000,}")  # pictures are not paid for by the letter
-
-
-class NoCalibrations:
-    """The port `Calibrations` that learns nothing."""
-
-    def corrected(self, backend: str, model: str, estimated: int) -> int:
-        del backend, model
-        return estimated
-
-    async def learn(self, backend: str, model: str, *, estimated: int, actual: int) -> None: ...
-
-
-class TokenGauge:
-    """Learns from the calls of one upstream."""
-
-    def __init__(self, calibrations: Calibrations | None = None) -> None:
-        self._calibrations = calibrations or NoCalibrations()
-        self._calls: dict[tuple[str, str], int] = {}
-
-    async def size(self, order: InboundCall, target: CallTarget) -> CallSize:
-        """As this model is likely to count it."""
-        provider = target.provider
-        estimated = await to_thread.run_sync(_prompt_tokens, order.body)
-        return CallSize(
-            input=self._calibrations.corrected(provider.backend, provider.model, estimated),
-            output=_max_output(order.body),
-        )
-
-    async def learn(self, order: InboundCall, target: CallTarget, usage: Usage) -> None:
-        key = (target.provider.backend, target.provider.model)
-        before = self._calls.get(key, 0)
-        self._calls[key] = before + 1
-        if before % LEARN_EVERY or len(order.body) > MAX_LEARNED_BYTES:
-            return
-        estimated = await to_thread.run_sync(_prompt_tokens, order.body)
-        actual = usage.input + usage.cache_read + usage.cache_write
-        await self._calibrations.learn(*key, estimated=estimated, actual=actual)
-
-
-class _OutputLimits(Struct):
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-
-
-def _max_output(body: bytes) -> int:
-    try:
-        asked = msgspec.json.decode(body, type=_OutputLimits)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return LIKELY_OUTPUT  # whatever it is, the provider is the one to complain
-    most = asked.max_completion_tokens or asked.max_tokens or LIKELY_OUTPUT
-    return min(max(most, 0), LIKELY_OUTPUT)
-
-
-def _prompt_tokens(body: bytes) -> int:
-    return estimate_tokens(_BINARY.sub("", body.decode(errors="replace")))
-
-
-MAX_RETRY_WAIT_S = 30.0  # a worker that would have to wait longer is told so instead
-MAX_TRIAL_WAIT_S = 60.0  # for which it waits for what another call finds
+MAX_RETRY_WAIT_S = 30.0  # a longer wait is an error instead
+MAX_TRIAL_WAIT_S = 60.0  # for the result of another call's trial
 GROWTH = 3.0
 
 
 class RetrySettings(Value, frozen=True, kw_only=True):
-    """How often somebody is asked again, after everyone was asked once."""
+    """How often to retry, after every target was tried once."""
 
     retries: int = 3
     first_wait_s: float = 1.0

@@ -43,7 +43,7 @@ from goent.domain.provider_condition import (
 from goent.domain.settings import Backend, HealthSettings, Settings
 from goent.domain.types import Provider, Value
 from goent.providers.call_plan import CallTarget, target_for
-from goent.providers.connections import Connections, ModelCall
+from goent.providers.connections import Connections, ModelCall, read_start
 from goent.providers.dialects import codec_for
 from goent.providers.provider_errors import failure_from_answer
 
@@ -458,15 +458,13 @@ class HealthProbe:
             async with self._connections.send(call) as answer:
                 if answer.status < FIRST_ERROR_STATUS:
                     return None
-                body = bytearray()
-                async for piece in answer.pieces:
-                    body += piece[: MAX_PROBE_BYTES - len(body)]
-                    if len(body) == MAX_PROBE_BYTES:
-                        break
-                said = call.without_key(bytes(body))
-                backend = asked.provider.backend
+                body = await read_start(answer, most=MAX_PROBE_BYTES, within_s=PROBE_S)
                 return failure_from_answer(
-                    backend, answer.status, answer.headers, said, now=time.time()
+                    asked.provider.backend,
+                    answer.status,
+                    answer.headers,
+                    call.without_key(body),
+                    now=time.time(),
                 )
         except WorkerError as error:
             return error
