@@ -156,7 +156,7 @@ class AttemptSchedule:
         self._healths = healths
         self._patience = patience
         self._clock = clock
-        # Sorting is stable: among those that are equally well, the preference decides.
+        # Sorting is stable, so preference decides among targets in the same condition.
         self._untried = sorted(course.targets, key=lambda t: self._condition(t).state == "failing")
         self._all = course.targets
         self._forced = [t for t in course.targets if self._may_be_repaired(t)]
@@ -165,23 +165,23 @@ class AttemptSchedule:
 
     @property
     def has_alternative(self) -> bool:
-        """Somebody else can be asked at once."""
+        """Whether another target can be tried immediately."""
         return any(not self._is_unavailable(target) for target in self._untried)
 
     def drop(self, target: CallTarget) -> None:
-        """It is not asked again for this call."""
+        """Do not retry the target for this call."""
         self._all = tuple(other for other in self._all if other is not target)
 
     def next_attempt(self) -> NextAttempt | None:
-        """The next try; None when that was all."""
+        """The next attempt; None if there is none left."""
         while self._untried:
             target = self._untried.pop(0)
             if not self._is_unavailable(target):
-                self._forced = []  # there is somebody else
+                self._forced = []  # only used if no other target is left
                 return NextAttempt(target=target)
         if self._forced:
             return NextAttempt(target=self._forced.pop(0), force=True)
-        # An account is not mended by waiting here; what another call is trying out may tell.
+        # Waiting does not repair an account, but another call's trial may succeed.
         waiting = [
             target
             for target in self._all
@@ -189,7 +189,7 @@ class AttemptSchedule:
         ]
         if not waiting:
             return None
-        # Longer each time, and never everyone at one moment.
+        # Longer each time, and spread so that calls do not retry in step.
         jitter = random.uniform(0.75, 1.25)  # noqa: S311 (spreads calls, hides nothing)
         guess = self._patience.first_wait_s * GROWTH**self._retries * jitter
         waits = [(self._wait(target, guess), target) for target in waiting]
@@ -216,7 +216,7 @@ class AttemptSchedule:
         return self._condition(target).is_unavailable(self._clock())
 
     def _may_be_repaired(self, target: CallTarget) -> bool:
-        """Its account may have been set right meanwhile, which only a call can tell."""
+        """Its account may have been repaired meanwhile, which only a call can show."""
         condition = self._condition(target)
         return condition.state in {"refused", "no_credit"} and condition.is_unavailable(
             self._clock()
@@ -240,7 +240,7 @@ _ERRORS_BY_STATE: Mapping[HealthState, type[ProviderUnavailable]] = {
 
 
 def condition_text(condition: ProviderCondition, now: float) -> str:
-    """How it is, until when and why; for people."""
+    """The condition in words: what, until when and why."""
     what = _STATE_WORDS.get(condition.state, condition.state)
     if condition.until and condition.until > now:
         moment = datetime.fromtimestamp(condition.until, UTC)
@@ -249,12 +249,12 @@ def condition_text(condition: ProviderCondition, now: float) -> str:
 
 
 def unavailable_error(course: CallPlan, healths: ProviderHealth, now: float) -> WorkerError:
-    """The error for a call that went to nobody; the kind is that of the one that was asked for."""
+    """The error for a call that no target could take; its kind is that of the first target."""
     conditions = [(target, healths.condition(target.provider)) for target in course.targets]
-    told = "; ".join(f"{target.name} is {condition_text(each, now)}" for target, each in conditions)
+    states = "; ".join(f"{t.name} is {condition_text(each, now)}" for t, each in conditions)
     first, state = course.targets[0].name, conditions[0][1].state
     message = (
-        f"{told}; nobody was asked. Wait, name another provider, or forget it with "
+        f"{states}; no call was made. Wait, choose another provider, or retry immediately with "
         f"`go-ent providers reset {first}`"
     )
     if state == "refused":
