@@ -226,13 +226,13 @@ class Relay:
             return
         if holder.guard and not holder.guard.is_loaded:
             raise RequestRefused(403, UNGUARDED_TEXT)
-        owner, course = self._plan_for(request, owners, wanted)
+        owner, plan = self._plan_for(request, owners, wanted)
         with self.calls.track(owner.worker) as call:
             if (request.method, request.path) in MODEL_PATHS:
-                order = _inbound_call(request, owner, wanted, body)
-                await answer_call(call, self._upstream, order, course, receive, send)
+                inbound = _inbound_call(request, owner, wanted, body)
+                await answer_call(call, self._upstream, inbound, plan, receive, send)
             else:
-                await self._pass_through(request, body, course, send, share)
+                await self._pass_through(request, body, plan, send, share)
 
     def _admit(self, request: GatewayRequest) -> TokenHolder:
         if request.header(b"host") not in self._hosts:
@@ -273,10 +273,10 @@ class Relay:
         raise RequestRefused(403, str(foreign)) from foreign
 
     async def _pass_through(
-        self, request: GatewayRequest, body: bytes, course: CallPlan, send: Send, share: MemoryShare
+        self, request: GatewayRequest, body: bytes, plan: CallPlan, send: Send, share: MemoryShare
     ) -> None:
         """Pass on a request that costs nothing, without failover."""
-        target = course.targets[0]
+        target = plan.targets[0]
         query = f"?{request.query}" if request.query else ""
         call = ModelCall(
             backend=target.provider.backend,

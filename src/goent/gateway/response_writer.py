@@ -77,11 +77,11 @@ KEEP_ALIVE_COMMENT = b": go-ent is waiting for the model\n\n"
 
 
 class ResponseWriter:
-    """The answer to one streaming call, in the dialect of the order."""
+    """The answer to one streaming call, in the dialect of the call."""
 
-    def __init__(self, send: Send, order: InboundCall) -> None:
+    def __init__(self, send: Send, inbound: InboundCall) -> None:
         self._send = send
-        self._order = order
+        self._inbound = inbound
         self._started = False
         self._last: StreamPiece | None = None  # that was passed on as it came
         self._writer: StreamWriter | None = None
@@ -127,18 +127,18 @@ class ResponseWriter:
             refusal = gateway_refusal(error)
             if self._started or self._pending:
                 await self._start()
-                end = error_event(self._order.dialect, refusal.message)
+                end = error_event(self._inbound.dialect, refusal.message)
                 await asgi.finish_reply(self._send, self._drain() + end)
             else:
-                await asgi.send_refusal(self._send, self._order.dialect, *refusal)
+                await asgi.send_refusal(self._send, self._inbound.dialect, *refusal)
 
     def _encode(self, piece: StreamPiece) -> bytes:
         if piece.event and not self._writer:
             self._last = piece
             return _sse_bytes(piece.event)
         if not self._writer:
-            codec = codec_for(self._order.dialect)
-            self._writer = codec.writer(self._order.model, after=self._last)
+            codec = codec_for(self._inbound.dialect)
+            self._writer = codec.writer(self._inbound.model, after=self._last)
         return b"".join(self._writer.write(chunk) for chunk in piece.chunks)
 
     async def _flush(self) -> None:
@@ -166,21 +166,21 @@ def _sse_bytes(event: SseEvent) -> bytes:
 async def answer_call(
     call: OpenCall,
     upstream: Upstream,
-    order: InboundCall,
-    course: CallPlan,
+    inbound: InboundCall,
+    plan: CallPlan,
     receive: Receive,
     send: Send,
 ) -> None:
     """Answer the call; ends when the answer has been passed on, or the client is gone."""
     async with anyio.create_task_group() as beside:
         beside.start_soon(_cancel_on_hang_up, call, receive)
-        if order.stream:
-            writer = ResponseWriter(send, order)
+        if inbound.stream:
+            writer = ResponseWriter(send, inbound)
             beside.start_soon(writer.flush_forever)
             beside.start_soon(writer.keep_alive)
-            await _answer_streamed(call, upstream, order, course, writer)
+            await _answer_streamed(call, upstream, inbound, plan, writer)
         else:
-            await _answer_whole(call, upstream, order, course, send)
+            await _answer_whole(call, upstream, inbound, plan, send)
         beside.cancel_scope.cancel()
 
 
@@ -190,10 +190,10 @@ async def _cancel_on_hang_up(call: OpenCall, receive: Receive) -> None:
 
 
 async def _answer_streamed(
-    call: OpenCall, upstream: Upstream, order: InboundCall, course: CallPlan, writer: ResponseWriter
+    call: OpenCall, upstream: Upstream, inbound: InboundCall, plan: CallPlan, writer: ResponseWriter
 ) -> None:
     try:
-        await upstream.stream(order, course, writer.take)
+        await upstream.stream(inbound, plan, writer.take)
     except WorkerError as error:
         call.settled.set()
         await writer.fail(error)
@@ -203,13 +203,13 @@ async def _answer_streamed(
 
 
 async def _answer_whole(
-    call: OpenCall, upstream: Upstream, order: InboundCall, course: CallPlan, send: Send
+    call: OpenCall, upstream: Upstream, inbound: InboundCall, plan: CallPlan, send: Send
 ) -> None:
     try:
-        body = await upstream.complete(order, course)
+        body = await upstream.complete(inbound, plan)
     except WorkerError as error:
         call.settled.set()
-        await asgi.send_refusal(send, order.dialect, *gateway_refusal(error))
+        await asgi.send_refusal(send, inbound.dialect, *gateway_refusal(error))
     else:
         call.settled.set()
         await asgi.send_reply(send, 200, asgi.JSON_HEADERS, body)

@@ -148,7 +148,7 @@ class AttemptSchedule:
 
     def __init__(
         self,
-        course: CallPlan,
+        plan: CallPlan,
         healths: ProviderHealth,
         patience: RetrySettings,
         clock: Callable[[], float] = time.time,
@@ -157,9 +157,9 @@ class AttemptSchedule:
         self._patience = patience
         self._clock = clock
         # Sorting is stable, so preference decides among targets in the same condition.
-        self._untried = sorted(course.targets, key=lambda t: self._condition(t).state == "failing")
-        self._all = course.targets
-        self._forced = [t for t in course.targets if self._may_be_repaired(t)]
+        self._untried = sorted(plan.targets, key=lambda t: self._condition(t).state == "failing")
+        self._all = plan.targets
+        self._forced = [t for t in plan.targets if self._may_be_repaired(t)]
         self._retries = 0
         self._trial_wait_s = 0.0
 
@@ -248,11 +248,11 @@ def condition_text(condition: ProviderCondition, now: float) -> str:
     return f"{what} ({condition.reason})" if condition.reason else what
 
 
-def unavailable_error(course: CallPlan, healths: ProviderHealth, now: float) -> WorkerError:
+def unavailable_error(plan: CallPlan, healths: ProviderHealth, now: float) -> WorkerError:
     """The error for a call that no target could take; its kind is that of the first target."""
-    conditions = [(target, healths.condition(target.provider)) for target in course.targets]
+    conditions = [(target, healths.condition(target.provider)) for target in plan.targets]
     states = "; ".join(f"{t.name} is {condition_text(each, now)}" for t, each in conditions)
-    first, state = course.targets[0].name, conditions[0][1].state
+    first, state = plan.targets[0].name, conditions[0][1].state
     message = (
         f"{states}; no call was made. Wait, choose another provider, or retry immediately with "
         f"`go-ent providers reset {first}`"

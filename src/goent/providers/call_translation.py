@@ -119,7 +119,7 @@ _KNOWN_FIELDS: Final[dict[Dialect, frozenset[str]]] = {
 
 
 def build_call(
-    order: InboundCall,
+    inbound: InboundCall,
     target: CallTarget,
     *,
     said: str = "",
@@ -128,12 +128,12 @@ def build_call(
 ) -> ModelCall:
     """The request to send; with `said`, for the rest of an answer that broke off after it."""
     codec = codec_for(target.dialect)
-    own = _is_same_backend(order, target)
-    headers: Headers = order.headers if own else codec.headers
-    if not said and _is_same_model(order, target):
-        body = order.body
+    own = _is_same_backend(inbound, target)
+    headers: Headers = inbound.headers if own else codec.headers
+    if not said and _is_same_model(inbound, target):
+        body = inbound.body
     else:
-        request = codec_for(order.dialect).decode(order.body)
+        request = codec_for(inbound.dialect).decode(inbound.body)
         request = replace(request, model=target.provider.model)
         request = continue_request(request if own else _without_vendor_fields(request), said)
         body = codec.encode(with_model_options(request, target.dialect, target.provider.options))
@@ -152,33 +152,33 @@ def build_call(
     )
 
 
-def describe_omissions(order: InboundCall, target: CallTarget) -> str:
-    """What of the order this target is not sent, in words; empty if nothing."""
-    if _is_same_model(order, target):
+def describe_omissions(inbound: InboundCall, target: CallTarget) -> str:
+    """What of the call this target is not sent, in words; empty if nothing."""
+    if _is_same_model(inbound, target):
         return ""
     try:
-        fields = msgspec.json.decode(order.body, type=dict[str, Raw])
+        fields = msgspec.json.decode(inbound.body, type=dict[str, Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
-    request = codec_for(order.dialect).decode(order.body)
-    names = [name for name in fields if name not in _KNOWN_FIELDS[order.dialect]]
-    if not _is_same_backend(order, target):
+    request = codec_for(inbound.dialect).decode(inbound.body)
+    names = [name for name in fields if name not in _KNOWN_FIELDS[inbound.dialect]]
+    if not _is_same_backend(inbound, target):
         names += [name for name in ("reasoning_effort", "thinking") if getattr(request, name)]
         names += ["output_config.effort"] * bool(request.thinking_effort)
     without = f"without {', '.join(sorted(names))}, which it may not support" if names else ""
     wanted = request.json_answer
-    if wanted and wanted.schema is None and target.dialect == "anthropic" != order.dialect:
+    if wanted and wanted.schema is None and target.dialect == "anthropic" != inbound.dialect:
         in_words = "for JSON in words, because it has no response_format json_object"
         return f"{without}, and {in_words}" if without else in_words
     return without
 
 
-def _is_same_backend(order: InboundCall, target: CallTarget) -> bool:
-    return target.provider.backend == order.backend and target.dialect == order.dialect
+def _is_same_backend(inbound: InboundCall, target: CallTarget) -> bool:
+    return target.provider.backend == inbound.backend and target.dialect == inbound.dialect
 
 
-def _is_same_model(order: InboundCall, target: CallTarget) -> bool:
-    return _is_same_backend(order, target) and target.provider.model == order.model
+def _is_same_model(inbound: InboundCall, target: CallTarget) -> bool:
+    return _is_same_backend(inbound, target) and target.provider.model == inbound.model
 
 
 def _without_vendor_fields(request: ModelRequest) -> ModelRequest:

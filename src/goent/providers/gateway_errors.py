@@ -12,21 +12,7 @@ The message begins with the kind of the failure, because the status does not rea
 import re
 from typing import NamedTuple
 
-from goent.domain.errors import (
-    AuthRefused,
-    BudgetSpent,
-    ContextOverflow,
-    ModelRefused,
-    OutOfCredit,
-    Overloaded,
-    ProviderDown,
-    ProviderRefused,
-    ProviderTimeout,
-    ProviderUnavailable,
-    RateLimited,
-    UnknownModel,
-    WorkerError,
-)
+from goent.domain import errors
 
 JOINER = "\N{WORD JOINER}"
 # Every phrase that OpenCode 1.18 looks for has one of these, or a number of three digits.
@@ -52,11 +38,11 @@ def _mask(found: re.Match[str]) -> str:
 
 
 GAVE_UP_STATUS = 424
-_STATUS_BY_ERROR: dict[type[WorkerError], int] = {
-    ContextOverflow: 400,
-    AuthRefused: 401,
-    BudgetSpent: 402,
-    UnknownModel: 404,
+_STATUS_BY_ERROR: dict[type[errors.WorkerError], int] = {
+    errors.ContextOverflow: 400,
+    errors.AuthRefused: 401,
+    errors.BudgetSpent: 402,
+    errors.UnknownModel: 404,
 }
 
 
@@ -68,29 +54,29 @@ class GatewayRefusal(NamedTuple):
     code: str | None = None  # by which OpenCode knows that it has to compact its session
 
 
-def gateway_refusal(error: WorkerError) -> GatewayRefusal:
+def gateway_refusal(error: errors.WorkerError) -> GatewayRefusal:
     status = _STATUS_BY_ERROR.get(type(error), GAVE_UP_STATUS if error.retryable else 400)
     message = f"go-ent: {error.kind}: {error}"
-    if isinstance(error, ContextOverflow):  # here OpenCode must understand the words
+    if isinstance(error, errors.ContextOverflow):  # here OpenCode must understand the words
         return GatewayRefusal(status, message, "context_length_exceeded")
     return GatewayRefusal(status, mask_retry_words(message))
 
 
-ERRORS_BY_KIND: dict[str, type[WorkerError]] = {
+ERRORS_BY_KIND: dict[str, type[errors.WorkerError]] = {
     error.kind: error
     for error in (
-        AuthRefused,
-        BudgetSpent,
-        ContextOverflow,
-        ModelRefused,
-        OutOfCredit,
-        Overloaded,
-        ProviderDown,
-        ProviderRefused,
-        ProviderTimeout,
-        ProviderUnavailable,
-        RateLimited,
-        UnknownModel,
+        errors.AuthRefused,
+        errors.BudgetSpent,
+        errors.ContextOverflow,
+        errors.ModelRefused,
+        errors.OutOfCredit,
+        errors.Overloaded,
+        errors.ProviderDown,
+        errors.ProviderRefused,
+        errors.ProviderTimeout,
+        errors.ProviderUnavailable,
+        errors.RateLimited,
+        errors.UnknownModel,
     )
 }
 _GATEWAY_MESSAGE = re.compile(r"go-ent: (?P<kind>\w+): (?P<text>.*)", re.DOTALL)
@@ -100,13 +86,13 @@ def is_gateway_message(message: str) -> bool:
     return _GATEWAY_MESSAGE.search(message) is not None
 
 
-def gateway_failure(message: str) -> WorkerError | None:
+def gateway_failure(message: str) -> errors.WorkerError | None:
     """The failure that a message of the gateway stands for, if it is one of a known kind."""
     found = _GATEWAY_MESSAGE.search(unmask_retry_words(message))
     return failure_of_kind(found["kind"], found["text"]) if found else None
 
 
-def failure_of_kind(kind: str, text: str) -> WorkerError | None:
+def failure_of_kind(kind: str, text: str) -> errors.WorkerError | None:
     """The failure of that kind, if it is known."""
     error = ERRORS_BY_KIND.get(kind)
     return error(text) if error else None

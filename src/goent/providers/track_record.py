@@ -19,7 +19,7 @@ import msgspec
 
 from goent.billing.token_estimate import Calibration
 from goent.domain.errors import EnvironmentTrouble
-from goent.domain.provider_condition import HealthKey, HealthRecord, HealthState
+from goent.domain.provider_condition import HealthKey, HealthRecord
 from goent.domain.task_profile import TaskGrade, TaskSample
 from goent.store.sqlite import Schema, Store, connect, open_store
 
@@ -40,7 +40,7 @@ HEALTH_SCHEMA: Final = Schema(
     ),
     probe="SELECT * FROM health LIMIT 1",
 )
-HEALTH_COLUMNS = "state, failures, since, until, told, trial_until, reason"
+HEALTH_COLUMNS = ", ".join(HealthRecord.__struct_fields__)
 KnownHealth = dict[HealthKey, HealthRecord]
 HealthRepair = Callable[[HealthRecord, float], HealthRecord]
 HealthStep = Callable[[HealthRecord], HealthRecord | None]
@@ -141,19 +141,11 @@ def _read_health(sql: sqlite3.Connection) -> KnownHealth:
     return {HealthKey(*row[:3]): _health_record(row[3:]) for row in rows}
 
 
-def _health_record(
-    row: tuple[HealthState, int, float, float | None, int, float | None, str],
-) -> HealthRecord:
-    state, failures, since, until, told, trial_until, reason = row
-    return HealthRecord(
-        state=state,
-        failures=failures,
-        since=since,
-        until=until,
-        told=bool(told),
-        trial_until=trial_until,
-        reason=reason,
-    )
+def _health_record(row: Sequence[object]) -> HealthRecord:
+    fields = zip(HealthRecord.__struct_fields__, row, strict=True)
+    with suppress(msgspec.ValidationError):  # written by a version that knows more states
+        return msgspec.convert(dict(fields), HealthRecord, strict=False)
+    return HealthRecord()
 
 
 def _change_health(
@@ -169,16 +161,7 @@ def _change_health(
         sql.execute(
             f"INSERT OR REPLACE INTO health (backend, model, account, {HEALTH_COLUMNS}) "  # noqa: S608 (constants)
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                *key,
-                after.state,
-                after.failures,
-                after.since,
-                after.until,
-                after.told,
-                after.trial_until,
-                after.reason,
-            ),
+            (*key, *msgspec.structs.astuple(after)),
         )
     return after
 

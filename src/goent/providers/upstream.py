@@ -309,11 +309,11 @@ class CallReport:
     """Reports one attempt to the observer. Its failure to listen does not break the answer."""
 
     def __init__(
-        self, witness: CallObserver, gauge: TokenGauge, order: InboundCall, attempt: CallAttempt
+        self, observer: CallObserver, gauge: TokenGauge, inbound: InboundCall, attempt: CallAttempt
     ) -> None:
-        self._witness = witness
+        self._observer = observer
         self._gauge = gauge
-        self._order = order
+        self._inbound = inbound
         self._attempt = attempt
         self._id = secrets.token_hex(8)
         self._reported = False
@@ -337,19 +337,19 @@ class CallReport:
                 raise AtLimit(delay.reason, retry_after_s=delay.wait_s)
             if delay.reason != reason:
                 reason = delay.reason
-                await self._witness.notice(self._order.worker, f"waiting: {reason}")
+                await self._observer.notice(self._inbound.worker, f"waiting: {reason}")
             pause = min(delay.wait_s * random.uniform(1, 1.5), MAX_QUEUE_S)  # noqa: S311 (spreads calls)
             await anyio.sleep(pause)
             waited += pause
 
     async def _request_start(self) -> CallDelay | None:
         provider = self._attempt.target.provider
-        worker = self._order.worker
+        worker = self._inbound.worker
         call = StartedCall(
             id=self._id, worker=worker, backend=provider.backend, model=provider.model
         )
         try:
-            return await self._witness.call_started(call, self._size)
+            return await self._observer.call_started(call, self._size)
         except WorkerError:
             raise
         except Exception:
@@ -359,7 +359,7 @@ class CallReport:
     async def _size(self) -> CallSize:
         if self._known_size is None:
             self._known_size = await self._gauge.size(
-                self._order.body, self._attempt.target.provider
+                self._inbound.body, self._attempt.target.provider
             )
         return self._known_size
 
@@ -370,19 +370,19 @@ class CallReport:
         self._reported = True
         try:
             with anyio.move_on_after(REPORT_S, shield=True):
-                await self._witness.call_finished(await self._call_made(error))
+                await self._observer.call_finished(await self._call_made(error))
         except Exception:
-            logger.exception("a call of worker %r was not counted", self._order.worker)
+            logger.exception("a call of worker %r was not counted", self._inbound.worker)
 
     async def _call_made(self, error: str) -> FinishedCall:
         attempt, provider = self._attempt, self._attempt.target.provider
         usage, whole = attempt.tally.usage, attempt.tally.stopped
         if usage and whole:
-            await self._gauge.learn(self._order.body, provider, usage)
+            await self._gauge.learn(self._inbound.body, provider, usage)
         return FinishedCall(
             id=self._id,
-            worker=self._order.worker,
-            session=self._order.session,
+            worker=self._inbound.worker,
+            session=self._inbound.session,
             backend=provider.backend,
             model=provider.model,
             status=attempt.status or HUNG_UP_STATUS,
@@ -404,7 +404,7 @@ class Upstream:
     def __init__(  # noqa: PLR0913 (what it stands on)
         self,
         connections: Connections,
-        witness: CallObserver,
+        observer: CallObserver,
         *,
         gauge: TokenGauge | None = None,
         healths: ProviderHealth | None = None,
@@ -414,7 +414,7 @@ class Upstream:
     ) -> None:
         """`silence` gives the seconds without a byte after which a call fails now; None: the usual."""
         self.connections = connections
-        self._witness = witness
+        self._observer = observer
         self._gauge = gauge or TokenGauge()
         self._healths = healths or CircuitBreakers()
         self._patience = patience
@@ -423,49 +423,49 @@ class Upstream:
         # By worker and wanted target: who served last, and what of the request it was not sent.
         self._last_served: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
 
-    async def stream(self, order: InboundCall, course: CallPlan, take: TakePieces) -> None:
+    async def stream(self, inbound: InboundCall, plan: CallPlan, take: TakePieces) -> None:
         """The answer in pieces. Raises a `WorkerError` if no target could give or finish it."""
-        joined = JoinedAnswer(order.dialect, take)
+        joined = JoinedAnswer(inbound.dialect, take)
 
         async def run(attempt: CallAttempt, report: CallReport) -> None:
             await attempt.stream(joined.receiver_for(attempt.target.dialect), report.report_end)
 
-        await self._ask(order, course, run, lambda: joined.text)
+        await self._ask(inbound, plan, run, lambda: joined.text)
 
-    async def complete(self, order: InboundCall, course: CallPlan) -> bytes:
-        """The whole answer, in the dialect of the order."""
+    async def complete(self, inbound: InboundCall, plan: CallPlan) -> bytes:
+        """The whole answer, in the dialect of the call."""
         answer = b""
 
         async def run(attempt: CallAttempt, report: CallReport) -> None:
             nonlocal answer
             answer = await attempt.read_whole()
             await report.report_end()
-            if attempt.target.dialect != order.dialect:
+            if attempt.target.dialect != inbound.dialect:
                 chunks = codec_for(attempt.target.dialect).read_answer(answer)
-                answer = codec_for(order.dialect).write_answer(order.model, chunks)
+                answer = codec_for(inbound.dialect).write_answer(inbound.model, chunks)
 
-        await self._ask(order, course, run, lambda: "")
+        await self._ask(inbound, plan, run, lambda: "")
         return answer
 
     async def _ask(
-        self, order: InboundCall, course: CallPlan, run: RunAttempt, said: Callable[[], str]
+        self, inbound: InboundCall, plan: CallPlan, run: RunAttempt, said: Callable[[], str]
     ) -> None:
-        tries = AttemptSchedule(course, self._healths, self._patience, self._clock)
+        tries = AttemptSchedule(plan, self._healths, self._patience, self._clock)
         failures: dict[str, ProviderUnavailable] = {}
         while following := tries.next_attempt():
             target = following.target
-            await self._wait_before(order, following, failures)
+            await self._wait_before(inbound, following, failures)
             call = build_call(
-                order, target, said=said(), hurry=tries.has_alternative, silence_s=self._silence()
+                inbound, target, said=said(), hurry=tries.has_alternative, silence_s=self._silence()
             )
             if not await self._healths.try_admit(target.provider, force=following.force):
                 continue  # another call is trying it at the moment
             attempt = CallAttempt(self.connections, target, call)
-            report = CallReport(self._witness, self._gauge, order, attempt)
+            report = CallReport(self._observer, self._gauge, inbound, attempt)
             try:
                 async with self._recorded_outcome(attempt):
                     await report.report_start(patient=not tries.has_alternative)
-                    await self._report_move(order, course, target, failures)
+                    await self._report_move(inbound, plan, target, failures)
                     await self._run_reported(attempt, report, run)
             except ProviderUnavailable as error:
                 failures[target.name] = error
@@ -475,7 +475,7 @@ class Upstream:
                 return
         if failures:
             raise _combined_error(failures)
-        raise unavailable_error(course, self._healths, self._clock())
+        raise unavailable_error(plan, self._healths, self._clock())
 
     @asynccontextmanager
     async def _recorded_outcome(self, attempt: CallAttempt) -> AsyncGenerator[None]:
@@ -509,24 +509,24 @@ class Upstream:
             await report.report_end(CUT_OFF_TEXT)
 
     async def _wait_before(
-        self, order: InboundCall, following: NextAttempt, failures: TargetFailures
+        self, inbound: InboundCall, following: NextAttempt, failures: TargetFailures
     ) -> None:
         if not following.wait_s:
             return
         if not following.silent:
             reason = failures.get(following.target.name)
             text = f"retrying {following.target.name} in {following.wait_s:.0f} s"
-            await self._witness.notice(order.worker, f"{text} ({reason})" if reason else text)
+            await self._observer.notice(inbound.worker, f"{text} ({reason})" if reason else text)
         await anyio.sleep(following.wait_s)
 
     async def _report_move(
-        self, order: InboundCall, course: CallPlan, target: CallTarget, failures: TargetFailures
+        self, inbound: InboundCall, plan: CallPlan, target: CallTarget, failures: TargetFailures
     ) -> None:
         """Tell the observer when another target serves the worker than before."""
-        wanted = course.targets[0].name
-        key = (order.worker, wanted)
+        wanted = plan.targets[0].name
+        key = (inbound.worker, wanted)
         before, omitted_before = self._last_served.get(key, (wanted, ""))
-        omitted = describe_omissions(order, target)
+        omitted = describe_omissions(inbound, target)
         if (before, omitted_before) == (target.name, omitted):
             return
         self._last_served[key] = target.name, omitted
@@ -535,17 +535,17 @@ class Upstream:
         difference = f"{target.name} is asked {omitted}" if omitted else ""
         if before == target.name:
             if difference:
-                await self._witness.notice(order.worker, difference)
+                await self._observer.notice(inbound.worker, difference)
             return
-        reason = str(failures.get(before) or self._unavailable_reason(course, before))
+        reason = str(failures.get(before) or self._unavailable_reason(plan, before))
         reason = f"{reason}; {difference}" if difference else reason
         moved = ProviderMove(
-            worker=order.worker, from_provider=before, to_provider=target.name, reason=reason
+            worker=inbound.worker, from_provider=before, to_provider=target.name, reason=reason
         )
-        await self._witness.provider_changed(moved)
+        await self._observer.provider_changed(moved)
 
-    def _unavailable_reason(self, course: CallPlan, name: str) -> str:
-        target = next((target for target in course.targets if target.name == name), None)
+    def _unavailable_reason(self, plan: CallPlan, name: str) -> str:
+        target = next((target for target in plan.targets if target.name == name), None)
         condition = self._healths.condition(target.provider) if target else ProviderCondition()
         if condition.state in {"unknown", "healthy"}:
             return "the requested provider is available again"

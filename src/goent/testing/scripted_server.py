@@ -87,7 +87,7 @@ class SocketConnection:
                 if event is h11.NEED_DATA:
                     if not self._buffer:
                         await self._receive()
-                    parser.receive_data(self._buffer)
+                    parser.receive_data(bytes(self._buffer))
                     self._buffer.clear()
                 elif isinstance(event, h11.Request):
                     head = event
