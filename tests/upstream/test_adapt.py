@@ -52,7 +52,11 @@ SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type":
             "without reasoning_effort, which it may not support",
         ),
         (order(reasoning_effort="high"), target("one", "other"), ""),
-        (order(seed=7, logprobs=True), target(), "without logprobs, seed, which it may not support"),
+        (
+            order(seed=7, logprobs=True),
+            target(),
+            "without logprobs, seed, which it may not support",
+        ),
         (
             order(
                 "anthropic",

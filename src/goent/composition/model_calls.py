@@ -96,6 +96,6 @@ def model_calls(
             connections,
             settings=around.settings,
             environ=around.environ,
-            heard=around.set_listings,
+            on_update=around.set_listings,
         ),
     )

@@ -210,30 +210,30 @@ _decode_content = msgspec.json.Decoder(str | list[_WireBlock]).decode
 
 def decode_request(body: bytes) -> ModelRequest:
     try:
-        asked = _decode(body)
+        request = _decode(body)
         messages = tuple(
-            _message(message) for message in asked.messages if message.role != "system"
+            _message(message) for message in request.messages if message.role != "system"
         )
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RequestError(f"this is not a Messages request: {error}") from error
-    later = (message.content for message in asked.messages if message.role == "system")
-    system = (text for content in (asked.system, *later) if (text := _text(content)))
-    choice = asked.tool_choice
+    later = (message.content for message in request.messages if message.role == "system")
+    system = (text for content in (request.system, *later) if (text := _text(content)))
+    choice = request.tool_choice
     return ModelRequest(
-        model=asked.model,
+        model=request.model,
         messages=tuple(message for message in messages if message.parts),
         system="\n\n".join(system),
-        tools=tuple(_tools(asked.tools or ())),
+        tools=tuple(_tools(request.tools or ())),
         tool_choice=_choice(choice) if choice else None,
         parallel_tools=not (choice and choice.disable_parallel_tool_use),
-        max_tokens=asked.max_tokens,
-        temperature=asked.temperature,
-        top_p=asked.top_p,
-        stop=tuple(asked.stop_sequences or ()),
-        stream=bool(asked.stream),
-        thinking=_thinking(asked.thinking) if asked.thinking else None,
-        thinking_effort=asked.output_config.effort if asked.output_config else None,
-        json_answer=_json_answer(asked.output_config) if asked.output_config else None,
+        max_tokens=request.max_tokens,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        stop=tuple(request.stop_sequences or ()),
+        stream=bool(request.stream),
+        thinking=_thinking(request.thinking) if request.thinking else None,
+        thinking_effort=request.output_config.effort if request.output_config else None,
+        json_answer=_json_answer(request.output_config) if request.output_config else None,
     )
 
 

@@ -132,9 +132,10 @@ class RetrySettings(Value, frozen=True, kw_only=True):
 
 
 class NextAttempt(Value, frozen=True, kw_only=True):
-    """Whom to ask, and after how many seconds; `force`: although it refused the account lately.
+    """A target, and the seconds to wait before the call.
 
-    `quiet`: it waits on, as was told before.
+    `force`: call it although it refused the account recently. `silent`: a notice of the wait has
+    been given already.
     """
 
     target: CallTarget

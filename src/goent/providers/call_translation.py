@@ -42,19 +42,19 @@ from goent.providers.sse import SseEvent
 
 CONTINUATION_NOTE = (
     "\n\n[The connection broke while you were answering. The reader has already received this "
-    "beginning of your answer:\n{said}\nContinue from exactly where it stops. Do not repeat any of "
+    "beginning of your answer:\n{so_far}\nContinue from exactly where it stops. Do not repeat any of "
     "it and do not mention the break.]"
 )
 LOOKAHEAD = 80  # characters of a continuation that are read before any is passed on
 MIN_OVERLAP = 12  # shorter repetitions are ordinary language
 
 
-def continue_request(request: ModelRequest, said: str) -> ModelRequest:
-    """A request for the rest of an answer that broke off after `said`."""
-    if not said.strip() or not request.messages:
+def continue_request(request: ModelRequest, so_far: str) -> ModelRequest:
+    """A request for the rest of an answer that broke off after `so_far`."""
+    if not so_far.strip() or not request.messages:
         return request
     *before, last = request.messages
-    note = MessageText(text=CONTINUATION_NOTE.format(said=said))
+    note = MessageText(text=CONTINUATION_NOTE.format(so_far=so_far))
     match last.parts:
         case (*parts, MessageToolResult() as result):
             noted = (*parts, replace(result, parts=(*result.parts, note)))
@@ -66,36 +66,36 @@ def continue_request(request: ModelRequest, said: str) -> ModelRequest:
 class ContinuationFilter:
     """Removes from a continuation what was said before."""
 
-    def __init__(self, said: str) -> None:
-        self._said = said
+    def __init__(self, so_far: str) -> None:
+        self._so_far = so_far
         self._pending = ""
-        self._passes_through = not said
+        self._passes_through = not so_far
 
     def feed(self, text: str) -> str:
         """The new part of the text; empty while that is not clear."""
         if self._passes_through:
             return text
         self._pending += text
-        if self._pending.startswith(self._said):
+        if self._pending.startswith(self._so_far):
             return self.close()
-        may_be_a_restart = self._said.startswith(self._pending)
+        may_be_a_restart = self._so_far.startswith(self._pending)
         return "" if may_be_a_restart or len(self._pending) < LOOKAHEAD else self.close()
 
     def close(self) -> str:
         """The new part of the text that was held back."""
-        held, self._pending, self._passes_through = self._pending, "", True
-        if held.startswith(self._said):
-            return held[len(self._said) :]
-        if self._said.startswith(held):
+        pending, self._pending, self._passes_through = self._pending, "", True
+        if pending.startswith(self._so_far):
+            return pending[len(self._so_far) :]
+        if self._so_far.startswith(pending):
             return ""
-        return held[_overlap(self._said, held) :]
+        return pending[_overlap(self._so_far, pending) :]
 
 
-def _overlap(said: str, following: str) -> int:
+def _overlap(so_far: str, following: str) -> int:
     """The number of characters at the end of the one that begin the other."""
-    longest = min(len(said), len(following))
+    longest = min(len(so_far), len(following))
     for length in range(longest, MIN_OVERLAP - 1, -1):
-        if said.endswith(following[:length]):
+        if so_far.endswith(following[:length]):
             return length
     return 0
 
@@ -122,20 +122,20 @@ def build_call(
     inbound: InboundCall,
     target: CallTarget,
     *,
-    said: str = "",
+    so_far: str = "",
     hurry: bool = False,
     silence_s: float | None = None,
 ) -> ModelCall:
-    """The request to send; with `said`, for the rest of an answer that broke off after it."""
+    """The request to send; with `so_far`, for the rest of an answer that broke off after it."""
     codec = codec_for(target.dialect)
     own = _is_same_backend(inbound, target)
     headers: Headers = inbound.headers if own else codec.headers
-    if not said and _is_same_model(inbound, target):
+    if not so_far and _is_same_model(inbound, target):
         body = inbound.body
     else:
         request = codec_for(inbound.dialect).decode(inbound.body)
         request = replace(request, model=target.provider.model)
-        request = continue_request(request if own else _without_vendor_fields(request), said)
+        request = continue_request(request if own else _without_vendor_fields(request), so_far)
         body = codec.encode(with_model_options(request, target.dialect, target.provider.options))
     return ModelCall(
         backend=target.provider.backend,

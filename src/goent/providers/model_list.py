@@ -110,7 +110,7 @@ class _OllamaDetails(Struct):
 
 
 class ModelLists:
-    """The port `ModelServers`. `heard` is called with all current listings, by backend."""
+    """The port `ModelServers`. `on_update` is called with all current listings, by backend."""
 
     def __init__(
         self,
@@ -118,13 +118,13 @@ class ModelLists:
         *,
         settings: Callable[[], Settings],
         environ: Callable[[], Mapping[str, str]],
-        heard: Callable[[Mapping[str, ModelListing]], None],
+        on_update: Callable[[Mapping[str, ModelListing]], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._connections = connections
         self._settings = settings
         self._environ = environ
-        self._heard = heard
+        self._on_update = on_update
         self._clock = clock
         self._listings: dict[str, ModelListing] = {}
         self._asked_at: dict[str, float] = {}
@@ -142,53 +142,53 @@ class ModelLists:
                     group.start_soon(self._refresh_one, each)
             names = {each.provider.backend for each in targets}
             self._listings = {k: v for k, v in self._listings.items() if k in names}
-            self._heard(dict(self._listings))
+            self._on_update(dict(self._listings))
 
     def trouble(self, backend: str) -> str:
         listing = self._listings.get(backend)
         return listing.trouble if listing else ""
 
-    def _is_due(self, asked: CallTarget) -> bool:
-        listing = self._listings.get(asked.provider.backend)
-        if listing is None or listing.base_url != asked.base_url:
+    def _is_due(self, target: CallTarget) -> bool:
+        listing = self._listings.get(target.provider.backend)
+        if listing is None or listing.base_url != target.base_url:
             return True
-        if listing.trouble and is_this_machine(asked.base_url):
+        if listing.trouble and is_this_machine(target.base_url):
             return True  # it may have been started, and asking takes no time
-        return self._clock() - self._asked_at[asked.provider.backend] > FRESH_S
+        return self._clock() - self._asked_at[target.provider.backend] > FRESH_S
 
-    async def _refresh_one(self, asked: CallTarget) -> None:
-        name, before = asked.provider.backend, self._listings.get(asked.provider.backend)
-        listing = await self.ask(asked)
+    async def _refresh_one(self, target: CallTarget) -> None:
+        name, before = target.provider.backend, self._listings.get(target.provider.backend)
+        listing = await self.ask(target)
         if listing.trouble and before and before.base_url == listing.base_url:
             # Keep its models: workers' sessions must not change because it restarts.
             listing = msgspec.structs.replace(listing, models=before.models)
         self._listings[name], self._asked_at[name] = listing, self._clock()
 
-    async def ask(self, asked: CallTarget) -> ModelListing:
+    async def ask(self, target: CallTarget) -> ModelListing:
         """The server's current listing, with any trouble in it; raises nothing."""
-        trouble = f"{asked.place} did not list its models within {ANSWER_S:g} s"
+        trouble = f"{target.place} did not list its models within {ANSWER_S:g} s"
         try:
             with anyio.move_on_after(ANSWER_S):
-                models = await self._models(asked)
-                return ModelListing(base_url=asked.base_url, models=tuple(models)[:MAX_MODELS])
+                models = await self._models(target)
+                return ModelListing(base_url=target.base_url, models=tuple(models)[:MAX_MODELS])
         except ServerNotRunning:
-            trouble = not_running_message(asked.provider.backend, asked.base_url)
+            trouble = not_running_message(target.provider.backend, target.base_url)
         except WorkerError as error:
             trouble = str(error)
-        return ModelListing(base_url=asked.base_url, trouble=trouble)
+        return ModelListing(base_url=target.base_url, trouble=trouble)
 
-    async def _models(self, asked: CallTarget) -> Iterable[ServedModel]:
-        listed = await self._get(asked, f"{asked.base_url}/models", _List)
+    async def _models(self, target: CallTarget) -> Iterable[ServedModel]:
+        listed = await self._get(target, f"{target.base_url}/models", _List)
         if listed is None:
-            raise ProviderRefused(f"{asked.place} has no list of models: check its base_url")
+            raise ProviderRefused(f"{target.place} has no list of models: check its base_url")
         if listed.data and all(served.loaded for served in listed.data):
             return _chat_models(listed.data)
-        root = asked.base_url.removesuffix("/v1")
-        if richer := await self._get(asked, f"{root}/api/v0/models", _List):
-            return _chat_models(richer.data)
-        if pulled := await self._get(asked, f"{root}/api/tags", _OllamaList):
-            return await self._ollama_models(asked, root, pulled.models)
-        props = await self._get(asked, f"{root}/props", _Props)
+        root = target.base_url.removesuffix("/v1")
+        if detailed := await self._get(target, f"{root}/api/v0/models", _List):
+            return _chat_models(detailed.data)
+        if installed := await self._get(target, f"{root}/api/tags", _OllamaList):
+            return await self._ollama_models(target, root, installed.models)
+        props = await self._get(target, f"{root}/props", _Props)
         window = props.default_generation_settings.n_ctx if props else None
         return [
             ServedModel(name=served.id, window=window or served.window)
@@ -197,62 +197,63 @@ class ModelLists:
         ]
 
     async def _ollama_models(
-        self, asked: CallTarget, root: str, pulled: list[_OllamaModel]
+        self, target: CallTarget, root: str, installed: list[_OllamaModel]
     ) -> Iterable[ServedModel]:
         """Ollama's models; only a loaded one shows the window that the server's settings give it."""
-        loaded = await self._get(asked, f"{root}/api/ps", _OllamaList)
+        loaded = await self._get(target, f"{root}/api/ps", _OllamaList)
         for model in loaded.models if loaded else ():
             if model.context_length:
-                self._loaded[asked.base_url, model.name] = model.context_length
+                self._loaded[target.base_url, model.name] = model.context_length
         limit = anyio.CapacityLimiter(MAX_PARALLEL)
         shown: dict[str, _OllamaDetails] = {}
 
         async def show(model: _OllamaModel) -> None:
             async with limit:
-                shown[model.name] = await self._show(asked, root, model)
+                shown[model.name] = await self._show(target, root, model)
 
         async with anyio.create_task_group() as group:
-            for model in pulled[:MAX_MODELS]:
+            for model in installed[:MAX_MODELS]:
                 group.start_soon(show, model)
         return [
             ServedModel(
                 name=model.name,
-                window=self._loaded.get((asked.base_url, model.name)) or shown[model.name].window,
+                window=self._loaded.get((target.base_url, model.name)) or shown[model.name].window,
             )
-            for model in pulled[:MAX_MODELS]
+            for model in installed[:MAX_MODELS]
             if shown[model.name].talks and _is_name(model.name)
         ]
 
-    async def _show(self, asked: CallTarget, root: str, model: _OllamaModel) -> _OllamaDetails:
-        key = (asked.base_url, model.name, model.digest)
+    async def _show(self, target: CallTarget, root: str, model: _OllamaModel) -> _OllamaDetails:
+        key = (target.base_url, model.name, model.digest)
         if key not in self._shown:
             body = msgspec.json.encode({"model": model.name})
             self._shown[key] = (
-                await self._get(asked, f"{root}/api/show", _OllamaDetails, body) or _OllamaDetails()
+                await self._get(target, f"{root}/api/show", _OllamaDetails, body)
+                or _OllamaDetails()
             )
         return self._shown[key]
 
     async def _get(
-        self, asked: CallTarget, url: str, shape: type[T], body: bytes = b""
+        self, target: CallTarget, url: str, shape: type[T], body: bytes = b""
     ) -> T | None:
         """The answer in that shape, or None. Raises a `WorkerError` if the server does not answer."""
         call = ModelCall(
-            backend=asked.provider.backend,
+            backend=target.provider.backend,
             dialect="openai",
             method="POST" if body else "GET",
             url=url,
             headers=((b"content-type", b"application/json"),) if body else (),
             body=body,
-            key=asked.key,
+            key=target.key,
             hurried=True,
-            secret_headers=asked.headers,
-            server=asked.base_url,
+            secret_headers=target.headers,
+            server=target.base_url,
         )
         async with self._connections.send(call) as answer:
             if answer.status >= FIRST_ERROR_STATUS:
                 return None
             with self._connections.memory.share() as share:
-                body = await read_whole(answer, asked.place, share, most=MAX_LIST_BYTES)
+                body = await read_whole(answer, target.place, share, most=MAX_LIST_BYTES)
         try:
             return msgspec.json.decode(body, type=shape)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -276,7 +277,7 @@ async def survey_servers(
     others = {LOCAL_SERVERS[name]: port for name, port in usual.items() if port not in taken}
     async with Connections.open() as connections, anyio.create_task_group() as group:
         lists = ModelLists(
-            connections, settings=lambda: settings, environ=lambda: environ, heard=known.update
+            connections, settings=lambda: settings, environ=lambda: environ, on_update=known.update
         )
 
         async def ask_port(server: LocalServer, port: int) -> None:

@@ -120,24 +120,24 @@ _decode = msgspec.json.Decoder(OpenAiRequest).decode
 
 def decode_request(body: bytes) -> ModelRequest:
     try:
-        asked = _decode(body)
+        request = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RequestError(f"this is not a Chat Completions request: {error}") from error
-    stop = asked.stop or ()
+    stop = request.stop or ()
     return ModelRequest(
-        model=asked.model,
-        messages=_chat_messages(asked.messages),
-        system="\n\n".join(_system_texts(asked.messages)),
-        tools=tuple(_tools(asked.tools or ())),
-        tool_choice=_choice(asked.tool_choice),
-        parallel_tools=asked.parallel_tool_calls is not False,
-        max_tokens=asked.max_completion_tokens or asked.max_tokens,
-        temperature=asked.temperature,
-        top_p=asked.top_p,
+        model=request.model,
+        messages=_chat_messages(request.messages),
+        system="\n\n".join(_system_texts(request.messages)),
+        tools=tuple(_tools(request.tools or ())),
+        tool_choice=_choice(request.tool_choice),
+        parallel_tools=request.parallel_tool_calls is not False,
+        max_tokens=request.max_completion_tokens or request.max_tokens,
+        temperature=request.temperature,
+        top_p=request.top_p,
         stop=(stop,) if isinstance(stop, str) else tuple(stop),
-        stream=bool(asked.stream),
-        reasoning_effort=asked.reasoning_effort,
-        json_answer=_json_answer(asked.response_format) if asked.response_format else None,
+        stream=bool(request.stream),
+        reasoning_effort=request.reasoning_effort,
+        json_answer=_json_answer(request.response_format) if request.response_format else None,
     )
 
 
@@ -151,8 +151,8 @@ def encode_request(request: ModelRequest) -> bytes:
 
 def _encode_body(request: ModelRequest) -> bytes:
     messages = [_WireMessage(role="system", content=request.system)] if request.system else []
-    for said in _sendable_messages(request.messages):
-        messages += _wire_messages(said)
+    for turn in _sendable_messages(request.messages):
+        messages += _wire_messages(turn)
     reasons = _REASONING_MODEL.search(request.model)
     choice = request.tool_choice
     return msgspec.json.encode(

@@ -161,7 +161,7 @@ def record_failure(
     failures = record.failures + 1
     if isinstance(error, RateLimited) or announced is not None:
         wait = _backoff(RATE_LIMITED_S, failures - 1) if announced is None else announced
-        return _open_record(record, "limited", now, wait, error, told=announced is not None)
+        return _open_record(record, "limited", now, wait, error, announced=announced is not None)
     if failures < bounds.failures and not is_breaker_open(record):
         return HealthRecord(
             state="failing",
@@ -209,10 +209,10 @@ def _open_record(
     wait: float,
     error: WorkerError,
     *,
-    told: bool = False,
+    announced: bool = False,
 ) -> HealthRecord:
     until = now + min(wait, MAX_OPEN_S)
-    if record.state == state and told and record.told:
+    if record.state == state and announced and record.told:
         until = max(until, record.until or 0.0)  # of parallel answers, the later time counts
     counted = state not in _ACCOUNT_STATES or record.state == state
     return HealthRecord(
@@ -220,7 +220,7 @@ def _open_record(
         failures=record.failures + 1 if counted else 1,
         since=now,
         until=until,
-        told=told,
+        told=announced,
         reason=_reason_text(error),
     )
 
@@ -406,18 +406,18 @@ class HealthProbe:
             seen.add(provider.backend)
             yield found
 
-    async def _ask(self, asked: CallTarget, limit: anyio.CapacityLimiter) -> None:
+    async def _ask(self, target: CallTarget, limit: anyio.CapacityLimiter) -> None:
         async with limit:
-            provider, began = asked.provider, self._clock()
+            provider, began = target.provider, self._clock()
             if not await self._healths.try_admit(provider):
                 return
             conclusive = False
             error: WorkerError | None = ProviderTimeout(
-                f"{asked.place} did not list its models within {PROBE_S:g} s"
+                f"{target.place} did not list its models within {PROBE_S:g} s"
             )
             try:
                 with anyio.move_on_after(PROBE_S):
-                    error = await self._answer(asked)
+                    error = await self._answer(target)
                 # Any other error means that the server has no list of models.
                 conclusive = error is None or isinstance(error, ProviderUnavailable | AuthRefused)
                 if error is None:
@@ -429,17 +429,17 @@ class HealthProbe:
                     with anyio.CancelScope(shield=True):
                         await self._healths.release(provider)
 
-    async def _answer(self, asked: CallTarget) -> WorkerError | None:
+    async def _answer(self, target: CallTarget) -> WorkerError | None:
         call = ModelCall(
-            backend=asked.provider.backend,
-            dialect=asked.dialect,
+            backend=target.provider.backend,
+            dialect=target.dialect,
             method="GET",
-            url=f"{asked.base_url}/models",
-            headers=codec_for(asked.dialect).headers,
+            url=f"{target.base_url}/models",
+            headers=codec_for(target.dialect).headers,
             body=b"",
-            key=asked.key,
-            secret_headers=asked.headers,
-            server=asked.server,
+            key=target.key,
+            secret_headers=target.headers,
+            server=target.server,
             hurried=True,
         )
         try:
@@ -448,7 +448,7 @@ class HealthProbe:
                     return None
                 body = await read_start(answer, most=MAX_PROBE_BYTES, within_s=PROBE_S)
                 return failure_from_answer(
-                    asked.provider.backend,
+                    target.provider.backend,
                     answer.status,
                     answer.headers,
                     call.without_key(body),

@@ -448,7 +448,7 @@ class Upstream:
         return answer
 
     async def _ask(
-        self, inbound: InboundCall, plan: CallPlan, run: RunAttempt, said: Callable[[], str]
+        self, inbound: InboundCall, plan: CallPlan, run: RunAttempt, so_far: Callable[[], str]
     ) -> None:
         tries = AttemptSchedule(plan, self._healths, self._patience, self._clock)
         failures: dict[str, ProviderUnavailable] = {}
@@ -456,7 +456,11 @@ class Upstream:
             target = following.target
             await self._wait_before(inbound, following, failures)
             call = build_call(
-                inbound, target, said=said(), hurry=tries.has_alternative, silence_s=self._silence()
+                inbound,
+                target,
+                so_far=so_far(),
+                hurry=tries.has_alternative,
+                silence_s=self._silence(),
             )
             if not await self._healths.try_admit(target.provider, force=following.force):
                 continue  # another call is trying it at the moment
