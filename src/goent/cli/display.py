@@ -258,7 +258,7 @@ def failure_text(failure: Failure | None) -> str:
     if failure is None:
         return ""
     remedy = f"; retry with {failure.retry_with}" if failure.retry_with else ""
-    if not remedy and failure.kind in TEMPORARY_FAILURES:
+    if failure.retryable and not remedy and failure.kind in TEMPORARY_FAILURES:
         remedy = "; trying again may help"
     return f"{failure.kind}: {failure.message}{remedy}"
 

@@ -229,7 +229,16 @@ class Relay:
         owner, plan = self._plan_for(request, owners, wanted)
         with self.calls.track(owner.worker) as call:
             if (request.method, request.path) in MODEL_PATHS:
-                inbound = _inbound_call(request, owner, wanted, body)
+                inbound = InboundCall(
+                    worker=owner.worker,
+                    session=request.header(b"x-session-id"),
+                    backend=request.backend,
+                    dialect=request.dialect,
+                    model=wanted.model,
+                    stream=wanted.stream,
+                    headers=request.headers,
+                    body=body,
+                )
                 await answer_call(call, self._upstream, inbound, plan, receive, send)
             else:
                 await self._pass_through(request, body, plan, send, share)
@@ -312,21 +321,6 @@ def _requested_model(body: bytes) -> _RequestedModel:
         return msgspec.json.decode(body, type=_RequestedModel)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _RequestedModel()  # the provider will complain about it
-
-
-def _inbound_call(
-    request: GatewayRequest, owner: CallOwner, wanted: _RequestedModel, body: bytes
-) -> InboundCall:
-    return InboundCall(
-        worker=owner.worker,
-        session=request.header(b"x-session-id"),
-        backend=request.backend,
-        dialect=request.dialect,
-        model=wanted.model,
-        stream=wanted.stream,
-        headers=request.headers,
-        body=body,
-    )
 
 
 async def _answer_canned(request: GatewayRequest, wanted: _RequestedModel, send: Send) -> None:

@@ -172,44 +172,29 @@ async def answer_call(
     send: Send,
 ) -> None:
     """Answer the call; ends when the answer has been passed on, or the client is gone."""
+    writer, body = ResponseWriter(send, inbound), b""
     async with anyio.create_task_group() as beside:
         beside.start_soon(_cancel_on_hang_up, call, receive)
         if inbound.stream:
-            writer = ResponseWriter(send, inbound)
             beside.start_soon(writer.flush_forever)
             beside.start_soon(writer.keep_alive)
-            await _answer_streamed(call, upstream, inbound, plan, writer)
+        try:
+            if inbound.stream:
+                await upstream.stream(inbound, plan, writer.take)
+            else:
+                body = await upstream.complete(inbound, plan)
+        except WorkerError as error:
+            call.settled.set()
+            await writer.fail(error)
         else:
-            await _answer_whole(call, upstream, inbound, plan, send)
+            call.settled.set()
+            if inbound.stream:
+                await writer.finish()
+            else:
+                await asgi.send_reply(send, 200, asgi.JSON_HEADERS, body)
         beside.cancel_scope.cancel()
 
 
 async def _cancel_on_hang_up(call: OpenCall, receive: Receive) -> None:
     await asgi.wait_for_hang_up(receive)
     call.scope.cancel()
-
-
-async def _answer_streamed(
-    call: OpenCall, upstream: Upstream, inbound: InboundCall, plan: CallPlan, writer: ResponseWriter
-) -> None:
-    try:
-        await upstream.stream(inbound, plan, writer.take)
-    except WorkerError as error:
-        call.settled.set()
-        await writer.fail(error)
-    else:
-        call.settled.set()
-        await writer.finish()
-
-
-async def _answer_whole(
-    call: OpenCall, upstream: Upstream, inbound: InboundCall, plan: CallPlan, send: Send
-) -> None:
-    try:
-        body = await upstream.complete(inbound, plan)
-    except WorkerError as error:
-        call.settled.set()
-        await asgi.send_refusal(send, inbound.dialect, *gateway_refusal(error))
-    else:
-        call.settled.set()
-        await asgi.send_reply(send, 200, asgi.JSON_HEADERS, body)

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from goent.domain.types import Usage
-from goent.providers.anthropic_requests import arguments_object, safe_id
+from goent.providers.anthropic_requests import safe_id, wire_block
 from goent.providers.model_messages import (
     STREAM_START,
     AnswerChunk,
@@ -369,7 +369,7 @@ def write_anthropic_answer(model: str, chunks: Iterable[AnswerChunk]) -> bytes:
     return _encode(
         {
             **_answer_head(model),
-            "content": [_answer_block(part) for part in answer.parts],
+            "content": [wire_block(part) for part in answer.parts],
             "stop_reason": _STOP_NAMES[answer.reason_or_guess],
             "stop_sequence": None,
             "usage": anthropic_usage(answer.usage or Usage()),
@@ -386,26 +386,7 @@ def _as_pieces(part: MessagePart) -> Iterator[_ContentPiece]:
         case MessageToolUse(id=call_id, name=name, arguments=arguments):
             yield ToolPiece(index=-1, id=call_id, name=name, arguments=arguments)
         case MessageImage() | MessageToolResult():
-            raise _unexpected_part(part)
-
-
-def _answer_block(part: MessagePart) -> dict[str, object]:
-    match part:
-        case MessageText(text=text):
-            return {"type": "text", "text": text}
-        case MessageReasoning(redacted=data) if data:
-            return {"type": "redacted_thinking", "data": data}
-        case MessageReasoning(text=text, signature=signature):
-            return {"type": "thinking", "thinking": text, "signature": signature}
-        case MessageToolUse(id=call_id, name=name, arguments=arguments):
-            head = {"type": "tool_use", "id": safe_id(call_id), "name": name}
-            return {**head, "input": arguments_object(arguments)}
-        case MessageImage() | MessageToolResult():
-            raise _unexpected_part(part)
-
-
-def _unexpected_part(part: MessagePart) -> AssertionError:
-    return AssertionError(f"no model says a {type(part).__name__}")
+            raise AssertionError(f"not a part of an answer: {type(part).__name__}")
 
 
 def _answer_head(model: str) -> dict[str, object]:

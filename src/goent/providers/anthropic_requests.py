@@ -37,7 +37,7 @@ class _WireSource(Struct, omit_defaults=True):
     url: str = ""
 
 
-class _WireBlock(Struct, omit_defaults=True):
+class AnthropicBlock(Struct, omit_defaults=True):
     """A part of a message; `type` says which of the fields it has."""
 
     type: str
@@ -57,7 +57,7 @@ class _WireBlock(Struct, omit_defaults=True):
 
 class _WireMessage(Struct):
     role: str
-    content: str | list[_WireBlock]
+    content: str | list[AnthropicBlock]
 
 
 class _WireTool(Struct, omit_defaults=True):
@@ -97,7 +97,7 @@ class AnthropicRequest(Struct, omit_defaults=True):
     model: str
     messages: list[_WireMessage]
     max_tokens: int | None = None
-    system: str | list[_WireBlock] | None = None
+    system: str | list[AnthropicBlock] | None = None
     tools: list[_WireTool] | None = None
     tool_choice: _WireToolChoice | None = None
     temperature: float | None = None
@@ -205,7 +205,7 @@ _TYPES_BY_CHOICE = {"auto": "auto", "none": "none", "required": "any"}
 
 
 _decode = msgspec.json.Decoder(AnthropicRequest).decode
-_decode_content = msgspec.json.Decoder(str | list[_WireBlock]).decode
+_decode_content = msgspec.json.Decoder(str | list[AnthropicBlock]).decode
 
 
 def decode_request(body: bytes) -> ModelRequest:
@@ -247,11 +247,11 @@ def encode_request(request: ModelRequest) -> bytes:
     body = AnthropicRequest(
         model=request.model,
         messages=[
-            _WireMessage(role=turn.role, content=[_wire_block(part) for part in turn.parts])
+            _WireMessage(role=turn.role, content=[wire_block(part) for part in turn.parts])
             for turn in turns
         ],
         max_tokens=_max_tokens(request),
-        system=[_WireBlock(type="text", text=system)] if system.strip() else None,
+        system=[AnthropicBlock(type="text", text=system)] if system.strip() else None,
         tools=[
             _WireTool(
                 name=tool.name, description=tool.description or None, input_schema=tool.schema
@@ -277,7 +277,7 @@ def encode_request(request: ModelRequest) -> bytes:
 # Decoding
 
 
-def _text(content: str | list[_WireBlock] | None) -> str:
+def _text(content: str | list[AnthropicBlock] | None) -> str:
     if isinstance(content, list):
         return "\n\n".join(block.text for block in content if block.text)
     return content or ""
@@ -296,7 +296,7 @@ def _message(message: _WireMessage) -> ChatMessage:
     return ChatMessage(role=role, parts=parts)
 
 
-def _part(block: _WireBlock) -> MessagePart | None:
+def _part(block: AnthropicBlock) -> MessagePart | None:
     match block.type:
         case "thinking":
             return MessageReasoning(text=block.thinking or "", signature=block.signature or "")
@@ -322,7 +322,7 @@ _PART_TYPES = frozenset(
 )
 
 
-def _shown_part(block: _WireBlock) -> MessageText | MessageImage | None:
+def _shown_part(block: AnthropicBlock) -> MessageText | MessageImage | None:
     if block.type == "text":
         return MessageText(text=block.text) if block.text else None
     source = block.source
@@ -388,26 +388,27 @@ def _wire_output(request: ModelRequest) -> _WireOutputConfig | None:
     return _WireOutputConfig(effort=request.thinking_effort, format=form)
 
 
-def _wire_block(part: MessagePart) -> _WireBlock:
+def wire_block(part: MessagePart) -> AnthropicBlock:
+    """A part of a message as Anthropic writes it, in requests and answers."""
     match part:
         case MessageText(text=text):
-            return _WireBlock(type="text", text=text)
+            return AnthropicBlock(type="text", text=text)
         case MessageReasoning(redacted=data) if data:
-            return _WireBlock(type="redacted_thinking", data=data)
+            return AnthropicBlock(type="redacted_thinking", data=data)
         case MessageReasoning(text=text, signature=signature):
-            return _WireBlock(type="thinking", thinking=text, signature=signature)
+            return AnthropicBlock(type="thinking", thinking=text, signature=signature)
         case MessageImage(url=url) if url:
-            return _WireBlock(type="image", source=_WireSource(type="url", url=url))
+            return AnthropicBlock(type="image", source=_WireSource(type="url", url=url))
         case MessageImage(media_type=media_type, data=data):
             source = _WireSource(type="base64", media_type=media_type, data=data)
-            return _WireBlock(type="image", source=source)
+            return AnthropicBlock(type="image", source=source)
         case MessageToolUse(id=id_, name=name, arguments=arguments):
-            return _WireBlock(
+            return AnthropicBlock(
                 type="tool_use", id=safe_id(id_), name=name, input=arguments_object(arguments)
             )
         case MessageToolResult(id=id_, parts=parts, is_error=is_error):
-            content = [_wire_block(part) for part in parts if _is_acceptable(part)]
-            return _WireBlock(
+            content = [wire_block(part) for part in parts if _is_acceptable(part)]
+            return AnthropicBlock(
                 type="tool_result",
                 tool_use_id=safe_id(id_),
                 content=Raw(msgspec.json.encode(content)),

@@ -5,7 +5,7 @@ An error's words count more than its status: for an empty account, vendors answe
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -145,21 +145,19 @@ class RateLimitState(Value, frozen=True, kw_only=True):
         return 0 in (self.requests_left, self.tokens_left)
 
 
-class _LimitWindow(Value, frozen=True, kw_only=True):
-    left: int | None
-    resets_in_s: float | None
+_Window = tuple[int | None, float | None]  # what is left, and the seconds until it resets
 
 
 def read_rate_limits(headers: Iterable[tuple[bytes, bytes]], *, now: float) -> RateLimitState:
-    """`now` is the time of day in seconds since 1970."""
+    """`now` is in seconds since 1970."""
     values = {
         name.decode("latin-1").lower(): value.decode("latin-1").strip() for name, value in headers
     }
-    requests = tuple(_windows(values, _REQUEST_HEADERS, now))
-    tokens = tuple(_windows(values, _TOKEN_HEADERS, now))
-    windows = (*requests, *tokens)
-    empty = [window for window in windows if window.left == 0]
-    resets = [w.resets_in_s for w in empty or windows if w.resets_in_s is not None]
+    requests = _windows(values, _REQUEST_HEADERS, now)
+    tokens = _windows(values, _TOKEN_HEADERS, now)
+    windows = [*requests, *tokens]
+    exhausted = [window for window in windows if window[0] == 0]
+    resets = (reset for _, reset in exhausted or windows if reset is not None)
     return RateLimitState(
         requests_left=_least_left(requests),
         tokens_left=_least_left(tokens),
@@ -170,17 +168,16 @@ def read_rate_limits(headers: Iterable[tuple[bytes, bytes]], *, now: float) -> R
 
 def _windows(
     values: Mapping[str, str], names: Iterable[tuple[str, str]], now: float
-) -> Iterator[_LimitWindow]:
-    for left, reset in names:
-        if left in values or reset in values:
-            yield _LimitWindow(
-                left=_count(values.get(left, "")),
-                resets_in_s=_seconds_until(values.get(reset), now),
-            )
+) -> list[_Window]:
+    return [
+        (_count(values.get(left, "")), _seconds_until(values.get(reset), now))
+        for left, reset in names
+        if left in values or reset in values
+    ]
 
 
-def _least_left(windows: Iterable[_LimitWindow]) -> int | None:
-    return min((w.left for w in windows if w.left is not None), default=None)
+def _least_left(windows: Iterable[_Window]) -> int | None:
+    return min((left for left, _ in windows if left is not None), default=None)
 
 
 def _count(value: str) -> int | None:
