@@ -450,31 +450,31 @@ class Upstream:
     async def _ask(
         self, inbound: InboundCall, plan: CallPlan, run: RunAttempt, so_far: Callable[[], str]
     ) -> None:
-        tries = AttemptSchedule(plan, self._healths, self._patience, self._clock)
+        schedule = AttemptSchedule(plan, self._healths, self._patience, self._clock)
         failures: dict[str, ProviderUnavailable] = {}
-        while following := tries.next_attempt():
-            target = following.target
-            await self._wait_before(inbound, following, failures)
+        while upcoming := schedule.next_attempt():
+            target = upcoming.target
+            await self._wait_before(inbound, upcoming, failures)
             call = build_call(
                 inbound,
                 target,
                 so_far=so_far(),
-                hurry=tries.has_alternative,
+                hurry=schedule.has_alternative,
                 silence_s=self._silence(),
             )
-            if not await self._healths.try_admit(target.provider, force=following.force):
+            if not await self._healths.try_admit(target.provider, force=upcoming.force):
                 continue  # another call is trying it at the moment
             attempt = CallAttempt(self.connections, target, call)
             report = CallReport(self._observer, self._gauge, inbound, attempt)
             try:
                 async with self._recorded_outcome(attempt):
-                    await report.report_start(patient=not tries.has_alternative)
+                    await report.report_start(patient=not schedule.has_alternative)
                     await self._report_move(inbound, plan, target, failures)
                     await self._run_reported(attempt, report, run)
             except ProviderUnavailable as error:
                 failures[target.name] = error
                 if isinstance(error, ServerNotRunning):
-                    tries.drop(target)  # the user has to start it first
+                    schedule.drop(target)  # the user has to start it first
             else:
                 return
         if failures:
@@ -513,15 +513,15 @@ class Upstream:
             await report.report_end(CUT_OFF_TEXT)
 
     async def _wait_before(
-        self, inbound: InboundCall, following: NextAttempt, failures: TargetFailures
+        self, inbound: InboundCall, upcoming: NextAttempt, failures: TargetFailures
     ) -> None:
-        if not following.wait_s:
+        if not upcoming.wait_s:
             return
-        if not following.silent:
-            reason = failures.get(following.target.name)
-            text = f"retrying {following.target.name} in {following.wait_s:.0f} s"
+        if not upcoming.silent:
+            reason = failures.get(upcoming.target.name)
+            text = f"retrying {upcoming.target.name} in {upcoming.wait_s:.0f} s"
             await self._observer.notice(inbound.worker, f"{text} ({reason})" if reason else text)
-        await anyio.sleep(following.wait_s)
+        await anyio.sleep(upcoming.wait_s)
 
     async def _report_move(
         self, inbound: InboundCall, plan: CallPlan, target: CallTarget, failures: TargetFailures
