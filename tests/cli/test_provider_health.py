@@ -10,11 +10,14 @@ import pytest
 from desk import Desk, OpenDesk
 from scripted_project import CODER, GLM
 
+from goent.cli.display import failure_text
 from goent.cli.main import run_cli
+from goent.cli.route_commands import show_providers
 from goent.config.trust_survey import trust_everything
 from goent.domain.errors import OutOfCredit, RateLimited, WorkerError
+from goent.domain.replies import HealthLabel, ProviderList, ProviderView
 from goent.domain.settings import Backend
-from goent.domain.types import Provider
+from goent.domain.types import Failure, Provider
 from goent.providers.provider_health import CircuitBreakers, account_id, repair_record
 from goent.providers.track_record import SqliteHealths
 from goent.system.project_folders import state_dir
@@ -110,3 +113,38 @@ def test_the_doctor_survives_a_damaged_file(capsys: pytest.CaptureFixture[str]) 
     path.write_bytes(b"no database" * 500)
     run_cli(["doctor"])
     assert "! health" in capsys.readouterr().out
+
+
+def _view(health: HealthLabel, reason: str) -> ProviderView:
+    return ProviderView(
+        name="dead",
+        backend="dead",
+        model="m",
+        method="api",
+        capabilities=(),
+        context_limit=None,
+        price=None,
+        cost_estimate=None,
+        health=health,
+        health_reason=reason,
+        cooldown_until=None,
+        in_use=0,
+        calls=0,
+        limits={},
+        default=False,
+    )
+
+
+def test_a_provider_whose_pause_is_over_is_not_called_ready_because_of_its_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show_providers(ProviderList(providers=(_view("ready", "connection refused"),)))
+    line = "dead failed last time, and the next call tries it again: connection refused"
+    assert line in capsys.readouterr().out
+
+
+def test_a_retry_is_recommended_only_where_it_can_help() -> None:
+    limited = Failure(kind="rate_limited", message="429", retryable=True)
+    down = Failure(kind="provider_down", message="start the server", retryable=True)
+    assert failure_text(limited).endswith("; trying again may help")
+    assert failure_text(down) == "provider_down: start the server"

@@ -195,7 +195,7 @@ async def test_a_soft_budget_warns_and_names_who_would_fit(open_project: OpenPro
     )
     async with opened(open_project, driver, budget) as project:
         task, whole = (await spawn(project)).warnings
-        assert "(budget.per_task), would be passed" in task and "'tenth' would fit" in task
+        assert "(budget.per_task), would be exceeded" in task and "'tenth' would fit" in task
         assert "$0.05 (budget.per_project), is nearly used up" in whole
 
 
@@ -283,7 +283,7 @@ async def test_a_soft_budget_warns_once_when_it_is_near_and_once_when_it_is_pass
             await calls.make(20_000)
         near, passed = warned(await project.events(worker))
         assert "is nearly used up: $0.06 spent" in near
-        assert "would be passed: $0.10 spent" in passed
+        assert "would be exceeded: $0.10 spent" in passed
 
 
 @pytest.mark.spec("P35")
@@ -303,7 +303,7 @@ async def test_a_provider_that_goes_direct_is_refused_under_a_hard_budget(
 ) -> None:
     driver = ScriptedDriver(lambda _: [say("done")])
     async with opened(open_project, driver, BudgetSettings(), held=False) as project:
-        with pytest.raises(BudgetExceeded, match=r"do not pass go-ent.*direct: stop"):
+        with pytest.raises(BudgetExceeded, match=r"do not pass through go-ent.*direct: stop"):
             await spawn(project, budget_usd=1)
         await spawn(project)
 
@@ -356,4 +356,4 @@ async def test_a_call_waits_for_others_that_may_leave_room(open_project: OpenPro
         assert await calls.begin(90_000) is None
         hindrance = await calls.begin(20_000)
         assert hindrance and hindrance.wait_s
-        assert "calls under way may use up the budget of task" in hindrance.reason
+        assert "calls in progress may use up the budget of task" in hindrance.reason

@@ -168,7 +168,7 @@ async def test_the_command_line_knows_agents(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("direct", "words"), [("refuse", "do not pass go-ent"), ("stop", "is used up")]
+    ("direct", "words"), [("refuse", "do not pass through go-ent"), ("stop", "is used up")]
 )
 async def test_a_hard_budget_refuses_an_agent_or_stops_it(
     tmp_path: Path, direct: str, words: str

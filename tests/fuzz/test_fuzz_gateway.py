@@ -141,7 +141,7 @@ async def test_whoever_dawdles_is_put_out(
     async def sees(sent: bytes, status: int) -> None:
         reply = await dawdle(gate.port, sent)
         assert reply.status == status, (sent[-80:], reply)
-        assert status != 408 or b"not whole within 0.3 s" in reply.body
+        assert status != 408 or b"not complete within 0.3 s" in reply.body
 
     async with anyio.create_task_group() as tasks:
         for sent, status in (

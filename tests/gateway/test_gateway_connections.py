@@ -115,7 +115,7 @@ async def test_a_head_has_less_time_than_a_body(world: World, monkeypatch: pytes
     async with await anyio.connect_tcp("127.0.0.1", world.gateway.port) as slow:
         await slow.send(head[:50])
         said = b"".join([piece async for piece in slow])
-        assert b"408" in said and b"head of the request was not whole within 0.2 s" in said
+        assert b"408" in said and b"head of the request was not complete within 0.2 s" in said
 
 
 async def test_a_long_head_is_refused_by_name(world: World):
@@ -129,13 +129,13 @@ async def test_a_long_head_is_refused_by_name(world: World):
                 said += piece
         except anyio.BrokenResourceError:
             pass
-    assert said.startswith(b"HTTP/1.1 431") and b"at most 65536 bytes" in said
+    assert said.startswith(b"HTTP/1.1 431") and b"longer than 65536 bytes" in said
 
 
 async def test_one_key_has_so_many_requests_at_a_time(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(gateway, "MOST_AT_A_TIME", 1)
+    monkeypatch.setattr(gateway, "MAX_PARALLEL", 1)
     world.provider.script = script = Script(openai_pieces(), waits=1)
     async with world.client.stream("POST", world.url(), content=BODY, headers=world.headers()):
         await script.reached.wait()

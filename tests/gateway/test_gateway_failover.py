@@ -258,11 +258,11 @@ async def test_what_a_fallback_is_not_told_is_named_with_the_move(world: World):
     url, headers = world.url(), world.headers()
     await world.client.post(url, content=BODY, headers=headers)
     (move,) = world.witness.moves
-    assert move.reason.endswith("; claude is asked without thinking, which it may not know")
+    assert move.reason.endswith("; claude is asked without thinking, which it may not support")
     more = {**msgspec.json.decode(BODY), "reasoning_effort": "high"}
     for _ in range(2):
         await world.client.post(url, content=msgspec.json.encode(more), headers=headers)
-    told = "w1: claude is asked without reasoning_effort, thinking, which it may not know"
+    told = "w1: claude is asked without reasoning_effort, thinking, which it may not support"
     assert world.witness.notices == [told]
     assert len(world.witness.moves) == 1
 

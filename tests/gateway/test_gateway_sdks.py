@@ -162,7 +162,7 @@ async def test_a_failure_is_the_sdks_own_typed_error_and_names_the_provider(
 async def test_a_wrong_key_is_an_authentication_error(world: World, dialect: Dialect):
     with pytest.raises(TYPED[401][DIALECTS.index(dialect)]) as raised:
         await ask(world, dialect, key="goent_wrong")
-    assert "not, or no longer, one that the gateway gave out" in words(raised.value)
+    assert "not, or no longer, a key of this gateway" in words(raised.value)
     assert world.provider.seen == []
 
 

@@ -118,7 +118,7 @@ def test_whatever_was_said_is_shown_in_reason(body: bytes, shown: str):
 def test_a_page_is_not_quoted_and_speaks_of_a_wrong_address():
     page = b"<!DOCTYPE html><html>overloaded, prompt is too long</html>"
     assert str(failure_from_answer("b", 404, (), page, now=NOW)) == (
-        "backend 'b' answered 404: a page of HTML (check the backend's base_url)"
+        "backend 'b' answered 404: an HTML page (check the backend's base_url)"
     )
     assert type(failure_from_answer("b", 502, (), page, now=NOW)) is ProviderDown
 

@@ -110,7 +110,7 @@ async def test_the_vendors_sdk_reads_our_stream_and_we_read_its_request(dialect:
 async def test_the_vendors_sdk_reads_our_plain_answer_and_we_read_its_request(dialect: Dialect):
     wire = Canned(codec_for(dialect).write_answer("m", ANSWER), stream=False)
     assert await understood(dialect, transport=wire, stream=False) == EXPECTED[dialect]
-    whole = msgspec.structs.replace(ASKED, stream=False, include_usage=dialect == "anthropic")
+    whole = msgspec.structs.replace(ASKED, stream=False)
     assert codec_for(dialect).decode(wire.asked) == whole
 
 

@@ -159,7 +159,7 @@ def test_a_request_is_translated_by_reading_and_writing_it():
     "body", [b"", b"<html>", b"[]", b"{}", b'{"model":"m"}', b'{"model":1,"messages":[]}', b"\xff"]
 )
 def test_what_is_no_request_is_refused_with_the_reason(dialect: Dialect, body: bytes):
-    with pytest.raises(RequestError, match=r"this is no .* request"):
+    with pytest.raises(RequestError, match=r"this is not a .* request"):
         codec_for(dialect).decode(body)
 
 
@@ -191,7 +191,6 @@ def test_models_that_reason_at_openai_have_another_name_for_their_limit():
 def test_usage_is_always_asked_for_and_the_client_may_not_have_asked():
     assert sent("openai", ask())["stream_options"] == {"include_usage": True}
     assert "stream_options" not in sent("openai", ask(stream=False))
-    assert asked("openai", {**OPENAI, "stream_options": None}).include_usage is False
 
 
 def test_system_messages_come_to_the_front_from_wherever_they_stand():

@@ -3,7 +3,7 @@
 import pytest
 from llm_wire import DIALECTS, call, event, events_of, piece, read_bytes, start, written
 
-from goent.domain.types import Dialect, Usage
+from goent.domain.types import Dialect
 from goent.providers.dialects import codec_for
 from goent.providers.model_messages import (
     AnswerChunk,
@@ -12,7 +12,6 @@ from goent.providers.model_messages import (
     StopPiece,
     TextPiece,
     ToolPiece,
-    UsagePiece,
     build_answer,
 )
 
@@ -51,12 +50,6 @@ def test_an_error_ends_the_stream(dialect: Dialect):
     stream = written(dialect, [TextPiece(text="a"), ErrorPiece(message="gone")])
     assert read_bytes(dialect, stream)[-1] == ErrorPiece(message="gone", kind="api_error")
     assert b'finish_reason":"' not in stream and b"message_stop" not in stream
-
-
-def test_a_client_that_did_not_ask_for_usage_gets_none():
-    writer = codec_for("openai").writer("m", tell_usage=False)
-    assert writer.write(UsagePiece(usage=Usage(input=1))) == b""
-    assert b"usage" not in writer.close()
 
 
 # Going on

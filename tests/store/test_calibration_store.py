@@ -68,7 +68,7 @@ async def test_a_file_that_refuses_keeps_the_lesson_in_memory(
         ask(path, f"CREATE TRIGGER refusal {refusal}")
         await teach(calibrations, MIN_SAMPLES)
         assert calibrations.corrected("zai", "glm-4.7", 1000) == 1300
-    assert "is not kept" in caplog.text
+    assert "is not stored" in caplog.text
 
 
 async def test_a_damaged_file_is_put_aside(tmp_path: Path):

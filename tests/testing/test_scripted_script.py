@@ -68,7 +68,7 @@ def test_a_script_is_read_from_yaml(path: Path) -> None:
         ("providers: {a: {casess: []}}", "unknown field `casess`"),
         ("providers: {a: {cases: [{steps: []}]}}", r"length >= 1.*cases\[0\]\.steps"),
         ("providers: {a: {cases: [{steps: [{fault: {kind: flood}}]}]}}", "flood"),
-        ("providers: [", "is no script"),
+        ("providers: [", "is not a script"),
     ],
 )
 def test_a_mistake_in_a_script_names_file_and_place(

@@ -62,10 +62,10 @@ async def test_a_body_may_come_in_chunks() -> None:
 @pytest.mark.parametrize(
     ("nonsense", "complaint"),
     [
-        (b"hello\r\n\r\n", b"no request line"),
-        (HEAD + b"content-length: -4\r\n\r\n", b"'-4' is no length"),
+        (b"hello\r\n\r\n", b"illegal request line"),
+        (HEAD + b"content-length: -4\r\n\r\n", b"bad Content-Length"),
         (HEAD + b"content-length: 99999999999\r\n\r\n", b"longer than"),
-        (b"x" * 70_000, b"the head is longer"),
+        (b"x" * 70_000, b"Receive buffer too long"),
     ],
 )
 async def test_what_is_not_http_is_told_so(nonsense: bytes, complaint: bytes) -> None:
@@ -78,7 +78,7 @@ async def test_what_is_not_http_is_told_so(nonsense: bytes, complaint: bytes) ->
 async def test_an_address_that_is_not_served_names_those_that_are() -> None:
     async with ScriptedModels(SCRIPT) as server:
         heard = await exchange(
-            server, b"GET /nobody/v1/models HTTP/1.1\r\nconnection: close\r\n\r\n"
+            server, b"GET /nobody/v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
         )
         with pytest.raises(KeyError, match="'nobody' is not in the script"):
             server.base_url("nobody")

@@ -49,10 +49,14 @@ SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type":
         (
             order(reasoning_effort="high"),
             target(),
-            "without reasoning_effort, which it may not know",
+            "without reasoning_effort, which it may not support",
         ),
         (order(reasoning_effort="high"), target("one", "other"), ""),
-        (order(seed=7, logprobs=True), target(), "without logprobs, seed, which it may not know"),
+        (
+            order(seed=7, logprobs=True),
+            target(),
+            "without logprobs, seed, which it may not support",
+        ),
         (
             order(
                 "anthropic",
@@ -60,12 +64,12 @@ SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type":
                 output_config={"effort": "low"},
             ),
             target(),
-            "without output_config.effort, thinking, which it may not know",
+            "without output_config.effort, thinking, which it may not support",
         ),
         (
             order(response_format=ANY_JSON, seed=7),
             target(dialect="anthropic"),
-            f"without seed, which it may not know, and {IN_WORDS}",
+            f"without seed, which it may not support, and {IN_WORDS}",
         ),
     ],
 )

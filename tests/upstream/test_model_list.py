@@ -43,7 +43,7 @@ async def listing_of(routes: Routes) -> tuple[ModelListing, ModelServer]:
         heard = Heard()
         settings = settings_of(server.base_url)
         lists = ModelLists(
-            connections, settings=lambda: settings, environ=dict[str, str], heard=heard
+            connections, settings=lambda: settings, environ=dict[str, str], on_update=heard
         )
         await lists.refresh()
         return heard.listings["own"], server
@@ -99,7 +99,7 @@ async def test_a_server_is_asked_again_only_after_a_while() -> None:
             connections,
             settings=lambda: settings,
             environ=dict[str, str],
-            heard=heard,
+            on_update=heard,
             clock=clock,
         )
         await lists.refresh()
@@ -119,7 +119,7 @@ async def test_a_server_that_is_gone_keeps_its_models_and_is_told_of() -> None:
                 connections,
                 settings=lambda: settings,
                 environ=dict[str, str],
-                heard=heard,
+                on_update=heard,
                 clock=clock,
             )
             await lists.refresh()
@@ -138,7 +138,7 @@ async def test_only_local_backends_are_asked() -> None:
         far = Backend(id="far", base_url=server.base_url, key=Secret("sk-own"))
         settings = Settings(project=Path("/p"), backends={"far": far})
         lists = ModelLists(
-            connections, settings=lambda: settings, environ=dict[str, str], heard=Heard()
+            connections, settings=lambda: settings, environ=dict[str, str], on_update=Heard()
         )
         await lists.refresh()
         assert server.asked == []

@@ -45,6 +45,14 @@ async def _connected(serve: Serve) -> AsyncGenerator[ProviderSocket]:
             tasks.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_a_refused_connection_is_told_in_the_systems_words(host: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(httpx2.ConnectError, match=r"^Connection refused$"):
+        await ProviderSocket.connect(host, port, within_s=30)
+
+
 async def _echo(stream: SocketStream) -> None:
     async for piece in stream:
         await stream.send(piece)

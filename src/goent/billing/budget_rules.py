@@ -1,4 +1,4 @@
-"""Says which limits hold for a worker, when one is nearly spent, and who would cost less."""
+"""Which budget limits hold for a worker, when one is nearly spent, and what would cost less."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ BudgetLevel = Literal["near", "passed"]
 
 
 class RouteCost(Value, frozen=True, kw_only=True):
-    """What the same work would cost at another provider."""
+    """The cost of the same work at another provider."""
 
     provider: str
     usd: Decimal
@@ -29,14 +29,9 @@ def day_of(at: float) -> str:
 
 def limits_of_all(budget: BudgetSettings, *, project: str, at: float) -> tuple[BudgetLimit, ...]:
     """The limits that no single worker has."""
-    found: tuple[tuple[BudgetScope, str, Decimal | None, str], ...] = (
-        ("day", day_of(at), budget.per_day, "per_day"),
-        ("project", project, budget.per_project, "per_project"),
-    )
-    return tuple(
-        BudgetLimit(scope=scope, key=key, usd=usd, hard=budget.hard, setting=f"budget.{setting}")
-        for scope, key, usd, setting in found
-        if usd is not None
+    return (
+        *_limit("day", day_of(at), budget.per_day, "budget.per_day", hard=budget.hard),
+        *_limit("project", project, budget.per_project, "budget.per_project", hard=budget.hard),
     )
 
 
@@ -47,37 +42,24 @@ def limits_of_worker(
     group: str,
     group_usd: Decimal | None,
 ) -> tuple[BudgetLimit, ...]:
-    """What somebody asked for is meant: it is hard. What a file gives is as hard as that says."""
-    limits: list[BudgetLimit] = []
-    if asked is not None:
-        limits.append(
-            BudgetLimit(scope="task", key=worker, usd=asked, hard=True, setting="budget_usd")
-        )
-    if budget.per_task is not None:
-        limits.append(
-            BudgetLimit(
-                scope="task",
-                key=worker,
-                usd=budget.per_task,
-                hard=budget.hard,
-                setting="budget.per_task",
-            )
-        )
-    if group and group_usd is not None:
-        limits.append(
-            BudgetLimit(
-                scope="group",
-                key=group,
-                usd=group_usd,
-                hard=True,
-                setting="budget_usd of the group",
-            )
-        )
-    return tuple(limits)
+    """The worker's own limits: those of its request are hard, the configured one is if set so."""
+    return (
+        *_limit("task", worker, asked, "budget_usd", hard=True),
+        *_limit("task", worker, budget.per_task, "budget.per_task", hard=budget.hard),
+        *_limit("group", group, group_usd if group else None, "budget_usd of the group", hard=True),
+    )
+
+
+def _limit(
+    scope: BudgetScope, key: str, usd: Decimal | None, setting: str, *, hard: bool
+) -> tuple[BudgetLimit, ...]:
+    if usd is None:
+        return ()
+    return (BudgetLimit(scope=scope, key=key, usd=usd, hard=hard, setting=setting),)
 
 
 def budget_level(standing: BudgetStatus, usd: Decimal) -> BudgetLevel | None:
-    """How far the limit would be used with that much more."""
+    """How close the limit would be after spending that much more."""
     share = standing.share_after(usd)
     if share > FULL_SHARE:
         return "passed"
@@ -85,31 +67,34 @@ def budget_level(standing: BudgetStatus, usd: Decimal) -> BudgetLevel | None:
 
 
 def budget_warning(standing: BudgetStatus, usd: Decimal, found: BudgetLevel, what: str) -> str:
-    """`what` is likely to cost that much."""
-    verb = "would be passed" if found == "passed" else "is nearly used up"
+    """A warning that `what`, at an estimated `usd`, nears or exceeds a limit."""
+    verb = "would be exceeded" if found == "passed" else "is nearly used up"
     return (
-        f"{standing.limit.name} ({standing.limit.setting}), {verb}: {standing.figures}, "
-        f"{what} is likely to cost {dollars(usd)}"
+        f"{_named(standing)}, {verb}: {standing.figures}, {what} is likely to cost {dollars(usd)}"
     )
 
 
 def tight_budget_warning(standing: BudgetStatus, usd: Decimal, what: str) -> str:
-    """A hard limit that the worker is let try, because the amount is a guess."""
+    """A warning for a worker that starts although its estimate exceeds a hard limit."""
     return (
-        f"{standing.limit.name} ({standing.limit.setting}), may not be enough: {standing.figures}, {what} "
-        f"is estimated at {dollars(usd)}. It starts all the same, because that is only an estimate, and stops at the limit"
+        f"{_named(standing)}, may not be enough: {standing.figures}, {what} is estimated at "
+        f"{dollars(usd)}. It starts anyway, because that is only an estimate, and stops at the limit"
     )
 
 
 def budget_refusal(standing: BudgetStatus, usd: Decimal, what: str) -> str:
     return (
-        f"{standing.limit.name} ({standing.limit.setting}), has no room for {what}: "
-        f"{standing.figures}, and it is likely to cost {dollars(usd)}"
+        f"{_named(standing)}, has no room for {what}: {standing.figures}, "
+        f"and it is likely to cost {dollars(usd)}"
     )
 
 
+def _named(standing: BudgetStatus) -> str:
+    return f"{standing.limit.name} ({standing.limit.setting})"
+
+
 def budget_advice(others: Iterable[RouteCost], usd: Decimal, left: Decimal, setting: str) -> str:
-    """Somebody cheaper, if there is one; what else can be done."""
+    """A cheaper provider, if there is one, and what else can be done."""
     cheaper = sorted((o for o in others if o.usd < usd), key=lambda o: (o.usd, o.provider))
     if not cheaper:
         return f"no other provider is known to be cheaper; raise {setting}, or ask for less"
@@ -117,6 +102,6 @@ def budget_advice(others: Iterable[RouteCost], usd: Decimal, left: Decimal, sett
     if best.usd <= left:
         return f"provider {best.provider!r} would fit, at about {dollars(best.usd)}; or raise {setting}"
     return (
-        f"the cheapest route, provider {best.provider!r}, costs about {dollars(best.usd)}, which is "
-        f"more than is left too: raise {setting}, or ask for less"
+        f"the cheapest route, provider {best.provider!r}, costs about {dollars(best.usd)}, which is also "
+        f"more than is left: raise {setting}, or ask for less"
     )

@@ -1,11 +1,11 @@
-"""Holds workers and their model calls to the budgets, and records what each call cost.
+"""Holds workers and their model calls to budgets, and records what each call cost.
 
-What a worker is likely to cost is held back before it starts; each call is held to the same limits
-before it goes out. The ledger decides, for it knows what this user's other projects do meanwhile;
-here it is said which limits there are, what the work is likely to take, and who would do it for less.
+A worker's likely cost is reserved before it starts, and each call is checked against the same limits
+before it goes out. The ledger decides, because it knows what the user's other projects spend
+meanwhile; this module says which limits hold, what the work is likely to cost, and what costs less.
 
-The line is begun before the call goes out. So whatever becomes of go-ent, a call that a provider
-may bill is in the books: at worst as one of which nobody knows what it took.
+A call's ledger entry begins before the call goes out. So even if go-ent is killed, every call that
+a provider may bill is in the ledger, at worst with an unknown cost.
 """
 
 import logging
@@ -55,17 +55,17 @@ from goent.domain.types import Method, Provider, Route, Usage
 
 
 class CostListener(Protocol):
-    """Who is told what calls cost."""
+    """The workers' events, where costs are reported."""
 
     def spawned(self, worker: str) -> WorkerSpawned | None:
-        """What was agreed when it began; None if it is not known."""
+        """The worker's first event; None if the worker is unknown."""
         ...
 
     async def append(self, worker: str, event: AnyEvent) -> object: ...
 
 
 class CallerDirectory(Protocol):
-    """Who makes calls now, and with whom."""
+    """The workers that make calls now, and their providers."""
 
     def at_work(self, worker: str) -> bool: ...
 
@@ -73,10 +73,14 @@ class CallerDirectory(Protocol):
 
 
 NO_COST: Final = Decimal(0)
+FIRST_ERROR_STATUS = 400
+HUNG_UP_STATUS = 499  # of a call that go-ent gave up
+
+log = logging.getLogger(__name__)
 
 
 class Allowance:
-    """What the workers of a project may spend."""
+    """Holds the workers of a project, and their calls, to budgets."""
 
     def __init__(
         self,
@@ -105,11 +109,11 @@ class Allowance:
         likely: Mapping[str, Decimal],
         sure: Mapping[str, Decimal],
     ) -> tuple[str, ...]:
-        """Hold back what the worker is likely to cost; what its owner is to be warned of.
+        """Reserve the worker's likely cost; returns warnings for its owner.
 
-        `likely` is what the task would cost at each provider whose price is known, and `sure` as
-        much of that as is no guess. Raises `BudgetExceeded` if a hard limit has no room for the sure
-        part; for the rest the calls themselves are held to the limit.
+        `likely` is the task's cost at each provider with a known price, and `sure` the part of it
+        that is certain. Raises `BudgetExceeded` if a hard limit has no room for the certain part;
+        beyond that, the calls themselves are held to the limit.
         """
         limits = self._limits(worker, spawned)
         if not limits:
@@ -128,16 +132,17 @@ class Allowance:
                 spender, sure.get(route.provider.name, NO_COST), limits
             )
         if answer.exceeded:
-            told = budget_refusal(answer.exceeded, usd, what)
-            raise BudgetExceeded(f"{told}; {self._advice(likely, route.provider, answer.exceeded)}")
+            refusal = budget_refusal(answer.exceeded, usd, what)
+            advice = self._advice(likely, route.provider, answer.exceeded)
+            raise BudgetExceeded(f"{refusal}; {advice}")
         self._reserved.add(worker)
         if doubtful:
-            told = tight_budget_warning(doubtful, usd, what)
-            return (f"{told}; {self._advice(likely, route.provider, doubtful)}",)
+            warning = tight_budget_warning(doubtful, usd, what)
+            return (f"{warning}; {self._advice(likely, route.provider, doubtful)}",)
         return self._warnings(likely, route.provider, answer, what)
 
     async def release(self, worker: str) -> None:
-        """What the worker's task did not take is free again."""
+        """Free what is left of the worker's reservation."""
         if worker in self._reserved:
             self._reserved.discard(worker)
             await self._ledger.release(self._spender(worker, None))
@@ -145,7 +150,7 @@ class Allowance:
     def _check_enforceable(
         self, route: Route, limits: tuple[BudgetLimit, ...], *, known: bool
     ) -> None:
-        """A hard limit holds only where the calls pass go-ent, at a price that it knows."""
+        """A hard limit needs calls that pass through go-ent, at a known price."""
         hard = next((limit for limit in limits if limit.hard), None)
         if hard is None:
             return
@@ -153,9 +158,9 @@ class Allowance:
         if self._is_direct(route.provider, route.method):
             if self._settings().budget.direct == "refuse":
                 raise BudgetExceeded(
-                    f"{hard.name} ({hard.setting}), is a hard limit, and calls to {name} do not pass "
-                    "go-ent, which holds no key for it: give go-ent the key, choose another "
-                    "provider, or set `budget: {direct: stop}` to have it stopped at its next step"
+                    f"{hard.name} ({hard.setting}), is a hard limit, but calls to {name} do not pass "
+                    "through go-ent, which has no key for it: give go-ent the key, choose another "
+                    "provider, or set `budget: {direct: stop}` to stop the worker at its next step"
                 )
         elif not known:
             raise BudgetExceeded(f"{_no_price(route.provider, hard)}, or choose another provider")
@@ -170,7 +175,7 @@ class Allowance:
     # A call
 
     async def hold(self, worker: str, provider: Provider, sizing: CallSizer) -> CallHold:
-        """What a call is to be held to. Without a limit nobody has to know how large it is."""
+        """What a call may cost and its limits; without limits its size is not estimated."""
         limits, pace = self._limits(worker), provider.limits
         if not limits and pace.tpm is None:
             return CallHold(pace=pace)
@@ -185,22 +190,22 @@ class Allowance:
     async def check_call(
         self, worker: str, provider: Provider, hold: CallHold, answer: Admission
     ) -> tuple[str, ...]:
-        """What the worker's owner is to be warned of. Raises `BudgetSpent` if it may not go out."""
-        usd = hold.usd or Decimal(0)
+        """Warnings for the worker's owner. Raises `BudgetSpent` if the call may not go out."""
+        usd = hold.usd or NO_COST
+        what = f"the next call to {provider.name!r}"
         if answer.exceeded and not answer.wait_s:
-            told = budget_refusal(answer.exceeded, usd, f"the next call to {provider.name!r}")
             likely = await self._costs(provider, hold)
-            raise BudgetSpent(f"{told}; {self._advice(likely, provider, answer.exceeded)}")
+            advice = self._advice(likely, provider, answer.exceeded)
+            raise BudgetSpent(f"{budget_refusal(answer.exceeded, usd, what)}; {advice}")
         fresh = tuple(s for s in answer.standings if self._is_news(worker, s, usd))
         if not fresh:
             return ()
         likely = await self._costs(provider, hold)
-        what = f"the next call to {provider.name!r}"
         return self._warnings(likely, provider, Admission(standings=fresh), what)
 
     async def _costs(self, provider: Provider, hold: CallHold) -> dict[str, Decimal]:
-        """Of the call, at each provider whose price is known."""
-        found = {provider.name: hold.usd or Decimal(0)}
+        """The call's cost at each provider with a known price."""
+        found = {provider.name: hold.usd or NO_COST}
         for other in self._settings().providers:
             cost = await self._prices.cost(other, hold.usage, time.time())
             if cost is not None:
@@ -216,21 +221,24 @@ class Allowance:
         return True
 
     async def used_up_limit(self, worker: str) -> str:
-        """Which hard limit is used up, so that the worker must not go on; empty if it may."""
+        """The hard limit that is used up, so that the worker must stop; empty if there is none."""
         return await self._used_up(self._limits(worker))
 
     async def _used_up(self, limits: tuple[BudgetLimit, ...]) -> str:
         hard = tuple(limit for limit in limits if limit.hard)
         for standing in await self._ledger.standings(hard, self._project) if hard else ():
             if standing.spent_usd >= standing.limit.usd:
-                told = f"{standing.limit.name} ({standing.limit.setting}), is used up"
-                return f"{told}: {standing.figures}; {_remedy(standing.limit)}"
+                limit = standing.limit
+                return (
+                    f"{limit.name} ({limit.setting}), is used up: {standing.figures}; "
+                    f"{_remedy(limit)}"
+                )
         return ""
 
-    # What both need
+    # Both
 
     async def standings(self) -> list[BudgetStatus]:
-        """The limits that no single worker has, as they stand."""
+        """The status of the limits that no single worker has."""
         budget = self._settings().budget
         limits = limits_of_all(budget, project=self._project, at=time.time())
         return await self._ledger.standings(limits, self._project) if limits else []
@@ -247,15 +255,11 @@ class Allowance:
         settings = self._settings()
         spawned = spawned or self._listener.spawned(worker)
         budget = settings.budget
-        own = (
-            limits_of_worker(
-                budget, worker, spawned.budget_usd, spawned.group, spawned.group_budget_usd
-            )
-            if spawned
-            else ()
-        )
         shared = limits_of_all(budget, project=str(settings.project), at=time.time())
-        return (*own, *shared)
+        if not spawned:
+            return shared
+        asked, group_usd = spawned.budget_usd, spawned.group_budget_usd
+        return (*limits_of_worker(budget, worker, asked, spawned.group, group_usd), *shared)
 
     def _warnings(
         self, likely: Mapping[str, Decimal], provider: Provider, answer: Admission, what: str
@@ -270,7 +274,6 @@ class Allowance:
     def _advice(
         self, likely: Mapping[str, Decimal], provider: Provider, standing: BudgetStatus
     ) -> str:
-        """Who would do it for less."""
         others = [
             RouteCost(provider=other.name, usd=likely[other.name])
             for other in self._settings().providers
@@ -290,20 +293,12 @@ def _remedy(limit: BudgetLimit) -> str:
 def _no_price(provider: Provider, limit: BudgetLimit) -> str:
     return (
         f"no price is known for provider {provider.name!r} ({provider.backend}/{provider.model}), so "
-        f"nobody can keep {limit.name} ({limit.setting}): set its `price` in .goent/providers.yaml"
+        f"{limit.name} ({limit.setting}), cannot be enforced: set its `price` in .goent/providers.yaml"
     )
 
 
-FIRST_ERROR_STATUS, HUNG_UP_STATUS = (
-    400,
-    499,
-)  # HTTP's line between answer and error; a call that we gave up
-
-log = logging.getLogger(__name__)
-
-
 class CallBookkeeper:
-    """The accounts of a project."""
+    """Enters the model calls of a project in the ledger and in the workers' events."""
 
     def __init__(
         self,
@@ -323,7 +318,7 @@ class CallBookkeeper:
         self._allowance = allowance
 
     async def call_started(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
-        """A model call of a worker's is about to go out, if money and limits allow it."""
+        """Admit a worker's model call, if budgets and rate limits allow it."""
         provider = self._callers.provider(call.worker, call.backend, call.model)
         hold = await self._allowance.hold(call.worker, provider, size)
         answer = await self._admitted(call, provider, hold)
@@ -332,18 +327,19 @@ class CallBookkeeper:
                 await self._listener.append(call.worker, BudgetWarned(message=warning))
         if answer.admitted:
             return None
-        held = f"calls under way may use up {answer.exceeded.limit.name}" if answer.exceeded else ""
-        return CallDelay(reason=answer.reason or held, wait_s=answer.wait_s)
+        limit = answer.exceeded.limit.name if answer.exceeded else ""
+        full = f"calls in progress may use up {limit}" if limit else ""
+        return CallDelay(reason=answer.reason or full, wait_s=answer.wait_s)
 
     async def _admitted(self, call: StartedCall, provider: Provider, hold: CallHold) -> Admission:
         entry = self._entry(call.worker, provider, _unknown_report(provider))
         try:
             return await self._ledger.begin_call(call.id, entry, hold)
         except EnvironmentTrouble as trouble:
-            raise BudgetSpent(f"whether a hard budget has room cannot be told: {trouble}") from None
+            raise BudgetSpent(f"a hard budget cannot be checked: {trouble}") from None
 
     async def call_finished(self, call: FinishedCall) -> None:
-        """A model call came back: into the ledger, and into the events of its worker."""
+        """Enter a call that ended in the ledger, and in its worker's events."""
         provider, event = self._callers.provider(call.worker, call.backend, call.model), None
         if call.billable:
             cost = None
@@ -357,7 +353,7 @@ class CallBookkeeper:
                 source="gateway",
                 status=call.status,
             )
-        # The ledger first: of a go-ent that dies in between, a call is never counted twice.
+        # The ledger first: if go-ent dies in between, no call is counted twice.
         entry = self._entry(call.worker, provider, event) if event else None
         await self._ledger.settle_call(call.id, entry)
         if not self._callers.at_work(call.worker):
@@ -369,7 +365,7 @@ class CallBookkeeper:
             await self._listener.append(call.worker, Noticed(text=text.rstrip(": ")))
 
     async def provider_changed(self, move: ProviderMove) -> None:
-        """Another provider goes on with a worker's turn."""
+        """Another provider takes over a worker's turn."""
         if self._callers.at_work(move.worker):
             event = FailedOver(
                 from_provider=move.from_provider,
@@ -383,22 +379,22 @@ class CallBookkeeper:
             await self._listener.append(worker, Noticed(text=text))
 
     async def record_usage(self, spec: WorkerSpec, event: UsageReported) -> str:
-        """What a driver metered by itself, of a provider that goes direct.
+        """Enter usage that a driver reported, of a provider whose calls bypass go-ent.
 
-        Returns why the worker must not go on; empty if it may.
+        Returns why the worker must stop; empty if it may continue.
         """
         await self._ledger.add(self._entry(spec.id, spec.provider, event))
         return await self._allowance.used_up_limit(spec.id)
 
     async def close_lost_calls(self) -> Mapping[str, Sequence[UsageReported]]:
-        """The calls, by worker, that were under way when this project's last go-ent was killed."""
+        """The calls, by worker, that were in progress when this project's last go-ent was killed."""
         found: dict[str, list[UsageReported]] = defaultdict(list)
         try:
             for entry in await self._ledger.settle_lost(str(self._settings().project)):
                 provider = Provider(name=entry.provider, backend=entry.backend, model=entry.model)
                 found[entry.worker].append(_unknown_report(provider))
-        except GoentError as error:  # they stay where they are, for the next start
-            log.warning("calls that a dead go-ent left open were not looked for: %s", error)
+        except GoentError as error:  # they stay in the ledger for the next start
+            log.warning("calls that a killed go-ent left open cannot be closed: %s", error)
         return found
 
     def _entry(self, worker: str, provider: Provider, event: UsageReported) -> LedgerEntry:
@@ -419,7 +415,7 @@ class CallBookkeeper:
 
 
 def _unknown_report(provider: Provider) -> UsageReported:
-    """A call of which nothing is known but that it was made."""
+    """A call of which only its existence is known."""
     return UsageReported(
         provider=provider.name,
         model=provider.model,

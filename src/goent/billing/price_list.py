@@ -1,10 +1,9 @@
-"""Says what a model call costs: by the user's prices, else by the list of genai-prices.
+"""The price of a model call: from the user's settings, else from the list of genai-prices.
 
-A price that the user's files give holds; a local server without one costs nothing. Otherwise the price list of `genai-prices` is asked, for
-the provider that the backend is named after and for no other: a flat-rate plan or a model that the
-list does not price has an unknown price, which is not 0. The list is part of the package and is
-never fetched; loading it takes a fifth of a second, so that the first call that needs it does so,
-in a thread.
+A configured price comes first, and a local server without one is free. Otherwise the list is
+consulted for the provider that the backend is named after. A flat-rate plan, or a model that the list
+has no price for, has an unknown price, which is not 0. The list is part of the package and never
+fetched. Loading it takes a fifth of a second, so the first call that needs it does so in a thread.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,28 +42,28 @@ _LISTED_PROVIDERS: Final[Mapping[str, str]] = {  # by OpenCode's id of the backe
     "zai": "zai",
 }
 FREE_PRICE: Final = Price(input=Decimal(0), output=Decimal(0))
-_FLAT_RATE: Final = "coding"  # in the address of a plan that is paid by the month
+_FLAT_RATE: Final = "coding"  # in the address of a monthly plan
 _LOOKUPS: Final = 512
 
 
 class PriceList:
-    """The port `Prices`. `backends` tells where each backend's calls go."""
+    """The port `Prices`. `backends` gives the configured backends, by id."""
 
     def __init__(self, backends: Callable[[], Mapping[str, Backend]]) -> None:
         self._backends = backends
         self._loaded = False
 
     async def cost(self, provider: Provider, usage: Usage, at: float) -> Decimal | None:
-        """USD for one call. The list knows steps by size of the prompt and by time of day."""
-        if given := self._configured_price(provider):
-            return given.cost(usage)
+        """USD for one call. Listed prices may depend on the size of the prompt and the time of day."""
+        if configured := self._configured_price(provider):
+            return configured.cost(usage)
         model = await self._model(provider)
         return _listed_cost(model, usage, at) if model else None
 
     async def price(self, provider: Provider, at: float) -> Price | None:
         """The price of a small call, for people to compare."""
-        if given := self._configured_price(provider):
-            return given
+        if configured := self._configured_price(provider):
+            return configured
         model = await self._model(provider)
         return _listed_price(model, at) if model else None
 
@@ -86,7 +85,7 @@ def _listed_provider(backend: Backend | None) -> str | None:
     listed = _LISTED_PROVIDERS.get(backend.id) if backend else None
     if backend is None or listed is None or backend.base_url is None:
         return listed
-    # A proxy serves what the backend is named after; a plan that is paid by the month does not.
+    # A proxy charges the same prices; a monthly plan does not.
     return None if _FLAT_RATE in urlsplit(backend.base_url).path.split("/") else listed
 
 
@@ -119,7 +118,7 @@ def _listed_cost(model: "ModelInfo", usage: Usage, at: float) -> Decimal | None:
 
 
 def _listed_price(model: "ModelInfo", at: float) -> Price | None:
-    """None too for a model that is listed without a price, where the list would count 0."""
+    """None also for a model that is listed without a price, for which the list would give 0."""
     prices = model.get_prices(_utc_time(at))
     tokens_in, tokens_out = _base_price(prices.input_mtok), _base_price(prices.output_mtok)
     if tokens_in is None or tokens_out is None:

@@ -240,12 +240,25 @@ def _cost_breakdown(result: Result) -> str:
     return total + " + ".join(parts)
 
 
+# The others need a change first: a server started, an address corrected, more time granted.
+TEMPORARY_FAILURES = frozenset(
+    {
+        "rate_limited",
+        "provider_timeout",
+        "provider_overloaded",
+        "worker_crashed",
+        "stalled",
+        "empty_turn",
+    }
+)
+
+
 def failure_text(failure: Failure | None) -> str:
     """Why it failed, and what may help."""
     if failure is None:
         return ""
     remedy = f"; retry with {failure.retry_with}" if failure.retry_with else ""
-    if failure.retryable and not remedy:
+    if failure.retryable and not remedy and failure.kind in TEMPORARY_FAILURES:
         remedy = "; trying again may help"
     return f"{failure.kind}: {failure.message}{remedy}"
 

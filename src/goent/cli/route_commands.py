@@ -189,9 +189,14 @@ PROVIDER_HEADS = (
     "A TASK",
     "IN USE",
 )
+HEALTH_TEXTS = {
+    "limited": "rate limited",
+    "refused": "refusing its key",
+    "no_credit": "out of credit",
+}
 HEALTH_REMEDIES = {
-    "refused": "set another key, or `go-ent providers reset` once it is mended",
-    "no_credit": "top up, then `go-ent providers reset`",
+    "refused": "set another key, or run `go-ent providers reset` once it works again",
+    "no_credit": "top up, then run `go-ent providers reset`",
 }
 
 
@@ -280,12 +285,17 @@ def _price_text(p: ProviderView) -> str:
 
 
 def _health_lines(found: ProviderList) -> Iterator[str]:
-    """Why, and until when, for each that is not well."""
+    """Why, and until when, for each provider whose last call failed."""
     for p in found.providers:
-        if p.health_reason:
-            until = f" until {_local_time(p.cooldown_until)}" if p.cooldown_until else ""
-            remedy = f"; {HEALTH_REMEDIES[p.health]}" if p.health in HEALTH_REMEDIES else ""
-            yield f"{p.name} is {p.health}{until}: {p.health_reason}{remedy}"
+        if not p.health_reason:
+            continue
+        if p.health in {"ready", "direct"}:  # its pause is over
+            yield f"{p.name} failed last time, and the next call tries it again: {p.health_reason}"
+            continue
+        until = f" until {_local_time(p.cooldown_until)}" if p.cooldown_until else ""
+        remedy = f"; {HEALTH_REMEDIES[p.health]}" if p.health in HEALTH_REMEDIES else ""
+        state = HEALTH_TEXTS.get(p.health, p.health)
+        yield f"{p.name} is {state}{until}: {p.health_reason}{remedy}"
 
 
 def _time_left(until: str) -> str:

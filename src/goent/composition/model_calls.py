@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from goent.billing.call_accounts import Allowance, CallBookkeeper, CallerDirectory, CostListener
 from goent.billing.price_list import PriceList
+from goent.billing.token_estimate import TokenGauge
 from goent.composition.live_project import Project
 from goent.proc.process_table import is_owner_alive
-from goent.providers.call_plan import TokenGauge
 from goent.providers.connections import Connections
 from goent.providers.model_list import ModelLists
 from goent.providers.provider_health import BreakerBounds, CircuitBreakers, repair_record
@@ -96,6 +96,6 @@ def model_calls(
             connections,
             settings=around.settings,
             environ=around.environ,
-            heard=around.set_listings,
+            on_update=around.set_listings,
         ),
     )

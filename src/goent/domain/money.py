@@ -48,8 +48,8 @@ class CallDelay(Value, frozen=True, kw_only=True):
 class FinishedCall(Value, frozen=True, kw_only=True):
     """One model call that is over.
 
-    `usage` is None if the provider told none; `whole` says that it is the last word: a stream that
-    was cut may have told a part. `owed` is False if the provider cannot bill the call: it refused it, or never got it.
+    `usage` is None if the provider reported none; it `is_final` unless the stream was cut off.
+    `billable` is False if the provider cannot bill the call: it refused it, or never got it.
     """
 
     id: str
@@ -184,8 +184,8 @@ class CallHold(Value, frozen=True, kw_only=True):
 class Admission(Value, frozen=True, kw_only=True):
     """Whether a call, or a worker, may go on: it may if there is nothing to wait for.
 
-    `standings` are the limits as they were without it. `passed` is the hard one that it would pass;
-    with `wait_s` only because of calls that are under way. `reason` names any other thing that it
+    `standings` are the limits as they were without it. `exceeded` is the hard one that it would
+    exceed, with `wait_s` only because of calls in progress. `reason` names anything else that it
     has to wait for.
     """
 
@@ -281,12 +281,12 @@ class Ledger(Protocol):
 
 
 class Prices(Protocol):
-    """What providers charge, in USD. None where nobody says: unknown is not 0."""
+    """What providers charge, in USD. None means unknown, which is not 0."""
 
     async def cost(self, provider: Provider, usage: Usage, at: float) -> Decimal | None:
-        """Of one call that ended at that time."""
+        """The price of one call that ended at that time."""
         ...
 
     async def price(self, provider: Provider, at: float) -> Price | None:
-        """Per million tokens, as far as one figure each can tell."""
+        """The price per million tokens, for people to compare."""
         ...

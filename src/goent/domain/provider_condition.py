@@ -14,8 +14,8 @@ class ProviderCondition(Value, frozen=True, kw_only=True):
 
     `failing` ones failed once or twice and may still be asked. `limited`, `down`, `refused` (the
     key) and `no_credit` ones are not asked before `until` (seconds since 1970); then one call tries
-    it. `told` says that the provider itself named the time, `tried` that such a call is under way:
-    it may be back at any moment.
+    it. `time_is_announced`: the provider itself named the time. `is_on_trial`: such a call is in
+    progress, so it may be back at any moment.
     """
 
     state: HealthState = "unknown"

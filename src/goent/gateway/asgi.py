@@ -21,11 +21,11 @@ Headers = tuple[tuple[bytes, bytes], ...]
 JSON_HEADERS: Headers = ((b"content-type", b"application/json"),)
 SSE_HEADERS: Headers = ((b"content-type", b"text/event-stream; charset=utf-8"),)
 MAX_BODY = 64 * 1024 * 1024  # bytes of one request; providers take 32 to 50 MB
-AUTHENTICATED_KEY = "goent.authenticated"  # in the scope: what to call once the token was good
+AUTHENTICATED_KEY = "goent.authenticated"  # in the scope: a function to call for a valid token
 
 
 class RequestRefused(Exception):
-    """The request goes no further; answered in the shape of its dialect."""
+    """The request is answered with an error in its dialect."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class RequestRefused(Exception):
 
 
 class ClientHungUp(Exception):
-    """The client left before it had said what it wants."""
+    """The client left before its request was complete."""
 
 
 class _Scope(Struct):
@@ -86,14 +86,14 @@ class GatewayRequest(Value, frozen=True, kw_only=True):
 
 
 def mark_authenticated(scope: AsgiScope) -> None:
-    """Tell the server that whoever is connected has shown a good token."""
-    tell = scope.get(AUTHENTICATED_KEY)
-    if callable(tell):
-        tell()
+    """Tell the server that the client has shown a valid token."""
+    report = scope.get(AUTHENTICATED_KEY)
+    if callable(report):
+        report()
 
 
 async def read_body(receive: Receive, share: MemoryShare, *, most: int = MAX_BODY) -> bytes:
-    """The request's body, whole; its bytes are counted in `share`."""
+    """The request's whole body; its bytes are counted in `share`."""
     body = bytearray()
     more = True
     while more:
@@ -103,7 +103,7 @@ async def read_body(receive: Receive, share: MemoryShare, *, most: int = MAX_BOD
         body += message.body
         more = message.more_body
         if len(body) > most:
-            raise RequestRefused(413, f"the request is too long: at most {most} bytes are taken")
+            raise RequestRefused(413, f"the request is longer than {most} bytes, the limit")
         try:
             share.add(len(message.body))
         except AtLimit as full:

@@ -1,19 +1,14 @@
 """Runs uvicorn inside the daemon, with bounded connections and deadlines for requests.
 
-A connection on which no request has shown a good token yet is a stranger's. When there are too many
-of those, the oldest is closed; a program that works sends its first request within milliseconds.
+uvicorn alone would wait for ever for the rest of a request, and asyncio accepts whoever connects and
+logs a traceback for each connection that finds no descriptor free. Here a request has a deadline,
+connections are limited, and a lack of descriptors is one line in the log.
 
-The kernel is asked about this one connection (netlink, `sock_diag`): 5 µs, however many there are.
-`/proc/net/tcp` tells the same, but a read of it takes 11 ms when 3,000 sockets are open.
+A connection that has not shown a valid token yet is a stranger's. When there are too many of those,
+the oldest is closed; a real client sends its first request within milliseconds.
 
-uvicorn waits for ever for the rest of a request. Here a request has to be whole in time, and
-whoever dawdles is told so and put out.
-
-asyncio accepts whoever connects, and where descriptors run out it logs thousands of tracebacks.
-Here connections are accepted by ourselves: within limits, and a lack of descriptors is one line.
-
-uvicorn shows every piece of an answer to h11, which only writes its length before it. Here the
-pieces in the middle of an answer in chunks are written at once: they change nothing in h11's view.
+uvicorn passes every piece of an answer through h11, which only adds its length. Here pieces in the
+middle of a chunked answer are written directly: they change nothing in h11's view.
 """
 
 import asyncio
@@ -44,7 +39,7 @@ ROOT_UID = 0
 class ConnectionLimits(Value, frozen=True, kw_only=True):
     """How many connections one server holds.
 
-    `other_users`: how many of users other than ours and root, where the system tells who they are.
+    `other_users`: of users other than this one and root, where the system says whose they are.
     """
 
     total: int = 1024
@@ -53,20 +48,20 @@ class ConnectionLimits(Value, frozen=True, kw_only=True):
 
 
 class TrackedConnection(Protocol):
-    """A connection, as the table sees it."""
+    """A connection in the table."""
 
     user: int | None
 
     @property
     def is_idle(self) -> bool:
-        """No request of it is under way."""
+        """No request of it is in progress."""
         ...
 
     def drop(self) -> None: ...
 
 
 class ConnectionTable:
-    """Who is connected. The longest unused come first in both lists."""
+    """The open connections. The longest unused come first in both lists."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self._limits = limits
@@ -77,14 +72,14 @@ class ConnectionTable:
         return len(self._strangers) + len(self._known)
 
     def accepts_user(self, user: int | None) -> bool:
-        """May this user connect once more?"""
+        """Whether this user may open one more connection."""
         if not is_another_user(user):
             return True
         present = sum(is_another_user(each.user) for each in (*self._strangers, *self._known))
         return present < self._limits.other_users
 
     def make_room(self) -> bool:
-        """Close what has to give way to one more connection. False if nothing can."""
+        """Make room for one more connection; False if every one is busy."""
         while len(self._strangers) >= self._limits.strangers:
             self._drop(next(iter(self._strangers)))
         while len(self) >= self._most():
@@ -93,7 +88,7 @@ class ConnectionTable:
         return True
 
     def drop_idle(self) -> bool:
-        """Close the connection that is missed least. False if every one is at work."""
+        """Close the oldest stranger, or else the longest idle connection; False if there is none."""
         oldest = next(iter(self._strangers), None)
         oldest = oldest or next((each for each in self._known if each.is_idle), None)
         if oldest is None:
@@ -102,7 +97,6 @@ class ConnectionTable:
         return True
 
     def drop_strangers(self) -> None:
-        """Nobody who has shown a token is among them."""
         for each in tuple(self._strangers):
             self._drop(each)
 
@@ -110,7 +104,7 @@ class ConnectionTable:
         self._strangers[connection] = None
 
     def authenticated(self, connection: TrackedConnection) -> None:
-        """It showed a good token, now or again."""
+        """Move the connection to the known ones, or to their end."""
         if connection in self._strangers or connection in self._known:
             self.remove(connection)
             self._known[connection] = None
@@ -137,10 +131,10 @@ NETLINK_SOCK_DIAG = 4
 SOCK_DIAG_BY_FAMILY = 20
 NLM_F_REQUEST = 1
 ANY_STATE = ANY_COOKIE = 0xFFFFFFFF
-STALE_ANSWERS = 4  # to earlier questions, that are passed over
+STALE_ANSWERS = 4  # to earlier queries, which are skipped
 
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
-_QUESTION = struct.Struct("=BBBxI")  # family, protocol, extensions, states
+_QUERY = struct.Struct("=BBBxI")  # family, protocol, extensions, states
 _ADDRESSES = struct.Struct("!HH4s12x4s12x")
 _INTERFACE_AND_COOKIE = struct.Struct("=III")
 _UID = struct.Struct("=I")
@@ -150,7 +144,10 @@ SocketAddress = tuple[str, int]
 
 
 class PeerUsers:
-    """Asks the kernel; where that cannot be done, every answer is None."""
+    """Asks the kernel which user opened a connection (netlink, `sock_diag`); None where it cannot.
+
+    That takes 5 µs, however many sockets there are; reading `/proc/net/tcp` takes 11 ms for 3,000.
+    """
 
     def __init__(self) -> None:
         self._sequence = 0
@@ -162,7 +159,7 @@ class PeerUsers:
                 self._kernel.settimeout(0)
 
     def find(self, peer: SocketAddress, own: SocketAddress) -> int | None:
-        """The user id of the process that connected from `peer`; None if it cannot be told."""
+        """The user id of the process that connected from `peer`, or None."""
         if self._kernel is None:
             return None
         self._sequence = (self._sequence + 1) & 0xFFFFFFFF
@@ -191,7 +188,7 @@ class PeerUsers:
 def _query(peer: SocketAddress, own: SocketAddress, sequence: int) -> bytes:
     ends = socket.inet_aton(peer[0]), socket.inet_aton(own[0])
     body = (
-        _QUESTION.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, ANY_STATE)
+        _QUERY.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, ANY_STATE)
         + _ADDRESSES.pack(peer[1], own[1], *ends)
         + _INTERFACE_AND_COOKIE.pack(0, ANY_COOKIE, ANY_COOKIE)
     )
@@ -202,22 +199,22 @@ def _query(peer: SocketAddress, own: SocketAddress, sequence: int) -> bytes:
 log = logging.getLogger(__name__)
 
 GRACE_S = 2
-HEAD_S = 10.0  # from a connection, or a request's first byte, to the end of the request's head
-BODY_S = 60.0  # from there to the request's last byte
+HEAD_S = 10.0  # from connecting, or a request's first byte, to the end of its head
+BODY_S = 60.0  # from there to its last byte
 MAX_HEAD_BYTES = 64 * 1024  # bytes of a request's head
-KEEP_ALIVE_S = 600  # a client that reuses a connection which is just being closed sees an error
-BACKLOG = 4096  # a client that does not fit in waits a second before it tries again
-ACCEPT_BATCH = 32  # connections that are accepted before others have their turn
+KEEP_ALIVE_S = 600  # long: a client that reuses a connection just being closed sees an error
+BACKLOG = 4096  # a client beyond it waits a second before it retries
+ACCEPT_BATCH = 32  # connections that are accepted before other tasks run
 NO_ROOM_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-NO_ROOM_S = 0.1  # until somebody may have closed something
-MAX_DROPPED = 32  # connections that are closed when descriptors run out
+NO_ROOM_S = 0.1  # until a descriptor may be free
+MAX_DROPPED = 32  # connections closed when descriptors run out
 
 Application = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 Phase = Literal["head", "body"]
 
 
 class LoopbackProtocol(H11Protocol):
-    """One connection."""
+    """One connection, with a deadline for each request."""
 
     def __init__(
         self,
@@ -254,12 +251,12 @@ class LoopbackProtocol(H11Protocol):
         self._update_deadline()
 
     def send_400_response(self, msg: str) -> None:
-        # By itself it would begin this answer in the middle of another one.
+        # uvicorn would begin this answer in the middle of another one.
         if not self._may_answer():
             self.transport.close()
         elif len(self.conn.trailing_data[0]) > MAX_HEAD_BYTES:
-            words = f"the head of the request is too long: at most {MAX_HEAD_BYTES} bytes are taken"
-            self._refuse("431 Request Header Fields Too Large", words)
+            message = f"the head of the request is longer than {MAX_HEAD_BYTES} bytes, the limit"
+            self._refuse("431 Request Header Fields Too Large", message)
         else:
             super().send_400_response(msg)
 
@@ -273,15 +270,15 @@ class LoopbackProtocol(H11Protocol):
         self.transport.abort()
 
     async def _answer(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        told = {**scope, AUTHENTICATED_KEY: self._authenticated}
-        await self._inner_app(told, receive, _ChunkSender(self, scope, send))
+        extended = {**scope, AUTHENTICATED_KEY: self._authenticated}
+        await self._inner_app(extended, receive, _ChunkSender(self, scope, send))
 
     def _authenticated(self) -> None:
         self.timeout_keep_alive = KEEP_ALIVE_S
         self._table.authenticated(self)
 
     def _update_deadline(self) -> None:
-        """Start the clock of the phase that the request is in; a phase has one."""
+        """Start the deadline of a phase when the request enters it."""
         phase = self._expected_phase()
         if phase == self._phase:
             return
@@ -292,7 +289,7 @@ class LoopbackProtocol(H11Protocol):
             self._deadline = self.loop.call_later(limit, self._time_out, limit)
 
     def _expected_phase(self) -> Phase | None:
-        """A request has begun and is not whole, or the first one is still to come."""
+        """The incomplete part of a request that has begun, or of the first one."""
         match self.conn.their_state.__name__:
             case "SEND_BODY":
                 return "body"
@@ -313,7 +310,7 @@ class LoopbackProtocol(H11Protocol):
     def _time_out(self, limit: float) -> None:
         part = "request" if self._phase == "body" else "head of the request"
         if self._may_answer():
-            self._refuse("408 Request Timeout", f"the {part} was not whole within {limit:g} s")
+            self._refuse("408 Request Timeout", f"the {part} was not complete within {limit:g} s")
         else:
             self.transport.close()
 
@@ -323,19 +320,21 @@ class LoopbackProtocol(H11Protocol):
 
 
 def _refusal_bytes(status: str, message: str) -> bytes:
-    words = f"go-ent: {message}".encode()
+    body = f"go-ent: {message}".encode()
     head = (
         f"HTTP/1.1 {status}\r\ncontent-type: text/plain\r\n"
-        f"connection: close\r\ncontent-length: {len(words)}\r\n\r\n"
+        f"connection: close\r\ncontent-length: {len(body)}\r\n\r\n"
     )
-    return head.encode() + words
+    return head.encode() + body
 
 
 class _ChunkSender:
-    """How one answer is sent."""
+    """Sends one answer; pieces in the middle of a chunked one bypass h11."""
 
-    def __init__(self, guest: LoopbackProtocol, scope: AsgiScope, send: Send) -> None:
-        self._transport, self._flow, self._cycle = guest.transport, guest.flow, guest.cycle
+    def __init__(self, connection: LoopbackProtocol, scope: AsgiScope, send: Send) -> None:
+        self._transport = connection.transport
+        self._flow = connection.flow
+        self._cycle = connection.cycle
         self._scope = scope
         self._send = send
         self._in_chunks = False
@@ -352,20 +351,20 @@ class _ChunkSender:
             await self._send(message)
 
     def _has_chunks(self, start: AsgiMessage) -> bool:
-        """As h11 decides it, of answers that have a body for certain."""
-        told = msgspec.convert(start.get("headers", ()), Headers)
+        """As h11 decides it, for answers that are certain to have a body."""
+        headers = msgspec.convert(start.get("headers", ()), Headers)
         return (
             self._scope["http_version"] == "1.1"
             and self._scope["method"] in {"GET", "POST"}
             and start["status"] == HTTPStatus.OK
-            and all(name.lower() != b"content-length" for name, _ in told)
+            and all(name.lower() != b"content-length" for name, _ in headers)
         )
 
 
 class SilentConnection:
-    """A connection that has not said anything yet: a socket, and no more. It takes 30 µs and 1 kB.
+    """A connection that has sent nothing yet: a bare socket, which costs 30 µs and 1 kB.
 
-    With its first byte it becomes a `LoopbackProtocol`, which takes five times as long to make.
+    With its first byte it becomes a `LoopbackProtocol`, which takes five times as long to create.
     """
 
     is_idle = True
@@ -377,13 +376,13 @@ class SilentConnection:
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.call_later(HEAD_S, self._time_out, HEAD_S)
 
-    def listen(self, spoke: "Callable[[SilentConnection], None]") -> None:
-        """Call `spoke` when there is something to read, or the other side has left."""
+    def listen(self, on_data: "Callable[[SilentConnection], None]") -> None:
+        """Call `on_data` when there is something to read, or the client has left."""
         self._table.add(self)
-        self._loop.add_reader(self.connection, spoke, self)
+        self._loop.add_reader(self.connection, on_data, self)
 
     def detach(self) -> None:
-        """The socket is somebody else's now."""
+        """Leave the socket to another owner."""
         self._table.remove(self)
         self._deadline.cancel()
         self._loop.remove_reader(self.connection)
@@ -393,14 +392,14 @@ class SilentConnection:
         self.connection.close()
 
     def _time_out(self, limit: float) -> None:
-        words = f"the head of the request was not whole within {limit:g} s"
+        message = f"the head of the request was not complete within {limit:g} s"
         with suppress(OSError):
-            self.connection.send(_refusal_bytes("408 Request Timeout", words))
+            self.connection.send(_refusal_bytes("408 Request Timeout", message))
         self.drop()
 
 
 class LoopbackServer(uvicorn.Server):
-    """Signals stay with the daemon, and no clock ticks ten times a second."""
+    """A uvicorn server that leaves signals to the daemon and has no ticking main loop."""
 
     def __init__(
         self,
@@ -432,7 +431,9 @@ class LoopbackServer(uvicorn.Server):
     async def serve_on(self, listener: socket.socket) -> None:
         self._listener = listener
         try:
-            with anyio.CancelScope(shield=True):  # `stop` ends it, so that connections are closed
+            with anyio.CancelScope(
+                shield=True
+            ):  # only `stop` ends it, so that connections are closed
                 await self.serve([listener])
         finally:
             self._users.close()
@@ -463,7 +464,7 @@ class LoopbackServer(uvicorn.Server):
         own = self._listener.getsockname()
         accepted = 0
 
-        def spoke(silent: SilentConnection) -> None:
+        def hand_over(silent: SilentConnection) -> None:
             silent.detach()
             tasks.start_soon(self._hand_over, silent.connection, silent.user)
 
@@ -475,7 +476,7 @@ class LoopbackServer(uvicorn.Server):
                 continue
             user = self._users.find(peer, own)
             if self._admits(connection, user):
-                SilentConnection(self._table, connection, user).listen(spoke)
+                SilentConnection(self._table, connection, user).listen(hand_over)
             accepted += 1
             if accepted % ACCEPT_BATCH == 0:
                 await asyncio.sleep(0)
@@ -484,10 +485,10 @@ class LoopbackServer(uvicorn.Server):
         if not self._table.accepts_user(user):
             log.warning("refused a connection of another user (uid %s)", user)
         elif not self._table.make_room():
-            log.warning("refused a connection: all %d are at work", len(self._table))
-            words = f"all {len(self._table)} connections are at work: try again"
+            log.warning("refused a connection: all %d are busy", len(self._table))
+            message = f"all {len(self._table)} connections are busy: try again"
             with suppress(OSError):
-                connection.send(_refusal_bytes("503 Service Unavailable", words))
+                connection.send(_refusal_bytes("503 Service Unavailable", message))
         else:
             return True
         connection.close()

@@ -1,7 +1,7 @@
 """Answers one model call of a worker's program, streamed or whole, until it hangs up.
 
-Nothing is sent before there is something to say, so that a failure can still have its status. If
-that takes long, comments keep the connection alive; from then on a failure is told in the stream.
+Nothing is sent before the first piece, so that a failure can still have its status. If that takes
+long, comments keep the connection alive; from then on a failure is an event in the stream.
 """
 
 import asyncio
@@ -26,21 +26,17 @@ SETTLE_S = 2.0
 
 
 class OpenCall:
-    """One call under way; cancelling its scope ends it."""
+    """One call in progress; cancelling its scope ends it."""
 
     def __init__(self, worker: str) -> None:
         self.worker = worker
         self.scope = anyio.CancelScope()
-        self.settled = anyio.Event()  # nothing more will be told about it
-        self._began = time.monotonic()
-
-    @property
-    def age(self) -> float:
-        return time.monotonic() - self._began
+        self.settled = anyio.Event()  # it has been counted
+        self.began = time.monotonic()
 
 
 class OpenCalls:
-    """The calls that are under way."""
+    """The calls in progress."""
 
     def __init__(self) -> None:
         self._calls: set[OpenCall] = set()
@@ -59,17 +55,15 @@ class OpenCalls:
     async def settle(self, worker: str) -> None:
         """Return when every call of the worker has been counted, or after a bounded wait."""
         with anyio.move_on_after(SETTLE_S):
-            while waiting := self._uncounted(worker):
-                await waiting.settled.wait()
-
-    def _uncounted(self, worker: str) -> OpenCall | None:
-        mine = (call for call in self._calls if call.worker == worker)
-        return next((call for call in mine if not call.settled.is_set()), None)
+            while uncounted := [
+                call for call in self._calls if call.worker == worker and not call.settled.is_set()
+            ]:
+                await uncounted[0].settled.wait()
 
     def waiting_s(self, worker: str) -> float | None:
-        """For how long the worker's oldest call has been under way; None if there is none."""
-        ages = [call.age for call in self._calls if call.worker == worker]
-        return max(ages, default=None)
+        """For how long the worker's oldest call has been in progress; None if there is none."""
+        began = [call.began for call in self._calls if call.worker == worker]
+        return time.monotonic() - min(began) if began else None
 
     def cancel_all(self) -> None:
         for call in self._calls:
@@ -77,27 +71,27 @@ class OpenCalls:
 
 
 KEEP_ALIVE_S = 5.0
-BATCH_S = 0.001  # so pieces come that were read at once
+BATCH_S = 0.001  # pieces that were read together come this closely
 MAX_PENDING = 256  # pieces; a client that reads slowly slows its model down
 KEEP_ALIVE_COMMENT = b": go-ent is waiting for the model\n\n"
 
 
 class ResponseWriter:
-    """The answer to one streaming call, in the dialect of the order."""
+    """The answer to one streaming call, in the dialect of the call."""
 
-    def __init__(self, send: Send, order: InboundCall) -> None:
+    def __init__(self, send: Send, inbound: InboundCall) -> None:
         self._send = send
-        self._order = order
+        self._inbound = inbound
         self._started = False
         self._last: StreamPiece | None = None  # that was passed on as it came
         self._writer: StreamWriter | None = None
         self._last_sent = time.monotonic()
         self._pending: list[bytes] = []
         self._pending_event = anyio.Event()
-        self._lock = asyncio.Lock()  # several tasks send; anyio's takes three times as long
+        self._lock = asyncio.Lock()  # several tasks send; anyio's lock takes three times as long
 
     async def take(self, pieces: Sequence[StreamPiece]) -> None:
-        """What comes after a pause goes out at once; what follows closely, together."""
+        """Send pieces after a pause immediately; gather those that follow closely."""
         self._pending += [self._encode(piece) for piece in pieces]
         quiet = time.monotonic() - self._last_sent
         if not self._started or quiet > BATCH_S or len(self._pending) > MAX_PENDING:
@@ -106,7 +100,7 @@ class ResponseWriter:
             self._pending_event.set()
 
     async def flush_forever(self) -> None:
-        """Send what was taken and has not gone out, for ever."""
+        """Send gathered pieces, for ever."""
         while True:
             await self._pending_event.wait()
             self._pending_event = anyio.Event()
@@ -122,30 +116,29 @@ class ResponseWriter:
                 await anyio.sleep(KEEP_ALIVE_S - quiet)
 
     async def finish(self) -> None:
-        """All was said."""
         async with self._lock:
             await self._start()
             end = self._writer.close() if self._writer else b""
             await asgi.finish_reply(self._send, self._drain() + end)
 
     async def fail(self, error: WorkerError) -> None:
-        """Say so in a way that makes nobody call again."""
+        """Report the error in a way that the client does not retry."""
         async with self._lock:
-            told = gateway_refusal(error)
+            refusal = gateway_refusal(error)
             if self._started or self._pending:
                 await self._start()
-                end = error_event(self._order.dialect, told.message)
+                end = error_event(self._inbound.dialect, refusal.message)
                 await asgi.finish_reply(self._send, self._drain() + end)
             else:
-                await asgi.send_refusal(self._send, self._order.dialect, *told)
+                await asgi.send_refusal(self._send, self._inbound.dialect, *refusal)
 
     def _encode(self, piece: StreamPiece) -> bytes:
         if piece.event and not self._writer:
             self._last = piece
             return _sse_bytes(piece.event)
         if not self._writer:
-            theirs = codec_for(self._order.dialect)
-            self._writer = theirs.writer(self._order.model, after=self._last)
+            codec = codec_for(self._inbound.dialect)
+            self._writer = codec.writer(self._inbound.model, after=self._last)
         return b"".join(self._writer.write(chunk) for chunk in piece.chunks)
 
     async def _flush(self) -> None:
@@ -173,51 +166,35 @@ def _sse_bytes(event: SseEvent) -> bytes:
 async def answer_call(
     call: OpenCall,
     upstream: Upstream,
-    order: InboundCall,
-    course: CallPlan,
+    inbound: InboundCall,
+    plan: CallPlan,
     receive: Receive,
     send: Send,
 ) -> None:
-    """Ends when the answer has been passed on, or when the client is gone."""
+    """Answer the call; ends when the answer has been passed on, or the client is gone."""
+    writer, body = ResponseWriter(send, inbound), b""
     async with anyio.create_task_group() as beside:
         beside.start_soon(_cancel_on_hang_up, call, receive)
-        if order.stream:
-            outlet = ResponseWriter(send, order)
-            beside.start_soon(outlet.flush_forever)
-            beside.start_soon(outlet.keep_alive)
-            await _answer_streamed(call, upstream, order, course, outlet)
+        if inbound.stream:
+            beside.start_soon(writer.flush_forever)
+            beside.start_soon(writer.keep_alive)
+        try:
+            if inbound.stream:
+                await upstream.stream(inbound, plan, writer.take)
+            else:
+                body = await upstream.complete(inbound, plan)
+        except WorkerError as error:
+            call.settled.set()
+            await writer.fail(error)
         else:
-            await _answer_whole(call, upstream, order, course, send)
+            call.settled.set()
+            if inbound.stream:
+                await writer.finish()
+            else:
+                await asgi.send_reply(send, 200, asgi.JSON_HEADERS, body)
         beside.cancel_scope.cancel()
 
 
 async def _cancel_on_hang_up(call: OpenCall, receive: Receive) -> None:
     await asgi.wait_for_hang_up(receive)
     call.scope.cancel()
-
-
-async def _answer_streamed(
-    call: OpenCall, upstream: Upstream, order: InboundCall, course: CallPlan, outlet: ResponseWriter
-) -> None:
-    try:
-        await upstream.stream(order, course, outlet.take)
-    except WorkerError as error:
-        call.settled.set()
-        await outlet.fail(error)
-    else:
-        call.settled.set()
-        await outlet.finish()
-
-
-async def _answer_whole(
-    call: OpenCall, upstream: Upstream, order: InboundCall, course: CallPlan, send: Send
-) -> None:
-    try:
-        body = await upstream.complete(order, course)
-    except WorkerError as error:
-        call.settled.set()
-        told = gateway_refusal(error)
-        await asgi.send_refusal(send, order.dialect, *told)
-    else:
-        call.settled.set()
-        await asgi.send_reply(send, 200, asgi.JSON_HEADERS, body)

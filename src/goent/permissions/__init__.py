@@ -1,1 +1,1 @@
-"""Pure rules of what a worker may do."""
+"""Rules of what a worker may do."""

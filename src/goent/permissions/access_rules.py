@@ -1,13 +1,12 @@
-"""Decides what permission rules say of a request: allow, ask or deny. Pure.
+"""Decides whether permission rules allow a request, deny it, or ask. Pure.
 
-OpenCode judges a session by its own rules, but a subagent's session gets none of its parent's:
-it starts with `task: deny` alone, and rules that are set while it runs have no effect. So it falls
-back on the process's "ask", its questions come to us, and we answer what the rules decide.
+OpenCode applies a session's rules itself, but a subagent's session gets none of its parent's: it
+starts with `task: deny` alone, and rules that are set while it runs have no effect. It falls back on
+the process's "ask", so its questions reach go-ent, which answers by the rules.
 
-A rule that allows `git *` must not allow `git status; rm -rf .`, so each command of a line is judged
-by itself. Where the shell would do more than is written (substitutions, redirections), or may read
-it otherwise than we do (comments, quotes that do not close), only a rule for every command can allow
-the line.
+A rule that allows `git *` must not allow `git status; rm -rf .`, so each command of a line is decided
+separately. Where the shell would do more than is written (substitutions, redirections), or may parse
+the line differently (comments, unclosed quotes), only a rule for every command can allow it.
 """
 
 import re
@@ -27,7 +26,7 @@ OversightLevel = Literal["readonly", "asking", "free"]
 def strictest_action(
     rules: Sequence[PermissionRule], permission: str, patterns: Sequence[str]
 ) -> PermissionAction:
-    """The strictest verdict over all patterns; for each the last rule that matches."""
+    """The strictest action over all patterns; for each, the last matching rule decides."""
     verdicts = {_last_match(rules, permission, pattern) for pattern in patterns or ("*",)}
     if "deny" in verdicts:
         return "deny"
@@ -35,17 +34,18 @@ def strictest_action(
 
 
 def is_always_denied(rules: Sequence[PermissionRule], permission: str) -> bool:
-    """Whether nothing of the kind can ever be allowed, so that there is no use in offering it."""
+    """Whether nothing of the kind can ever be allowed, so that it need not be offered."""
     for rule in reversed(rules):
-        if wildcard_matches(rule.tool, permission) and rule.action != "deny":
-            return False
-        if wildcard_matches(rule.tool, permission) and rule.pattern == "*":
-            return True
+        if wildcard_matches(rule.tool, permission):
+            if rule.action != "deny":
+                return False
+            if rule.pattern == "*":
+                return True
     return False
 
 
 def oversight_level(rules: Sequence[PermissionRule]) -> OversightLevel:
-    """How closely an agent has to be held to these rules."""
+    """How closely an agent has to be supervised under these rules."""
     if is_always_denied(rules, "edit"):
         return "readonly"
     both = {
@@ -62,8 +62,8 @@ def _last_match(rules: Sequence[PermissionRule], permission: str, pattern: str) 
     return "ask"
 
 
-# Quoted text, an escaped character, a redirection that writes nothing, or what ends a command.
-# A shell may read `&>` as `&` and `>`: it is harmless only where nothing could be run behind it.
+# Quoted text, an escaped character, a redirection that writes nothing, or the end of a command.
+# Some shells parse `&>` as `&` and `>`, so it is harmless only where no command can follow.
 _TOKEN = re.compile(
     r"""
       (?P<single>'[^']*')
@@ -76,15 +76,15 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-# In double quotes a substitution is still one, also if a continued line parts its letters.
+# Double quotes do not prevent a substitution, even one split by a line continuation.
 _SUBSTITUTION = re.compile(r"(?<!\\)(?:\\\\)*(?:`|\$[({\[]|\\\n)")
-# Shells leave some of these out, and a terminal takes them for keys.
+# Shells drop some of these, and terminals treat them as keys.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _BLANK = " \t\n"
 
 
 class ShellLine(Value, frozen=True, kw_only=True):
-    """Its commands; `clear` if it does nothing but run these."""
+    """The commands of a line; `clear` if it does nothing but run them."""
 
     commands: tuple[str, ...]
     clear: bool
@@ -107,16 +107,16 @@ def parse_shell_line(text: str) -> ShellLine:
     return ShellLine(commands=tuple(filter(None, commands)), clear=clear)
 
 
-# Inside the directory, looking is free: no preset speaks of it, and a later rule may.
+# Reading inside the directory is allowed: no preset covers it, and a later rule may.
 _FREE_RULES = tuple(PermissionRule(tool=tool, action="allow") for tool in ("read", "grep", "think"))
 
 
 class AccessRequest(Value, frozen=True, kw_only=True):
-    """What a question is about. `always` is what a lasting yes covers: patterns, as in rules.
+    """What a worker asks permission for.
 
-    With `exact`, it covers these very words: a `*` in a command is the shell's. `reason` says why
-    it is asked although a rule would allow it. Where no rule names the permission, those for the
-    one that it is `like` decide.
+    `always` are the patterns that "always" would cover; with `exact` they are literal, because a `*`
+    in a command belongs to the shell. `reason` says why it is asked although a rule would allow it.
+    If no rule names the permission, those for `falls_back_to` decide.
     """
 
     permission: str
@@ -134,7 +134,7 @@ class AccessRequest(Value, frozen=True, kw_only=True):
 
 
 def decide_access(matter: AccessRequest, rules: Sequence[PermissionRule]) -> PermissionAction:
-    """What the rules say of it. What is asked for a `reason` of its own, no rule allows."""
+    """The rules' decision. No rule allows what is asked for a `reason`."""
     found = _decide(matter, rules)
     return "ask" if found == "allow" and matter.reason else found
 

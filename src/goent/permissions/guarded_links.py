@@ -1,7 +1,7 @@
 """Tells whether a path leads to a guarded file, as the folders and links are now.
 
-`permissions/permission_rules.py` knows the names. Here they are looked for from the top of the checkout, and behind links:
-a repository may keep its workflows elsewhere, and have `.github/workflows` lead there.
+The names are in `permission_rules.py`. They apply from the top of the checkout, and behind links: a
+repository may have `.github/workflows` lead to another folder.
 """
 
 import os
@@ -15,9 +15,9 @@ GOENT_FOLDER = ".goent"  # workers have folders of their own below it
 
 
 def guard_base(cwd: Path) -> Path:
-    """From where names are judged: the top of the checkout, for a worker may be in a guarded folder of it.
+    """Where guarded names begin: at the top of the checkout, though a worker may be further down.
 
-    A checkout that lies in a guarded folder is not guarded for that, nor is what go-ent made for a worker.
+    So a checkout inside a guarded folder is not guarded itself, nor a workspace of go-ent's.
     """
     real = Path(os.path.realpath(cwd))
     top = next((each for each in (real, *real.parents) if os.path.lexists(each / ".git")), real)
@@ -25,13 +25,13 @@ def guard_base(cwd: Path) -> Path:
 
 
 def guard_of(place: Path, base: Path) -> str:
-    """Why a change there is always asked, by the names on the way; or nothing."""
+    """Why a change there is always asked, by the names on the path; empty if it is not."""
     below = place.relative_to(base) if place.is_relative_to(base) else place
     return guard_reason(below) or ""
 
 
 def guard_by_link(place: Path, *folders: Path) -> str:
-    """The same for what a guarded name in one of the folders leads to. `place` has no link in it."""
+    """The same for targets of links with guarded names in the folders. `place` is a real path."""
     for folder in dict.fromkeys(folders):
         for link in _links(folder):
             target = Path(os.path.realpath(link))
@@ -43,7 +43,7 @@ def guard_by_link(place: Path, *folders: Path) -> str:
 
 
 def _links(folder: Path) -> Iterator[Path]:
-    """Links in the folder, in what begins with a dot there, and among git's hooks."""
+    """Links in the folder, in its dot folders, and among git's hooks."""
     for entry in _entries(folder):
         if entry.is_symlink():
             yield Path(entry.path)

@@ -1,16 +1,16 @@
 """What a worker may do without asking: presets, wildcards, and files that are always guarded.
 
-A preset is a list of rules in OpenCode's words; the last rule that matches decides. Tools that
-no rule names keep OpenCode's own default (reading is free, `.env` files are asked).
+A preset is a list of rules in OpenCode's terms; the last matching rule decides. Tools that no rule
+names keep OpenCode's default (reading is allowed, `.env` files are asked).
 
-A file that git, an editor, an agent or a CI service obeys is more than text: whoever writes it
-runs commands later, outside every rule of ours.
+Files that git, an editor, an agent or a CI service acts on are guarded: whoever writes one can have
+commands run later, outside all rules.
 """
 
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import PurePath
 
 from goent.domain.settings import PermissionAction, PermissionRule, PermissionSettings
@@ -18,13 +18,13 @@ from goent.domain.types import Isolation, Preset
 
 
 def wildcard_matches(wildcard: str, text: str) -> bool:
-    """Whether it covers the whole text."""
+    """Whether the wildcard covers the whole text."""
     return _compiled_pattern(wildcard).fullmatch(text) is not None
 
 
 @lru_cache(maxsize=1024)
 def _compiled_pattern(wildcard: str) -> re.Pattern[str]:
-    """`*` is any text, `?` one character, and a last ` *` may be missing: `git *` is `git` too."""
+    """`*` is any text, `?` one character; a final ` *` is optional: `git *` matches `git`."""
     bare = wildcard.removesuffix(" *")
     source = re.escape(bare).replace(r"\*", ".*").replace(r"\?", ".")
     return re.compile(source + ("( .*)?" if bare != wildcard else ""), re.DOTALL)
@@ -34,8 +34,8 @@ def _rules(**actions: PermissionAction) -> tuple[PermissionRule, ...]:
     return tuple(PermissionRule(tool=tool, action=action) for tool, action in actions.items())
 
 
-# Nobody reads a question of the model's own at a worker's keyboard, so it is never offered.
-# A loop of identical calls is asked about everywhere: it is how money runs away.
+# Nobody sits at a worker to answer the model's own questions, so that tool is never offered.
+# A loop of identical calls is asked about in every preset: it can cost a lot of money.
 _ALWAYS_RULES = _rules(question="deny", external_directory="ask", doom_loop="ask")
 
 PRESET_RULES: dict[Preset, tuple[PermissionRule, ...]] = {
@@ -47,7 +47,7 @@ PRESET_RULES: dict[Preset, tuple[PermissionRule, ...]] = {
 
 
 def preset_for(asked: Preset | None, settings: PermissionSettings, isolation: Isolation) -> Preset:
-    """The caller's preset, else the configured one, else by how much the worker could harm."""
+    """The caller's preset, else the configured one, else one by the worker's isolation."""
     if asked or settings.preset:
         return asked or settings.preset or "ask"
     return "edit" if isolation in ("worktree", "copy") else "ask"
@@ -56,10 +56,10 @@ def preset_for(asked: Preset | None, settings: PermissionSettings, isolation: Is
 def rules_for(
     preset: Preset, extra: Sequence[PermissionRule], inside: str = ""
 ) -> tuple[PermissionRule, ...]:
-    """The preset's rules, then the configured ones, which win; but what is closed stays closed.
+    """The preset's rules, then the configured ones, which win, except over a preset's "deny".
 
-    `inside` is where the worker's directory lies below the top of its git checkout: to OpenCode
-    the whole checkout is inside, to us only that directory is.
+    `inside` is the worker's directory below the top of its git checkout. To OpenCode the whole
+    checkout is inside; these rules narrow that to the directory.
     """
     rules = PRESET_RULES[preset]
     if inside:
@@ -75,61 +75,47 @@ def _narrowed(rule: PermissionRule, inside: str) -> tuple[PermissionRule, ...]:
 
 
 _GUARD_REASON = "a change there can make {} run other programs"
-# By the name of a file or folder, at any depth; lower case, for some disks do not tell cases apart.
-_PROGRAMS_BY_NAME = {
-    ".git": "git",
-    ".gitmodules": "git",
-    ".goent": "go-ent",
-    ".opencode": "OpenCode",
-    "opencode.json": "OpenCode",
-    "opencode.jsonc": "OpenCode",
-    ".mcp.json": "MCP clients",
-    ".claude": "Claude Code",
-    ".claude.json": "Claude Code",
-    ".codex": "Codex",
-    ".gemini": "Gemini CLI",
-    ".qwen": "Qwen Code",
-    ".cursor": "Cursor",
-    ".zed": "Zed",
-    ".vscode": "VS Code",
-    ".idea": "JetBrains IDEs",
-    ".windsurf": "Windsurf",
-    ".kiro": "Kiro",
-    ".roo": "Roo Code",
-    ".continue": "Continue",
-    ".kimi": "Kimi CLI",
-    ".devcontainer": "editors",
-    ".devcontainer.json": "editors",
-    ".envrc": "direnv",
-    ".mise.toml": "mise",
-    "mise.toml": "mise",
-    ".husky": "git hooks",
-    ".pre-commit-config.yaml": "git hooks",
-    "lefthook.yml": "git hooks",
-    ".lefthook.yml": "git hooks",
-    ".gitlab-ci.yml": "GitLab CI",
-    ".gitlab-ci.yaml": "GitLab CI",
-    ".circleci": "CircleCI",
-    ".buildkite": "Buildkite",
-    ".travis.yml": "Travis CI",
-    ".cirrus.yml": "Cirrus CI",
-    ".appveyor.yml": "AppVeyor",
-    "appveyor.yml": "AppVeyor",
-    ".semaphore": "Semaphore",
-    ".teamcity": "TeamCity",
-    ".tekton": "Tekton",
-    "cloudbuild.yaml": "Cloud Build",
-    ".drone.yml": "Drone",
-    ".woodpecker": "Woodpecker",
-    ".woodpecker.yml": "Woodpecker",
-    ".woodpecker.yaml": "Woodpecker",
-    "jenkinsfile": "Jenkins",
-    "azure-pipelines.yml": "Azure Pipelines",
-    "azure-pipelines.yaml": "Azure Pipelines",
-    ".azure-pipelines": "Azure Pipelines",
-    "bitbucket-pipelines.yml": "Bitbucket Pipelines",
+# Names of files and folders, at any depth; in lower case, because some disks ignore case.
+_GUARDED_NAMES = {
+    "git": (".git", ".gitmodules"),
+    "go-ent": (".goent",),
+    "OpenCode": (".opencode", "opencode.json", "opencode.jsonc"),
+    "MCP clients": (".mcp.json",),
+    "Claude Code": (".claude", ".claude.json"),
+    "Codex": (".codex",),
+    "Gemini CLI": (".gemini",),
+    "Qwen Code": (".qwen",),
+    "Cursor": (".cursor",),
+    "Zed": (".zed",),
+    "VS Code": (".vscode",),
+    "JetBrains IDEs": (".idea",),
+    "Windsurf": (".windsurf",),
+    "Kiro": (".kiro",),
+    "Roo Code": (".roo",),
+    "Continue": (".continue",),
+    "Kimi CLI": (".kimi",),
+    "editors": (".devcontainer", ".devcontainer.json"),
+    "direnv": (".envrc",),
+    "mise": (".mise.toml", "mise.toml"),
+    "git hooks": (".husky", ".pre-commit-config.yaml", "lefthook.yml", ".lefthook.yml"),
+    "GitLab CI": (".gitlab-ci.yml", ".gitlab-ci.yaml"),
+    "CircleCI": (".circleci",),
+    "Buildkite": (".buildkite",),
+    "Travis CI": (".travis.yml",),
+    "Cirrus CI": (".cirrus.yml",),
+    "AppVeyor": (".appveyor.yml", "appveyor.yml"),
+    "Semaphore": (".semaphore",),
+    "TeamCity": (".teamcity",),
+    "Tekton": (".tekton",),
+    "Cloud Build": ("cloudbuild.yaml",),
+    "Drone": (".drone.yml",),
+    "Woodpecker": (".woodpecker", ".woodpecker.yml", ".woodpecker.yaml"),
+    "Jenkins": ("jenkinsfile",),
+    "Azure Pipelines": ("azure-pipelines.yml", "azure-pipelines.yaml", ".azure-pipelines"),
+    "Bitbucket Pipelines": ("bitbucket-pipelines.yml",),
 }
-# A folder inside another one that is harmless by itself.
+_PROGRAMS_BY_NAME = {name: program for program, names in _GUARDED_NAMES.items() for name in names}
+# Folders that are guarded only inside another one.
 _PROGRAMS_BY_FOLDERS = {
     (".github", "workflows"): "GitHub Actions",
     (".github", "actions"): "GitHub Actions",
@@ -140,11 +126,9 @@ _PROGRAMS_BY_FOLDERS = {
 
 
 def guard_reason(path: PurePath) -> str | None:
-    """Why a change of this file is always asked; None if it is an ordinary one."""
+    """Why a change of this file is always asked; None for an ordinary file."""
     parts = [part.casefold() for part in path.parts]
-    who = next((_PROGRAMS_BY_NAME[part] for part in parts if part in _PROGRAMS_BY_NAME), None)
-    who = who or next(
-        (_PROGRAMS_BY_FOLDERS[pair] for pair in pairwise(parts) if pair in _PROGRAMS_BY_FOLDERS),
-        None,
-    )
-    return _GUARD_REASON.format(who) if who else None
+    by_name = (_PROGRAMS_BY_NAME.get(part) for part in parts)
+    by_folders = (_PROGRAMS_BY_FOLDERS.get(pair) for pair in pairwise(parts))
+    program = next(filter(None, chain(by_name, by_folders)), None)
+    return _GUARD_REASON.format(program) if program else None

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from goent.domain.types import Usage
-from goent.providers.anthropic_requests import arguments_object, safe_id
+from goent.providers.anthropic_requests import safe_id, wire_block
 from goent.providers.model_messages import (
     STREAM_START,
     AnswerChunk,
@@ -27,6 +27,7 @@ from goent.providers.model_messages import (
     ToolPiece,
     UsagePiece,
     build_answer,
+    is_json,
 )
 from goent.providers.provider_errors import error_event, error_piece, malformed_piece, with_stop
 from goent.providers.sse import SseEvent
@@ -103,8 +104,8 @@ class AnthropicReader:
         self._stopped = False
         self._blocks = 0
         self._open: BlockKind = ""
-        self._calls: dict[int, int] = {}  # our number of a call, by the index of its block
-        self._input = ""  # a call's arguments that came with its block; they count if none follow
+        self._calls: dict[int, int] = {}  # each call's number, by the index of its block
+        self._input = ""  # arguments that came with the call's block; used if none follow
         self._figures = AnthropicUsageReader()
 
     @property
@@ -119,38 +120,38 @@ class AnthropicReader:
 
     def read(self, event: SseEvent) -> tuple[AnswerChunk, ...]:
         try:
-            told = _decode(event.data)
+            read = _decode(event.data)
         except DECODE_ERRORS as error:
             if event.event == b"error" or b'"error"' in event.data:
                 return (error_piece(event.data),)
             return (malformed_piece(event.data, error),)
-        match told.type or event.event.decode(errors="replace"):
-            case "content_block_delta" if told.delta:
-                return self._piece(told.index, told.delta)
-            case "content_block_start" if told.content_block:
-                return tuple(self._start(told.index, told.content_block))
+        match read.type or event.event.decode(errors="replace"):
+            case "content_block_delta" if read.delta:
+                return self._piece(read.index, read.delta)
+            case "content_block_start" if read.content_block:
+                return tuple(self._start(read.index, read.content_block))
             case "content_block_stop":
-                return self._stop_block(told.index)
+                return self._stop_block(read.index)
             case "message_start":
                 self._begun = True
-                self._id = str((told.message and told.message.id) or "")
-                return self._usage(told.message.usage if told.message else told.usage)
+                self._id = str((read.message and read.message.id) or "")
+                return self._usage(read.message.usage if read.message else read.usage)
             case "message_delta":
-                stop = told.delta.stop_reason if told.delta else None
-                return *self._usage(told.usage), *self._stop(stop)
+                stop = read.delta.stop_reason if read.delta else None
+                return *self._usage(read.usage), *self._stop(stop)
             case "error":
                 return (error_piece(event.data),)
             case _:
                 return ()
 
     def _piece(self, index: int, delta: _Delta) -> tuple[AnswerChunk, ...]:
-        # What a piece is goes by its content: some vendors leave out the type.
+        # Told apart by content: some vendors leave out the type.
         if delta.text:
             return (TextPiece(text=delta.text),)
         if delta.partial_json:
             call = self._calls.get(index)
             self._input = ""
-            # Without a number it belongs to a tool that runs at the provider's.
+            # Without a number it belongs to a tool that the provider runs.
             return () if call is None else (ToolPiece(index=call, arguments=delta.partial_json),)
         if delta.thinking or delta.signature:
             return (ReasoningPiece(text=delta.thinking or "", signature=delta.signature or ""),)
@@ -178,17 +179,14 @@ class AnthropicReader:
             return ()
         self._stopped = True
         stop = _STOP_REASONS.get(reason, "end")
-        # Not every vendor of this dialect says that there are calls to be made.
+        # Not every vendor of this dialect gives tool_use as the reason.
         return (StopPiece(reason="tool_calls" if stop == "end" and self._calls else stop),)
 
-    def _usage(self, told: Raw) -> tuple[AnswerChunk, ...]:
-        before = self._figures.usage
-        self._figures.add(bytes(told))
-        usage = self._figures.usage
-        return (UsagePiece(usage=usage),) if usage and usage != before else ()
+    def _usage(self, encoded: Raw) -> tuple[AnswerChunk, ...]:
+        usage = self._figures.update(bytes(encoded))
+        return (UsagePiece(usage=usage),) if usage else ()
 
     def read_whole(self, body: bytes) -> tuple[AnswerChunk, ...]:
-        """A plain answer."""
         try:
             answer = _decode_answer(body)
         except DECODE_ERRORS as error:
@@ -207,7 +205,7 @@ def read_anthropic_answer(body: bytes) -> tuple[AnswerChunk, ...]:
 
 
 def _block_pieces(block: _Block) -> Iterator[AnswerChunk]:
-    """What a block has in it already when it begins: all of it, in a plain answer."""
+    """The content that comes with the block itself: all of it, in a plain answer."""
     match block.type:
         case "text" if block.text:
             yield TextPiece(text=block.text)
@@ -234,8 +232,8 @@ _encode = msgspec.json.encode
 class AnthropicWriter:
     """Writes one stream, or the rest of one.
 
-    The vendor's blocks come one after the other. Who speaks of other things before a tool call is
-    whole has to wait with them until the end.
+    Blocks come one after the other, so what belongs to another block waits until an open tool call
+    is complete.
     """
 
     def __init__(self, model: str, *, after: StreamPosition = STREAM_START) -> None:
@@ -256,7 +254,7 @@ class AnthropicWriter:
             case TextPiece() | ReasoningPiece():
                 return self._piece(chunk)
             case ToolPiece():
-                return b"".join(self._piece(piece) for piece in self._calls.add(chunk))
+                return b"".join(map(self._piece, self._calls.add(chunk)))
             case UsagePiece():
                 self._usage = chunk.usage
                 return b""
@@ -270,12 +268,10 @@ class AnthropicWriter:
     def close(self) -> bytes:
         if self._broken:
             return b""
-        rest = b"".join(self._piece(piece) for piece in self._calls.finish())
+        rest = b"".join(map(self._piece, self._calls.finish()))
         rest += self._end_block()
         for part in build_answer(self._deferred).parts:
-            rest += (
-                b"".join(self._write_piece(piece) for piece in _as_pieces(part)) + self._end_block()
-            )
+            rest += b"".join(map(self._write_piece, _as_pieces(part))) + self._end_block()
         reason = self._reason or ("tool_calls" if self._calls.has_calls else "end")
         ending = _encode({"stop_reason": _STOP_NAMES[reason], "stop_sequence": None})
         usage = _encode(anthropic_usage(self._usage or Usage()))
@@ -289,7 +285,7 @@ class AnthropicWriter:
     def _piece(self, piece: _ContentPiece) -> bytes:
         if self._call is None or (isinstance(piece, ToolPiece) and piece.index == self._call):
             return self._write_piece(piece)
-        if self._deferred or not _is_whole_json("".join(self._arguments)):
+        if self._deferred or not is_json("".join(self._arguments)):
             self._deferred.append(piece)
             return b""
         return self._end_block() + self._write_piece(piece)
@@ -297,9 +293,8 @@ class AnthropicWriter:
     def _write_piece(self, piece: _ContentPiece) -> bytes:
         match piece:
             case TextPiece():
-                begin = (
-                    b"" if self._open == "text" else self._begin_block("text", b'"text","text":""')
-                )
+                opened = self._open == "text"
+                begin = b"" if opened else self._begin_block("text", b'"text","text":""')
                 return begin + self._delta(b'"text_delta","text":', piece.text)
             case ReasoningPiece():
                 return self._reasoning(piece)
@@ -308,11 +303,8 @@ class AnthropicWriter:
 
     def _reasoning(self, piece: ReasoningPiece) -> bytes:
         if piece.redacted:
-            data = _encode(piece.redacted)
-            return (
-                self._begin_block("reasoning", b'"redacted_thinking","data":' + data)
-                + self._end_block()
-            )
+            head = b'"redacted_thinking","data":' + _encode(piece.redacted)
+            return self._begin_block("reasoning", head) + self._end_block()
         written = b""
         if self._open != "reasoning":
             written = self._begin_block("reasoning", b'"thinking","thinking":"","signature":""')
@@ -332,7 +324,7 @@ class AnthropicWriter:
             )
             self._call, self._arguments = piece.index, []
         elif piece.index != self._call:
-            return b""  # something after the end of a call that was whole: blanks
+            return b""  # whitespace after the end of a complete call
         if not piece.arguments:
             return begin
         self._arguments.append(piece.arguments)
@@ -351,10 +343,10 @@ class AnthropicWriter:
         self._open, self._call = "", None
         return _sse_event(b"content_block_stop", b'"index":%d' % self._index)
 
-    def _delta(self, kind: bytes, said: str) -> bytes:
+    def _delta(self, kind: bytes, text: str) -> bytes:
         return (
             b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,'
-            b'"delta":{"type":%b%b}}\n\n' % (self._index, kind, _encode(said))
+            b'"delta":{"type":%b%b}}\n\n' % (self._index, kind, _encode(text))
         )
 
     def _message_start(self) -> bytes:
@@ -366,7 +358,7 @@ class AnthropicWriter:
             "content": (),
             "stop_reason": None,
             "stop_sequence": None,
-            # What is not known yet is told at the end.
+            # What is not known yet follows at the end.
             "usage": anthropic_usage(self._usage or Usage()),
         }
         return _sse_event(b"message_start", b'"message":' + _encode(message))
@@ -377,20 +369,12 @@ def write_anthropic_answer(model: str, chunks: Iterable[AnswerChunk]) -> bytes:
     return _encode(
         {
             **_answer_head(model),
-            "content": [_answer_block(part) for part in answer.parts],
+            "content": [wire_block(part) for part in answer.parts],
             "stop_reason": _STOP_NAMES[answer.reason_or_guess],
             "stop_sequence": None,
             "usage": anthropic_usage(answer.usage or Usage()),
         }
     )
-
-
-def _is_whole_json(arguments: str) -> bool:
-    try:
-        msgspec.json.decode(arguments, type=msgspec.Raw)
-    except msgspec.DecodeError:
-        return False
-    return True
 
 
 def _as_pieces(part: MessagePart) -> Iterator[_ContentPiece]:
@@ -402,26 +386,7 @@ def _as_pieces(part: MessagePart) -> Iterator[_ContentPiece]:
         case MessageToolUse(id=call_id, name=name, arguments=arguments):
             yield ToolPiece(index=-1, id=call_id, name=name, arguments=arguments)
         case MessageImage() | MessageToolResult():
-            raise _unexpected_part(part)
-
-
-def _answer_block(part: MessagePart) -> dict[str, object]:
-    match part:
-        case MessageText(text=text):
-            return {"type": "text", "text": text}
-        case MessageReasoning(redacted=data) if data:
-            return {"type": "redacted_thinking", "data": data}
-        case MessageReasoning(text=text, signature=signature):
-            return {"type": "thinking", "thinking": text, "signature": signature}
-        case MessageToolUse(id=call_id, name=name, arguments=arguments):
-            head = {"type": "tool_use", "id": safe_id(call_id), "name": name}
-            return {**head, "input": arguments_object(arguments)}
-        case MessageImage() | MessageToolResult():
-            raise _unexpected_part(part)
-
-
-def _unexpected_part(part: MessagePart) -> AssertionError:
-    return AssertionError(f"no model says a {type(part).__name__}")
+            raise AssertionError(f"not a part of an answer: {type(part).__name__}")
 
 
 def _answer_head(model: str) -> dict[str, object]:

@@ -26,15 +26,11 @@ from goent.providers.model_messages import (
 )
 
 
-class AnthropicCacheMark(Struct):
-    """Up to here the prompt may be cached."""
-
+class _WireCacheMark(Struct):
     type: str = "ephemeral"
 
 
-class AnthropicSource(Struct, omit_defaults=True):
-    """Where a picture or a document comes from."""
-
+class _WireSource(Struct, omit_defaults=True):
     type: str = ""
     media_type: str = ""
     data: str = ""
@@ -49,88 +45,78 @@ class AnthropicBlock(Struct, omit_defaults=True):
     thinking: str | None = None
     signature: str | None = None
     data: str | None = None
-    source: AnthropicSource | None = None
+    source: _WireSource | None = None
     id: str | None = None
     name: str | None = None
     input: Raw = Raw()
     tool_use_id: str | None = None
-    content: Raw = Raw()  # of a tool's result; other blocks have other things under this name
+    content: Raw = Raw()  # of a tool's result; other blocks use the name differently
     is_error: bool | None = None
-    cache_control: AnthropicCacheMark | None = None
+    cache_control: _WireCacheMark | None = None
 
 
-class AnthropicMessage(Struct):
-    """One side's turn."""
-
+class _WireMessage(Struct):
     role: str
     content: str | list[AnthropicBlock]
 
 
-class AnthropicTool(Struct, omit_defaults=True):
-    """A tool; those that run at the vendor's have a `type` and no schema."""
+class _WireTool(Struct, omit_defaults=True):
+    """A tool; those that the vendor runs itself have a `type` and no schema."""
 
     name: str = ""
     description: str | None = None
     input_schema: Raw = Raw()
     type: str | None = None
-    cache_control: AnthropicCacheMark | None = None
+    cache_control: _WireCacheMark | None = None
 
 
-class AnthropicToolChoice(Struct, omit_defaults=True):
-    """Whether a tool is to be called, and which."""
-
+class _WireToolChoice(Struct, omit_defaults=True):
     type: str
     name: str | None = None
     disable_parallel_tool_use: bool | None = None
 
 
-class AnthropicThinking(Struct, omit_defaults=True):
-    """Whether and how much to think."""
-
+class _WireThinking(Struct, omit_defaults=True):
     type: str
     budget_tokens: int | None = None
 
 
-class AnthropicFormat(Struct):
-    """The form of an answer in JSON."""
-
+class _WireFormat(Struct):
     type: str
     schema: Raw = Raw()
 
 
-class AnthropicOutputConfig(Struct, omit_defaults=True):
-    """How much effort to make, and which form the answer has to have."""
-
+class _WireOutputConfig(Struct, omit_defaults=True):
     effort: str | None = None
-    format: AnthropicFormat | None = None
+    format: _WireFormat | None = None
 
 
 class AnthropicRequest(Struct, omit_defaults=True):
-    """What is asked. `max_tokens` is demanded by the vendor, not by all who speak its dialect."""
+    """The request's body. `max_tokens`: the vendor requires it, others who speak its dialect do not."""
 
     model: str
-    messages: list[AnthropicMessage]
+    messages: list[_WireMessage]
     max_tokens: int | None = None
     system: str | list[AnthropicBlock] | None = None
-    tools: list[AnthropicTool] | None = None
-    tool_choice: AnthropicToolChoice | None = None
+    tools: list[_WireTool] | None = None
+    tool_choice: _WireToolChoice | None = None
     temperature: float | None = None
     top_p: float | None = None
     stop_sequences: list[str] | None = None
-    thinking: AnthropicThinking | None = None
-    output_config: AnthropicOutputConfig | None = None
+    thinking: _WireThinking | None = None
+    output_config: _WireOutputConfig | None = None
     stream: bool | None = None
 
 
-DEFAULT_MAX_TOKENS = 8192  # it demands a limit; every model of today can go as far as this
-OPENING_TEXT = "Go on."  # somebody else has to speak first
+DEFAULT_MAX_TOKENS = 8192  # a limit is required, and every current model can write this much
+OPENING_TEXT = "Go on."  # the first message has to be the user's
 
 _VALID_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _INVALID_ID_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def safe_id(call_id: str) -> str:
-    """The id itself if it may be one; else one that is always the same for it, and only for it."""
+    """The id if Anthropic accepts it, else a valid one that is unique to it and always the same."""
     if _VALID_ID.fullmatch(call_id):
         return call_id
     digest = hashlib.sha256(call_id.encode(errors="surrogatepass")).hexdigest()[:16]
@@ -138,37 +124,36 @@ def safe_id(call_id: str) -> str:
 
 
 def arguments_object(arguments: str) -> Raw:
-    """A tool call's arguments, which have to be an object even if the model got them wrong."""
+    """A tool call's arguments as the object they have to be, even if the model got them wrong."""
     encoded = arguments.encode(errors="replace")
     try:
         msgspec.json.decode(encoded, type=dict[str, Raw])
     except (msgspec.DecodeError, RecursionError):
-        # Half a call, or a bare value: kept as it was, where the model can see its mistake.
+        # Half a call, or a bare value: kept as text, so that the model can see its mistake.
         return Raw(msgspec.json.encode({"arguments": arguments} if arguments.strip() else {}))
     return Raw(encoded)
 
 
-def max_tokens_for(request: ModelRequest) -> int:
-    """The limit that was given; a budget for thinking is part of it and has to leave room."""
+def _max_tokens(request: ModelRequest) -> int:
+    """The caller's limit, or one that leaves room beside the budget for thinking."""
     if request.max_tokens:
         return request.max_tokens
     budget = request.thinking.budget if request.thinking else None
     return DEFAULT_MAX_TOKENS + (budget or 0)
 
 
-def can_think(request: ModelRequest) -> bool:
-    """Whether thinking can be asked for: not in the middle of a turn that began without it."""
+def _can_think(request: ModelRequest, turns: tuple[ChatMessage, ...]) -> bool:
+    """Whether thinking can be requested: not in the middle of a turn that began without it."""
     thinking = request.thinking
     if thinking is None or thinking.mode == "disabled":
         return True
     forced = request.tool_choice not in (None, "auto", "none")
-    cramped = (thinking.budget or 0) >= max_tokens_for(request)
-    turns = acceptable_messages(request.messages)
+    cramped = (thinking.budget or 0) >= _max_tokens(request)
     return not (forced or cramped) and turns[-1].role == "user" and _has_signed_reasoning(turns)
 
 
 def _has_signed_reasoning(turns: tuple[ChatMessage, ...]) -> bool:
-    """A tool's result can be thought about only if the call came with its signed thoughts."""
+    """Whether the calls whose results come last began with signed reasoning, or there are none."""
     if not any(isinstance(part, MessageToolResult) for part in turns[-1].parts):
         return True
     return any(
@@ -176,8 +161,8 @@ def _has_signed_reasoning(turns: tuple[ChatMessage, ...]) -> bool:
     )
 
 
-def acceptable_messages(messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
-    """Sides that take turns, the user first; nothing empty; results first, and thoughts signed."""
+def _acceptable_messages(messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
+    """Alternating turns, the user first, nothing empty, results first, only signed reasoning."""
     kept = (
         ChatMessage(role=message.role, parts=tuple(filter(_is_acceptable, message.parts)))
         for message in messages
@@ -206,14 +191,15 @@ def _results_first(turn: ChatMessage) -> ChatMessage:
 
 
 def _without_trailing_blanks(turn: ChatMessage) -> ChatMessage:
-    """The beginning of an answer that the model is to continue may not end in a blank."""
+    """An answer that the model is to continue must not end in whitespace."""
     *others, last = turn.parts
     if isinstance(last, MessageText):
         return ChatMessage(role=turn.role, parts=(*others, MessageText(text=last.text.rstrip())))
     return turn
 
 
-JSON_INSTRUCTION = "Answer with one JSON object and nothing else."  # it has no word for that
+# Anthropic has no field for "any JSON object".
+JSON_INSTRUCTION = "Answer with one JSON object and nothing else."
 _CHOICES_BY_TYPE: dict[str, ToolChoice] = {"auto": "auto", "none": "none", "any": "required"}
 _TYPES_BY_CHOICE = {"auto": "auto", "none": "none", "required": "any"}
 
@@ -224,35 +210,36 @@ _decode_content = msgspec.json.Decoder(str | list[AnthropicBlock]).decode
 
 def decode_request(body: bytes) -> ModelRequest:
     try:
-        asked = _decode(body)
+        request = _decode(body)
         messages = tuple(
-            _message(message) for message in asked.messages if message.role != "system"
+            _message(message) for message in request.messages if message.role != "system"
         )
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RequestError(f"this is no Messages request: {error}") from error
-    later = (message.content for message in asked.messages if message.role == "system")
-    system = (text for told in (asked.system, *later) if (text := _text(told)))
-    choice = asked.tool_choice
+        raise RequestError(f"this is not a Messages request: {error}") from error
+    later = (message.content for message in request.messages if message.role == "system")
+    system = (text for content in (request.system, *later) if (text := _text(content)))
+    choice = request.tool_choice
     return ModelRequest(
-        model=asked.model,
+        model=request.model,
         messages=tuple(message for message in messages if message.parts),
         system="\n\n".join(system),
-        tools=tuple(_tools(asked.tools or ())),
+        tools=tuple(_tools(request.tools or ())),
         tool_choice=_choice(choice) if choice else None,
         parallel_tools=not (choice and choice.disable_parallel_tool_use),
-        max_tokens=asked.max_tokens,
-        temperature=asked.temperature,
-        top_p=asked.top_p,
-        stop=tuple(asked.stop_sequences or ()),
-        stream=bool(asked.stream),
-        thinking=_thinking(asked.thinking) if asked.thinking else None,
-        thinking_effort=asked.output_config.effort if asked.output_config else None,
-        json_answer=_json_answer(asked.output_config) if asked.output_config else None,
+        max_tokens=request.max_tokens,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        stop=tuple(request.stop_sequences or ()),
+        stream=bool(request.stream),
+        thinking=_thinking(request.thinking) if request.thinking else None,
+        thinking_effort=request.output_config.effort if request.output_config else None,
+        json_answer=_json_answer(request.output_config) if request.output_config else None,
     )
 
 
 def encode_request(request: ModelRequest) -> bytes:
-    thinking = request.thinking if can_think(request) else None
+    turns = _acceptable_messages(request.messages)
+    thinking = request.thinking if _can_think(request, turns) else None
     system = request.system
     if request.json_answer and request.json_answer.schema is None:
         system = "\n\n".join(filter(None, (system, JSON_INSTRUCTION)))
@@ -260,26 +247,26 @@ def encode_request(request: ModelRequest) -> bytes:
     body = AnthropicRequest(
         model=request.model,
         messages=[
-            AnthropicMessage(role=said.role, content=[_wire_block(part) for part in said.parts])
-            for said in acceptable_messages(request.messages)
+            _WireMessage(role=turn.role, content=[wire_block(part) for part in turn.parts])
+            for turn in turns
         ],
-        max_tokens=max_tokens_for(request),
+        max_tokens=_max_tokens(request),
         system=[AnthropicBlock(type="text", text=system)] if system.strip() else None,
         tools=[
-            AnthropicTool(
+            _WireTool(
                 name=tool.name, description=tool.description or None, input_schema=tool.schema
             )
             for tool in request.tools
         ]
         or None,
         tool_choice=_wire_choice(request),
-        # While it thinks it takes neither; and many models take one of them alone.
+        # With thinking it accepts neither, and many models accept only one of the two.
         temperature=None
         if thinks or request.temperature is None
         else min(request.temperature, 1.0),
         top_p=None if thinks or request.temperature is not None else request.top_p,
         stop_sequences=[text for text in request.stop if text.strip()] or None,
-        thinking=thinking and AnthropicThinking(type=thinking.mode, budget_tokens=thinking.budget),
+        thinking=thinking and _WireThinking(type=thinking.mode, budget_tokens=thinking.budget),
         output_config=_wire_output(request),
         stream=request.stream,
     )
@@ -287,7 +274,7 @@ def encode_request(request: ModelRequest) -> bytes:
     return msgspec.json.encode(body)
 
 
-# What comes in
+# Decoding
 
 
 def _text(content: str | list[AnthropicBlock] | None) -> str:
@@ -296,13 +283,13 @@ def _text(content: str | list[AnthropicBlock] | None) -> str:
     return content or ""
 
 
-def _message(message: AnthropicMessage) -> ChatMessage:
+def _message(message: _WireMessage) -> ChatMessage:
     role = "assistant" if message.role == "assistant" else "user"
     content = message.content
     if isinstance(content, str):
         return ChatMessage(role=role, parts=(MessageText(text=content),) if content else ())
     found = (_part(block) for block in content)
-    parts = tuple(part for part in found if part is not None)
+    parts = tuple(filter(None, found))
     if role == "user" and len(parts) < len(content):
         gone = (block for block in content if block.type not in _PART_TYPES and not block.text)
         parts = (*parts, *(MessageText(text=f"[{block.type}: left out]") for block in gone))
@@ -359,21 +346,21 @@ def _result_parts(content: Raw) -> Iterator[MessageText | MessageImage]:
             yield MessageText(text=f"[{block.type}: left out]")
 
 
-def _tools(tools: Iterable[AnthropicTool]) -> Iterator[ToolDefinition]:
-    """Without those that run at Anthropic's: they have no schema, and nobody else has them."""
+def _tools(tools: Iterable[_WireTool]) -> Iterator[ToolDefinition]:
+    """Without those that Anthropic runs itself: they have no schema, and nobody else has them."""
     for tool in tools:
         if tool.name and tool.type in (None, "custom") and bytes(tool.input_schema):
             schema = tool.input_schema.copy()
             yield ToolDefinition(name=tool.name, description=tool.description or "", schema=schema)
 
 
-def _choice(choice: AnthropicToolChoice) -> ToolChoice | None:
+def _choice(choice: _WireToolChoice) -> ToolChoice | None:
     if choice.type == "tool" and choice.name:
         return RequiredTool(name=choice.name)
     return _CHOICES_BY_TYPE.get(choice.type)
 
 
-def _thinking(thinking: AnthropicThinking) -> ThinkingSettings | None:
+def _thinking(thinking: _WireThinking) -> ThinkingSettings | None:
     match thinking.type:
         case "enabled" | "adaptive" | "disabled" as mode:
             return ThinkingSettings(mode=mode, budget=thinking.budget_tokens)
@@ -381,29 +368,28 @@ def _thinking(thinking: AnthropicThinking) -> ThinkingSettings | None:
             return None
 
 
-def _json_answer(output: AnthropicOutputConfig) -> JsonFormat | None:
+def _json_answer(output: _WireOutputConfig) -> JsonFormat | None:
     form = output.format
     if form is None or form.type != "json_schema" or not bytes(form.schema):
         return None
     return JsonFormat(schema=form.schema.copy())
 
 
-# What goes out
+# Encoding
 
 
-def _wire_output(request: ModelRequest) -> AnthropicOutputConfig | None:
+def _wire_output(request: ModelRequest) -> _WireOutputConfig | None:
     wanted = request.json_answer
     form = (
-        AnthropicFormat(type="json_schema", schema=wanted.schema)
-        if wanted and wanted.schema
-        else None
+        _WireFormat(type="json_schema", schema=wanted.schema) if wanted and wanted.schema else None
     )
     if form is None and not request.thinking_effort:
         return None
-    return AnthropicOutputConfig(effort=request.thinking_effort, format=form)
+    return _WireOutputConfig(effort=request.thinking_effort, format=form)
 
 
-def _wire_block(part: MessagePart) -> AnthropicBlock:
+def wire_block(part: MessagePart) -> AnthropicBlock:
+    """A part of a message as Anthropic writes it, in requests and answers."""
     match part:
         case MessageText(text=text):
             return AnthropicBlock(type="text", text=text)
@@ -412,55 +398,53 @@ def _wire_block(part: MessagePart) -> AnthropicBlock:
         case MessageReasoning(text=text, signature=signature):
             return AnthropicBlock(type="thinking", thinking=text, signature=signature)
         case MessageImage(url=url) if url:
-            return AnthropicBlock(type="image", source=AnthropicSource(type="url", url=url))
+            return AnthropicBlock(type="image", source=_WireSource(type="url", url=url))
         case MessageImage(media_type=media_type, data=data):
-            source = AnthropicSource(type="base64", media_type=media_type, data=data)
+            source = _WireSource(type="base64", media_type=media_type, data=data)
             return AnthropicBlock(type="image", source=source)
         case MessageToolUse(id=id_, name=name, arguments=arguments):
             return AnthropicBlock(
                 type="tool_use", id=safe_id(id_), name=name, input=arguments_object(arguments)
             )
         case MessageToolResult(id=id_, parts=parts, is_error=is_error):
-            said = [
-                _wire_block(p) for p in parts if not isinstance(p, MessageText) or p.text.strip()
-            ]
+            content = [wire_block(part) for part in parts if _is_acceptable(part)]
             return AnthropicBlock(
                 type="tool_result",
                 tool_use_id=safe_id(id_),
-                content=Raw(msgspec.json.encode(said)),
+                content=Raw(msgspec.json.encode(content)),
                 is_error=is_error or None,
             )
 
 
-def _wire_choice(request: ModelRequest) -> AnthropicToolChoice | None:
+def _wire_choice(request: ModelRequest) -> _WireToolChoice | None:
     if not request.tools:
         return None
     choice = request.tool_choice
     alone = None if request.parallel_tools else True
     if isinstance(choice, RequiredTool):
-        return AnthropicToolChoice(type="tool", name=choice.name, disable_parallel_tool_use=alone)
+        return _WireToolChoice(type="tool", name=choice.name, disable_parallel_tool_use=alone)
     if choice == "none":
-        return AnthropicToolChoice(type="none")
+        return _WireToolChoice(type="none")
     if choice or alone:
-        return AnthropicToolChoice(
+        return _WireToolChoice(
             type=_TYPES_BY_CHOICE[choice or "auto"], disable_parallel_tool_use=alone
         )
     return None
 
 
 def _mark_cache(body: AnthropicRequest) -> None:
-    """Mark what the next call will begin with too. Writing a cache costs: a lone question has none.
+    """Mark the prefix that the next call will share. A lone question has none, and writing costs.
 
-    Three marks of the four that are allowed: tools with system, the talk so far, and the talk as
-    it was one turn ago, where the last call left its own mark.
+    Three of the four marks that are allowed: after tools and system, after the conversation so far,
+    and after the conversation one turn ago, where the last call left its own mark.
     """
     if not body.tools and len(body.messages) == 1:
         return
     if isinstance(body.system, list):
-        body.system[-1].cache_control = AnthropicCacheMark()
+        body.system[-1].cache_control = _WireCacheMark()
     elif body.tools:
-        body.tools[-1].cache_control = AnthropicCacheMark()
-    asked = [message for message in body.messages if message.role == "user"]
-    for message in asked[-2:]:
+        body.tools[-1].cache_control = _WireCacheMark()
+    users = [message for message in body.messages if message.role == "user"]
+    for message in users[-2:]:
         blocks = message.content if isinstance(message.content, list) else []
-        blocks[-1].cache_control = AnthropicCacheMark()
+        blocks[-1].cache_control = _WireCacheMark()

@@ -1,23 +1,15 @@
-"""Plans a model call: its targets, its size, who is asked next, and the error if nobody can be.
+"""Plans a model call: its targets, which one is next, and the error if none can be asked.
 
-Every so often a call whose count is known teaches the next estimate.
-
-Every target that can be asked is asked once; one whose breaker is open is left alone. When all have
-failed, the one that is back soonest is asked again, a few times. One that another call is trying
-out is waited for: what that call finds holds for all. All of it is bounded.
+Every target is tried once, except those whose breaker is open. When all have failed, the one that is
+back soonest is retried, a few times. If another call is already trying a target out, this one waits
+for the result. All of it is bounded.
 """
 
 import random
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
-import msgspec
-from anyio import to_thread
-from msgspec import Struct
-
-from goent.billing.token_estimate import estimate_tokens
 from goent.domain.errors import (
     AuthRefused,
     OutOfCredit,
@@ -27,23 +19,22 @@ from goent.domain.errors import (
     RateLimited,
     WorkerError,
 )
-from goent.domain.money import Calibrations, CallSize
 from goent.domain.provider_condition import HealthState, ProviderCondition, ProviderHealth
 from goent.domain.settings import Backend
-from goent.domain.types import Dialect, Provider, Secret, Usage, Value
+from goent.domain.types import Dialect, Provider, Secret, Value
 from goent.providers.connections import Headers, SecretHeaders
 
 
 class UnknownBackend(ProviderRefused):
-    """Nobody has configured it."""
+    """The call names a backend that is not configured."""
 
 
 class ForeignBackend(ProviderRefused):
-    """It is configured, but not for the worker that called."""
+    """The backend is configured, but not for the worker that called."""
 
 
 class CallTarget(Value, frozen=True, kw_only=True):
-    """One provider's model, with all that is needed to call it. A `local` one may have no key."""
+    """One provider's model, with all that is needed to call it. A local one may have no key."""
 
     provider: Provider
     dialect: Dialect
@@ -58,17 +49,16 @@ class CallTarget(Value, frozen=True, kw_only=True):
 
     @property
     def server(self) -> str:
-        """Its address if it is a server of the user's own."""
+        """Its address if it is one of the user's own servers, else empty."""
         return self.base_url if self.is_local else ""
 
     @property
     def place(self) -> str:
-        """For errors: who, and where."""
         return f"backend {self.provider.backend!r} at {self.base_url!r}"
 
 
 class InboundCall(Value, frozen=True, kw_only=True):
-    """One model call as somebody made it, in the dialect that they speak."""
+    """One model call as it came in, in its caller's dialect."""
 
     worker: str
     session: str = ""
@@ -81,7 +71,7 @@ class InboundCall(Value, frozen=True, kw_only=True):
 
 
 class CallPlan(Value, frozen=True, kw_only=True):
-    """The targets in the order of preference; there is at least one."""
+    """At least one target, in order of preference."""
 
     targets: tuple[CallTarget, ...]
 
@@ -92,7 +82,7 @@ def plan_call(
     backends: Mapping[str, Backend],
     environ: Mapping[str, str],
 ) -> CallPlan:
-    """The provider must be usable; a fallback that is not is passed over."""
+    """The plan for a provider, which must be usable, and those of its fallbacks that are."""
     first = target_for(provider, backends, environ)
     others: list[CallTarget] = []
     for fallback in fallbacks:
@@ -101,14 +91,14 @@ def plan_call(
         try:
             others.append(target_for(fallback, backends, environ))
         except ProviderRefused:
-            continue  # `go-ent doctor` names it; a call that can be served is not the moment
+            continue  # `go-ent doctor` reports it; this call can be served
     return CallPlan(targets=(first, *others))
 
 
 def target_for(
     provider: Provider, backends: Mapping[str, Backend], environ: Mapping[str, str]
 ) -> CallTarget:
-    """Raises `ProviderRefused` if go-ent cannot call the provider itself."""
+    """How to call the provider. Raises `ProviderRefused` if go-ent cannot do so itself."""
     backend = backends.get(provider.backend)
     if backend is None:
         raise UnknownBackend(f"there is no backend {provider.backend!r}")
@@ -129,83 +119,23 @@ def target_for(
     )
 
 
-MAX_LEARNED_BYTES = 200_000  # bytes of a request that is worth estimating only to learn
-LEARN_EVERY = 8  # calls of a model from which one is learned
-LIKELY_OUTPUT = 4096  # tokens: programs ask for leave to take ten times what answers take
-_BINARY = re.compile(r"[A-Za-z0-9+/=]{2000,}")  # pictures are not paid for by the letter
-
-
-class NoCalibrations:
-    """The port `Calibrations` that learns nothing."""
-
-    def corrected(self, backend: str, model: str, estimated: int) -> int:
-        del backend, model
-        return estimated
-
-    async def learn(self, backend: str, model: str, *, estimated: int, actual: int) -> None: ...
-
-
-class TokenGauge:
-    """Learns from the calls of one upstream."""
-
-    def __init__(self, calibrations: Calibrations | None = None) -> None:
-        self._calibrations = calibrations or NoCalibrations()
-        self._calls: dict[tuple[str, str], int] = {}
-
-    async def size(self, order: InboundCall, target: CallTarget) -> CallSize:
-        """As this model is likely to count it."""
-        provider = target.provider
-        estimated = await to_thread.run_sync(_prompt_tokens, order.body)
-        return CallSize(
-            input=self._calibrations.corrected(provider.backend, provider.model, estimated),
-            output=_max_output(order.body),
-        )
-
-    async def learn(self, order: InboundCall, target: CallTarget, usage: Usage) -> None:
-        key = (target.provider.backend, target.provider.model)
-        before = self._calls.get(key, 0)
-        self._calls[key] = before + 1
-        if before % LEARN_EVERY or len(order.body) > MAX_LEARNED_BYTES:
-            return
-        estimated = await to_thread.run_sync(_prompt_tokens, order.body)
-        actual = usage.input + usage.cache_read + usage.cache_write
-        await self._calibrations.learn(*key, estimated=estimated, actual=actual)
-
-
-class _OutputLimits(Struct):
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-
-
-def _max_output(body: bytes) -> int:
-    try:
-        asked = msgspec.json.decode(body, type=_OutputLimits)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return LIKELY_OUTPUT  # whatever it is, the provider is the one to complain
-    most = asked.max_completion_tokens or asked.max_tokens or LIKELY_OUTPUT
-    return min(max(most, 0), LIKELY_OUTPUT)
-
-
-def _prompt_tokens(body: bytes) -> int:
-    return estimate_tokens(_BINARY.sub("", body.decode(errors="replace")))
-
-
-MAX_RETRY_WAIT_S = 30.0  # a worker that would have to wait longer is told so instead
-MAX_TRIAL_WAIT_S = 60.0  # for which it waits for what another call finds
+MAX_RETRY_WAIT_S = 30.0  # a longer wait is an error instead
+MAX_TRIAL_WAIT_S = 60.0  # for the result of another call's trial
 GROWTH = 3.0
 
 
 class RetrySettings(Value, frozen=True, kw_only=True):
-    """How often somebody is asked again, after everyone was asked once."""
+    """How often to retry, after every target was tried once."""
 
     retries: int = 3
     first_wait_s: float = 1.0
 
 
 class NextAttempt(Value, frozen=True, kw_only=True):
-    """Whom to ask, and after how many seconds; `force`: although it refused the account lately.
+    """A target, and the seconds to wait before the call.
 
-    `quiet`: it waits on, as was told before.
+    `force`: call it although it refused the account recently. `silent`: a notice of the wait has
+    been given already.
     """
 
     target: CallTarget
@@ -219,7 +149,7 @@ class AttemptSchedule:
 
     def __init__(
         self,
-        course: CallPlan,
+        plan: CallPlan,
         healths: ProviderHealth,
         patience: RetrySettings,
         clock: Callable[[], float] = time.time,
@@ -227,32 +157,32 @@ class AttemptSchedule:
         self._healths = healths
         self._patience = patience
         self._clock = clock
-        # Sorting is stable: among those that are equally well, the preference decides.
-        self._untried = sorted(course.targets, key=lambda t: self._condition(t).state == "failing")
-        self._all = course.targets
-        self._forced = [t for t in course.targets if self._may_be_repaired(t)]
+        # Sorting is stable, so preference decides among targets in the same condition.
+        self._untried = sorted(plan.targets, key=lambda t: self._condition(t).state == "failing")
+        self._all = plan.targets
+        self._forced = [t for t in plan.targets if self._may_be_repaired(t)]
         self._retries = 0
         self._trial_wait_s = 0.0
 
     @property
     def has_alternative(self) -> bool:
-        """Somebody else can be asked at once."""
+        """Whether another target can be tried immediately."""
         return any(not self._is_unavailable(target) for target in self._untried)
 
     def drop(self, target: CallTarget) -> None:
-        """It is not asked again for this call."""
+        """Do not retry the target for this call."""
         self._all = tuple(other for other in self._all if other is not target)
 
     def next_attempt(self) -> NextAttempt | None:
-        """The next try; None when that was all."""
+        """The next attempt; None if there is none left."""
         while self._untried:
             target = self._untried.pop(0)
             if not self._is_unavailable(target):
-                self._forced = []  # there is somebody else
+                self._forced = []  # only used if no other target is left
                 return NextAttempt(target=target)
         if self._forced:
             return NextAttempt(target=self._forced.pop(0), force=True)
-        # An account is not mended by waiting here; what another call is trying out may tell.
+        # Waiting does not repair an account, but another call's trial may succeed.
         waiting = [
             target
             for target in self._all
@@ -260,7 +190,7 @@ class AttemptSchedule:
         ]
         if not waiting:
             return None
-        # Longer each time, and never everyone at one moment.
+        # Longer each time, and spread so that calls do not retry in step.
         jitter = random.uniform(0.75, 1.25)  # noqa: S311 (spreads calls, hides nothing)
         guess = self._patience.first_wait_s * GROWTH**self._retries * jitter
         waits = [(self._wait(target, guess), target) for target in waiting]
@@ -287,7 +217,7 @@ class AttemptSchedule:
         return self._condition(target).is_unavailable(self._clock())
 
     def _may_be_repaired(self, target: CallTarget) -> bool:
-        """Its account may have been set right meanwhile, which only a call can tell."""
+        """Its account may have been repaired meanwhile, which only a call can show."""
         condition = self._condition(target)
         return condition.state in {"refused", "no_credit"} and condition.is_unavailable(
             self._clock()
@@ -311,7 +241,7 @@ _ERRORS_BY_STATE: Mapping[HealthState, type[ProviderUnavailable]] = {
 
 
 def condition_text(condition: ProviderCondition, now: float) -> str:
-    """How it is, until when and why; for people."""
+    """The condition in words: what, until when and why."""
     what = _STATE_WORDS.get(condition.state, condition.state)
     if condition.until and condition.until > now:
         moment = datetime.fromtimestamp(condition.until, UTC)
@@ -319,13 +249,13 @@ def condition_text(condition: ProviderCondition, now: float) -> str:
     return f"{what} ({condition.reason})" if condition.reason else what
 
 
-def unavailable_error(course: CallPlan, healths: ProviderHealth, now: float) -> WorkerError:
-    """The error for a call that went to nobody; the kind is that of the one that was asked for."""
-    conditions = [(target, healths.condition(target.provider)) for target in course.targets]
-    told = "; ".join(f"{target.name} is {condition_text(each, now)}" for target, each in conditions)
-    first, state = course.targets[0].name, conditions[0][1].state
+def unavailable_error(plan: CallPlan, healths: ProviderHealth, now: float) -> WorkerError:
+    """The error for a call that no target could take; its kind is that of the first target."""
+    conditions = [(target, healths.condition(target.provider)) for target in plan.targets]
+    states = "; ".join(f"{t.name} is {condition_text(each, now)}" for t, each in conditions)
+    first, state = plan.targets[0].name, conditions[0][1].state
     message = (
-        f"{told}; nobody was asked. Wait, name another provider, or forget it with "
+        f"{states}; no call was made. Wait, choose another provider, or retry immediately with "
         f"`go-ent providers reset {first}`"
     )
     if state == "refused":

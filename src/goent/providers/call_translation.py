@@ -1,16 +1,15 @@
 """Fits a call to a target's dialect, and joins the answers of several targets into one.
 
-It is shown what was said so far and asked for the rest, in a note at the end of the last message:
-a message of its own would look like a new turn of the user's, and vendors do not agree on what an
-unfinished one of the model's means. Models do not always listen: some begin again from the start,
-some repeat the last words. Both are taken out.
+The requested provider gets the request byte for byte. Any other gets what every vendor understands:
+it would refuse another vendor's fields and signed reasoning. What is left out is reported.
 
-The provider that was asked for gets the request byte for byte. Any other gets what every vendor
-understands: fields of one vendor, and reasoning that another one signed, would be refused. What is
-left out on the way is told.
+A target that takes over in the middle of an answer gets a note at the end of the last message, with
+the text so far and a request for the rest. A separate message would look like a new turn of the user,
+and vendors disagree on what an unfinished one of the model means. Some models start again all the
+same, or repeat the last words; both are removed.
 
-The pieces of several targets become one answer: the first one's as they came over the wire, if the
-asker speaks that dialect; those of the next as the rest of it.
+In the joined answer, pieces of the first target stay as they came, if the asker speaks its dialect;
+those of the next targets follow as the rest of it.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -43,19 +42,19 @@ from goent.providers.sse import SseEvent
 
 CONTINUATION_NOTE = (
     "\n\n[The connection broke while you were answering. The reader has already received this "
-    "beginning of your answer:\n{said}\nContinue from exactly where it stops. Do not repeat any of "
+    "beginning of your answer:\n{so_far}\nContinue from exactly where it stops. Do not repeat any of "
     "it and do not mention the break.]"
 )
-LOOKAHEAD = 80  # characters of a continuation that are looked at before any is shown
+LOOKAHEAD = 80  # characters of a continuation that are read before any is passed on
 MIN_OVERLAP = 12  # shorter repetitions are ordinary language
 
 
-def continue_request(request: ModelRequest, said: str) -> ModelRequest:
-    """The same request, from the end of what was said."""
-    if not said.strip() or not request.messages:
+def continue_request(request: ModelRequest, so_far: str) -> ModelRequest:
+    """A request for the rest of an answer that broke off after `so_far`."""
+    if not so_far.strip() or not request.messages:
         return request
     *before, last = request.messages
-    note = MessageText(text=CONTINUATION_NOTE.format(said=said))
+    note = MessageText(text=CONTINUATION_NOTE.format(so_far=so_far))
     match last.parts:
         case (*parts, MessageToolResult() as result):
             noted = (*parts, replace(result, parts=(*result.parts, note)))
@@ -65,43 +64,43 @@ def continue_request(request: ModelRequest, said: str) -> ModelRequest:
 
 
 class ContinuationFilter:
-    """Lets through of a continuation what was not said before."""
+    """Removes from a continuation what was said before."""
 
-    def __init__(self, said: str) -> None:
-        self._said = said
+    def __init__(self, so_far: str) -> None:
+        self._so_far = so_far
         self._pending = ""
-        self._passes_through = not said
+        self._passes_through = not so_far
 
     def feed(self, text: str) -> str:
-        """What of it is new; empty while that cannot be told."""
+        """The new part of the text; empty while that is not clear."""
         if self._passes_through:
             return text
         self._pending += text
-        if self._pending.startswith(self._said):
+        if self._pending.startswith(self._so_far):
             return self.close()
-        may_be_a_restart = self._said.startswith(self._pending)
+        may_be_a_restart = self._so_far.startswith(self._pending)
         return "" if may_be_a_restart or len(self._pending) < LOOKAHEAD else self.close()
 
     def close(self) -> str:
-        """Nothing more will come: what was held is told apart now."""
-        held, self._pending, self._passes_through = self._pending, "", True
-        if held.startswith(self._said):
-            return held[len(self._said) :]
-        if self._said.startswith(held):
+        """The new part of the text that was held back."""
+        pending, self._pending, self._passes_through = self._pending, "", True
+        if pending.startswith(self._so_far):
+            return pending[len(self._so_far) :]
+        if self._so_far.startswith(pending):
             return ""
-        return held[_overlap(self._said, held) :]
+        return pending[_overlap(self._so_far, pending) :]
 
 
-def _overlap(said: str, following: str) -> int:
-    """How many characters at the end of the one begin the other."""
-    longest = min(len(said), len(following))
+def _overlap(so_far: str, following: str) -> int:
+    """The number of characters at the end of the one that begin the other."""
+    longest = min(len(so_far), len(following))
     for length in range(longest, MIN_OVERLAP - 1, -1):
-        if said.endswith(following[:length]):
+        if so_far.endswith(following[:length]):
             return length
     return 0
 
 
-# Fields that change nothing about the answer, or go into a place of their own.
+# Fields that do not change the answer, or are handled elsewhere.
 _NEUTRAL_FIELDS: Final = frozenset(
     {
         "metadata",
@@ -120,29 +119,29 @@ _KNOWN_FIELDS: Final[dict[Dialect, frozenset[str]]] = {
 
 
 def build_call(
-    order: InboundCall,
+    inbound: InboundCall,
     target: CallTarget,
     *,
-    said: str = "",
+    so_far: str = "",
     hurry: bool = False,
     silence_s: float | None = None,
 ) -> ModelCall:
-    """The request to send; with `said`, for the rest of an answer that broke off there."""
-    theirs = codec_for(target.dialect)
-    own = _is_same_backend(order, target)
-    headers: Headers = order.headers if own else theirs.headers
-    if not said and _is_same_model(order, target):
-        body = order.body
+    """The request to send; with `so_far`, for the rest of an answer that broke off after it."""
+    codec = codec_for(target.dialect)
+    own = _is_same_backend(inbound, target)
+    headers: Headers = inbound.headers if own else codec.headers
+    if not so_far and _is_same_model(inbound, target):
+        body = inbound.body
     else:
-        request = codec_for(order.dialect).decode(order.body)
+        request = codec_for(inbound.dialect).decode(inbound.body)
         request = replace(request, model=target.provider.model)
-        request = continue_request(request if own else _without_vendor_fields(request), said)
-        body = theirs.encode(with_model_options(request, target.dialect, target.provider.options))
+        request = continue_request(request if own else _without_vendor_fields(request), so_far)
+        body = codec.encode(with_model_options(request, target.dialect, target.provider.options))
     return ModelCall(
         backend=target.provider.backend,
         dialect=target.dialect,
         method="POST",
-        url=f"{target.base_url}/{theirs.path}",
+        url=f"{target.base_url}/{codec.path}",
         headers=headers,
         body=body,
         key=target.key,
@@ -153,33 +152,33 @@ def build_call(
     )
 
 
-def describe_omissions(order: InboundCall, target: CallTarget) -> str:
-    """What the order says and this target is not told, by its names; empty if that is nothing."""
-    if _is_same_model(order, target):
+def describe_omissions(inbound: InboundCall, target: CallTarget) -> str:
+    """What of the call this target is not sent, in words; empty if nothing."""
+    if _is_same_model(inbound, target):
         return ""
     try:
-        fields = msgspec.json.decode(order.body, type=dict[str, Raw])
+        fields = msgspec.json.decode(inbound.body, type=dict[str, Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
-    request = codec_for(order.dialect).decode(order.body)
-    names = [name for name in fields if name not in _KNOWN_FIELDS[order.dialect]]
-    if not _is_same_backend(order, target):
+    request = codec_for(inbound.dialect).decode(inbound.body)
+    names = [name for name in fields if name not in _KNOWN_FIELDS[inbound.dialect]]
+    if not _is_same_backend(inbound, target):
         names += [name for name in ("reasoning_effort", "thinking") if getattr(request, name)]
         names += ["output_config.effort"] * bool(request.thinking_effort)
-    told = f"without {', '.join(sorted(names))}, which it may not know" if names else ""
+    without = f"without {', '.join(sorted(names))}, which it may not support" if names else ""
     wanted = request.json_answer
-    if wanted and wanted.schema is None and target.dialect == "anthropic" != order.dialect:
+    if wanted and wanted.schema is None and target.dialect == "anthropic" != inbound.dialect:
         in_words = "for JSON in words, because it has no response_format json_object"
-        return f"{told}, and {in_words}" if told else in_words
-    return told
+        return f"{without}, and {in_words}" if without else in_words
+    return without
 
 
-def _is_same_backend(order: InboundCall, target: CallTarget) -> bool:
-    return target.provider.backend == order.backend and target.dialect == order.dialect
+def _is_same_backend(inbound: InboundCall, target: CallTarget) -> bool:
+    return target.provider.backend == inbound.backend and target.dialect == inbound.dialect
 
 
-def _is_same_model(order: InboundCall, target: CallTarget) -> bool:
-    return _is_same_backend(order, target) and target.provider.model == order.model
+def _is_same_model(inbound: InboundCall, target: CallTarget) -> bool:
+    return _is_same_backend(inbound, target) and target.provider.model == inbound.model
 
 
 def _without_vendor_fields(request: ModelRequest) -> ModelRequest:
@@ -198,7 +197,7 @@ def _without_reasoning(message: ChatMessage) -> ChatMessage:
 
 
 class StreamPiece(NamedTuple):
-    """A piece of an answer. `event` is how it came, if it can be passed on like that.
+    """A piece of an answer: its chunks, and the event that it came as, if it can be passed on so.
 
     `place` is how far the message has got with it, in the dialect of the event.
     """
@@ -217,7 +216,7 @@ class JoinedAnswer:
     def __init__(self, dialect: Dialect, take: TakePieces) -> None:
         self._dialect = dialect
         self._take = take
-        self._text = StringIO()  # pieces of a word each would take ten times the room
+        self._text = StringIO()  # a list of words would take ten times the memory
         self._started = False
 
     @property
@@ -225,7 +224,7 @@ class JoinedAnswer:
         return self._text.getvalue()
 
     def receiver_for(self, dialect: Dialect) -> TakePieces:
-        """Where the next target's pieces go, which come in that dialect."""
+        """Takes the pieces of the next target, which come in that dialect."""
         if dialect == self._dialect and not self._started:
             return self._forward
         rest = ContinuationFilter(self.text)
@@ -252,7 +251,7 @@ class JoinedAnswer:
 
 
 def _new_pieces(chunk: AnswerChunk, rest: ContinuationFilter) -> Iterable[AnswerChunk]:
-    """The chunk without what was said before; text that was held back goes before what follows."""
+    """The chunk without what was said before, after text that was held back."""
     if isinstance(chunk, TextPiece):
         text, following = rest.feed(chunk.text), ()
     elif isinstance(chunk, ReasoningPiece | UsagePiece):

@@ -1,6 +1,6 @@
 """Sends one model call to its provider and streams back the answer, within memory limits.
 
-No retries and no redirects: whoever asked decides what a failure means.
+No retries and no redirects: the caller decides what a failure means.
 """
 
 import re
@@ -28,7 +28,7 @@ MAX_TOTAL_BYTES = 512 * 1024 * 1024
 
 
 class BodyMemory:
-    """The bytes that are held now."""
+    """The bytes of requests and answers that go-ent holds, over all calls."""
 
     def __init__(self, most: int = MAX_TOTAL_BYTES) -> None:
         self.limit = most
@@ -36,7 +36,7 @@ class BodyMemory:
 
     @contextmanager
     def share(self) -> "Generator[MemoryShare]":
-        """One call's part; given back on leaving."""
+        """One call's share, given back on leaving."""
         share = MemoryShare(self)
         try:
             yield share
@@ -45,18 +45,18 @@ class BodyMemory:
 
 
 class MemoryShare:
-    """What one call holds."""
+    """The bytes that one call holds."""
 
     def __init__(self, memory: BodyMemory) -> None:
         self.size = 0
         self._memory = memory
 
     def add(self, size: int) -> None:
-        """Raises `AtLimit` where it would be too much, over all calls."""
+        """Raises `AtLimit` if that is too much over all calls."""
         if self._memory.used + size > self._memory.limit:
             raise AtLimit(
-                f"requests and answers take {self._memory.used} bytes of go-ent's memory already, "
-                f"and at most {self._memory.limit} may be held: try again when others are done"
+                f"requests and answers already take {self._memory.used} bytes of go-ent's memory, "
+                f"of at most {self._memory.limit}: try again when other calls are done"
             )
         self._memory.used += size
         self.size += size
@@ -74,8 +74,8 @@ OWN_HEADERS = frozenset(
 )
 FRAMING_HEADERS = frozenset(b"host content-length expect accept-encoding".split())
 HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-MAX_IDLE, IDLE_S = 20, 5.0  # connections that nobody uses, and for how long
-WRITE_PERIODS = 2  # a slow network may take longer for a long request than one `write_s`
+MAX_IDLE, IDLE_S = 20, 5.0  # idle connections that are kept, and for how long
+WRITE_PERIODS = 2  # on a slow network a long request may take longer than one `write_s`
 CONNECT_ERRORS = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
@@ -86,7 +86,7 @@ class AnswerTooLarge(ProviderDown):
 class CallTimeouts(Value, frozen=True, kw_only=True):
     """Seconds. `read_s` is the longest silence: a model that thinks sends nothing for minutes.
 
-    It is `hurried_s` where somebody else can be asked instead; a call may have one of its own.
+    `hurried_s` replaces it where another target is left; a call may have its own.
     """
 
     connect_s: float = 10.0
@@ -96,10 +96,10 @@ class CallTimeouts(Value, frozen=True, kw_only=True):
 
 
 class ModelCall(Value, frozen=True, kw_only=True):
-    """One call as the worker made it, and where it is to go.
+    """One HTTP request to a provider, without its authentication.
 
-    `given` are headers of the user's settings, which go before all others. `server` is the address of
-    a model server of the user's own, which may want no key.
+    `secret_headers` come from the user's settings and replace others of their name. `server` is the
+    address if it is one of the user's own model servers, which may need no key.
     """
 
     backend: str
@@ -114,20 +114,20 @@ class ModelCall(Value, frozen=True, kw_only=True):
     server: str = ""
     silence_s: float | None = None
 
-    def without_key(self, said: bytes) -> bytes:
-        """Providers have been seen to quote the key that they refuse."""
+    def without_key(self, text: bytes) -> bytes:
+        """The text with keys redacted: some providers quote the key that they refuse."""
         private = (
             self.key,
             *(secret for name, secret in self.secret_headers if is_secret_header(name)),
         )
         for secret in private:
             if key := secret.reveal().strip().encode():
-                said = said.replace(key, b"[redacted]")
-        return said
+                text = text.replace(key, b"[redacted]")
+        return text
 
 
 class ProviderAnswer:
-    """What the provider said: the pieces are its bytes, as they come."""
+    """A provider's answer: `pieces` are the bytes of its body, as they come."""
 
     def __init__(self, status: int, headers: Headers, pieces: AsyncIterator[bytes]) -> None:
         self.status = status
@@ -141,7 +141,7 @@ class ProviderAnswer:
 
 
 class Connections:
-    """The way out to all providers: one pool of connections."""
+    """One pool of connections to all providers."""
 
     def __init__(self, client: httpx2.AsyncClient, timeouts: CallTimeouts) -> None:
         self.memory = BodyMemory()
@@ -156,12 +156,12 @@ class Connections:
 
         direct = PooledTransport(kept=MAX_IDLE, keep_s=IDLE_S)
         async with httpx2.AsyncClient(
-            # The ways through a proxy of the environment are httpx's own.
+            # httpx's own transport goes through a proxy that the environment names.
             transport=None if getproxies() else direct,
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=MAX_IDLE),
-            # A proxy leads outward; models on this machine are not there.
+            # A proxy cannot reach models on this machine.
             mounts={f"all://{host}": direct for host in ("127.0.0.1", "localhost", "[::1]")},
-            # One client serves many keys: what a provider hands to one is not shown to the next.
+            # One client serves many keys: a cookie for one must not be sent with the next.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         ) as client:
             yield cls(client, timeouts)
@@ -170,8 +170,8 @@ class Connections:
     async def send(self, call: ModelCall) -> AsyncGenerator[ProviderAnswer]:
         """The provider's answer, whatever its status. Leaving the context hangs up.
 
-        Raises `ProviderDown`, `ProviderTimeout` or `ProviderRefused`, also for what happens to
-        the pieces inside the context.
+        Raises `ProviderDown`, `ProviderTimeout` or `ProviderRefused`, also while the pieces are
+        read inside the context.
         """
         headers = _call_headers(call)
         try:
@@ -186,16 +186,16 @@ class Connections:
     async def _started(
         self, call: ModelCall, headers: list[tuple[bytes, bytes]]
     ) -> AsyncGenerator[httpx2.Response]:
-        """The answer, once its head is there: all of the waits before it have one end.
+        """The answer, once its head is there, with one limit on all the waits before it.
 
-        A proxy may pass on informational replies for ever, each of which httpx takes for progress.
+        To httpx each informational reply counts as progress, and a proxy may send them for ever.
         """
-        patience = self._timeouts_for(call)
+        timeouts = self._timeouts_for(call)
         request = self._client.build_request(
-            call.method, call.url, headers=headers, content=call.body or None, timeout=patience
+            call.method, call.url, headers=headers, content=call.body or None, timeout=timeouts
         )
-        told = self._timeouts
-        longest = told.connect_s + WRITE_PERIODS * told.write_s + (patience.read or told.read_s)
+        usual = self._timeouts
+        longest = usual.connect_s + WRITE_PERIODS * usual.write_s + (timeouts.read or usual.read_s)
         try:
             with anyio.fail_after(longest):
                 response = await self._client.send(request, stream=True)
@@ -207,18 +207,18 @@ class Connections:
             await response.aclose()
 
     def _timeouts_for(self, call: ModelCall) -> httpx2.Timeout:
-        told = self._timeouts
-        usual = min(told.read_s, told.hurried_s) if call.hurried else told.read_s
+        usual = self._timeouts
+        read_s = min(usual.read_s, usual.hurried_s) if call.hurried else usual.read_s
         return httpx2.Timeout(
-            connect=told.connect_s,
-            read=usual if call.silence_s is None else call.silence_s,
-            write=told.write_s,
-            pool=told.connect_s,
+            connect=usual.connect_s,
+            read=read_s if call.silence_s is None else call.silence_s,
+            write=usual.write_s,
+            pool=usual.connect_s,
         )
 
 
 async def read_whole(answer: ProviderAnswer, place: str, share: MemoryShare, *, most: int) -> bytes:
-    """All of an answer's body, as it came: nothing is unpacked. Raises `TooLarge` and `AtLimit`."""
+    """An answer's whole body, as it came. Raises `AnswerTooLarge` and `AtLimit`."""
     body = bytearray()
     async for piece in answer.pieces:
         if len(body) + len(piece) > most:
@@ -228,8 +228,19 @@ async def read_whole(answer: ProviderAnswer, place: str, share: MemoryShare, *, 
     return bytes(body)
 
 
+async def read_start(answer: ProviderAnswer, *, most: int, within_s: float) -> bytes:
+    """The beginning of a body: a provider that answers with an error may never end it."""
+    body = bytearray()
+    with anyio.move_on_after(within_s):
+        async for piece in answer.pieces:
+            body += piece[: most - len(body)]
+            if len(body) == most:
+                break
+    return bytes(body)
+
+
 def was_never_sent(error: WorkerError) -> bool:
-    """Did the call fail before the provider can have seen it? Then it bills nothing."""
+    """Whether the call failed before the provider can have seen it, so that it bills nothing."""
     cause = error.__cause__
     return isinstance(error, ProviderRefused) or isinstance(cause, CONNECT_ERRORS)
 
@@ -239,16 +250,16 @@ def _kept_headers(
 ) -> list[tuple[bytes, bytes]]:
     pairs = [(name.lower(), value) for name, value in headers]
     named = b",".join(value for name, value in pairs if name == b"connection").lower()
-    gone = dropped | HOP_BY_HOP | {name.strip() for name in named.split(b",")}
-    return [(name, value) for name, value in pairs if name not in gone]
+    dropped |= HOP_BY_HOP | {name.strip() for name in named.split(b",")}
+    return [(name, value) for name, value in pairs if name not in dropped]
 
 
 def _call_headers(call: ModelCall) -> list[tuple[bytes, bytes]]:
-    given = [_secret_header(call, name, secret) for name, secret in call.secret_headers]
-    names = frozenset(name for name, _ in given)
-    ours = [(b"accept-encoding", b"identity"), *_key_header(call)]
-    others = (*_kept_headers(call.headers, OWN_HEADERS), *ours)
-    return [*(pair for pair in others if pair[0] not in names), *given]
+    secret = [_secret_header(call, name, value) for name, value in call.secret_headers]
+    names = {name for name, _ in secret}
+    own = [(b"accept-encoding", b"identity"), *_key_header(call)]
+    others = (*_kept_headers(call.headers, OWN_HEADERS), *own)
+    return [*(pair for pair in others if pair[0] not in names), *secret]
 
 
 def _secret_header(call: ModelCall, name: str, secret: Secret) -> tuple[bytes, bytes]:
@@ -269,7 +280,7 @@ def _key_header(call: ModelCall) -> list[tuple[bytes, bytes]]:
     # Checked here because the HTTP library would quote the key in its error.
     if not (key.isascii() and key.isprintable()):
         raise ProviderRefused(
-            f"the key of backend {call.backend!r} holds characters that no header can carry: "
+            f"the key of backend {call.backend!r} has characters that an HTTP header cannot carry: "
             "set it again, without line breaks"
         )
     if call.dialect == "anthropic":
@@ -282,9 +293,14 @@ def _translated_error(call: ModelCall, error: Exception) -> WorkerError:
         return ServerNotRunning(not_running_message(call.backend, call.server))
     place = f"backend {call.backend!r} at {call.url!r}"
     if isinstance(error, httpx2.ConnectTimeout):
-        return ProviderTimeout(f"{place} could not be reached in time: check the network")
+        return ProviderTimeout(f"cannot connect to {place} in time: check the network")
+    if isinstance(error, httpx2.ConnectError):
+        reason = str(error) or type(error).__name__
+        return ProviderDown(
+            f"cannot connect to {place} ({reason}): check its base_url and the network"
+        )
     if isinstance(error, httpx2.TimeoutException):
-        return ProviderTimeout(f"{place} fell silent ({type(error).__name__})")
+        return ProviderTimeout(f"{place} stopped responding ({type(error).__name__})")
     if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
         return ProviderRefused(f"{place} has no usable address: correct its base_url")
     return ProviderDown(f"{place} failed: {str(error) or type(error).__name__}")

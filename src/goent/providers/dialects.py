@@ -1,17 +1,17 @@
 """The two dialects behind one interface, and the model options of opencode.json in each.
 
-OpenCode sends them itself; this is for calls that go-ent makes without it. What a call says for
-itself goes before them.
+OpenCode sends those options itself; they are added here to calls that go-ent makes without it. What
+a call sets itself comes before them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from goent.domain.types import Dialect
+from goent.domain.types import Dialect, Value
 from goent.providers import anthropic_requests, openai_requests
 from goent.providers.anthropic_answers import (
     AnthropicReader,
@@ -36,22 +36,17 @@ from goent.providers.sse import SseEvent
 
 
 class HasPosition(Protocol):
-    """Somebody who knows how far a message has got."""
+    """Knows how far a message has got."""
 
     @property
     def place(self) -> StreamPosition: ...
 
 
-class StreamReader(Protocol):
-    """Reads one answer's events. Nothing makes it fail: what it cannot read is `ErrorPiece`."""
-
-    @property
-    def place(self) -> StreamPosition:
-        """Where the message stands, if all that was read has been passed on."""
-        ...
+class StreamReader(HasPosition, Protocol):
+    """Reads one answer's events. It never raises: what it cannot read becomes an `ErrorPiece`."""
 
     def read(self, event: SseEvent) -> tuple[AnswerChunk, ...]:
-        """What the event says; most often one chunk or none."""
+        """The chunks in the event; most often one or none."""
         ...
 
 
@@ -59,7 +54,7 @@ class StreamWriter(Protocol):
     """Writes one answer as the vendor's stream would be."""
 
     def write(self, chunk: AnswerChunk) -> bytes:
-        """What is to be sent now: nothing, as long as a tool call has no name."""
+        """The bytes to send now: none as long as a tool call has no name."""
         ...
 
     def close(self) -> bytes:
@@ -67,103 +62,62 @@ class StreamWriter(Protocol):
         ...
 
 
-class Codec(Protocol):
-    """One dialect, both directions."""
-
-    path: str  # below the base URL
-    headers: tuple[tuple[bytes, bytes], ...]  # that a request must have, the key excepted
-
-    def encode(self, request: ModelRequest) -> bytes:
-        """The request's body. What this vendor would refuse is mended or left out."""
-        ...
-
-    def decode(self, body: bytes) -> ModelRequest:
-        """What a client asks; `RequestError` if the body is no request of this dialect."""
-        ...
-
-    def reader(self) -> StreamReader: ...
-
-    def writer(
-        self, model: str, *, after: HasPosition | None = None, tell_usage: bool = True
-    ) -> StreamWriter:
-        """A new stream; or the rest of the message that has got as far as `after`."""
-        ...
-
-    def read_answer(self, body: bytes) -> tuple[AnswerChunk, ...]:
-        """A plain answer; whatever else came instead is `ErrorPiece`."""
-        ...
-
-    def write_answer(self, model: str, chunks: Iterable[AnswerChunk]) -> bytes:
-        """All of the chunks as one plain answer."""
-        ...
+class _OpenWriter(Protocol):
+    def __call__(self, model: str, /, *, after: StreamPosition) -> StreamWriter: ...
 
 
-class AnthropicCodec:
-    """Messages, both directions."""
+class Codec(Value, frozen=True, kw_only=True):
+    """One dialect, both directions.
 
-    path = "messages"
-    headers = (
-        (b"content-type", b"application/json"),
-        (b"anthropic-version", b"2023-06-01"),
-    )
+    `path` is below the base URL; `headers` are those a request must have beside the key. `encode`
+    repairs or leaves out what the vendor would refuse; `decode` raises `RequestError`. `read_answer`
+    and `write_answer` are for answers that are not streamed.
+    """
 
-    def encode(self, request: ModelRequest) -> bytes:
-        return anthropic_requests.encode_request(request)
+    path: str
+    headers: tuple[tuple[bytes, bytes], ...]
+    encode: Callable[[ModelRequest], bytes]
+    decode: Callable[[bytes], ModelRequest]
+    reader: Callable[[], StreamReader]
+    open_writer: _OpenWriter
+    read_answer: Callable[[bytes], tuple[AnswerChunk, ...]]
+    write_answer: Callable[[str, Iterable[AnswerChunk]], bytes]
 
-    def decode(self, body: bytes) -> ModelRequest:
-        return anthropic_requests.decode_request(body)
-
-    def reader(self) -> AnthropicReader:
-        return AnthropicReader()
-
-    def writer(
-        self, model: str, *, after: HasPosition | None = None, tell_usage: bool = True
-    ) -> AnthropicWriter:
-        return AnthropicWriter(model, after=after.place if after else STREAM_START)
-
-    def read_answer(self, body: bytes) -> tuple[AnswerChunk, ...]:
-        return read_anthropic_answer(body)
-
-    def write_answer(self, model: str, chunks: Iterable[AnswerChunk]) -> bytes:
-        return write_anthropic_answer(model, chunks)
+    def writer(self, model: str, *, after: HasPosition | None = None) -> StreamWriter:
+        """A new stream, or the rest of the message that has got as far as `after`."""
+        return self.open_writer(model, after=after.place if after else STREAM_START)
 
 
-class OpenAiCodec:
-    """Chat Completions, both directions."""
-
-    path = "chat/completions"
-    headers = ((b"content-type", b"application/json"),)
-
-    def encode(self, request: ModelRequest) -> bytes:
-        return openai_requests.encode_request(request)
-
-    def decode(self, body: bytes) -> ModelRequest:
-        return openai_requests.decode_request(body)
-
-    def reader(self) -> OpenAiReader:
-        return OpenAiReader()
-
-    def writer(
-        self, model: str, *, after: HasPosition | None = None, tell_usage: bool = True
-    ) -> OpenAiWriter:
-        return OpenAiWriter(
-            model, after=after.place if after else STREAM_START, tell_usage=tell_usage
-        )
-
-    def read_answer(self, body: bytes) -> tuple[AnswerChunk, ...]:
-        return read_openai_answer(body)
-
-    def write_answer(self, model: str, chunks: Iterable[AnswerChunk]) -> bytes:
-        return write_openai_answer(model, chunks)
+_JSON: Final = (b"content-type", b"application/json")
+_CODECS: Final[Mapping[Dialect, Codec]] = {
+    "openai": Codec(
+        path="chat/completions",
+        headers=(_JSON,),
+        encode=openai_requests.encode_request,
+        decode=openai_requests.decode_request,
+        reader=OpenAiReader,
+        open_writer=OpenAiWriter,
+        read_answer=read_openai_answer,
+        write_answer=write_openai_answer,
+    ),
+    "anthropic": Codec(
+        path="messages",
+        headers=(_JSON, (b"anthropic-version", b"2023-06-01")),
+        encode=anthropic_requests.encode_request,
+        decode=anthropic_requests.decode_request,
+        reader=AnthropicReader,
+        open_writer=AnthropicWriter,
+        read_answer=read_anthropic_answer,
+        write_answer=write_anthropic_answer,
+    ),
+}
 
 
 def codec_for(dialect: Dialect) -> Codec:
     return _CODECS[dialect]
 
 
-_CODECS: dict[Dialect, Codec] = {"openai": OpenAiCodec(), "anthropic": AnthropicCodec()}
-
-# The package for OpenAI's dialect renames these, keeps the last for itself, and passes on the rest.
+# OpenCode's package for OpenAI's dialect renames these, keeps the last one, and passes on the rest.
 _FIELD_NAMES: Final[Mapping[str, str]] = {
     "reasoningEffort": "reasoning_effort",
     "textVerbosity": "verbosity",
@@ -182,7 +136,7 @@ class _AnthropicOptions(Struct):
 
 
 def with_model_options(request: ModelRequest, dialect: Dialect, options: bytes) -> ModelRequest:
-    """`options` is a JSON object, or nothing."""
+    """The request with the model's own options, a JSON object or empty, where it sets nothing itself."""
     if not options:
         return request
     try:
@@ -190,22 +144,22 @@ def with_model_options(request: ModelRequest, dialect: Dialect, options: bytes) 
             return _with_anthropic_options(
                 request, msgspec.json.decode(options, type=_AnthropicOptions)
             )
-        told = msgspec.json.decode(options, type=dict[str, Raw])
+        options_given = msgspec.json.decode(options, type=dict[str, Raw])
     except msgspec.DecodeError:
-        return request  # the package that it was written for would not know what to do with it
+        return request  # OpenCode's package could not use it either
     others = {
         _FIELD_NAMES.get(key, key): raw.copy()
-        for key, raw in told.items()
+        for key, raw in options_given.items()
         if key != _PACKAGE_OPTION
     }
     return replace(request, extra_fields=tuple({**others, **dict(request.extra_fields)}.items()))
 
 
-def _with_anthropic_options(request: ModelRequest, told: _AnthropicOptions) -> ModelRequest:
-    match told.thinking:
+def _with_anthropic_options(request: ModelRequest, options: _AnthropicOptions) -> ModelRequest:
+    match options.thinking:
         case _ThinkingOption(type="enabled" | "adaptive" | "disabled" as mode, budget=budget):
             thinking = request.thinking or ThinkingSettings(mode=mode, budget=budget)
         case _:
             thinking = request.thinking
-    effort = request.thinking_effort or told.effort
+    effort = request.thinking_effort or options.effort
     return replace(request, thinking=thinking, thinking_effort=effort)

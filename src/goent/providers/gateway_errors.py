@@ -1,38 +1,21 @@
-"""Words gateway failures so that OpenCode does not retry, and recognizes them on the other side.
+"""Words gateway failures so that OpenCode does not retry, and parses them on the other side.
 
-OpenCode takes numbers (`503`, also inside a port) and words (`rate limit`, `overloaded`) anywhere in
-an error for a fault that passes, whatever the status, and calls again for minutes; other words make
-it shorten its talk, by another call. So these are cut by a character that nobody sees.
+OpenCode retries silently for minutes at the statuses 408, 409, 429 and 5xx, and also, whatever the
+status, if an error has such a number (even inside a port) or a word like `rate limit` or `overloaded`
+in it. Other words make it compact its session with another call. go-ent has already retried all that
+could be retried, so none of these statuses leaves the gateway, and the words are split by an
+invisible character.
 
-OpenCode calls again at 408, 409, 429 and 5xx, for a minute and a half and without a word, and where
-a message holds such a number or a word of that kind. What could be tried again go-ent has tried, so
-none of these leaves the gateway, and the message is a calm one. It begins with the kind of the
-failure: no status reaches the driver on the other side.
-
-The gateway says the kind of the failure in its message, because often nothing else gets through.
+The message begins with the kind of the failure, because the status does not reach go-ent's driver.
 """
 
 import re
 from typing import NamedTuple
 
-from goent.domain.errors import (
-    AuthRefused,
-    BudgetSpent,
-    ContextOverflow,
-    ModelRefused,
-    OutOfCredit,
-    Overloaded,
-    ProviderDown,
-    ProviderRefused,
-    ProviderTimeout,
-    ProviderUnavailable,
-    RateLimited,
-    UnknownModel,
-    WorkerError,
-)
+from goent.domain import errors
 
 JOINER = "\N{WORD JOINER}"
-# One of them, or a number of three digits, is in every phrase that OpenCode 1.18 looks for.
+# Every phrase that OpenCode 1.18 looks for has one of these, or a number of three digits.
 _RETRY_WORDS = re.compile(
     r"rate|too|overload|unavailable|exhaust|error|terminat|fetch|upstream|connect|socket|reset|addr"
     r"|enotfound|econn|time|your|again|capacity|exceed|max|length|context",
@@ -41,14 +24,13 @@ _RETRY_WORDS = re.compile(
 _THREE_DIGITS = re.compile(r"\d\d(?=\d)")
 
 
-def mask_retry_words(words: str) -> str:
-    """The same to the eye, but not to a search for reasons."""
-    return _THREE_DIGITS.sub(rf"\g<0>{JOINER}", _RETRY_WORDS.sub(_mask, words))
+def mask_retry_words(text: str) -> str:
+    """The text with invisible characters in the words that make OpenCode retry."""
+    return _THREE_DIGITS.sub(rf"\g<0>{JOINER}", _RETRY_WORDS.sub(_mask, text))
 
 
-def unmask_retry_words(words: str) -> str:
-    """As they were before."""
-    return words.replace(JOINER, "")
+def unmask_retry_words(text: str) -> str:
+    return text.replace(JOINER, "")
 
 
 def _mask(found: re.Match[str]) -> str:
@@ -56,45 +38,45 @@ def _mask(found: re.Match[str]) -> str:
 
 
 GAVE_UP_STATUS = 424
-_STATUS_BY_ERROR: dict[type[WorkerError], int] = {
-    ContextOverflow: 400,
-    AuthRefused: 401,
-    BudgetSpent: 402,
-    UnknownModel: 404,
+_STATUS_BY_ERROR: dict[type[errors.WorkerError], int] = {
+    errors.ContextOverflow: 400,
+    errors.AuthRefused: 401,
+    errors.BudgetSpent: 402,
+    errors.UnknownModel: 404,
 }
 
 
 class GatewayRefusal(NamedTuple):
-    """What the program is answered."""
+    """The gateway's answer to a program."""
 
     status: int
     message: str
-    code: str | None = None  # the word by which OpenCode knows that it has to shorten its talk
+    code: str | None = None  # by which OpenCode knows that it has to compact its session
 
 
-def gateway_refusal(error: WorkerError) -> GatewayRefusal:
+def gateway_refusal(error: errors.WorkerError) -> GatewayRefusal:
     status = _STATUS_BY_ERROR.get(type(error), GAVE_UP_STATUS if error.retryable else 400)
     message = f"go-ent: {error.kind}: {error}"
-    if isinstance(error, ContextOverflow):  # here OpenCode is to understand the words
+    if isinstance(error, errors.ContextOverflow):  # here OpenCode must understand the words
         return GatewayRefusal(status, message, "context_length_exceeded")
     return GatewayRefusal(status, mask_retry_words(message))
 
 
-ERRORS_BY_KIND: dict[str, type[WorkerError]] = {
+ERRORS_BY_KIND: dict[str, type[errors.WorkerError]] = {
     error.kind: error
     for error in (
-        AuthRefused,
-        BudgetSpent,
-        ContextOverflow,
-        ModelRefused,
-        OutOfCredit,
-        Overloaded,
-        ProviderDown,
-        ProviderRefused,
-        ProviderTimeout,
-        ProviderUnavailable,
-        RateLimited,
-        UnknownModel,
+        errors.AuthRefused,
+        errors.BudgetSpent,
+        errors.ContextOverflow,
+        errors.ModelRefused,
+        errors.OutOfCredit,
+        errors.Overloaded,
+        errors.ProviderDown,
+        errors.ProviderRefused,
+        errors.ProviderTimeout,
+        errors.ProviderUnavailable,
+        errors.RateLimited,
+        errors.UnknownModel,
     )
 }
 _GATEWAY_MESSAGE = re.compile(r"go-ent: (?P<kind>\w+): (?P<text>.*)", re.DOTALL)
@@ -104,13 +86,13 @@ def is_gateway_message(message: str) -> bool:
     return _GATEWAY_MESSAGE.search(message) is not None
 
 
-def gateway_failure(message: str) -> WorkerError | None:
-    """The failure that a refusal of the gateway's tells, if it is of a kind that is known here."""
-    told = _GATEWAY_MESSAGE.search(unmask_retry_words(message))
-    return failure_of_kind(told["kind"], told["text"]) if told else None
+def gateway_failure(message: str) -> errors.WorkerError | None:
+    """The failure that a message of the gateway stands for, if it is one of a known kind."""
+    found = _GATEWAY_MESSAGE.search(unmask_retry_words(message))
+    return failure_of_kind(found["kind"], found["text"]) if found else None
 
 
-def failure_of_kind(kind: str, text: str) -> WorkerError | None:
-    """A failure by the name that go-ent gives its kind."""
+def failure_of_kind(kind: str, text: str) -> errors.WorkerError | None:
+    """The failure of that kind, if it is known."""
     error = ERRORS_BY_KIND.get(kind)
     return error(text) if error else None

@@ -1,16 +1,13 @@
 """Pooled HTTP/1.1 connections to providers, as a transport for httpx.
 
-On asyncio's own transports: a connection stays registered with the event loop for as long as it
-lives, and one deadline is moved on instead of a new one set. Errors have httpx's names.
-
-A model's answer comes in hundreds of small chunks, and for each of them h11 takes a tenth of all the
-time that the answer costs us. Most often what was read is whole chunks and nothing else: such bytes
-change nothing in h11's view of the answer, and need not be shown to it.
-
-Lines that nobody uses are kept for a while: to connect takes longer than to ask.
+An answer comes in hundreds of small chunks, so the cost of each matters (decision 19 has the
+figures). A socket stays registered with the event loop, and its read timeout is one deadline that
+moves on. HTTP is h11's, with one exception: bytes that are whole chunks and nothing else change
+nothing in h11's view of the answer, so they bypass it. Errors are httpx's.
 """
 
 import asyncio
+import os
 import re
 import select
 import ssl
@@ -25,9 +22,9 @@ import httpx2
 import msgspec
 from msgspec import Struct
 
-MAX_UNREAD = 256 * 1024  # bytes; beyond them the provider has to wait
+MAX_UNREAD = 256 * 1024  # bytes; reading pauses beyond them
 NEVER = float("inf")
-CONNECT_STAGGER_S = 0.25  # between the addresses of one host
+CONNECT_STAGGER_S = 0.25  # between attempts at the addresses of one host
 
 
 class ProviderSocket(asyncio.Protocol):
@@ -56,8 +53,8 @@ class ProviderSocket(asyncio.Protocol):
                 )
         except TimeoutError as error:
             raise httpx2.ConnectTimeout(f"{host}:{port} does not answer") from error
-        except OSError as error:  # `ssl.SSLError` is one
-            raise httpx2.ConnectError(str(error)) from error
+        except OSError as error:
+            raise httpx2.ConnectError(_connect_error_text(error)) from error
         return wire
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -90,7 +87,7 @@ class ProviderSocket(asyncio.Protocol):
         self._writable.set()
 
     async def read(self, within_s: float | None = None) -> bytes:
-        """All that has come. Nothing means the end."""
+        """All bytes that have come; none at the end."""
         if not (self._unread or self._ended):
             await self._wait(within_s)
         if self._unread:
@@ -116,12 +113,12 @@ class ProviderSocket(asyncio.Protocol):
 
     @property
     def has_pending_data(self) -> bool:
-        """Has anything come, the end included, even if the event loop has not seen it yet?"""
+        """Whether bytes or the end have come, even if the event loop has not seen them yet."""
         if self._ended or self._unread or self._transport.is_closing():
             return True
-        now = select.poll()
-        now.register(self._transport.get_extra_info("socket"), select.POLLIN)
-        return bool(now.poll(0))
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket"), select.POLLIN)
+        return bool(poll.poll(0))
 
     async def _wait(self, seconds: float | None) -> None:
         self._deadline = NEVER if seconds is None else self._loop.time() + seconds
@@ -144,7 +141,7 @@ class ProviderSocket(asyncio.Protocol):
         self._timer = None
         if self._reader is None or self._reader.done():
             return
-        if self._loop.time() < self._deadline:  # it was moved on since
+        if self._loop.time() < self._deadline:  # the deadline has moved on since
             self._arm_timer()
         else:
             self._reader.set_exception(httpx2.ReadTimeout("nothing came in time"))
@@ -162,13 +159,21 @@ class ProviderSocket(asyncio.Protocol):
         return taken
 
 
+def _connect_error_text(error: OSError) -> str:
+    """The system's own words: asyncio puts addresses and several attempts into its message."""
+    if isinstance(error, ssl.SSLError):
+        return str(error)
+    attempt = re.search(r"\[Errno (\d+)\] Connect call failed", str(error))
+    return os.strerror(int(attempt[1])) if attempt else error.strerror or str(error)
+
+
 MAX_HEAD = 100 * 1024
 MAX_INFORMATIONAL = 32  # informational replies (1xx) before the answer
 _CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,8})\r\n")
 
 
 class HttpTimeouts(Struct):
-    """Seconds, by the names that httpx has for them."""
+    """Seconds, by httpx's names."""
 
     connect: float | None = None
     read: float | None = None
@@ -185,25 +190,27 @@ class Http1Connection:
         self._between_chunks = False
 
     async def send_request(self, request: httpx2.Request) -> h11.Response:
-        """Make the request; the head of its answer, for all of which there is one deadline."""
-        patience = timeouts_of(request)
-        self._read_s = patience.read
-        with suppress(httpx2.WriteError):  # who refuses a request need not read it to its end
-            await self._write_request(request, patience.write)
-        began, hints = time.monotonic(), 0
+        """Send the request and return the head of its answer, within one read timeout."""
+        timeouts = timeouts_of(request)
+        self._read_s = timeouts.read
+        with suppress(
+            httpx2.WriteError
+        ):  # a provider may refuse a request before reading all of it
+            await self._write_request(request, timeouts.write)
+        began, informational = time.monotonic(), 0
         while not isinstance(event := self._next(), h11.Response):
             if event is h11.NEED_DATA:
-                await self._receive(_seconds_left(patience.read, began))
+                await self._receive(_seconds_left(timeouts.read, began))
             elif isinstance(event, h11.InformationalResponse):
-                hints += 1
-                if hints > MAX_INFORMATIONAL:
+                informational += 1
+                if informational > MAX_INFORMATIONAL:
                     raise httpx2.RemoteProtocolError(
                         f"more than {MAX_INFORMATIONAL} informational replies and no answer"
                     )
         return event
 
     async def read_piece(self) -> bytes:
-        """The next piece of the answer's body, as it came; nothing at its end."""
+        """The next piece of the answer's body, as it came; empty at the end."""
         if self._between_chunks:
             data = await self._wire.read(self._read_s)
             if chunks := join_chunks(data):
@@ -218,9 +225,9 @@ class Http1Connection:
         return bytes(event.data)
 
     def finish(self) -> bool:
-        """The answer is no longer wanted: can the line be used again?"""
+        """End the answer; returns whether the connection can be reused, and closes it if not."""
         both = {self._parser.our_state, self._parser.their_state}
-        if both != {h11.DONE} or self._parser.trailing_data[0]:  # nobody asked for what follows
+        if both != {h11.DONE} or self._parser.trailing_data[0]:  # surplus bytes answer no request
             self._wire.close()
             return False
         self._parser.start_next_cycle()
@@ -228,7 +235,7 @@ class Http1Connection:
 
     @property
     def is_broken(self) -> bool:
-        """Nobody asks on it, and something came all the same: most often its end."""
+        """Whether something came while it was idle: most often its end."""
         return self._wire.has_pending_data
 
     def close(self) -> None:
@@ -276,22 +283,22 @@ def timeouts_of(request: httpx2.Request) -> HttpTimeouts:
 
 
 def join_chunks(data: bytes) -> bytes:
-    """What chunks say, where there is nothing but whole ones; otherwise nothing."""
-    said: list[bytes] = []
+    """The content of whole chunks; empty if the data is anything else."""
+    content: list[bytes] = []
     at = 0
     while size := _CHUNK_SIZE.match(data, at):
         begin = size.end()
         end = begin + int(size[1], 16)
         if end == begin or data[end : end + 2] != b"\r\n":
             break
-        said.append(data[begin:end])
+        content.append(data[begin:end])
         at = end + 2
-    return b"".join(said) if at == len(data) else b""
+    return b"".join(content) if at == len(data) else b""
 
 
 @contextmanager
 def _httpx_errors() -> Generator[None]:
-    """The error of the same name."""
+    """h11's errors as httpx's of the same name."""
     try:
         yield
     except h11.RemoteProtocolError as error:
@@ -311,12 +318,12 @@ class _Origin(NamedTuple):
 
 class _IdleConnection(NamedTuple):
     origin: _Origin
-    line: Http1Connection
+    connection: Http1Connection
     until: float
 
 
 class PooledTransport(httpx2.AsyncBaseTransport):
-    """The lines to all providers, without a proxy between."""
+    """Direct connections to all providers; idle ones are kept for a while."""
 
     def __init__(self, *, kept: int, keep_s: float, trusted: ssl.SSLContext | None = None) -> None:
         self._kept = kept
@@ -327,18 +334,18 @@ class PooledTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         origin = _origin_of(request.url)
-        line = self._reuse(origin) or await self._connect(origin, request)
+        connection = self._reuse(origin) or await self._connect(origin, request)
         try:
-            head = await line.send_request(request)
+            head = await connection.send_request(request)
         except BaseException:
-            line.close()
+            connection.close()
             raise
-        body = _AnswerBody(line, lambda: self._release(origin, line))
+        body = _AnswerBody(connection, lambda: self._release(origin, connection))
         return httpx2.Response(head.status_code, headers=head.headers.raw_items(), stream=body)
 
     async def aclose(self) -> None:
         while self._idle:
-            self._idle.pop().line.close()
+            self._idle.pop().connection.close()
 
     async def _connect(self, origin: _Origin, request: httpx2.Request) -> Http1Connection:
         wire = await ProviderSocket.connect(
@@ -350,37 +357,37 @@ class PooledTransport(httpx2.AsyncBaseTransport):
         return Http1Connection(wire)
 
     def _reuse(self, origin: _Origin) -> Http1Connection | None:
-        """A line to there that is still good; the last one used is the likeliest."""
+        """An idle connection there that still works, preferably the last one used."""
         self._close_expired()
-        for free in self._idle[::-1]:
-            if free.origin == origin:
-                self._idle.remove(free)
-                if not free.line.is_broken:
-                    return free.line
-                free.line.close()
+        for idle in self._idle[::-1]:
+            if idle.origin == origin:
+                self._idle.remove(idle)
+                if not idle.connection.is_broken:
+                    return idle.connection
+                idle.connection.close()
         return None
 
-    def _release(self, origin: _Origin, line: Http1Connection) -> None:
-        if line.finish():
-            self._idle.append(_IdleConnection(origin, line, time.monotonic() + self._keep_s))
+    def _release(self, origin: _Origin, connection: Http1Connection) -> None:
+        if connection.finish():
+            self._idle.append(_IdleConnection(origin, connection, time.monotonic() + self._keep_s))
             self._close_expired()
 
     def _close_expired(self) -> None:
         now = time.monotonic()
         while self._idle and (len(self._idle) > self._kept or self._idle[0].until < now):
-            self._idle.pop(0).line.close()
+            self._idle.pop(0).connection.close()
 
 
 class _AnswerBody(httpx2.AsyncByteStream):
-    def __init__(self, line: Http1Connection, over: Callable[[], None]) -> None:
-        self._line = line
+    def __init__(self, connection: Http1Connection, over: Callable[[], None]) -> None:
+        self._connection = connection
         self._over = over
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
 
     async def __anext__(self) -> bytes:
-        if piece := await self._line.read_piece():
+        if piece := await self._connection.read_piece():
             return piece
         raise StopAsyncIteration
 
@@ -390,5 +397,5 @@ class _AnswerBody(httpx2.AsyncByteStream):
 
 def _origin_of(url: httpx2.URL) -> _Origin:
     if url.scheme not in DEFAULT_PORTS:
-        raise httpx2.UnsupportedProtocol(f"{str(url)!r} is no address of HTTP")
+        raise httpx2.UnsupportedProtocol(f"{str(url)!r} is not an HTTP address")
     return _Origin(url.scheme, url.raw_host.decode("ascii"), url.port or DEFAULT_PORTS[url.scheme])

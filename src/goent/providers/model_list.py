@@ -1,8 +1,7 @@
-"""Asks the user's own model servers which models they have, and how much fits into each.
+"""Asks the user's own model servers for their models and context windows.
 
-Only servers that the user's settings name are asked. The list itself is OpenAI's; the window each of
-them tells in a way of its own, and what a server tells of a loaded model goes before what the model
-could hold.
+Only servers that the settings name are asked. The list itself is OpenAI's, but each kind of server
+reports windows in its own way. The window of a loaded model comes before what the model could hold.
 """
 
 import re
@@ -29,8 +28,8 @@ from goent.domain.types import Provider, Secret
 from goent.providers.call_plan import CallTarget, target_for
 from goent.providers.connections import Connections, ModelCall, read_whole
 
-ANSWER_S = 2.0  # for all that one server is asked
-FRESH_S = 10.0  # for which an answer is not asked for again
+ANSWER_S = 2.0  # for all requests to one server
+FRESH_S = 10.0  # for which an answer is reused
 MAX_LIST_BYTES = 8 * 1024 * 1024
 MAX_MODELS = 100
 MAX_NAME = 200
@@ -42,7 +41,7 @@ T = TypeVar("T")
 
 
 class _Meta(Struct):
-    """llama.cpp: what it was started with, else what the model was trained for."""
+    """llama.cpp: the window that it was started with, and the one that the model was trained for."""
 
     n_ctx: int | None = None
     n_ctx_train: int | None = None
@@ -61,13 +60,13 @@ class _Served(Struct):
 
     @property
     def loaded(self) -> int | None:
-        """What the server will take."""
+        """The window that the server was started with."""
         started = self.meta and self.meta.n_ctx
         return self.max_model_len or self.loaded_context_length or started
 
     @property
     def window(self) -> int | None:
-        """The same, or what the model was made for."""
+        """The loaded window, or the one that the model was made for."""
         return self.loaded or self.max_context_length or (self.meta and self.meta.n_ctx_train)
 
 
@@ -100,8 +99,8 @@ class _OllamaDetails(Struct):
 
     @property
     def window(self) -> int | None:
-        if told := _CONTEXT.search(self.parameters):
-            return int(told[1])
+        if configured := _CONTEXT.search(self.parameters):
+            return int(configured[1])
         lengths = (raw for key, raw in self.model_info.items() if key.endswith(".context_length"))
         return next((_number(raw) for raw in lengths), None)
 
@@ -111,7 +110,7 @@ class _OllamaDetails(Struct):
 
 
 class ModelLists:
-    """The port `ModelServers`. `heard` is called with all that they have told."""
+    """The port `ModelServers`. `on_update` is called with all current listings, by backend."""
 
     def __init__(
         self,
@@ -119,13 +118,13 @@ class ModelLists:
         *,
         settings: Callable[[], Settings],
         environ: Callable[[], Mapping[str, str]],
-        heard: Callable[[Mapping[str, ModelListing]], None],
+        on_update: Callable[[Mapping[str, ModelListing]], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._connections = connections
         self._settings = settings
         self._environ = environ
-        self._heard = heard
+        self._on_update = on_update
         self._clock = clock
         self._listings: dict[str, ModelListing] = {}
         self._asked_at: dict[str, float] = {}
@@ -134,7 +133,7 @@ class ModelLists:
         self._asking = anyio.Lock()
 
     async def refresh(self) -> None:
-        """Ask whoever has not been asked just now; at most a few seconds."""
+        """Ask the servers that have not been asked recently, for a few seconds at most."""
         async with self._asking:
             targets = list(local_targets(self._settings(), self._environ()))
             due = [each for each in targets if self._is_due(each)]
@@ -142,54 +141,54 @@ class ModelLists:
                 for each in due:
                     group.start_soon(self._refresh_one, each)
             names = {each.provider.backend for each in targets}
-            self._listings = {name: told for name, told in self._listings.items() if name in names}
-            self._heard(dict(self._listings))
+            self._listings = {k: v for k, v in self._listings.items() if k in names}
+            self._on_update(dict(self._listings))
 
     def trouble(self, backend: str) -> str:
-        told = self._listings.get(backend)
-        return told.trouble if told else ""
+        listing = self._listings.get(backend)
+        return listing.trouble if listing else ""
 
-    def _is_due(self, asked: CallTarget) -> bool:
-        told = self._listings.get(asked.provider.backend)
-        if told is None or told.base_url != asked.base_url:
+    def _is_due(self, target: CallTarget) -> bool:
+        listing = self._listings.get(target.provider.backend)
+        if listing is None or listing.base_url != target.base_url:
             return True
-        if told.trouble and is_this_machine(asked.base_url):
-            return True  # somebody may have started it, and to ask takes no time
-        return self._clock() - self._asked_at[asked.provider.backend] > FRESH_S
+        if listing.trouble and is_this_machine(target.base_url):
+            return True  # it may have been started, and asking takes no time
+        return self._clock() - self._asked_at[target.provider.backend] > FRESH_S
 
-    async def _refresh_one(self, asked: CallTarget) -> None:
-        name, before = asked.provider.backend, self._listings.get(asked.provider.backend)
-        listing = await self.ask(asked)
+    async def _refresh_one(self, target: CallTarget) -> None:
+        name, before = target.provider.backend, self._listings.get(target.provider.backend)
+        listing = await self.ask(target)
         if listing.trouble and before and before.base_url == listing.base_url:
-            # What it had is known still: workers' sessions are not to change because it restarts.
+            # Keep its models: workers' sessions must not change because it restarts.
             listing = msgspec.structs.replace(listing, models=before.models)
         self._listings[name], self._asked_at[name] = listing, self._clock()
 
-    async def ask(self, asked: CallTarget) -> ModelListing:
-        """What the server says now. Raises nothing: what went wrong is in the listing."""
-        trouble = f"{asked.place} did not list its models within {ANSWER_S:g} s"
+    async def ask(self, target: CallTarget) -> ModelListing:
+        """The server's current listing, with any trouble in it; raises nothing."""
+        trouble = f"{target.place} did not list its models within {ANSWER_S:g} s"
         try:
             with anyio.move_on_after(ANSWER_S):
-                models = await self._models(asked)
-                return ModelListing(base_url=asked.base_url, models=tuple(models)[:MAX_MODELS])
+                models = await self._models(target)
+                return ModelListing(base_url=target.base_url, models=tuple(models)[:MAX_MODELS])
         except ServerNotRunning:
-            trouble = not_running_message(asked.provider.backend, asked.base_url)
+            trouble = not_running_message(target.provider.backend, target.base_url)
         except WorkerError as error:
             trouble = str(error)
-        return ModelListing(base_url=asked.base_url, trouble=trouble)
+        return ModelListing(base_url=target.base_url, trouble=trouble)
 
-    async def _models(self, asked: CallTarget) -> Iterable[ServedModel]:
-        listed = await self._get(asked, f"{asked.base_url}/models", _List)
+    async def _models(self, target: CallTarget) -> Iterable[ServedModel]:
+        listed = await self._get(target, f"{target.base_url}/models", _List)
         if listed is None:
-            raise ProviderRefused(f"{asked.place} has no list of models: check its base_url")
+            raise ProviderRefused(f"{target.place} has no list of models: check its base_url")
         if listed.data and all(served.loaded for served in listed.data):
             return _chat_models(listed.data)
-        root = asked.base_url.removesuffix("/v1")
-        if richer := await self._get(asked, f"{root}/api/v0/models", _List):
-            return _chat_models(richer.data)
-        if pulled := await self._get(asked, f"{root}/api/tags", _OllamaList):
-            return await self._ollama_models(asked, root, pulled.models)
-        props = await self._get(asked, f"{root}/props", _Props)
+        root = target.base_url.removesuffix("/v1")
+        if detailed := await self._get(target, f"{root}/api/v0/models", _List):
+            return _chat_models(detailed.data)
+        if installed := await self._get(target, f"{root}/api/tags", _OllamaList):
+            return await self._ollama_models(target, root, installed.models)
+        props = await self._get(target, f"{root}/props", _Props)
         window = props.default_generation_settings.n_ctx if props else None
         return [
             ServedModel(name=served.id, window=window or served.window)
@@ -198,64 +197,65 @@ class ModelLists:
         ]
 
     async def _ollama_models(
-        self, asked: CallTarget, root: str, pulled: list[_OllamaModel]
+        self, target: CallTarget, root: str, installed: list[_OllamaModel]
     ) -> Iterable[ServedModel]:
-        """One that was loaded tells what really fits; the settings of the server decide about that."""
-        loaded = await self._get(asked, f"{root}/api/ps", _OllamaList)
+        """Ollama's models; only a loaded one shows the window that the server's settings give it."""
+        loaded = await self._get(target, f"{root}/api/ps", _OllamaList)
         for model in loaded.models if loaded else ():
             if model.context_length:
-                self._loaded[asked.base_url, model.name] = model.context_length
+                self._loaded[target.base_url, model.name] = model.context_length
         limit = anyio.CapacityLimiter(MAX_PARALLEL)
         shown: dict[str, _OllamaDetails] = {}
 
         async def show(model: _OllamaModel) -> None:
             async with limit:
-                shown[model.name] = await self._show(asked, root, model)
+                shown[model.name] = await self._show(target, root, model)
 
         async with anyio.create_task_group() as group:
-            for model in pulled[:MAX_MODELS]:
+            for model in installed[:MAX_MODELS]:
                 group.start_soon(show, model)
         return [
             ServedModel(
                 name=model.name,
-                window=self._loaded.get((asked.base_url, model.name)) or shown[model.name].window,
+                window=self._loaded.get((target.base_url, model.name)) or shown[model.name].window,
             )
-            for model in pulled[:MAX_MODELS]
+            for model in installed[:MAX_MODELS]
             if shown[model.name].talks and _is_name(model.name)
         ]
 
-    async def _show(self, asked: CallTarget, root: str, model: _OllamaModel) -> _OllamaDetails:
-        key = (asked.base_url, model.name, model.digest)
+    async def _show(self, target: CallTarget, root: str, model: _OllamaModel) -> _OllamaDetails:
+        key = (target.base_url, model.name, model.digest)
         if key not in self._shown:
             body = msgspec.json.encode({"model": model.name})
             self._shown[key] = (
-                await self._get(asked, f"{root}/api/show", _OllamaDetails, body) or _OllamaDetails()
+                await self._get(target, f"{root}/api/show", _OllamaDetails, body)
+                or _OllamaDetails()
             )
         return self._shown[key]
 
     async def _get(
-        self, asked: CallTarget, url: str, shape: type[T], body: bytes = b""
+        self, target: CallTarget, url: str, shape: type[T], body: bytes = b""
     ) -> T | None:
-        """The answer in that shape; None if there is none. Raises a `WorkerError` if nobody answers."""
+        """The answer in that shape, or None. Raises a `WorkerError` if the server does not answer."""
         call = ModelCall(
-            backend=asked.provider.backend,
+            backend=target.provider.backend,
             dialect="openai",
             method="POST" if body else "GET",
             url=url,
             headers=((b"content-type", b"application/json"),) if body else (),
             body=body,
-            key=asked.key,
+            key=target.key,
             hurried=True,
-            secret_headers=asked.headers,
-            server=asked.base_url,
+            secret_headers=target.headers,
+            server=target.base_url,
         )
         async with self._connections.send(call) as answer:
             if answer.status >= FIRST_ERROR_STATUS:
                 return None
             with self._connections.memory.share() as share:
-                told = await read_whole(answer, asked.place, share, most=MAX_LIST_BYTES)
+                body = await read_whole(answer, target.place, share, most=MAX_LIST_BYTES)
         try:
-            return msgspec.json.decode(told, type=shape)
+            return msgspec.json.decode(body, type=shape)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
 
@@ -263,9 +263,9 @@ class ModelLists:
 async def survey_servers(
     settings: Settings, environ: Mapping[str, str], usual: Mapping[str, int]
 ) -> tuple[Mapping[str, ModelListing], Mapping[str, ModelListing]]:
-    """What the servers of the settings say, and those that answer on a `usual` port of this machine.
+    """Listings of the configured servers, and of others on a `usual` port of this machine.
 
-    For a person who asks what there is: nobody else has ports tried that no settings name.
+    Only for a user's explicit check: ports that no settings name are tried nowhere else.
     """
     known: dict[str, ModelListing] = {}
     found: dict[str, ModelListing] = {}
@@ -277,41 +277,41 @@ async def survey_servers(
     others = {LOCAL_SERVERS[name]: port for name, port in usual.items() if port not in taken}
     async with Connections.open() as connections, anyio.create_task_group() as group:
         lists = ModelLists(
-            connections, settings=lambda: settings, environ=lambda: environ, heard=known.update
+            connections, settings=lambda: settings, environ=lambda: environ, on_update=known.update
         )
 
-        async def look_at(server: LocalServer, port: int) -> None:
-            stranger = CallTarget(
+        async def ask_port(server: LocalServer, port: int) -> None:
+            target = CallTarget(
                 provider=Provider(name=server.id, backend=server.id, model=""),
                 dialect="openai",
                 base_url=f"http://127.0.0.1:{port}/v1",
                 key=Secret(""),
                 is_local=True,
             )
-            listing = await lists.ask(stranger)
+            listing = await lists.ask(target)
             if listing.models:
                 found[server.id] = listing
 
         group.start_soon(lists.refresh)
         for server, port in others.items():
-            group.start_soon(look_at, server, port)
+            group.start_soon(ask_port, server, port)
     return known, found
 
 
 def local_targets(settings: Settings, environ: Mapping[str, str]) -> Iterable[CallTarget]:
-    """The servers that can be asked, once each."""
+    """The configured servers that can be asked, once each."""
     for backend in settings.backends.values():
         if not backend.local:
             continue
         try:
-            nobody = Provider(name=backend.id, backend=backend.id, model="")
-            yield target_for(nobody, settings.backends, environ)
+            provider = Provider(name=backend.id, backend=backend.id, model="")
+            yield target_for(provider, settings.backends, environ)
         except ProviderRefused:
-            continue  # its key is missing, which is told elsewhere
+            continue  # its key is missing, which is reported elsewhere
 
 
 def _chat_models(models: Iterable[_Served]) -> Iterable[ServedModel]:
-    """Those that talk: LM Studio lists models for other purposes too."""
+    """Without embedding models, which LM Studio lists too."""
     return [
         ServedModel(name=model.id, window=model.window)
         for model in models
@@ -320,7 +320,7 @@ def _chat_models(models: Iterable[_Served]) -> Iterable[ServedModel]:
 
 
 def _is_name(text: str) -> bool:
-    """A server may say anything; what it says is shown to people, and given to programs."""
+    """Whether a name that a server sent is safe to show and to pass to programs."""
     return text.isprintable() and not text.startswith("-") and 0 < len(text) <= MAX_NAME
 
 

@@ -1,13 +1,14 @@
 """Model requests and answers in neither dialect, and an answer built from its pieces.
 
-A request is a `ModelRequest`. An answer is a row of chunks, whether it came as a stream or whole:
-text, reasoning and tool calls in pieces, `UsagePiece` whenever more is known (the last one counts),
-`StopPiece` with the reason. `ErrorPiece` is an error that came where an answer was due.
+A request is a `ModelRequest`. An answer is a sequence of chunks, streamed or not: text, reasoning
+and tool calls in pieces, `UsagePiece` whenever more is known (the last one counts), `StopPiece` with
+the reason. `ErrorPiece` is an error in place of an answer or its rest.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
+import msgspec
 from msgspec import Raw
 
 from goent.domain.types import Usage, Value
@@ -17,13 +18,13 @@ AnswerStopReason = Literal["end", "tool_calls", "length", "refused"]
 
 
 class MessageText(Value, frozen=True, kw_only=True):
-    """Something said, by either side."""
+    """Text of either side."""
 
     text: str
 
 
 class MessageReasoning(Value, frozen=True, kw_only=True):
-    """What a model thought. The signature is its vendor's proof; `redacted` is thought it hides."""
+    """A model's reasoning. The signature is its vendor's proof; `redacted` is what it hides."""
 
     text: str = ""
     signature: str = ""
@@ -31,7 +32,7 @@ class MessageReasoning(Value, frozen=True, kw_only=True):
 
 
 class MessageImage(Value, frozen=True, kw_only=True):
-    """A picture: `data` is base64, or there is a `url`."""
+    """A picture: base64 `data`, or a `url`."""
 
     media_type: str = ""
     data: str = ""
@@ -47,7 +48,7 @@ class MessageToolUse(Value, frozen=True, kw_only=True):
 
 
 class MessageToolResult(Value, frozen=True, kw_only=True):
-    """What became of the tool call `id`."""
+    """The result of the tool call `id`."""
 
     id: str
     parts: tuple[MessageText | MessageImage, ...] = ()
@@ -58,10 +59,13 @@ MessagePart = MessageText | MessageReasoning | MessageImage | MessageToolUse | M
 
 
 class ChatMessage(Value, frozen=True, kw_only=True):
-    """One side's turn to speak. Tool results belong to the user's side."""
+    """One side's turn. Tool results belong to the user's."""
 
     role: MessageRole
     parts: tuple[MessagePart, ...]
+
+
+NO_ARGUMENTS: Final = Raw(b'{"type":"object","properties":{}}')
 
 
 class ToolDefinition(Value, frozen=True, kw_only=True):
@@ -69,11 +73,11 @@ class ToolDefinition(Value, frozen=True, kw_only=True):
 
     name: str
     description: str = ""
-    schema: Raw = Raw(b'{"type":"object","properties":{}}')
+    schema: Raw = NO_ARGUMENTS
 
 
 class RequiredTool(Value, frozen=True, kw_only=True):
-    """A tool that the model has to call now."""
+    """The tool that the model has to call."""
 
     name: str
 
@@ -82,14 +86,14 @@ ToolChoice = Literal["auto", "none", "required"] | RequiredTool
 
 
 class ThinkingSettings(Value, frozen=True, kw_only=True):
-    """How Anthropic is asked to think: with a budget in tokens, or as much as it sees fit."""
+    """Anthropic's thinking: with a budget in tokens, or as much as the model likes."""
 
     mode: Literal["enabled", "adaptive", "disabled"]
     budget: int | None = None
 
 
 class JsonFormat(Value, frozen=True, kw_only=True):
-    """The answer has to be JSON: by the `schema`, or any object."""
+    """The JSON that the answer has to be: by the `schema`, or any object."""
 
     schema: Raw | None = None
     name: str = "answer"
@@ -97,11 +101,11 @@ class JsonFormat(Value, frozen=True, kw_only=True):
 
 
 class ModelRequest(Value, frozen=True, kw_only=True):
-    """What a model is asked. What is None is the provider's choice.
+    """A request to a model. What is None is left to the provider.
 
-    `thinking` with `thinking_effort` is Anthropic's way to ask for reasoning, `reasoning_effort`
-    is OpenAI's. Neither is translated: which of them a model refuses is not in its name. `others` are
-    further fields, as OpenAI's dialect writes them; no other has a place for them.
+    `thinking` with `thinking_effort` is Anthropic's way to request reasoning, `reasoning_effort` is
+    OpenAI's. Neither is translated: a model's name does not say which of them it accepts.
+    `extra_fields` are further fields of OpenAI's dialect, which the other has no place for.
     """
 
     model: str
@@ -115,7 +119,6 @@ class ModelRequest(Value, frozen=True, kw_only=True):
     top_p: float | None = None
     stop: tuple[str, ...] = ()
     stream: bool = True
-    include_usage: bool = True  # an OpenAI stream tells its usage only to those who ask
     reasoning_effort: str | None = None
     thinking: ThinkingSettings | None = None
     thinking_effort: str | None = None
@@ -147,7 +150,7 @@ class ToolPiece(Value, frozen=True, kw_only=True):
 
 
 class UsagePiece(Value, frozen=True, kw_only=True):
-    """All tokens so far, by the provider's count."""
+    """The provider's count of all tokens so far."""
 
     usage: Usage
 
@@ -159,7 +162,7 @@ class StopPiece(Value, frozen=True, kw_only=True):
 
 
 class ErrorPiece(Value, frozen=True, kw_only=True):
-    """An error in place of the rest; `kind` is the vendor's word for it, if it has one."""
+    """An error in place of the rest; `kind` is the vendor's word for it, or empty."""
 
     message: str
     kind: str = ""
@@ -169,7 +172,7 @@ AnswerChunk = TextPiece | ReasoningPiece | ToolPiece | UsagePiece | StopPiece | 
 
 
 def merge_turns(messages: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
-    """The same talk, with the two sides taking turns: neighbours of one side become one."""
+    """The conversation with alternating turns: adjacent messages of one side become one."""
     turns: list[ChatMessage] = []
     for message in messages:
         if turns and turns[-1].role == message.role:
@@ -183,7 +186,7 @@ BlockKind = Literal["", "text", "reasoning", "tool"]
 
 
 class StreamPosition(NamedTuple):
-    """What a writer needs to know to go on: `open` is the block that has not ended yet."""
+    """Where a writer continues a message: `open` is the block that has not ended yet."""
 
     begun: bool = False
     id: str = ""
@@ -206,9 +209,9 @@ class _ToolCallState:
 
 
 class ToolCallAssembler:
-    """Pieces as they come in; out go pieces of which each call's first has its id and name.
+    """Reorders pieces so that each call's first one has its id and name.
 
-    `first` is the number of the first call, where others have been written before.
+    `first` is the number of the first call, if earlier ones have been written already.
     """
 
     def __init__(self, *, first: int = 0) -> None:
@@ -220,38 +223,35 @@ class ToolCallAssembler:
         return bool(self._calls or self._next)
 
     def add(self, piece: ToolPiece) -> Iterator[ToolPiece]:
-        held = self._calls.setdefault(piece.index, _ToolCallState())
-        if held.number is not None:
+        call = self._calls.setdefault(piece.index, _ToolCallState())
+        if call.number is not None:
             if piece.arguments:
-                held.arguments = piece.arguments  # any of them will do
-                yield ToolPiece(index=held.number, arguments=piece.arguments)
+                call.arguments = piece.arguments  # only whether there are any matters
+                yield ToolPiece(index=call.number, arguments=piece.arguments)
             return
-        held.id = held.id or piece.id
-        held.name = held.name or piece.name
-        held.arguments += piece.arguments
-        if held.id and held.name:
-            yield self._begin(held)
+        call.id = call.id or piece.id
+        call.name = call.name or piece.name
+        call.arguments += piece.arguments
+        if call.id and call.name:
+            yield self._begin(call)
 
     def finish(self) -> Iterator[ToolPiece]:
-        """The end: ids that never came are ours, and no arguments are an empty object.
+        """The end: missing ids and arguments are filled in; a call without a name is dropped."""
+        for call in self._calls.values():
+            if call.number is not None and not call.arguments:
+                yield ToolPiece(index=call.number, arguments="{}")
+            elif call.number is None and call.name:
+                call.arguments = call.arguments or "{}"
+                yield self._begin(call)
 
-        A call without a name is none.
-        """
-        for held in self._calls.values():
-            if held.number is not None and not held.arguments:
-                yield ToolPiece(index=held.number, arguments="{}")
-            elif held.number is None and held.name:
-                held.arguments = held.arguments or "{}"
-                yield self._begin(held)
-
-    def _begin(self, held: _ToolCallState) -> ToolPiece:
-        held.number, self._next = self._next, self._next + 1
-        call_id = held.id or f"call_goent_{held.number}"
-        return ToolPiece(index=held.number, id=call_id, name=held.name, arguments=held.arguments)
+    def _begin(self, call: _ToolCallState) -> ToolPiece:
+        call.number, self._next = self._next, self._next + 1
+        call_id = call.id or f"call_goent_{call.number}"
+        return ToolPiece(index=call.number, id=call_id, name=call.name, arguments=call.arguments)
 
 
 class ModelAnswer(Value, frozen=True, kw_only=True):
-    """A whole answer. `stopped` is None if it broke off; `broken` says why, if that was told."""
+    """A whole answer. Without a `stop_reason` it broke off, perhaps with an `error`."""
 
     parts: tuple[MessagePart, ...]
     usage: Usage | None = None
@@ -277,25 +277,21 @@ class ModelAnswer(Value, frozen=True, kw_only=True):
 
     @property
     def reason_or_guess(self) -> AnswerStopReason:
-        """Why it stopped, or what is nearest to it."""
+        """Why it stopped, or the likeliest reason."""
         return self.stop_reason or ("tool_calls" if self.calls else "end")
 
 
 class _OpenPart:
-    """A part that may go on. Pieces are joined at the end: there may be very many."""
+    """A part that may continue. Its pieces, perhaps very many, are joined at the end."""
 
     def __init__(self, first: TextPiece | ReasoningPiece | ToolPiece) -> None:
         self._pieces = [first]
-
-    @property
-    def first(self) -> TextPiece | ReasoningPiece | ToolPiece:
-        return self._pieces[0]
 
     def add(self, piece: TextPiece | ReasoningPiece | ToolPiece) -> None:
         self._pieces.append(piece)
 
     def takes(self, piece: TextPiece | ReasoningPiece) -> bool:
-        """Whether the piece goes on with this part: a signature ends a stretch of thought."""
+        """Whether the piece continues this part: a signature ends a stretch of reasoning."""
         last = self._pieces[-1]
         if isinstance(last, ReasoningPiece) and isinstance(piece, ReasoningPiece):
             return not (last.signature or last.redacted or piece.redacted)
@@ -304,8 +300,8 @@ class _OpenPart:
     def part(self) -> MessagePart:
         pieces, first = self._pieces, self._pieces[0]
         if isinstance(first, ToolPiece):
-            told = "".join(piece.arguments for piece in pieces if isinstance(piece, ToolPiece))
-            return MessageToolUse(id=first.id, name=first.name, arguments=told or "{}")
+            arguments = "".join(p.arguments for p in pieces if isinstance(p, ToolPiece))
+            return MessageToolUse(id=first.id, name=first.name, arguments=arguments or "{}")
         text = "".join(piece.text for piece in pieces if not isinstance(piece, ToolPiece))
         if isinstance(first, TextPiece):
             return MessageText(text=text)
@@ -315,15 +311,15 @@ class _OpenPart:
 
 
 class AnswerBuilder:
-    """Takes chunks one by one; `gathered` may be asked at any time."""
+    """Builds an answer from its chunks; `answer` gives what there is so far."""
 
     def __init__(self) -> None:
         self._parts: list[_OpenPart] = []
         self._calls = ToolCallAssembler()
         self._by_number: dict[int, _OpenPart] = {}
         self._usage: Usage | None = None
-        self._stopped: AnswerStopReason | None = None
-        self._broken: ErrorPiece | None = None
+        self._stop_reason: AnswerStopReason | None = None
+        self._error: ErrorPiece | None = None
 
     def add(self, chunk: AnswerChunk) -> None:
         match chunk:
@@ -338,17 +334,17 @@ class AnswerBuilder:
                 self._usage = usage
             case StopPiece(reason=reason):
                 self._take(self._calls.finish())
-                self._stopped = reason
+                self._stop_reason = reason
             case ErrorPiece():
-                self._broken = chunk
+                self._error = chunk
 
     def answer(self) -> ModelAnswer:
-        """Calls that have no name, or as yet no id, are not in it."""
+        """Without calls that have no name, or no id yet."""
         return ModelAnswer(
             parts=tuple(part.part() for part in self._parts),
             usage=self._usage,
-            stop_reason=self._stopped,
-            error=self._broken,
+            stop_reason=self._stop_reason,
+            error=self._error,
         )
 
     def _take(self, pieces: Iterable[ToolPiece]) -> None:
@@ -361,7 +357,15 @@ class AnswerBuilder:
 
 
 def build_answer(chunks: Iterable[AnswerChunk]) -> ModelAnswer:
-    gathering = AnswerBuilder()
+    builder = AnswerBuilder()
     for chunk in chunks:
-        gathering.add(chunk)
-    return gathering.answer()
+        builder.add(chunk)
+    return builder.answer()
+
+
+def is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text, type=Raw)
+    except msgspec.DecodeError:
+        return False
+    return True

@@ -36,7 +36,7 @@ _STOP_REASONS: dict[str, AnswerStopReason] = {
     "sensitive": "refused",  # Z.AI
     "refusal": "refused",
 }
-# Reasons that are none: the provider gave up.
+# Not reasons to stop: the provider gave up.
 _FAILURE_REASONS = frozenset({"error", "network_error", "insufficient_system_resource"})
 
 
@@ -84,7 +84,7 @@ _EMPTY = (b"", b"null")
 
 
 class _OpenCall:
-    """A tool call that has begun: what its vendor calls it, and what has been told of it."""
+    """A tool call that has begun: its vendor's index, and the id and name as far as they came."""
 
     __slots__ = ("id", "name", "vendors_index")
 
@@ -127,38 +127,31 @@ class OpenAiReader:
                 if isinstance(content, str):
                     chunks.append(TextPiece(text=content))
                 else:
-                    chunks += (piece for said in content for piece in _pieces(said))
+                    chunks += (piece for part in content for piece in _pieces(part))
             if delta.tool_calls:
                 chunks += (self._tool(call) for call in delta.tool_calls)
         if not self.place.id or (delta and delta.tool_calls):
-            self._advance(answer.id)
+            known_id = self.place.id or str(answer.id or "")
+            self.place = StreamPosition(begun=True, id=known_id, calls=len(self._calls))
         if choice.finish_reason and not self._stopped:
             self._stopped = True
             chunks.append(self._stop(choice.finish_reason))
         if bytes(answer.error) not in _EMPTY:
             chunks.append(error_piece(msgspec.json.encode({"error": answer.error})))
-        for told in (choice.usage, answer.usage):
-            chunks += self._usage(told)
+        for usage in (choice.usage, answer.usage):
+            chunks += self._usage(usage)
         return tuple(chunks)
-
-    def _advance(self, named: str | int | None) -> None:
-        told = self.place.id or str(named or "")
-        self.place = StreamPosition(begun=True, id=told, calls=len(self._calls))
 
     def _stop(self, reason: str) -> StopPiece | ErrorPiece:
         if reason in _FAILURE_REASONS:
             return ErrorPiece(message=f"the provider stopped with {reason!r}", kind=reason)
         stop = _STOP_REASONS.get(reason, "end")
-        # Some vendors say "stop" although there are calls to be made.
+        # Some vendors say "stop" although the model made calls.
         return StopPiece(reason="tool_calls" if stop == "end" and self._calls else stop)
 
-    def _usage(self, told: Raw) -> tuple[AnswerChunk, ...]:
-        if bytes(told) in _EMPTY:
-            return ()
-        before = self._figures.usage
-        self._figures.add(bytes(told))
-        usage = self._figures.usage
-        return (UsagePiece(usage=usage),) if usage and usage != before else ()
+    def _usage(self, encoded: Raw) -> tuple[AnswerChunk, ...]:
+        usage = None if bytes(encoded) in _EMPTY else self._figures.update(bytes(encoded))
+        return (UsagePiece(usage=usage),) if usage else ()
 
     def _tool(self, call: _Call) -> ToolPiece:
         function = call.function or _Function()
@@ -173,7 +166,7 @@ class OpenAiReader:
         return ToolPiece(index=index, id=new_id, name=new_name, arguments=arguments)
 
     def _call_index(self, call: _Call, name: str) -> int:
-        """Our number of the call that the piece belongs to; not every vendor's index is one."""
+        """The number of the call that the piece belongs to; vendors' own indexes are not reliable."""
         for index in range(len(self._calls) - 1, -1, -1):
             begun = self._calls[index]
             if call.id and begun.id:
@@ -188,11 +181,11 @@ class OpenAiReader:
         return len(self._calls) - 1
 
 
-def _pieces(said: _ContentPart) -> list[AnswerChunk]:
-    """Mistral's content: texts and thoughts in parts."""
-    thought = "".join(part.text or "" for part in said.thinking or ())
+def _pieces(part: _ContentPart) -> list[AnswerChunk]:
+    """Mistral's content: text and reasoning in parts."""
+    thought = "".join(each.text or "" for each in part.thinking or ())
     chunks: list[AnswerChunk] = [ReasoningPiece(text=thought)] if thought else []
-    return [*chunks, TextPiece(text=said.text)] if said.text else chunks
+    return [*chunks, TextPiece(text=part.text)] if part.text else chunks
 
 
 def read_openai_answer(body: bytes) -> tuple[AnswerChunk, ...]:
@@ -213,14 +206,11 @@ _encode = msgspec.json.encode
 class OpenAiWriter:
     """Writes one stream, or the rest of one."""
 
-    def __init__(
-        self, model: str, *, after: StreamPosition = STREAM_START, tell_usage: bool = True
-    ) -> None:
+    def __init__(self, model: str, *, after: StreamPosition = STREAM_START) -> None:
         head = _answer_head(after.id or ANSWER_ID, "chat.completion.chunk", model)
         self._head = b"data: " + _encode(head)[:-1]
         self._role = b"" if after.begun else b'"role":"assistant",'
         self._calls = ToolCallAssembler(first=after.calls)
-        self._tell_usage = tell_usage
         self._usage: Usage | None = None
         self._ended = False  # by a finish reason or an error
 
@@ -229,14 +219,11 @@ class OpenAiWriter:
             case TextPiece():
                 return self._delta(b'"content":' + _encode(chunk.text))
             case ReasoningPiece():
-                # Neither signatures nor hidden thoughts have a place here.
-                return (
-                    self._delta(b'"reasoning_content":' + _encode(chunk.text))
-                    if chunk.text
-                    else b""
-                )
+                if not chunk.text:
+                    return b""  # the dialect has no place for signatures and redacted reasoning
+                return self._delta(b'"reasoning_content":' + _encode(chunk.text))
             case ToolPiece():
-                return b"".join(self._tool(piece) for piece in self._calls.add(chunk))
+                return b"".join(map(self._tool, self._calls.add(chunk)))
             case UsagePiece():
                 self._usage = chunk.usage
                 return b""
@@ -247,10 +234,8 @@ class OpenAiWriter:
                 return error_event("openai", chunk.message)
 
     def close(self) -> bytes:
-        ending = (
-            b"" if self._ended else self._stop("tool_calls" if self._calls.has_calls else "end")
-        )
-        if self._usage and self._tell_usage:
+        ending = self._stop("tool_calls" if self._calls.has_calls else "end")
+        if self._usage:
             usage = _encode(openai_usage(self._usage))
             ending += b'%b,"choices":[],"usage":%b}\n\n' % (self._head, usage)
         return ending + b"data: [DONE]\n\n"
@@ -258,7 +243,7 @@ class OpenAiWriter:
     def _stop(self, reason: AnswerStopReason) -> bytes:
         if self._ended:
             return b""
-        late = b"".join(self._tool(piece) for piece in self._calls.finish())
+        late = b"".join(map(self._tool, self._calls.finish()))
         self._ended = True
         return late + self._choice(self._role.rstrip(b","), b'"%b"' % _STOP_NAMES[reason].encode())
 
@@ -270,9 +255,9 @@ class OpenAiWriter:
             function["name"] = piece.name
         return self._delta(b'"tool_calls":[%b]' % _encode(call))
 
-    def _delta(self, said: bytes) -> bytes:
+    def _delta(self, field: bytes) -> bytes:
         role, self._role = self._role, b""
-        return self._choice(role + said, b"null")
+        return self._choice(role + field, b"null")
 
     def _choice(self, delta: bytes, reason: bytes) -> bytes:
         return b'%b,"choices":[{"index":0,"delta":{%b},"finish_reason":%b}]}\n\n' % (

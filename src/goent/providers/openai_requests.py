@@ -8,6 +8,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from goent.domain.errors import RequestError
 from goent.providers.model_messages import (
+    NO_ARGUMENTS,
     ChatMessage,
     JsonFormat,
     MessageImage,
@@ -24,102 +25,78 @@ from goent.providers.model_messages import (
 )
 
 
-class OpenAiImageUrl(Struct):
-    """A picture's address; `data:` holds the picture itself."""
-
-    url: str
+class _WireImageUrl(Struct):
+    url: str  # `data:…` holds the picture itself
 
 
-class OpenAiPart(Struct, omit_defaults=True):
-    """A part of a message."""
-
+class _WirePart(Struct, omit_defaults=True):
     type: str
     text: str | None = None
-    image_url: OpenAiImageUrl | str | None = None
+    image_url: _WireImageUrl | str | None = None
 
 
-class OpenAiFunction(Struct):
-    """What a call calls, and with what."""
-
+class _WireFunction(Struct):
     name: str | None = None
     arguments: Raw = Raw(b'""')  # a text; a few clients send the object itself
 
 
-class OpenAiCall(Struct):
-    """A tool call."""
-
+class _WireCall(Struct):
     id: str | None = None
     type: str | None = "function"
-    function: OpenAiFunction = msgspec.field(default_factory=OpenAiFunction)
+    function: _WireFunction = msgspec.field(default_factory=_WireFunction)
 
 
-class OpenAiMessage(Struct, omit_defaults=True):
-    """One message of any role."""
-
+class _WireMessage(Struct, omit_defaults=True):
     role: str
-    content: str | list[OpenAiPart] | UnsetType | None = UNSET
+    content: str | list[_WirePart] | UnsetType | None = UNSET
     reasoning_content: str | None = None
     reasoning: str | dict[str, Raw] | None = None
-    tool_calls: list[OpenAiCall] | None = None
+    tool_calls: list[_WireCall] | None = None
     tool_call_id: str | None = None
 
 
-class OpenAiToolFunction(Struct, omit_defaults=True):
-    """A tool's name, words and schema."""
-
+class _WireToolFunction(Struct, omit_defaults=True):
     name: str
     description: str | None = None
     parameters: Raw = Raw()
 
 
-class OpenAiTool(Struct):
-    """A tool."""
-
+class _WireTool(Struct):
     type: str = "function"
-    function: OpenAiToolFunction | None = None
+    function: _WireToolFunction | None = None
 
 
-class OpenAiChosenFunction(Struct):
-    """The tool that has to be called."""
-
+class _WireChosenFunction(Struct):
     name: str
 
 
-class OpenAiToolChoice(Struct):
-    """The choice of one tool."""
-
+class _WireToolChoice(Struct):
     type: str = "function"
-    function: OpenAiChosenFunction | None = None
+    function: _WireChosenFunction | None = None
 
 
-class OpenAiStreamOptions(Struct):
-    """Whether the stream tells its usage."""
-
+class _WireStreamOptions(Struct):
     include_usage: bool | None = None
 
 
-class OpenAiJsonSchema(Struct, omit_defaults=True):
-    """The form of an answer in JSON."""
-
+class _WireJsonSchema(Struct, omit_defaults=True):
     name: str = ""
     schema: Raw = Raw()
     strict: bool | None = None
 
 
-class OpenAiResponseFormat(Struct, omit_defaults=True):
-    """Whether the answer has to be JSON."""
-
+class _WireResponseFormat(Struct, omit_defaults=True):
     type: str
-    json_schema: OpenAiJsonSchema | None = None
+    json_schema: _WireJsonSchema | None = None
 
 
 class OpenAiRequest(Struct, omit_defaults=True):
-    """What is asked."""
+    """The request's body."""
 
     model: str
-    messages: list[OpenAiMessage]
-    tools: list[OpenAiTool] | None = None
-    tool_choice: str | OpenAiToolChoice | None = None
+    messages: list[_WireMessage]
+    tools: list[_WireTool] | None = None
+    tool_choice: str | _WireToolChoice | None = None
     parallel_tool_calls: bool | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
@@ -127,9 +104,9 @@ class OpenAiRequest(Struct, omit_defaults=True):
     top_p: float | None = None
     stop: str | list[str] | None = None
     reasoning_effort: str | None = None
-    response_format: OpenAiResponseFormat | None = None
+    response_format: _WireResponseFormat | None = None
     stream: bool | None = None
-    stream_options: OpenAiStreamOptions | None = None
+    stream_options: _WireStreamOptions | None = None
 
 
 # OpenAI's reasoning models refuse `max_tokens`; many other vendors know nothing else.
@@ -143,26 +120,24 @@ _decode = msgspec.json.Decoder(OpenAiRequest).decode
 
 def decode_request(body: bytes) -> ModelRequest:
     try:
-        asked = _decode(body)
+        request = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RequestError(f"this is no Chat Completions request: {error}") from error
-    stop = asked.stop or ()
-    options = asked.stream_options
+        raise RequestError(f"this is not a Chat Completions request: {error}") from error
+    stop = request.stop or ()
     return ModelRequest(
-        model=asked.model,
-        messages=_chat_messages(asked.messages),
-        system="\n\n".join(_system_texts(asked.messages)),
-        tools=tuple(_tools(asked.tools or ())),
-        tool_choice=_choice(asked.tool_choice),
-        parallel_tools=asked.parallel_tool_calls is not False,
-        max_tokens=asked.max_completion_tokens or asked.max_tokens,
-        temperature=asked.temperature,
-        top_p=asked.top_p,
+        model=request.model,
+        messages=_chat_messages(request.messages),
+        system="\n\n".join(_system_texts(request.messages)),
+        tools=tuple(_tools(request.tools or ())),
+        tool_choice=_choice(request.tool_choice),
+        parallel_tools=request.parallel_tool_calls is not False,
+        max_tokens=request.max_completion_tokens or request.max_tokens,
+        temperature=request.temperature,
+        top_p=request.top_p,
         stop=(stop,) if isinstance(stop, str) else tuple(stop),
-        stream=bool(asked.stream),
-        include_usage=bool(options and options.include_usage),
-        reasoning_effort=asked.reasoning_effort,
-        json_answer=_json_answer(asked.response_format) if asked.response_format else None,
+        stream=bool(request.stream),
+        reasoning_effort=request.reasoning_effort,
+        json_answer=_json_answer(request.response_format) if request.response_format else None,
     )
 
 
@@ -170,70 +145,64 @@ def encode_request(request: ModelRequest) -> bytes:
     body = _encode_body(request)
     if not request.extra_fields:
         return body
-    own = msgspec.json.decode(body, type=dict[str, Raw])
-    return msgspec.json.encode({**dict(request.extra_fields), **own})
+    fields = msgspec.json.decode(body, type=dict[str, Raw])
+    return msgspec.json.encode({**dict(request.extra_fields), **fields})
 
 
 def _encode_body(request: ModelRequest) -> bytes:
-    system = [OpenAiMessage(role="system", content=request.system)] if request.system else []
-    limit = "max_completion_tokens" if _REASONING_MODEL.search(request.model) else "max_tokens"
+    messages = [_WireMessage(role="system", content=request.system)] if request.system else []
+    for turn in _sendable_messages(request.messages):
+        messages += _wire_messages(turn)
+    reasons = _REASONING_MODEL.search(request.model)
     choice = request.tool_choice
     return msgspec.json.encode(
-        msgspec.structs.replace(
-            OpenAiRequest(
-                model=request.model,
-                messages=[
-                    *system,
-                    *(
-                        m
-                        for said in _sendable_messages(request.messages)
-                        for m in _wire_messages(said)
-                    ),
-                ],
-                tools=[_wire_tool(tool) for tool in request.tools] or None,
-                tool_choice=(
-                    OpenAiToolChoice(function=OpenAiChosenFunction(name=choice.name))
-                    if isinstance(choice, RequiredTool)
-                    else choice
-                ),
-                parallel_tool_calls=None if request.parallel_tools else False,
-                temperature=request.temperature,
-                top_p=request.top_p,
-                stop=list(request.stop) or None,
-                reasoning_effort=request.reasoning_effort,
-                response_format=_response_format(request.json_answer),
-                stream=request.stream,
-                stream_options=OpenAiStreamOptions(include_usage=True) if request.stream else None,
+        OpenAiRequest(
+            model=request.model,
+            messages=messages,
+            tools=[_wire_tool(tool) for tool in request.tools] or None,
+            tool_choice=(
+                _WireToolChoice(function=_WireChosenFunction(name=choice.name))
+                if isinstance(choice, RequiredTool)
+                else choice
             ),
-            **{limit: request.max_tokens},
+            parallel_tool_calls=None if request.parallel_tools else False,
+            max_tokens=None if reasons else request.max_tokens,
+            max_completion_tokens=request.max_tokens if reasons else None,
+            temperature=request.temperature,
+            top_p=request.top_p,
+            stop=list(request.stop) or None,
+            reasoning_effort=request.reasoning_effort,
+            response_format=_response_format(request.json_answer),
+            stream=request.stream,
+            stream_options=_WireStreamOptions(include_usage=True) if request.stream else None,
         )
     )
 
 
 def arguments_text(raw: Raw) -> str:
-    """A tool call's arguments as text, also where somebody wrote the object itself."""
-    told = bytes(raw)
-    if told.startswith(b'"'):
-        return msgspec.json.decode(told, type=str)
-    return "" if told == b"null" else told.decode()
+    """A tool call's arguments as text, even if they came as an object."""
+    encoded = bytes(raw)
+    if encoded.startswith(b'"'):
+        return msgspec.json.decode(encoded, type=str)
+    return "" if encoded == b"null" else encoded.decode()
 
 
-# What comes in
+# Decoding
 
 
-def _system_texts(messages: Iterable[OpenAiMessage]) -> Iterator[str]:
-    """From wherever they stand: elsewhere than in front, other vendors have no place for them."""
+def _system_texts(messages: Iterable[_WireMessage]) -> Iterator[str]:
+    """From anywhere in the conversation: other vendors accept a system prompt only in front."""
     for message in messages:
         if message.role in _SYSTEM_ROLES and (text := _joined_text(_parts(message))):
             yield text
 
 
-def _chat_messages(messages: Iterable[OpenAiMessage]) -> tuple[ChatMessage, ...]:
-    said = (_message(message) for message in messages if message.role not in _SYSTEM_ROLES)
-    return merge_turns(message for message in said if message.parts)
+def _chat_messages(messages: Iterable[_WireMessage]) -> tuple[ChatMessage, ...]:
+    turns = (_message(message) for message in messages if message.role not in _SYSTEM_ROLES)
+    return merge_turns(turn for turn in turns if turn.parts)
 
 
-def _message(message: OpenAiMessage) -> ChatMessage:
+def _message(message: _WireMessage) -> ChatMessage:
     parts = _parts(message)
     if message.role == "tool":
         result = MessageToolResult(id=message.tool_call_id or "", parts=tuple(parts))
@@ -259,19 +228,19 @@ def _message(message: OpenAiMessage) -> ChatMessage:
     )
 
 
-def _parts(message: OpenAiMessage) -> list[MessageText | MessageImage]:
+def _parts(message: _WireMessage) -> list[MessageText | MessageImage]:
     content = message.content or ()
     if isinstance(content, str):
         return [MessageText(text=content)]
     return [found for part in content if (found := _part(part, message.role))]
 
 
-def _part(part: OpenAiPart, role: str) -> MessageText | MessageImage | None:
+def _part(part: _WirePart, role: str) -> MessageText | MessageImage | None:
     if part.image_url:
         return _image(part.image_url if isinstance(part.image_url, str) else part.image_url.url)
     if part.text is not None:
         return MessageText(text=part.text) if part.text else None
-    # The model is told that it does not see everything. Its own words are not meddled with.
+    # Tells the model that something is missing; its own messages are left as they are.
     return None if role == "assistant" else MessageText(text=f"[{part.type}: left out]")
 
 
@@ -281,24 +250,24 @@ def _image(url: str) -> MessageImage:
     return MessageImage(url=url)
 
 
-def _tools(tools: Iterable[OpenAiTool]) -> Iterator[ToolDefinition]:
+def _tools(tools: Iterable[_WireTool]) -> Iterator[ToolDefinition]:
     for tool in tools:
         if function := tool.function:
-            description = function.description or ""
-            if bytes(function.parameters) in {b"", b"null"}:
-                yield ToolDefinition(name=function.name, description=description)
-            else:
-                schema = function.parameters.copy()
-                yield ToolDefinition(name=function.name, description=description, schema=schema)
+            none = bytes(function.parameters) in {b"", b"null"}
+            yield ToolDefinition(
+                name=function.name,
+                description=function.description or "",
+                schema=NO_ARGUMENTS if none else function.parameters.copy(),
+            )
 
 
-def _choice(choice: str | OpenAiToolChoice | None) -> ToolChoice | None:
-    if isinstance(choice, OpenAiToolChoice):
+def _choice(choice: str | _WireToolChoice | None) -> ToolChoice | None:
+    if isinstance(choice, _WireToolChoice):
         return RequiredTool(name=choice.function.name) if choice.function else None
     return choice if choice in ("auto", "none", "required") else None
 
 
-def _json_answer(format_: OpenAiResponseFormat) -> JsonFormat | None:
+def _json_answer(format_: _WireResponseFormat) -> JsonFormat | None:
     wanted = format_.json_schema
     if format_.type == "json_schema" and wanted and bytes(wanted.schema):
         schema = wanted.schema.copy()
@@ -306,20 +275,20 @@ def _json_answer(format_: OpenAiResponseFormat) -> JsonFormat | None:
     return JsonFormat() if format_.type in {"json_object", "json_schema"} else None
 
 
-# What goes out
+# Encoding
 
 
-def _response_format(wanted: JsonFormat | None) -> OpenAiResponseFormat | None:
+def _response_format(wanted: JsonFormat | None) -> _WireResponseFormat | None:
     if wanted is None:
         return None
     if wanted.schema is None:
-        return OpenAiResponseFormat(type="json_object")
-    schema = OpenAiJsonSchema(name=wanted.name, schema=wanted.schema, strict=wanted.strict)
-    return OpenAiResponseFormat(type="json_schema", json_schema=schema)
+        return _WireResponseFormat(type="json_object")
+    schema = _WireJsonSchema(name=wanted.name, schema=wanted.schema, strict=wanted.strict)
+    return _WireResponseFormat(type="json_schema", json_schema=schema)
 
 
 def _sendable_messages(messages: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
-    """Without what is empty; thoughts alone say nothing either."""
+    """Without empty messages and those of reasoning alone."""
     kept = (
         ChatMessage(
             role=message.role, parts=tuple(part for part in message.parts if _is_sendable(part))
@@ -336,42 +305,33 @@ def _is_sendable(part: MessagePart) -> bool:
         case MessageText(text=text):
             return bool(text)
         case MessageReasoning(signature=signature, redacted=redacted):
-            # What is signed means nothing to anybody but the vendor who signed it.
+            # Signed reasoning is meaningless to any other vendor.
             return not (signature or redacted)
         case _:
             return True
 
 
-def _wire_messages(message: ChatMessage) -> Iterator[OpenAiMessage]:
+def _wire_messages(message: ChatMessage) -> Iterator[_WireMessage]:
     if message.role == "assistant":
-        yield from _assistant_messages(message.parts)
+        yield _assistant_message(message.parts)
         return
     shown = [part for part in message.parts if isinstance(part, MessageText | MessageImage)]
     pictures: list[MessageText | MessageImage] = []
     for part in message.parts:
         if isinstance(part, MessageToolResult):
-            content = _joined_text(part.parts)
             pictures += (picture for picture in part.parts if isinstance(picture, MessageImage))
-            yield OpenAiMessage(role="tool", tool_call_id=part.id, content=content)
+            content = _joined_text(part.parts)
+            yield _WireMessage(role="tool", tool_call_id=part.id, content=content)
     if pictures or shown:
-        # A tool's message holds text alone: what it shows is shown right after it.
-        yield OpenAiMessage(role="user", content=_wire_content([*pictures, *shown]))
+        # A tool's message holds text only, so its pictures follow right after it.
+        yield _WireMessage(role="user", content=_wire_content([*pictures, *shown]))
 
 
-def _assistant_messages(parts: Iterable[MessagePart]) -> Iterator[OpenAiMessage]:
+def _assistant_message(parts: Iterable[MessagePart]) -> _WireMessage:
     text = _joined_text(parts)
-    calls = [
-        OpenAiCall(
-            id=part.id,
-            function=OpenAiFunction(
-                name=part.name, arguments=Raw(msgspec.json.encode(part.arguments or "{}"))
-            ),
-        )
-        for part in parts
-        if isinstance(part, MessageToolUse)
-    ]
+    calls = [_wire_call(part) for part in parts if isinstance(part, MessageToolUse)]
     thought = "".join(part.text for part in parts if isinstance(part, MessageReasoning))
-    yield OpenAiMessage(
+    return _WireMessage(
         role="assistant",
         content=text or None,
         reasoning_content=thought or None,
@@ -379,29 +339,34 @@ def _assistant_messages(parts: Iterable[MessagePart]) -> Iterator[OpenAiMessage]
     )
 
 
+def _wire_call(use: MessageToolUse) -> _WireCall:
+    arguments = Raw(msgspec.json.encode(use.arguments or "{}"))
+    return _WireCall(id=use.id, function=_WireFunction(name=use.name, arguments=arguments))
+
+
 def _joined_text(parts: Iterable[MessagePart]) -> str:
     return "\n\n".join(part.text for part in parts if isinstance(part, MessageText) and part.text)
 
 
-def _wire_content(parts: list[MessageText | MessageImage]) -> str | list[OpenAiPart]:
-    """A text where it can be one: not every vendor takes parts."""
+def _wire_content(parts: list[MessageText | MessageImage]) -> str | list[_WirePart]:
+    """Plain text where possible: not every vendor accepts parts."""
     if all(isinstance(part, MessageText) for part in parts):
         return _joined_text(parts)
     return [
-        OpenAiPart(type="text", text=part.text)
+        _WirePart(type="text", text=part.text)
         if isinstance(part, MessageText)
         else _wire_image(part)
         for part in parts
     ]
 
 
-def _wire_image(image: MessageImage) -> OpenAiPart:
+def _wire_image(image: MessageImage) -> _WirePart:
     url = image.url or f"data:{image.media_type};base64,{image.data}"
-    return OpenAiPart(type="image_url", image_url=OpenAiImageUrl(url=url))
+    return _WirePart(type="image_url", image_url=_WireImageUrl(url=url))
 
 
-def _wire_tool(tool: ToolDefinition) -> OpenAiTool:
-    function = OpenAiToolFunction(
+def _wire_tool(tool: ToolDefinition) -> _WireTool:
+    function = _WireToolFunction(
         name=tool.name, description=tool.description or None, parameters=tool.schema
     )
-    return OpenAiTool(function=function)
+    return _WireTool(function=function)

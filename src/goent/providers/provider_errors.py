@@ -1,11 +1,11 @@
 """Reads errors and rate limits as vendors report them, and writes errors in their shape.
 
-The words count more than the status: vendors answer 400 to an empty account, and 429 too.
+An error's words count more than its status: for an empty account, vendors answer 400 or 429.
 """
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -28,7 +28,7 @@ from goent.domain.errors import (
 from goent.domain.types import Dialect, Value
 from goent.providers.model_messages import AnswerChunk, ErrorPiece, StopPiece, ToolPiece, UsagePiece
 
-MAX_ERROR_TEXT = 500  # characters of a provider's message that are worth keeping
+MAX_ERROR_TEXT = 500  # characters of a provider's message that are kept
 
 _ERROR_TYPES = {
     400: "invalid_request_error",
@@ -55,7 +55,7 @@ class _ErrorBody(Struct):
 
 
 class ErrorDetails(Value, frozen=True, kw_only=True):
-    """What an error says for people, and the words by which programs know it."""
+    """An error's message, and the words by which programs recognize it."""
 
     message: str
     kind: str = ""
@@ -68,17 +68,16 @@ _decode_error_list = msgspec.json.Decoder(tuple[_ErrorBody]).decode  # Google's 
 
 
 def read_error(body: bytes) -> ErrorDetails:
-    """The provider's own words, or the beginning of whatever it sent instead."""
-    told = _decode_any(body)
-    detail = told.error if isinstance(told.error, _ErrorDetail) else _ErrorDetail()
-    said = told.error if isinstance(told.error, str) else detail.message
-    # Cut before it is decoded: a page of megabytes is not worth it.
-    text = (
-        said or told.message or told.detail or body[: 4 * MAX_ERROR_TEXT].decode(errors="replace")
-    )
-    code = told.code if detail.code is None else detail.code
+    """The provider's error, or the beginning of whatever it sent instead."""
+    answer = _decode_any(body)
+    detail = answer.error if isinstance(answer.error, _ErrorDetail) else _ErrorDetail()
+    message = answer.error if isinstance(answer.error, str) else detail.message
+    message = message or answer.message or answer.detail
+    if not message:  # cut first: the body may be megabytes long
+        message = body[: 4 * MAX_ERROR_TEXT].decode(errors="replace")
+    code = answer.code if detail.code is None else detail.code
     return ErrorDetails(
-        message=text.strip()[:MAX_ERROR_TEXT],
+        message=message.strip()[:MAX_ERROR_TEXT],
         kind=detail.type or "",
         code="" if code is None else str(code),
     )
@@ -93,7 +92,7 @@ def _decode_any(body: bytes) -> _ErrorBody:
 
 
 def error_body(dialect: Dialect, status: int, message: str, code: str | None = None) -> bytes:
-    """An answer's body that says so in the vendor's shape."""
+    """The body of an error answer in the vendor's shape."""
     kind = _ERROR_TYPES.get(status, "api_error")
     if dialect == "anthropic":
         return msgspec.json.encode({"type": "error", "error": {"type": kind, "message": message}})
@@ -102,21 +101,21 @@ def error_body(dialect: Dialect, status: int, message: str, code: str | None = N
 
 
 def error_event(dialect: Dialect, message: str) -> bytes:
-    """The same in the middle of a stream."""
+    """An error as an event in the middle of a stream."""
     name = b"event: error\n" if dialect == "anthropic" else b""
     return name + b"data: " + error_body(dialect, 500, message) + b"\n\n"
 
 
-MAX_RESET_S = 30 * 24 * 3600.0  # beyond it somebody means something else
+MAX_RESET_S = 30 * 24 * 3600.0  # a longer time is not a reset
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _UNITS["d"] = 24 * 3600.0
 _DURATION_PART = r"(\d+(?:\.\d*)?)(ns|us|µs|ms|s|m|h|d)"
 _DURATION = re.compile(rf"(?:{_DURATION_PART})+")
-_FIRST_EPOCH = 1e9  # smaller numbers are seconds to wait; larger ones a time, in seconds
-_FIRST_EPOCH_MS = 1e11  # or in milliseconds
+_FIRST_EPOCH = 1e9  # smaller numbers are seconds to wait; larger ones seconds since 1970
+_FIRST_EPOCH_MS = 1e11  # and these are milliseconds
 
-# The windows that vendors name, with the names of what is left in them and when it is full again.
+# The headers for what is left of a limit and when it resets, by vendor.
 _REQUEST_HEADERS = (
     ("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-reset"),
     ("x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
@@ -131,9 +130,9 @@ _TOKEN_HEADERS = (
 
 
 class RateLimitState(Value, frozen=True, kw_only=True):
-    """What is left, as far as it was told.
+    """What is left of the rate limits, as far as the headers say.
 
-    `resets_in_s`: until nothing is used up any more; or, as nothing is, until all is full again.
+    `resets_in_s`: until none is exhausted any more, or if none is, until all have reset.
     """
 
     requests_left: int | None = None
@@ -146,41 +145,39 @@ class RateLimitState(Value, frozen=True, kw_only=True):
         return 0 in (self.requests_left, self.tokens_left)
 
 
-class _LimitWindow(Value, frozen=True, kw_only=True):
-    left: int | None
-    resets_in_s: float | None
+_Window = tuple[int | None, float | None]  # what is left, and the seconds until it resets
 
 
 def read_rate_limits(headers: Iterable[tuple[bytes, bytes]], *, now: float) -> RateLimitState:
-    """`now` is the time of day in seconds since 1970."""
-    told = {
+    """`now` is in seconds since 1970."""
+    values = {
         name.decode("latin-1").lower(): value.decode("latin-1").strip() for name, value in headers
     }
-    requests = tuple(_windows(told, _REQUEST_HEADERS, now))
-    tokens = tuple(_windows(told, _TOKEN_HEADERS, now))
-    windows = (*requests, *tokens)
-    empty = [window for window in windows if window.left == 0]
-    resets = [w.resets_in_s for w in empty or windows if w.resets_in_s is not None]
+    requests = _windows(values, _REQUEST_HEADERS, now)
+    tokens = _windows(values, _TOKEN_HEADERS, now)
+    windows = [*requests, *tokens]
+    exhausted = [window for window in windows if window[0] == 0]
+    resets = (reset for _, reset in exhausted or windows if reset is not None)
     return RateLimitState(
         requests_left=_least_left(requests),
         tokens_left=_least_left(tokens),
         resets_in_s=max(resets, default=None),
-        retry_after_s=_retry_after(told, now),
+        retry_after_s=_retry_after(values, now),
     )
 
 
 def _windows(
-    told: Mapping[str, str], names: Iterable[tuple[str, str]], now: float
-) -> Iterator[_LimitWindow]:
-    for left, reset in names:
-        if left in told or reset in told:
-            yield _LimitWindow(
-                left=_count(told.get(left, "")), resets_in_s=_seconds_until(told.get(reset), now)
-            )
+    values: Mapping[str, str], names: Iterable[tuple[str, str]], now: float
+) -> list[_Window]:
+    return [
+        (_count(values.get(left, "")), _seconds_until(values.get(reset), now))
+        for left, reset in names
+        if left in values or reset in values
+    ]
 
 
-def _least_left(windows: Iterable[_LimitWindow]) -> int | None:
-    return min((w.left for w in windows if w.left is not None), default=None)
+def _least_left(windows: Iterable[_Window]) -> int | None:
+    return min((left for left, _ in windows if left is not None), default=None)
 
 
 def _count(value: str) -> int | None:
@@ -188,15 +185,15 @@ def _count(value: str) -> int | None:
     return None if number is None else max(0, int(number))
 
 
-def _retry_after(told: Mapping[str, str], now: float) -> float | None:
-    milliseconds = _number(told.get("retry-after-ms", ""))
+def _retry_after(values: Mapping[str, str], now: float) -> float | None:
+    milliseconds = _number(values.get("retry-after-ms", ""))
     if milliseconds is not None:
         return _bounded(milliseconds / 1000)
-    return _seconds_until(told.get("retry-after"), now)
+    return _seconds_until(values.get("retry-after"), now)
 
 
 def _seconds_until(value: str | None, now: float) -> float | None:
-    """Seconds from now: told as such, as a duration, as a number since 1970 or as a date."""
+    """Seconds from now, for a number of seconds, a duration, seconds since 1970 or a date."""
     if not value:
         return None
     number = _number(value)
@@ -225,7 +222,7 @@ def _timestamp(value: str) -> float | None:
     for parse in (datetime.fromisoformat, _http_date):
         with suppress(ValueError, OverflowError):
             moment = parse(value)
-            # Vendors mean UTC where they name no zone.
+            # Without a zone, vendors mean UTC.
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     return None
 
@@ -239,29 +236,30 @@ def _bounded(seconds: float) -> float | None:
 
 
 def error_piece(data: bytes) -> ErrorPiece:
-    """An error as its vendor put it."""
-    words = read_error(data)
-    return ErrorPiece(message=words.message, kind=words.kind or words.code)
+    """A vendor's error event."""
+    details = read_error(data)
+    return ErrorPiece(message=details.message, kind=details.kind or details.code)
 
 
 def malformed_piece(data: bytes, error: Exception) -> ErrorPiece:
-    shown = data[:MAX_ERROR_TEXT].decode(errors="replace")
-    return ErrorPiece(message=f"no answer of this dialect ({error}): {shown!r}", kind="malformed")
+    excerpt = data[:MAX_ERROR_TEXT].decode(errors="replace")
+    message = f"not an answer of this dialect ({error}): {excerpt!r}"
+    return ErrorPiece(message=message, kind="malformed")
 
 
 def with_stop(chunks: tuple[AnswerChunk, ...], body: bytes) -> tuple[AnswerChunk, ...]:
-    """A plain answer is whole, so it has an end; if it says nothing at all, it is none."""
+    """The chunks of a complete answer with a stop reason; an empty answer is malformed."""
     if any(isinstance(chunk, StopPiece | ErrorPiece) for chunk in chunks):
         return chunks
     if all(isinstance(chunk, UsagePiece) for chunk in chunks):
-        return *chunks, malformed_piece(body, ValueError("there is nothing in it"))
+        return *chunks, malformed_piece(body, ValueError("it is empty"))
     calls = any(isinstance(chunk, ToolPiece) for chunk in chunks)
     return *chunks, StopPiece(reason="tool_calls" if calls else "end")
 
 
 _HTML_PAGE = re.compile(rb"\s*<(?:!doctype|html|\?xml|head|body)", re.IGNORECASE)
 
-# Codes and types that mean one thing, whatever the status.
+# Codes and types with one meaning, whatever the status.
 _FAILURES_BY_WORD: dict[str, type[WorkerError]] = {
     "context_length_exceeded": ContextOverflow,
     "request_too_large": ContextOverflow,
@@ -291,7 +289,7 @@ _FAILURES_BY_WORD: dict[str, type[WorkerError]] = {
     "api_error": ProviderDown,
     "network_error": ProviderDown,
 }
-# What only the message tells.
+# Where only the message says what is wrong.
 _OVERFLOW_TEXT = re.compile(
     r"prompt is too long|context (?:length|window|limit|size)|too many (?:input )?tokens"
     r"|maximum (?:context|prompt|input) length|prompt exceeds|exceeds? .{0,40}context"
@@ -322,11 +320,11 @@ _FAILURES_BY_STATUS: dict[int, type[WorkerError]] = {
     529: Overloaded,
 }
 _REMEDIES: dict[type[WorkerError], str] = {
-    AuthRefused: "check the backend's key; it is tried again after a minute, or immediately after "
+    AuthRefused: "check the backend's key; go-ent retries after a minute, or immediately after "
     "`go-ent providers reset {backend}`",
     OutOfCredit: "top up the account, or choose another provider",
     UnknownModel: "choose a model that the provider offers",
-    ContextOverflow: "start anew with less, or choose a model with a larger window",
+    ContextOverflow: "start a new worker with less context, or choose a model with a larger window",
 }
 _FIRST_SERVER_ERROR = 500
 _NOT_FOUND = 404
@@ -337,33 +335,33 @@ _BASE_URL_REMEDY = "check the backend's base_url"
 def failure_from_answer(
     backend: str, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes, *, now: float
 ) -> WorkerError:
-    """The error that an answer with this status stands for; `now` as for `read_limits`."""
+    """The error that an answer with this status stands for; `now` as for `read_rate_limits`."""
     is_page = bool(_HTML_PAGE.match(body))
-    words = ErrorDetails(message="a page of HTML") if is_page else read_error(body)
-    kind = _failure_kind(words, status)
-    misled = kind is ProviderRefused and (is_page or status == _NOT_FOUND)
-    remedy = _BASE_URL_REMEDY if misled else _REMEDIES.get(kind)
-    said = f"backend {backend!r} answered {status}: {words.message or 'nothing'}"
-    message = f"{said} ({remedy.format(backend=backend)})" if remedy else said
+    details = ErrorDetails(message="an HTML page") if is_page else read_error(body)
+    kind = _failure_kind(details, status)
+    wrong_address = kind is ProviderRefused and (is_page or status == _NOT_FOUND)
+    remedy = _BASE_URL_REMEDY if wrong_address else _REMEDIES.get(kind)
+    message = f"backend {backend!r} answered {status}: {details.message or 'nothing'}"
+    if remedy:
+        message += f" ({remedy.format(backend=backend)})"
     if issubclass(kind, ProviderUnavailable):
         return kind(message, retry_after_s=_pause_asked(read_rate_limits(headers, now=now)))
     return kind(message)
 
 
 def failure_in_stream(backend: str, broken: ErrorPiece) -> WorkerError:
-    """The error for a `ErrorPiece` in the place of an answer or of its rest."""
-    kind = _failure_kind(
-        ErrorDetails(message=broken.message, kind=broken.kind), _FIRST_SERVER_ERROR
-    )
+    """The error for an `ErrorPiece` in place of an answer or its rest."""
+    details = ErrorDetails(message=broken.message, kind=broken.kind)
+    kind = _failure_kind(details, _FIRST_SERVER_ERROR)
     return kind(f"backend {backend!r} broke off its answer: {broken.message}")
 
 
-def _failure_kind(words: ErrorDetails, status: int) -> type[WorkerError]:
-    for word in (words.code, words.kind):
+def _failure_kind(details: ErrorDetails, status: int) -> type[WorkerError]:
+    for word in (details.code, details.kind):
         if word in _FAILURES_BY_WORD and not _is_vague(word, status):
             return _FAILURES_BY_WORD[word]
     return (
-        _failure_kind_of_text(words.message, status)
+        _failure_kind_of_text(details.message, status)
         or _FAILURES_BY_STATUS.get(status)
         or (ProviderDown if status >= _FIRST_SERVER_ERROR else ProviderRefused)
     )
@@ -380,7 +378,7 @@ def _failure_kind_of_text(message: str, status: int) -> type[WorkerError] | None
 
 
 def _is_vague(word: str, status: int) -> bool:
-    """Words that some vendors say of everything: there the status knows better."""
+    """Whether some vendors use the word for any error, so that the status says more."""
     return word in {"api_error", "server_error"} and (
         status == _NOT_FOUND or status in _FAILURES_BY_STATUS
     )

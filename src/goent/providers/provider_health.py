@@ -1,14 +1,15 @@
-"""Circuit breakers that say which providers can be asked, and the probe that finds them back.
+"""Circuit breakers that say which providers can be called, and the probe that detects recovery.
 
-It opens when the provider says so (a rate limit, an empty account, a refused key) or after failures
-in a row, for a pause that grows. When the pause is over, one call tries it; success closes it. A call
-that began before the state it would change is old news. Pure: a record, a time in; a record out.
+A breaker opens when the provider says so (a rate limit, an empty account, a refused key) or after
+several failures in a row, for a pause that grows. After the pause one trial call goes out; success
+closes the breaker. A result is ignored if its call began before the current state did.
 
-What a call tells is kept by backend, model and account, so that another key starts anew. A decision
-reads memory; only what changes something is written.
+The rules are pure: a record and a time in, a record out. `CircuitBreakers` applies them to records by
+backend, model and account, so that a new key starts afresh. Decisions read memory; only changes are
+written.
 
-A list of models costs nothing and shows whether the provider answers and takes the key. It shows
-neither credit nor a free limit, so whoever lacks those waits for its time, and for a call.
+`HealthProbe` lists models, which costs nothing and shows whether the provider answers and accepts the
+key. It shows neither credit nor rate limits, so those states end by time and a trial call.
 """
 
 import hashlib
@@ -43,17 +44,17 @@ from goent.domain.provider_condition import (
 from goent.domain.settings import Backend, HealthSettings, Settings
 from goent.domain.types import Provider, Value
 from goent.providers.call_plan import CallTarget, target_for
-from goent.providers.connections import Connections, ModelCall
+from goent.providers.connections import Connections, ModelCall, read_start
 from goent.providers.dialects import codec_for
 from goent.providers.provider_errors import failure_from_answer
 
-RATE_LIMITED_S = 30.0  # where the provider does not say when to come back
-REFUSED_S = 60.0  # a key may be mended where it was made; another key here starts anew
+RATE_LIMITED_S = 30.0  # if the provider does not say how long
+REFUSED_S = 60.0  # the key may be repaired at the provider; another key starts afresh
 NO_CREDIT_S = 600.0
-MAX_PAUSE_S = 600.0  # between two tries of one that is down
-MAX_OPEN_S = 24 * 3600.0  # beyond it somebody means something else, or the clock was set
-TRIAL_S = 120.0  # for which others wait for the one call that tries
-CLOCK_SLACK_S = 5.0  # that clocks may differ
+MAX_PAUSE_S = 600.0  # between two trials of a provider that is down
+MAX_OPEN_S = 24 * 3600.0  # a longer pause is a mistake, or the clock was changed
+TRIAL_S = 120.0  # for which other calls wait for the trial call
+CLOCK_SLACK_S = 5.0  # that clocks may differ by
 MAX_REASON = 300
 
 _ACCOUNT_STATES: Final[frozenset[HealthState]] = frozenset({"refused", "no_credit"})
@@ -61,7 +62,7 @@ _OPEN_STATES: Final[frozenset[HealthState]] = frozenset({*_ACCOUNT_STATES, "limi
 
 
 class BreakerBounds(Value, frozen=True, kw_only=True):
-    """When a provider counts as down, and for how long at first."""
+    """After how many failures a provider is down, and for how long at first."""
 
     failures: int = 3
     first_pause_s: float = 5.0
@@ -72,15 +73,13 @@ class BreakerBounds(Value, frozen=True, kw_only=True):
 
 
 def condition_of(record: HealthRecord, now: float) -> ProviderCondition:
-    """As others see it now."""
+    """The condition that a record stands for now."""
     if record.state == "failing":
-        # Long enough ago it says nothing any more: a provider that nobody asks cannot recover.
-        recent = (record.until or 0.0) > now
-        return (
-            ProviderCondition(state="failing", reason=record.reason)
-            if recent
-            else ProviderCondition()
-        )
+        if (
+            record.until or 0.0
+        ) <= now:  # an old failure: a provider that is not called cannot recover
+            return ProviderCondition()
+        return ProviderCondition(state="failing", reason=record.reason)
     if not is_breaker_open(record):
         return ProviderCondition(state=record.state)
     if _is_limit_over(record, now):
@@ -96,14 +95,14 @@ def condition_of(record: HealthRecord, now: float) -> ProviderCondition:
 
 
 def is_breaker_open(record: HealthRecord) -> bool:
-    """No call goes through but a trial."""
+    """Whether only a trial call may go out."""
     return record.state in _OPEN_STATES
 
 
 def admit(record: HealthRecord, now: float) -> HealthRecord | None:
-    """The record once a call is on its way; None if there may be none now.
+    """The record once a call is out; None if it may not go out now.
 
-    A rate limit whose time the provider named is over then, without a trial.
+    A rate limit whose end the provider announced ends then, without a trial.
     """
     if not is_breaker_open(record) or _is_limit_over(record, now):
         return record
@@ -113,9 +112,9 @@ def admit(record: HealthRecord, now: float) -> HealthRecord | None:
 
 
 def admit_forced(record: HealthRecord, now: float) -> HealthRecord | None:
-    """As `admitted`, where no other provider is left: the account may have been mended.
+    """Like `admit`, where no other provider is left: the account may have been repaired.
 
-    The next call after a refusal goes out immediately; if it is refused too, one call a minute.
+    The next call after a refusal goes out immediately; if that is refused too, one call a minute.
     """
     if record.state not in _ACCOUNT_STATES:
         return admit(record, now)
@@ -126,14 +125,14 @@ def admit_forced(record: HealthRecord, now: float) -> HealthRecord | None:
 
 
 def release(record: HealthRecord) -> HealthRecord:
-    """The call ended and told nothing about the provider."""
+    """The call ended without showing anything about the provider."""
     return replace(record, trial_until=None)
 
 
 def record_success(
     record: HealthRecord, now: float, *, began: float, used_up_for_s: float | None = None
 ) -> HealthRecord:
-    """A call was answered; `used_up_for_s` if it was the last for so long, by its own headers."""
+    """A call was answered; `used_up_for_s`: its headers allow no further call for so long."""
     if used_up_for_s:
         until = now + min(used_up_for_s, MAX_OPEN_S)
         if is_breaker_open(record) and (record.until or 0.0) >= until:
@@ -149,22 +148,20 @@ def record_success(
 def record_failure(
     record: HealthRecord, error: WorkerError, now: float, *, began: float, bounds: BreakerBounds
 ) -> HealthRecord:
-    """A call failed. An error that is about the work, not the provider, shows that it answers."""
+    """A call failed. An error about the request, not the provider, still shows that it answers."""
     if isinstance(error, AuthRefused):
         return _open_record(record, "refused", now, REFUSED_S, error)
     if not isinstance(error, ProviderUnavailable):
         return record_success(record, now, began=began)
     if isinstance(error, OutOfCredit):
         return _open_record(record, "no_credit", now, NO_CREDIT_S, error)
-    told = error.retry_after_s
-    if is_breaker_open(record) and began < record.since and told is None:
-        return record  # it was on its way when others found out
+    announced = error.retry_after_s
+    if is_breaker_open(record) and began < record.since and announced is None:
+        return record  # it was out before the breaker opened
     failures = record.failures + 1
-    if isinstance(error, RateLimited) or told is not None:
-        guess = _backoff(RATE_LIMITED_S, failures - 1)
-        return _open_record(
-            record, "limited", now, guess if told is None else told, error, told=told
-        )
+    if isinstance(error, RateLimited) or announced is not None:
+        wait = _backoff(RATE_LIMITED_S, failures - 1) if announced is None else announced
+        return _open_record(record, "limited", now, wait, error, announced=announced is not None)
     if failures < bounds.failures and not is_breaker_open(record):
         return HealthRecord(
             state="failing",
@@ -178,7 +175,7 @@ def record_failure(
 
 
 def repair_record(record: HealthRecord, now: float) -> HealthRecord:
-    """As kept by somebody whose clock may have been set since: no wait grows by that."""
+    """The record without waits that only grew because a clock was changed."""
     if record.since > now + CLOCK_SLACK_S:
         shift = record.since - now
         return replace(
@@ -201,7 +198,7 @@ def _bounded_time(
 
 
 def _is_limit_over(record: HealthRecord, now: float) -> bool:
-    """It comes back by the clock alone: the window is full again."""
+    """Whether an announced rate limit has ended, which needs no trial."""
     return record.state == "limited" and record.told and (record.until or 0.0) <= now
 
 
@@ -212,18 +209,18 @@ def _open_record(
     wait: float,
     error: WorkerError,
     *,
-    told: float | None = None,
+    announced: bool = False,
 ) -> HealthRecord:
     until = now + min(wait, MAX_OPEN_S)
-    if record.state == state and told is not None and record.told:
-        until = max(until, record.until or 0.0)  # of two answers at once, the later time holds
+    if record.state == state and announced and record.told:
+        until = max(until, record.until or 0.0)  # of parallel answers, the later time counts
     counted = state not in _ACCOUNT_STATES or record.state == state
     return HealthRecord(
         state=state,
         failures=record.failures + 1 if counted else 1,
         since=now,
         until=until,
-        told=told is not None,
+        told=announced,
         reason=_reason_text(error),
     )
 
@@ -237,13 +234,13 @@ def _reason_text(error: WorkerError) -> str:
 
 
 DIRECT_ACCOUNT = "direct"
-ACCOUNT_CACHE_S = 0.5  # for which an account is not looked up again
+ACCOUNT_CACHE_S = 0.5  # for which an account is cached
 
 RecordStep = Callable[[HealthRecord], HealthRecord | None]
 
 
 class InMemoryHealthRecords:
-    """The port `HealthRecords` that forgets with its process."""
+    """The port `HealthRecords` for the lifetime of a process."""
 
     def __init__(self) -> None:
         self._known: dict[HealthKey, HealthRecord] = {}
@@ -265,7 +262,7 @@ class InMemoryHealthRecords:
 
 
 class CircuitBreakers:
-    """The port `ProviderHealth`. `account` names whose key a backend is asked with, `bounds` the terms."""
+    """The port `ProviderHealth`. `account` identifies the key that a backend is called with."""
 
     def __init__(
         self,
@@ -281,24 +278,24 @@ class CircuitBreakers:
         self._clock = clock
         self._accounts: dict[str, str] = {}
         self._looked_up = 0.0
-        self._under_way: Counter[tuple[str, str]] = Counter()
+        self._in_flight: Counter[tuple[str, str]] = Counter()
 
     def condition(self, provider: Provider) -> ProviderCondition:
         return condition_of(self._records.known(self._key(provider)), self._clock())
 
     def calls_in_flight(self, provider: Provider) -> int:
-        return self._under_way[provider.backend, provider.model]
+        return self._in_flight[provider.backend, provider.model]
 
     async def try_admit(self, provider: Provider, *, force: bool = False) -> bool:
         key, now = self._key(provider), self._clock()
         decide = admit_forced if force else admit
         record = self._records.known(key)
         after = decide(record, now)
-        if after is not None and after != record:  # a trial: others may want it too
+        if after is not None and after != record:  # a trial, which only one call may get
             after = await self._records.change(key, lambda kept: decide(kept, now))
         if after is None:
             return False
-        self._under_way[provider.backend, provider.model] += 1
+        self._in_flight[provider.backend, provider.model] += 1
         return True
 
     async def record_success(
@@ -321,12 +318,12 @@ class CircuitBreakers:
 
     async def _end(self, provider: Provider, step: Callable[[HealthRecord], HealthRecord]) -> None:
         name = (provider.backend, provider.model)
-        self._under_way[name] = max(0, self._under_way[name] - 1)
+        self._in_flight[name] = max(0, self._in_flight[name] - 1)
         key = self._key(provider)
         known = self._records.known(key)
-        if not _is_news(known, step(known)):
-            return
-        await self._records.change(key, step)
+        after = step(known)
+        if after != known and not (after.state == known.state == "healthy"):
+            await self._records.change(key, step)
 
     def _key(self, provider: Provider) -> HealthKey:
         now = time.monotonic()
@@ -340,16 +337,11 @@ class CircuitBreakers:
 
 
 def account_id(backend: Backend | None, environ: Mapping[str, str]) -> str:
-    """Tells address and key of a backend apart from others without telling the key."""
+    """Identifies the address and key of a backend without revealing the key."""
     if backend is None or not backend.is_held(environ):
         return DIRECT_ACCOUNT
-    told = f"{backend.base_url}\0{backend.resolve_key(environ) or ''}".encode(errors="replace")
-    return hashlib.sha256(told).hexdigest()[:12]
-
-
-def _is_news(one: HealthRecord, other: HealthRecord) -> bool:
-    """A provider that is well and serves once more is no news."""
-    return one != other and not (one.state == other.state == "healthy")
+    account = f"{backend.base_url}\0{backend.resolve_key(environ) or ''}"
+    return hashlib.sha256(account.encode(errors="replace")).hexdigest()[:12]
 
 
 log = logging.getLogger(__name__)
@@ -362,7 +354,7 @@ _PROBED_STATES: frozenset[HealthState] = frozenset({"unknown", "failing", "down"
 
 
 class HealthProbe:
-    """The background task of one go-ent; it sleeps while the settings want no probe."""
+    """A background task that probes providers, if the settings want it."""
 
     def __init__(
         self,
@@ -388,18 +380,18 @@ class HealthProbe:
                 if settings.health.probe:
                     await self.probe_once(settings)
             except GoentError as error:  # a file with a mistake, a disk that is full
-                log.info("no probe of providers: %s", error)
+                log.info("providers are not probed: %s", error)
             await anyio.sleep(interval)
 
     async def probe_once(self, settings: Settings) -> None:
-        """Ask once everybody of whom too little is known, a few at a time."""
+        """Probe each provider of which too little is known, a few in parallel."""
         limit = anyio.CapacityLimiter(MAX_PARALLEL_PROBES)
         async with anyio.create_task_group() as group:
             for each in self._targets(settings):
                 group.start_soon(self._ask, each, limit)
 
     def _targets(self, settings: Settings) -> Iterator[CallTarget]:
-        """One model of a backend speaks for the list; the others are what their calls tell."""
+        """One model of an unknown backend is enough; the others are known by their calls."""
         now, seen = self._clock(), set[str]()
         for provider in settings.providers:
             condition = self._healths.condition(provider)
@@ -414,59 +406,53 @@ class HealthProbe:
             seen.add(provider.backend)
             yield found
 
-    async def _ask(self, asked: CallTarget, limit: anyio.CapacityLimiter) -> None:
+    async def _ask(self, target: CallTarget, limit: anyio.CapacityLimiter) -> None:
         async with limit:
-            provider, began = asked.provider, self._clock()
+            provider, began = target.provider, self._clock()
             if not await self._healths.try_admit(provider):
                 return
-            told = False
-            silent = f"{asked.place} did not list its models within {PROBE_S:g} s"
-            error: WorkerError | None = ProviderTimeout(silent)
+            conclusive = False
+            error: WorkerError | None = ProviderTimeout(
+                f"{target.place} did not list its models within {PROBE_S:g} s"
+            )
             try:
                 with anyio.move_on_after(PROBE_S):
-                    error = await self._answer(asked)
-                told = await self._record(provider, error, began)
+                    error = await self._answer(target)
+                # Any other error means that the server has no list of models.
+                conclusive = error is None or isinstance(error, ProviderUnavailable | AuthRefused)
+                if error is None:
+                    await self._healths.record_success(provider, began=began)
+                elif conclusive:
+                    await self._healths.record_failure(provider, error, began=began)
             finally:
-                if not told:
+                if not conclusive:
                     with anyio.CancelScope(shield=True):
                         await self._healths.release(provider)
 
-    async def _record(self, provider: Provider, error: WorkerError | None, began: float) -> bool:
-        """Whether the answer told anything; a server without such a list tells nothing."""
-        if error is None:
-            await self._healths.record_success(provider, began=began)
-        elif isinstance(error, ProviderUnavailable | AuthRefused):
-            await self._healths.record_failure(provider, error, began=began)
-        else:
-            return False
-        return True
-
-    async def _answer(self, asked: CallTarget) -> WorkerError | None:
+    async def _answer(self, target: CallTarget) -> WorkerError | None:
         call = ModelCall(
-            backend=asked.provider.backend,
-            dialect=asked.dialect,
+            backend=target.provider.backend,
+            dialect=target.dialect,
             method="GET",
-            url=f"{asked.base_url}/models",
-            headers=codec_for(asked.dialect).headers,
+            url=f"{target.base_url}/models",
+            headers=codec_for(target.dialect).headers,
             body=b"",
-            key=asked.key,
-            secret_headers=asked.headers,
-            server=asked.server,
+            key=target.key,
+            secret_headers=target.headers,
+            server=target.server,
             hurried=True,
         )
         try:
             async with self._connections.send(call) as answer:
                 if answer.status < FIRST_ERROR_STATUS:
                     return None
-                body = bytearray()
-                async for piece in answer.pieces:
-                    body += piece[: MAX_PROBE_BYTES - len(body)]
-                    if len(body) == MAX_PROBE_BYTES:
-                        break
-                said = call.without_key(bytes(body))
-                backend = asked.provider.backend
+                body = await read_start(answer, most=MAX_PROBE_BYTES, within_s=PROBE_S)
                 return failure_from_answer(
-                    backend, answer.status, answer.headers, said, now=time.time()
+                    target.provider.backend,
+                    answer.status,
+                    answer.headers,
+                    call.without_key(body),
+                    now=time.time(),
                 )
         except WorkerError as error:
             return error

@@ -15,15 +15,15 @@ class SseEvent(NamedTuple):
 
 
 class SseSplitter:
-    """Fed with bytes, gives whole events. Lines end in LF or CRLF; comments are passed over.
+    """Turns bytes into events. Lines end in LF or CRLF; comments are skipped.
 
-    An event beyond the limit is dropped and counted, and the stream goes on.
+    An event beyond the limit is dropped and counted, and the stream continues.
     """
 
     def __init__(self, *, limit: int = MAX_EVENT_BYTES) -> None:
         self.dropped = 0
         self.limit = limit
-        # The line whose end has not come yet. As a list, pieces of two bytes would take 20 times as much.
+        # The incomplete line. A list of pieces of two bytes would take 20 times the memory.
         self._line = bytearray()
         self._length = 0  # of that line, pieces that were not kept included
         self._event = b""
@@ -44,7 +44,7 @@ class SseSplitter:
         return events
 
     def close(self) -> list[SseEvent]:
-        """The event that the end of the stream left without its empty line, if there is one."""
+        """The last event, if the stream ended without the empty line after it."""
         return self.feed(b"\n\n")
 
     def _keep(self, piece: bytes) -> None:
@@ -68,7 +68,7 @@ class SseSplitter:
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if field == b"data":
-            self._size += len(value) or 1  # empty ones take room, too
+            self._size += len(value) or 1  # empty lines take memory, too
             if self._size <= self.limit:
                 self._data.append(value)
         elif field == b"event":

@@ -1,34 +1,20 @@
-"""Reads and writes token usage as vendors report it, and drops figures that make no sense.
+"""Reads and writes token usage as vendors report it, and drops implausible figures.
 
-What makes no sense counts as unknown: a figure that is negative, no number, or beyond reason.
-
-OpenCode shortens its talk, by another call, when an answer's tokens are beyond the model's window. With
-a provider that always tells nonsense it does nothing else any more.
+A figure that is negative, not a number or far too large counts as unknown. It must not reach
+OpenCode either, which compacts its session with another call whenever an answer's tokens exceed the
+model's window.
 """
 
 import re
-from typing import Protocol
+from contextlib import suppress
 
 import msgspec
 from msgspec import Raw, Struct
 
 from goent.domain.types import Dialect, Usage
 
-MAX_CALL_TOKENS = 100_000_000  # in one call; beyond it somebody counts something else
+MAX_CALL_TOKENS = 100_000_000  # more in one call is not a count of tokens
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-
-
-class UsageReader(Protocol):
-    """What one answer has told about its tokens so far."""
-
-    def add(self, told: bytes) -> None:
-        """Take in the JSON of a `usage`."""
-        ...
-
-    @property
-    def usage(self) -> Usage | None:
-        """All of it; None if nothing sensible was told."""
-        ...
 
 
 class _TokenDetails(Struct):
@@ -59,30 +45,34 @@ _decode_anthropic = msgspec.json.Decoder(_AnthropicUsage).decode
 
 
 class OpenAiUsageReader:
-    """Each `usage` replaces the one before."""
+    """Reads the `usage` of one answer; each replaces the one before."""
 
     def __init__(self) -> None:
         self._last: _OpenAiUsage | None = None
 
-    def add(self, told: bytes) -> None:
-        try:
-            self._last = _decode_openai(told)
-        except DECODE_ERRORS:
-            return
+    def update(self, encoded: bytes) -> Usage | None:
+        """Take in the JSON of a `usage`; all that is known if that changed it to something new."""
+        before = self.usage
+        with suppress(*DECODE_ERRORS):
+            self._last = _decode_openai(encoded)
+        return self.usage if self.usage != before else None
 
     @property
     def usage(self) -> Usage | None:
-        told = self._last
-        if told is None or told.prompt_tokens is None:
+        """All of it; None if nothing plausible was reported."""
+        last = self._last
+        if last is None or last.prompt_tokens is None:
             return None
-        prompt, completion = told.prompt_tokens, told.completion_tokens or 0
-        asked = told.prompt_tokens_details or _TokenDetails()
-        given = told.completion_tokens_details or _TokenDetails()
-        read = asked.cached_tokens or told.prompt_cache_hit_tokens or told.cached_tokens or 0
-        written = asked.cache_write_tokens or 0
-        reasoning = given.reasoning_tokens or 0
+        prompt, completion = last.prompt_tokens, last.completion_tokens or 0
+        prompt_details = last.prompt_tokens_details or _TokenDetails()
+        details = last.completion_tokens_details or _TokenDetails()
+        read = (
+            prompt_details.cached_tokens or last.prompt_cache_hit_tokens or last.cached_tokens or 0
+        )
+        written = prompt_details.cache_write_tokens or 0
+        reasoning = details.reasoning_tokens or 0
         # Some providers count reasoning beside the completion: then only the total adds up.
-        beside = reasoning > completion or told.total_tokens == prompt + completion + reasoning
+        beside = reasoning > completion or last.total_tokens == prompt + completion + reasoning
         cached = read + written
         return _plausible_usage(
             Usage(
@@ -96,16 +86,19 @@ class OpenAiUsageReader:
 
 
 class AnthropicUsageReader:
-    """Running totals; but some providers tell a figure first as 0, or only once."""
+    """Reads the `usage` of one answer: running totals, though some report a figure once or as 0."""
 
     def __init__(self) -> None:
         self._usage: Usage | None = None
 
-    def add(self, told: bytes) -> None:
-        try:
-            figures = _decode_anthropic(told)
-        except DECODE_ERRORS:
-            return
+    def update(self, encoded: bytes) -> Usage | None:
+        """Take in the JSON of a `usage`; all that is known if that changed it to something new."""
+        before = self.usage
+        with suppress(*DECODE_ERRORS):
+            self._add(_decode_anthropic(encoded))
+        return self.usage if self.usage != before else None
+
+    def _add(self, figures: _AnthropicUsage) -> None:
         if self._usage or figures.input_tokens is not None:
             before = self._usage or Usage()
             self._usage = Usage(
@@ -117,44 +110,41 @@ class AnthropicUsageReader:
 
     @property
     def usage(self) -> Usage | None:
+        """All of it; None if nothing plausible was reported."""
         return self._usage and _plausible_usage(self._usage)
 
 
-def usage_reader(dialect: Dialect) -> UsageReader:
-    return OpenAiUsageReader() if dialect == "openai" else AnthropicUsageReader()
-
-
-def is_plausible_usage(dialect: Dialect, told: bytes) -> bool:
-    """Could this be the JSON of a `usage`, or of a part of one?"""
+def is_plausible_usage(dialect: Dialect, encoded: bytes) -> bool:
+    """Whether this can be the JSON of a `usage`, or of a part of one."""
     try:
         if dialect == "openai":
-            parsed = _decode_openai(told)
-            parts = (parsed.prompt_tokens, parsed.completion_tokens, parsed.total_tokens)
+            usage = _decode_openai(encoded)
+            parts = (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens)
         else:
-            parts = msgspec.structs.astuple(_decode_anthropic(told))
+            parts = msgspec.structs.astuple(_decode_anthropic(encoded))
     except DECODE_ERRORS:
-        return bytes(told).strip() == b"null"
+        return encoded.strip() == b"null"
     return all(part is None or 0 <= part <= MAX_CALL_TOKENS for part in parts)
 
 
 def openai_usage(usage: Usage) -> dict[str, object]:
-    """The same as OpenAI would say it: all of the prompt in one, reasoning inside the rest."""
+    """The usage in OpenAI's fields: the whole prompt in one, reasoning within the completion."""
     prompt = usage.input + usage.cache_read + usage.cache_write
     completion = usage.output + usage.reasoning
-    asked = {"cached_tokens": usage.cache_read}
+    prompt_details = {"cached_tokens": usage.cache_read}
     if usage.cache_write:
-        asked["cache_write_tokens"] = usage.cache_write
+        prompt_details["cache_write_tokens"] = usage.cache_write
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        "prompt_tokens_details": asked,
+        "prompt_tokens_details": prompt_details,
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
     }
 
 
 def anthropic_usage(usage: Usage) -> dict[str, int]:
-    """The same as Anthropic would say it: reasoning is output."""
+    """The usage in Anthropic's fields: reasoning is output."""
     return {
         "input_tokens": usage.input,
         "cache_creation_input_tokens": usage.cache_write,
@@ -177,13 +167,13 @@ _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def drop_implausible_usage(dialect: Dialect, answer: bytes) -> bytes:
-    """The same answer, or piece of one, without a usage that makes no sense."""
+    """The answer, or a piece of one, with an implausible usage replaced by an empty one."""
     if b'"usage"' not in answer or not _USAGE_FIELD.search(answer):
         return answer
     try:
         return _without_implausible_usage(dialect, answer)
     except DECODE_ERRORS:
-        return answer  # whoever reads it will say so
+        return answer  # whoever decodes it reports the error
 
 
 def _without_implausible_usage(dialect: Dialect, answer: bytes) -> bytes:

@@ -1,7 +1,7 @@
-"""Keeps what calls and tasks taught: provider health, token calibration, task outcomes.
+"""Stores what calls and tasks showed: provider health, token calibration, task outcomes.
 
-Decisions read the memory. Somebody looks after the file every second: if another process has changed
-it, it is read again. A step is taken inside a transaction, from what the file says then.
+Decisions read memory. Changes are made inside a transaction, from what the file says then. Health
+files are checked every second and read again if another process has changed them.
 """
 
 import logging
@@ -19,16 +19,14 @@ import msgspec
 
 from goent.billing.token_estimate import Calibration
 from goent.domain.errors import EnvironmentTrouble
-from goent.domain.provider_condition import HealthKey, HealthRecord, HealthState
+from goent.domain.provider_condition import HealthKey, HealthRecord
 from goent.domain.task_profile import TaskGrade, TaskSample
 from goent.store.sqlite import Schema, Store, connect, open_store
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-HEALTH_KEPT_S = (
-    30 * 24 * 3600.0
-)  # what nobody has changed for longer is about an account of the past
+HEALTH_KEPT_S = 30 * 24 * 3600.0  # an older record is about a former account
 
 HEALTH_SCHEMA: Final = Schema(
     steps=(
@@ -42,14 +40,14 @@ HEALTH_SCHEMA: Final = Schema(
     ),
     probe="SELECT * FROM health LIMIT 1",
 )
-HEALTH_COLUMNS = "state, failures, since, until, told, trial_until, reason"
+HEALTH_COLUMNS = ", ".join(HealthRecord.__struct_fields__)
 KnownHealth = dict[HealthKey, HealthRecord]
 HealthRepair = Callable[[HealthRecord, float], HealthRecord]
 HealthStep = Callable[[HealthRecord], HealthRecord | None]
 
 
 class SqliteHealths:
-    """The port `HealthRecords` on SQLite. `warnings` tells what opening it had to mend."""
+    """The port `HealthRecords` on SQLite. `warnings` names what was repaired on opening."""
 
     def __init__(self, store: Store, mend: HealthRepair, clock: Callable[[], float]) -> None:
         self.warnings = store.warnings
@@ -65,7 +63,7 @@ class SqliteHealths:
     async def open(
         cls, path: Path, *, mend: HealthRepair, clock: Callable[[], float] = time.time
     ) -> "AsyncGenerator[SqliteHealths]":
-        """`mend` sets right what was kept by another clock."""
+        """`mend` corrects records that were written with another clock."""
         async with open_store(path, HEALTH_SCHEMA) as store, anyio.create_task_group() as group:
             healths = cls(store, mend, clock)
             await store.writer.run(partial(_prune_health, before=clock() - HEALTH_KEPT_S))
@@ -80,14 +78,14 @@ class SqliteHealths:
         return self._known.get(key, HealthRecord())
 
     async def change(self, key: HealthKey, step: HealthStep) -> HealthRecord | None:
-        """A disk that refuses costs the permanence of what was learned, never the call."""
+        """If the disk fails, the change is kept in memory only; the call goes on."""
         now = self._clock()
         try:
             after = await self._store.writer.run(
                 partial(_change_health, key=key, step=lambda kept: step(self._mend(kept, now)))
             )
         except EnvironmentTrouble as trouble:
-            log.warning("the health of %s/%s is not kept: %s", key.backend, key.model, trouble)
+            log.warning("the health of %s/%s is not stored: %s", key.backend, key.model, trouble)
             after = step(self.known(key))
         self._changes += 1
         if after is not None:
@@ -106,7 +104,7 @@ class SqliteHealths:
         changes = self._changes
         version, found = await self._store.reader.run(partial(_read_if_changed, seen=self._version))
         if changes != self._changes:
-            return  # what was read may be older than what is known by now
+            return  # a change was made meanwhile
         self._version = version
         if found is not None:
             now = self._clock()
@@ -118,11 +116,11 @@ class SqliteHealths:
             try:
                 await self.refresh()
             except EnvironmentTrouble as trouble:
-                log.warning("the health of providers is as it was: %s", trouble)
+                log.warning("the health of providers is not refreshed: %s", trouble)
 
 
 def read_health(path: Path) -> KnownHealth:
-    """What the file says, for who needs it once; nothing where there is no file."""
+    """The records in the file; none if there is no file."""
     if not path.exists():
         return {}
     sql = connect(path, HEALTH_SCHEMA)
@@ -133,7 +131,7 @@ def read_health(path: Path) -> KnownHealth:
 
 
 def _read_if_changed(sql: sqlite3.Connection, *, seen: int) -> tuple[int, KnownHealth | None]:
-    # Counts the commits of other connections, our own writer's too: those rows are read again.
+    # Counts commits of other connections, this process's writer included.
     (version,) = sql.execute("PRAGMA data_version").fetchone()
     return int(version), None if version == seen else _read_health(sql)
 
@@ -143,19 +141,11 @@ def _read_health(sql: sqlite3.Connection) -> KnownHealth:
     return {HealthKey(*row[:3]): _health_record(row[3:]) for row in rows}
 
 
-def _health_record(
-    row: tuple[HealthState, int, float, float | None, int, float | None, str],
-) -> HealthRecord:
-    state, failures, since, until, told, trial_until, reason = row
-    return HealthRecord(
-        state=state,
-        failures=failures,
-        since=since,
-        until=until,
-        told=bool(told),
-        trial_until=trial_until,
-        reason=reason,
-    )
+def _health_record(row: Sequence[object]) -> HealthRecord:
+    fields = zip(HealthRecord.__struct_fields__, row, strict=True)
+    with suppress(msgspec.ValidationError):  # written by a version that knows more states
+        return msgspec.convert(dict(fields), HealthRecord, strict=False)
+    return HealthRecord()
 
 
 def _change_health(
@@ -171,16 +161,7 @@ def _change_health(
         sql.execute(
             f"INSERT OR REPLACE INTO health (backend, model, account, {HEALTH_COLUMNS}) "  # noqa: S608 (constants)
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                *key,
-                after.state,
-                after.failures,
-                after.since,
-                after.until,
-                after.told,
-                after.trial_until,
-                after.reason,
-            ),
+            (*key, *msgspec.structs.astuple(after)),
         )
     return after
 
@@ -208,7 +189,7 @@ CalibrationKey = tuple[str, str]
 
 
 class SqliteCalibrations:
-    """The port `Calibrations` on SQLite. `warnings` tells what opening it had to mend."""
+    """The port `Calibrations` on SQLite. `warnings` names what was repaired on opening."""
 
     def __init__(self, store: Store, known: dict[CalibrationKey, Calibration]) -> None:
         self.warnings = store.warnings
@@ -226,7 +207,7 @@ class SqliteCalibrations:
         return self._known.get((backend, model), Calibration()).corrected(estimated)
 
     async def learn(self, backend: str, model: str, *, estimated: int, actual: int) -> None:
-        """A disk that refuses costs the lesson's permanence, never the call."""
+        """If the disk fails, what was learned is kept in memory only; the call goes on."""
         key = (backend, model)
         before = self._known.get(key, Calibration())
         if before.after(estimated=estimated, actual=actual) == before:
@@ -236,7 +217,7 @@ class SqliteCalibrations:
                 partial(_learn_calibration, key=key, estimated=estimated, actual=actual)
             )
         except EnvironmentTrouble as trouble:
-            log.warning("what a call taught about %s/%s is not kept: %s", backend, model, trouble)
+            log.warning("the calibration of %s/%s is not stored: %s", backend, model, trouble)
             learned = before.after(estimated=estimated, actual=actual)
         self._known[key] = learned
 
@@ -252,7 +233,7 @@ def _read_calibrations(sql: sqlite3.Connection) -> dict[CalibrationKey, Calibrat
 def _learn_calibration(
     sql: sqlite3.Connection, *, key: CalibrationKey, estimated: int, actual: int
 ) -> Calibration:
-    """From what the file says now: other daemons learn too."""
+    """Learn from what the file says now: other daemons learn too."""
     row = sql.execute(
         "SELECT factor, samples FROM calibration WHERE backend = ? AND model = ?", key
     ).fetchone()
@@ -288,12 +269,12 @@ HISTORY_SCHEMA: Final = Schema(
     ),
     probe="SELECT * FROM tasks ORDER BY id DESC LIMIT 1",
 )
-RECENT_TASKS: Final = 2_000  # tasks that a forecast looks at: prices and models change
+RECENT_TASKS: Final = 2_000  # that forecasts use: prices and models change
 KEPT_TASKS: Final = 20_000
 
 
 class SqliteHistory:
-    """The port `TaskHistory` on SQLite. `warnings` tells what opening it had to mend."""
+    """The port `TaskHistory` on SQLite. `warnings` names what was repaired on opening."""
 
     def __init__(self, store: Store) -> None:
         self.warnings = store.warnings
@@ -309,22 +290,19 @@ class SqliteHistory:
             yield cls(store)
 
     async def add(self, sample: TaskSample) -> None:
-        try:
-            await self._store.writer.run(partial(_add_sample, sample=sample))
-        except EnvironmentTrouble as trouble:
-            log.warning("what a task took is not kept for forecasts: %s", trouble)
+        await self._write(partial(_add_sample, sample=sample), "what a task took")
 
     async def grade(self, sample: TaskSample) -> None:
-        try:
-            await self._store.writer.run(partial(_judge_sample, sample=sample))
-        except EnvironmentTrouble as trouble:
-            log.warning("what an evaluation showed is not kept for routing: %s", trouble)
+        await self._write(partial(_grade_sample, sample=sample), "a grade")
 
     async def regrade(self, judged: TaskGrade) -> None:
+        await self._write(partial(_regrade_sample, judged=judged), "a corrected grade")
+
+    async def _write(self, step: Callable[[sqlite3.Connection], None], what: str) -> None:
         try:
-            await self._store.writer.run(partial(_correct_sample, judged=judged))
+            await self._store.writer.run(step)
         except EnvironmentTrouble as trouble:
-            log.warning("what an evaluation showed is not corrected for routing: %s", trouble)
+            log.warning("%s is not stored for forecasts and routing: %s", what, trouble)
 
     async def recent(self) -> Sequence[TaskSample]:
         try:
@@ -332,7 +310,7 @@ class SqliteHistory:
                 partial(_read_samples, last=self._last, before=self._recent)
             )
         except EnvironmentTrouble as trouble:
-            log.warning("forecasts do without new tasks: %s", trouble)
+            log.warning("forecasts do not use new tasks: %s", trouble)
         return self._recent
 
 
@@ -340,7 +318,7 @@ def _add_sample(sql: sqlite3.Connection, *, sample: TaskSample) -> None:
     usage = sample.usage
     cost = None if sample.cost_usd is None else str(sample.cost_usd)
     sql.execute(
-        # One that was graded meanwhile stays as it was graded.
+        # One that was graded meanwhile keeps its grade.
         "INSERT OR IGNORE INTO tasks (at, provider, backend, model, method, type, complexity, size, cost_usd,"
         " input, output, cache_read, cache_write, reasoning, seconds, state, evidence, failure, place,"
         " graded) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -358,14 +336,14 @@ def _add_sample(sql: sqlite3.Connection, *, sample: TaskSample) -> None:
     )
 
 
-def _judge_sample(sql: sqlite3.Connection, *, sample: TaskSample) -> None:
-    """What the worker took is known better by whoever ran it: only the judgement is exchanged."""
+def _grade_sample(sql: sqlite3.Connection, *, sample: TaskSample) -> None:
+    """Add the sample, or replace the grade alone of one that its worker has added already."""
     _add_sample(sql, sample=sample)
-    _correct_sample(sql, judged=sample)
+    _regrade_sample(sql, judged=sample)
 
 
-def _correct_sample(sql: sqlite3.Connection, *, judged: TaskGrade | TaskSample) -> None:
-    """It keeps its number, for that is its place in time."""
+def _regrade_sample(sql: sqlite3.Connection, *, judged: TaskGrade | TaskSample) -> None:
+    """The row keeps its id, which is its place in time."""
     verdict = (judged.state, judged.evidence, judged.failure)
     sql.execute(
         "UPDATE tasks SET state = ?, evidence = ?, failure = ?, graded = 1"

@@ -1,13 +1,12 @@
 """Makes one model call: asks a target, fails over to the next, counts and reports each attempt.
 
-Text is passed on as it comes. From the first piece of a tool call on everything waits until the
-answer has told why it stops, so that a broken stream leaves no half call behind.
+Whoever asks (the gateway for a worker's program, the api method, go-ent's own agent) gets one answer.
+The observer hears which targets were tried for it, what each cost and why it was left. It hears the
+figures before the answer's last bytes are passed on: those end the turn, and whoever waits for the
+turn reads the figures next.
 
-The asker's program ends its turn with the last bytes, and whoever waits for the turn then reads the
-figures. So the figures go first.
-
-Whoever asks (the gateway for a worker's program, the api method, our own agent) gets one answer.
-Which targets were tried for it, what each of them cost and why it was left, the witness hears.
+Text is passed on as it comes. From the first piece of a tool call on, everything waits until the
+answer says why it stops, so that a broken stream leaves no half call behind.
 """
 
 import logging
@@ -20,9 +19,9 @@ from contextlib import asynccontextmanager
 from io import StringIO
 
 import anyio
-import msgspec
 from msgspec.structs import replace
 
+from goent.billing.token_estimate import TokenGauge
 from goent.domain.errors import (
     AtLimit,
     BudgetSpent,
@@ -50,7 +49,6 @@ from goent.providers.call_plan import (
     InboundCall,
     NextAttempt,
     RetrySettings,
-    TokenGauge,
     condition_text,
     unavailable_error,
 )
@@ -66,19 +64,43 @@ from goent.providers.connections import (
     Connections,
     ModelCall,
     ProviderAnswer,
+    read_start,
     read_whole,
     was_never_sent,
 )
 from goent.providers.dialects import codec_for
-from goent.providers.model_messages import AnswerChunk, ErrorPiece, StopPiece, ToolPiece, UsagePiece
+from goent.providers.model_messages import (
+    AnswerChunk,
+    ErrorPiece,
+    StopPiece,
+    ToolPiece,
+    UsagePiece,
+    is_json,
+)
 from goent.providers.provider_errors import failure_from_answer, failure_in_stream, read_rate_limits
 from goent.providers.provider_health import CircuitBreakers
 from goent.providers.sse import SseEvent, SseSplitter
 from goent.providers.token_usage import drop_implausible_usage
 
+logger = logging.getLogger(__name__)
+
+MAX_ERROR_S = 10.0  # for the body of an error to arrive
+MAX_ERROR_BYTES = 1024 * 1024
+STREAM_END_S = 0.2  # for a stream to end after its last event
+MOST_ANSWER = 64 * 1024 * 1024  # bytes of an answer, whole or streamed
+MOST_PIECES = 250_000  # of an answer with tool calls, which is held until it is complete
+REPORT_S = 10.0
+MAX_QUEUE_S = 300.0  # for a limit of the user's own to have room
+MAX_REMEMBERED = 4096
+FIRST_ERROR_STATUS = 300
+HUNG_UP_STATUS = 499  # as web servers log a client that left before there was a status
+CUT_OFF_TEXT = "cut off before the answer's end: the worker hung up, or go-ent ended"
+
+BeforeEnd = Callable[[], Awaitable[None]]
+
 
 class AnswerTally:
-    """Fed with the pieces of one answer."""
+    """What the chunks of one answer added up to so far."""
 
     def __init__(self) -> None:
         self.stopped = False
@@ -103,32 +125,14 @@ class AnswerTally:
 
     @property
     def calls_are_complete(self) -> bool:
-        return all(_is_json(arguments.getvalue()) for arguments in self._calls.values())
-
-
-def _is_json(text: str) -> bool:
-    try:
-        msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return False
-    return True
-
-
-MAX_ERROR_S = 10.0
-STREAM_END_S = 0.2  # for an answer to end that has said its last word
-MAX_ERROR_BYTES = 1024 * 1024  # bytes of an error
-MOST_ANSWER = 64 * 1024 * 1024  # bytes of an answer, at once or streamed
-MOST_PIECES = 250_000  # of an answer with tool calls, which is held until it is whole
-FIRST_ERROR_STATUS = 300
-
-BeforeEnd = Callable[[], Awaitable[None]]
+        return all(is_json(arguments.getvalue()) for arguments in self._calls.values())
 
 
 class CallAttempt:
-    """The try. `tally` knows what was counted, also after a failure.
+    """One call to one target. `tally` has what was counted, also after a failure.
 
-    `owed`: the provider may bill it, as far as is known. `used_up_for_s`: it was the last one that
-    the provider's limits allow for so long.
+    `billable`: the provider may bill it, as far as is known. `exhausted_for_s`: for how long the
+    provider's limits allow no further call.
     """
 
     def __init__(self, connections: Connections, target: CallTarget, call: ModelCall) -> None:
@@ -148,9 +152,9 @@ class CallAttempt:
         return time.monotonic() - self._began
 
     async def stream(self, take: TakePieces, before_the_end: BeforeEnd) -> None:
-        """The answer, piece by piece. `before_the_end` is awaited before the last one is taken.
+        """Pass the answer on piece by piece; `before_the_end` is awaited before the last one.
 
-        Raises a `WorkerError`; what was taken until then stays taken.
+        Raises a `WorkerError`; what was passed on until then stays so.
         """
         try:
             async with self._sent_call() as answer:
@@ -160,13 +164,12 @@ class CallAttempt:
         except WorkerError:
             if not (self.tally.stopped or self._has_whole_calls):
                 raise
-            # All was said; what may be missing are the figures.
+            # The answer is complete; only its usage may be missing.
         if not self.tally.stopped:
             await self._end_early(take)
         await before_the_end()
 
     async def read_whole(self) -> bytes:
-        """The answer at once."""
         async with self._sent_call() as answer:
             with self._connections.memory.share() as share:
                 body = await read_whole(answer, self.target.place, share, most=MOST_ANSWER)
@@ -201,7 +204,7 @@ class CallAttempt:
             if size > MOST_ANSWER:
                 raise self._too_large(f"an answer of more than {MOST_ANSWER} bytes")
             if await self._pass_on(self._events(splitter, piece), take, before_the_end):
-                # A connection that is read to its end can be used again.
+                # A connection that was read to its end can be reused.
                 with anyio.move_on_after(STREAM_END_S):
                     async for _ in answer.pieces:
                         pass
@@ -210,7 +213,7 @@ class CallAttempt:
 
     def _events(self, splitter: SseSplitter, piece: bytes) -> Sequence[SseEvent]:
         events = splitter.feed(piece)
-        if splitter.dropped:  # an answer with a hole in it must not look whole
+        if splitter.dropped:  # an answer with a gap must not look complete
             raise self._too_large(f"an event of more than {splitter.limit} bytes")
         return events
 
@@ -220,7 +223,7 @@ class CallAttempt:
     async def _pass_on(
         self, events: Sequence[SseEvent], take: TakePieces, before_the_end: BeforeEnd
     ) -> bool:
-        """True if that was the last word."""
+        """Whether that was the last event."""
         ready: list[StreamPiece] = []
         last = False
         try:
@@ -235,15 +238,15 @@ class CallAttempt:
         return last
 
     def _sort_event(self, event: SseEvent, ready: list[StreamPiece]) -> None:
-        """Into what may be shown and what has to wait."""
+        """Add what may be passed on now to `ready`; hold back the rest."""
         if _is_last_event(event) and not self.tally.stopped:
-            return  # to an end without a reason OpenCode answers with the next call, without limit
+            return  # after an end without a reason OpenCode makes the next call, endlessly
         chunks = self._reader.read(event)
         self._raise_stream_error(chunks)
         self.tally.add(chunks)
-        shown = drop_implausible_usage(self.target.dialect, event.data)
-        if shown is not event.data:
-            event = event._replace(data=shown)
+        data = drop_implausible_usage(self.target.dialect, event.data)
+        if data is not event.data:
+            event = event._replace(data=data)
         streamed = StreamPiece(chunks, event, self._reader.place)
         if self.tally.has_calls:
             if len(self._held_pieces) >= MOST_PIECES:
@@ -258,15 +261,16 @@ class CallAttempt:
     def _raise_stream_error(self, chunks: Sequence[object]) -> None:
         for chunk in chunks:
             if isinstance(chunk, ErrorPiece) and not self.tally.stopped:
-                said = self._call.without_key(chunk.message.encode()).decode()
-                raise failure_in_stream(self.target.provider.backend, replace(chunk, message=said))
+                message = self._call.without_key(chunk.message.encode()).decode()
+                error = replace(chunk, message=message)
+                raise failure_in_stream(self.target.provider.backend, error)
 
     @property
     def _has_whole_calls(self) -> bool:
         return bool(self._held_pieces) and self.tally.calls_are_complete
 
     async def _end_early(self, take: TakePieces) -> None:
-        """The stream is over and did not say why. Calls that are whole can be made all the same."""
+        """The stream ended without a reason to stop: complete tool calls can be made all the same."""
         if not self._has_whole_calls:
             raise ProviderDown(f"{self.target.place} broke off in the middle of its answer")
         stop = StreamPiece((StopPiece(reason="tool_calls"),))
@@ -286,112 +290,99 @@ class CallAttempt:
     async def _not_a_stream(self, answer: ProviderAnswer) -> WorkerError:
         body = await self._error_body(answer)
         kind = dict(answer.headers).get(b"content-type", b"no type").decode(errors="replace")
-        # A page is not quoted: OpenCode reads words in it as a reason to try again.
+        # A page is not quoted: OpenCode takes words in it as a reason to retry.
         return ProviderDown(
-            f"{self.target.place} was asked for a stream and answered {kind} "
-            f"({len(body)} bytes): check its base_url"
+            f"{self.target.place} answered with {kind} ({len(body)} bytes) instead of a stream: "
+            f"check its base_url"
         )
 
     async def _error_body(self, answer: ProviderAnswer) -> bytes:
-        body = bytearray()
-        with anyio.move_on_after(MAX_ERROR_S):  # who answers wrongly may also not end
-            async for piece in answer.pieces:
-                body += piece[: MAX_ERROR_BYTES - len(body)]
-                if len(body) == MAX_ERROR_BYTES:
-                    break
-        return self._call.without_key(bytes(body))
+        body = await read_start(answer, most=MAX_ERROR_BYTES, within_s=MAX_ERROR_S)
+        return self._call.without_key(body)
 
 
 def _is_last_event(event: SseEvent) -> bool:
     return event.data == b"[DONE]" or event.event == b"message_stop"
 
 
-logger = logging.getLogger(__name__)
-
-REPORT_S = 10.0
-MAX_QUEUE_S = 300.0  # for a limit of our own to have room
-HUNG_UP_STATUS = 499  # what web servers note when the client left before there was a status
-CUT_OFF_TEXT = "cut off before the answer's end: the worker hung up, or go-ent ended"
-
-
 class CallReport:
-    """The report on one try. Nobody to tell is no reason to break the answer."""
+    """Reports one attempt to the observer. Its failure to listen does not break the answer."""
 
     def __init__(
-        self, witness: CallObserver, gauge: TokenGauge, order: InboundCall, attempt: CallAttempt
+        self, observer: CallObserver, gauge: TokenGauge, inbound: InboundCall, attempt: CallAttempt
     ) -> None:
-        self._witness = witness
+        self._observer = observer
         self._gauge = gauge
-        self._order = order
+        self._inbound = inbound
         self._attempt = attempt
         self._id = secrets.token_hex(8)
         self._reported = False
         self._known_size: CallSize | None = None
 
     async def report_start(self, *, patient: bool) -> None:
-        """The call is about to go out; this returns when it may.
+        """Return when the call may go out.
 
-        `patient`: nobody else could be asked, so that it waits where it would otherwise be `AtLimit`.
+        `patient`: no other target is left, so wait for limits instead of raising `AtLimit`.
         """
         try:
             await self._wait(patient=patient)
         except anyio.get_cancelled_exc_class():
-            await self.report_end(CUT_OFF_TEXT)  # it may have been let go in the same moment
+            await self.report_end(CUT_OFF_TEXT)  # it may have been admitted in the same moment
             raise
 
     async def _wait(self, *, patient: bool) -> None:
-        told, waited = "", 0.0
-        while hindrance := await self._request_start():
+        reason, waited = "", 0.0
+        while delay := await self._request_start():
             if not patient or waited >= MAX_QUEUE_S:
-                raise AtLimit(hindrance.reason, retry_after_s=hindrance.wait_s)
-            if hindrance.reason != told:
-                told = hindrance.reason
-                await self._witness.notice(self._order.worker, f"waiting: {told}")
-            pause = min(hindrance.wait_s * random.uniform(1, 1.5), MAX_QUEUE_S)  # noqa: S311 (spreads calls)
+                raise AtLimit(delay.reason, retry_after_s=delay.wait_s)
+            if delay.reason != reason:
+                reason = delay.reason
+                await self._observer.notice(self._inbound.worker, f"waiting: {reason}")
+            pause = min(delay.wait_s * random.uniform(1, 1.5), MAX_QUEUE_S)  # noqa: S311 (spreads calls)
             await anyio.sleep(pause)
             waited += pause
 
     async def _request_start(self) -> CallDelay | None:
         provider = self._attempt.target.provider
+        worker = self._inbound.worker
         call = StartedCall(
-            id=self._id,
-            worker=self._order.worker,
-            backend=provider.backend,
-            model=provider.model,
+            id=self._id, worker=worker, backend=provider.backend, model=provider.model
         )
         try:
-            return await self._witness.call_started(call, self._size)
+            return await self._observer.call_started(call, self._size)
         except WorkerError:
             raise
         except Exception:
-            logger.exception("a call of worker %r was not announced", self._order.worker)
+            logger.exception("a call of worker %r was not announced", worker)
             return None
 
     async def _size(self) -> CallSize:
         if self._known_size is None:
-            self._known_size = await self._gauge.size(self._order, self._attempt.target)
+            self._known_size = await self._gauge.size(
+                self._inbound.body, self._attempt.target.provider
+            )
         return self._known_size
 
     async def report_end(self, error: str = "") -> None:
-        """The first time counts. Not stopped by an asker who leaves."""
+        """Report once, also when the asker leaves meanwhile."""
         if self._reported:
             return
         self._reported = True
         try:
             with anyio.move_on_after(REPORT_S, shield=True):
-                await self._witness.call_finished(await self._call_made(error))
+                await self._observer.call_finished(await self._call_made(error))
         except Exception:
-            logger.exception("a call of worker %r was not counted", self._order.worker)
+            logger.exception("a call of worker %r was not counted", self._inbound.worker)
 
     async def _call_made(self, error: str) -> FinishedCall:
         attempt, provider = self._attempt, self._attempt.target.provider
         usage, whole = attempt.tally.usage, attempt.tally.stopped
         if usage and whole:
-            await self._gauge.learn(self._order, attempt.target, usage)
+            await self._gauge.learn(self._inbound.body, provider, usage)
         return FinishedCall(
             id=self._id,
-            worker=self._order.worker,
-            session=self._order.session,
+            worker=self._inbound.worker,
+            session=self._inbound.session,
             backend=provider.backend,
             model=provider.model,
             status=attempt.status or HUNG_UP_STATUS,
@@ -403,19 +394,17 @@ class CallReport:
         )
 
 
-MAX_REMEMBERED = 4096
-
 RunAttempt = Callable[[CallAttempt, CallReport], Awaitable[None]]
 TargetFailures = Mapping[str, ProviderUnavailable]
 
 
 class Upstream:
-    """The way to all models."""
+    """Makes model calls, to whichever target of a plan can answer."""
 
     def __init__(  # noqa: PLR0913 (what it stands on)
         self,
         connections: Connections,
-        witness: CallObserver,
+        observer: CallObserver,
         *,
         gauge: TokenGauge | None = None,
         healths: ProviderHealth | None = None,
@@ -423,76 +412,82 @@ class Upstream:
         clock: Callable[[], float] = time.time,
         silence: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """`silence` is after how many seconds without a byte a call has failed, now; None: as usual."""
+        """`silence` gives the seconds without a byte after which a call fails now; None: the usual."""
         self.connections = connections
-        self._witness = witness
+        self._observer = observer
         self._gauge = gauge or TokenGauge()
         self._healths = healths or CircuitBreakers()
         self._patience = patience
         self._clock = clock
         self._silence = silence
-        # Who did last, and what it was not told of the request.
+        # By worker and wanted target: who served last, and what of the request it was not sent.
         self._last_served: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
 
-    async def stream(self, order: InboundCall, course: CallPlan, take: TakePieces) -> None:
-        """The answer in pieces. Raises a `WorkerError` when no target could give or finish it."""
-        said = JoinedAnswer(order.dialect, take)
+    async def stream(self, inbound: InboundCall, plan: CallPlan, take: TakePieces) -> None:
+        """The answer in pieces. Raises a `WorkerError` if no target could give or finish it."""
+        joined = JoinedAnswer(inbound.dialect, take)
 
         async def run(attempt: CallAttempt, report: CallReport) -> None:
-            await attempt.stream(said.receiver_for(attempt.target.dialect), report.report_end)
+            await attempt.stream(joined.receiver_for(attempt.target.dialect), report.report_end)
 
-        await self._ask(order, course, run, lambda: said.text)
+        await self._ask(inbound, plan, run, lambda: joined.text)
 
-    async def complete(self, order: InboundCall, course: CallPlan) -> bytes:
-        """The answer at once, in the dialect of the order."""
+    async def complete(self, inbound: InboundCall, plan: CallPlan) -> bytes:
+        """The whole answer, in the dialect of the call."""
         answer = b""
 
         async def run(attempt: CallAttempt, report: CallReport) -> None:
             nonlocal answer
             answer = await attempt.read_whole()
             await report.report_end()
-            if attempt.target.dialect != order.dialect:
+            if attempt.target.dialect != inbound.dialect:
                 chunks = codec_for(attempt.target.dialect).read_answer(answer)
-                answer = codec_for(order.dialect).write_answer(order.model, chunks)
+                answer = codec_for(inbound.dialect).write_answer(inbound.model, chunks)
 
-        await self._ask(order, course, run, lambda: "")
+        await self._ask(inbound, plan, run, lambda: "")
         return answer
 
     async def _ask(
-        self, order: InboundCall, course: CallPlan, run: RunAttempt, said: Callable[[], str]
+        self, inbound: InboundCall, plan: CallPlan, run: RunAttempt, so_far: Callable[[], str]
     ) -> None:
-        tries = AttemptSchedule(course, self._healths, self._patience, self._clock)
+        schedule = AttemptSchedule(plan, self._healths, self._patience, self._clock)
         failures: dict[str, ProviderUnavailable] = {}
-        while following := tries.next_attempt():
-            target = following.target
-            await self._wait_before(order, following, failures)
+        while upcoming := schedule.next_attempt():
+            target = upcoming.target
+            await self._wait_before(inbound, upcoming, failures)
             call = build_call(
-                order, target, said=said(), hurry=tries.has_alternative, silence_s=self._silence()
+                inbound,
+                target,
+                so_far=so_far(),
+                hurry=schedule.has_alternative,
+                silence_s=self._silence(),
             )
-            if not await self._healths.try_admit(target.provider, force=following.force):
-                continue  # somebody else tries it out at the moment
+            if not await self._healths.try_admit(target.provider, force=upcoming.force):
+                continue  # another call is trying it at the moment
             attempt = CallAttempt(self.connections, target, call)
-            report = CallReport(self._witness, self._gauge, order, attempt)
+            report = CallReport(self._observer, self._gauge, inbound, attempt)
             try:
                 async with self._recorded_outcome(attempt):
-                    await report.report_start(patient=not tries.has_alternative)
-                    await self._report_move(order, course, target, failures)
+                    await report.report_start(patient=not schedule.has_alternative)
+                    await self._report_move(inbound, plan, target, failures)
                     await self._run_reported(attempt, report, run)
             except ProviderUnavailable as error:
                 failures[target.name] = error
                 if isinstance(error, ServerNotRunning):
-                    tries.drop(target)  # until somebody starts it
+                    schedule.drop(target)  # the user has to start it first
             else:
                 return
-        raise _combined_error(failures) if failures else self._no_target_error(course)
+        if failures:
+            raise _combined_error(failures)
+        raise unavailable_error(plan, self._healths, self._clock())
 
     @asynccontextmanager
     async def _recorded_outcome(self, attempt: CallAttempt) -> AsyncGenerator[None]:
-        """What becomes of an admitted call tells something of its provider, or nothing: once."""
+        """Record once what an admitted call shows about its provider."""
         provider, began = attempt.target.provider, self._clock()
         try:
             yield
-        except (AtLimit, BudgetSpent, ServerNotRunning):  # it was not asked
+        except (AtLimit, BudgetSpent, ServerNotRunning):  # it was not called
             await self._healths.release(provider)
             raise
         except WorkerError as error:
@@ -518,56 +513,53 @@ class Upstream:
             await report.report_end(CUT_OFF_TEXT)
 
     async def _wait_before(
-        self, order: InboundCall, following: NextAttempt, failures: TargetFailures
+        self, inbound: InboundCall, upcoming: NextAttempt, failures: TargetFailures
     ) -> None:
-        if not following.wait_s:
+        if not upcoming.wait_s:
             return
-        if not following.silent:
-            reason = failures.get(following.target.name)
-            text = f"{following.target.name} is asked again in {following.wait_s:.0f} s"
-            await self._witness.notice(order.worker, f"{text} ({reason})" if reason else text)
-        await anyio.sleep(following.wait_s)
+        if not upcoming.silent:
+            reason = failures.get(upcoming.target.name)
+            text = f"retrying {upcoming.target.name} in {upcoming.wait_s:.0f} s"
+            await self._observer.notice(inbound.worker, f"{text} ({reason})" if reason else text)
+        await anyio.sleep(upcoming.wait_s)
 
     async def _report_move(
-        self, order: InboundCall, course: CallPlan, target: CallTarget, failures: TargetFailures
+        self, inbound: InboundCall, plan: CallPlan, target: CallTarget, failures: TargetFailures
     ) -> None:
-        """Tell the witness when another one serves the worker than before."""
-        wanted = course.targets[0].name
-        key = (order.worker, wanted)
-        before, told = self._last_served.get(key, (wanted, ""))
-        left = describe_omissions(order, target)
-        if (before, told) == (target.name, left):
+        """Tell the observer when another target serves the worker than before."""
+        wanted = plan.targets[0].name
+        key = (inbound.worker, wanted)
+        before, omitted_before = self._last_served.get(key, (wanted, ""))
+        omitted = describe_omissions(inbound, target)
+        if (before, omitted_before) == (target.name, omitted):
             return
-        self._last_served[key] = target.name, left
+        self._last_served[key] = target.name, omitted
         if len(self._last_served) > MAX_REMEMBERED:
             self._last_served.popitem(last=False)
-        asked = f"{target.name} is asked {left}" if left else ""
+        difference = f"{target.name} is asked {omitted}" if omitted else ""
         if before == target.name:
-            if asked:
-                await self._witness.notice(order.worker, asked)
+            if difference:
+                await self._observer.notice(inbound.worker, difference)
             return
-        reason = str(failures.get(before) or self._unavailable_reason(course, before))
-        reason = f"{reason}; {asked}" if asked else reason
+        reason = str(failures.get(before) or self._unavailable_reason(plan, before))
+        reason = f"{reason}; {difference}" if difference else reason
         moved = ProviderMove(
-            worker=order.worker, from_provider=before, to_provider=target.name, reason=reason
+            worker=inbound.worker, from_provider=before, to_provider=target.name, reason=reason
         )
-        await self._witness.provider_changed(moved)
+        await self._observer.provider_changed(moved)
 
-    def _no_target_error(self, course: CallPlan) -> WorkerError:
-        return unavailable_error(course, self._healths, self._clock())
-
-    def _unavailable_reason(self, course: CallPlan, name: str) -> str:
-        left = next((target for target in course.targets if target.name == name), None)
-        condition = self._healths.condition(left.provider) if left else ProviderCondition()
+    def _unavailable_reason(self, plan: CallPlan, name: str) -> str:
+        target = next((target for target in plan.targets if target.name == name), None)
+        condition = self._healths.condition(target.provider) if target else ProviderCondition()
         if condition.state in {"unknown", "healthy"}:
-            return "the provider that was asked for is available again"
+            return "the requested provider is available again"
         return f"{name} is {condition_text(condition, self._clock())}"
 
 
 def _combined_error(failures: TargetFailures) -> WorkerError:
-    """The first one's failure is the one to act on; the fallbacks' are told with it."""
-    first, *others = failures.values()
+    """The first target's failure, with those of the fallbacks in its message."""
+    (_, first), *others = failures.items()
     if others:
-        told = "; ".join(f"fallback {name}: {e}" for name, e in list(failures.items())[1:])
-        first.args = (f"{first}; {told}",)
+        more = "; ".join(f"fallback {name}: {error}" for name, error in others)
+        first.args = (f"{first}; {more}",)
     return first

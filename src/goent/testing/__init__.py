@@ -1,4 +1,4 @@
-"""Fakes that sit at the seams, shipped for go-ent's own tests, its demo and yours."""
+"""Scripted models and workers, shipped for go-ent's own tests, its demo and your tests."""
 
 from goent.testing.hermetic_opencode import hermetic_env, opencode_config
 from goent.testing.script import (

@@ -1,7 +1,7 @@
-"""Serve a script as a process of its own: `python -m goent.testing SCRIPT.yaml [--port N]`.
+"""Serves a script as its own process: `python -m goent.testing SCRIPT.yaml [--port N]`.
 
-The first line on stdout is the address, as JSON. The server ends when its stdin does (so it
-cannot outlive whoever started it) or on SIGTERM or SIGINT, and its last line is the bill.
+The first line on stdout is the address, as JSON, and the last one the bill. The server ends on SIGTERM
+or SIGINT, or with its stdin, so that it cannot outlive whoever started it.
 """
 
 import argparse
@@ -40,12 +40,12 @@ class _Arguments(argparse.Namespace):
 async def _serve(script: Script, port: int) -> None:
     async with ScriptedModels(script, port=port) as server:
         urls = {name: server.base_url(name) for name in script.providers}
-        _tell({"url": server.url, "providers": urls})
+        _print({"url": server.url, "providers": urls})
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_on_signal, tasks.cancel_scope.cancel)
             tasks.start_soon(_on_end_of_stdin, tasks.cancel_scope.cancel)
         billed = {name: server.billed(name) for name in script.providers}
-        _tell({"calls": len(server.calls), "billed": billed})
+        _print({"calls": len(server.calls), "billed": billed})
 
 
 async def _on_signal(stop: Callable[[], None]) -> None:
@@ -58,15 +58,15 @@ async def _on_signal(stop: Callable[[], None]) -> None:
 async def _on_end_of_stdin(stop: Callable[[], None]) -> None:
     stdin = sys.stdin.fileno()
     while True:
-        with suppress(PermissionError):  # epoll takes no files; those are always readable
+        with suppress(PermissionError):  # epoll refuses files, which are always readable
             await anyio.wait_readable(stdin)
         if not os.read(stdin, 4096):
             break
     stop()
 
 
-def _tell(line: object) -> None:
-    with suppress(BrokenPipeError):  # whoever started us may be dead; that is how we learn it
+def _print(line: object) -> None:
+    with suppress(BrokenPipeError):  # whoever started this process may be gone
         os.write(sys.stdout.fileno(), msgspec.json.encode(line) + b"\n")
 
 

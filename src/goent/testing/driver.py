@@ -1,8 +1,8 @@
 """A worker driver that follows a script, with no program behind it.
 
-A turn is a list of moves: an event is emitted, an exception is raised, a `Pause` waits until the
-test lets it go on (or the turn is cancelled), a question waits for its answer, an `AbandonedQuestion` one
-until the test says that whoever asked is gone.
+A turn is a list of moves: an event is emitted, an exception is raised, a `Pause` waits for the test
+or for the turn's cancellation, a question waits for its answer, and an `AbandonedQuestion` until the
+test says that the process which asked is gone.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -17,7 +17,7 @@ from goent.domain.types import PermissionAnswer, PermissionOption, Prompt
 
 
 class Pause:
-    """A place in a turn where it waits for the test; `reached` tells that it is there."""
+    """A place where a turn sets `reached` and waits for `go_on`; a `deaf` one ignores cancellation."""
 
     def __init__(self, *, deaf: bool = False) -> None:
         self.deaf = deaf
@@ -26,7 +26,7 @@ class Pause:
 
 
 class AbandonedQuestion:
-    """A question that is withdrawn once `gone` is set, and asked by nobody any more."""
+    """A question that is withdrawn once `gone` is set."""
 
     def __init__(self, asked: PermissionAsked, reason: str = "its process has ended") -> None:
         self.asked = asked
@@ -41,7 +41,7 @@ ScriptedTurns = Callable[[Prompt], Sequence[ScriptedMove]]
 def question(
     name: str, tool: str = "bash", detail: str = "make test", reason: str = ""
 ) -> PermissionAsked:
-    """A permission question with the usual three answers; with a reason, without a lasting one."""
+    """A permission question with the usual three answers; with a reason, without "always"."""
     options = (
         PermissionOption(id="allow_once", label="Allow once"),
         PermissionOption(id="allow_always", label="Always allow"),
@@ -67,8 +67,8 @@ class ScriptedDriver:
         self.closed: list[str] = []
         self.prompts: list[tuple[str, str]] = []
         self.signs = WorkerLiveness(alive=True, detail="scripted")
-        self.takes_words = True  # with a no
-        self.told: list[str] = []  # the words that it took
+        self.takes_words = True  # whether a refusal can carry a message
+        self.told: list[str] = []  # the messages that it accepted
         self.ready = anyio.Event()
         self.ready.set()
 
@@ -85,7 +85,7 @@ class ScriptedDriver:
 
 
 class ScriptedSession:
-    """One worker's conversation with nobody."""
+    """One worker's scripted conversation."""
 
     def __init__(self, driver: ScriptedDriver, spec: WorkerSpec, turns: ScriptedTurns) -> None:
         self._driver = driver
@@ -151,5 +151,5 @@ class ScriptedSession:
 
 
 def say(text: str, message: str = "m1") -> TextDelta:
-    """The worker speaks."""
+    """Text of the worker."""
     return TextDelta(text=text, message=message)

@@ -1,4 +1,4 @@
-"""Configures a real OpenCode to use the scripted models and nothing else."""
+"""Configures a real OpenCode to use scripted models and nothing else."""
 
 import os
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ _SWITCHES = (
 
 
 def hermetic_env(home: Path) -> dict[str, str]:
-    """A whole environment for OpenCode: it reads and writes below `home`, and fetches nothing.
+    """A complete environment for OpenCode: it reads and writes below `home`, and fetches nothing.
 
-    Of ours only `PATH` is passed on. The caller adds `OPENCODE_CONFIG` and, when it starts
-    OpenCode in another directory, `PWD`: OpenCode believes that variable.
+    Only `PATH` is inherited. The caller adds `OPENCODE_CONFIG` and, when it starts OpenCode in
+    another directory, `PWD`, which OpenCode relies on.
     """
     private = {
         "HOME": home,
@@ -55,11 +55,11 @@ def opencode_config(
     keys: Mapping[str, str] | None = None,
     model: str | None = None,
 ) -> str:
-    """The text of an `opencode.json` that knows the script's providers only.
+    """The text of an `opencode.json` with the script's providers only.
 
-    `url` is the server's address, needed when only the script is at hand. `keys` holds what is
-    written as a provider's `apiKey`, such as `{env:MOONSHOT_API_KEY}`; left out, it is the key
-    in the script. `model` is the default one (`provider/model`), else the script's first.
+    `url` is the server's address, needed where `source` is a script alone. `keys` are the values
+    of providers' `apiKey`, such as `{env:MOONSHOT_API_KEY}` (default: the script's keys). `model`
+    is the default (`provider/model`), else the script's first.
     """
     script = source.script if isinstance(source, ScriptedModels) else source
     address = url or (source.url if isinstance(source, ScriptedModels) else None)

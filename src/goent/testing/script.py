@@ -1,8 +1,8 @@
 """Scripts for fake models, as values or as a YAML file: cases, steps and faults.
 
-A case is chosen by the last user message, a step by how far the conversation has come
-since then. Nothing is remembered between requests (except how often a fault has struck),
-so any number of workers may talk to one script at once.
+The last user message chooses the case, and the number of answers since then the step. The server
+keeps no state between requests, except how often a fault has occurred, so any number of workers can
+use one script in parallel.
 """
 
 from pathlib import Path
@@ -25,10 +25,10 @@ SMALL_USAGE = Usage(input=100, output=20)
 
 
 class Fault(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What goes wrong instead of, or in the middle of, a step's answer.
+    """A failure instead of, or in the middle of, a step's answer.
 
     status      an HTTP error in the vendor's shape
-    hang        silence until the client goes
+    hang        silence until the client leaves
     cut         the socket is reset
     eof         a clean end without a finish reason
     error       the vendor's error inside a stream that began well
@@ -36,9 +36,9 @@ class Fault(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     garbage     a web page with status 200
     mislabeled  the whole answer, called text/html
 
-    `after` pieces of content have gone out when it strikes, at the latest before the finish;
-    without it, it strikes before the headers. `times` is how often it strikes per session
-    before the step itself answers; without it, always.
+    It occurs after `after` pieces of content, at the latest before the finish; without `after`,
+    before the headers. It occurs `times` times per session before the step itself answers;
+    without `times`, always.
     """
 
     kind: FaultKind = "status"
@@ -51,7 +51,7 @@ class Fault(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ScriptedToolUse(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A tool that the model wants called."""
+    """A tool call that the model makes."""
 
     tool: str
     input: dict[str, object] = msgspec.field(default_factory=dict)
@@ -60,8 +60,8 @@ class ScriptedToolUse(Value, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Step(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One answer of the model. `{cwd}`, `{n}`, `{model}` and `{prompt}` are filled in.
 
-    `delay` passes (and `gate` is opened by the test) before the first byte, `pace` between
-    pieces of `chunk` characters. The usage is the dialect's to express, see `Dialect.billable`.
+    The first byte waits for `delay` and for the test to open `gate`; `pace` passes between pieces
+    of `chunk` characters. A dialect may not have a field for every part of the usage.
     """
 
     say: str = ""
@@ -90,7 +90,7 @@ class Step(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Case(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The steps for a prompt that contains `when`, or for any. `repeat`: the last step, for ever."""
+    """The steps for prompts that contain `when`, or for all. `repeat` repeats the last step."""
 
     steps: Annotated[tuple[Step, ...], Meta(min_length=1)]
     when: str | None = None
@@ -98,7 +98,7 @@ class Case(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ScriptedCost(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """USD per million tokens, as OpenCode is told."""
+    """USD per million tokens, for OpenCode's configuration."""
 
     input: float = 1.0
     output: float = 2.0
@@ -122,7 +122,7 @@ class ScriptedRateLimits(Value, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class ScriptedProvider(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A vendor: its dialect, the key it demands (any, if none is given), its models, its lines."""
+    """A vendor: its dialect, the key it requires (None: any), its models and cases."""
 
     cases: tuple[Case, ...]
     dialect: Dialect = "openai"
@@ -141,14 +141,14 @@ class Script(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def load_script(path: Path) -> Script:
-    """Read a script from YAML; a key we do not know is an error, not a shrug."""
+    """Read a script from YAML; an unknown key is an error."""
     try:
         document: object = yaml.safe_load(path.read_text(encoding="utf-8"))
         return msgspec.convert(document, Script)
     except OSError as error:
         raise ConfigError(f"cannot read the script {str(path)!r}: {error.strerror}") from error
     except (yaml.YAMLError, msgspec.ValidationError) as error:
-        raise ConfigError(f"{str(path)!r} is no script: {error}") from error
+        raise ConfigError(f"{str(path)!r} is not a script: {error}") from error
 
 
 def say(text: str, *, think: str = "", usage: Usage = SMALL_USAGE) -> Step:
@@ -162,7 +162,7 @@ def call(tool: str, /, **tool_input: object) -> Step:
 
 
 def fail(what: int | FaultKind, *, after: int | None = None, times: int | None = None) -> Step:
-    """Fail with an HTTP status or in another way; the rest is `Fault`'s."""
+    """Fail with an HTTP status or by another kind of `Fault`."""
     if isinstance(what, int):
         return Step(fault=Fault(status=what, times=times))
     return Step(fault=Fault(kind=what, after=after, times=times))

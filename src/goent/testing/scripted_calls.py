@@ -1,4 +1,4 @@
-"""Requests as a script sees them, the steps that answer them, and the log of all calls."""
+"""Requests in neither dialect, the steps that answer them, and the log of all calls."""
 
 import re
 from collections import Counter
@@ -24,7 +24,7 @@ _WORKING_DIRECTORY = re.compile(r"^\s*Working directory: (.+?)\s*$", re.MULTILIN
 
 
 class ToolCall(Value, frozen=True, kw_only=True):
-    """A tool call on the wire. `arguments` is JSON text, and may be broken as models' text is."""
+    """A tool call. `arguments` is JSON text, which may be invalid."""
 
     id: str
     name: str
@@ -32,7 +32,7 @@ class ToolCall(Value, frozen=True, kw_only=True):
 
 
 class Message(Value, frozen=True, kw_only=True):
-    """One message. A tool's result is a message of its own, in both dialects."""
+    """One message. A tool's result is a separate message in both dialects."""
 
     role: Literal["user", "assistant", "tool"]
     text: str = ""
@@ -59,14 +59,14 @@ class Conversation(Value, frozen=True, kw_only=True):
 
     @property
     def prefill(self) -> str:
-        """The beginning of the answer, when the request ends with one to be continued."""
+        """The beginning of the answer, if the request ends with one to continue."""
         last = self.messages[-1] if self.messages else None
         continued = last and last.role == "assistant" and not last.tool_calls
         return last.text.rstrip() if last and continued else ""
 
     @property
     def step(self) -> int:
-        """How many answers were given since the user spoke; one to be continued is not given yet."""
+        """The number of complete answers since the last user message."""
         roles = [message.role for message in self.messages]
         since = roles[::-1].index("user") if "user" in roles else len(roles)
         answers = roles[len(roles) - since :].count("assistant")
@@ -80,7 +80,7 @@ class Conversation(Value, frozen=True, kw_only=True):
 
 
 class ScriptedReply(Value, frozen=True, kw_only=True):
-    """A step, ready for the wire: filled in, numbered, with the usage the dialect can tell."""
+    """A step with its placeholders filled in and the usage that the dialect can express."""
 
     n: int
     model: str
@@ -94,7 +94,7 @@ class ScriptedReply(Value, frozen=True, kw_only=True):
 
 
 class ReplyFrame(Value, frozen=True, kw_only=True):
-    """Bytes that go out together. Only a `piece` carries what the model said."""
+    """Bytes that are sent together. Only a `piece` carries content of the model."""
 
     data: bytes
     kind: Literal["open", "piece", "close"]
@@ -131,11 +131,11 @@ class DialectWire(Protocol):
     def key(self, headers: Mapping[str, str]) -> str | None: ...
 
     def conversation(self, body: bytes) -> Conversation:
-        """Parse a request; raises `Refused` if it is none."""
+        """Parse a request; raises `VendorRefusal` if it is invalid."""
         ...
 
     def billable(self, usage: Usage) -> Usage:
-        """The same tokens, in the fields that this dialect has."""
+        """The same tokens in the fields that this dialect has."""
         ...
 
     def stream(self, reply: ScriptedReply) -> Iterator[ReplyFrame]: ...
@@ -145,7 +145,7 @@ class DialectWire(Protocol):
     def error(self, refused: VendorRefusal) -> bytes: ...
 
     def error_frame(self, refused: VendorRefusal) -> bytes:
-        """The error as it comes inside a stream."""
+        """The error as an event of a stream."""
         ...
 
     def limits(self, limits: ScriptedRateLimits) -> dict[str, str]:
@@ -154,12 +154,12 @@ class DialectWire(Protocol):
 
 
 def text_pieces(text: str, size: int) -> Iterator[str]:
-    """Cut a text into the pieces it is streamed in."""
+    """The pieces in which a text is streamed."""
     return (text[start : start + size] for start in range(0, len(text), size))
 
 
 class ScriptPosition(Value, frozen=True, kw_only=True):
-    """The place in the script: the case, the number of the step in it, and the step."""
+    """A place in the script: the case, the number of the step in it, and the step."""
 
     case: Case
     number: int
@@ -167,7 +167,7 @@ class ScriptPosition(Value, frozen=True, kw_only=True):
 
 
 def check_access(provider: ScriptedProvider, key: str | None, conversation: Conversation) -> None:
-    """Demand the key and a known model, as the vendor would."""
+    """Require the key and a known model, as the vendor would."""
     if provider.key is not None and key != provider.key:
         raise VendorRefusal(401, f"the key {key!r} is not the one in the script")
     if conversation.model not in provider.models:
@@ -176,7 +176,7 @@ def check_access(provider: ScriptedProvider, key: str | None, conversation: Conv
 
 
 def find_position(provider: ScriptedProvider, conversation: Conversation) -> ScriptPosition:
-    """Find the step. A script that has none is refused with 400, which no client retries."""
+    """Find the step; without one the request is refused with 400, which no client retries."""
     prompt = conversation.prompt
     case = next((c for c in provider.cases if c.when is None or c.when in prompt), None)
     if case is None:
@@ -190,7 +190,7 @@ def find_position(provider: ScriptedProvider, conversation: Conversation) -> Scr
 def compose_reply(
     step: Step, conversation: Conversation, *, n: int, wire: DialectWire
 ) -> ScriptedReply:
-    """Fill the step in. An answer that the client has begun to tell is continued from there."""
+    """Fill in the step; an answer that the request begins is continued from there."""
     places = {"n": str(n), "model": conversation.model, "prompt": conversation.prompt}
     if conversation.cwd is not None:
         places["cwd"] = conversation.cwd
@@ -220,7 +220,7 @@ def _arguments(use: ScriptedToolUse, places: dict[str, str]) -> str:
 def _fill(text: str, places: dict[str, str]) -> str:
     if "{cwd}" in text and "cwd" not in places:
         raise VendorRefusal(
-            400, "the script wants {cwd}, but the system prompt names no such directory"
+            400, "the script uses {cwd}, but the system prompt has no working directory"
         )
     for name, value in places.items():
         text = text.replace(f"{{{name}}}", value)
@@ -228,15 +228,15 @@ def _fill(text: str, places: dict[str, str]) -> str:
 
 
 WAIT_S = 10.0  # seconds a test waits unless it says otherwise
-GATE_S = 60.0  # seconds a request waits at a gate that nobody opens
+GATE_S = 60.0  # seconds a request waits at a closed gate
 
 
 class Call(Value, frozen=True, kw_only=True):
-    """One request and what became of it; `ended` is None while it is under way.
+    """One request and its outcome; `ended` is None while it is in progress.
 
-    `usage` is what the vendor bills: all of it when the answer was sent to its end, nothing
-    when none began, and otherwise the whole prompt (it was read) and as much of the output as
-    was sent, by pieces. `pieces` counts the parts of the answer that went out.
+    `usage` is what the vendor bills: all of it for a complete answer, nothing if none began, and
+    otherwise the whole prompt and the part of the output that was sent. `pieces` counts the parts
+    of the answer that were sent.
     """
 
     n: int
@@ -262,19 +262,19 @@ class Call(Value, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         place = f"case {self.case!r} step {self.step}" if self.step is not None else "no step"
-        state = "under way" if self.ended is None else "gone" if self.disconnected else "ended"
+        state = "in progress" if self.ended is None else "gone" if self.disconnected else "ended"
         return f"#{self.n} {self.provider}/{self.model} {place} status {self.status} {state}"
 
 
 def partial_usage(usage: Usage, *, sent: int, of: int) -> Usage:
-    """The bill for a part of an answer: its whole prompt, and the output that was sent."""
+    """The bill for a part of an answer: the whole prompt, and the output that was sent."""
     return msgspec.structs.replace(
         usage, output=usage.output * sent // of, reasoning=usage.reasoning * sent // of
     )
 
 
 class CallLog:
-    """Every call in order of arrival, and the barriers on it."""
+    """All calls in order of arrival, and waiting for changes to them."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -305,15 +305,15 @@ class CallLog:
 
 
 class Gates:
-    """Doors in the script that a test opens. One that was opened stays open."""
+    """The gates of a script, which a test opens. An open gate stays open."""
 
     def __init__(self, arrived: Callable[[], None]) -> None:
         self._notify = arrived
-        self._doors: dict[str, anyio.Event] = {}
+        self._gates: dict[str, anyio.Event] = {}
         self._arrived: Counter[str] = Counter()
 
     def open(self, name: str) -> None:
-        self._doors.setdefault(name, anyio.Event()).set()
+        self._gates.setdefault(name, anyio.Event()).set()
 
     def arrived(self, name: str) -> int:
         return self._arrived[name]
@@ -323,6 +323,6 @@ class Gates:
         self._arrived[name] += 1
         self._notify()
         with anyio.move_on_after(GATE_S):
-            await self._doors.setdefault(name, anyio.Event()).wait()
+            await self._gates.setdefault(name, anyio.Event()).wait()
             return True
         return False

@@ -1,4 +1,7 @@
-"""Speaks OpenAI Chat Completions and Anthropic Messages, as a vendor does."""
+"""The vendors' side of OpenAI Chat Completions and Anthropic Messages.
+
+It shares no code with `goent.providers`, so that a mistake there cannot cancel itself out in tests.
+"""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -85,7 +88,7 @@ class OpenAI:
         try:
             request = _openai_requests.decode(body)
         except msgspec.DecodeError as error:
-            raise VendorRefusal(400, f"this is no Chat Completions request: {error}") from error
+            raise VendorRefusal(400, f"this is not a Chat Completions request: {error}") from error
         systems = ("system", "developer")
         return Conversation(
             model=request.model,
@@ -99,7 +102,7 @@ class OpenAI:
         )
 
     def billable(self, usage: Usage) -> Usage:
-        """Writing the cache is not told apart from input."""
+        """OpenAI counts writing the cache as input."""
         return msgspec.structs.replace(usage, input=usage.input + usage.cache_write, cache_write=0)
 
     def stream(self, reply: ScriptedReply) -> Iterator[ReplyFrame]:
@@ -168,7 +171,7 @@ def _openai_text(message: _OpenAIMessage) -> str:
 def _openai_message(message: _OpenAIMessage) -> Message:
     if message.role not in ("user", "assistant", "tool"):
         raise VendorRefusal(
-            400, f"{message.role!r} is no role: use system, user, assistant or tool"
+            400, f"{message.role!r} is not a role: use system, user, assistant or tool"
         )
     calls = (
         ToolCall(id=call.id, name=call.function.name, arguments=call.function.arguments)
@@ -289,7 +292,7 @@ class Anthropic:
         try:
             request = _anthropic_requests.decode(body)
         except msgspec.DecodeError as error:
-            raise VendorRefusal(400, f"this is no Messages request: {error}") from error
+            raise VendorRefusal(400, f"this is not a Messages request: {error}") from error
         return Conversation(
             model=request.model,
             system=_anthropic_text(request.system),
@@ -303,7 +306,7 @@ class Anthropic:
         )
 
     def billable(self, usage: Usage) -> Usage:
-        """Reasoning is not told apart from output."""
+        """Anthropic counts reasoning as output."""
         return msgspec.structs.replace(usage, output=usage.output + usage.reasoning, reasoning=0)
 
     def stream(self, reply: ScriptedReply) -> Iterator[ReplyFrame]:
@@ -374,7 +377,7 @@ def _anthropic_text(content: str | tuple[_AnthropicBlock, ...] | None) -> str:
 
 
 def _anthropic_messages(message: _AnthropicMessage) -> Iterator[Message]:
-    """Results first, then what was said: clients put both into one message of the user."""
+    """Results first, then text: clients put both into one user message."""
     blocks = message.content if isinstance(message.content, tuple) else ()
     results = [block for block in blocks if block.type == "tool_result"]
     for block in results:

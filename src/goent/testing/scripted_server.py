@@ -1,7 +1,7 @@
 """Serves scripted models over HTTP on a loopback port, faults included.
 
-Bare, because a fault needs the socket: a server that only ends connections politely can
-neither reset one in the middle of a stream nor stay silent on it.
+h11 reads the requests. Answers are written to the socket directly, because faults need it: to reset a
+connection in the middle of a stream, for instance.
 """
 
 import socket
@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 import anyio
+import h11
 from anyio.abc import TaskGroup
 
 from goent.domain.types import Dialect, Usage, Value
@@ -45,11 +46,11 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class BadRequest(Exception):
-    """What came in is not HTTP/1.1."""
+    """The client sent something that is not HTTP/1.1."""
 
 
 class ClientGone(Exception):
-    """The other side closed or reset the connection."""
+    """The client closed or reset the connection."""
 
 
 class ClientRequest(Value, frozen=True, kw_only=True):
@@ -77,19 +78,35 @@ class SocketConnection:
         return self._sock.fileno() < 0
 
     async def request(self) -> ClientRequest | None:
-        """The next request, or None when the client has no more."""
+        """The next request, or None if the client has no more."""
+        parser = h11.Connection(h11.SERVER, HEAD_LIMIT)
+        head: h11.Request | None = None
+        body = bytearray()
         with anyio.move_on_after(IDLE_S), suppress(ClientGone):
-            head = await self._until(b"\r\n\r\n")
-            method, path, version, headers = _parse_head(head)
-            if headers.get("expect", "").lower() == "100-continue":
-                await self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            while not isinstance(event := _next_event(parser), h11.EndOfMessage):
+                if event is h11.NEED_DATA:
+                    if not self._buffer:
+                        await self._receive()
+                    parser.receive_data(bytes(self._buffer))
+                    self._buffer.clear()
+                elif isinstance(event, h11.Request):
+                    head = event
+                    _check_length(int(dict(head.headers).get(b"content-length", b"0")))
+                    if parser.they_are_waiting_for_100_continue:
+                        await self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                elif isinstance(event, h11.Data):
+                    body += event.data
+                    _check_length(len(body))
+            assert head, "comes before the end of its message"
+            self._buffer[:0] = parser.trailing_data[0]
+            headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
             closing = "close" in headers.get("connection", "").lower()
             return ClientRequest(
-                method=method,
-                path=path,
+                method=head.method.decode(),
+                path=head.target.decode(),
                 headers=headers,
-                body=await self._body(headers),
-                keep_alive=version == "HTTP/1.1" and not closing,
+                body=bytes(body),
+                keep_alive=head.http_version == b"1.1" and not closing,
             )
         return None
 
@@ -118,13 +135,11 @@ class SocketConnection:
                         rest = rest[self._sock.send(rest) :]
                     except BlockingIOError:
                         await anyio.wait_writable(self._sock)
-        except (
-            OSError
-        ) as error:  # TimeoutError is one: a client that does not read is as good as gone
+        except OSError as error:  # also `TimeoutError`: the client does not read
             raise ClientGone from error
 
     async def while_connected(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """Do the work until it ends or the client goes; True if it ended."""
+        """Do the work until it ends or the client leaves; True if it ended."""
         ended = False
         async with anyio.create_task_group() as tasks:
 
@@ -142,7 +157,7 @@ class SocketConnection:
         return ended
 
     def close(self, *, reset: bool = False) -> None:
-        """Close politely, or as if the cable were cut."""
+        """Close the connection, or reset it."""
         if self.closed:
             return
         if reset:
@@ -150,44 +165,6 @@ class SocketConnection:
                 self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         anyio.notify_closing(self._sock)
         self._sock.close()
-
-    async def _body(self, headers: Mapping[str, str]) -> bytes:
-        if "chunked" in headers.get("transfer-encoding", "").lower():
-            return await self._chunks()
-        length = _number(headers.get("content-length", "0"), base=10)
-        return await self._exactly(length)
-
-    async def _chunks(self) -> bytes:
-        body = bytearray()
-        while size := _number(
-            (await self._until(b"\r\n")).partition(b";")[0].decode("latin-1"), base=16
-        ):
-            body += await self._exactly(size)
-            await self._until(b"\r\n")
-            if len(body) > BODY_LIMIT:
-                raise BadRequest(f"the body is longer than {BODY_LIMIT} bytes")
-        while await self._until(b"\r\n"):
-            pass  # trailers mean nothing to us
-        return bytes(body)
-
-    async def _until(self, mark: bytes) -> bytes:
-        while (end := self._buffer.find(mark)) < 0:
-            if len(self._buffer) > HEAD_LIMIT:
-                raise BadRequest(f"the head is longer than {HEAD_LIMIT} bytes")
-            await self._receive()
-        return self._take(end, skip=len(mark))
-
-    async def _exactly(self, length: int) -> bytes:
-        if length > BODY_LIMIT:
-            raise BadRequest(f"the body is longer than {BODY_LIMIT} bytes")
-        while len(self._buffer) < length:
-            await self._receive()
-        return self._take(length)
-
-    def _take(self, length: int, *, skip: int = 0) -> bytes:
-        taken = bytes(self._buffer[:length])
-        del self._buffer[: length + skip]
-        return taken
 
     async def _receive(self) -> None:
         try:
@@ -204,24 +181,16 @@ class SocketConnection:
         self._buffer += data
 
 
-def _parse_head(head: bytes) -> tuple[str, str, str, dict[str, str]]:
-    first, *lines = head.decode("latin-1").split("\r\n")
+def _next_event(parser: h11.Connection) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
     try:
-        method, path, version = first.split(" ")
-    except ValueError:
-        raise BadRequest(f"{first!r} is no request line") from None
-    fields = (line.partition(":") for line in lines)
-    return method, path, version, {name.lower(): value.strip() for name, _, value in fields}
+        return parser.next_event()
+    except h11.RemoteProtocolError as error:
+        raise BadRequest(str(error)) from None
 
 
-def _number(text: str, *, base: int) -> int:
-    try:
-        number = int(text, base)
-    except ValueError:
-        number = -1
-    if number < 0:
-        raise BadRequest(f"{text!r} is no length")
-    return number
+def _check_length(length: int) -> None:
+    if length > BODY_LIMIT:
+        raise BadRequest(f"the body is longer than {BODY_LIMIT} bytes")
 
 
 def _phrase(status: int) -> str:
@@ -231,14 +200,14 @@ def _phrase(status: int) -> str:
         return "Scripted"
 
 
-HANG_S = 600.0  # seconds of silence, if the client does not go before
+HANG_S = 600.0  # seconds of silence, unless the client leaves before
 WIRES: Mapping[Dialect, DialectWire] = {"openai": OpenAI(), "anthropic": Anthropic()}
 _ERROR_PAGE = b"<!doctype html><html><title>502</title><h1>Bad gateway</h1></html>\n"
 _BROKEN_FRAME = b'data: {"choices": [{"delta": {"content": "bro\n\n'
 
 
 class ScriptStage:
-    """Where the script is played; all connections share it."""
+    """Answers requests by the script; all connections share it."""
 
     def __init__(self, script: Script, log: CallLog, gates: Gates) -> None:
         self._script = script
@@ -247,7 +216,7 @@ class ScriptStage:
         self._fault_counts: Counter[tuple[str, str | None, str | None, int]] = Counter()
 
     async def answer(self, connection: SocketConnection, request: ClientRequest) -> bool:
-        """Answer one request, and write down what became of it; False if the client left."""
+        """Answer one request and log its outcome; False if the client left."""
         path = request.path.partition("?")[0]
         name, _, endpoint = path.removeprefix("/").partition("/v1")
         provider = self._script.providers.get(name)
@@ -265,8 +234,8 @@ class ScriptStage:
             )
         )
         known = provider and request.method == "POST" and endpoint == wire.endpoint
-        play = self._answer_known if known else self._answer_unknown
-        ended = await connection.while_connected(partial(play, connection, request, wire, n))
+        answer = self._answer_known if known else self._answer_unknown
+        ended = await connection.while_connected(partial(answer, connection, request, wire, n))
         self._log.change(n, ended=time.time(), disconnected=not ended)
         return ended
 
@@ -291,34 +260,34 @@ class ScriptStage:
             conversation = wire.conversation(request.body)
             self._log.change(n, request=conversation)
             check_access(provider, call.key, conversation)
-            cue = find_position(provider, conversation)
-            fault = self._fault(call, cue)
+            position = find_position(provider, conversation)
+            fault = self._fault(call, position)
             kind = fault.kind if fault else None
-            self._log.change(n, case=cue.case.when, step=cue.number, fault=kind)
-            await self._wait(cue)
-            reply = compose_reply(cue.step, conversation, n=n, wire=wire)
+            self._log.change(n, case=position.case.when, step=position.number, fault=kind)
+            await self._wait(position)
+            reply = compose_reply(position.step, conversation, n=n, wire=wire)
             if fault and (kind == "status" or (kind == "error" and not conversation.stream)):
                 raise _refusal(fault)
         except VendorRefusal as refused:
             await self._refuse(connection, wire, n, refused)
             return
         headers = wire.limits(provider.limits)
-        performance = ReplySender(connection, wire, self._log, n, fault)
-        await performance.send(reply, headers, stream=conversation.stream, pace=cue.step.pace)
+        sender = ReplySender(connection, wire, self._log, n, fault)
+        await sender.send(reply, headers, stream=conversation.stream, pace=position.step.pace)
 
-    def _fault(self, call: Call, cue: ScriptPosition) -> Fault | None:
-        fault = cue.step.fault
+    def _fault(self, call: Call, position: ScriptPosition) -> Fault | None:
+        fault = position.step.fault
         if fault and fault.times is not None:
-            place = (call.provider, call.session, cue.case.when, cue.number)
+            place = (call.provider, call.session, position.case.when, position.number)
             self._fault_counts[place] += 1
             return fault if self._fault_counts[place] <= fault.times else None
         return fault
 
-    async def _wait(self, cue: ScriptPosition) -> None:
-        gate = cue.step.gate
+    async def _wait(self, position: ScriptPosition) -> None:
+        gate = position.step.gate
         if gate and not await self._gates.pass_through(gate):
             raise VendorRefusal(400, f"nobody opened the gate {gate!r}")
-        await anyio.sleep(cue.step.delay)
+        await anyio.sleep(position.step.delay)
 
     async def _refuse(
         self, connection: SocketConnection, wire: DialectWire, n: int, refused: VendorRefusal
@@ -333,7 +302,7 @@ class ScriptStage:
 
 
 class ReplySender:
-    """One answer on its way out, and the fault that may strike it."""
+    """Sends one answer, with its fault if it has one."""
 
     def __init__(
         self,
@@ -413,13 +382,13 @@ class ReplySender:
 
 def _is_due(fault: Fault, frame: ReplyFrame, sent: int, *, stream: bool) -> bool:
     if fault.kind == "mislabeled" or (fault.kind == "malformed" and not stream):
-        return False  # these spoil the whole answer, not a place in it
+        return False  # these affect the whole answer
     due = sent >= (fault.after or 0)
     return frame.kind == "close" or (frame.kind == "piece" and due)
 
 
 def _halves(body: bytes) -> Iterator[ReplyFrame]:
-    """A plain reply has one place to break at: its middle."""
+    """An answer that is not streamed can break in the middle."""
     middle = len(body) // 2
     yield ReplyFrame(data=body[:middle], kind="piece")
     yield ReplyFrame(data=body[middle:], kind="close")
@@ -459,7 +428,7 @@ class ScriptedModels:
         assert self._tasks and self._listener
         self._tasks.cancel_scope.cancel()
         try:
-            # The body's error is kept from the group, which would wrap what a test wants to see.
+            # The group would wrap the body's error, which a test wants to see as it is.
             await self._tasks.__aexit__(None, None, None)
         finally:
             self._listener.close()
@@ -472,7 +441,7 @@ class ScriptedModels:
         return f"http://{host}:{port}"
 
     def base_url(self, provider: str) -> str:
-        """What a client of this provider takes as its base URL."""
+        """The base URL for a client of this provider."""
         if provider not in self.script.providers:
             known = ", ".join(self.script.providers)
             raise KeyError(f"{provider!r} is not in the script; it has: {known}")
@@ -484,7 +453,7 @@ class ScriptedModels:
         return self._log.calls
 
     def billed(self, provider: str | None = None, session: str | None = None) -> Usage:
-        """The server's own count of all tokens, or of one provider's or one session's."""
+        """The server's count of all tokens, or of one provider's or session's."""
         chosen = (
             call.usage
             for call in self.calls
@@ -503,16 +472,16 @@ class ScriptedModels:
         *,
         timeout: float = WAIT_S,  # noqa: ASYNC109 (a barrier's bound is part of its error)
     ) -> Call:
-        """Wait until a call is as wanted, and return the first that is."""
+        """Wait for a call that is as wanted, and return the first one."""
         await self._log.wait_until(lambda: any(map(wanted, self.calls)), "no such call", timeout)
         return next(filter(wanted, self.calls))
 
     def open_gate(self, name: str) -> None:
-        """Let pass whoever waits, or will come, at `gate: name`."""
+        """Let requests pass `gate: name`, now and later."""
         self._gates.open(name)
 
     async def at_gate(self, name: str, n: int = 1, *, timeout: float = WAIT_S) -> None:  # noqa: ASYNC109 (a barrier's bound is part of its error)
-        """Wait until `n` requests have come to the gate."""
+        """Wait until `n` requests have reached the gate."""
         what = f"not {n} at the gate {name!r}"
         await self._log.wait_until(lambda: self._gates.arrived(name) >= n, what, timeout)
 
