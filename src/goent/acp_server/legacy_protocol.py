@@ -64,7 +64,11 @@ _OUTCOMES: Mapping[str, PermissionAnswer] = {
 }
 _UNCHANGED_STEPS = ("idle", "notice", "waiting")
 _HEARTBEAT_TEXTS = {"running": "the model is working", "waiting": "waiting for an answer"}
-_STATE_TEXTS = {"running": "the turn has started", "waiting": "waiting for an answer", "idle": "done"}
+_STATE_TEXTS = {
+    "running": "the turn has started",
+    "waiting": "waiting for an answer",
+    "idle": "done",
+}
 
 
 class LegacyOutput(AcpMessage, frozen=True, kw_only=True):
