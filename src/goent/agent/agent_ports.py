@@ -212,15 +212,21 @@ class ToolProgress(Value, frozen=True, kw_only=True):
 OnToolProgress = Callable[[ToolProgress], Awaitable[None]]
 
 
-class ToolInvocation(Protocol):
-    """One call, its arguments read and found good. Cancelling `run` leaves nothing running."""
+class ToolInvocation:
+    """A call with valid arguments. Cancelling `run` leaves nothing running."""
 
-    @property
-    def intent(self) -> ToolIntent: ...
+    def __init__(
+        self, intent: ToolIntent, work: Callable[[OnToolProgress], Awaitable[ToolOutcome]]
+    ) -> None:
+        self.intent = intent
+        self._work = work
 
     async def run(self, report: OnToolProgress) -> ToolOutcome:
-        """Raises `ToolMistake` for what the model can mend."""
-        ...
+        """Raises `ToolMistake` for what the model can correct."""
+        try:
+            return await self._work(report)
+        except OSError as error:
+            raise ToolMistake(f"the system refuses: {error}") from None
 
 
 class AgentTool(Protocol):

@@ -182,6 +182,15 @@ def error_line(number: Raw, error: RpcError) -> bytes:
     return _encode_line(_ErrorLine(id=number, error=body))
 
 
+def reply_error(error: Raw) -> RpcError | BadReply:
+    """The error of a response, as an exception."""
+    try:
+        body = msgspec.json.decode(error, type=RpcErrorBody)
+    except msgspec.DecodeError as cause:
+        return BadReply(f"the peer sent an invalid error: {bytes(error)[:200]!r} ({cause})")
+    return RpcError(body.code, body.message, None if body.data is UNSET else body.data)
+
+
 def replace_lone_surrogates(text: bytes) -> bytes:
     """JSON without lone surrogates, which not every reader accepts."""
     return _ESCAPE.sub(lambda found: rb"\ufffd" if found["lone"] else found[0], text)

@@ -22,7 +22,7 @@ import anyio
 import msgspec
 from anyio.abc import ByteReceiveStream, ByteSendStream, TaskGroup
 from anyio.lowlevel import checkpoint
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from goent.domain.errors import GoentError
 from goent.rpc import json_rpc
@@ -36,7 +36,6 @@ from goent.rpc.json_rpc import (
     BadReply,
     ConnectionLost,
     RpcError,
-    RpcErrorBody,
     RpcMessage,
     decode_params,
 )
@@ -157,7 +156,7 @@ class PendingCalls:
         call = self._open.pop(bytes(message.id), None)
         if call is not None:
             refused = bytes(message.error) not in (b"", b"null")
-            call.settle(_reply_error(message.error) if refused else message.result)
+            call.settle(json_rpc.reply_error(message.error) if refused else message.result)
 
     def fail(self, number: bytes, reason: GoentError) -> bool:
         """Settles a call whose reply is unusable; False if there is no such call."""
@@ -179,14 +178,6 @@ class PendingCalls:
         self.refuse_new(reason)
         while self._open:
             self._open.popitem()[1].settle(ConnectionLost(self._lost_reason))
-
-
-def _reply_error(error: Raw) -> GoentError:
-    try:
-        body = msgspec.json.decode(error, type=RpcErrorBody)
-    except msgspec.DecodeError as cause:
-        return BadReply(f"the peer sent an invalid error: {bytes(error)[:200]!r} ({cause})")
-    return RpcError(body.code, body.message, None if body.data is UNSET else body.data)
 
 
 MAX_QUEUED_BYTES = 1024 * 1024

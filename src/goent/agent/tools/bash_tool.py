@@ -24,6 +24,7 @@ from goent.agent.agent_ports import (
     OnToolProgress,
     PermissionNeed,
     ToolIntent,
+    ToolInvocation,
     ToolMistake,
     ToolOutcome,
     ToolProgress,
@@ -39,7 +40,7 @@ from goent.agent.tools.command_shell import (
     plain_output,
 )
 from goent.agent.tools.session_files import printable
-from goent.agent.tools.typed_tool import PreparedInvocation, ToolArguments, TypedTool
+from goent.agent.tools.typed_tool import ToolArguments, TypedTool
 from goent.proc.process_table import marked_environment, marked_processes
 from goent.sandbox.sandbox_hints import is_refusal
 
@@ -267,7 +268,7 @@ class BashTool:
 
         return TypedTool("Bash", BashArguments, describe, self._inspect)
 
-    async def _inspect(self, asked: BashArguments) -> PreparedInvocation:
+    async def _inspect(self, asked: BashArguments) -> ToolInvocation:
         if sum(map(bool, (asked.command.strip(), asked.output_of, asked.stop))) != 1:
             raise ToolMistake("Bash takes one of command, output_of and stop")
         if asked.output_of:
@@ -289,7 +290,7 @@ class BashTool:
             outcome = await self._run(asked, report)
             return self._with_warning(outcome)
 
-        return PreparedInvocation(intent, run)
+        return ToolInvocation(intent, run)
 
     async def _run(self, asked: BashArguments, report: OnToolProgress) -> ToolOutcome:
         launch = await self._shell.launch(
@@ -335,7 +336,7 @@ class BashTool:
             exit=outcome.exit,
         )
 
-    def _watch(self, name: str, patience: float) -> PreparedInvocation:
+    def _watch(self, name: str, patience: float) -> ToolInvocation:
         watched = self._running.get(name)
 
         async def run(_: OnToolProgress) -> ToolOutcome:
@@ -345,11 +346,11 @@ class BashTool:
                     await watched.ended.wait()
             return _background_outcome(name, watched)
 
-        return PreparedInvocation(
+        return ToolInvocation(
             ToolIntent(kind="read", title=f"Output of {name}", runs_alone=False), run
         )
 
-    def _stop(self, name: str) -> PreparedInvocation:
+    def _stop(self, name: str) -> ToolInvocation:
         stopped = self._running.get(name)
 
         async def run(_: OnToolProgress) -> ToolOutcome:
@@ -359,7 +360,7 @@ class BashTool:
                 text=_joined_text(stopped.output.take_new_text(), [f"{name} is stopped"])
             )
 
-        return PreparedInvocation(ToolIntent(kind="execute", title=f"Stop {name}"), run)
+        return ToolInvocation(ToolIntent(kind="execute", title=f"Stop {name}"), run)
 
 
 def _background_outcome(name: str, one: BackgroundCommand) -> ToolOutcome:

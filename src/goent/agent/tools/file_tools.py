@@ -20,7 +20,13 @@ from typing import Annotated, BinaryIO
 from msgspec import Meta
 
 from goent.agent.agent_events import FileLocation, ImagePart
-from goent.agent.agent_ports import OnToolProgress, ToolIntent, ToolMistake, ToolOutcome
+from goent.agent.agent_ports import (
+    OnToolProgress,
+    ToolIntent,
+    ToolInvocation,
+    ToolMistake,
+    ToolOutcome,
+)
 from goent.agent.tools.session_files import (
     MAX_WHOLE_BYTES,
     SNIFFED_BYTES,
@@ -40,7 +46,7 @@ from goent.agent.tools.session_files import (
     status_of,
     valid_unicode,
 )
-from goent.agent.tools.typed_tool import PreparedInvocation, ToolArguments, TypedTool
+from goent.agent.tools.typed_tool import ToolArguments, TypedTool
 from goent.domain.types import Value
 from goent.providers.model_messages import MessageImage
 
@@ -150,7 +156,7 @@ class ReadArguments(ToolArguments, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def read_tool(files: SessionFiles) -> TypedTool[ReadArguments]:
-    async def look(asked: ReadArguments) -> PreparedInvocation:
+    async def look(asked: ReadArguments) -> ToolInvocation:
         place = files.places.resolve(asked.file_path)
         line = asked.offset if asked.offset > 1 else None
         intent = ToolIntent(
@@ -164,7 +170,7 @@ def read_tool(files: SessionFiles) -> TypedTool[ReadArguments]:
         async def run(_: OnToolProgress) -> ToolOutcome:
             return await _read_path(files, place, asked)
 
-        return PreparedInvocation(intent, run)
+        return ToolInvocation(intent, run)
 
     return TypedTool("Read", ReadArguments, lambda: READ_DESCRIPTION, look)
 
@@ -443,7 +449,7 @@ class _EditedText(TextReplacement, frozen=True, kw_only=True):
 
 
 def edit_tool(files: SessionFiles) -> TypedTool[EditArguments]:
-    async def look(asked: EditArguments) -> PreparedInvocation:
+    async def look(asked: EditArguments) -> ToolInvocation:
         if asked.old_string == asked.new_string:
             raise ToolMistake("old_string and new_string are the same: nothing would change")
         if not asked.old_string:
@@ -474,7 +480,7 @@ def edit_tool(files: SessionFiles) -> TypedTool[EditArguments]:
                 locations=_edit_locations(place, edited),
             )
 
-        return PreparedInvocation(intent, run)
+        return ToolInvocation(intent, run)
 
     return TypedTool("Edit", EditArguments, lambda: EDIT_DESCRIPTION, look)
 
@@ -525,7 +531,7 @@ class WriteArguments(ToolArguments, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def write_tool(files: SessionFiles) -> TypedTool[WriteArguments]:
-    async def look(asked: WriteArguments) -> PreparedInvocation:
+    async def look(asked: WriteArguments) -> ToolInvocation:
         place = files.places.resolve(asked.file_path)
         new = decode_text(asked.content)
         # What lies outside is not looked at before somebody has permitted it.
@@ -548,7 +554,7 @@ def write_tool(files: SessionFiles) -> TypedTool[WriteArguments]:
                 locations=intent.locations,
             )
 
-        return PreparedInvocation(intent, run)
+        return ToolInvocation(intent, run)
 
     return TypedTool("Write", WriteArguments, lambda: WRITE_DESCRIPTION, look)
 

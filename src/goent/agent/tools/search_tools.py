@@ -23,6 +23,7 @@ from goent.agent.agent_ports import (
     OnToolProgress,
     ToolContext,
     ToolIntent,
+    ToolInvocation,
     ToolMistake,
     ToolOutcome,
 )
@@ -38,7 +39,7 @@ from goent.agent.tools.session_files import (
     status_of,
     valid_unicode,
 )
-from goent.agent.tools.typed_tool import PreparedInvocation, ToolArguments, TypedTool
+from goent.agent.tools.typed_tool import ToolArguments, TypedTool
 from goent.domain.errors import WorkerCrashed
 from goent.domain.types import Value
 from goent.proc.child_process import supervised
@@ -290,7 +291,7 @@ class GrepArguments(ToolArguments, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def grep_tool(places: SessionPaths, searcher: FileSearcher) -> TypedTool[GrepArguments]:
-    async def look(asked: GrepArguments) -> PreparedInvocation:
+    async def look(asked: GrepArguments) -> ToolInvocation:
         if "\n" in asked.pattern or "\0" in asked.pattern:
             raise ToolMistake("lines are searched one by one: the pattern has a line break in it")
         place = places.resolve(asked.path)
@@ -323,7 +324,7 @@ def grep_tool(places: SessionPaths, searcher: FileSearcher) -> TypedTool[GrepArg
             whole = await searcher.search(folder, search, take, start=start)
             return told.outcome(whole=whole)
 
-        return PreparedInvocation(intent, run)
+        return ToolInvocation(intent, run)
 
     return TypedTool("Grep", GrepArguments, lambda: GREP_DESCRIPTION, look)
 
@@ -409,7 +410,7 @@ class GlobArguments(ToolArguments, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def glob_tool(places: SessionPaths, searcher: FileSearcher) -> TypedTool[GlobArguments]:
-    async def look(asked: GlobArguments) -> PreparedInvocation:
+    async def look(asked: GlobArguments) -> ToolInvocation:
         path, pattern = _split_pattern(asked)
         place = places.resolve(path)
         selected = PathFilter(pattern)
@@ -436,7 +437,7 @@ def glob_tool(places: SessionPaths, searcher: FileSearcher) -> TypedTool[GlobArg
             newest = await in_thread(lambda: _newest_first(place.path, found))
             return _glob_reply(places, place.client_path, newest, whole=whole)
 
-        return PreparedInvocation(intent, run)
+        return ToolInvocation(intent, run)
 
     return TypedTool("Glob", GlobArguments, lambda: GLOB_DESCRIPTION, look)
 

@@ -7,13 +7,20 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from goent.agent.agent_ports import AgentTool, OnToolProgress, ToolContext, ToolIntent, ToolOutcome
+from goent.agent.agent_ports import (
+    AgentTool,
+    OnToolProgress,
+    ToolContext,
+    ToolIntent,
+    ToolInvocation,
+    ToolOutcome,
+)
 from goent.agent.tools.bash_tool import BashTool, background_commands
 from goent.agent.tools.command_shell import CommandShell
 from goent.agent.tools.file_tools import edit_tool, read_tool, write_tool
 from goent.agent.tools.search_tools import FileSearcher, glob_tool, grep_tool
 from goent.agent.tools.session_files import SessionFiles
-from goent.agent.tools.typed_tool import PreparedInvocation, ToolArguments, TypedTool
+from goent.agent.tools.typed_tool import ToolArguments, TypedTool
 from goent.domain.types import PlanEntry
 
 TODO_DESCRIPTION = """Show the user your plan, and how far you are. Give the whole list each time.
@@ -36,7 +43,7 @@ class TodoArguments(ToolArguments, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def todo_tool() -> TypedTool[TodoArguments]:
-    async def look(asked: TodoArguments) -> PreparedInvocation:
+    async def look(asked: TodoArguments) -> ToolInvocation:
         plan = tuple(PlanEntry(text=todo.content, status=todo.status) for todo in asked.todos)
 
         async def run(_: OnToolProgress) -> ToolOutcome:
@@ -44,7 +51,7 @@ def todo_tool() -> TypedTool[TodoArguments]:
             told = ", ".join(f"{count} {status}" for status, count in counts.items())
             return ToolOutcome(text=f"The plan is shown: {told or 'no entries'}.", plan=plan)
 
-        return PreparedInvocation(ToolIntent(kind="think", title="Plan"), run)
+        return ToolInvocation(ToolIntent(kind="think", title="Plan"), run)
 
     return TypedTool("TodoWrite", TodoArguments, lambda: TODO_DESCRIPTION, look)
 

@@ -1,4 +1,4 @@
-"""A tool whose arguments are decoded into a struct, and a call that is ready to run."""
+"""A tool whose arguments are decoded into a struct."""
 
 from collections.abc import Awaitable, Callable
 from functools import cache
@@ -7,13 +7,7 @@ from typing import Generic, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from goent.agent.agent_ports import (
-    OnToolProgress,
-    ToolIntent,
-    ToolInvocation,
-    ToolMistake,
-    ToolOutcome,
-)
+from goent.agent.agent_ports import ToolInvocation, ToolMistake
 
 
 class ToolArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -21,26 +15,6 @@ class ToolArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 A = TypeVar("A", bound=ToolArguments)
-
-
-class PreparedInvocation:
-    """A call that only has to be done."""
-
-    def __init__(
-        self, intent: ToolIntent, doing: Callable[[OnToolProgress], Awaitable[ToolOutcome]]
-    ) -> None:
-        self._intent = intent
-        self._work = doing
-
-    @property
-    def intent(self) -> ToolIntent:
-        return self._intent
-
-    async def run(self, report: OnToolProgress) -> ToolOutcome:
-        try:
-            return await self._work(report)
-        except OSError as error:
-            raise ToolMistake(f"the system refuses: {error}") from None
 
 
 class TypedTool(Generic[A]):
