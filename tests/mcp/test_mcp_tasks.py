@@ -105,7 +105,7 @@ async def test_a_question_is_put_by_the_task_and_answered_by_an_update(
         stray = {"of/another/question": {"action": "accept", "content": {"answer": "reject"}}}
         await ask_task(lead, "update", handle.task_id, stray)
         await ask_task(lead, "update", handle.task_id, {"of another kind": ["roots", 1]})
-        with pytest.raises(MCPError, match="does not answer a form") as no_answer:
+        with pytest.raises(MCPError, match="is not an answer to a form") as no_answer:
             await ask_task(lead, "update", handle.task_id, {key: {"roots": []}})
         assert no_answer.value.code == types.INVALID_PARAMS
         assert (await task_until(lead, handle.task_id, "input_required")).input_requests
