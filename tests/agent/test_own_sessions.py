@@ -131,7 +131,7 @@ async def test_sessions_are_listed_by_folder_and_page_and_can_be_deleted(tmp_pat
         assert [s.id for s in (await agent.list_page())[0]] == [first.id]
         assert (await agent.list_page(cwd=str(elsewhere)))[0] == []
         assert (await agent.list_page(cursor="50"))[0] == []
-        with pytest.raises(RequestError, match="no cursor"):
+        with pytest.raises(RequestError, match="invalid cursor"):
             await agent.list_page(cursor="x")
         await agent.delete(first.id)
         await agent.delete(first.id)
@@ -151,7 +151,7 @@ async def test_a_prompt_during_a_prompt_is_refused(tmp_path: Path) -> None:
         group.start_soon(say, session, "held")
         await stage.models.at_gate("held")
         assert session.busy
-        with pytest.raises(SessionBusy, match="at work"):
+        with pytest.raises(SessionBusy, match="is busy"):
             await say(session, "hello")
         stage.models.open_gate("held")
 

@@ -155,5 +155,5 @@ async def test_what_processes_keep_to_themselves_is_not_read(inside: Path):
             with pytest.raises(ToolMistake, match="keys may be in it"):
                 await bench.prepare("Read", file_path=name)
         for path in ("/proc/self", "/sys", "/dev"):
-            with pytest.raises(ToolMistake, match="the kernel's"):
+            with pytest.raises(ToolMistake, match="the kernel"):
                 await bench.said("Grep", pattern="PATH", path=path)

@@ -294,7 +294,7 @@ async def test_the_newest_come_first_and_not_too_many(tmp_path: Path, searches: 
     async with searches(tmp_path) as bench:
         *files, notice = (await bench.said("Glob", pattern="*.txt")).split("\n")
     assert files == [f"{number}.txt" for number in range(249, 149, -1)]
-    assert notice == "(the newest 100 of 250: a narrower pattern tells the others)"
+    assert notice == "(the newest 100 of 250: use a narrower pattern for others)"
 
 
 @pytest.mark.parametrize("pattern", ["../*", "a/../../*", "{a,b}" * 20, "a\0b", "a\nb"])
