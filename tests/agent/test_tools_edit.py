@@ -158,7 +158,7 @@ async def test_of_a_long_file_only_the_change_is_shown(tmp_path: Path):
 async def test_a_miss_in_a_long_file_of_similar_lines_is_told_soon(tmp_path: Path):
     line = "{" + ", ".join(f'"field_{n}": {n}' for n in range(40)) + "}"
     (tmp_path / "a").write_text(f"{line}\n" * 12_000)
-    with anyio.fail_after(60), pytest.raises(ToolMistake, match="nearest"):
+    with anyio.fail_after(60), pytest.raises(ToolMistake, match="most similar"):
         await edit(tmp_path, line.replace("field_3", "field_X"), "x")
 
 

@@ -124,7 +124,7 @@ async def test_what_is_found_does_not_depend_on_who_searches(
 async def test_an_expression_that_is_none_is_a_mistake(project: Path, searches: Searches):
     async with searches(project) as bench:
         for pattern in ("(", "a{2,1}", "[z-a]"):
-            with pytest.raises(ToolMistake, match="no expression"):
+            with pytest.raises(ToolMistake, match="not a valid expression"):
                 await bench.said("Grep", pattern=pattern)
         with pytest.raises(ToolMistake, match="line break"):
             await bench.said("Grep", pattern="a\nb")
