@@ -87,7 +87,7 @@ async def test_progress_has_a_step_and_the_share_of_the_plan():
     }
     assert [(params["step"], params["percent"], params["message"]) for params in told] == [
         ("notice", None, "about to begin"),
-        ("running", None, "the turn has begun"),
+        ("running", None, "the turn has started"),
         ("change", 50, "1 of 2 done"),
         ("Edit", 50, "Edit a.py: pending"),
         ("Edit", 50, "Edit a.py: running"),
@@ -101,9 +101,9 @@ async def test_progress_has_a_step_and_the_share_of_the_plan():
 @pytest.mark.parametrize(
     ("prompt", "step", "percent", "message"),
     [
-        ("wait", "running", None, "the model is at work, for 0 s"),
+        ("wait", "running", None, "the model is working, for 0 s"),
         ("run and wait", "Edit", None, "Edit a.py: running for 0 s"),
-        ("plan and wait", "finishing", 100, "the model is at work, for 0 s"),
+        ("plan and wait", "finishing", 100, "the model is working, for 0 s"),
     ],
 )
 async def test_progress_is_told_again_while_nothing_happens(

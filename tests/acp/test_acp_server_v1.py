@@ -99,7 +99,7 @@ async def test_a_session_is_named_before_it_says_anything(tmp_path: Path):
     ("params", "words"),
     [
         ({"cwd": "relative"}, "not absolute"),
-        ({"cwd": "/no/such/place"}, "no directory"),
+        ({"cwd": "/no/such/place"}, "not a directory"),
         ({"cwd": "/a\0b"}, "/a"),
         ({"cwd": "/" + "x" * 5000}, "xxx"),
         ({"cwd": 5}, "cwd"),
@@ -212,7 +212,7 @@ async def test_a_prompt_may_hold_links_files_and_pictures():
 @pytest.mark.parametrize(
     ("blocks", "words"),
     [
-        ([{"type": "audio", "data": "AA==", "mimeType": "audio/wav"}], "audio is not taken"),
+        ([{"type": "audio", "data": "AA==", "mimeType": "audio/wav"}], "audio is not supported"),
         ([{"type": "video"}], "'video'"),
         ([{"type": "image", "data": "%%%", "mimeType": "image/png"}], "not base64"),
         ([{"type": "image", "data": "AA==", "mimeType": "text/html"}], "'text/html'"),

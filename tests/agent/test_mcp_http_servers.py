@@ -102,11 +102,11 @@ def rough(
     ("status", "kind", "body", "why"),
     [
         (500, "text/html", b"<h1>oops", "HTTP 500, <h1>oops"),
-        (200, "text/html", b"<h1>welcome", "no answer of MCP's"),
-        (200, "application/json", b"{", "no answer of MCP's"),
-        (200, "application/json", b'{"error": "bad"}', "words of its own"),
+        (200, "text/html", b"<h1>welcome", "no MCP reply"),
+        (200, "application/json", b"{", "no MCP reply"),
+        (200, "application/json", b'{"error": "bad"}', "invalid error"),
         (401, "application/json", b'{"detail": "who are you"}', "check the headers"),
-        (200, "text/event-stream", b"data: {}\n\ndata: x\n\n", "hung up before it answered"),
+        (200, "text/event-stream", b"data: {}\n\ndata: x\n\n", "hung up before it replied"),
         (200, "text/event-stream", b"data: " + b"x" * 17_000_000 + b"\n\n", "too long"),
         (200, "application/json", b" " * 17_000_000, "too long"),
         (400, "application/json", b'{"id":3,"error":{"code":-1,"message":"so not"}}', "so not"),
@@ -161,7 +161,7 @@ async def test_what_no_header_can_carry_is_not_sent_back(
         open_mcp_servers([at(url)], a_desk(tmp_path), patience=PATIENT) as servers,
     ):
         [warning] = servers.warnings
-        assert why in warning and "no header can carry" in warning
+        assert why in warning and "a header cannot hold" in warning
 
 
 async def test_an_address_where_nobody_answers_rightly_costs_a_warning(tmp_path: Path):
@@ -190,8 +190,8 @@ async def test_an_address_where_nobody_answers_rightly_costs_a_warning(tmp_path:
             "did not answer within 3 s",
             "redirect to http://127.0.0.2/there, which is not followed",
             "http://127.0.0.1:1/mcp cannot be reached",
-            "is no address",
-            "is no address",
+            "is not an address",
+            "is not an address",
             "its header 'X'",
         ),
         strict=True,

@@ -25,13 +25,13 @@ OVERFLOW = Step(
 )
 CASES = (
     case(
-        "Sum up this conversation",
+        "Summarize this conversation",
         says("They greeted each other.", usage=Usage(input=9000, output=20)),
     ),
     case("hello", says("Hello there.", usage=Usage(input=500, output=40))),
     case("a lot", says("So much.", usage=Usage(input=190_000, output=100))),
     case("too long", OVERFLOW),
-    case("The user's last words:\nand on", says("On it went.")),
+    case("The user's last prompt:\nand on", says("On it went.")),
     case("read it", call("Read", file_path="notes.txt"), says("It says so.")),
     case("held", says("late").having(gate="held")),
     case("run on", call("Bash", command="sleep 600"), says("never")),
@@ -131,7 +131,7 @@ async def test_sessions_are_listed_by_folder_and_page_and_can_be_deleted(tmp_pat
         assert [s.id for s in (await agent.list_page())[0]] == [first.id]
         assert (await agent.list_page(cwd=str(elsewhere)))[0] == []
         assert (await agent.list_page(cursor="50"))[0] == []
-        with pytest.raises(RequestError, match="no cursor"):
+        with pytest.raises(RequestError, match="invalid cursor"):
             await agent.list_page(cursor="x")
         await agent.delete(first.id)
         await agent.delete(first.id)
@@ -151,7 +151,7 @@ async def test_a_prompt_during_a_prompt_is_refused(tmp_path: Path) -> None:
         group.start_soon(say, session, "held")
         await stage.models.at_gate("held")
         assert session.busy
-        with pytest.raises(SessionBusy, match="at work"):
+        with pytest.raises(SessionBusy, match="is busy"):
             await say(session, "hello")
         stage.models.open_gate("held")
 
@@ -176,7 +176,7 @@ async def test_a_full_window_is_summed_up_before_the_next_call(tmp_path: Path) -
     assert asked and [m.role for m in asked.messages] == ["user"]
     assert "They greeted each other." in asked.prompt and "So much." not in asked.prompt
     assert again.text == "Hello there."
-    assert any("summed up" in text for text in editor.notices(session.id))
+    assert any("summarized" in text for text in editor.notices(session.id))
     used = [e.used for e in editor.told[session.id] if isinstance(e, UsageChanged)]
     assert used[0] > 190_000 and used[-1] < 1000
 
@@ -268,7 +268,7 @@ async def test_mode_and_model_can_be_changed_and_are_kept(tmp_path: Path) -> Non
 async def test_slash_commands_are_for_the_agent(tmp_path: Path) -> None:
     editor = Editor()
     async with a_stage(tmp_path, SCRIPT) as stage, stage.session(editor) as session:
-        assert (await say(session, "/compact")).text == "There is nothing to sum up yet."
+        assert (await say(session, "/compact")).text == "There is nothing to summarize yet."
         await say(session, "hello")
         cost = await say(session, "/cost")
         mode = await say(session, "/mode accept-edits")

@@ -137,7 +137,7 @@ async def test_without_a_sandbox_it_is_told_and_works(inside: Path):
         assert "are not confined" in bench.tools["Bash"].description
         first = await bench.said("Bash", command="echo x > ../outside/new; echo 1; echo 2 >&2; cat")
         second = await bench.said("Bash", command="echo again")
-    assert first == "1\n2\n(not confined: there is no sandbox here)"
+    assert first == "1\n2\n(not confined: no sandbox is available here)"
     assert second == "again"
 
 

@@ -69,13 +69,13 @@ async def test_several_places_are_a_mistake_with_their_lines_unless_all_are_mean
 @pytest.mark.parametrize(
     ("old", "hint"),
     [
-        ("def one():\n  return 1\n", r"differs only in spaces or tabs is:\n     1\tdef one"),
-        ("    return 2", r"differs only in spaces or tabs is:\n     6\t\treturn 2"),
+        ("def one():\n  return 1\n", r"differs only in spaces or tabs:\n     1\tdef one"),
+        ("    return 2", r"differs only in spaces or tabs:\n     6\t\treturn 2"),
         ("     2\t    return 1", r"leave out the line numbers"),
-        ("def on():", r"nearest to it:\n     1\tdef one"),
-        ("completely different", r"nor anything like it"),
-        ("\n\n\n\n\n", "nothing but space"),
-        ("\t\t\t", "nothing but space"),
+        ("def on():", r"most similar lines:\n     1\tdef one"),
+        ("completely different", r"nor anything similar"),
+        ("\n\n\n\n\n", "only whitespace"),
+        ("\t\t\t", "only whitespace"),
     ],
 )
 async def test_a_miss_says_what_came_near(tmp_path: Path, old: str, hint: str):
@@ -137,7 +137,7 @@ async def test_nothing_to_change_nothing_to_look_for_and_no_file(tmp_path: Path)
     with pytest.raises(ToolMistake, match="empty"):
         await edit(tmp_path, "", "one")
     (tmp_path / "a").unlink()
-    with pytest.raises(ToolMistake, match="Write makes"):
+    with pytest.raises(ToolMistake, match="use Write"):
         await edit(tmp_path, "one", "two")
 
 
@@ -158,7 +158,7 @@ async def test_of_a_long_file_only_the_change_is_shown(tmp_path: Path):
 async def test_a_miss_in_a_long_file_of_similar_lines_is_told_soon(tmp_path: Path):
     line = "{" + ", ".join(f'"field_{n}": {n}' for n in range(40)) + "}"
     (tmp_path / "a").write_text(f"{line}\n" * 12_000)
-    with anyio.fail_after(60), pytest.raises(ToolMistake, match="nearest"):
+    with anyio.fail_after(60), pytest.raises(ToolMistake, match="most similar"):
         await edit(tmp_path, line.replace("field_3", "field_X"), "x")
 
 

@@ -83,7 +83,7 @@ async def test_a_folder_beside_with_the_same_beginning_is_outside(inside: Path):
 async def test_a_yes_to_one_path_cannot_become_one_to_all(inside: Path):
     (inside / "*").write_text("odd\n")
     async with a_bench(inside) as bench:
-        with pytest.raises(ToolMistake, match="only plain paths"):
+        with pytest.raises(ToolMistake, match="use plain paths"):
             await bench.prepare("Read", file_path="/*")
         assert "odd" in await bench.said("Read", file_path="*")
         for wide in ("/", "/etc"):
@@ -152,8 +152,8 @@ async def test_what_processes_keep_to_themselves_is_not_read(inside: Path):
     (inside / "link").symlink_to("/proc/self/environ")
     async with a_bench(inside) as bench:
         for name in ("/proc/self/environ", "/proc/1/environ", "/proc/self/mem", "link"):
-            with pytest.raises(ToolMistake, match="keys may be in it"):
+            with pytest.raises(ToolMistake, match="may contain keys"):
                 await bench.prepare("Read", file_path=name)
         for path in ("/proc/self", "/sys", "/dev"):
-            with pytest.raises(ToolMistake, match="the kernel's"):
+            with pytest.raises(ToolMistake, match="the kernel"):
                 await bench.said("Grep", pattern="PATH", path=path)

@@ -36,12 +36,12 @@ async def test_an_absolute_path_and_a_last_line_without_an_end(tmp_path: Path):
 async def test_of_a_long_file_a_part_comes_and_how_to_go_on(tmp_path: Path):
     (tmp_path / "long").write_text("".join(f"{n}\n" for n in range(1, 5001)))
     first = await read(tmp_path, "long")
-    assert first.endswith("  2000\t2000\n(lines 1-2000 of 5000; go on with offset 2001)")
+    assert first.endswith("  2000\t2000\n(lines 1-2000 of 5000; continue with offset 2001)")
     last = await read(tmp_path, "long", offset=4999)
     assert last == "  4999\t4999\n  5000\t5000\n(lines 4999-5000 of 5000)"
     assert await read(tmp_path, "long", offset=0, limit=9999) == first
     one = await read(tmp_path, "long", offset=7, limit=1)
-    assert one == "     7\t7\n(lines 7-7 of 5000; go on with offset 8)"
+    assert one == "     7\t7\n(lines 7-7 of 5000; continue with offset 8)"
 
 
 async def test_an_offset_behind_the_end_is_a_mistake_that_tells_the_end(tmp_path: Path):
@@ -66,7 +66,7 @@ async def test_wide_files_come_in_parts_that_join(tmp_path: Path):
         assert len(told) < 100_000
         *lines, last = told.split("\n")
         numbers += [line.split("\t")[1].rstrip("x") for line in lines]
-        if "go on with" not in last:
+        if "continue with" not in last:
             break
         offset = int(last.rpartition(" ")[2].rstrip(")"))
     assert numbers == [str(n) for n in range(1, 200)]
@@ -82,7 +82,7 @@ async def test_a_file_of_gigabytes_is_not_read_whole(tmp_path: Path):
     assert tracemalloc.get_traced_memory()[1] < 20_000_000
     tracemalloc.stop()
     assert told.startswith("     1\tfirst\n     2\tsecond\n     3\txxx")
-    assert told.endswith("(lines 1-3 of a very long file; go on with offset 4)")
+    assert told.endswith("(lines 1-3 of a very long file; continue with offset 4)")
 
 
 async def test_a_line_of_many_megabytes_is_passed_over(tmp_path: Path):
@@ -97,7 +97,7 @@ async def test_the_end_of_a_file_that_is_too_far_away_is_not_counted(
     (tmp_path / "huge").write_bytes(b"0123456789\n" * 2_000_000)
     monkeypatch.setattr(file_tools, "MAX_SCANNED_BYTES", 5_000_000)
     told = await read(tmp_path, "huge", limit=1)
-    assert told.endswith("(lines 1-1 of a very long file; go on with offset 2)")
+    assert told.endswith("(lines 1-1 of a very long file; continue with offset 2)")
     with pytest.raises(ToolMistake, match="sed"):
         await read(tmp_path, "huge", offset=1_900_000)
 
@@ -110,8 +110,8 @@ async def test_an_empty_file_is_called_so(tmp_path: Path):
 async def test_binary_files_are_named_not_dumped(tmp_path: Path):
     (tmp_path / "a.bin").write_bytes(b"ab\0cd" * 10)
     (tmp_path / "a.pdf").write_bytes(b"%PDF-1.7 ...")
-    assert await read(tmp_path, "a.bin") == "(a.bin is no text: binary, 50 bytes)"
-    assert await read(tmp_path, "a.pdf") == "(a.pdf is no text: PDF, 12 bytes)"
+    assert await read(tmp_path, "a.bin") == "(a.bin is not text: binary, 50 bytes)"
+    assert await read(tmp_path, "a.pdf") == "(a.pdf is not text: PDF, 12 bytes)"
 
 
 async def test_an_image_is_shown(tmp_path: Path):
@@ -154,7 +154,7 @@ async def test_a_missing_file_is_answered_with_what_is_meant(tmp_path: Path):
     (tmp_path / "src" / "Reader.py").touch()
     with pytest.raises(ToolMistake, match=r"Did you mean 'src/Reader.py'"):
         await read(tmp_path, "src/raeder.py")
-    with pytest.raises(ToolMistake, match="not even its folder"):
+    with pytest.raises(ToolMistake, match="its folder does not exist"):
         await read(tmp_path, "lib/deep/reader.py")
 
 
@@ -176,7 +176,7 @@ async def test_what_is_no_path_is_a_mistake(tmp_path: Path, name: str):
 async def test_a_link_that_leads_to_itself_is_a_mistake(tmp_path: Path):
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
-    with pytest.raises(ToolMistake, match="leads to itself"):
+    with pytest.raises(ToolMistake, match="a link to itself"):
         await read(tmp_path, "a")
 
 

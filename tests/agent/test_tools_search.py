@@ -124,7 +124,7 @@ async def test_what_is_found_does_not_depend_on_who_searches(
 async def test_an_expression_that_is_none_is_a_mistake(project: Path, searches: Searches):
     async with searches(project) as bench:
         for pattern in ("(", "a{2,1}", "[z-a]"):
-            with pytest.raises(ToolMistake, match="no expression"):
+            with pytest.raises(ToolMistake, match="not a valid expression"):
                 await bench.said("Grep", pattern=pattern)
         with pytest.raises(ToolMistake, match="line break"):
             await bench.said("Grep", pattern="a\nb")
@@ -294,7 +294,7 @@ async def test_the_newest_come_first_and_not_too_many(tmp_path: Path, searches: 
     async with searches(tmp_path) as bench:
         *files, notice = (await bench.said("Glob", pattern="*.txt")).split("\n")
     assert files == [f"{number}.txt" for number in range(249, 149, -1)]
-    assert notice == "(the newest 100 of 250: a narrower pattern tells the others)"
+    assert notice == "(the newest 100 of 250: use a narrower pattern for others)"
 
 
 @pytest.mark.parametrize("pattern", ["../*", "a/../../*", "{a,b}" * 20, "a\0b", "a\nb"])

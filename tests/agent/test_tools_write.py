@@ -119,7 +119,7 @@ async def test_what_is_no_file_is_not_written(tmp_path: Path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "binary").write_bytes(b"\0\1\2")
     async with a_bench(tmp_path) as bench:
-        for name, why in (("pipe", "pipe"), ("folder", "folder"), ("binary", "no text")):
+        for name, why in (("pipe", "pipe"), ("folder", "folder"), ("binary", "not text")):
             with pytest.raises(ToolMistake, match=why):
                 await write(bench, name)
         with pytest.raises(ToolMistake, match="part of the path is a file"):
@@ -198,5 +198,5 @@ async def test_a_file_too_long_to_be_known_is_not_replaced(tmp_path: Path):
     (tmp_path / "long").write_bytes(b"x" * 10_000_001)
     async with a_bench(tmp_path) as bench:
         await bench.said("Read", file_path="long")
-        with pytest.raises(ToolMistake, match="too long"):
+        with pytest.raises(ToolMistake, match="too large"):
             await write(bench, "long")

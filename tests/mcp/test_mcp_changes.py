@@ -25,7 +25,7 @@ ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "GATHER_S", 0.02)
+    monkeypatch.setattr(resources, "BATCH_S", 0.02)
 
 
 class Ear:

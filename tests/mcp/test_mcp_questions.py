@@ -225,7 +225,7 @@ async def test_a_form_shows_the_whole_edit_the_rule_of_an_always_and_the_time(
         shown = person.forms[0].message
         assert edit in shown
         assert 'always: allow edit "a.py" for this worker' in shown
-        assert "No answer within 300 s is a no." in shown
+        assert "Without an answer within 300 s it is rejected." in shown
 
 
 @ERAS

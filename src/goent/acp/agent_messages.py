@@ -1,4 +1,4 @@
-"""What an ACP agent tells its client while it works, what it asks, and what comes back."""
+"""ACP messages from an agent to its client: updates, and requests with their results."""
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -14,6 +14,7 @@ from goent.acp.message_parts import (
     ToolCallContent,
     decode_lenient,
     field_wrapper,
+    known_tags,
     wrap_block,
     wrap_kind,
     wrap_options,
@@ -22,11 +23,11 @@ from goent.acp.message_parts import (
 
 
 class Update(AcpMessage, frozen=True, kw_only=True, tag_field="sessionUpdate"):
-    """What the kinds have in common: a tag of their own."""
+    pass
 
 
 class Chunk(Update, frozen=True, kw_only=True):
-    """A piece of a message; pieces with one `message_id` belong together."""
+    """A piece of a message; pieces with the same `message_id` belong together."""
 
     content: ContentBlock
     message_id: str | None = None
@@ -34,26 +35,24 @@ class Chunk(Update, frozen=True, kw_only=True):
 
 
 class AgentMessageChunk(Chunk, frozen=True, kw_only=True, tag="agent_message_chunk"):
-    """What the agent says."""
+    pass
 
 
 class AgentThoughtChunk(Chunk, frozen=True, kw_only=True, tag="agent_thought_chunk"):
-    """What it thinks."""
+    pass
 
 
 class UserMessageChunk(Chunk, frozen=True, kw_only=True, tag="user_message_chunk"):
-    """What it was told, when a session is replayed."""
+    """A prompt, when a session is replayed."""
 
 
 class ToolLocation(AcpMessage, frozen=True, kw_only=True):
-    """A file that a tool looks at or changes."""
-
     path: str
     line: int | None = None
 
 
 class ToolFields(AcpMessage, frozen=True, kw_only=True):
-    """What is known of a tool call; in an update, what is absent is as before."""
+    """The state of a tool call; in an update, absent fields are unchanged."""
 
     tool_call_id: str
     title: str | None = None
@@ -69,79 +68,65 @@ class ToolFields(AcpMessage, frozen=True, kw_only=True):
 class AcpToolCall(
     ToolFields, frozen=True, kw_only=True, tag_field="sessionUpdate", tag="tool_call"
 ):
-    """A tool is about to be used."""
+    pass
 
 
 class ToolCallUpdate(
     ToolFields, frozen=True, kw_only=True, tag_field="sessionUpdate", tag="tool_call_update"
 ):
-    """What has changed about a tool call."""
+    pass
 
 
 class AcpPlanEntry(AcpMessage, frozen=True, kw_only=True, omit_defaults=False):
-    """One thing to do."""
-
     content: str
     priority: str = "medium"
     status: str = "pending"
 
 
 class AcpPlan(Update, frozen=True, kw_only=True, tag="plan"):
-    """All that the agent means to do; replaces the plan before."""
+    """The whole plan; replaces the one before."""
 
     entries: tuple[AcpPlanEntry, ...]
 
 
 class SessionCost(AcpMessage, frozen=True, kw_only=True):
-    """Money spent by the session so far."""
-
     amount: float
     currency: str
 
 
 class UsageUpdate(Update, frozen=True, kw_only=True, tag="usage_update"):
-    """How full the context is, and what the session has cost."""
-
     used: int
     size: int
     cost: SessionCost | None = None
 
 
 class AvailableCommand(AcpMessage, frozen=True, kw_only=True):
-    """A slash command of the agent."""
-
     name: str
     description: str = ""
     input: Raw | UnsetType = UNSET
 
 
 class AvailableCommandsUpdate(Update, frozen=True, kw_only=True, tag="available_commands_update"):
-    """The slash commands that can be used now."""
-
     available_commands: tuple[AvailableCommand, ...]
 
 
 class CurrentModeUpdate(Update, frozen=True, kw_only=True, tag="current_mode_update"):
-    """The session's mode has changed."""
-
     current_mode_id: str
 
 
 class ConfigOptionUpdate(Update, frozen=True, kw_only=True, tag="config_option_update"):
-    """The session's options have changed; these are all of them."""
+    """All options of the session, after a change."""
 
     config_options: tuple[ConfigOption, ...]
 
 
 class SessionInfoUpdate(Update, frozen=True, kw_only=True, tag="session_info_update"):
-    """The session has another title."""
-
     title: str | None = None
     updated_at: str | None = None
 
 
 class UnknownUpdate(Update, frozen=True, kw_only=True, tag=UNKNOWN):
-    """An update of a kind that this version does not know."""
+    """An update of an unknown kind."""
 
     kind: str
     body: Raw
@@ -162,23 +147,10 @@ AnyUpdate = (
     | UnknownUpdate
 )
 
-_CHUNK_KINDS = frozenset({"agent_message_chunk", "agent_thought_chunk", "user_message_chunk"})
-_TOOL_KINDS = frozenset({"tool_call", "tool_call_update"})
-_OTHER_KINDS = frozenset(
-    {
-        "plan",
-        "usage_update",
-        "available_commands_update",
-        "current_mode_update",
-        "config_option_update",
-        "session_info_update",
-    }
-)
+_UPDATE_KINDS = known_tags(AnyUpdate)
 
 
 class SessionUpdate(AcpMessage, frozen=True, kw_only=True):
-    """The parameters of `session/update`."""
-
     session_id: str
     update: AnyUpdate
 
@@ -187,25 +159,23 @@ _update_decoder = Decoder(SessionUpdate)
 
 
 def decode_update(raw: Raw) -> SessionUpdate:
-    """Raises `msgspec.ValidationError` only if a kind that we know lacks what it must have."""
+    """Raises `msgspec.ValidationError` only if an update of a known kind lacks required fields."""
     return decode_lenient(raw, _update_decoder, field_wrapper("update", _wrap_update))
 
 
 def _wrap_update(raw: Raw) -> Raw:
-    fields = RawFields.of(
-        wrap_kind(raw, tag="sessionUpdate", known=_CHUNK_KINDS | _TOOL_KINDS | _OTHER_KINDS)
-    )
-    kind = fields.text("sessionUpdate")
-    if kind in _CHUNK_KINDS:
-        fields.replace_value("content", wrap_block)
-    elif kind in _TOOL_KINDS:
-        fields.replace_value("content", wrap_tool_contents)
-    elif kind == "config_option_update":
-        fields.replace_value("configOptions", wrap_options)
+    fields = RawFields.of(wrap_kind(raw, tag="sessionUpdate", known=_UPDATE_KINDS))
+    match fields.text("sessionUpdate"):
+        case "agent_message_chunk" | "agent_thought_chunk" | "user_message_chunk":
+            fields.replace_value("content", wrap_block)
+        case "tool_call" | "tool_call_update":
+            fields.replace_value("content", wrap_tool_contents)
+        case "config_option_update":
+            fields.replace_value("configOptions", wrap_options)
+        case _:
+            pass
     return fields.encode()
 
-
-wrap_tool_fields = field_wrapper("content", wrap_tool_contents)
 
 REQUEST_PERMISSION = "session/request_permission"
 FS_READ_TEXT_FILE = "fs/read_text_file"
@@ -213,7 +183,7 @@ FS_WRITE_TEXT_FILE = "fs/write_text_file"
 
 
 class AcpPermissionOption(AcpMessage, frozen=True, kw_only=True):
-    """One possible answer; `kind` is `allow_once`, `allow_always`, `reject_once` and others."""
+    """A possible answer; `kind` is `allow_once`, `allow_always`, `reject_once` and others."""
 
     option_id: str
     name: str = ""
@@ -221,15 +191,13 @@ class AcpPermissionOption(AcpMessage, frozen=True, kw_only=True):
 
 
 class PermissionRequest(AcpMessage, frozen=True, kw_only=True):
-    """May this tool be used?"""
-
     session_id: str
     tool_call: ToolFields
     options: tuple[AcpPermissionOption, ...]
 
 
 class OptionSelected(AcpMessage, frozen=True, kw_only=True, tag_field="outcome", tag="selected"):
-    """One of the options was chosen. `meta` has the user's words, between go-ent and its own agent."""
+    """The chosen option; between go-ent and its own agent `meta` has the user's words."""
 
     option_id: str
     meta: Raw | UnsetType = field(name="_meta", default=UNSET)
@@ -238,20 +206,18 @@ class OptionSelected(AcpMessage, frozen=True, kw_only=True, tag_field="outcome",
 class PermissionCancelled(
     AcpMessage, frozen=True, kw_only=True, tag_field="outcome", tag="cancelled"
 ):
-    """The turn was cancelled before an answer came."""
+    pass
 
 
 PermissionOutcome = OptionSelected | PermissionCancelled
 
 
 class PermissionResponse(AcpMessage, frozen=True, kw_only=True):
-    """The answer."""
-
     outcome: PermissionOutcome
 
 
 class ReadTextFileParams(AcpMessage, frozen=True, kw_only=True):
-    """The agent wants a file as the client's editor shows it."""
+    """Asks for a file as the client's editor shows it, unsaved changes included."""
 
     session_id: str
     path: str
@@ -260,14 +226,10 @@ class ReadTextFileParams(AcpMessage, frozen=True, kw_only=True):
 
 
 class ReadTextFileResult(AcpMessage, frozen=True, kw_only=True):
-    """Its text."""
-
     content: str
 
 
 class WriteTextFileParams(AcpMessage, frozen=True, kw_only=True):
-    """The agent wants the client's editor to hold this text."""
-
     session_id: str
     path: str
     content: str
@@ -278,7 +240,7 @@ class _UserWords(Struct, frozen=True, kw_only=True):
 
 
 class _GoentMeta(Struct, frozen=True, kw_only=True, rename={"own": "go-ent"}):
-    """What go-ent adds to messages to itself."""
+    """go-ent's own part of `_meta`."""
 
     own: _UserWords = _UserWords()
 
@@ -294,13 +256,11 @@ def decode_words(meta: Raw | UnsetType) -> str:
         return ""
 
 
-_permission_request_decoder = Decoder(PermissionRequest)
+_wrap_request = field_wrapper("toolCall", field_wrapper("content", wrap_tool_contents))
 
 
 def decode_permission_request(raw: Raw) -> PermissionRequest:
-    return decode_lenient(
-        raw, _permission_request_decoder, field_wrapper("toolCall", wrap_tool_fields)
-    )
+    return decode_lenient(raw, Decoder(PermissionRequest), _wrap_request)
 
 
 TERMINAL_CREATE = "terminal/create"
@@ -311,8 +271,6 @@ TERMINAL_RELEASE = "terminal/release"
 
 
 class CreateTerminalParams(AcpMessage, frozen=True, kw_only=True):
-    """Run a command where the user can see it."""
-
     session_id: str
     command: str
     args: tuple[str, ...] = ()
@@ -322,28 +280,22 @@ class CreateTerminalParams(AcpMessage, frozen=True, kw_only=True):
 
 
 class CreatedTerminal(AcpMessage, frozen=True, kw_only=True):
-    """It runs."""
-
     terminal_id: str
 
 
 class TerminalParams(AcpMessage, frozen=True, kw_only=True):
-    """All that the other requests say."""
-
     session_id: str
     terminal_id: str
 
 
 class ExitStatus(AcpMessage, frozen=True, kw_only=True):
-    """How it ended: one of the two."""
+    """How a command ended: one of the two is set."""
 
     exit_code: int | None = None
     signal: str | None = None
 
 
 class TerminalOutput(AcpMessage, frozen=True, kw_only=True):
-    """What it has said, and how it ended once it has."""
-
     output: str
     truncated: bool = False
     exit_status: ExitStatus | None = None

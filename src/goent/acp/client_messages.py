@@ -1,7 +1,6 @@
-"""What an ACP client asks of an agent, and what comes back.
+"""ACP messages from a client to an agent, and their results.
 
-Both directions of every message are the same type, so that an agent can be built from them as
-well as a client.
+Both directions use the same types: go-ent is a client of agents, and an agent for editors.
 """
 
 from collections.abc import Mapping
@@ -22,14 +21,12 @@ from goent.acp.message_parts import (
 
 
 class NameValue(AcpMessage, frozen=True, kw_only=True):
-    """A variable of the environment, or a header."""
-
     name: str
     value: str
 
 
 class StdioServer(AcpMessage, frozen=True, kw_only=True):
-    """One that is started, and spoken to on its pipes. It has no `type` on the wire."""
+    """A server on pipes; the only kind without a `type` on the wire."""
 
     name: str
     command: str
@@ -38,15 +35,13 @@ class StdioServer(AcpMessage, frozen=True, kw_only=True):
 
 
 class HttpServer(AcpMessage, frozen=True, kw_only=True, tag="http"):
-    """One that is spoken to over HTTP."""
-
     name: str
     url: str
     headers: tuple[NameValue, ...] = ()
 
 
 def server_transport(raw: Raw) -> str:
-    """How the server is spoken to: `stdio`, `http`, or what this version does not know."""
+    """The server's transport: `stdio`, `http`, or one that this version does not know."""
     return RawFields.of(raw).text("type") or "stdio"
 
 
@@ -69,48 +64,40 @@ SESSION_UPDATE = "session/update"
 
 
 class Implementation(AcpMessage, frozen=True, kw_only=True):
-    """The name and version of the program at one end."""
-
     name: str
     version: str = ""
     title: str | None = None
 
 
 class FileSystemCapabilities(AcpMessage, frozen=True, kw_only=True):
-    """Which files' requests the client answers."""
-
     read_text_file: bool = False
     write_text_file: bool = False
 
 
 class AuthCapabilities(AcpMessage, frozen=True, kw_only=True):
-    """Which ways to log in the client can show: `terminal` starts the agent for its user."""
+    """`terminal`: the client can start the agent in a terminal for its user to log in."""
 
     terminal: bool = False
 
 
 class ClientCapabilities(AcpMessage, frozen=True, kw_only=True):
-    """What an agent may ask of the client."""
-
     fs: FileSystemCapabilities | None = None
     terminal: bool = False
     auth: AuthCapabilities | None = None
 
 
 class PromptCapabilities(AcpMessage, frozen=True, kw_only=True):
-    """What a prompt may hold besides text and links."""
-
     image: bool = False
     audio: bool = False
     embedded_context: bool = False
 
 
 class EmptyCapability(AcpMessage, frozen=True, kw_only=True):
-    """An empty object: how a capability says yes."""
+    """An empty object, which is how a capability says yes."""
 
 
 class SessionCapabilities(AcpMessage, frozen=True, kw_only=True):
-    """Which of the optional session requests the agent answers: those that are not None."""
+    """The optional session requests that the agent answers: those that are not None."""
 
     close: EmptyCapability | None = None
     delete: EmptyCapability | None = None
@@ -120,14 +107,10 @@ class SessionCapabilities(AcpMessage, frozen=True, kw_only=True):
 
 
 class AgentAuthCapabilities(AcpMessage, frozen=True, kw_only=True):
-    """Whether one can log out."""
-
     logout: EmptyCapability | None = None
 
 
 class AgentCapabilities(AcpMessage, frozen=True, kw_only=True):
-    """What a client may ask of the agent."""
-
     load_session: bool = False
     prompt_capabilities: PromptCapabilities | None = None
     session_capabilities: SessionCapabilities | None = None
@@ -136,8 +119,6 @@ class AgentCapabilities(AcpMessage, frozen=True, kw_only=True):
 
 
 class AuthMethod(AcpMessage, frozen=True, kw_only=True):
-    """One way to log in."""
-
     id: str
     name: str = ""
     description: str | None = None
@@ -147,16 +128,12 @@ class AuthMethod(AcpMessage, frozen=True, kw_only=True):
 
 
 class AcpInitializeParams(AcpMessage, frozen=True, kw_only=True):
-    """The first words of a client."""
-
     protocol_version: int
     client_capabilities: ClientCapabilities | None = None
     client_info: Implementation | None = None
 
 
 class AcpInitializeResult(AcpMessage, frozen=True, kw_only=True):
-    """The first words of an agent."""
-
     protocol_version: int
     agent_capabilities: AgentCapabilities = AgentCapabilities()
     agent_info: Implementation | None = None
@@ -164,13 +141,11 @@ class AcpInitializeResult(AcpMessage, frozen=True, kw_only=True):
 
 
 class AuthenticateParams(AcpMessage, frozen=True, kw_only=True):
-    """Log in by one of the agent's methods."""
-
     method_id: str
 
 
 class NewSessionParams(AcpMessage, frozen=True, kw_only=True, omit_defaults=False):
-    """Begin a session. Clients forget `mcpServers`, agents insist on it."""
+    """Clients forget `mcpServers`, agents insist on it: always sent, never required."""
 
     cwd: str
     mcp_servers: tuple[Raw, ...] = ()
@@ -178,23 +153,17 @@ class NewSessionParams(AcpMessage, frozen=True, kw_only=True, omit_defaults=Fals
 
 
 class SessionMode(AcpMessage, frozen=True, kw_only=True):
-    """One of the ways in which a session can work."""
-
     id: str
     name: str
     description: str | None = None
 
 
 class SessionModes(AcpMessage, frozen=True, kw_only=True):
-    """All of them, and which it is now: what `modes` of a session says."""
-
     current_mode_id: str
     available_modes: tuple[SessionMode, ...]
 
 
 class OfferedModel(AcpMessage, frozen=True, kw_only=True):
-    """A model, as agents offered it before there were options."""
-
     model_id: str
     name: str = ""
 
@@ -207,15 +176,11 @@ class OfferedModels(AcpMessage, frozen=True, kw_only=True):
 
 
 class SetModelParams(AcpMessage, frozen=True, kw_only=True):
-    """Take one of the offered models."""
-
     session_id: str
     model_id: str
 
 
 class NewSession(AcpMessage, frozen=True, kw_only=True):
-    """A session, and what can be set for it."""
-
     session_id: str
     config_options: tuple[ConfigOption, ...] | None = None
     models: OfferedModels | None = None
@@ -223,7 +188,7 @@ class NewSession(AcpMessage, frozen=True, kw_only=True):
 
 
 class OpenSessionParams(AcpMessage, frozen=True, kw_only=True, omit_defaults=False):
-    """Come back to a session: `session/load` replays it, `session/resume` does not."""
+    """For `session/load`, which replays the session, and `session/resume`, which does not."""
 
     session_id: str
     cwd: str
@@ -232,29 +197,23 @@ class OpenSessionParams(AcpMessage, frozen=True, kw_only=True, omit_defaults=Fal
 
 
 class OpenedSession(AcpMessage, frozen=True, kw_only=True):
-    """A session that was come back to."""
-
     config_options: tuple[ConfigOption, ...] | None = None
     models: OfferedModels | None = None
     modes: Raw | UnsetType = UNSET
 
 
 class SessionParams(AcpMessage, frozen=True, kw_only=True):
-    """All that `session/close` and `session/cancel` say."""
+    """For `session/close`, `session/delete` and `session/cancel`."""
 
     session_id: str
 
 
 class ListSessionsParams(AcpMessage, frozen=True, kw_only=True):
-    """Which sessions are there?"""
-
     cwd: str | None = None
     cursor: str | None = None
 
 
 class AcpSessionInfo(AcpMessage, frozen=True, kw_only=True):
-    """One of them."""
-
     session_id: str
     cwd: str = ""
     title: str | None = None
@@ -262,21 +221,17 @@ class AcpSessionInfo(AcpMessage, frozen=True, kw_only=True):
 
 
 class SessionList(AcpMessage, frozen=True, kw_only=True):
-    """A page of them."""
-
     sessions: tuple[AcpSessionInfo, ...]
     next_cursor: str | None = None
 
 
 class SetModeParams(AcpMessage, frozen=True, kw_only=True):
-    """Set the session's mode."""
-
     session_id: str
     mode_id: str
 
 
 class SetConfigOptionParams(AcpMessage, frozen=True, kw_only=True):
-    """Set one of the session's options; `type` says "boolean" if it is one."""
+    """`type` is "boolean" for a boolean option."""
 
     session_id: str
     config_id: str
@@ -285,21 +240,17 @@ class SetConfigOptionParams(AcpMessage, frozen=True, kw_only=True):
 
 
 class ConfigOptions(AcpMessage, frozen=True, kw_only=True):
-    """All options, after one was set."""
-
     config_options: tuple[ConfigOption, ...]
 
 
 class PromptParams(AcpMessage, frozen=True, kw_only=True):
-    """Take a turn."""
-
     session_id: str
     prompt: tuple[ContentBlock, ...]
     meta: Raw | UnsetType = field(name="_meta", default=UNSET)
 
 
 class TurnUsage(AcpMessage, frozen=True, kw_only=True, omit_defaults=False):
-    """Tokens. Agents differ in what they count: OpenCode tells the last model call's only."""
+    """Tokens. Agents differ in what they count: OpenCode reports the last model call only."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -310,7 +261,7 @@ class TurnUsage(AcpMessage, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class PromptResult(AcpMessage, frozen=True, kw_only=True):
-    """How the turn ended: `end_turn`, `cancelled`, `refusal`, `max_tokens` and others."""
+    """`stop_reason` is `end_turn`, `cancelled`, `refusal`, `max_tokens` and others."""
 
     stop_reason: str
     usage: TurnUsage | None = None
@@ -318,21 +269,22 @@ class PromptResult(AcpMessage, frozen=True, kw_only=True):
 
 
 class EmptyResult(AcpMessage, frozen=True, kw_only=True):
-    """A result that says: done."""
+    pass
+
+
+_wrap_config_options = field_wrapper("configOptions", wrap_options)
 
 
 def decode_new_session(raw: Raw) -> NewSession:
-    return decode_lenient(raw, Decoder(NewSession), field_wrapper("configOptions", wrap_options))
+    return decode_lenient(raw, Decoder(NewSession), _wrap_config_options)
 
 
 def decode_opened_session(raw: Raw) -> OpenedSession:
-    return decode_lenient(
-        null_as_empty(raw), Decoder(OpenedSession), field_wrapper("configOptions", wrap_options)
-    )
+    return decode_lenient(null_as_empty(raw), Decoder(OpenedSession), _wrap_config_options)
 
 
 def decode_config_options(raw: Raw) -> ConfigOptions:
-    return decode_lenient(raw, Decoder(ConfigOptions), field_wrapper("configOptions", wrap_options))
+    return decode_lenient(raw, Decoder(ConfigOptions), _wrap_config_options)
 
 
 def decode_prompt(raw: Raw) -> PromptParams:
@@ -340,5 +292,5 @@ def decode_prompt(raw: Raw) -> PromptParams:
 
 
 def null_as_empty(raw: Raw) -> Raw:
-    """Some agents answer `null` where the protocol says: an object without fields."""
+    """Some agents send `null` where the protocol has an object without fields."""
     return Raw(b"{}") if bytes(raw) in (b"", b"null") else raw

@@ -1,13 +1,14 @@
 """The parts of ACP messages: their base, content blocks and session options.
 
-Names are camelCase on the wire. Going out, what has its default is left out. Coming in, unknown
+Names are camelCase on the wire. Outgoing messages omit defaults. In incoming messages unknown
 fields are ignored and unknown values of open enumerations are kept: those are plain strings.
-A *kind* that we do not know (of content, of update, of option) would fail a tagged union; it is
-wrapped as unknown before the decoder sees it, and its body is kept as it came.
+An unknown *kind* (of content, of update, of option) would fail a tagged union; it is wrapped
+as unknown before the decoder sees it, and its body is kept as received.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from types import UnionType
+from typing import TypeVar, get_args
 
 import msgspec
 from msgspec import Raw, Struct
@@ -19,23 +20,23 @@ UNKNOWN = "_unknown"
 
 
 class AcpMessage(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Everything that ACP says."""
+    """The base of all ACP messages."""
 
 
 class RawFields(dict[str, Raw]):
-    """One object of the wire, its values untouched."""
+    """The members of a JSON object, values undecoded."""
 
     @classmethod
     def of(cls, raw: Raw) -> "RawFields":
         return cls(msgspec.json.decode(raw, type=dict[str, Raw]))
 
     def text(self, key: str) -> str:
-        """The string under the key, or nothing."""
+        """The string under the key; empty if there is none."""
         raw = self.get(key)
         return msgspec.json.decode(raw, type=str) if raw is not None else ""
 
     def replace_value(self, key: str, change: Callable[[Raw], Raw]) -> None:
-        """Put another value in the place of one that is there."""
+        """Changes a value that is present and not null."""
         raw = self.get(key)
         if raw is not None and bytes(raw) != b"null":
             self[key] = change(raw)
@@ -45,15 +46,20 @@ class RawFields(dict[str, Raw]):
 
 
 def decode_lenient(raw: Raw, decoder: Decoder[T], wrap: Callable[[Raw], Raw]) -> T:
-    """Decode; if that fails, once more with the unknown kinds wrapped."""
+    """Decodes; if that fails, once more with unknown kinds wrapped."""
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError:
         return decoder.decode(wrap(raw))
 
 
+def known_tags(union: UnionType) -> frozenset[str]:
+    members: tuple[type[Struct], ...] = get_args(union)
+    return frozenset(str(member.__struct_config__.tag) for member in members) - {UNKNOWN}
+
+
 def wrap_kind(raw: Raw, *, tag: str, known: frozenset[str], default: str = "") -> Raw:
-    """The object itself if its kind is known, else one that says what it is and keeps it."""
+    """The object itself if its kind is known, else a wrapper that names the kind and keeps it."""
     fields = RawFields.of(raw)
     kind = fields.text(tag) or default
     if kind in known:
@@ -62,14 +68,13 @@ def wrap_kind(raw: Raw, *, tag: str, known: frozenset[str], default: str = "") -
 
 
 def wrap_each(raw: Raw, wrap: Callable[[Raw], Raw]) -> Raw:
-    """The same for every item of an array."""
-    return Raw(
-        msgspec.json.encode([wrap(item) for item in msgspec.json.decode(raw, type=list[Raw])])
-    )
+    """Wraps every item of an array."""
+    items = msgspec.json.decode(raw, type=list[Raw])
+    return Raw(msgspec.json.encode([wrap(item) for item in items]))
 
 
 def field_wrapper(key: str, change: Callable[[Raw], Raw]) -> Callable[[Raw], Raw]:
-    """Wrap an object by wrapping what it has under the key."""
+    """Wraps an object by wrapping its value under the key."""
 
     def wrap(raw: Raw) -> Raw:
         fields = RawFields.of(raw)
@@ -80,29 +85,21 @@ def field_wrapper(key: str, change: Callable[[Raw], Raw]) -> Callable[[Raw], Raw
 
 
 class AcpText(AcpMessage, frozen=True, kw_only=True, tag="text"):
-    """Words."""
-
     text: str
 
 
 class AcpImage(AcpMessage, frozen=True, kw_only=True, tag="image"):
-    """A picture, base64."""
-
     data: str
     mime_type: str
     uri: str | None = None
 
 
 class AcpAudio(AcpMessage, frozen=True, kw_only=True, tag="audio"):
-    """A recording, base64."""
-
     data: str
     mime_type: str
 
 
 class ResourceLink(AcpMessage, frozen=True, kw_only=True, tag="resource_link"):
-    """A file that the reader may open."""
-
     uri: str
     name: str
     title: str | None = None
@@ -112,8 +109,6 @@ class ResourceLink(AcpMessage, frozen=True, kw_only=True, tag="resource_link"):
 
 
 class ResourceContents(AcpMessage, frozen=True, kw_only=True):
-    """A file's text, or its bytes in base64."""
-
     uri: str
     text: str | None = None
     blob: str | None = None
@@ -121,13 +116,11 @@ class ResourceContents(AcpMessage, frozen=True, kw_only=True):
 
 
 class Resource(AcpMessage, frozen=True, kw_only=True, tag="resource"):
-    """A file, contents and all."""
-
     resource: ResourceContents
 
 
 class UnknownBlock(AcpMessage, frozen=True, kw_only=True, tag=UNKNOWN):
-    """Content of a kind that this version does not know."""
+    """Content of an unknown kind."""
 
     kind: str
     body: Raw
@@ -137,13 +130,11 @@ ContentBlock = AcpText | AcpImage | AcpAudio | ResourceLink | Resource | Unknown
 
 
 class ToolContent(AcpMessage, frozen=True, kw_only=True, tag="content"):
-    """Ordinary content that a tool gave back."""
-
     content: ContentBlock
 
 
 class AcpDiff(AcpMessage, frozen=True, kw_only=True, tag="diff"):
-    """An edit; some agents give fragments, not whole files. A new file has no old text."""
+    """An edit; some agents send fragments instead of whole files. A new file has no old text."""
 
     path: str
     new_text: str
@@ -151,22 +142,18 @@ class AcpDiff(AcpMessage, frozen=True, kw_only=True, tag="diff"):
 
 
 class AcpTerminal(AcpMessage, frozen=True, kw_only=True, tag="terminal"):
-    """The output of a terminal that the client runs."""
-
     terminal_id: str
 
 
 class UnknownToolContent(AcpMessage, frozen=True, kw_only=True, tag=UNKNOWN):
-    """Tool content of a kind that this version does not know."""
-
     kind: str
     body: Raw
 
 
 ToolCallContent = ToolContent | AcpDiff | AcpTerminal | UnknownToolContent
 
-_BLOCK_KINDS = frozenset({"text", "image", "audio", "resource_link", "resource"})
-_TOOL_CONTENT_KINDS = frozenset({"content", "diff", "terminal"})
+_BLOCK_KINDS = known_tags(ContentBlock)
+_TOOL_CONTENT_KINDS = known_tags(ToolCallContent)
 
 
 def wrap_block(raw: Raw) -> Raw:
@@ -189,7 +176,7 @@ def _wrap_tool_content(raw: Raw) -> Raw:
 
 
 def plain_text(block: ContentBlock) -> str:
-    """The words in it, if there are any."""
+    """The text of a block; empty if it has none."""
     match block:
         case AcpText(text=text):
             return text
@@ -200,7 +187,7 @@ def plain_text(block: ContentBlock) -> str:
 
 
 class OptionChoice(AcpMessage, frozen=True, kw_only=True):
-    """One value that an option can have, or a group of them: then `options` has the values."""
+    """A value of an option, or a group of values in `options`."""
 
     name: str = ""
     value: str = ""
@@ -217,8 +204,6 @@ class OptionChoice(AcpMessage, frozen=True, kw_only=True):
 
 
 class SelectOption(AcpMessage, frozen=True, kw_only=True, tag="select"):
-    """An option with a list of values."""
-
     id: str
     name: str = ""
     current_value: str
@@ -228,13 +213,11 @@ class SelectOption(AcpMessage, frozen=True, kw_only=True, tag="select"):
 
     @property
     def choices(self) -> tuple[OptionChoice, ...]:
-        """The values, without their groups."""
+        """All values, groups flattened."""
         return tuple(choice for entry in self.options for choice in entry.leaves())
 
 
 class BooleanOption(AcpMessage, frozen=True, kw_only=True, tag="boolean"):
-    """An option that is on or off."""
-
     id: str
     name: str = ""
     current_value: bool
@@ -243,8 +226,6 @@ class BooleanOption(AcpMessage, frozen=True, kw_only=True, tag="boolean"):
 
 
 class UnknownOption(AcpMessage, frozen=True, kw_only=True, tag=UNKNOWN):
-    """An option of a kind that this version does not know."""
-
     kind: str
     body: Raw
 
@@ -257,11 +238,11 @@ def wrap_options(raw: Raw) -> Raw:
 
 
 def _wrap_option(raw: Raw) -> Raw:
-    return wrap_kind(raw, tag="type", known=frozenset({"select", "boolean"}), default="select")
+    return wrap_kind(raw, tag="type", known=known_tags(ConfigOption), default="select")
 
 
 def find_option(options: Sequence[ConfigOption] | None, name: str) -> SelectOption | None:
-    """The option with this id, or else of this category."""
+    """The option with this id, else the first of this category."""
     selects = [option for option in options or () if isinstance(option, SelectOption)]
     by_id = (option for option in selects if option.id == name)
     by_category = (option for option in selects if option.category == name)

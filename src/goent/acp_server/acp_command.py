@@ -1,7 +1,4 @@
-"""Runs `go-ent acp`: reads its options, and answers the greeting before anything heavy is loaded.
-
-What it loads before the first reply decides how long an editor waits: the greeting, and no more.
-"""
+"""Runs `go-ent acp`: reads its options, and answers the handshake before loading anything heavy."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,7 +11,7 @@ _OPTIONS = ("--model", "--mode", "--allowed-tools")
 
 
 class AgentCommand(NamedTuple):
-    """What the command line says. `allowed_tools` None: all; empty: none."""
+    """The options of `go-ent acp`. `allowed_tools` None: all tools; empty: none."""
 
     model: str = "auto"
     mode: str = "ask"
@@ -22,24 +19,22 @@ class AgentCommand(NamedTuple):
 
 
 def parse_acp_command(arguments: Sequence[str]) -> AgentCommand | None:
-    """The plain ways to say it, read at once; None leaves the rest to the command line proper."""
-    told: dict[str, str] = {}
+    """Parses plain, valid options quickly; None leaves anything else to the full command line."""
+    options: dict[str, str] = {}
     words = iter(arguments)
     for word in words:
         name, given, value = word.partition("=")
-        if name not in _OPTIONS or name in told:
+        if name not in _OPTIONS or name in options:
             return None
         value = value if given else next(words, None)
         if value is None or (not value and name != "--allowed-tools"):
             return None
-        told[name] = value
-    if told.get("--mode", "ask") not in AGENT_MODES:
-        return None
-    tools = told.get("--allowed-tools")
+        options[name] = value
+    mode, tools = options.get("--mode", "ask"), options.get("--allowed-tools")
     allowed = None if tools is None else tool_names(tools)
-    if allowed and unknown_tool(allowed):
+    if mode not in AGENT_MODES or (allowed and unknown_tool(allowed)):
         return None
-    return AgentCommand(told.get("--model", "auto"), told.get("--mode", "ask"), allowed)
+    return AgentCommand(options.get("--model", "auto"), mode, allowed)
 
 
 def tool_names(text: str) -> frozenset[str]:
@@ -47,18 +42,18 @@ def tool_names(text: str) -> frozenset[str]:
 
 
 def unknown_tool(names: frozenset[str]) -> str:
-    """One that there cannot be; empty if there is none."""
-    strange = (n for n in sorted(names) if n not in AGENT_TOOLS and not n.startswith("mcp__"))
-    return next(strange, "")
+    """The first name that cannot be a tool; empty if all can."""
+    unknown = (n for n in sorted(names) if n not in AGENT_TOOLS and not n.startswith("mcp__"))
+    return next(unknown, "")
 
 
 def run_acp(command: AgentCommand) -> int:
-    """Serve one client until it hangs up; nothing of the sessions is left running."""
-    from goent.acp_server.handshake import greet  # noqa: PLC0415 (see above)
+    """Serves one client until it hangs up; nothing of its sessions is left running."""
+    from goent.acp_server.handshake import greet  # noqa: PLC0415 (the editor waits for its reply)
 
     greeting = greet(__version__)
 
-    from goent.acp_server.acp_connection import serve_client  # noqa: PLC0415 (see above)
+    from goent.acp_server.server import serve_client  # noqa: PLC0415 (loads while the editor reads)
 
     serve_client(
         greeting, model=command.model, mode=command.mode, allowed_tools=command.allowed_tools

@@ -1,8 +1,8 @@
-"""The client at the other end: its files, terminals and answers, and the events it is sent.
+"""The client of one ACP connection: its files, terminals and answers, and the events it is sent.
 
-Nothing is told before the reply that names the session, and everything before the reply that ends
-a turn. A client that reads slowly slows the session down; one that stops reading for a while gets
-the pieces of a message in one, so that a model need not wait for a window to be redrawn.
+No event is sent before the reply that names its session, and all are sent before the reply that
+ends a turn. A slow reader slows the session down; a client that stops reading for a while gets
+the pieces of a message merged, so that a model need not wait for a window to be redrawn.
 """
 
 import logging
@@ -18,10 +18,14 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
-from goent.acp import agent_messages
 from goent.acp.agent_messages import (
     FS_READ_TEXT_FILE,
     FS_WRITE_TEXT_FILE,
+    TERMINAL_CREATE,
+    TERMINAL_KILL,
+    TERMINAL_OUTPUT,
+    TERMINAL_RELEASE,
+    TERMINAL_WAIT_FOR_EXIT,
     CreatedTerminal,
     CreateTerminalParams,
     ExitStatus,
@@ -41,9 +45,9 @@ from goent.rpc.rpc_peer import Peer
 
 RESOURCE_NOT_FOUND = -32002
 
-SLOW_CLIENT_S = 0.05  # seconds without reading, after which a client counts as slow
-MAX_KEPT_CHARS = 256 * 1024  # characters of text kept for a slow client; then the session waits
-MAX_EVENTS = 256  # the same for what cannot be put together
+SLOW_CLIENT_S = 0.05  # without reading, after which a client counts as slow
+MAX_KEPT_CHARS = 256 * 1024  # of text kept for a slow client; then the session waits
+MAX_EVENTS = 256  # the same for events that cannot be merged
 
 _log = logging.getLogger(__name__)
 
@@ -51,21 +55,21 @@ AcpNotification = tuple[str, object]  # a method and its parameters
 
 
 class EventEncoder(Protocol):
-    """How one version of the protocol words the events of one session."""
+    """Encodes the events of one session in one version of the protocol."""
 
     def begin(self, session: AgentSession) -> None:
-        """A reply tells the client of the session, as it is now."""
+        """Called when a reply is about to show the client the session as it is now."""
         ...
 
     def encode_text(self, event: Said) -> AcpNotification | None:
-        """The same as `encode`, for what comes by the thousand."""
+        """A fast path of `encode` for the most frequent event."""
         ...
 
     def encode(self, event: AnyAgentEvent, session: AgentSession) -> Iterable[AcpNotification]: ...
 
 
 class _MergedText(Struct):
-    """Pieces of one message, which become one."""
+    """Pieces of one message, sent as one."""
 
     first: Said
     parts: list[str]
@@ -78,7 +82,7 @@ class _MergedText(Struct):
 
 
 class EventStream:
-    """What one session tells. It is held until the client knows the session."""
+    """The events of one session to its client, held back until the client knows the session."""
 
     def __init__(self, peer: Peer, encoder: EventEncoder, tasks: TaskGroup) -> None:
         self._peer = peer
@@ -100,20 +104,20 @@ class EventStream:
             self._post(event, self._session)
 
     async def replay(self, event: AnyAgentEvent, session: AgentSession) -> None:
-        """Tell what is long past: it comes before everything that is held."""
+        """Sends a past event, ahead of everything that is held back."""
         self._post(event, session)
         if self._peer.is_crowded:
             await self._peer.wait_for_room()
 
     def release(self, session: AgentSession) -> None:
-        """The reply that names the session goes out next: what comes from now on may be told."""
+        """Allows events from now on: the reply that names the session is sent next."""
         self._session = session
         self._encoder.begin(session)
         if self._kept:
             self._start_draining(session)
 
     async def flushed(self) -> None:
-        """Wait until all that was told is on its way. What is held is not waited for."""
+        """Waits until all events are on their way, unless they are still held back."""
         while self._kept and self._session is not None:
             await self._progressed.wait()
 
@@ -125,7 +129,7 @@ class EventStream:
                 await self._progressed.wait()
 
     def _merge(self, event: AnyAgentEvent, last: AnyAgentEvent | _MergedText | None) -> None:
-        """Pieces of a message become one, and of a tool call only the latest word is kept."""
+        """Merges pieces of a message, and keeps only the latest state of a tool call."""
         match event, last:
             case Said(text=text), _MergedText() if last.takes(event):
                 self._size += len(text)
@@ -151,17 +155,14 @@ class EventStream:
                 if isinstance(event, _MergedText):
                     event = event.whole()
                     self._size -= len(event.text)
-                self._post_or_log(event, session)
+                try:
+                    self._post(event, session)
+                except Exception:  # noqa: BLE001 (its sender has moved on; the next event may pass)
+                    _log.exception("cannot send %s of %r", type(event).__name__, session.id)
                 self._signal_progress()
         finally:
             self._draining = False
             self._signal_progress()
-
-    def _post_or_log(self, event: AnyAgentEvent, session: AgentSession) -> None:
-        try:
-            self._post(event, session)
-        except Exception:  # noqa: BLE001 (whoever told it has gone on: the next one may do)
-            _log.exception("%s of session %r was not told", type(event).__name__, session.id)
 
     def _post(self, event: AnyAgentEvent, session: AgentSession) -> None:
         if type(event) is Said:
@@ -177,36 +178,53 @@ class EventStream:
         self._progressed = anyio.Event()
 
 
-CLIENT_REPLY_S = 60.0  # seconds for an editor to hand over a file, or to start a command
+CLIENT_REPLY_S = 60.0  # for an editor to hand over a file, or to start a command
 
 T = TypeVar("T")
 
 
-class RemoteFiles:
-    """Files as the client's editor has them."""
+class _SessionRequests:
+    """Requests to the client about one session. They raise `OSError`, as local files would."""
 
     def __init__(self, peer: Peer, session_id: str) -> None:
         self._peer = peer
         self._session_id = session_id
 
+    async def _request(
+        self,
+        method: str,
+        params: object,
+        result: type[T],
+        what: str,
+        patience: float | None = CLIENT_REPLY_S,
+    ) -> T:
+        try:
+            return await self._peer.request(method, params, result=result, timeout=patience)
+        except RpcError as error:
+            if error.code == RESOURCE_NOT_FOUND:
+                raise FileNotFoundError(f"the client has no {what!r}: {error.message}") from error
+            raise OSError(EIO, f"the client refused {method!r}: {error.message}", what) from error
+        except BadReply as error:
+            raise OSError(EIO, f"the client sent an unusable reply: {error}", what) from error
+        except ConnectionLost as error:
+            raise BrokenPipeError(f"the client is gone: {error}") from error
+
+
+class RemoteFiles(_SessionRequests):
+    """Files as the client's editor has them."""
+
     async def read(self, path: Path) -> str:
         params = ReadTextFileParams(session_id=self._session_id, path=str(path))
-        reply = await _request_client(
-            self._peer, FS_READ_TEXT_FILE, params, ReadTextFileResult, str(path)
-        )
+        reply = await self._request(FS_READ_TEXT_FILE, params, ReadTextFileResult, str(path))
         return reply.content
 
     async def write(self, path: Path, text: str) -> None:
         params = WriteTextFileParams(session_id=self._session_id, path=str(path), content=text)
-        await _request_client(self._peer, FS_WRITE_TEXT_FILE, params, object, str(path))
+        await self._request(FS_WRITE_TEXT_FILE, params, object, str(path))
 
 
-class RemoteTerminals:
-    """Commands that the client runs."""
-
-    def __init__(self, peer: Peer, session_id: str) -> None:
-        self._peer = peer
-        self._session_id = session_id
+class RemoteTerminals(_SessionRequests):
+    """Starts commands in terminals of the client."""
 
     async def create(
         self,
@@ -224,17 +242,15 @@ class RemoteTerminals:
             cwd=str(cwd),
             output_byte_limit=limit,
         )
-        created = await _request_client(
-            self._peer, agent_messages.TERMINAL_CREATE, params, CreatedTerminal, command
-        )
+        created = await self._request(TERMINAL_CREATE, params, CreatedTerminal, command)
         return RemoteTerminal(self._peer, self._session_id, created.terminal_id)
 
 
-class RemoteTerminal:
-    """One of them."""
+class RemoteTerminal(_SessionRequests):
+    """A command that the client runs in a terminal."""
 
     def __init__(self, peer: Peer, session_id: str, terminal_id: str) -> None:
-        self._peer = peer
+        super().__init__(peer, session_id)
         self._params = TerminalParams(session_id=session_id, terminal_id=terminal_id)
 
     @property
@@ -242,57 +258,24 @@ class RemoteTerminal:
         return self._params.terminal_id
 
     async def output(self) -> tuple[str, int | None]:
-        said = await _request_client(
-            self._peer, agent_messages.TERMINAL_OUTPUT, self._params, TerminalOutput, self.id
-        )
-        return said.output, None if said.exit_status is None else _exit_code(said.exit_status)
+        shown = await self._request(TERMINAL_OUTPUT, self._params, TerminalOutput, self.id)
+        return shown.output, None if shown.exit_status is None else _exit_code(shown.exit_status)
 
     async def wait(self) -> int | None:
-        ended = await _request_client(
-            self._peer,
-            agent_messages.TERMINAL_WAIT_FOR_EXIT,
-            self._params,
-            ExitStatus,
-            self.id,
-            patience=None,
+        ended = await self._request(
+            TERMINAL_WAIT_FOR_EXIT, self._params, ExitStatus, self.id, patience=None
         )
         return _exit_code(ended)
 
     async def kill(self) -> None:
-        await _request_client(
-            self._peer, agent_messages.TERMINAL_KILL, self._params, object, self.id
-        )
+        await self._request(TERMINAL_KILL, self._params, object, self.id)
 
     async def release(self) -> None:
-        await _request_client(
-            self._peer, agent_messages.TERMINAL_RELEASE, self._params, object, self.id
-        )
-
-
-async def _request_client(
-    peer: Peer,
-    method: str,
-    params: object,
-    result: type[T],
-    what: str,
-    *,
-    patience: float | None = CLIENT_REPLY_S,
-) -> T:
-    """Raises `OSError`: to a tool, a client is where its files are."""
-    try:
-        return await peer.request(method, params, result=result, timeout=patience)
-    except RpcError as error:
-        if error.code == RESOURCE_NOT_FOUND:
-            raise FileNotFoundError(f"the client has no {what!r}: {error.message}") from error
-        raise OSError(EIO, f"the client refused {method!r}: {error.message}", what) from error
-    except BadReply as error:
-        raise OSError(EIO, f"the client's reply is of no use: {error}", what) from error
-    except ConnectionLost as error:
-        raise BrokenPipeError(f"the client is gone: {error}") from error
+        await self._request(TERMINAL_RELEASE, self._params, object, self.id)
 
 
 def _exit_code(status: ExitStatus) -> int:
-    """As a shell says it: 128 and the signal's number for a command that was killed."""
+    """As a shell reports it: 128 plus the signal's number for a killed command."""
     if status.exit_code is not None:
         return status.exit_code
     try:
@@ -302,7 +285,7 @@ def _exit_code(status: ExitStatus) -> int:
 
 
 class ProtocolAdapter(Protocol):
-    """How one version of the protocol puts a question, and words events."""
+    """Asks questions and encodes events in one version of the protocol."""
 
     def encoder(self, session_id: str) -> EventEncoder: ...
 
@@ -312,7 +295,7 @@ class ProtocolAdapter(Protocol):
 
 
 class ClientConnection:
-    """The client, as the agent's port wants it: one connection, all its sessions."""
+    """The port `AgentClient` over one connection, for all its sessions."""
 
     def __init__(
         self, peer: Peer, asking: ProtocolAdapter, offers: ClientCapabilities, tasks: TaskGroup
@@ -342,7 +325,7 @@ class ClientConnection:
     async def send(self, session: str, event: AnyAgentEvent) -> None:
         stream = self._streams.get(session)
         if stream is None:
-            if not self._expected:  # it was closed: the client has forgotten it
+            if not self._expected:  # closed: the client has forgotten the session
                 return
             stream = self.stream(session)
             self._unconfirmed.add(session)
@@ -361,7 +344,7 @@ class ClientConnection:
         self._peer.notify_now(*notice)
 
     def stream(self, session: str) -> EventStream:
-        """The session's, held if it is new."""
+        """The session's stream; a new one holds its events back."""
         self._unconfirmed.discard(session)
         if session not in self._streams:
             encoder = self._adapter.encoder(session)
@@ -373,14 +356,14 @@ class ClientConnection:
 
     @contextmanager
     def expecting_session(self) -> Generator[None]:
-        """A session comes about, and may have something to tell before we know its name."""
+        """While a session is created it may send events before its id is known here."""
         self._expected += 1
         try:
             yield
         finally:
             self._expected -= 1
             if not self._expected:
-                for session in self._unconfirmed:  # one that came to nothing
+                for session in self._unconfirmed:  # its creation failed
                     self.forget(session)
                 self._unconfirmed.clear()
 

@@ -1,8 +1,4 @@
-"""The sessions one connection has open, their turns, and what a client puts into them.
-
-Not before a client wants a session: an editor that only asks who we are gets its answer from a
-process that has opened no file and knows no key.
-"""
+"""The sessions one connection has open, their turns, and the prompts a client sends them."""
 
 import logging
 from base64 import b64decode
@@ -38,7 +34,7 @@ from goent.rpc.json_rpc import InvalidParams
 
 
 def read_prompt(blocks: Sequence[ContentBlock]) -> tuple[PromptPart, ...]:
-    """Raises `InvalidParams` for what an agent of words and pictures cannot take."""
+    """Raises `InvalidParams` for content that the agent cannot use."""
     if not blocks:
         raise InvalidParams("the prompt is empty: send at least one block of text")
     return tuple(_prompt_part(block) for block in blocks)
@@ -55,10 +51,10 @@ def _prompt_part(block: ContentBlock) -> PromptPart:
         case Resource(resource=contents):
             return _file_part(contents)
         case AcpAudio():
-            raise InvalidParams("audio is not taken: send what was said as text")
+            raise InvalidParams("audio is not supported: send a transcript as text")
         case UnknownBlock(kind=kind):
             raise InvalidParams(
-                f"content of type {kind!r} is not taken: send text, image, resource_link or resource"
+                f"content of type {kind!r} is not supported: send text, image, resource_link or resource"
             )
 
 
@@ -71,7 +67,7 @@ def _file_part(contents: ResourceContents) -> PromptPart:
 
 def _image_part(data: str, media_type: str) -> ImagePart:
     if not media_type.startswith("image/"):
-        raise InvalidParams(f"{media_type!r} is no type of image, such as 'image/png'")
+        raise InvalidParams(f"{media_type!r} is not an image type, such as 'image/png'")
     try:
         b64decode(data, validate=True)
     except (NotBase64, ValueError) as error:
@@ -85,11 +81,11 @@ def session_directory(path: str, field: str) -> Path:
     if not folder.is_absolute():
         raise InvalidParams(f"{field} {path!r} is not absolute: send the whole path")
     try:
-        there = folder.is_dir()
+        exists = folder.is_dir()
     except (OSError, ValueError) as error:  # a name too long, or with a NUL in it
-        raise InvalidParams(f"{field} {path!r} cannot be looked at: {error}") from error
-    if not there:
-        raise InvalidParams(f"{field} {path!r} is no directory on this machine")
+        raise InvalidParams(f"{field} {path!r} cannot be read: {error}") from error
+    if not exists:
+        raise InvalidParams(f"{field} {path!r} is not a directory on this machine")
     return folder
 
 
@@ -99,11 +95,8 @@ def session_directories(paths: Sequence[str] | UnsetType) -> tuple[Path, ...]:
     return tuple(session_directory(path, "additionalDirectories:") for path in paths)
 
 
-def mcp_server_specs(named: Sequence[Raw]) -> tuple[McpServerSpec, ...]:
-    return tuple(_mcp_server_spec(raw, place) for place, raw in enumerate(named))
-
-
-def _mcp_server_spec(raw: Raw, place: int) -> McpServerSpec:
+def mcp_server_spec(place: int, raw: Raw) -> McpServerSpec:
+    """The server at that place of `mcpServers`."""
     try:
         kind = server_transport(raw)
         if kind == "stdio":
@@ -120,14 +113,17 @@ def _mcp_server_spec(raw: Raw, place: int) -> McpServerSpec:
             return McpServerSpec(name=remote.name, url=remote.url, headers=headers)
     except msgspec.DecodeError as error:
         raise InvalidParams(f"mcpServers[{place}]: {error}") from error
-    raise InvalidParams(f"mcpServers[{place}] is of type {kind!r}: only stdio and http are spoken")
+    raise InvalidParams(f"mcpServers[{place}] is of type {kind!r}: use stdio or http")
 
 
 OpenAgent = Callable[[], AbstractAsyncContextManager[CodingAgent]]
 
 
 class AgentHost:
-    """Opens the agent when it is first asked for, in a task of its own, and closes it there."""
+    """Opens the agent when it is first needed, in a task of its own, and closes it there.
+
+    Until then, the process opens no file and reads no key: an editor may only want to know who we are.
+    """
 
     def __init__(self, open_agent: OpenAgent, tasks: TaskGroup) -> None:
         self._open_agent = open_agent
@@ -136,7 +132,7 @@ class AgentHost:
         self._over = anyio.Event()
 
     async def get(self) -> CodingAgent:
-        """Raises what opening it raised; whoever asks next tries again."""
+        """Raises what opening it raised; the next call tries again."""
         if self._attempt is None:
             self._attempt = _OpenAttempt()
             self._tasks.start_soon(self._keep, self._attempt)
@@ -176,7 +172,7 @@ class _OpenAttempt:
 
 
 def _unwrapped_error(error: Exception) -> Exception:
-    """What went wrong, out of the task groups that it came through."""
+    """The error itself, out of the groups of the tasks it passed through."""
     match error:
         case ExceptionGroup(exceptions=(Exception() as only,)):
             return _unwrapped_error(only)
@@ -186,13 +182,13 @@ def _unwrapped_error(error: Exception) -> Exception:
             return error
 
 
-CANCEL_GRACE_S = 10.0  # seconds for a cancelled turn to end by itself
+CANCEL_GRACE_S = 10.0  # for a cancelled turn to end by itself
 
 CANCELLED_TURN = TurnEnd(stop_reason="cancelled", text="", usage=Usage(), cost_usd=None)
 
 
 class ClientTurn:
-    """One turn. It runs in a task of its own: a request that is dropped must not tear it apart."""
+    """One turn, in a task of its own, so that a dropped request does not break it off."""
 
     def __init__(
         self, session: AgentSession, stream: EventStream, given: Sequence[PromptPart]
@@ -206,30 +202,27 @@ class ClientTurn:
         self.ended = anyio.Event()
 
     async def run(self) -> None:
-        """`over` is set when the session is free again and the client was told everything."""
+        """Sets `ended` when the session is free again and all events are on their way."""
         try:
-            await self._take()
+            try:
+                with self._scope:
+                    if not self._cancelled:
+                        self._outcome = await self._session.prompt(self._given)
+            except Exception as error:  # noqa: BLE001 (raised by `end`)
+                self._outcome = error
             await self._stream.flushed()
         finally:
             self.ended.set()
 
-    async def _take(self) -> None:
-        try:
-            with self._scope:
-                if not self._cancelled:
-                    self._outcome = await self._session.prompt(self._given)
-        except Exception as error:  # noqa: BLE001 (it is raised to whoever asked)
-            self._outcome = error
-
     def cancel(self) -> None:
-        """May come at any moment: before the session has heard of the turn, and more than once."""
+        """May be called at any moment, even before the turn has begun, and more than once."""
         if not self._cancelled:
             self._cancelled = True
             self._scope.deadline = anyio.current_time() + CANCEL_GRACE_S
         self._session.cancel()
 
     def end(self) -> TurnEnd:
-        """How it ended; what went wrong because it was cancelled is no error."""
+        """The result; failures of a cancelled turn are not errors."""
         if isinstance(self._outcome, TurnEnd):
             return self._outcome
         if self._cancelled:
@@ -239,7 +232,7 @@ class ClientTurn:
         raise self._outcome
 
     def text(self) -> str:
-        """What was said in it, however it ended."""
+        """All text of the turn, however it ended."""
         return self._outcome.text if isinstance(self._outcome, TurnEnd) else ""
 
 
@@ -256,7 +249,7 @@ class ClientSession(Struct, kw_only=True):
 
 
 class SessionRequest(Value, frozen=True, kw_only=True):
-    """Where a session works, and which servers it can use."""
+    """The directories of a session, and the MCP servers it can use."""
 
     cwd: Path
     extra: Sequence[Path] = ()
@@ -264,7 +257,7 @@ class SessionRequest(Value, frozen=True, kw_only=True):
 
 
 class ClientSessions:
-    """The same for every version of the protocol."""
+    """The open sessions of one connection, for every version of the protocol."""
 
     def __init__(self, host: AgentHost, client: ClientConnection, tasks: TaskGroup) -> None:
         self._host = host
@@ -277,7 +270,7 @@ class ClientSessions:
         await (await self._host.get()).ready()
 
     async def new(self, place: SessionRequest, *, model: str | None = None) -> ClientSession:
-        """It is silent until `introduce`."""
+        """Sends no events until `announce`."""
         agent = await self._host.get()
         with self._client.expecting_session():
             session = await agent.new(
@@ -288,16 +281,25 @@ class ClientSessions:
         return opened
 
     async def open(self, session_id: str, place: SessionRequest, *, replay: bool) -> ClientSession:
-        """One that was kept. What it says comes after `introduce`, its history before."""
+        """Opens a stored session. Its history is sent now, its events after `announce`."""
         known = self._open.get(session_id)
         if session_id in self._opening or (known is not None and (known.turn or known.closing)):
             raise SessionBusy(
-                f"session {session_id!r} is at work, or being opened or closed: wait for it"
+                f"session {session_id!r} is busy, or being opened or closed: wait for it"
             )
         self._opening.add(session_id)
         self._client.forget(session_id)
         try:
-            return await self._reopen(session_id, place, replay=replay)
+            agent = await self._host.get()
+            stream = self._client.stream(session_id)
+            session = await agent.open(
+                self._client, session_id, place.cwd, extra=place.extra, servers=place.servers
+            )
+            opened = self._open[session_id] = ClientSession(session=session, stream=stream)
+            if replay:
+                for event in session.history():
+                    await stream.replay(event, session)
+            return opened  # noqa: TRY300 (an `else` would part it from what it belongs to)
         except BaseException:
             if self._open.pop(session_id, None) is not None:
                 await self._end(session_id)
@@ -307,7 +309,7 @@ class ClientSessions:
             self._opening.discard(session_id)
 
     def announce(self, opened: ClientSession, *first: AcpNotification) -> None:
-        """To be called in the step that replies with the session: from then on it may speak."""
+        """Lets the session send events. Must be called in the same step that returns the reply."""
         opened.stream.release(opened.session)
         self._tasks.start_soon(self._greet, opened, first)
 
@@ -321,17 +323,17 @@ class ClientSessions:
         return opened
 
     async def prompt(self, opened: ClientSession, given: Sequence[PromptPart]) -> TurnEnd:
-        """A turn whose request is dropped ends as cancelled, and has ended when this returns."""
+        """Takes a turn. If the request is dropped, the turn ends as cancelled before this returns."""
         if opened.turn is not None:
             raise SessionBusy(
-                f"session {opened.session.id!r} takes a turn already: wait for its end, or cancel it"
+                f"session {opened.session.id!r} is busy with a turn: wait for its end, or cancel it"
             )
         turn = opened.turn = ClientTurn(opened.session, opened.stream, given)
         self._tasks.start_soon(self._take, opened, turn)
         try:
             await turn.ended.wait()
         except anyio.get_cancelled_exc_class():
-            # Not passed on: the request gets the end of its turn as its reply.
+            # Not raised: the reply to the request is the end of its turn.
             turn.cancel()
             with anyio.move_on_after(CANCEL_GRACE_S, shield=True):
                 await turn.ended.wait()
@@ -360,22 +362,8 @@ class ClientSessions:
     ) -> tuple[Sequence[SessionSummary], str | None]:
         return await (await self._host.get()).list_page(cwd=cwd, cursor=cursor)
 
-    async def _reopen(
-        self, session_id: str, place: SessionRequest, *, replay: bool
-    ) -> ClientSession:
-        agent = await self._host.get()
-        stream = self._client.stream(session_id)
-        session = await agent.open(
-            self._client, session_id, place.cwd, extra=place.extra, servers=place.servers
-        )
-        opened = self._open[session_id] = ClientSession(session=session, stream=stream)
-        if replay:
-            for event in session.history():
-                await stream.replay(event, session)
-        return opened
-
     async def _end(self, session_id: str) -> None:
-        """Also for a client that no longer waits for it; one that has ended already is no error."""
+        """Ends the session even if the client no longer waits; an ended one is no error."""
         with anyio.move_on_after(2 * CANCEL_GRACE_S, shield=True), suppress(UnknownSession):
             await (await self._host.get()).close(session_id)
 
@@ -391,5 +379,5 @@ class ClientSessions:
             for notice in first:
                 self._client.post(notice)
             await opened.session.greet()
-        except Exception:  # noqa: BLE001 (the session is good, only its first words are lost)
-            _log.exception("session %r could not greet", opened.session.id)
+        except Exception:  # noqa: BLE001 (the session works, only its notices are lost)
+            _log.exception("cannot send the first notices of session %r", opened.session.id)

@@ -1,11 +1,8 @@
 """Answers a client's `initialize` before the agent is loaded, so that an editor need not wait.
 
-All of this is known before anything is opened, so that whoever asks gets an answer at once, and
-without a key: an editor's list of agents asks no more.
-
-Whoever starts an agent waits for its first reply, and to load what the agent needs takes longer
-than to say who it is. So the first line is read and answered here, and the client is busy with the
-answer meanwhile. What is not the plain beginning of a v1 connection is passed on as it came.
+Loading the agent takes longer than saying who it is. The first line is read and answered here,
+without any file or key, and the rest loads while the client is busy with the reply. Anything
+but the plain beginning of a v1 connection is passed on unchanged.
 """
 
 import os
@@ -29,7 +26,7 @@ from goent.acp.client_messages import (
 )
 from goent.acp.message_parts import AcpMessage
 
-LOGIN = "--login"  # after `go-ent acp` or `go-ent`: both ways are in use to start it
+LOGIN = "--login"  # clients append it to `go-ent acp`, or to `go-ent`
 
 _KEYS_METHOD = AuthMethod(
     id="go-ent-keys",
@@ -44,7 +41,7 @@ _SETUP_METHOD = AuthMethod(
     id="go-ent-setup",
     name="Set up go-ent",
     type="terminal",
-    description="Looks for keys, and says in a terminal what is missing",
+    description="Looks for keys, and shows in a terminal what is missing",
     args=(LOGIN,),
 )
 
@@ -63,7 +60,7 @@ CAPABILITIES = AgentCapabilities(
 
 
 class OpeningParams(AcpMessage, frozen=True, kw_only=True):
-    """The first words of a client; whatever it takes for a version is one."""
+    """A client's `initialize`; the version may be anything."""
 
     protocol_version: Raw = Raw()
     client_capabilities: ClientCapabilities | None = None
@@ -78,7 +75,7 @@ def agent_info(version: str) -> Implementation:
 
 
 def initialize_result(client: ClientCapabilities, version: str) -> AcpInitializeResult:
-    """A method that needs a terminal is offered only to those who have one."""
+    """The login that needs a terminal is offered only to clients that have one."""
     terminal = client.auth is not None and client.auth.terminal
     return AcpInitializeResult(
         protocol_version=PROTOCOL_VERSION,
@@ -92,7 +89,7 @@ MAX_LINE_BYTES = 64 * 1024
 
 
 class Greeting(NamedTuple):
-    """`client` is None if nobody was greeted; `unread` is what is still to be acted upon."""
+    """`client` is None if no reply was sent; `unread` is what the agent still has to read."""
 
     client: ClientCapabilities | None
     unread: bytes
@@ -112,31 +109,25 @@ class _InitializeReply(Struct, frozen=True, kw_only=True):
 
 
 def greet(version: str, *, receive: int = 0, send: int = 1) -> Greeting:
-    """Wait for the first line, and answer it if it is one that can be answered so."""
+    """Waits for the first line, and answers it if it is a plain `initialize`."""
     read = b""
     try:
-        while (
-            b"\n" not in read
-            and len(read) < MAX_LINE_BYTES
-            and (piece := os.read(receive, MAX_LINE_BYTES))
-        ):
+        while b"\n" not in read and len(read) < MAX_LINE_BYTES:
+            if not (piece := os.read(receive, MAX_LINE_BYTES)):
+                break
             read += piece
-    except OSError:  # such as one that does not block: the agent waits in another way
+    except OSError:  # such as a descriptor that does not block: the agent waits differently
         return Greeting(None, read)
     line, newline, rest = read.partition(b"\n")
     first = _parse_first(line) if newline else None
     if first is None:
         return Greeting(None, read)
     client = first.params.client_capabilities or ClientCapabilities()
-    reply = (
-        msgspec.json.encode(
-            _InitializeReply(id=first.id, result=initialize_result(client, version))
-        )
-        + b"\n"
-    )
-    with suppress(OSError):  # whoever went away is missed soon enough
-        while reply:
-            reply = reply[os.write(send, reply) :]
+    reply = _InitializeReply(id=first.id, result=initialize_result(client, version))
+    unsent = msgspec.json.encode(reply) + b"\n"
+    with suppress(OSError):  # a client that is gone is noticed by the next read
+        while unsent:
+            unsent = unsent[os.write(send, unsent) :]
     return Greeting(client, rest)
 
 

@@ -1,10 +1,8 @@
 """Speaks the older ACP dialect, whose connections open with `acp/initialize`.
 
-Its connections open with `acp/initialize`. It has no plans, diffs or modes: what is done is told as
-progress, with the share of the plan that is done, and what is said as output. While a turn goes on,
-progress is told again and again, so that a client can tell work from a hang.
-
-A cancelled session is over there: it says what it had done, and takes no further prompt.
+It has no plans, diffs or modes: actions are sent as progress, with the completed share of the plan,
+and text as output. During a turn, progress is repeated, so that a client can tell work from a hang.
+A cancelled session is closed: it returns its output, and takes no further prompt.
 """
 
 import logging
@@ -16,14 +14,7 @@ import msgspec
 from anyio.abc import TaskGroup
 from msgspec import Raw
 
-from goent.acp.client_messages import (
-    PROTOCOL_VERSION,
-    AgentCapabilities,
-    ClientCapabilities,
-    Implementation,
-    SessionParams,
-    TurnUsage,
-)
+from goent.acp import client_messages
 from goent.acp.message_parts import AcpMessage, AcpText, ContentBlock, wrap_blocks
 from goent.acp_server.client_connection import AcpNotification, ClientConnection
 from goent.acp_server.client_sessions import (
@@ -62,7 +53,7 @@ from goent.rpc.rpc_peer import Peer
 PROGRESS = "session/progress"
 OUTPUT = "session/output"
 PERMISSION_REQUEST = "permission/request"
-HEARTBEAT_S = 5.0  # between two words of a turn in which nothing happens
+HEARTBEAT_S = 5.0  # between progress notifications of a turn in which nothing happens
 FINISHING_STEP = "finishing"  # the step, once the whole plan is done
 COMPLETE_PERCENT = 100
 
@@ -72,19 +63,23 @@ _OUTCOMES: Mapping[str, PermissionAnswer] = {
     "deny": "reject",
 }
 _UNCHANGED_STEPS = ("idle", "notice", "waiting")
-_HEARTBEAT_TEXTS = {"running": "the model is at work", "waiting": "waits for an answer"}
-_STATE_TEXTS = {"running": "the turn has begun", "waiting": "waits for an answer", "idle": "done"}
+_HEARTBEAT_TEXTS = {"running": "the model is working", "waiting": "waiting for an answer"}
+_STATE_TEXTS = {
+    "running": "the turn has started",
+    "waiting": "waiting for an answer",
+    "idle": "done",
+}
 
 
 class LegacyOutput(AcpMessage, frozen=True, kw_only=True):
-    """A piece of what the agent says."""
+    """A piece of the agent's text."""
 
     session_id: str
     content: AcpText
 
 
 class LegacyProgress(AcpMessage, frozen=True, kw_only=True, omit_defaults=False):
-    """What it is at; `percent` is the share of the plan that is done, if there is a plan."""
+    """The current step; `percent` is the completed share of the plan, if there is one."""
 
     session_id: str
     step: str
@@ -93,7 +88,7 @@ class LegacyProgress(AcpMessage, frozen=True, kw_only=True, omit_defaults=False)
 
 
 class LegacyPermissionRequest(AcpMessage, frozen=True, kw_only=True):
-    """May this tool be used?"""
+    """A permission request; its answer is a notification."""
 
     session_id: str
     request_id: str
@@ -103,14 +98,14 @@ class LegacyPermissionRequest(AcpMessage, frozen=True, kw_only=True):
 
 
 class LegacyPermissionAnswer(AcpMessage, frozen=True, kw_only=True):
-    """The answer, whenever it comes."""
+    """The answer to a permission request."""
 
     request_id: str
     outcome: str = ""
 
 
 class LegacyEncoder:
-    """Remembers how far the plan is, and which state of a call was told."""
+    """Encodes the events of one session; remembers the plan's progress and the calls' states."""
 
     def __init__(self, session_id: str) -> None:
         self._id = session_id
@@ -151,7 +146,7 @@ class LegacyEncoder:
                 return
 
     def heartbeat(self) -> AcpNotification | None:
-        """What it is at, and for how long: for when nothing has happened."""
+        """The current step and its duration, for when nothing has happened."""
         if self._state == "idle":
             return None
         now = anyio.current_time()
@@ -167,7 +162,7 @@ class LegacyEncoder:
         if call.status == "running":
             self._running_calls[call.id] = (call, now)
         elif self._running_calls.pop(call.id, None):
-            self._state_since = now  # from now on it is the model's turn
+            self._state_since = now  # the model works from here on
 
     def _progress(self, step: str, message: str) -> AcpNotification:
         if self._percent == COMPLETE_PERCENT and step not in _UNCHANGED_STEPS:
@@ -178,7 +173,7 @@ class LegacyEncoder:
 
 
 class LegacyAdapter:
-    """Questions and answers are notifications, held together by an id of ours."""
+    """Asks by notifications, which an id connects with their answers."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
@@ -191,14 +186,14 @@ class LegacyAdapter:
         return encoder
 
     async def send_heartbeats(self, session_id: str, over: anyio.Event) -> None:
-        """Tell what the session is at, until its turn is over; not to a client that does not read."""
+        """Reports the current step until the turn is over; skipped while the client does not read."""
         while True:
             with anyio.move_on_after(HEARTBEAT_S):
                 await over.wait()
                 return
-            still = self._encoders[session_id].heartbeat()
-            if still and not self._peer.is_crowded:
-                self._peer.notify_now(*still)
+            heartbeat = self._encoders[session_id].heartbeat()
+            if heartbeat and not self._peer.is_crowded:
+                self._peer.notify_now(*heartbeat)
 
     async def ask(self, session_id: str, question: ToolQuestion) -> PermissionAnswer | None:
         request_id = f"permission-{next(self._numbers)}"
@@ -217,11 +212,11 @@ class LegacyAdapter:
             del self._open[request_id]
         return pending.answer
 
-    def settle(self, said: LegacyPermissionAnswer) -> None:
-        """The first answer counts; one to no question is nobody's, and nonsense is a no."""
-        pending = self._open.get(said.request_id)
+    def settle(self, answer: LegacyPermissionAnswer) -> None:
+        """Takes the first answer to an open question; an unknown outcome counts as a rejection."""
+        pending = self._open.get(answer.request_id)
         if pending is not None and not pending.settled.is_set():
-            pending.answer = _OUTCOMES.get(said.outcome, "reject")
+            pending.answer = _OUTCOMES.get(answer.outcome, "reject")
             pending.settled.set()
 
 
@@ -237,7 +232,6 @@ def _plan_share(entries: tuple[PlanEntry, ...]) -> tuple[int, int]:
 
 
 def _current_step(entries: tuple[PlanEntry, ...]) -> str:
-    """What the plan says is being done."""
     return next((entry.text for entry in entries if entry.status == "in_progress"), "plan")
 
 
@@ -245,44 +239,44 @@ _log = logging.getLogger(__name__)
 
 
 class LegacyWelcome(AcpMessage, frozen=True, kw_only=True):
-    """Our first words."""
+    """The result of `acp/initialize`."""
 
     protocol_version: int
-    capabilities: AgentCapabilities
-    agent_info: Implementation
+    capabilities: client_messages.AgentCapabilities
+    agent_info: client_messages.Implementation
 
 
 class LegacyCreateParams(AcpMessage, frozen=True, kw_only=True):
-    """Begin a session."""
+    """The parameters of `session/create`."""
 
     cwd: str
     model: str | None = None
 
 
 class LegacyCreated(AcpMessage, frozen=True, kw_only=True):
-    """It has begun."""
+    """The result of `session/create`."""
 
     session_id: str
 
 
 class LegacyPrompt(AcpMessage, frozen=True, kw_only=True):
-    """Take a turn: words, or blocks."""
+    """The parameters of `session/prompt`: a string, or content blocks."""
 
     session_id: str
     prompt: Raw
 
 
 class LegacyTurnEnd(AcpMessage, frozen=True, kw_only=True, omit_defaults=False):
-    """How the turn ended, and all that was said in it."""
+    """The result of `session/prompt`, with the whole text of the turn."""
 
     stop_reason: str
     output: str
-    usage: TurnUsage
+    usage: client_messages.TurnUsage
     cost_usd: float | None
 
 
 class LegacyCancelled(AcpMessage, frozen=True, kw_only=True, omit_defaults=False):
-    """The session is over; this is what it had said."""
+    """The result of `session/cancel`, with the text of the session's last turn."""
 
     session_id: str
     status: str = "cancelled"
@@ -290,17 +284,17 @@ class LegacyCancelled(AcpMessage, frozen=True, kw_only=True, omit_defaults=False
 
 
 class SupportedVersions(AcpMessage, frozen=True, kw_only=True, omit_defaults=False):
-    """The `data` of a refusal: which versions would do."""
+    """The `data` of a refusal."""
 
-    supported_versions: tuple[int, ...] = (PROTOCOL_VERSION,)
+    supported_versions: tuple[int, ...] = (client_messages.PROTOCOL_VERSION,)
 
 
 class LegacyConnection:
-    """One connection that speaks it, from `acp/initialize` on."""
+    """One connection in the dialect, from `acp/initialize` on."""
 
     def __init__(self, peer: Peer, host: AgentHost, tasks: TaskGroup) -> None:
         self._adapter = LegacyAdapter(peer)
-        side = ClientConnection(peer, self._adapter, ClientCapabilities(), tasks)
+        side = ClientConnection(peer, self._adapter, client_messages.ClientCapabilities(), tasks)
         self._sessions = ClientSessions(host, side, tasks)
         self._tasks = tasks
         self._outputs: dict[str, str] = {}
@@ -313,7 +307,9 @@ class LegacyConnection:
             case "session/prompt":
                 return await self._prompt(decode_params(params, LegacyPrompt))
             case "session/cancel":
-                return await self._cancel(decode_params(params, SessionParams).session_id)
+                return await self._cancel(
+                    decode_params(params, client_messages.SessionParams).session_id
+                )
             case _:
                 raise MethodNotFound(method)
 
@@ -322,7 +318,7 @@ class LegacyConnection:
             case "permission/response":
                 self._adapter.settle(decode_params(params, LegacyPermissionAnswer))
             case "session/cancel":
-                session_id = decode_params(params, SessionParams).session_id
+                session_id = decode_params(params, client_messages.SessionParams).session_id
                 if session_id not in self._cancelled:
                     self._sessions.get(session_id)
                     self._tasks.start_soon(self._cancel_in_background, session_id)
@@ -354,7 +350,7 @@ class LegacyConnection:
         )
 
     async def _cancel(self, session_id: str) -> LegacyCancelled:
-        """The second one to ask hears the same as the first."""
+        """Closes the session; a second call waits for the first, and returns the same."""
         done = self._cancelled.get(session_id)
         if done is None:
             turn = self._sessions.get(session_id).turn
@@ -372,15 +368,15 @@ class LegacyConnection:
         try:
             await self._cancel(session_id)
         except GoentError as error:
-            _log.warning("session %r was not cancelled well: %s", session_id, error)
+            _log.warning("cannot cancel session %r: %s", session_id, error)
 
 
 class RefusedConnection:
-    """A connection that asked for a version which is not spoken."""
+    """A connection that asked for an unsupported version."""
 
     async def request(self, method: str, params: Raw) -> object:
         raise RpcError(
-            INVALID_REQUEST, f"{method!r} refused: no version was agreed upon", SupportedVersions()
+            INVALID_REQUEST, f"{method!r}: no protocol version was agreed on", SupportedVersions()
         )
 
     async def notification(self, method: str, params: Raw) -> None:
@@ -389,15 +385,17 @@ class RefusedConnection:
 
 def legacy_welcome(version: str) -> LegacyWelcome:
     return LegacyWelcome(
-        protocol_version=PROTOCOL_VERSION, capabilities=CAPABILITIES, agent_info=agent_info(version)
+        protocol_version=client_messages.PROTOCOL_VERSION,
+        capabilities=CAPABILITIES,
+        agent_info=agent_info(version),
     )
 
 
 def version_mismatch(asked: Raw) -> RpcError:
     return RpcError(
         INVALID_PARAMS,
-        f"protocol version {bytes(asked).decode() or 'none'!r} is not spoken here, "
-        f"only {PROTOCOL_VERSION}",
+        f"protocol version {bytes(asked).decode() or 'none'!r} is not supported; "
+        f"use {client_messages.PROTOCOL_VERSION}",
         SupportedVersions(),
     )
 

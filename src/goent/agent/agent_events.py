@@ -1,7 +1,7 @@
 """Defines the content of prompts and tool calls, and every event that a session sends its client.
 
-Shaped after the second version of the protocol: everything that changes has an id and is told
-again whole, and the end of a turn is a state. Versions of the protocol are encoders of these.
+Shaped after version 2 of ACP: everything that changes has an id and is sent again whole, and the
+end of a turn is a state. Each version of the protocol is an encoder of these events.
 """
 
 from decimal import Decimal
@@ -33,7 +33,7 @@ class LinkPart(Value, frozen=True, kw_only=True, tag="link"):
 
 
 class FilePart(Value, frozen=True, kw_only=True, tag="document"):
-    """A file that comes with the prompt; `text` is None if it is none."""
+    """A file embedded in the prompt; `text` is None if it is not text."""
 
     uri: str
     text: str | None = None
@@ -61,7 +61,7 @@ DisplayPart = TextPart | ImagePart | DiffPart | TerminalPart
 
 
 class FileLocation(Value, frozen=True, kw_only=True):
-    """A file that a call looks at or changes, so that an editor can follow."""
+    """A file that a call reads or changes, so that an editor can follow."""
 
     path: str
     line: int | None = None
@@ -78,7 +78,7 @@ class AgentEvent(Struct, frozen=True, kw_only=True, tag=True, tag_field="type", 
 
 
 class Said(AgentEvent, frozen=True, kw_only=True, gc=False):
-    """A piece of a message; pieces with one `message` belong together."""
+    """A piece of a message; pieces with the same `message` belong together."""
 
     message: str
     role: MessageRole
@@ -86,14 +86,14 @@ class Said(AgentEvent, frozen=True, kw_only=True, gc=False):
 
 
 class Asked(AgentEvent, frozen=True, kw_only=True):
-    """What the user gave, when a session is told again."""
+    """A prompt of the user, when a session is replayed."""
 
     message: str
     given: tuple[PromptPart, ...]
 
 
 class ToolCalled(AgentEvent, frozen=True, kw_only=True):
-    """A tool call as it stands now; `id` stays the same. `shown` and `output` come as they grow."""
+    """The current state of a tool call; `shown` and `output` are sent again as they grow."""
 
     id: str
     tool: str
@@ -114,7 +114,7 @@ class PlanChanged(AgentEvent, frozen=True, kw_only=True):
 
 
 class UsageChanged(AgentEvent, frozen=True, kw_only=True):
-    """How full the context is, and what the session has cost: None if a price is unknown."""
+    """The use of the context, and the cost of the session: None if a price is unknown."""
 
     used: int
     size: int
@@ -122,24 +122,24 @@ class UsageChanged(AgentEvent, frozen=True, kw_only=True):
 
 
 class Retitled(AgentEvent, frozen=True, kw_only=True):
-    """The session has another title."""
+    """The session's new title."""
 
     title: str
     updated_at: str
 
 
 class OptionsChanged(AgentEvent, frozen=True, kw_only=True):
-    """Mode or model are others now: ask the session which."""
+    """Mode or model have changed; the session's options have the new ones."""
 
 
 class Noticed(AgentEvent, frozen=True, kw_only=True):
-    """Something that the user should know: a model was chosen, a provider failed over, a budget."""
+    """A notice to the user: the chosen model, a failover, a budget."""
 
     text: str
 
 
 class StateChanged(AgentEvent, frozen=True, kw_only=True):
-    """A turn runs, waits for an answer, or is over."""
+    """A turn is running, waiting for an answer, or has ended."""
 
     state: Literal["running", "waiting", "idle"]
     stop_reason: StopReason | None = None

@@ -1,4 +1,4 @@
-"""Defines what the agent needs from outside: its client, its models, its tools, and why it refuses."""
+"""Defines the agent's ports: its client, its models, its tools, and its errors."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,11 +18,11 @@ class UnknownSession(RequestError):
 
 
 class SessionBusy(RequestError):
-    """A turn of the session is under way."""
+    """A turn of the session is running."""
 
 
 class AuthRequired(RequestError):
-    """There is no key by which a model could be asked; the message says how to give one."""
+    """No model has a key; the message says how to provide one."""
 
 
 ModelCallEvent = UsageReported | FailedOver | BudgetWarned | Noticed
@@ -33,7 +33,7 @@ AUTO = "auto"
 
 
 class ModelChoice(Value, frozen=True, kw_only=True):
-    """A model that can be chosen; `group` is its backend."""
+    """A model to choose; `group` is its backend."""
 
     id: str
     name: str
@@ -42,7 +42,7 @@ class ModelChoice(Value, frozen=True, kw_only=True):
 
 
 class ChosenModel(Value, frozen=True, kw_only=True):
-    """The model to think with, who may stand in for it, and why this one."""
+    """The model of a turn, its fallbacks, and why it was chosen."""
 
     provider: Provider
     fallbacks: tuple[Provider, ...] = ()
@@ -50,17 +50,15 @@ class ChosenModel(Value, frozen=True, kw_only=True):
 
 
 class ModelAccess(Protocol):
-    """The way to all models. Which of them are there may change at any time."""
+    """Access to all models. Which are available may change at any time."""
 
     def choices(self) -> tuple[ModelChoice, ...]: ...
 
     def find(self, name: str) -> ChosenModel:
-        """By a name, a tier or `backend/model`. Raises `RequestError` with what there is."""
+        """By a name, a tier or `backend/model`. Raises `RequestError` with the choices."""
         ...
 
-    async def choose(self, task: str, cwd: Path) -> ChosenModel:
-        """For a task."""
-        ...
+    async def choose(self, task: str, cwd: Path) -> ChosenModel: ...
 
     async def stream(
         self,
@@ -70,7 +68,7 @@ class ModelAccess(Protocol):
         take: OnChunks,
         hear: OnModelCallEvent,
     ) -> None:
-        """One answer in chunks. Raises a `WorkerError` when nobody could give or finish it."""
+        """Streams one answer. Raises a `WorkerError` when no provider could complete it."""
         ...
 
 
@@ -78,16 +76,16 @@ ToolPermission = Literal["edit", "bash", "outside", "mcp"]
 
 
 class ToolMistake(GoentError):
-    """A call that cannot be done as asked; the message is for the model: what, and how instead."""
+    """A call that cannot be done as requested; the message tells the model why, and what to do."""
 
 
 class PermissionNeed(Value, frozen=True, kw_only=True):
-    """What a call must be permitted. `patterns` are the paths or the command that it is about.
+    """The permission that a call needs. `patterns` are its paths or its command.
 
-    `always` is what a yes for the whole session covers: each a path, a command or a tool, in which
-    `*` is any text, and a last ` *` may be missing (`git *` is `git` too). A need that is `exact`
-    is covered only by its own words: of a command with `;` or `$(...)` the beginning says nothing.
-    One that has a `reason` is asked for that, in every mode.
+    `always` is what "allow for this session" covers: paths, commands or tools, in which `*` is any
+    text, and a final ` *` may be missing (`git *` matches `git`). An `exact` need is covered only
+    by the same text: the beginning of a command with `;` or `$(...)` says nothing about the rest.
+    A need with a `reason` is asked in every mode.
     """
 
     permission: ToolPermission
@@ -98,7 +96,7 @@ class PermissionNeed(Value, frozen=True, kw_only=True):
 
 
 class ToolQuestion(Value, frozen=True, kw_only=True):
-    """May this be done? Put before the call is run."""
+    """A permission request, asked before the call runs."""
 
     call: str
     tool: str
@@ -111,7 +109,7 @@ class ToolQuestion(Value, frozen=True, kw_only=True):
 
 
 class Rejection(Value, frozen=True, kw_only=True):
-    """A no with words for the model."""
+    """A rejection with a message for the model."""
 
     message: str
 
@@ -131,7 +129,7 @@ class ClientTerminal(Protocol):
     def id(self) -> str: ...
 
     async def output(self) -> tuple[str, int | None]:
-        """What it has said so far, and its exit code once it has one."""
+        """Its output so far, and its exit code once it has one."""
         ...
 
     async def wait(self) -> int | None: ...
@@ -155,12 +153,10 @@ class ClientTerminals(Protocol):
 
 
 class AgentClient(Protocol):
-    """Who the agent works for: one connection. What it does not offer is None."""
+    """The agent's client: one connection. What it does not offer is None; the rest is by session id."""
 
     @property
-    def files_read(self) -> Callable[[str], ClientFiles] | None:
-        """By session id; reading through the client."""
-        ...
+    def files_read(self) -> Callable[[str], ClientFiles] | None: ...
 
     @property
     def files_write(self) -> Callable[[str], ClientFiles] | None: ...
@@ -169,18 +165,18 @@ class AgentClient(Protocol):
     def terminals(self) -> Callable[[str], ClientTerminals] | None: ...
 
     async def send(self, session: str, event: AnyAgentEvent) -> None:
-        """In order. Waits if the client is slow."""
+        """Sends events in order; waits if the client is slow."""
         ...
 
     async def ask(
         self, session: str, question: ToolQuestion
     ) -> PermissionAnswer | Rejection | None:
-        """None if nobody answered: the turn was cancelled, or the client is gone."""
+        """None without an answer: the turn was cancelled, or the client is gone."""
         ...
 
 
 class ToolIntent(Value, frozen=True, kw_only=True):
-    """What a call is about to do, for people. `alone`: nothing may run beside it."""
+    """What a call is about to do, for people. `runs_alone`: not in parallel with others."""
 
     kind: ToolKind
     title: str
@@ -191,7 +187,7 @@ class ToolIntent(Value, frozen=True, kw_only=True):
 
 
 class ToolOutcome(Value, frozen=True, kw_only=True):
-    """What came of a call: `text` for the model, `shown` for people."""
+    """The result of a call: `text` for the model, `shown` for people."""
 
     text: str
     failed: bool = False
@@ -203,7 +199,7 @@ class ToolOutcome(Value, frozen=True, kw_only=True):
 
 
 class ToolProgress(Value, frozen=True, kw_only=True):
-    """What a running call has to show so far; replaces what it showed before."""
+    """The state of a running call, for people; replaces what it showed before."""
 
     shown: tuple[DisplayPart, ...] = ()
     output: str = ""
@@ -212,19 +208,25 @@ class ToolProgress(Value, frozen=True, kw_only=True):
 OnToolProgress = Callable[[ToolProgress], Awaitable[None]]
 
 
-class ToolInvocation(Protocol):
-    """One call, its arguments read and found good. Cancelling `run` leaves nothing running."""
+class ToolInvocation:
+    """A call with valid arguments. Cancelling `run` leaves nothing running."""
 
-    @property
-    def intent(self) -> ToolIntent: ...
+    def __init__(
+        self, intent: ToolIntent, work: Callable[[OnToolProgress], Awaitable[ToolOutcome]]
+    ) -> None:
+        self.intent = intent
+        self._work = work
 
     async def run(self, report: OnToolProgress) -> ToolOutcome:
-        """Raises `ToolMistake` for what the model can mend."""
-        ...
+        """Raises `ToolMistake` for what the model can correct."""
+        try:
+            return await self._work(report)
+        except OSError as error:
+            raise ToolMistake(f"the system refuses: {error}") from None
 
 
 class AgentTool(Protocol):
-    """Something that the model can use. `schema` is the JSON schema of its arguments."""
+    """A tool for the model. `schema` is the JSON schema of its arguments."""
 
     @property
     def name(self) -> str: ...
@@ -236,35 +238,35 @@ class AgentTool(Protocol):
     def schema(self) -> Raw: ...
 
     async def prepare(self, arguments: bytes) -> ToolInvocation:
-        """Look at what is asked, and change nothing. `arguments` is JSON as the model wrote it.
+        """Checks the arguments, JSON as the model wrote it, and changes nothing.
 
-        Raises `ToolMistake` if they are not such as the tool takes.
+        Raises `ToolMistake` for invalid ones.
         """
         ...
 
 
 class CommandLimits(Protocol):
-    """How the commands of a session are confined."""
+    """The confinement of a session's commands."""
 
     @property
     def confines(self) -> bool: ...
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """What is different in the environment of a confined command."""
+        """Additional environment variables of a confined command."""
         ...
 
     async def options(self) -> tuple[str, ...]:
-        """For the sandbox's launcher; none if commands are not confined after all."""
+        """For the sandbox's launcher; empty if commands are not confined after all."""
         ...
 
 
 class ToolContext(Value, frozen=True, kw_only=True):
-    """What a session's tools work with. `roots` are the session's directories, `cwd` the first.
+    """The surroundings of a session's tools. `roots` are its directories, `cwd` the first.
 
-    `environ` has no keys in it. `reading`, `writing` and `terminals` are the client's, if it offers
-    them. Commands may write below the roots, temporary folders and `writable`; `owner` marks them.
-    `sandbox` confines them; None: they are free.
+    `environ` contains no keys. `file_reader`, `file_writer` and `terminals` are the client's, if
+    it offers them. Commands may write below the roots, temporary folders and `writable`; they
+    carry the mark of `owner`. `sandbox` confines them; None: they are not confined.
     """
 
     session: str
@@ -291,9 +293,9 @@ class McpServerSpec(Value, frozen=True, kw_only=True):
 
 
 class Toolbox(Value, frozen=True, kw_only=True):
-    """The tools of a session, and what its user should know of those that are not there.
+    """The tools of a session, and warnings about missing ones.
 
-    `tools` is asked for each turn: those of a server that starts slowly come later.
+    `tools` is called for each turn, as a slow MCP server adds its tools later.
     """
 
     tools: Callable[[], Mapping[str, AgentTool]]

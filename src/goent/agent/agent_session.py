@@ -35,7 +35,7 @@ from goent.agent.session_records import (
     Set,
     Titled,
     Told,
-    prompt_parts,
+    prompt_text,
 )
 from goent.agent.tool_runner import PERMISSION_MODES, PermissionMode, SessionPermissions, ToolRunner
 from goent.config.project_instructions import find_instructions, git_top
@@ -45,7 +45,7 @@ from goent.system.plain_files import read_beginning
 
 
 class SlashCommand(Value, frozen=True, kw_only=True):
-    """A slash command; `hint` says what may follow it."""
+    """A slash command; `hint` is what may follow it."""
 
     name: str
     description: str
@@ -53,14 +53,14 @@ class SlashCommand(Value, frozen=True, kw_only=True):
 
 
 class SlashCommandCall(Value, frozen=True, kw_only=True):
-    """A command as it was given."""
+    """A command that a user typed, and what followed it."""
 
     name: str
     rest: str
 
 
 SLASH_COMMANDS = (
-    SlashCommand(name="compact", description="Sum up the conversation to make room"),
+    SlashCommand(name="compact", description="Summarize the conversation to make room"),
     SlashCommand(name="cost", description="Show tokens and cost of this session"),
     SlashCommand(name="mode", description="Show or set the mode", hint="ask, accept-edits or plan"),
     SlashCommand(name="model", description="Show or set the model", hint="auto, or a model"),
@@ -68,7 +68,7 @@ SLASH_COMMANDS = (
 
 
 def parse_slash_command(given: Sequence[PromptPart]) -> SlashCommandCall | None:
-    """The command, if the prompt is one that we know; anything else goes to the model."""
+    """The command, if the prompt is a known one; anything else is for the model."""
     if len(given) != 1 or not isinstance(given[0], TextPart):
         return None
     name, _, rest = given[0].text.strip().partition(" ")
@@ -76,19 +76,19 @@ def parse_slash_command(given: Sequence[PromptPart]) -> SlashCommandCall | None:
     return SlashCommandCall(name=name[1:], rest=rest.strip()) if known else None
 
 
-MAX_INSTRUCTION_CHARS = 40_000  # characters of all of them together
+MAX_INSTRUCTION_CHARS = 40_000  # of all files together
 
 BASE_PROMPT = """\
-You are go-ent's coding agent. You work in a directory of the user's with the tools you are given.
+You are go-ent's coding agent. You work in a directory of the user with the tools you are given.
 
 Work like a careful engineer:
-- Look before you change: read the code around it, search for uses, follow the style that is there.
-- Do what was asked, whole, and nothing beyond it. Ask only if the answer changes what you do.
-- For work of several steps keep a todo list with TodoWrite, and keep it true.
-- Calls that do not depend on each other can be made at once.
+- Look before you change: read the surrounding code, search for uses, follow the existing style.
+- Do all of what was asked, and nothing beyond it. Ask only if the answer changes what you do.
+- For work of several steps keep a todo list with TodoWrite, and keep it up to date.
+- Make calls that do not depend on each other in parallel.
 - Prefer Edit to Write for files that exist. Read a file before you change it.
-- After a change, run what proves it (tests, type checks, the program), if there is something.
-- A refused permission is a decision of the user's: do not try to get the same by another way.
+- After a change, run what proves it (tests, type checks, the program), if there is anything.
+- A refused permission is the user's decision: do not try to reach the same in another way.
 - Never commit, push or publish unless you were asked to.
 
 Be honest: say what you did, what you checked, and what you did not. Never claim that something \
@@ -96,20 +96,20 @@ works if you have not seen it work. Answer briefly, in the user's language, with
 
 
 def system_prompt(cwd: Path, extra: Sequence[Path], instructions: str, *, now: datetime) -> str:
-    """The same for every call of a session, so that providers can keep it in their cache."""
+    """The same for every call of a session, so that providers can cache it."""
     others = f"\nOther directories: {', '.join(map(str, extra))}" if extra else ""
     place = (
         f"Working directory: {cwd}{others}\n"
         f"System: {system()}\nDate: {now.astimezone(UTC):%Y-%m-%d}"
     )
-    told = f"\n\nThe project's own instructions:\n\n{instructions}" if instructions else ""
-    return f"{BASE_PROMPT}\n\n{place}{told}"
+    project = f"\n\nThe project's own instructions:\n\n{instructions}" if instructions else ""
+    return f"{BASE_PROMPT}\n\n{place}{project}"
 
 
 def project_instructions(cwd: Path) -> tuple[str, tuple[str, ...]]:
-    """From the top of the checkout down to the directory, and why files of it are not read.
+    """The instruction files from the top of the checkout down, and why others are not read.
 
-    The nearest has the last word.
+    The nearest comes last, and takes precedence.
     """
     folders = [cwd, *cwd.parents]
     below = folders[: folders.index(git_top(cwd)) + 1]
@@ -120,21 +120,18 @@ def project_instructions(cwd: Path) -> tuple[str, tuple[str, ...]]:
 
 def _read_instructions(path: Path) -> str:
     try:
-        text = (
-            read_beginning(path, 4 * MAX_INSTRUCTION_CHARS)
-            .decode(errors="replace")[:MAX_INSTRUCTION_CHARS]
-            .strip()
-        )
+        data = read_beginning(path, 4 * MAX_INSTRUCTION_CHARS)
     except OSError:
         return ""
+    text = data.decode(errors="replace")[:MAX_INSTRUCTION_CHARS].strip()
     return f"<{path.name} in {path.parent}>\n{text}\n</{path.name}>" if text else ""
 
 
-MAX_TITLE_CHARS = 80  # characters
+MAX_TITLE_CHARS = 80
 
 
 class SessionOptions(Value, frozen=True, kw_only=True):
-    """What can be set for a session, and what it is now. `auto` lets the task decide the model."""
+    """The settings of a session, and the models to choose from. `auto` chooses by task."""
 
     mode: PermissionMode
     model: str
@@ -142,7 +139,7 @@ class SessionOptions(Value, frozen=True, kw_only=True):
 
 
 class TurnEnd(Value, frozen=True, kw_only=True):
-    """How a turn ended, and what it took; `text` is all that the agent said in it."""
+    """The result of a turn; `text` is all text of the agent in it."""
 
     stop_reason: StopReason
     text: str
@@ -151,7 +148,7 @@ class TurnEnd(Value, frozen=True, kw_only=True):
 
 
 class AgentSession:
-    """Works for one client; a prompt at a time."""
+    """A conversation with one client, one prompt at a time."""
 
     def __init__(
         self,
@@ -190,19 +187,16 @@ class AgentSession:
 
     @property
     def busy(self) -> bool:
-        """A turn is under way."""
         return self._scope is not None
 
-    # What the client asks
-
     async def prompt(self, given: Sequence[PromptPart]) -> TurnEnd:
-        """Take a turn; all its events have been told when this returns.
+        """Takes a turn; all its events are sent when this returns.
 
         Raises `SessionBusy` during a turn, and a `WorkerError` if the turn fails.
         """
         if self._scope is not None:
             raise SessionBusy(
-                f"session {self.id!r} is at work: wait for the end of its turn, or cancel it"
+                f"session {self.id!r} is busy: wait for the end of its turn, or cancel it"
             )
         before, cost = self._memory.usage, self._memory.cost_usd
         stop: StopReason = "cancelled"
@@ -224,31 +218,31 @@ class AgentSession:
         )
 
     def cancel(self) -> None:
-        """End the running turn, if there is one: its `prompt` returns "cancelled"."""
+        """Ends the running turn, if there is one: its `prompt` returns "cancelled"."""
         if self._scope:
             self._scope.cancel()
 
     async def ended(self) -> None:
-        """Return when no turn is under way."""
+        """Waits until no turn is running."""
         if self._scope:
             await self._ended.wait()
 
     async def set_mode(self, mode: str) -> None:
-        """Raises `RequestError` for a mode that there is not."""
+        """Raises `RequestError` for an unknown mode."""
         self._permissions.set_mode(mode)
         await self._keep_settings()
 
     async def set_model(self, model: str) -> None:
-        """Raises `RequestError` for a model that there is not."""
+        """Raises `RequestError` for an unknown model."""
         self._model = model if model == AUTO else self._models.find(model).provider.name
         await self._keep_settings()
 
     def history(self) -> Iterator[AnyAgentEvent]:
-        """All that happened, for a client that loads the session."""
+        """All past events, for a client that loads the session."""
         return self._memory.history()
 
     async def greet(self) -> None:
-        """Tell what a client shows before the first prompt: what is missing, title and usage."""
+        """Sends what a client shows before the first prompt: warnings, title and usage."""
         for text in self._notices:
             await self._reporter.send(Noticed(text=text))
         await self._reporter.greet()
@@ -273,46 +267,31 @@ class AgentSession:
     def _turn(self, chosen: ChosenModel) -> ConversationTurn:
         self._reporter.window = chosen.provider.context_limit or DEFAULT_CONTEXT_WINDOW
         tools = self._tools()
-        calling = ToolRunner(
-            tools,
-            self._permissions,
-            tell=self._reporter.send,
-            ask=self._reporter.ask,
-            keep=self._reporter.keep,
-            patience=self._patience,
-        )
-        offered = [
+        runner = ToolRunner(tools, self._permissions, self._reporter, patience=self._patience)
+        definitions = [
             model_messages.ToolDefinition(
                 name=tool.name, description=tool.description, schema=tool.schema
             )
             for tool in tools.values()
         ]
         return ConversationTurn(
-            self._reporter,
-            self._models,
-            chosen,
-            calling,
-            system=self._system,
-            tools=offered,
+            self._reporter, self._models, chosen, runner, system=self._system, tools=definitions
         )
 
     async def _choose_model(self, given: Sequence[PromptPart] = ()) -> ChosenModel:
         if self._model != AUTO:
             return self._models.find(self._model)
-        words = "\n".join(
-            p.text for p in prompt_parts(given) if isinstance(p, model_messages.MessageText)
-        )
-        chosen = await self._models.choose(words, self.cwd)
-        told = f"{chosen.provider.opencode_model}: {chosen.reason}"
-        await self._reporter.keep([Told(text=told)])
+        chosen = await self._models.choose(prompt_text(given), self.cwd)
+        text = f"{chosen.provider.opencode_model}: {chosen.reason}"
+        await self._reporter.keep([Told(text=text)])
         return chosen
 
     async def _load_instructions(self) -> None:
-        """Have the system prompt, and tell which of the project's own words are not in it."""
+        """Builds the system prompt once, and reports which instruction files are not in it."""
         if self._system:
             return
-        told, skipped = project_instructions(self.cwd)
-        self._system = system_prompt(self.cwd, self._roots[1:], told, now=datetime.now(UTC))
+        project, skipped = project_instructions(self.cwd)
+        self._system = system_prompt(self.cwd, self._roots[1:], project, now=datetime.now(UTC))
         await self._reporter.keep([Told(text=text) for text in skipped])
 
     async def _keep_settings(self) -> None:
@@ -328,11 +307,11 @@ class AgentSession:
     async def _execute_command(self, call: SlashCommandCall) -> str:
         match call.name:
             case "compact" if not self._memory.can_compact:
-                return "There is nothing to sum up yet."
+                return "There is nothing to summarize yet."
             case "compact":
                 await self._load_instructions()
                 await self._turn(await self._choose_model()).compact()
-                return "Summed up."
+                return "Summarized."
             case "mode" if call.rest:
                 await self.set_mode(call.rest)
             case "model" if call.rest:

@@ -31,7 +31,7 @@ from goent.domain.local_servers import ModelServers, NoModelServers
 from goent.domain.types import Value
 from goent.store.session_store import PAGE, SqliteSessions
 
-CLOSE_S = 10.0  # for a turn to end that was cancelled
+CLOSE_S = 10.0  # for a cancelled turn to end
 
 log = logging.getLogger(__name__)
 
@@ -49,11 +49,11 @@ class SessionSummary(Value, frozen=True, kw_only=True):
 
 
 class SessionResources(Value, frozen=True, kw_only=True):
-    """What a session has where it works. `environ` has no keys in it.
+    """What a directory offers to its sessions. `environ` contains no keys.
 
     `sandbox` opens the limits of a session's commands, for its directories.
     `patience` is how long a question waits for its answer, in seconds. `notices` are for the user.
-    `servers` are asked for their models before a session begins.
+    `servers` list their models before a session begins.
     """
 
     models: ModelAccess
@@ -66,9 +66,9 @@ class SessionResources(Value, frozen=True, kw_only=True):
 
 
 class AgentSetup(Value, frozen=True, kw_only=True):
-    """What all sessions have in common: `model` and `mode` are what a new one begins with.
+    """What all sessions have in common: `model` and `mode` are the defaults of a new one.
 
-    `allowed` are the names of the tools that it may use; None: all but those that are `refused`.
+    `allowed` are the tools that it may use, without those in `refused`; None: all others.
     """
 
     resources_at: Callable[[Path], SessionResources]
@@ -81,7 +81,7 @@ class AgentSetup(Value, frozen=True, kw_only=True):
 
 
 class _OpenSession:
-    """A session that lives in this process, and how it is told to end."""
+    """A session that is open in this process."""
 
     def __init__(self, session: AgentSession) -> None:
         self.session = session
@@ -90,22 +90,22 @@ class _OpenSession:
 
 
 class CodingAgent:
-    """All sessions of one process. They end with it, and are kept for the next."""
+    """All sessions of one process. They end with it, and stay stored for the next."""
 
-    def __init__(self, tasks: TaskGroup, shelf: SqliteSessions, around: AgentSetup) -> None:
+    def __init__(self, tasks: TaskGroup, store: SqliteSessions, setup: AgentSetup) -> None:
         self._tasks = tasks
-        self._store = shelf
-        self._setup = around
+        self._store = store
+        self._setup = setup
         self._open: dict[str, _OpenSession] = {}
 
     @classmethod
     @asynccontextmanager
     async def running(
-        cls, shelf: SqliteSessions, around: AgentSetup
+        cls, store: SqliteSessions, setup: AgentSetup
     ) -> "AsyncGenerator[CodingAgent]":
-        """On leaving, turns are cancelled, and what the sessions have started is ended."""
+        """Leaving cancels all turns, and ends everything that the sessions have started."""
         async with anyio.create_task_group() as tasks:
-            agent = cls(tasks, shelf, around)
+            agent = cls(tasks, store, setup)
             try:
                 yield agent
             finally:
@@ -116,7 +116,7 @@ class CodingAgent:
                 tasks.cancel_scope.cancel()
 
     async def ready(self) -> Sequence[ModelChoice]:
-        """What a session, begun where we are, could ask. Raises `AuthRequired` if there is nothing."""
+        """The models for a session in the current directory. Raises `AuthRequired` if there is none."""
         return (await self._usable_resources(Path.cwd())).models.choices()
 
     async def new(
@@ -128,11 +128,11 @@ class CodingAgent:
         servers: Sequence[McpServerSpec] = (),
         model: str | None = None,
     ) -> AgentSession:
-        place = await self._usable_resources(cwd)
+        resources = await self._usable_resources(cwd)
         wanted = model or self._setup.model
-        chosen = wanted if wanted == AUTO else place.models.find(wanted).provider.name
+        chosen = wanted if wanted == AUTO else resources.models.find(wanted).provider.name
         memory = SessionMemory(self._store, f"agent-{secrets.token_hex(6)}", str(cwd))
-        with suppress(EnvironmentTrouble):  # it is kept, or complained of, with the first prompt
+        with suppress(EnvironmentTrouble):  # retried, and reported, with the first prompt
             await memory.keep([Set(mode=self._setup.mode, model=chosen)])
         return await self._start_session(client, memory, (cwd, *extra), servers)
 
@@ -145,61 +145,61 @@ class CodingAgent:
         extra: Sequence[Path] = (),
         servers: Sequence[McpServerSpec] = (),
     ) -> AgentSession:
-        """A session that was kept, also one of this process. Raises `UnknownSession`."""
+        """Opens a stored session, also one of this process. Raises `UnknownSession`."""
         if session in self._open:
             await self.close(session)
         found = await self._store.read(session)
         if found is None:
-            raise UnknownSession(f"there is no session {session!r}: session/list names them")
+            raise UnknownSession(f"unknown session {session!r}: see session/list")
         _, records = found
         memory = SessionMemory(self._store, session, str(cwd), records=records)
         return await self._start_session(client, memory, (cwd, *extra), servers)
 
     def get(self, session: str) -> AgentSession:
-        """One that is open in this process. Raises `UnknownSession`."""
+        """A session that is open in this process. Raises `UnknownSession`."""
         found = self._open.get(session)
         if found is None:
-            raise UnknownSession(
-                f"no session {session!r} is open here: begin one, or load it if it was kept"
-            )
+            raise UnknownSession(f"session {session!r} is not open: load it, or start a new one")
         return found.session
 
     async def list_page(
         self, *, cwd: str | None = None, cursor: str | None = None
     ) -> tuple[Sequence[SessionSummary], str | None]:
-        """The newest first, a page of them, and where the next page begins."""
-        after = _page_offset(cursor)
-        kept = await self._store.listed(cwd=cwd, after=after)
-        found = [
+        """A page of sessions, newest first, and the cursor of the next page."""
+        if cursor is not None and not cursor.isdecimal():
+            raise RequestError(f"invalid cursor {cursor!r}: use one that session/list returned")
+        after = int(cursor or 0)
+        stored = await self._store.listed(cwd=cwd, after=after)
+        page = [
             SessionSummary(
                 id=each.id,
                 cwd=each.cwd,
                 title=each.title,
                 updated_at=datetime.fromtimestamp(each.updated_at, UTC).isoformat(),
             )
-            for each in kept
+            for each in stored
         ]
-        return found, str(after + PAGE) if len(kept) == PAGE else None
+        return page, str(after + PAGE) if len(stored) == PAGE else None
 
     async def close(self, session: str) -> None:
-        """End its turn and what it has running. It is kept. Raises `UnknownSession`."""
+        """Ends its turn and everything it has running; it stays stored. Raises `UnknownSession`."""
         self.get(session).cancel()
-        open_one = self._open[session]
+        closing = self._open[session]
         with anyio.move_on_after(CLOSE_S):
-            await open_one.session.ended()
-        open_one.closing.set()
+            await closing.session.ended()
+        closing.closing.set()
         with anyio.move_on_after(CLOSE_S):
-            await open_one.closed.wait()
-
-    async def _close_quietly(self, session: str) -> None:
-        with suppress(UnknownSession):  # somebody else has closed it in this moment
-            await self.close(session)
+            await closing.closed.wait()
 
     async def delete(self, session: str) -> None:
-        """Close it and forget it. An unknown one is no error."""
+        """Closes the session and deletes its records. An unknown one is no error."""
         if session in self._open:
             await self.close(session)
         await self._store.delete(session)
+
+    async def _close_quietly(self, session: str) -> None:
+        with suppress(UnknownSession):  # it was closed elsewhere in this moment
+            await self.close(session)
 
     async def _start_session(
         self,
@@ -223,85 +223,69 @@ class CodingAgent:
         *,
         task_status: TaskStatus[AgentSession | Exception],
     ) -> None:
-        """What a session has running is entered and left in one task: this."""
-        living: _OpenSession | None = None
+        """One task for the session's whole life, as its contexts must be left where they were entered."""
+        opened: _OpenSession | None = None
         try:
-            async with AsyncExitStack() as held:
+            async with AsyncExitStack() as stack:
                 try:
-                    session = await self._create_session(held, client, memory, roots, servers)
-                except Exception as error:  # noqa: BLE001 (whoever asked for the session is told)
+                    session = await self._create_session(stack, client, memory, roots, servers)
+                except Exception as error:  # noqa: BLE001 (raised to the caller by `_start_session`)
                     task_status.started(error)
                     return
-                living = self._open[memory.id] = _OpenSession(session)
+                opened = self._open[memory.id] = _OpenSession(session)
                 task_status.started(session)
-                await living.closing.wait()
-        except Exception:  # the other sessions go on
-            log.exception("session %r did not end as it should", memory.id)
+                await opened.closing.wait()
+        except Exception:  # other sessions continue
+            log.exception("session %r did not end cleanly", memory.id)
         finally:
             self._open.pop(memory.id, None)
-            if living:
-                living.closed.set()
+            if opened:
+                opened.closed.set()
 
     async def _create_session(
         self,
-        held: AsyncExitStack,
+        stack: AsyncExitStack,
         client: AgentClient,
         memory: SessionMemory,
         roots: tuple[Path, ...],
         servers: Sequence[McpServerSpec],
     ) -> AgentSession:
-        place = self._setup.resources_at(roots[0])
-        await place.servers.refresh()
-        limits = await held.enter_async_context(place.sandbox(roots)) if place.sandbox else None
-        desk = replace(self._tool_context(client, memory.id, roots, place), sandbox=limits)
-        toolbox = await held.enter_async_context(self._setup.open_tools(desk, servers))
-        return AgentSession(
-            memory,
-            place.models,
-            client,
-            replace(
-                toolbox,
-                tools=lambda: self._allowed(toolbox.tools()),
-                warnings=(*place.notices, *toolbox.warnings),
-            ),
+        resources = self._setup.resources_at(roots[0])
+        await resources.servers.refresh()
+        sandbox = resources.sandbox
+        context = ToolContext(
+            session=memory.id,
+            cwd=roots[0],
             roots=roots,
-            patience=place.patience,
+            environ=resources.environ,
+            file_reader=client.files_read(memory.id) if client.files_read else None,
+            file_writer=client.files_write(memory.id) if client.files_write else None,
+            terminals=client.terminals(memory.id) if client.terminals else None,
+            writable=resources.writable,
+            sandbox=await stack.enter_async_context(sandbox(roots)) if sandbox else None,
+            owner=self._setup.owner,
+        )
+        toolbox = await stack.enter_async_context(self._setup.open_tools(context, servers))
+        allowed = replace(
+            toolbox,
+            tools=lambda: self._allowed(toolbox.tools()),
+            warnings=(*resources.notices, *toolbox.warnings),
+        )
+        return AgentSession(
+            memory, resources.models, client, allowed, roots=roots, patience=resources.patience
         )
 
     async def _usable_resources(self, cwd: Path) -> SessionResources:
-        place = self._setup.resources_at(cwd)
-        await place.servers.refresh()
-        if not place.models.choices():
+        resources = self._setup.resources_at(cwd)
+        await resources.servers.refresh()
+        if not resources.models.choices():
             raise AuthRequired(
-                "no model can be used: set a key such as ANTHROPIC_API_KEY where go-ent is started, or "
-                "run `go-ent init` and fill in .goent/providers.yaml; `go-ent doctor` says what is there"
+                "no usable model: set a key such as ANTHROPIC_API_KEY in go-ent's environment, or run "
+                "`go-ent init` and fill in .goent/providers.yaml; `go-ent doctor` shows what is missing"
             )
-        return place
+        return resources
 
     def _allowed(self, tools: Mapping[str, AgentTool]) -> Mapping[str, AgentTool]:
         allowed, refused = self._setup.allowed, self._setup.refused
         kept = (tools.keys() if allowed is None else tools.keys() & allowed) - refused
         return {name: tool for name, tool in tools.items() if name in kept}
-
-    def _tool_context(
-        self, client: AgentClient, session: str, roots: tuple[Path, ...], place: SessionResources
-    ) -> ToolContext:
-        return ToolContext(
-            session=session,
-            cwd=roots[0],
-            roots=roots,
-            environ=place.environ,
-            file_reader=client.files_read(session) if client.files_read else None,
-            file_writer=client.files_write(session) if client.files_write else None,
-            terminals=client.terminals(session) if client.terminals else None,
-            writable=place.writable,
-            owner=self._setup.owner,
-        )
-
-
-def _page_offset(cursor: str | None) -> int:
-    if cursor is None:
-        return 0
-    if not cursor.isdecimal():
-        raise RequestError(f"{cursor!r} is no cursor: take the one that session/list gave")
-    return int(cursor)

@@ -1,6 +1,7 @@
 """Runs one turn: model answers and tool calls alternate until the model has no more calls.
 
-The model itself sums it up, and goes on from its summary; the records stay as they are.
+When the context is nearly full, the model summarizes the conversation and continues from its
+summary; the records stay as they are.
 """
 
 from collections.abc import Sequence
@@ -42,38 +43,34 @@ from goent.providers.model_messages import (
     ToolDefinition,
 )
 
-COMPACTION_SHARE = 0.8  # of the window: from here on the next answers and results might not fit
-MAX_RESULT_CHARS = 2_000  # characters of a tool's result that a summary needs
-CHARS_PER_TOKEN = 3  # to a token, at the least that is likely
+COMPACTION_SHARE = 0.8  # of the window; above it the next answers and results might not fit
+MAX_RESULT_CHARS = 2_000  # of a tool's result that a summary needs
+CHARS_PER_TOKEN = 3  # a cautious estimate
 
 SUMMARY_INSTRUCTIONS = """\
-Sum up this conversation so that you can go on with the work from your summary alone. Keep: what \
+Summarize this conversation so that you can continue the work from your summary alone. Keep: what \
 the user wants, in their words where they matter; decisions and why; what was done, with the files \
 and commands; what is known of the code; what is left to do and what comes next. Leave out what \
 no longer matters. Write nothing but the summary."""
 
 
-def is_full(used: int, window: int | None) -> bool:
-    return used > COMPACTION_SHARE * (window or DEFAULT_CONTEXT_WINDOW)
+def summary_request(request: ModelRequest, window: int) -> ModelRequest:
+    """A request for a summary of another one's conversation, as one text that fits.
 
-
-def summary_request(request: ModelRequest, window: int | None) -> ModelRequest:
-    """Ask for a summary of what the request holds, as one text that fits.
-
-    Without tools, vendors refuse calls and results of tools: they are written out.
+    Vendors refuse tool calls and results in a request without tools, so they are written out.
     """
-    told = "\n\n".join(f"[{m.role}]\n{_message_text(m)}" for m in request.messages)
-    room = int((window or DEFAULT_CONTEXT_WINDOW) * COMPACTION_SHARE) * CHARS_PER_TOKEN
-    if len(told) > room:
-        told = f"{told[: room // 5]}\n[... cut ...]\n{told[-room * 4 // 5 :]}"
-    asked = MessageText(text=f"{SUMMARY_INSTRUCTIONS}\n\n<conversation>\n{told}\n</conversation>")
-    return replace(
-        request, messages=(ChatMessage(role="user", parts=(asked,)),), tools=(), tool_choice=None
+    texts = (
+        f"[{message.role}]\n" + "\n".join(filter(None, map(_part_text, message.parts)))
+        for message in request.messages
     )
-
-
-def _message_text(message: ChatMessage) -> str:
-    return "\n".join(filter(None, (_part_text(part) for part in message.parts)))
+    text = "\n\n".join(texts)
+    room = int(window * COMPACTION_SHARE) * CHARS_PER_TOKEN
+    if len(text) > room:
+        text = f"{text[: room // 5]}\n[... cut ...]\n{text[-room * 4 // 5 :]}"
+    prompt = MessageText(text=f"{SUMMARY_INSTRUCTIONS}\n\n<conversation>\n{text}\n</conversation>")
+    return replace(
+        request, messages=(ChatMessage(role="user", parts=(prompt,)),), tools=(), tool_choice=None
+    )
 
 
 def _part_text(part: MessagePart) -> str:
@@ -83,10 +80,10 @@ def _part_text(part: MessagePart) -> str:
         case MessageToolUse():
             return f"(calls {part.name} with {_shorten(part.arguments)})"
         case MessageToolResult():
-            said = " ".join(each.text for each in part.parts if isinstance(each, MessageText))
-            return f"({'failed' if part.is_error else 'result'}: {_shorten(said)})"
+            text = " ".join(each.text for each in part.parts if isinstance(each, MessageText))
+            return f"({'failed' if part.is_error else 'result'}: {_shorten(text)})"
         case MessageImage():
-            return "(a picture)"
+            return "(an image)"
         case MessageReasoning():
             return ""
 
@@ -98,10 +95,8 @@ def _shorten(text: str) -> str:
 
 
 MAX_STEPS = 200  # model calls of one turn
-LOOP_STOP_TEXT = "The turn was ended: the model made the same call again and again."
-STEP_LIMIT_TEXT = (
-    f"The turn was ended after {MAX_STEPS} model calls: say `go on` to let it work on."
-)
+LOOP_STOP_TEXT = "The turn was ended: the model repeated the same call again and again."
+STEP_LIMIT_TEXT = f"The turn was ended after {MAX_STEPS} model calls: say `continue` to resume."
 
 
 class ConversationTurn:
@@ -109,37 +104,40 @@ class ConversationTurn:
 
     def __init__(
         self,
-        voice: SessionReporter,
+        reporter: SessionReporter,
         models: ModelAccess,
         chosen: ChosenModel,
-        calling: ToolRunner,
+        runner: ToolRunner,
         *,
         system: str,
         tools: Sequence[ToolDefinition],
     ) -> None:
-        self._memory = voice.memory
+        self._memory = reporter.memory
         self._models = models
         self._chosen = chosen
         self._provider = chosen.provider
-        self._calling = calling
+        self._window = chosen.provider.context_limit or DEFAULT_CONTEXT_WINDOW
+        self._runner = runner
         self._system = system
         self._tools = tuple(tools)
-        self._send = voice.send
-        self._keep = voice.keep
+        self._send = reporter.send
+        self._keep = reporter.keep
         self._texts: list[str] = []
 
     @property
     def text(self) -> str:
-        """All that the agent has said."""
+        """All text of the agent in this turn."""
         return "".join(self._texts)
 
     async def run(self) -> StopReason:
         repetition = Repetition()
         for step in count(1):
-            await self._compact_if_needed()
+            full = self._memory.context_tokens > COMPACTION_SHARE * self._window
+            if full and self._memory.can_compact:
+                await self.compact()
             answer = await self._answer()
             if answer.calls:
-                if not await self._calling.run(answer.calls, repetition):
+                if not await self._runner.run(answer.calls, repetition):
                     await self._keep([Told(text=LOOP_STOP_TEXT)])
                     return "max_turn_requests"
             elif answer.reason_or_guess == "refused":
@@ -151,10 +149,7 @@ class ConversationTurn:
                 return "max_turn_requests"
         raise AssertionError("counting never ends")
 
-    # The model
-
     async def _answer(self) -> ModelAnswer:
-        """What the model says next; what it had said when it broke off is kept too."""
         try:
             return await self._stream(self._request())
         except ContextOverflow:
@@ -162,45 +157,42 @@ class ConversationTurn:
             return await self._stream(self._request())
 
     async def _stream(self, request: ModelRequest) -> ModelAnswer:
-        hearing = _StreamedAnswer(self._memory.new_message(), self._send)
+        """The model's next answer. The text of one that breaks off is recorded, too."""
+        streamed = _StreamedAnswer(self._memory.new_message(), self._send)
         try:
             await self._models.stream(
-                self._memory.id, self._chosen, request, hearing.add_chunks, self._record_event
+                self._memory.id, self._chosen, request, streamed.add_chunks, self._record_event
             )
         except (WorkerError, anyio.get_cancelled_exc_class()):
-            said = [
-                piece for piece in answer_pieces(hearing.gathered.parts) if piece.kind == "text"
-            ]
+            pieces = answer_pieces(streamed.answer.parts)
             with anyio.CancelScope(shield=True), suppress(GoesOnElsewhere):
-                await self._keep_answer(hearing, said)
+                await self._keep_answer(streamed, [p for p in pieces if p.kind == "text"])
             raise
-        gathered = self._with_unique_ids(hearing.gathered)
-        if (
-            not gathered.calls
-            and not gathered.text.strip()
-            and gathered.reason_or_guess != "refused"
-        ):
-            raise NothingSaid(f"{self._provider.opencode_model} ended its turn without a word")
-        await self._keep_answer(hearing, answer_pieces(gathered.parts))
-        return gathered
+        answer = self._with_unique_ids(streamed.answer)
+        said_something = answer.calls or answer.text.strip()
+        if not said_something and answer.reason_or_guess != "refused":
+            raise NothingSaid(f"{self._provider.opencode_model} ended its turn without any output")
+        await self._keep_answer(streamed, answer_pieces(answer.parts))
+        return answer
 
-    async def _keep_answer(self, hearing: "_StreamedAnswer", pieces: Sequence[AnswerPiece]) -> None:
+    async def _keep_answer(
+        self, streamed: "_StreamedAnswer", pieces: Sequence[AnswerPiece]
+    ) -> None:
         if pieces:
             model = self._provider.opencode_model
-            await self._keep([Answered(message=hearing.message, pieces=tuple(pieces), model=model)])
-        self._texts.append(hearing.gathered.text)
+            record = Answered(message=streamed.message, pieces=tuple(pieces), model=model)
+            await self._keep([record])
+        self._texts.append(streamed.answer.text)
 
-    def _with_unique_ids(self, gathered: ModelAnswer) -> ModelAnswer:
-        """A vendor may give an id twice: in one answer, or in one session."""
-        parts: list[MessagePart] = []
-        for part in gathered.parts:
-            own = (
-                replace(part, id=self._memory.unique_call_id(part.id))
-                if isinstance(part, MessageToolUse)
-                else part
-            )
-            parts.append(own)
-        return replace(gathered, parts=tuple(parts))
+    def _with_unique_ids(self, answer: ModelAnswer) -> ModelAnswer:
+        """A vendor may use an id twice: in one answer, or in one session."""
+        parts = (
+            replace(part, id=self._memory.unique_call_id(part.id))
+            if isinstance(part, MessageToolUse)
+            else part
+            for part in answer.parts
+        )
+        return replace(answer, parts=tuple(parts))
 
     def _request(self) -> ModelRequest:
         return ModelRequest(
@@ -210,58 +202,49 @@ class ConversationTurn:
             tools=self._tools,
         )
 
-    async def _record_event(self, heard: ModelCallEvent) -> None:
-        match heard:
+    async def _record_event(self, event: ModelCallEvent) -> None:
+        match event:
             case UsageReported():
-                await self._keep([Spent(usage=heard.usage, cost_usd=heard.cost_usd)])
+                await self._keep([Spent(usage=event.usage, cost_usd=event.cost_usd)])
             case FailedOver():
-                told = f"{heard.from_provider} -> {heard.to_provider}: {heard.reason}"
-                await self._keep([Told(text=told)])
+                text = f"{event.from_provider} -> {event.to_provider}: {event.reason}"
+                await self._keep([Told(text=text)])
             case BudgetWarned(message=text) | Noticed(text=text):
                 await self._keep([Told(text=text)])
 
-    # The window
-
-    async def _compact_if_needed(self) -> None:
-        if (
-            is_full(self._memory.context_tokens, self._provider.context_limit)
-            and self._memory.can_compact
-        ):
-            await self.compact()
-
     async def compact(self) -> None:
-        """Have the conversation summed up, and go on from that."""
-        request = summary_request(self._request(), self._provider.context_limit)
-        hearing = AnswerBuilder()
+        """Replaces the conversation, for the model, by its own summary."""
+        request = summary_request(self._request(), self._window)
+        builder = AnswerBuilder()
 
         async def take(chunks: Sequence[AnswerChunk]) -> None:
             for chunk in chunks:
-                hearing.add(chunk)
+                builder.add(chunk)
 
         await self._models.stream(self._memory.id, self._chosen, request, take, self._record_event)
-        summary = hearing.answer().text.strip()
+        summary = builder.answer().text.strip()
         if not summary:
-            raise NothingSaid(f"{self._provider.opencode_model} gave no summary to go on from")
-        asked = self._memory.last_prompt
-        await self._keep([Compacted(summary=f"{summary}\n\nThe user's last words:\n{asked}")])
-        await self._keep([Told(text="The conversation was summed up to fit the model's window.")])
+            raise NothingSaid(f"{self._provider.opencode_model} returned no summary")
+        prompt = self._memory.last_prompt
+        await self._keep([Compacted(summary=f"{summary}\n\nThe user's last prompt:\n{prompt}")])
+        await self._keep([Told(text="The conversation was summarized to fit the model's window.")])
 
 
 class _StreamedAnswer:
-    """One answer on its way to the client."""
+    """One answer, sent to the client as it arrives."""
 
-    def __init__(self, message: str, tell: SendEvent) -> None:
+    def __init__(self, message: str, send: SendEvent) -> None:
         self.message = message
-        self._send = tell
-        self._gathering = AnswerBuilder()
+        self._send = send
+        self._builder = AnswerBuilder()
 
     @property
-    def gathered(self) -> ModelAnswer:
-        return self._gathering.answer()
+    def answer(self) -> ModelAnswer:
+        return self._builder.answer()
 
     async def add_chunks(self, chunks: Sequence[AnswerChunk]) -> None:
         for chunk in chunks:
-            self._gathering.add(chunk)
+            self._builder.add(chunk)
             match chunk:
                 case TextPiece(text=text) if text:
                     await self._send(Said(message=self.message, role="agent", text=text))

@@ -1,7 +1,7 @@
-"""Reaches the agent's models: directly with go-ent's keys, or through a daemon's gateway.
+"""Gives the agent access to models: directly with go-ent's keys, or through a daemon's gateway.
 
-All it has is an address of the daemon's gateway, a token that is good there alone, and the name of
-the model that it was given. Keys, failover, budgets and the ledger are on the other side.
+Through the gateway it has only an address, a token that is valid nowhere else, and the name of its
+model. Keys, failover, budgets and the ledger are on the other side.
 """
 
 import time
@@ -59,7 +59,7 @@ REPORTED_EVENTS = (UsageReported, FailedOver, BudgetWarned, Noticed)
 
 
 class ModelCallListeners:
-    """Whose calls are made, and who is told of them: what the books ask of the agent's sessions."""
+    """The sessions that make calls, as the ledger sees workers, and who listens to their events."""
 
     def __init__(self, settings: Callable[[], Settings]) -> None:
         self._settings = settings
@@ -67,10 +67,9 @@ class ModelCallListeners:
 
     def spawned(self, worker: str) -> WorkerSpawned:
         """A session has the limits of a task."""
-        cwd = str(self._settings().project)
         return WorkerSpawned(
             task="",
-            cwd=cwd,
+            cwd=str(self._settings().project),
             provider="",
             backend="",
             model="",
@@ -107,7 +106,7 @@ class DirectModelAccess:
     def __init__(
         self,
         upstream: Upstream,
-        payer: ModelCallListeners,
+        listeners: ModelCallListeners,
         classifier: Classifier,
         *,
         prices: Prices,
@@ -115,7 +114,7 @@ class DirectModelAccess:
         environ: Callable[[], Mapping[str, str]],
     ) -> None:
         self._upstream = upstream
-        self._payer = payer
+        self._listeners = listeners
         self._classifier = classifier
         self._prices = prices
         self._settings = settings
@@ -133,13 +132,13 @@ class DirectModelAccess:
         )
 
     def find(self, name: str) -> ChosenModel:
-        """A model that somebody asked for fails over only where the settings let pins move."""
+        """A model chosen by name fails over only where the settings allow it for pins."""
         settings = self._settings()
         provider, _ = provider_for_tier(name, settings)
         return self._usable(provider, "asked for", moves=settings.failover_pinned)
 
     async def choose(self, task: str, cwd: Path) -> ChosenModel:
-        """Of those that can be asked; if there is none, the one that would be says what is missing."""
+        """Of the usable models. Without any, the error of the best one says what is missing."""
         found = await self._classifier.classify(TaskText(text=task), cwd)
         settings = self._usable_settings()
         if not settings.providers:
@@ -155,7 +154,7 @@ class DirectModelAccess:
         return replace(own, providers=usable)
 
     async def _prices_for(self, word: str, settings: Settings) -> Mapping[str, Price]:
-        """Only where nobody has such a model does the cheapest matter; the list takes time to load."""
+        """Prices matter only if no provider names such a model; loading them takes time."""
         if any(word == p.name or word in p.model.lower() for p in settings.providers):
             return {}
         now = time.time()
@@ -171,14 +170,14 @@ class DirectModelAccess:
         hear: OnModelCallEvent,
     ) -> None:
         backends = self._settings().backends
-        course = plan_call(chosen.provider, chosen.fallbacks, backends, self._environ())
-        self._payer.listen(session, hear)
+        plan = plan_call(chosen.provider, chosen.fallbacks, backends, self._environ())
+        self._listeners.listen(session, hear)
         try:
             await self._upstream.stream(
-                order_for(session, course, request), course, chunk_forwarder(take)
+                inbound_call(session, plan, request), plan, chunk_forwarder(take)
             )
         finally:
-            self._payer.forget(session)
+            self._listeners.forget(session)
 
     def _usable(self, provider: Provider, reason: str, *, moves: bool) -> ChosenModel:
         if refusal := self._why_unusable(provider):
@@ -194,39 +193,39 @@ class DirectModelAccess:
         return ""
 
 
-def order_for(session: str, course: CallPlan, request: ModelRequest) -> InboundCall:
-    wanted = course.targets[0]
-    theirs = codec_for(wanted.dialect)
+def inbound_call(session: str, plan: CallPlan, request: ModelRequest) -> InboundCall:
+    target = plan.targets[0]
+    codec = codec_for(target.dialect)
     return InboundCall(
         worker=session,
         session=session,
-        backend=wanted.provider.backend,
-        model=wanted.provider.model,
-        dialect=wanted.dialect,
-        headers=theirs.headers,
-        body=theirs.encode(with_model_options(request, wanted.dialect, wanted.provider.options)),
+        backend=target.provider.backend,
+        model=target.provider.model,
+        dialect=target.dialect,
+        headers=codec.headers,
+        body=codec.encode(with_model_options(request, target.dialect, target.provider.options)),
     )
 
 
 def chunk_forwarder(take: OnChunks) -> Callable[[Sequence[StreamPiece]], Awaitable[None]]:
-    async def passed(pieces: Sequence[StreamPiece]) -> None:
+    async def forward(pieces: Sequence[StreamPiece]) -> None:
         await take([chunk for piece in pieces for chunk in piece.chunks])
 
-    return passed
+    return forward
 
 
-def read_gate(told: str) -> GateAddress:
-    """What a daemon says of its gate."""
+def read_gate(value: str) -> GateAddress:
+    """The address of a daemon's gateway, from the environment."""
     try:
-        return msgspec.json.decode(told, type=GateAddress)
+        return msgspec.json.decode(value, type=GateAddress)
     except msgspec.DecodeError as error:
         raise ConfigError(
-            f"environment: {GATE_VARIABLE} is not what a daemon passes on: {error}"
+            f"environment: {GATE_VARIABLE} is not a gateway address from a daemon: {error}"
         ) from None
 
 
 class GatewayModelAccess:
-    """The port `ModelAccess`: one model, behind the gate."""
+    """The port `ModelAccess` for one model, behind a gateway."""
 
     def __init__(self, gate: GateAddress, connections: Connections) -> None:
         given = gate.provider
@@ -243,21 +242,21 @@ class GatewayModelAccess:
             base_url=gate.url.rstrip("/"),
             key=Secret(gate.token),
         )
-        self._course = CallPlan(targets=(target,))
-        self._witness = _UsageWitness()
+        self._plan = CallPlan(targets=(target,))
+        self._observer = _UsageObserver()
         self._upstream = Upstream(
-            connections, self._witness, healths=_AlwaysHealthy(), patience=RetrySettings(retries=0)
+            connections, self._observer, healths=_AlwaysHealthy(), patience=RetrySettings(retries=0)
         )
 
     def choices(self) -> tuple[ModelChoice, ...]:
-        one = self._provider
-        return (ModelChoice(id=one.name, name=one.name, group=one.backend),)
+        only = self._provider
+        return (ModelChoice(id=only.name, name=only.name, group=only.backend),)
 
     def find(self, name: str) -> ChosenModel:
-        one = self._provider
-        if name not in {one.name, one.model, one.opencode_model}:
-            raise RequestError(f"this worker has the model {one.name!r}, not {name!r}")
-        return ChosenModel(provider=one)
+        only = self._provider
+        if name not in {only.name, only.model, only.opencode_model}:
+            raise RequestError(f"this worker has the model {only.name!r}, not {name!r}")
+        return ChosenModel(provider=only)
 
     async def choose(self, task: str, cwd: Path) -> ChosenModel:
         del task, cwd
@@ -271,18 +270,18 @@ class GatewayModelAccess:
         take: OnChunks,
         hear: OnModelCallEvent,
     ) -> None:
-        order = order_for(session, self._course, request)
-        self._witness.listeners[session] = hear
+        call = inbound_call(session, self._plan, request)
+        self._observer.listeners[session] = hear
         try:
-            await self._upstream.stream(order, self._course, chunk_forwarder(take))
+            await self._upstream.stream(call, self._plan, chunk_forwarder(take))
         except WorkerError as error:
             raise gateway_failure(str(error)) or error from error
         finally:
-            self._witness.listeners.pop(session, None)
+            self._observer.listeners.pop(session, None)
 
 
-class _UsageWitness:
-    """The port `CallObserver`. The gateway counts; here it is only known how full the window is."""
+class _UsageObserver:
+    """The port `CallObserver`. The gateway keeps the ledger; usage here only shows a full context."""
 
     def __init__(self) -> None:
         self.listeners: dict[str, OnModelCallEvent] = {}
@@ -312,7 +311,7 @@ class _UsageWitness:
 
 
 class _AlwaysHealthy:
-    """The port `ProviderHealth`: who is well is for the gateway to know."""
+    """The port `ProviderHealth`: the gateway tracks health."""
 
     def condition(self, provider: Provider) -> ProviderCondition:
         return ProviderCondition()

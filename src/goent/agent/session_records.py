@@ -1,15 +1,15 @@
-"""Keeps the records of a session on disk, rebuilds its conversation from them, and tells the client.
+"""Stores the records of a session, rebuilds its conversation from them, and reports to the client.
 
-A session is its records, in order. The conversation that a model is sent, and the events that a
-client which loads the session is told, are both read from them; so what a killed process had
-begun is there again, and a call that it never finished is told as one that was cut off.
+A session is its records, in order. Both the conversation for a model and the events for a client
+that loads the session are derived from them. So the work of a killed process is restored, and a
+call that it never finished appears as interrupted.
 """
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from itertools import count
+from itertools import chain, count
 from typing import Literal
 
 import anyio
@@ -61,7 +61,7 @@ class SessionRecord(
 
 
 class AnswerPiece(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A part of what a model said."""
+    """A part of a model's answer."""
 
     kind: Literal["text", "reasoning", "tool"]
     text: str = ""
@@ -72,14 +72,14 @@ class AnswerPiece(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Prompted(SessionRecord, frozen=True, kw_only=True):
-    """The user spoke."""
+    """A prompt of the user."""
 
     message: str
     given: tuple[PromptPart, ...]
 
 
 class Answered(SessionRecord, frozen=True, kw_only=True):
-    """The model spoke: one answer, tool calls included."""
+    """One answer of the model, tool calls included."""
 
     message: str
     pieces: tuple[AnswerPiece, ...]
@@ -87,7 +87,7 @@ class Answered(SessionRecord, frozen=True, kw_only=True):
 
 
 class Ran(SessionRecord, frozen=True, kw_only=True):
-    """A tool call ended. `text` is what the model is told, `call` what people see."""
+    """An ended tool call. `text` is for the model, `call` for people."""
 
     call: ToolCalled
     text: str
@@ -95,13 +95,13 @@ class Ran(SessionRecord, frozen=True, kw_only=True):
 
 
 class Planned(SessionRecord, frozen=True, kw_only=True):
-    """The todo list changed."""
+    """A new version of the todo list."""
 
     entries: tuple[PlanEntry, ...]
 
 
 class Spent(SessionRecord, frozen=True, kw_only=True):
-    """A model call was counted."""
+    """The usage of a model call."""
 
     usage: Usage
     cost_usd: Decimal | None
@@ -121,13 +121,13 @@ class Titled(SessionRecord, frozen=True, kw_only=True):
 
 
 class Told(SessionRecord, frozen=True, kw_only=True):
-    """Something that the user was told beside the conversation."""
+    """A notice to the user beside the conversation."""
 
     text: str
 
 
 class Compacted(SessionRecord, frozen=True, kw_only=True):
-    """What was said before is, for the model, this summary."""
+    """A summary that replaces, for the model, all records before it."""
 
     summary: str
 
@@ -139,7 +139,6 @@ decode_record = msgspec.json.Decoder(AnyRecord).decode
 
 
 def answer_pieces(parts: Sequence[MessagePart]) -> tuple[AnswerPiece, ...]:
-    """What a model said, as it is kept."""
     return tuple(piece for part in parts if (piece := _piece(part)))
 
 
@@ -161,7 +160,7 @@ def _piece(part: MessagePart) -> AnswerPiece | None:
 
 
 def conversation(records: Sequence[AnyRecord]) -> tuple[ChatMessage, ...]:
-    """What a model is sent: the two sides take turns, and every call has its result."""
+    """The messages for a model: the two sides take turns, and every call has its result."""
     start = max((n for n, r in enumerate(records) if isinstance(r, Compacted)), default=0)
     results = {r.call.id: r for r in records if isinstance(r, Ran)}
     return merge_turns(message for r in records[start:] for message in _messages(r, results))
@@ -211,7 +210,11 @@ def _result(call: str, ran: Ran | None) -> MessageToolResult:
 
 def prompt_parts(given: Sequence[PromptPart]) -> tuple[MessagePart, ...]:
     """A prompt as a model reads it."""
-    return tuple(_prompt_part(each) for each in given)
+    return tuple(map(_prompt_part, given))
+
+
+def prompt_text(given: Sequence[PromptPart]) -> str:
+    return "\n".join(part.text for part in prompt_parts(given) if isinstance(part, MessageText))
 
 
 def _prompt_part(given: PromptPart) -> MessagePart:
@@ -229,7 +232,7 @@ def _prompt_part(given: PromptPart) -> MessagePart:
 
 
 def history(records: Sequence[AnyRecord]) -> Iterator[AnyAgentEvent]:
-    """What a client that loads the session is told, in the order in which it happened."""
+    """The events for a client that loads the session, in their original order."""
     finished = {r.call.id for r in records if isinstance(r, Ran)}
     for record in records:
         yield from _events(record, finished)
@@ -264,7 +267,7 @@ def _events(record: AnyRecord, finished: set[str]) -> Iterator[AnyAgentEvent]:
 
 
 class SessionMemory:
-    """The records of one session, and what they come to."""
+    """The records of one session, and the state derived from them."""
 
     def __init__(
         self,
@@ -280,8 +283,8 @@ class SessionMemory:
         self.title = ""
         self.settings: Set | None = None
         self.usage = Usage()
-        self.context_tokens = 0  # tokens of the context
-        self.has_prompt = False  # something has been asked
+        self.context_tokens = 0
+        self.has_prompt = False
         self.cost_usd: Decimal | None = Decimal(0)
         self.updated_at = clock()
         self._store = shelf
@@ -296,9 +299,9 @@ class SessionMemory:
         self._stored = len(self._records)
 
     async def keep(self, records: Sequence[AnyRecord]) -> None:
-        """Known as soon as this is called, and on disk when it returns.
+        """Applies the records immediately, and has stored them when it returns.
 
-        What a disk refuses is tried again with what comes next.
+        Records that could not be stored are stored with the next ones.
         """
         for record in records:
             self._apply(record)
@@ -320,29 +323,24 @@ class SessionMemory:
         return history(self._records)
 
     def unique_call_id(self, call: str) -> str:
-        """An id for a call that the session has not had yet: a vendor may give one twice."""
-        others = (f"{call or 'call'}_{number}" for number in count(2))
-        own = (
-            call
-            if call and call not in self._ids
-            else next(o for o in others if o not in self._ids)
-        )
-        self._ids.add(own)
-        return own
+        """An id that the session has not used yet: a vendor may use one twice."""
+        candidates = chain([call], (f"{call or 'call'}_{number}" for number in count(2)))
+        unique = next(each for each in candidates if each and each not in self._ids)
+        self._ids.add(unique)
+        return unique
 
     def new_message(self) -> str:
         return f"m{len(self._records)}"
 
     @property
     def last_prompt(self) -> str:
-        asked = (record for record in reversed(self._records) if isinstance(record, Prompted))
-        prompt = next(asked, None)
-        parts = prompt_parts(prompt.given) if prompt else ()
-        return "\n".join(part.text for part in parts if isinstance(part, MessageText))
+        prompts = (record for record in reversed(self._records) if isinstance(record, Prompted))
+        prompt = next(prompts, None)
+        return prompt_text(prompt.given) if prompt else ""
 
     @property
     def can_compact(self) -> bool:
-        """More has been said since it was last summed up than one prompt."""
+        """There is an answer since the last summary."""
         return self._answers > 0
 
     def _apply(self, record: AnyRecord) -> None:
@@ -378,12 +376,12 @@ class SessionMemory:
             self.cost_usd = None
         else:
             self.cost_usd += spent.cost_usd
-        if spent.usage.total:  # the whole context, by the provider's own count
+        if spent.usage.total:  # the whole context, as counted by the provider
             self.context_tokens, self._counted_by_provider = spent.usage.total, True
 
 
 class SessionReporter:
-    """One session's, towards its client. `window` is that of the model it thinks with."""
+    """Sends one session's events to its client. `window` is that of the session's model."""
 
     def __init__(self, memory: SessionMemory, client: AgentClient) -> None:
         self.window = DEFAULT_CONTEXT_WINDOW
@@ -398,12 +396,12 @@ class SessionReporter:
         return await self._client.ask(self.memory.id, question)
 
     async def keep(self, records: Sequence[AnyRecord]) -> None:
-        """A disk that refuses does not end the work; the user is told, once."""
+        """Stores records and reports them. If they cannot be stored, the user is notified once."""
         try:
             await self.memory.keep(records)
         except EnvironmentTrouble as trouble:
             if not self._disk_failed:
-                await self.send(Noticed(text=f"this session is not kept on disk: {trouble}"))
+                await self.send(Noticed(text=f"this session cannot be saved: {trouble}"))
             self._disk_failed = True
         else:
             self._disk_failed = False
@@ -411,7 +409,7 @@ class SessionReporter:
             await self._send_for_record(record)
 
     async def greet(self) -> None:
-        """What a client shows of a session that it opens again."""
+        """Sends the title and usage of a reopened session."""
         if self.memory.has_prompt:
             await self._send_title()
             await self._send_usage()

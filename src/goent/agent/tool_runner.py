@@ -31,7 +31,7 @@ from goent.agent.agent_ports import (
     ToolProgress,
     ToolQuestion,
 )
-from goent.agent.session_records import AnyRecord, Planned, Ran
+from goent.agent.session_records import AnyRecord, Planned, Ran, SessionReporter
 from goent.domain.errors import GoesOnElsewhere, RequestError
 from goent.domain.types import PermissionAnswer, Value
 from goent.permissions.permission_rules import wildcard_matches
@@ -41,24 +41,24 @@ PermissionMode = Literal["ask", "accept-edits", "plan"]
 PERMISSION_MODES: tuple[PermissionMode, ...] = get_args(PermissionMode)
 READ_ONLY_KINDS: frozenset[ToolKind] = frozenset({"read", "search", "think", "fetch"})
 PLAN_MODE_REFUSAL = (
-    "The session is in plan mode: nothing may be changed or run. Say what you would do; the user "
-    "leaves plan mode to have it done."
+    "The session is in plan mode: nothing may be changed or run. Describe what you would do; the "
+    "user leaves plan mode to have it done."
 )
 
 
 class CallVerdict(Value, frozen=True, kw_only=True):
-    """`reason` is what the model is told of a no."""
+    """Whether a call may run; `reason` tells the model why not."""
 
     action: Literal["allow", "ask", "deny"]
     reason: str = ""
 
 
 class SessionPermissions:
-    """What one session's user has decided so far."""
+    """The mode of a session, and what its user has allowed for all of it."""
 
     def __init__(self, mode: PermissionMode = "ask") -> None:
         self.mode: PermissionMode = mode
-        self._words: set[tuple[ToolPermission, str]] = set()  # granted as they are
+        self._exact: set[tuple[ToolPermission, str]] = set()
         self._wildcards: set[tuple[ToolPermission, str]] = set()
 
     def set_mode(self, mode: str) -> None:
@@ -66,7 +66,7 @@ class SessionPermissions:
             if known == mode:
                 self.mode = known
                 return
-        raise RequestError(f"there is no mode {mode!r}; one of: {', '.join(PERMISSION_MODES)}")
+        raise RequestError(f"unknown mode {mode!r}; use one of: {', '.join(PERMISSION_MODES)}")
 
     def judge(self, intent: ToolIntent) -> CallVerdict:
         need = intent.need
@@ -80,13 +80,12 @@ class SessionPermissions:
         return CallVerdict(action="allow" if covered else "ask")
 
     def grant(self, need: PermissionNeed) -> None:
-        """An "always", for the rest of the session."""
-        kept = self._words if need.exact else self._wildcards
-        kept.update((need.permission, words) for words in need.always or need.patterns)
+        """Allows it for the rest of the session."""
+        granted = self._exact if need.exact else self._wildcards
+        granted.update((need.permission, pattern) for pattern in need.always or need.patterns)
 
     def _covers(self, need: PermissionNeed, pattern: str) -> bool:
-        words = (need.permission, pattern)
-        if words in self._words or words in self._wildcards:
+        if (need.permission, pattern) in self._exact | self._wildcards:
             return True
         return not need.exact and any(
             permission == need.permission and wildcard_matches(wildcard, pattern)
@@ -94,35 +93,33 @@ class SessionPermissions:
         )
 
 
-MAX_IDENTICAL_CALLS = 3  # times that the same call in a row is run; the next one is not
-IDENTICAL_CALLS_TO_STOP = 6  # times after which the turn ends
+MAX_IDENTICAL_CALLS = 3  # in a row that are run
+IDENTICAL_CALLS_TO_STOP = 6  # in a row that end the turn
 REFUSED_TEXT = (
-    "The user did not allow this. Do not try the same by another way: go on without it, or say what "
-    "you need."
+    "The user did not allow this. Do not try the same in another way: continue without it, or say "
+    "what you need."
 )
-NO_ANSWER_TEXT = "Nobody answered the question whether this may be done, so it was not."
+NO_ANSWER_TEXT = "Nobody answered the permission request, so this was not done."
 REPEATED_CALL_TEXT = (
-    "This very call has been made {times} times in a row, with the same arguments: it is not made "
-    "again. Use what it told you, or do something else."
+    "This call was made {times} times in a row with the same arguments, so it is not made again. "
+    "Use its result, or do something else."
 )
-CANCELLED_TEXT = "The user cancelled the turn; what this call had begun may have had an effect."
-MAX_SHOWN_CHARS = 20_000  # characters of a result that a client is sent
+CANCELLED_TEXT = "The user cancelled the turn; this call may have had an effect."
+MAX_SHOWN_CHARS = 20_000  # of a result that a client is sent
 
 log = logging.getLogger(__name__)
 
 SendEvent = Callable[[AnyAgentEvent], Awaitable[None]]
-AskUser = Callable[[ToolQuestion], Awaitable[PermissionAnswer | Rejection | None]]
-KeepRecords = Callable[[Sequence[AnyRecord]], Awaitable[None]]
 
 
 class Repetition:
-    """Is the model going in circles?"""
+    """Counts identical calls in a row."""
 
     def __init__(self) -> None:
         self._last: deque[tuple[str, str]] = deque(maxlen=IDENTICAL_CALLS_TO_STOP)
 
     def count(self, use: MessageToolUse) -> int:
-        """How often the same call has been made in a row, this time included."""
+        """How often this call has been made in a row, this time included."""
         key = (use.name, use.arguments)
         if self._last and self._last[-1] != key:
             self._last.clear()
@@ -131,13 +128,17 @@ class Repetition:
 
 
 class _PendingCall:
-    """A call between its wish and its end."""
+    """A call that has not ended; without `call` it was refused, and has its outcome."""
 
-    def __init__(self, use: MessageToolUse, call: ToolInvocation | None, told: ToolCalled) -> None:
-        self.use = use
+    def __init__(
+        self,
+        event: ToolCalled,
+        call: ToolInvocation | None,
+        outcome: ToolOutcome | None = None,
+    ) -> None:
+        self.event = event
         self.call = call
-        self.event = told
-        self.outcome: ToolOutcome | None = None
+        self.outcome = outcome
 
     @property
     def runs_alone(self) -> bool:
@@ -145,58 +146,50 @@ class _PendingCall:
 
 
 class ToolRunner:
-    """The tools of a session at work."""
+    """Runs the tool calls of a session."""
 
     def __init__(
         self,
         tools: Mapping[str, AgentTool],
-        permits: SessionPermissions,
+        permissions: SessionPermissions,
+        reporter: SessionReporter,
         *,
-        tell: SendEvent,
-        ask: AskUser,
-        keep: KeepRecords,
         patience: float,
     ) -> None:
         self._tools = tools
-        self._permits = permits
-        self._send = tell
-        self._ask = ask
-        self._keep = keep
+        self._permissions = permissions
+        self._reporter = reporter
         self._patience = patience
         self._open: dict[str, _PendingCall] = {}
 
     async def run(self, uses: Sequence[MessageToolUse], repetition: Repetition) -> bool:
-        """Run them all, in order; their ends are kept. False if the model goes in circles."""
-        times = 0
-        beside: list[_PendingCall] = []
+        """Runs all calls in order, and records them. False if the model repeats itself."""
+        most = 0
+        parallel: list[_PendingCall] = []
         try:
             for use in uses:
-                made = repetition.count(use)
-                times = max(times, made)
-                planned = await self._prepare(use, made)
-                if planned.runs_alone and beside:
-                    await self._run(beside)
-                    beside = []
-                    planned = await self._prepare(use, made)  # what was read may let it be done
-                if planned.runs_alone:
-                    await self._run([planned])
+                times = repetition.count(use)
+                most = max(most, times)
+                pending = await self._prepare(use, times)
+                if pending.runs_alone and parallel:
+                    await self._run(parallel)
+                    parallel = []
+                    pending = await self._prepare(use, times)  # the reads before may allow it now
+                if pending.runs_alone:
+                    await self._run([pending])
                 else:
-                    beside.append(planned)
-            await self._run(beside)
+                    parallel.append(pending)
+            await self._run(parallel)
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
-                await self._end_open_calls()
+                for pending in tuple(self._open.values()):
+                    with suppress(GoesOnElsewhere):
+                        await self._end(pending, ToolOutcome(text=CANCELLED_TEXT, failed=True))
             raise
-        return times < IDENTICAL_CALLS_TO_STOP
-
-    async def _end_open_calls(self) -> None:
-        """The turn ends here: what was begun is told as ended."""
-        for planned in tuple(self._open.values()):
-            with suppress(GoesOnElsewhere):
-                await self._end(planned, ToolOutcome(text=CANCELLED_TEXT, failed=True))
+        return most < IDENTICAL_CALLS_TO_STOP
 
     async def _prepare(self, use: MessageToolUse, times: int) -> _PendingCall:
-        told = ToolCalled(
+        event = ToolCalled(
             id=use.id,
             tool=use.name,
             kind="other",
@@ -207,51 +200,49 @@ class ToolRunner:
         try:
             call = await self._tool(use, times).prepare(use.arguments.encode())
         except ToolMistake as mistake:
-            planned = _PendingCall(use, None, told)
-            planned.outcome = ToolOutcome(text=str(mistake), failed=True)
-            return planned
+            return _PendingCall(event, None, ToolOutcome(text=str(mistake), failed=True))
         intent = call.intent
-        told = replace(
-            told,
+        event = replace(
+            event,
             kind=intent.kind,
             title=intent.title,
             shown=intent.shown,
             locations=intent.locations,
         )
-        return _PendingCall(use, call, told)
+        return _PendingCall(event, call)
 
     def _tool(self, use: MessageToolUse, times: int) -> AgentTool:
         tool = self._tools.get(use.name)
         if tool is None:
             offered = ", ".join(self._tools) or "none"
-            raise ToolMistake(f"There is no tool {use.name!r} here; there are: {offered}.")
+            raise ToolMistake(f"There is no tool {use.name!r}; available: {offered}.")
         if times > MAX_IDENTICAL_CALLS:
             raise ToolMistake(REPEATED_CALL_TEXT.format(times=times - 1))
         return tool
 
     async def _run(self, batch: Sequence[_PendingCall]) -> None:
-        """One alone, or several that disturb nobody."""
-        for planned in batch:
-            self._open[planned.use.id] = planned
-            await self._send(planned.event)
-            if planned.call and (refusal := await self._refusal(planned, planned.call)):
-                planned.outcome = ToolOutcome(text=refusal, failed=True)
+        """Runs one call alone, or several in parallel."""
+        for pending in batch:
+            self._open[pending.event.id] = pending
+            await self._reporter.send(pending.event)
+            if pending.call and (refusal := await self._refusal(pending, pending.call)):
+                pending.outcome = ToolOutcome(text=refusal, failed=True)
         try:
             async with anyio.create_task_group() as group:
-                for planned in batch:
-                    group.start_soon(self._finish, planned)
+                for pending in batch:
+                    group.start_soon(self._finish, pending)
         except* GoesOnElsewhere as elsewhere:
             raise elsewhere.exceptions[0] from None
 
-    async def _refusal(self, planned: _PendingCall, call: ToolInvocation) -> str:
-        """Why the call may not be run; empty if it may."""
+    async def _refusal(self, pending: _PendingCall, call: ToolInvocation) -> str:
+        """Why the call may not run; empty if it may."""
         need = call.intent.need
-        verdict = self._permits.judge(call.intent)
+        verdict = self._permissions.judge(call.intent)
         if verdict.action != "ask" or need is None:
             return verdict.reason
-        answer = await self._answer(planned, need)
+        answer = await self._answer(pending.event, need)
         if answer == "allow_always":
-            self._permits.grant(need)
+            self._permissions.grant(need)
         if answer is None:
             return NO_ANSWER_TEXT
         if isinstance(answer, Rejection):
@@ -259,83 +250,73 @@ class ToolRunner:
         return REFUSED_TEXT if answer == "reject" else ""
 
     async def _answer(
-        self, planned: _PendingCall, need: PermissionNeed
+        self, event: ToolCalled, need: PermissionNeed
     ) -> PermissionAnswer | Rejection | None:
-        told = planned.event
+        reason = (TextPart(text=f"This is always asked: {need.reason}."),) if need.reason else ()
         question = ToolQuestion(
-            call=told.id,
-            tool=told.tool,
-            kind=told.kind,
-            title=told.title,
+            call=event.id,
+            tool=event.tool,
+            kind=event.kind,
+            title=event.title,
             need=need,
-            input=told.input,
-            shown=(*told.shown, *_reason_parts(need)),
-            locations=told.locations,
+            input=event.input,
+            shown=(*event.shown, *reason),
+            locations=event.locations,
         )
-        await self._send(StateChanged(state="waiting"))
+        await self._reporter.send(StateChanged(state="waiting"))
         answer = None
         with anyio.move_on_after(self._patience):
-            answer = await self._ask(question)
-        await self._send(StateChanged(state="running"))
+            answer = await self._reporter.ask(question)
+        await self._reporter.send(StateChanged(state="running"))
         return answer
 
-    async def _finish(self, planned: _PendingCall) -> None:
-        outcome = planned.outcome
-        if outcome is None and planned.call:
-            planned.event = replace(planned.event, status="running")
-            await self._send(planned.event)
-            outcome = await self._outcome(planned, planned.call)
+    async def _finish(self, pending: _PendingCall) -> None:
+        outcome = pending.outcome
+        if outcome is None and pending.call:
+            pending.event = replace(pending.event, status="running")
+            await self._reporter.send(pending.event)
+            outcome = await self._outcome(pending, pending.call)
         assert outcome
-        with anyio.CancelScope(shield=True):  # what was done is known, whatever comes next
-            await self._end(planned, outcome)
+        with anyio.CancelScope(shield=True):  # what was done is recorded, whatever comes next
+            await self._end(pending, outcome)
 
-    async def _end(self, planned: _PendingCall, outcome: ToolOutcome) -> None:
-        del self._open[planned.use.id]
-        ran = Ran(
-            call=_ended_call(planned.event, outcome), text=outcome.text, pictures=_pictures(outcome)
-        )
-        await self._keep([ran] if outcome.plan is None else [ran, Planned(entries=outcome.plan)])
-
-    async def _outcome(self, planned: _PendingCall, call: ToolInvocation) -> ToolOutcome:
+    async def _outcome(self, pending: _PendingCall, call: ToolInvocation) -> ToolOutcome:
         async def report(progress: ToolProgress) -> None:
-            planned.event = replace(
-                planned.event,
-                shown=progress.shown or planned.event.shown,
+            pending.event = replace(
+                pending.event,
+                shown=progress.shown or pending.event.shown,
                 output=progress.output[-MAX_SHOWN_CHARS:],
             )
-            await self._send(planned.event)
+            await self._reporter.send(pending.event)
 
         try:
             return await call.run(report)
         except ToolMistake as mistake:
             return ToolOutcome(text=str(mistake), failed=True)
-        except Exception as error:  # a fault of one tool's is no end of the session
-            if not isinstance(error, OSError):
-                log.exception("the tool %r failed", planned.event.tool)
-            return ToolOutcome(text=f"{planned.event.title} failed: {error}", failed=True)
+        except Exception as error:  # a failing tool does not end the session
+            log.exception("the tool %r failed", pending.event.tool)
+            return ToolOutcome(text=f"{pending.event.title} failed: {error}", failed=True)
 
-
-def _reason_parts(need: PermissionNeed) -> tuple[TextPart, ...]:
-    return (TextPart(text=f"This is always asked: {need.reason}."),) if need.reason else ()
-
-
-def _ended_call(told: ToolCalled, outcome: ToolOutcome) -> ToolCalled:
-    return replace(
-        told,
-        status="failed" if outcome.failed else "completed",
-        shown=outcome.shown or told.shown,
-        locations=outcome.locations or told.locations,
-        output=outcome.text[:MAX_SHOWN_CHARS],
-        exit=outcome.exit,
-    )
-
-
-def _pictures(outcome: ToolOutcome) -> tuple[ImagePart, ...]:
-    return tuple(ImagePart(media_type=i.media_type, data=i.data) for i in outcome.images)
+    async def _end(self, pending: _PendingCall, outcome: ToolOutcome) -> None:
+        event = pending.event
+        del self._open[event.id]
+        ended = replace(
+            event,
+            status="failed" if outcome.failed else "completed",
+            shown=outcome.shown or event.shown,
+            locations=outcome.locations or event.locations,
+            output=outcome.text[:MAX_SHOWN_CHARS],
+            exit=outcome.exit,
+        )
+        images = (ImagePart(media_type=i.media_type, data=i.data) for i in outcome.images)
+        records: list[AnyRecord] = [Ran(call=ended, text=outcome.text, pictures=tuple(images))]
+        if outcome.plan is not None:
+            records.append(Planned(entries=outcome.plan))
+        await self._reporter.keep(records)
 
 
 def _input(arguments: str) -> Raw:
-    """For people: as the model wrote it, if that is JSON."""
+    """For people: the arguments as the model wrote them, if they are JSON."""
     try:
         return Raw(msgspec.json.format(arguments.encode(), indent=0))
     except msgspec.DecodeError:

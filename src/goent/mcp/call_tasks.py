@@ -1,8 +1,7 @@
 """Runs a tool call that waits as a task the client can poll (`io.modelcontextprotocol/tasks`).
 
-A task is the waiting, never the worker: to cancel it, or to lose it with the connection, leaves
-the worker as it is. Tasks live in memory, as long as their connection and at most an hour longer
-than they run.
+A task is only the wait: the worker is unaffected if the task is cancelled, or lost with its
+connection. Tasks live in memory, as long as their connection and at most an hour after they end.
 """
 
 import logging
@@ -24,7 +23,7 @@ from goent.mcp.elicitation import McpContext, is_modern
 from goent.workers.views import timestamp
 
 EXTENSION = "io.modelcontextprotocol/tasks"
-MAX_TASK_S = 3600.0  # that a task waits if nobody said how long
+MAX_TASK_S = 3600.0  # that a task waits without a timeout of its own
 KEPT_S = 3600.0  # that its outcome can be fetched
 MAX_TASKS = 200
 POLL_MS = 1000
@@ -35,19 +34,19 @@ log = logging.getLogger(__name__)
 
 
 class TaskParams(types.RequestParams):
-    """The task that is meant."""
+    """The parameters of `tasks/get` and `tasks/cancel`."""
 
     task_id: str
 
 
 class TaskUpdateParams(TaskParams):
-    """Answers to what the task has asked, by the key of the question."""
+    """The parameters of `tasks/update`: answers by the keys of their questions."""
 
     input_responses: dict[str, Any]
 
 
 class CallTask:
-    """One call under way, or its outcome."""
+    """One call that waits, or its outcome."""
 
     def __init__(self, message: str) -> None:
         self.id = uuid4().hex
@@ -71,7 +70,7 @@ class CallTask:
         self.set_message(message, state)
 
     async def ask(self, key: str, request: types.ElicitRequest, message: str) -> object:
-        """What the client answers. Cancelled, the question is withdrawn."""
+        """Waits for the client's answer. Cancelling withdraws the question."""
         self._forms[key] = request
         self.set_message(message, "input_required")
         try:
@@ -81,10 +80,10 @@ class CallTask:
             return self._responses.pop(key)
         finally:
             self._forms.pop(key, None)
-            self.set_message("going on", "working")
+            self.set_message("resumed", "working")
 
     def take(self, responses: Mapping[str, Any]) -> None:
-        """What answers no open question is of no interest, whatever it looks like."""
+        """Takes the answers to open questions, and ignores all others."""
         answers = {
             key: _elicit_result(key, responses[key]) for key in self._forms if key in responses
         }
@@ -92,7 +91,7 @@ class CallTask:
         self._answered.set()
 
     def to_wire(self, result_type: str) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        wire: dict[str, Any] = {
             "resultType": result_type,
             "taskId": self.id,
             "status": self._state,
@@ -103,19 +102,19 @@ class CallTask:
             "pollIntervalMs": POLL_MS,
         }
         if self._state == "input_required":
-            told["inputRequests"] = {key: _dumped(form) for key, form in self._forms.items()}
+            wire["inputRequests"] = {key: _dumped(form) for key, form in self._forms.items()}
         if self._state == "completed" and self.result:
-            told["result"] = _dumped(self.result)
+            wire["result"] = _dumped(self.result)
         if self._state == "failed":
-            told["error"] = {"code": types.INTERNAL_ERROR, "message": self._message}
-        return told
+            wire["error"] = {"code": types.INTERNAL_ERROR, "message": self._message}
+        return wire
 
 
 class CallTasks:
     """The tasks of one connection."""
 
     def __init__(self, group: TaskGroup) -> None:
-        self.group = group  # what runs for the connection, and ends with it
+        self.group = group  # ends with the connection
         self._tasks: dict[str, CallTask] = {}
 
     def start(
@@ -138,12 +137,12 @@ class CallTasks:
             try:
                 task.result = await work(task)
             except Exception as bug:
-                log.exception("a task met a fault of go-ent's own")
-                task.end("failed", f"a fault of go-ent's own: {bug!r}; see the daemon's log")
+                log.exception("internal error in a task")
+                task.end("failed", f"internal error: {bug!r}; see the daemon's log")
             else:
                 task.end("completed", "done")
         if task.ended_at is None:
-            task.end("cancelled", "the wait was cancelled; the worker was not")
+            task.end("cancelled", "the wait was cancelled; the worker continues")
 
     def _forget(self) -> None:
         now = time.monotonic()
@@ -163,7 +162,7 @@ class CallTasks:
         if name not in self._tasks:
             raise MCPError(
                 code=INVALID_PARAMS,
-                message=f"no task {name!r}: it is of another connection or too old; "
+                message=f"no task {name!r}: it belongs to another connection or has expired; "
                 "worker_list shows every worker's state",
             )
         return self._tasks[name]
@@ -171,14 +170,14 @@ class CallTasks:
 
 @asynccontextmanager
 async def call_tasks_lifespan(_: Server[CallTasks]) -> AsyncGenerator[CallTasks]:
-    """A server's lifespan: when its connection goes, so does the waiting."""
+    """The lifespan of a server: its tasks end with the connection."""
     async with anyio.create_task_group() as group:
         yield CallTasks(group)
         group.cancel_scope.cancel()
 
 
 def offers_tasks(context: McpContext) -> bool:
-    """Said by every request anew; the older era has no such answers."""
+    """Every request declares it anew; the older era has no tasks."""
     capabilities = context.session.client_capabilities
     extensions = (capabilities.extensions if capabilities else None) or {}
     return is_modern(context) and EXTENSION in extensions
@@ -211,15 +210,12 @@ def _tasks(context: McpContext) -> CallTasks:
 
 
 def _check_header(context: McpContext, name: str) -> None:
-    """Over HTTP the task is named by a header, too, for who routes by it.
-
-    A request without the header contradicts nothing, and is served.
-    """
-    said = context.request.headers.get(MCP_NAME_HEADER) if context.request else None
-    if said is not None and decode_header_value(said) != name:
+    """Over HTTP a header may name the task, too, for routing; it must not contradict the request."""
+    header = context.request.headers.get(MCP_NAME_HEADER) if context.request else None
+    if header is not None and decode_header_value(header) != name:
         raise MCPError(
             code=HEADER_MISMATCH,
-            message=f"header Mcp-Name {said!r} does not match the request's taskId {name!r}",
+            message=f"header Mcp-Name {header!r} does not match the request's taskId {name!r}",
         )
 
 
@@ -229,8 +225,8 @@ def _elicit_result(key: str, response: object) -> types.ElicitResult:
     except ValueError:
         raise MCPError(
             code=INVALID_PARAMS,
-            message=f"inputResponses {key!r} does not answer a form: it needs an action, accept, "
-            "decline or cancel, and with accept the content",
+            message=f"inputResponses {key!r} is not an answer to a form: it needs an action (accept, "
+            "decline or cancel), and content with accept",
         ) from None
 
 

@@ -1,7 +1,7 @@
-"""Puts a worker's permission question to the person at an MCP client, by a form with one choice.
+"""Asks the person at an MCP client a worker's permission question, by a form (elicitation).
 
-By a form with one choice (MCP's elicitation). A form that is declined, closed or filled in wrongly
-is no answer: the question stays open for `worker_answer` and the command line.
+If the form is declined, closed or filled in wrongly, the question stays open for `worker_answer`
+and the command line.
 """
 
 from typing import Any, Literal
@@ -21,12 +21,12 @@ McpContext = ServerRequestContext[Any, Any]
 ANSWERED_BY = "mcp elicitation"
 ANSWER_FIELD = "answer"
 INSTEAD_FIELD = "instead"
-MAX_DETAIL_CHARS = 100_000  # characters of a command or an edit that a form shows
-MAX_REPLY_DETAIL_CHARS = 3000  # characters of it in a reply to a model, which pays for each of them
+MAX_DETAIL_CHARS = 100_000  # of a command or an edit that a form shows
+MAX_REPLY_DETAIL_CHARS = 3000  # of it in a reply to a model, which pays for them
 
 
 class QuestionRef(Value, frozen=True, kw_only=True):
-    """Which question of which worker. The key is never used for another one."""
+    """A question of a worker; its key is never reused."""
 
     worker_id: str
     turn: int
@@ -38,22 +38,22 @@ class QuestionRef(Value, frozen=True, kw_only=True):
 
 
 class FormAnswer(Value, frozen=True, kw_only=True):
-    """What the person chose; with a no perhaps what to do instead."""
+    """What the person chose; with a rejection perhaps what to do instead."""
 
     answer: PermissionAnswer
     instead: str = ""
 
 
-FormOutcome = FormAnswer | Literal["elsewhere"] | None  # None: the question was left open
+FormOutcome = FormAnswer | Literal["elsewhere"] | None  # None: the question stays open
 
 
 def is_modern(context: McpContext) -> bool:
-    """Whether the client speaks the era without handshake, where a server cannot ask by itself."""
+    """Whether the client is of the era without handshake, in which a server sends no requests."""
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
 def supports_forms(context: McpContext) -> bool:
-    """A bare `elicitation: {}` is from before there were other modes, and means forms."""
+    """A bare `elicitation: {}` is older than the other modes, and means forms."""
     capabilities = context.session.client_capabilities
     offered = capabilities.elicitation if capabilities else None
     return offered is not None and (offered.form is not None or offered.url is None)
@@ -99,11 +99,11 @@ def question_form(status: Status, question: Question) -> types.ElicitRequestForm
 def _deadline(question: Question) -> str:
     if question.seconds_left is None:
         return ""
-    return f"No answer within {question.seconds_left:.0f} s is a no."
+    return f"Without an answer within {question.seconds_left:.0f} s it is rejected."
 
 
 def shorten_question(question: Question, room: int) -> Question:
-    """The question in a reply to a model: whole if there is room, else with its head and its tail."""
+    """The question for a model: whole if there is room, else its beginning and end."""
     if len(question.detail) + len(question.shown) <= room:
         return question
     text = question.shown or question.detail
@@ -123,5 +123,5 @@ def form_answer(response: object) -> FormAnswer | None:
         chosen = msgspec.convert(response.content, FormAnswer)
     except msgspec.ValidationError:
         return None
-    # Words that go with a yes leave open which of the two is meant.
+    # An instruction together with a yes is ambiguous.
     return None if chosen.instead.strip() and chosen.answer != "reject" else chosen

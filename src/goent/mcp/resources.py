@@ -1,9 +1,9 @@
 """Serves worker outputs and swarm results as MCP resources, and reports their changes.
 
-The list of resources tells the states of workers and swarms. In the era without handshake a client
-listens (`subscriptions/listen`) for what it names; before it, whoever is connected hears that the
-list changed, and of one resource only if it subscribed to it. Changes are gathered, so that a
-stream of words is a notification now and then.
+The list of resources shows the states of workers and swarms. In the era without handshake clients
+name what they want to be notified of (`subscriptions/listen`); before it, every client is notified
+of changes of the list, and of single resources that it subscribed to. Changes are batched, so that
+streamed text causes few notifications.
 """
 
 import logging
@@ -39,7 +39,7 @@ PAGE_SIZE = 50  # resources in one answer
 
 
 class ResourceEntry(Value, frozen=True, kw_only=True):
-    """A resource, and when what it is about began."""
+    """A resource, and when its worker or swarm started."""
 
     resource: types.Resource
     began: str
@@ -55,7 +55,7 @@ class McpResources:
     async def page(
         self, _: McpContext, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        """Newest first. A cursor is the last resource of the page before."""
+        """Newest first. A cursor is the last resource of the previous page."""
         entries = sorted(self._entries(), key=lambda entry: entry.began, reverse=True)
         found = [entry.resource for entry in entries]
         if params and params.cursor is not None:
@@ -80,7 +80,7 @@ class McpResources:
         result = types.ResourceTemplate(
             uri_template="{id}".join(SWARM_URI),
             name="swarm result",
-            description="What came of a swarm, with all conflicts and their hunks.",
+            description="The result of a swarm, with all conflicts and their hunks.",
             mime_type="application/json",
         )
         return types.ListResourceTemplatesResult(resource_templates=[output, result])
@@ -98,7 +98,7 @@ class McpResources:
         return types.ReadResourceResult(contents=[contents])
 
     async def check(self, uri: str) -> None:
-        """Raise unless there is such a resource; one of long ago is brought back."""
+        """Raises unless the resource exists; old ones are loaded again."""
         try:
             if swarm := _id_in(uri, SWARM_URI):
                 await self._enquiries.recall(SwarmRequest(swarm_id=swarm))
@@ -107,25 +107,22 @@ class McpResources:
                 await self._enquiries.recall(WorkerRequest(worker_id=worker))
                 self._enquiries.status(worker)
             else:
-                there = f"{'{id}'.join(WORKER_URI)} and {'{id}'.join(SWARM_URI)}"
-                raise _not_found(uri, f"unknown resource {uri!r}; there are {there}")
+                known = f"{'{id}'.join(WORKER_URI)} and {'{id}'.join(SWARM_URI)}"
+                raise _not_found(uri, f"unknown resource {uri!r}; there are {known}")
         except GoentError as error:
             raise _not_found(uri, str(error)) from error
 
     def heads(self) -> dict[str, StateMark]:
-        """How each resource stands, by its URI: what is equal has not changed."""
-        workers = {
-            _uri(WORKER_URI, name): head for name, head in self._enquiries.state_marks().items()
-        }
-        return workers | {
-            _uri(SWARM_URI, name): head for name, head in self._swarms.state_marks().items()
-        }
+        """The state of each resource by its URI; an equal mark means no change."""
+        workers, swarms = self._enquiries.state_marks(), self._swarms.state_marks()
+        marks = {name.join(WORKER_URI): mark for name, mark in workers.items()}
+        return marks | {name.join(SWARM_URI): mark for name, mark in swarms.items()}
 
     def _entries(self) -> list[ResourceEntry]:
         workers = [
             ResourceEntry(
                 resource=types.Resource(
-                    uri=_uri(WORKER_URI, line.worker_id),
+                    uri=line.worker_id.join(WORKER_URI),
                     name=f"{line.worker_id} ({outcome_words(line.state, line.evidence)})",
                     description=line.task,
                     mime_type="text/plain",
@@ -137,7 +134,7 @@ class McpResources:
         swarms = [
             ResourceEntry(
                 resource=types.Resource(
-                    uri=_uri(SWARM_URI, line.swarm_id),
+                    uri=line.swarm_id.join(SWARM_URI),
                     name=f"{line.swarm_id} ({outcome_words(line.state, line.evidence)})",
                     description=f"swarm {line.swarm}: {line.done} of {line.total} tasks are over",
                     mime_type="application/json",
@@ -154,7 +151,7 @@ class McpResources:
 
 
 def first_page(params: types.PaginatedRequestParams | None) -> None:
-    """Refuse a cursor: the list has given none."""
+    """Refuses any cursor, for a list of one page."""
     if params and params.cursor is not None:
         raise bad_cursor(params.cursor, "this list has one page: leave it out")
 
@@ -171,19 +168,15 @@ def _not_found(uri: str, message: str) -> MCPError:
     return MCPError(code=types.INVALID_PARAMS, message=message, data={"uri": uri})
 
 
-def _uri(kind: tuple[str, str], name: str) -> str:
-    return name.join(kind)
-
-
 def _id_in(uri: str, kind: tuple[str, str]) -> str:
-    """Empty if the URI is not of that kind."""
+    """The id in the URI; empty if it is not of that kind."""
     prefix, suffix = kind
     fits = uri.startswith(prefix) and uri.endswith(suffix)
     return uri[len(prefix) : -len(suffix)] if fits else ""
 
 
-GATHER_S = 0.5  # between two notifications of the same thing
-SEND_S = 2.0  # that a client may take to read one
+BATCH_S = 0.5  # between notifications of the same resource
+SEND_S = 2.0  # for a client to read one
 MAX_STREAMS = 64
 MAX_READERS = 64
 
@@ -192,7 +185,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class ResourceReader:
-    """A client of the older era. `session` speaks to it whenever there is something to say."""
+    """A client of the older era, and what it wants to be notified of."""
 
     session: ServerSession
     lists: bool = False
@@ -200,7 +193,7 @@ class ResourceReader:
 
 
 class ResourceWatch:
-    """What the clients of one connection, or of one door, want to hear."""
+    """Notifies the clients of one connection, or of one HTTP endpoint, of changes."""
 
     def __init__(self, enquiries: WorkerQueries, resources: McpResources) -> None:
         self._enquiries = enquiries
@@ -210,7 +203,7 @@ class ResourceWatch:
         self.readers: dict[str, ResourceReader] = {}
 
     def reader(self, context: McpContext) -> ResourceReader:
-        """By session; a connection that has none is one client."""
+        """The client by its session; a connection without sessions is one client."""
         session = context.request.headers.get("mcp-session-id", "") if context.request else ""
         if session not in self.readers and len(self.readers) >= MAX_READERS:
             del self.readers[next(iter(self.readers))]
@@ -220,22 +213,19 @@ class ResourceWatch:
         while True:
             if self._resources.heads() == before:
                 await self._enquiries.wait_for_change()
-            await anyio.sleep(GATHER_S)
+            await anyio.sleep(BATCH_S)
             now = self._resources.heads()
             changed = [uri for uri, head in now.items() if head != before.get(uri)]
             listed = {u: h.state for u, h in now.items()} != {u: h.state for u, h in before.items()}
             before = now
-            await self._publish(changed, listed=listed)
+            if listed:
+                await self._bus.publish(ResourcesListChanged())
+            for uri in changed:
+                await self._bus.publish(ResourceUpdated(uri))
             for name, reader in list(self.readers.items()):
-                await self._tell(name, reader, changed, listed=listed)
+                await self._notify(name, reader, changed, listed=listed)
 
-    async def _publish(self, changed: list[str], *, listed: bool) -> None:
-        if listed:
-            await self._bus.publish(ResourcesListChanged())
-        for uri in changed:
-            await self._bus.publish(ResourceUpdated(uri))
-
-    async def _tell(
+    async def _notify(
         self, name: str, reader: ResourceReader, changed: list[str], *, listed: bool
     ) -> None:
         with anyio.move_on_after(SEND_S) as sending:
@@ -244,12 +234,12 @@ class ResourceWatch:
             for uri in reader.uris.intersection(changed):
                 await reader.session.send_resource_updated(uri)
         if sending.cancelled_caught:
-            log.info("a client does not read its notifications, and gets no more")
+            log.info("a client does not read its notifications: it gets no more")
             self.readers.pop(name, None)
 
 
 class ResourceChanges:
-    """Serves subscriptions; nothing is watched for clients that want to hear nothing."""
+    """Serves subscriptions; nothing is watched before the first one."""
 
     def __init__(self, enquiries: WorkerQueries, resources: McpResources) -> None:
         self._enquiries = enquiries
@@ -282,18 +272,18 @@ class ResourceChanges:
     async def _listen(
         self, context: McpContext, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        """What there is not is left out of the acknowledgement, as the protocol wants it."""
+        """Unknown resources are left out of the acknowledgement, as the protocol requires."""
         wanted = params.notifications
-        heard = types.SubscriptionFilter(
+        accepted = types.SubscriptionFilter(
             resources_list_changed=wanted.resources_list_changed,
             resource_subscriptions=[
-                uri for uri in wanted.resource_subscriptions or () if await self._is_there(uri)
+                uri for uri in wanted.resource_subscriptions or () if await self._exists(uri)
             ],
         )
-        kept = params.model_copy(update={"notifications": heard})
-        return await self._watch(context).listen(context, kept)
+        known = params.model_copy(update={"notifications": accepted})
+        return await self._watch(context).listen(context, known)
 
-    async def _is_there(self, uri: str) -> bool:
+    async def _exists(self, uri: str) -> bool:
         try:
             await self._resources.check(uri)
         except MCPError:
@@ -314,5 +304,5 @@ class ResourceChanges:
         return types.EmptyResult()
 
     async def _greet(self, context: McpContext, _: types.NotificationParams) -> None:
-        if context.request is None:  # over HTTP the capability is not announced in this era
+        if context.request is None:  # over HTTP this era does not announce the capability
             self._watch(context).reader(context).lists = True

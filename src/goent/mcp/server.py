@@ -1,7 +1,7 @@
 """Serves one MCP connection: operations as tools, outputs and results as resources, and a prompt.
 
-The SDK says nothing to a line it cannot parse; here it is answered as JSON-RPC says, and the
-connection stays up.
+The SDK does not answer a line that it cannot parse; here it is answered as JSON-RPC requires, and
+the connection stays up.
 """
 
 import json
@@ -94,7 +94,7 @@ class _MessageId(msgspec.Struct):
 
 
 def _parse_error(line: bytes) -> bytes:
-    """What is wrong with the line, under the id that it has if it has one."""
+    """The error reply to an invalid line, with its id if it has one."""
     try:
         line.decode()
         msgspec.json.decode(line)
@@ -107,7 +107,7 @@ def _parse_error(line: bytes) -> bytes:
     except msgspec.ValidationError as error:
         return _error_line(INVALID_REQUEST, f"invalid request: {error}")
     return _error_line(
-        INVALID_REQUEST, "invalid request: no JSON-RPC 2.0 message", msgspec.json.encode(number)
+        INVALID_REQUEST, "invalid request: not a JSON-RPC 2.0 message", msgspec.json.encode(number)
     )
 
 
@@ -119,21 +119,21 @@ def _error_line(code: int, message: str, number: bytes = b"null") -> bytes:
 DELEGATE_PROMPT = types.Prompt(
     name="delegate",
     title="Delegate a task",
-    description="Hand a task to a go-ent worker, and check what comes back.",
+    description="Hand a task to a go-ent worker, and check the result.",
     arguments=[
-        types.PromptArgument(name="task", description="What is to be done.", required=True),
+        types.PromptArgument(name="task", description="What to do.", required=True),
         types.PromptArgument(
             name="provider", description="Which provider; default: go-ent's.", required=False
         ),
     ],
 )
 DELEGATE_TEXT = """\
-Hand this task to a go-ent worker, and tell me what came of it:
+Hand this task to a go-ent worker, and report the result to me:
 
 {task}
 
 1. Write the task out whole: the worker sees neither this conversation nor your earlier findings. \
-Say what is wanted, where (paths), what must stay as it is, and how to tell that it is done.
+State the goal, the place (paths), what must not change, and how to tell that it is done.
 2. Find the commands that prove it (tests, a build, a linter) and pass them as verify. Without \
 them the result is only claimed.
 3. worker_spawn with {pin}task, files that matter, and verify. If the task falls into parts that do not touch \
@@ -169,69 +169,69 @@ async def get_prompt(_: McpContext, params: types.GetPromptRequestParams) -> typ
 INSTRUCTIONS = """\
 go-ent runs coding workers on other models (GLM, Kimi, DeepSeek, …) beside you. Hand over work \
 that is well described and can be checked; keep what needs this conversation.
-worker_spawn returns at once with a worker_id. Say the whole task: a worker sees only what you \
-write and the files in its directory. Spawn several before you wait. Then worker_wait (it returns \
+worker_spawn returns immediately with a worker_id. Describe the whole task: a worker sees only \
+what you write and the files in its directory. Spawn several before you wait. Then worker_wait (it returns \
 when they end, or when one asks for a permission: answer with worker_answer), then worker_result.
-Several tasks that can go side by side are a swarm: swarm_spawn gives each worker a worktree of its \
+Several tasks that can run in parallel are a swarm: swarm_spawn gives each worker a worktree of its \
 own, and a task starts from the merged work of those it comes after. Cut the tasks so that no two \
-edit the same lines, and give verify commands. Then swarm_wait, swarm_result (it tells conflicts and \
+edit the same lines, and give verify commands. Then swarm_wait, swarm_result (conflicts, and \
 the order that merges the most), swarm_retry for what failed, and swarm_merge.
 Evidence is "claimed" unless verify commands ran: pass verify, or check yourself. "refuted" means that \
 the work is not done, also where the state is "completed". \
 Workers live on when this session ends; worker_list finds them again."""
 
 DESCRIPTIONS = {
-    "worker_spawn": "Hand a task to a new worker and return its id at once. provider, model and "
-    "method are pins: obeyed, or refused with the reason; leave them out, and go-ent chooses. "
-    "provider_list shows what there is.",
+    "worker_spawn": "Hand a task to a new worker and return its id immediately. provider, model and "
+    "method are pins: obeyed, or refused with the reason; without them go-ent chooses. "
+    "provider_list shows the choices.",
     "worker_prompt": "Give an open worker a further prompt; it remembers its earlier turns. "
     "Refused while a turn runs unless queue is true.",
     "worker_status": "A worker's state, evidence, current step, progress, open permission question, tokens "
     "and cost so far.",
-    "worker_output": "What a worker said and did, as text. since_last gives only what you have "
-    "not had yet; cursor continues an earlier reply.",
+    "worker_output": "A worker's text and actions. since_last returns only what is new to you; "
+    "cursor continues an earlier reply.",
     "worker_wait": "Wait until all workers (or any) have ended their turn, at most timeout_s. "
     "Returns early when one needs a permission: answer it, then wait again.",
-    "worker_result": "What came of a worker's task: its last message, changed files, commands, "
+    "worker_result": "The result of a worker's task: its last message, changed files, commands, "
     "verification, tokens, cost and failure.",
     "worker_answer": "Answer a worker's open permission question. reject usually ends its turn; the "
     "worker stays open. reject with a message says what to do instead, and the turn goes on. "
     "allow_always writes the rule that the question names as always.",
-    "worker_cancel": "Stop a worker's turn and return what it had done. Edits stay. The worker "
+    "worker_cancel": "Stop a worker's turn and return what it did. Edits stay. The worker "
     "stays open for another prompt unless close is true.",
     "worker_list": "All workers of this project, newest first, with their status.",
     "provider_list": "The providers and models that workers can run on, with price, context "
-    "window, health (and until when one is out), and how much they are in use.",
-    "provider_recommend": "Who should get a task and why, what it will probably cost and take, the "
-    "alternatives, and whether to delegate or split it at all. Nothing is begun.",
-    "swarm_spawn": "Hand over several tasks at once and return at once. Each gets a worker in a git "
+    "window, health (and until when one is unavailable), and current use.",
+    "provider_recommend": "Which provider suits a task and why, its probable cost and time, the "
+    "alternatives, and whether to delegate or split it at all. Nothing is started.",
+    "swarm_spawn": "Hand over several tasks together and return immediately. Each gets a worker in a git "
     "worktree of its own; `after` names tasks whose merged work it starts from. verify commands run "
-    "in each worker's folder and on the merge. Nothing of the checkout is touched. One budget holds "
-    "for all.",
-    "swarm_status": "How a swarm stands: each task's state, evidence, provider, step, tokens, cost and time.",
+    "in each worker's folder and on the merge. The checkout is not touched. All share one "
+    "budget.",
+    "swarm_status": "The state of a swarm: each task's state, evidence, provider, step, tokens, cost and time.",
     "swarm_wait": "Wait until every task of a swarm is over, at most timeout_s. Returns early when a "
     "worker needs a permission: answer with worker_answer, then wait again.",
-    "swarm_result": "What came of a swarm, short: per task state, evidence, lines changed and cost; "
+    "swarm_result": "The result of a swarm, short: per task state, evidence, lines changed and cost; "
     "totals by provider; failures; conflicts with their hunks; the order that merges the most. "
-    "whole: all of it, however long. More of one worker: worker_result.",
+    "whole: all of it, however long. Details of one worker: worker_result.",
     "swarm_retry": "Give the failed tasks of a swarm (or those named) to new workers; elsewhere: on "
     "another provider than before. Tasks that were blocked by them follow.",
-    "swarm_cancel": "Stop a swarm, or some of its tasks, and begin nothing more. Finished work stays "
+    "swarm_cancel": "Stop a swarm, or some of its tasks, and start nothing more. Finished work stays "
     "and can be merged.",
     "swarm_merge": "Join the finished work on an integration branch, run the verify commands on it, "
-    "and tell what was left out and how to resolve it. The checkout stays as it is unless apply is "
-    "true. dry_run only tells what would be merged.",
+    "and report what was left out and how to resolve it. The checkout stays as it is unless apply is "
+    "true. dry_run only shows what would be merged.",
     "agent_spawn_acp": "Hand a task to a new worker on go-ent's own agent: quick to start, its tools "
-    "and its model of your choice. Returns its id at once; then as any worker (worker_wait, "
-    "worker_answer, worker_result).",
+    "and its model of your choice. Returns its id immediately; then use it as any worker "
+    "(worker_wait, worker_answer, worker_result).",
     "agent_prompt_acp": "Give a worker on an agent a further prompt; it remembers its earlier "
     "turns.",
-    "agent_cancel_acp": "Stop the turn of a worker on an agent and return what it had done. It "
+    "agent_cancel_acp": "Stop the turn of a worker on an agent and return what it did. It "
     "stays open for another prompt.",
     "eval_run": "Test providers, models or prompts with a suite of cases: run it in the background and "
-    "return its run_id at once. Targets are in .goent/targets.yaml. Then eval_status; what it costs is real "
+    "return its run_id immediately. Targets are in .goent/targets.yaml. Then eval_status; what it costs is real "
     "money unless the targets are mock, replay or cli.",
-    "eval_status": "How an evaluation stands: trials done, passed, failed, errors, cost, the latest "
+    "eval_status": "The state of an evaluation: trials done, passed, failed, errors, cost, the latest "
     "failures. wait_s waits for its end; cancel ends it.",
     "eval_compare": "Is one evaluation better than another, beyond what chance explains? Case by case.",
     "cost_report": "Tokens and money spent, by provider, model, worker or day.",
@@ -278,9 +278,9 @@ def tool_definition(operation: Operation) -> types.Tool:
 
 
 def json_schema(kind: type) -> dict[str, Any]:
-    """A JSON schema whose root is the object itself, and that reads alike in draft-07 and 2020-12.
+    """A JSON schema whose root is the object itself, with one meaning in draft-07 and 2020-12.
 
-    Many clients validate by draft-07, whatever the server says: the TypeScript SDK v1 does.
+    Many clients validate by draft-07, whatever the server declares: the TypeScript SDK v1 does.
     """
     (_,), components = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     root = {**components.pop(kind.__name__)}
@@ -293,7 +293,7 @@ def json_schema(kind: type) -> dict[str, Any]:
 def _without_tuple(part: dict[str, Any]) -> dict[str, Any]:
     """An array of a fixed length instead of `prefixItems`.
 
-    Draft-07 does not know that word, and reads the `items: false` beside it as "never any items".
+    Draft-07 does not know that keyword, and reads the `items: false` beside it as "never any items".
     """
     kinds = part.pop("prefixItems", None)
     if kinds:
@@ -303,7 +303,7 @@ def _without_tuple(part: dict[str, Any]) -> dict[str, Any]:
 
 
 class _LowLevelServer(Server[CallTasks]):
-    """Advertises only the changes that are told: tools and prompts stay the same."""
+    """Advertises changes of resources only: tools and prompts never change."""
 
     def get_capabilities(
         self,
@@ -325,7 +325,7 @@ class _LowLevelServer(Server[CallTasks]):
 
 
 class McpFrontend:
-    """Serves any number of connections."""
+    """Serves MCP to any number of connections."""
 
     def __init__(self, operations: Operations, enquiries: WorkerQueries) -> None:
         self._calls = ToolCalls(operations, enquiries)
@@ -339,7 +339,7 @@ class McpFrontend:
     async def serve_streams(
         self, receive: ByteReceiveStream, send: ByteSendStream, caller: Caller
     ) -> None:
-        """Until the client closes its side."""
+        """Serves until the client closes its side."""
         server = self.server(lambda _: caller)
         async with mcp_streams(receive, send) as (incoming, outgoing):
             options = server.create_initialization_options(
@@ -348,7 +348,7 @@ class McpFrontend:
             await server.run(incoming, outgoing, options)
 
     def server(self, caller: Callable[[McpContext], Caller]) -> Server[CallTasks]:
-        """For one connection, or for all that come in by one door."""
+        """A server for one connection, or for all of one HTTP endpoint."""
         server = _LowLevelServer(
             "go-ent",
             version=__version__,

@@ -1,11 +1,11 @@
-"""Serves MCP over streamable HTTP on loopback, for as long as somebody holds the port open.
+"""Serves MCP over streamable HTTP on loopback, for as long as the requesting client stays connected.
 
-Few clients delete their session before they go, and a new one must not wait until those have timed
-out. A client whose session was ended is told 404, and opens another, as the protocol says.
+`go-ent mcp --http` connects to the daemon's socket, receives address and token, and keeps the
+connection; when it closes, so does the endpoint. Every request needs the token, the endpoint's own
+Host (against DNS rebinding), and no foreign Origin.
 
-`go-ent mcp --http` connects to the daemon's socket, is told address and token, and keeps the
-connection; when it goes, the door closes. Every request needs the token, a Host that is the
-door's own (a name that a stranger's DNS points here is not), and no Origin but it.
+Few clients delete their session before they leave, and a new one must not wait until old ones time
+out: the idlest session is ended. Its client gets 404 and opens another, as the protocol says.
 """
 
 import hmac
@@ -45,25 +45,21 @@ AsgiApp = Callable[[AsgiScope, AsgiReceive, AsgiSend], Awaitable[None]]
 class HttpSession:
     """A client's session."""
 
-    under_way: Counter[str] = field(default_factory=Counter[str])  # by HTTP method
+    requests: Counter[str] = field(default_factory=Counter[str])  # open ones, by HTTP method
     used_at: float = field(default_factory=anyio.current_time)
 
     @property
     def idle_rank(self) -> tuple[bool, float]:
-        """Ordered: whose client has gone comes before whose client still listens."""
-        return self.is_listening, self.used_at
-
-    @property
-    def is_listening(self) -> bool:
-        return self.under_way["GET"] > 0
+        """Sessions whose client has left come before those whose client still listens."""
+        return self.requests["GET"] > 0, self.used_at
 
     @property
     def is_busy(self) -> bool:
-        return self.under_way["POST"] > 0
+        return self.requests["POST"] > 0
 
 
 class HttpSessions:
-    """Passes requests on, and ends the idlest session when there is no room for another."""
+    """Passes requests on, and ends the idlest session to make room for a new one."""
 
     def __init__(self, inside: AsgiApp, most: int, forget: Callable[[str], None]) -> None:
         self._app = inside
@@ -123,7 +119,7 @@ class HttpSessions:
                 self._opening -= 1
 
     async def _end_idlest(self, scope: AsgiScope) -> None:
-        """None, if all are at work: then the newcomer is refused."""
+        """Ends none if all are busy; then the SDK refuses the new session."""
         idle = {name: session for name, session in self._open.items() if not session.is_busy}
         if not idle:
             return
@@ -139,12 +135,12 @@ class HttpSessions:
     @contextmanager
     def _in_use(self, name: str, method: str) -> Generator[None]:
         session = self._open.get(name, HttpSession())
-        session.under_way[method] += 1
+        session.requests[method] += 1
         session.used_at = anyio.current_time()
         try:
             yield
         finally:
-            session.under_way[method] -= 1
+            session.requests[method] -= 1
             session.used_at = anyio.current_time()
 
     def _drop(self, name: str) -> None:
@@ -162,21 +158,21 @@ async def _discard(_: AsgiMessage) -> None: ...
 MCP_PATH = "/mcp"
 MAX_SESSIONS = 32
 SESSION_IDLE_S = 1800.0
-ASK_S = 10.0
-ASK_LIMIT = 4096
-# Whoever holds the token may be another user, say a container's; each connection is a stream at most.
+OPEN_REQUEST_S = 10.0
+MAX_OPEN_REQUEST_BYTES = 4096
+# A client with the token may run as another user, such as a container's.
 CONNECTION_LIMITS = ConnectionLimits(total=256, strangers=64, other_users=32)
-MAX_BODY_BYTES = 4 * MAX_LINE  # bytes of all requests that are read at a time
+MAX_BODY_BYTES = 4 * MAX_LINE  # of all requests that are read at a time
 
 
 class HttpOpenRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The one line that the holder of the door sends; port 0 is any that is free."""
+    """The one line that the requesting client sends; port 0 is any free one."""
 
     port: int = 0
 
 
 class HttpOpenReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The one line that it is sent; after it, silence until either side closes."""
+    """The one line that it receives; nothing follows until either side closes."""
 
     url: str = ""
     token: str = ""
@@ -186,11 +182,11 @@ class HttpOpenReply(msgspec.Struct, frozen=True, kw_only=True):
 async def serve_http(
     stream: ByteStream, already_read: bytes, frontend: McpFrontend, caller: Caller
 ) -> None:
-    """Open the door, say where it is, and close it when the stream ends."""
+    """Opens an endpoint, replies with its address, and closes it when the stream ends."""
     try:
-        with anyio.fail_after(ASK_S):
-            asked = await _read_open_request(stream, already_read)
-        listener = _listener(asked.port)
+        with anyio.fail_after(OPEN_REQUEST_S):
+            request = await _read_open_request(stream, already_read)
+        listener = _listener(request.port)
     except (OSError, ValueError, OverflowError, RecursionError) as error:
         refusal = HttpOpenReply(error=f"cannot listen on 127.0.0.1: {error}")
         await stream.send(msgspec.json.encode(refusal) + b"\n")
@@ -205,14 +201,14 @@ async def serve_http(
 
 async def _read_open_request(stream: ByteStream, received: bytes) -> HttpOpenRequest:
     while b"\n" not in received:
-        if len(received) > ASK_LIMIT:
-            raise ValueError(f"{ASK_LIMIT} bytes and no end of the line that names the port")
+        if len(received) > MAX_OPEN_REQUEST_BYTES:
+            raise ValueError(f"the request has more than {MAX_OPEN_REQUEST_BYTES} bytes")
         received += await stream.receive()
     return msgspec.json.decode(received.partition(b"\n")[0], type=HttpOpenRequest)
 
 
 def _listener(port: int) -> socket.socket:
-    # The protocol is named because asyncio switches Nagle's algorithm off only then.
+    # The protocol is named because asyncio disables Nagle's algorithm only then.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -250,7 +246,7 @@ async def _open_endpoint(
 
 @dataclass
 class Callers:
-    """Who a request comes from: a session, or the door as a whole where there are none."""
+    """The callers of requests: one per session, and one for requests without a session."""
 
     anybody: Caller
     _sessions: dict[str, Caller] = field(default_factory=dict[str, Caller])
@@ -268,7 +264,7 @@ class Callers:
 
 
 class TokenGate:
-    """Lets in who has the token and means this door."""
+    """Lets in requests that have the token and name this endpoint."""
 
     def __init__(self, inside: HttpSessions, port: int, token: str) -> None:
         self._app = inside
@@ -282,7 +278,7 @@ class TokenGate:
             await _refuse(send, *refusal)
             return
         mark_authenticated(scope)
-        # The SDK takes it for a fault of its own if a client leaves before the body's end.
+        # The SDK reports an internal error if a client hangs up before the end of the body.
         with suppress(ClientHungUp):
             try:
                 with self._memory.share() as share:
@@ -298,17 +294,13 @@ class TokenGate:
             return 403, f"host {host!r} is not this server's: use the url that go-ent printed"
         origin = headers.get(b"origin", b"").decode("latin-1")
         if origin and origin.removeprefix("http://") not in self._hosts:
-            return 403, f"origin {origin!r} may not come in: web pages are not served"
+            return 403, f"origin {origin!r} is refused: web pages are not served"
         if not hmac.compare_digest(headers.get(b"authorization", b""), self._bearer):
             return 401, (
-                "this needs the header 'Authorization: Bearer TOKEN' with the token that "
-                "`go-ent mcp --http` printed; it is a new one each time that starts"
+                "send the header 'Authorization: Bearer TOKEN' with the token that "
+                "`go-ent mcp --http` printed; each start has a new one"
             )
-        return (
-            None
-            if path == MCP_PATH
-            else (404, f"there is nothing at {path!r}: MCP is at {MCP_PATH}")
-        )
+        return None if path == MCP_PATH else (404, f"nothing is at {path!r}: MCP is at {MCP_PATH}")
 
 
 def _replay_body(body: bytes, receive: AsgiReceive) -> AsgiReceive:

@@ -1,12 +1,10 @@
 """Answers tool calls: immediately, after a wait, as a task, or with a question of its own.
 
-The call itself is made first, without any waiting, so that a refusal or a worker's id is there at
-once. Then it is waited for, question by question. Where a client is asked by way of an answer to
-its own call, the wait is put into words (`stored`) and taken up again when the client comes back.
-
-A call that waits is made in one of four ways, by what its client can do: tasks, where the client
-offers them; forms by a request to the client (handshake era) or by the answer to its call (the
-era after); and without either, the plain operation, which returns when a worker asks something.
+The call itself is made first, without waiting, so that a refusal or a worker's id is known
+immediately. How it then waits depends on what its client supports: tasks; forms, by a request to
+the client (handshake era) or as the reply to its call (the era after); or else the plain
+operation, which returns when a worker asks something. Where the reply is a form, the wait is
+encoded in it (`encode_wait`), and resumed when the client comes back.
 """
 
 import logging
@@ -73,11 +71,11 @@ REPLY_TYPES: dict[str, type[WaitedReply]] = {
     "swarm_spawn": SwarmStatus,
     "swarm_wait": SwarmStatus,
 }
-MAX_FORMS = 8  # that a call may answer with; a client gives up on its own after ten
+MAX_FORMS = 8  # that a call may reply with; clients give up after ten
 
 
 class CallWait(Value, frozen=True, kw_only=True):
-    """A call under way: the reply as it stands, and the seconds that are left to wait."""
+    """A call that waits: its reply so far, and the seconds that are left."""
 
     reply: WaitedReply
     seconds_left: float
@@ -86,12 +84,14 @@ class CallWait(Value, frozen=True, kw_only=True):
 
     @property
     def worker_ids(self) -> tuple[str, ...]:
-        if isinstance(self.reply, WaitReply):
-            return tuple(status.worker_id for status in self.reply.workers)
-        if isinstance(self.reply, SwarmStatus):
-            living = [line for line in self.reply.tasks if line.state not in ENDED_TASK_STATES]
-            return tuple(line.worker_id for line in living if line.worker_id)
-        return (self.reply.worker_id,)
+        match self.reply:
+            case WaitReply(workers=workers):
+                return tuple(status.worker_id for status in workers)
+            case SwarmStatus(tasks=tasks):
+                running = [task for task in tasks if task.state not in ENDED_TASK_STATES]
+                return tuple(task.worker_id for task in running if task.worker_id)
+            case SpawnReply() | PromptReply():
+                return (self.reply.worker_id,)
 
 
 class _StoredWait(Value, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ class _StoredWait(Value, frozen=True, kw_only=True):
 
 
 def wait_seconds(operation: Operation, arguments: Mapping[str, object]) -> float:
-    """How long the call wants to wait; 0 also for one that is about to be refused."""
+    """How long the call wants to wait; 0 also for invalid arguments."""
     try:
         request = msgspec.convert(arguments, operation.request, strict=False)
     except msgspec.ValidationError:
@@ -119,7 +119,7 @@ def wait_seconds(operation: Operation, arguments: Mapping[str, object]) -> float
 
 
 def encode_wait(wait: CallWait, tool: str, asked: QuestionRef) -> str:
-    """Plain, not sealed: it lets a client do nothing that `worker_wait` would not."""
+    """Not signed: a forged state lets a client do nothing that `worker_wait` would not."""
     state = _StoredWait(
         tool=tool,
         reply=Raw(msgspec.json.encode(wait.reply)),
@@ -132,7 +132,7 @@ def encode_wait(wait: CallWait, tool: str, asked: QuestionRef) -> str:
 
 
 class CallWaiter:
-    """Waits on behalf of callers, and passes on what they answer."""
+    """Waits on behalf of callers, and passes their answers on to workers."""
 
     def __init__(self, operations: Operations, enquiries: WorkerQueries) -> None:
         self._operations = operations
@@ -141,9 +141,8 @@ class CallWaiter:
     async def start(
         self, operation: Operation, arguments: Mapping[str, object], left: float, caller: Caller
     ) -> CallWait:
-        """The call made, and nothing waited for yet."""
-        at_once = {**arguments, WAIT_FIELDS[operation.name]: 0}
-        reply = await operation.call(at_once, caller)
+        """Makes the call, without waiting."""
+        reply = await operation.call({**arguments, WAIT_FIELDS[operation.name]: 0}, caller)
         assert isinstance(reply, WaitedReply), "only these wait"
         if not isinstance(reply, WaitReply):
             return CallWait(reply=reply, seconds_left=left)
@@ -151,26 +150,26 @@ class CallWaiter:
         return CallWait(reply=reply, seconds_left=left, any=asked.any)
 
     async def resume(self, state: str, tool: str) -> tuple[CallWait, QuestionRef]:
-        """What `stored` put into words."""
+        """Decodes what `encode_wait` encoded."""
         try:
-            found = msgspec.json.decode(state, type=_StoredWait)
-            reply = msgspec.json.decode(found.reply, type=REPLY_TYPES[tool])
+            stored = msgspec.json.decode(state, type=_StoredWait)
+            reply = msgspec.json.decode(stored.reply, type=REPLY_TYPES[tool])
         except (msgspec.DecodeError, KeyError) as error:
             raise RequestError(f"requestState {state[:80]!r} is not go-ent's: {error}") from None
-        if found.tool != tool or not 0 <= found.left <= MAX_WAIT_S:
-            raise RequestError(f"requestState is of {found.tool!r}, the call is {tool!r}")
-        wait = CallWait(reply=reply, seconds_left=found.left, any=found.any, forms=found.forms)
+        if stored.tool != tool or not 0 <= stored.left <= MAX_WAIT_S:
+            raise RequestError(f"requestState is of {stored.tool!r}, the call is {tool!r}")
+        wait = CallWait(reply=reply, seconds_left=stored.left, any=stored.any, forms=stored.forms)
         await self._enquiries.recall(WaitRequest(worker_ids=wait.worker_ids))
-        return wait, found.asked
+        return wait, stored.asked
 
     async def wait_for_question(self, wait: CallWait, caller: Caller) -> CallWait:
-        """Until the workers have ended, the time is up, or one has a question."""
+        """Waits until the workers have ended, the time is up, or one has a question."""
         while wait.seconds_left > 0 and not self.is_over(wait) and not self.open_question(wait):
             wait = await self.wait_more(wait, caller)
         return wait
 
     async def wait_to_end(self, wait: CallWait, caller: Caller, ask: AskPerson) -> WaitedReply:
-        """Until the workers have ended or the time is up; questions are asked on the way."""
+        """Waits until the workers have ended or the time is up, and asks their questions."""
         wait = await self.wait_for_question(wait, caller)
         while asked := self.open_question(wait):
             status, question = asked
@@ -190,7 +189,7 @@ class CallWaiter:
         return None
 
     async def answer_worker(self, outcome: FormOutcome, asked: QuestionRef, caller: Caller) -> None:
-        """The answer to the worker; somebody else may have been faster, and that is no harm."""
+        """Passes the answer on; if the question was answered elsewhere, nothing happens."""
         if outcome is None or outcome == "elsewhere":
             return
         answer = {
@@ -205,8 +204,8 @@ class CallWaiter:
             )
 
     async def wait_more(self, wait: CallWait, caller: Caller) -> CallWait:
-        """Wait some more, until there is something to look at."""
-        begun = anyio.current_time()
+        """Waits until a worker's state may have changed."""
+        started = anyio.current_time()
         reply, limit = wait.reply, min(wait.seconds_left, MAX_WAIT_S)
         with anyio.move_on_after(limit):
             if isinstance(reply, SwarmStatus):
@@ -217,11 +216,11 @@ class CallWaiter:
                     await self._enquiries.wait_for_turn(reply.worker_id, reply.turn)
                 request = WaitRequest(worker_ids=wait.worker_ids, any=wait.any, timeout_s=limit)
                 await self._enquiries.wait(request, caller.on_progress)
-        left = max(0.0, wait.seconds_left - (anyio.current_time() - begun))
-        return msgspec.structs.replace(wait, reply=await self.refresh(wait), seconds_left=left)
+        left = max(0.0, wait.seconds_left - (anyio.current_time() - started))
+        return structs.replace(wait, reply=await self.refresh(wait), seconds_left=left)
 
     async def refresh(self, wait: CallWait) -> WaitedReply:
-        """The reply as it would be now."""
+        """The reply as of now."""
         reply = wait.reply
         if isinstance(reply, SwarmStatus):
             return self._operations.swarms.status(reply.swarm_id)
@@ -235,7 +234,7 @@ class CallWaiter:
         ended = state in ENDED_STATES
         result = await self._enquiries.result(reply.worker_id) if ended else None
         evidence = result.evidence if result else None
-        return msgspec.structs.replace(reply, state=state, evidence=evidence, result=result)
+        return structs.replace(reply, state=state, evidence=evidence, result=result)
 
     def is_over(self, wait: CallWait) -> bool:
         """Whether the workers have ended; a question is not an end."""
@@ -288,8 +287,8 @@ class ToolCalls:
         except MCPError:
             raise
         except Exception as bug:
-            log.exception("%s met a fault of go-ent's own", params.name)
-            return _error_result(f"a fault of go-ent's own: {bug!r}; see the daemon's log")
+            log.exception("internal error in %s", params.name)
+            return _error_result(f"internal error: {bug!r}; see the daemon's log")
 
     async def _answer(
         self,
@@ -316,7 +315,7 @@ class ToolCalls:
     async def _ask_by_request(
         self, wait: CallWait, context: McpContext, caller: Caller
     ) -> types.CallToolResult:
-        """Time in which somebody looks at a form does not count, but no call takes for ever."""
+        """The time in which a form is open does not count, but the call as a whole is limited."""
 
         async def ask(status: Status, question: Question) -> FormOutcome:
             shown = question_form(status, question)
@@ -332,7 +331,7 @@ class ToolCalls:
     async def _answer_until_question(
         self, wait: CallWait, tool: str, caller: Caller
     ) -> ToolCallAnswer:
-        """Until the end or the next question; the client comes back with the answer."""
+        """Waits until the end or the next question; the client comes back with the answer."""
         wait = await self._waiting.wait_for_question(wait, caller)
         asked = self._waiting.open_question(wait)
         if asked is None or wait.forms >= MAX_FORMS:
@@ -396,7 +395,7 @@ class ToolCalls:
     async def _answer_unless_settled(
         self, status: Status, question: Question, response: Awaitable[object]
     ) -> FormOutcome:
-        """The first answer wins: when the question has its answer elsewhere, the form goes."""
+        """The first answer wins: when the question is answered elsewhere, the form is withdrawn."""
         outcome: FormOutcome = "elsewhere"
 
         async def watch() -> None:
@@ -408,7 +407,7 @@ class ToolCalls:
             try:
                 outcome = form_answer(await response)
             except (MCPError, ValueError) as error:  # refused, or not an answer to a form
-                log.info("the client could not be asked: %s", error)
+                log.info("cannot ask the client: %s", error)
                 outcome = None
             group.cancel_scope.cancel()
         return outcome
@@ -420,7 +419,7 @@ def _tasks(context: McpContext) -> CallTasks | None:
 
 
 def _reporter(context: McpContext) -> OnProgress:
-    """Progress must grow, so it counts the reports; what there is to see is in the message."""
+    """MCP's progress number must grow, so it counts reports; the message has the content."""
     reports = 0
 
     async def report(status: Status, words: str) -> None:
@@ -435,8 +434,8 @@ def _progress_text(status: Status, words: str = "") -> str:
     percent = status.progress.percent
     share = "" if percent is None else f" {percent}%"
     step = "" if status.step == status.state else f": {status.step}"
-    said = words and f"; it says: {words}"
-    return f"{status.worker_id} {outcome_words(status.state, status.evidence)}{share}{step}{said}"
+    latest = words and f"; it says: {words}"
+    return f"{status.worker_id} {outcome_words(status.state, status.evidence)}{share}{step}{latest}"
 
 
 def _tool_result(reply: Value, *, whole: bool = False) -> types.CallToolResult:
@@ -454,7 +453,7 @@ def _wants_whole(operation: Operation, arguments: Mapping[str, object]) -> bool:
 
 
 def _short_reply(reply: Value) -> Value:
-    """Short enough for a model's context: what is left out of questions is counted in them."""
+    """Short enough for a model's context; questions count the characters they leave out."""
     match reply:
         case Status(permission=Question() as question):
             return structs.replace(
@@ -463,16 +462,15 @@ def _short_reply(reply: Value) -> Value:
         case WaitReply(workers=workers):
             asking = sum(worker.permission is not None for worker in workers)
             room = MAX_REPLY_DETAIL_CHARS // max(1, asking)
-            return structs.replace(
-                reply, workers=tuple(_with_short_question(each, room) for each in workers)
+            shortened = (
+                structs.replace(worker, permission=shorten_question(worker.permission, room))
+                if worker.permission
+                else worker
+                for worker in workers
             )
+            return structs.replace(reply, workers=tuple(shortened))
         case _:
             return reply
-
-
-def _with_short_question(worker: Status, room: int) -> Status:
-    asked = worker.permission
-    return structs.replace(worker, permission=shorten_question(asked, room)) if asked else worker
 
 
 def _error_result(message: str) -> types.CallToolResult:

@@ -1,10 +1,7 @@
-"""Byte streams over local sockets, over standard input and output, and over bytes read ahead.
+"""Byte streams over local sockets, standard input and output, and bytes read ahead.
 
-anyio's own streams for these would do but for one thing: if a wait is cancelled in the same turn of
-the event loop in which something arrives, they try to wake it, and that is an error of the loop.
-
-While it does, those two belong to the protocol alone: a stray `print`, or a child process
-that writes to what it inherited, ends up on standard error; a child that reads finds nothing.
+anyio's own socket streams have a flaw: if a wait is cancelled in the same iteration of the event
+loop in which data arrives, they wake it anyway, which the loop reports as an error.
 """
 
 import errno
@@ -42,15 +39,15 @@ class PrefixedStream(ByteReceiveStream):
 
 BACKLOG = 64
 OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-ACCEPT_RETRY_S = 0.1  # until somebody may have closed something
+ACCEPT_RETRY_S = 0.1  # until some descriptor may have been closed
 
 
 class LocalStream(ByteStream):
     """One end of a connection."""
 
-    def __init__(self, end: socket.socket) -> None:
-        end.settimeout(0)
-        self.socket = end
+    def __init__(self, connected: socket.socket) -> None:
+        connected.settimeout(0)
+        self.socket = connected
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
         await checkpoint()
@@ -96,7 +93,7 @@ class LocalStream(ByteStream):
 
 
 class LocalListener:
-    """Takes in whoever of this user connects to a path."""
+    """Accepts connections to a socket path from processes of the same user."""
 
     def __init__(self, path: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -116,7 +113,7 @@ class LocalListener:
         _close_socket(self._socket)
 
     async def serve(self, client: Callable[[LocalStream], Coroutine[Any, Any, None]]) -> None:
-        """Until it is cancelled, and with it every client's conversation."""
+        """Runs `client` for each connection; cancelling ends all of them."""
         async with anyio.create_task_group() as group:
             while True:
                 group.start_soon(client, await self._accept())
@@ -135,10 +132,10 @@ class LocalListener:
                 await anyio.sleep(ACCEPT_RETRY_S)
 
 
-def _close_socket(held: socket.socket) -> None:
-    if held.fileno() >= 0:
-        anyio.notify_closing(held)
-        held.close()
+def _close_socket(opened: socket.socket) -> None:
+    if opened.fileno() >= 0:
+        anyio.notify_closing(opened)
+        opened.close()
 
 
 STDIN, STDOUT, STDERR = 0, 1, 2
@@ -147,7 +144,11 @@ PIPE_SIZE = 64 * 1024
 
 @asynccontextmanager
 async def stdio() -> AsyncGenerator[tuple[ByteReceiveStream, ByteSendStream]]:
-    """Byte streams over this process's own pipes, terminal or files."""
+    """Byte streams over this process's standard input and output, for the protocol alone.
+
+    A stray `print`, or a child process that writes to what it inherited, ends up on standard
+    error meanwhile; a child that reads finds nothing.
+    """
     sys.stdout.flush()
     with (
         _replaced_descriptor(STDIN, os.open(os.devnull, os.O_RDONLY)) as source,
@@ -170,7 +171,7 @@ class _FdStream:
             raise anyio.ClosedResourceError
         try:
             await wait(self._fd)
-        except PermissionError:  # how epoll says that a file, or /dev/null, is always ready
+        except PermissionError:  # epoll's way to say that a file, or /dev/null, is always ready
             await checkpoint()
 
     async def aclose(self) -> None:
@@ -219,11 +220,11 @@ class FdSendStream(_FdStream, ByteSendStream):
 
 
 def _private_copy(fd: int, flags: int) -> int:
-    """The same file for us alone.
+    """The same file with a mode of its own, if possible.
 
-    Blocking or not is a mode that is shared with whoever else has the file open, standard error
-    and the user's shell for two. Linux lets us open a pipe anew, then the mode is our own;
-    otherwise the file stays as it is, and is written to in portions that cannot block.
+    Whether it blocks is a mode shared with everyone who has the file open, such as standard error
+    and the user's shell. On Linux a pipe can be opened again with its own mode; otherwise the
+    file keeps its mode, and is written to in portions that cannot block.
     """
     if stat.S_ISFIFO(os.fstat(fd).st_mode):
         with suppress(OSError):
@@ -233,7 +234,7 @@ def _private_copy(fd: int, flags: int) -> int:
 
 @contextmanager
 def _replaced_descriptor(fd: int, substitute: int) -> Generator[int]:
-    """The file behind `fd` under a number of its own; `fd` itself means something else."""
+    """Yields the file behind `fd` under another number; `fd` itself is the substitute meanwhile."""
     original = os.dup(fd)
     os.dup2(substitute, fd)
     os.close(substitute)

@@ -1,7 +1,7 @@
-"""JSON-RPC 2.0 messages, one a line, and the errors that they carry.
+"""JSON-RPC 2.0 messages, one per line, and the errors that they carry.
 
 A line is a request (method and id), a notification (method alone) or a response. Only the
-envelope is decoded; `params`, `result` and `id` stay as the bytes that came in.
+envelope is decoded; `params`, `result` and `id` stay as the received bytes.
 """
 
 import json
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class RpcError(GoentError):
-    """A request was refused: by the other peer, or by us when a handler raises it."""
+    """A refused request: by the peer, or by a handler of ours that raises it."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
         super().__init__(f"{message} ({code})")
@@ -35,25 +35,25 @@ class RpcError(GoentError):
 
 
 class MethodNotFound(RpcError):
-    """The peer asks for something that we do not do."""
+    """The peer called an unknown method."""
 
     def __init__(self, method: str) -> None:
         super().__init__(METHOD_NOT_FOUND, f"method not found: {method!r}")
 
 
 class InvalidParams(RpcError):
-    """The parameters are not those of the method."""
+    """The parameters do not fit the method."""
 
     def __init__(self, message: str, data: object = None) -> None:
         super().__init__(INVALID_PARAMS, f"invalid params: {message}", data)
 
 
 class BadReply(GoentError):
-    """The peer answered, but not with what the method promises."""
+    """The peer's reply is not what the method promises."""
 
 
 class ConnectionLost(GoentError):
-    """The peer is gone, or we have hung up: nothing more can be asked or said."""
+    """The connection is closed, by the peer or by us."""
 
 
 def decode_params(raw: Raw, kind: type[T]) -> T:
@@ -68,7 +68,7 @@ ABSENT = Raw()
 NULL = Raw(b"null")
 CANCEL_REQUEST = "$/cancel_request"
 
-# JavaScript writes half an emoji, cut by a stream, as a lone surrogate; no UTF-8 can hold it.
+# JavaScript writes half an emoji, cut by a stream, as a lone surrogate, which UTF-8 cannot encode.
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     rb"|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)"
@@ -76,7 +76,7 @@ _ESCAPE = re.compile(
 
 
 class RpcMessage(Struct, frozen=True, gc=False):
-    """One message as it came in."""
+    """One received message."""
 
     jsonrpc: str = ""
     method: str | None = None
@@ -101,7 +101,7 @@ class CancelParams(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class InvalidMessage(RpcError):
-    """The line is no message; `id` is what the refusal is to carry."""
+    """A line that is not a message; `id` is the one to refuse it under."""
 
     def __init__(self, code: int, message: str, *, id: Raw = NULL) -> None:  # noqa: A002 (its name)
         super().__init__(code, message)
@@ -138,7 +138,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def read_message(line: bytes) -> RpcMessage:
-    """The message on this line, or `Refused` with the code and id to answer with."""
+    """The message on this line. Raises `InvalidMessage` with the code and id to answer with."""
     try:
         message = _decode(line)
         if not line.isascii():  # the decoder does not look into what stays raw
@@ -158,20 +158,18 @@ def read_message(line: bytes) -> RpcMessage:
 
 
 def usable_id(raw: Raw) -> Raw:
-    """The id to answer under: null if there is none, or if it is no id."""
+    """The id to answer under: null if it is missing or invalid."""
     return raw if raw is not ABSENT and _is_id(raw) else NULL
 
 
 def request_line(number: int, method: str, params: object) -> bytes:
-    return _encode_line(
-        _RequestLine(id=number, method=method, params=UNSET if params is None else params)
-    )
+    given = UNSET if params is None else params
+    return _encode_line(_RequestLine(id=number, method=method, params=given))
 
 
 def notification_line(method: str, params: object) -> bytes:
-    return _encode_line(
-        _NotificationLine(method=method, params=UNSET if params is None else params)
-    )
+    given = UNSET if params is None else params
+    return _encode_line(_NotificationLine(method=method, params=given))
 
 
 def result_line(number: Raw, value: object) -> bytes:
@@ -184,8 +182,17 @@ def error_line(number: Raw, error: RpcError) -> bytes:
     return _encode_line(_ErrorLine(id=number, error=body))
 
 
+def reply_error(error: Raw) -> RpcError | BadReply:
+    """The error of a response, as an exception."""
+    try:
+        body = msgspec.json.decode(error, type=RpcErrorBody)
+    except msgspec.DecodeError as cause:
+        return BadReply(f"the peer sent an invalid error: {bytes(error)[:200]!r} ({cause})")
+    return RpcError(body.code, body.message, None if body.data is UNSET else body.data)
+
+
 def replace_lone_surrogates(text: bytes) -> bytes:
-    """JSON without half characters: not every reader takes them."""
+    """JSON without lone surrogates, which not every reader accepts."""
     return _ESCAPE.sub(lambda found: rb"\ufffd" if found["lone"] else found[0], text)
 
 
@@ -218,17 +225,17 @@ def _find_id(line: bytes) -> Raw:
 
 
 def _is_id(raw: Raw) -> bool:
-    """Valid JSON shows its type in its first byte; an id is a string, a number or null."""
+    """An id is a string, a number or null; the first byte of valid JSON shows its type."""
     return bytes(raw)[:1] in b'"-0123456789n'
 
 
 def _encode_line(message: Struct) -> bytes:
     try:
         line = _encode(message)
-    except UnicodeEncodeError:  # half a character, such as in a file name that is not UTF-8
+    except UnicodeEncodeError:  # a lone surrogate, such as in a file name that is not UTF-8
         plain: object = msgspec.to_builtins(message, enc_hook=_decode_raw)
         line = replace_lone_surrogates(json.dumps(plain).encode())
-    if b"\n" in line:  # only a raw part can bring one along
+    if b"\n" in line:  # only raw parts can contain one
         line = msgspec.json.format(line, indent=-1)
     return line + b"\n"
 

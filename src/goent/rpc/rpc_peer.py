@@ -1,17 +1,14 @@
-"""One end of a JSON-RPC connection: requests and notifications both ways, in order.
+"""One end of a JSON-RPC 2.0 connection: requests and notifications both ways, in order.
 
-In the order it came, all of it: a notification is handled before the next message is looked
-at, a request has begun before the next notification is handled, and a reply reaches whoever
-waits for it after the notifications that came before it. What cannot be acted upon yet is
-kept, and above a bound the reader is made to wait.
+Messages take effect in the order they arrive: a notification is handled before the next message,
+a request has begun before the next notification is handled, and a reply reaches its caller after
+the notifications that came before it. The rest is queued, and above a bound reading pauses.
 
-One thing must overtake: a notification's handler that itself asks the peer something would
-wait for a reply that is queued behind it. Until it returns, replies to it are handed over at
-once, requests begin at once (the peer may have to ask before it can answer), and the bound
-is wider.
+There is one exception. A notification's handler that sends a request would wait for a reply that
+is queued behind it. Until it returns, its replies are delivered immediately, requests begin
+immediately (the peer may have to ask before it can answer), and the bound is wider.
 
-JSON-RPC 2.0, one message per line, both sides equal. Whatever the other side writes, the
-connection stays up: what cannot be understood is refused, and reading goes on.
+Whatever the peer writes, the connection stays up: invalid lines are refused, and reading resumes.
 """
 
 import logging
@@ -25,7 +22,7 @@ import anyio
 import msgspec
 from anyio.abc import ByteReceiveStream, ByteSendStream, TaskGroup
 from anyio.lowlevel import checkpoint
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from goent.domain.errors import GoentError
 from goent.rpc import json_rpc
@@ -39,7 +36,6 @@ from goent.rpc.json_rpc import (
     BadReply,
     ConnectionLost,
     RpcError,
-    RpcErrorBody,
     RpcMessage,
     decode_params,
 )
@@ -49,7 +45,7 @@ HIGH_WATER = 256 * 1024
 
 
 class Outbox:
-    """Lines are taken at once and sent in order, as many in one go as have gathered."""
+    """Accepts lines without waiting, and sends them in order, all that are queued in one batch."""
 
     def __init__(self, stream: ByteSendStream) -> None:
         self._stream = stream
@@ -60,7 +56,7 @@ class Outbox:
         self.is_broken = False
 
     def put(self, line: bytes) -> None:
-        """Never waits: whoever can wait calls `room` afterwards."""
+        """Never waits: callers that can wait call `wait_for_room` afterwards."""
         if self.is_broken:
             return
         if not self._lines:
@@ -69,7 +65,7 @@ class Outbox:
         self._unsent += len(line)
 
     def put_if_room(self, line: bytes) -> None:
-        """Put it if there is room: it is for nobody in particular, and no reason to wait."""
+        """For lines that may be dropped: no caller depends on them."""
         if self._unsent + len(line) <= HIGH_WATER:
             self.put(line)
 
@@ -78,7 +74,7 @@ class Outbox:
         return self._unsent > HIGH_WATER
 
     async def wait_for_room(self) -> None:
-        """Wait until the peer has read enough of what it was sent."""
+        """Waits until the peer has read enough of what it was sent, or is gone."""
         while self._unsent > HIGH_WATER:
             await self._sent.wait()
 
@@ -87,7 +83,7 @@ class Outbox:
             await self._sent.wait()
 
     async def run(self) -> None:
-        """Send until the stream breaks; from then on, lines go nowhere."""
+        """Sends until the stream breaks; from then on, lines are dropped."""
         try:
             while True:
                 await self._filled.wait()
@@ -100,7 +96,7 @@ class Outbox:
             self.close()
 
     def close(self) -> None:
-        """Nothing more is sent, and nobody waits for it."""
+        """Drops what is unsent, and wakes everyone who waits for it."""
         self.is_broken = True
         self._account(self._unsent)
 
@@ -111,13 +107,13 @@ class Outbox:
 
 
 class PendingCall:
-    """One request under way. `inside` marks one that a notification's handler waits for."""
+    """A request without a reply yet. `from_notification`: a notification's handler waits for it."""
 
     __slots__ = ("from_notification", "number", "outcome", "settled")
 
-    def __init__(self, number: int, *, inside: bool) -> None:
+    def __init__(self, number: int, *, from_notification: bool) -> None:
         self.number = number
-        self.from_notification = inside
+        self.from_notification = from_notification
         self.settled = anyio.Event()
         self.outcome: Raw | GoentError = ABSENT
 
@@ -127,7 +123,7 @@ class PendingCall:
 
 
 class PendingCalls:
-    """The replies that are still to come, by the id we gave the request."""
+    """The requests that wait for a reply, by their ids."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
@@ -140,15 +136,15 @@ class PendingCalls:
     def number(self) -> int:
         return next(self._numbers)
 
-    def open(self, number: int, *, inside: bool) -> PendingCall:
+    def open(self, number: int, *, from_notification: bool) -> PendingCall:
         if self._lost_reason:
             raise ConnectionLost(self._lost_reason)
-        call = PendingCall(number, inside=inside)
+        call = PendingCall(number, from_notification=from_notification)
         self._open[b"%d" % call.number] = call
         return call
 
     def abandon(self, call: PendingCall) -> bool:
-        """Forget the call; True if its reply had not come."""
+        """Forgets the call; True if it had no reply yet."""
         return self._open.pop(b"%d" % call.number, None) is not None
 
     def is_reply_for_notification(self, message: RpcMessage) -> bool:
@@ -156,14 +152,14 @@ class PendingCalls:
         return call is not None and call.from_notification
 
     def settle(self, message: RpcMessage) -> None:
-        """A reply that nobody waits for is dropped: it came too late, or was never asked for."""
+        """Delivers a reply; one that no call waits for is dropped."""
         call = self._open.pop(bytes(message.id), None)
         if call is not None:
             refused = bytes(message.error) not in (b"", b"null")
-            call.settle(_reply_error(message.error) if refused else message.result)
+            call.settle(json_rpc.reply_error(message.error) if refused else message.result)
 
     def fail(self, number: bytes, reason: GoentError) -> bool:
-        """The reply has come and is of no use; False if nobody waits for it."""
+        """Settles a call whose reply is unusable; False if there is no such call."""
         call = self._open.pop(number, None)
         if call is not None:
             call.settle(reason)
@@ -178,23 +174,15 @@ class PendingCalls:
         self._lost_reason = self._lost_reason or reason
 
     def close(self, reason: str) -> None:
-        """No reply can come any more, and no request can go."""
+        """Fails all open calls, and refuses new ones."""
         self.refuse_new(reason)
         while self._open:
             self._open.popitem()[1].settle(ConnectionLost(self._lost_reason))
 
 
-def _reply_error(error: Raw) -> GoentError:
-    try:
-        body = msgspec.json.decode(error, type=RpcErrorBody)
-    except msgspec.DecodeError as cause:
-        return BadReply(f"the peer refused in words of its own: {bytes(error)[:200]!r} ({cause})")
-    return RpcError(body.code, body.message, None if body.data is UNSET else body.data)
-
-
 MAX_QUEUED_BYTES = 1024 * 1024
 MAX_QUEUED_MESSAGES = 4096
-OVERTAKING_FACTOR = 16  # how much wider the bounds are while a handler waits for the peer
+OVERTAKING_FACTOR = 16  # by which the bounds are wider while a handler waits for the peer
 
 ErrorCallback = Callable[[str, Exception], None]
 
@@ -202,23 +190,23 @@ _turn: ContextVar[object] = ContextVar("turn")
 
 
 class RpcHandler(Protocol):
-    """What this peer does for the other one."""
+    """Serves the requests and notifications of the peer."""
 
     async def request(self, method: str, params: Raw) -> object:
-        """The result; or raise `RpcError`. Many run at a time, each in its own task.
+        """Returns the result or raises `RpcError`. Many run at a time, each in its own task.
 
-        The reply is queued in the step in which this returns: a task that was started just
-        before cannot get a word in, and all that was said before goes out before.
+        The reply is queued in the step in which this returns: after everything sent before, and
+        before anything that a task started here will send.
         """
         ...
 
     async def notification(self, method: str, params: Raw) -> None:
-        """One at a time, in order. As long as it waits, so does the peer."""
+        """Runs one at a time, in order; the peer's next messages wait for it."""
         ...
 
 
 class Inbox:
-    """Messages that were read and not yet acted upon, and the requests being served."""
+    """The messages that were read but not handled yet, and the requests being served."""
 
     def __init__(
         self,
@@ -258,12 +246,12 @@ class Inbox:
             self._bytes += size
 
     def end(self) -> None:
-        """Nothing more will come; `ended` says when all that came was acted upon."""
+        """No message follows; `ended` is set once all are handled."""
         self._has_ended = True
         self._arrived.set()
 
     async def wait_for_room(self) -> None:
-        """Wait until enough was acted upon to read on."""
+        """Waits until enough is handled to read on."""
         while self._is_crowded(1):
             if self._overtaking:
                 if self._is_crowded(OVERTAKING_FACTOR):
@@ -278,29 +266,27 @@ class Inbox:
             await self._progressed.wait()
 
     async def wait_until_idle(self) -> None:
-        """Wait until no request is being served."""
         while self._serving:
             await self._progressed.wait()
 
     @property
     def is_in_notification(self) -> bool:
-        """Is this code running on behalf of the notification that is being handled?"""
+        """Whether this code runs on behalf of the notification that is being handled."""
         return self._turn is not None and _turn.get(None) is self._turn
 
-    def on_request_sent(self, tasks: TaskGroup | None, *, inside: bool) -> None:
-        """A request of ours is under way: whoever waits may now have to act without waiting."""
-        if inside and tasks is not None:
+    def on_request_sent(self, tasks: TaskGroup | None, *, from_notification: bool) -> None:
+        """Lets messages overtake if the handler of a notification now waits for a reply."""
+        if from_notification and tasks is not None:
             self._overtaking = True
-            held = [entry for entry in self._queue if not _may_overtake(entry[0])]
-            hurried = [entry for entry in self._queue if _may_overtake(entry[0])]
-            self._queue = deque(held)
-            for message, size in hurried:
+            overtaking = [entry for entry in self._queue if _may_overtake(entry[0])]
+            self._queue = deque(entry for entry in self._queue if not _may_overtake(entry[0]))
+            for message, size in overtaking:
                 self._bytes -= size
                 self._overtake(message, tasks)
         self._wake_waiters()
 
     async def run(self, tasks: TaskGroup) -> None:
-        """Act upon what arrives until the end has come."""
+        """Handles messages until `end` is called and the queue is empty."""
         while True:
             while self._queue:
                 message, size = self._queue.popleft()
@@ -331,8 +317,8 @@ class Inbox:
         self._overtaking = False
 
     async def _begin_in_turn(self, message: RpcMessage, tasks: TaskGroup) -> None:
-        # With a call of ours open, a request in service may need the reply that is queued
-        # behind this one: then waiting for it to end could be for ever.
+        # While we wait for a reply, a request being served may need it, and it may be queued
+        # behind this message: waiting for that request to end could be a deadlock.
         while self._serving >= self._max_requests and not self._calls:
             await self._progressed.wait()
         self._begin(message, tasks)
@@ -346,7 +332,7 @@ class Inbox:
 
     def _begin(self, message: RpcMessage, tasks: TaskGroup) -> None:
         if self._serving >= self._max_requests:
-            busy = RpcError(TOO_MANY_REQUESTS, f"{self._serving} requests are under way already")
+            busy = RpcError(TOO_MANY_REQUESTS, f"{self._serving} requests are being served already")
             self._outbox.put(json_rpc.error_line(message.id, busy))
             return
         self._serving += 1
@@ -362,7 +348,7 @@ class Inbox:
         self._outbox.put(reply)
         if self._scopes.get(bytes(message.id)) is scope:
             del self._scopes[bytes(message.id)]
-        await self._outbox.wait_for_room()  # unread replies count as requests under way
+        await self._outbox.wait_for_room()  # unread replies count as requests being served
         self._serving -= 1
         self._wake_waiters()
 
@@ -375,8 +361,8 @@ class Inbox:
             return json_rpc.error_line(message.id, error)
         except Exception as error:  # noqa: BLE001 (the peer learns that it failed, the log why)
             self._on_error(method, error)
-            fault = RpcError(INTERNAL_ERROR, f"internal error: {type(error).__name__}")
-            return json_rpc.error_line(message.id, fault)
+            internal = RpcError(INTERNAL_ERROR, f"internal error: {type(error).__name__}")
+            return json_rpc.error_line(message.id, internal)
 
     def _cancel(self, message: RpcMessage) -> None:
         try:
@@ -389,10 +375,8 @@ class Inbox:
             scope.cancel()
 
     def _is_crowded(self, factor: int) -> bool:
-        return (
-            self._bytes > MAX_QUEUED_BYTES * factor
-            or len(self._queue) > MAX_QUEUED_MESSAGES * factor
-        )
+        too_many = len(self._queue) > MAX_QUEUED_MESSAGES * factor
+        return too_many or self._bytes > MAX_QUEUED_BYTES * factor
 
     def _wake_waiters(self) -> None:
         self._progressed.set()
@@ -400,12 +384,11 @@ class Inbox:
 
 
 def _may_overtake(message: RpcMessage) -> bool:
-    return message.method == CANCEL_REQUEST or (
-        message.method is not None and message.id is not ABSENT
-    )
+    is_request = message.method is not None and message.id is not ABSENT
+    return is_request or message.method == CANCEL_REQUEST
 
 
-FINISH_S = 2.0  # seconds for what was begun to be finished, once the peer has said its last word
+FINISH_S = 2.0  # to finish open requests once the peer has hung up
 CHUNK = 64 * 1024
 
 T = TypeVar("T")
@@ -414,8 +397,8 @@ _log = logging.getLogger(__name__)
 
 
 def _log_error(method: str, error: Exception) -> None:
-    if isinstance(error, RpcError):  # the peer's fault: ours has no place in it to be found
-        _log.warning("%.200r was of no use: %.1000s", method, error)
+    if isinstance(error, RpcError):  # the peer's mistake: a traceback would not help
+        _log.warning("%.200r was refused: %.1000s", method, error)
     else:
         _log.error("%.200r failed", method, exc_info=error)
 
@@ -423,9 +406,7 @@ def _log_error(method: str, error: Exception) -> None:
 class Peer:
     """Our end of the connection. It works while `run` runs, and owns both streams."""
 
-    cancels: ClassVar[str] = (
-        json_rpc.CANCEL_REQUEST
-    )  # the notification for a request that we abandon
+    cancels: ClassVar[str] = CANCEL_REQUEST  # the notification for an abandoned request
 
     def __init__(
         self,
@@ -449,7 +430,7 @@ class Peer:
         self._closed = anyio.Event()
 
     async def run(self) -> None:
-        """Serve until the peer has no more to say, or `aclose`. Requests begun are answered."""
+        """Serves until the peer hangs up, or `aclose`. Requests that have begun are answered."""
         if self._closed.is_set():
             return
         try:
@@ -474,7 +455,7 @@ class Peer:
             await self._close_streams()
 
     async def aclose(self) -> None:
-        """Say what is queued, drop what is under way, and hang up."""
+        """Sends what is queued, drops open requests, and hangs up."""
         self._calls.refuse_new("we have hung up")
         self._reading.cancel()
         self._finishing.cancel()
@@ -491,9 +472,9 @@ class Peer:
         result: type[T],
         timeout: float | None = None,  # noqa: ASYNC109 (the peer is told when it is over)
     ) -> T:
-        """Ask, and wait for the answer: an `RpcError` if it is a refusal.
+        """Sends a request and waits for its result. Raises `RpcError` if it is refused.
 
-        It returns after the notifications that came before the answer have been handled.
+        It returns after the notifications that came before the reply have been handled.
         """
         raw = await self.request_raw(method, params, timeout=timeout)
         try:
@@ -508,13 +489,13 @@ class Peer:
         *,
         timeout: float | None = None,  # noqa: ASYNC109 (the peer is told when it is over)
     ) -> Raw:
-        """As `request`, with the result as it stands on the wire."""
+        """As `request`, with the result undecoded."""
         number = self._calls.number()
         line = json_rpc.request_line(number, method, params)
-        inside = self._inbox.is_in_notification
-        call = self._calls.open(number, inside=inside)
+        nested = self._inbox.is_in_notification
+        call = self._calls.open(number, from_notification=nested)
         self._outbox.put(line)
-        self._inbox.on_request_sent(self._tasks, inside=inside)
+        self._inbox.on_request_sent(self._tasks, from_notification=nested)
         try:
             with anyio.fail_after(timeout):
                 await self._outbox.wait_for_room()
@@ -530,24 +511,22 @@ class Peer:
         return call.outcome
 
     async def notify(self, method: str, params: object) -> None:
-        """Tell; waits only if the peer is slow to read."""
+        """Sends a notification; waits only if the peer is slow to read."""
         if self._outbox.is_broken:
             raise ConnectionLost(f"cannot send {method!r}: the connection is closed")
         self._outbox.put(json_rpc.notification_line(method, params))
-        if self._outbox.is_full:
-            await self._outbox.wait_for_room()
+        await self._outbox.wait_for_room()
 
     def notify_now(self, method: str, params: object) -> None:
-        """Tell, and do not wait: for those who look at `crowded` themselves."""
+        """Sends a notification without waiting: for callers that check `is_crowded` themselves."""
         self._outbox.put(json_rpc.notification_line(method, params))
 
     @property
     def is_crowded(self) -> bool:
-        """The peer is slow to read: what is told now piles up."""
+        """The peer is slow to read, and what is sent now piles up."""
         return self._outbox.is_full
 
     async def wait_for_room(self) -> None:
-        """Wait until the peer has read enough, or is gone."""
         await self._outbox.wait_for_room()
 
     async def _read(self, tasks: TaskGroup) -> None:
@@ -569,12 +548,12 @@ class Peer:
                 elif line and not line.isspace():
                     self._inbox.put(json_rpc.read_message(line), len(line), tasks)
             except json_rpc.InvalidMessage as refusal:
-                # A peer that sends garbage and reads nothing must not make us both wait for ever.
-                tell = self._outbox.put_if_room if refusal.id == json_rpc.NULL else self._outbox.put
-                tell(json_rpc.error_line(refusal.id, refusal))
+                # A peer that sends garbage and reads nothing must not make both sides wait forever.
+                put = self._outbox.put_if_room if refusal.id == json_rpc.NULL else self._outbox.put
+                put(json_rpc.error_line(refusal.id, refusal))
 
     def _refuse_long(self, line: OversizedLine) -> None:
-        """Whoever waits for what it says, there or here, waits no longer."""
+        """Fails the call that waits for an oversized reply, or refuses an oversized request."""
         members = line.members
         if "method" in members or not self._calls.fail(
             members.get("id", b""), BadReply(f"cannot use the reply: {line.message}")
@@ -583,7 +562,7 @@ class Peer:
 
     async def _write(self) -> None:
         await self._outbox.run()
-        # The peer hears no more, but what it said before may still be on its way.
+        # The peer cannot be reached, but what it sent before may still be on its way.
         self._reading.deadline = anyio.current_time() + FINISH_S
 
     async def _finish(self) -> None:

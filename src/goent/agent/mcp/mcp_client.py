@@ -1,19 +1,16 @@
-"""Runs the MCP servers of a session and offers their tools as tools of the agent.
-
-Both vendors take letters, digits, `_` and `-`, at most 64 of them; servers take what they like.
-"""
+"""Runs the MCP servers of a session and offers their tools as tools of the agent."""
 
 import logging
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from itertools import chain, zip_longest
+from itertools import chain, count, zip_longest
 from typing import TypeVar
 from zlib import crc32
 
 import anyio
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from goent.agent.agent_ports import (
     AgentTool,
@@ -22,6 +19,7 @@ from goent.agent.agent_ports import (
     PermissionNeed,
     ToolContext,
     ToolIntent,
+    ToolInvocation,
     ToolMistake,
     ToolOutcome,
 )
@@ -35,17 +33,17 @@ from goent.agent.mcp.mcp_connection import (
 )
 from goent.agent.mcp.mcp_messages import (
     INITIALIZE,
+    INITIALIZE_PARAMS,
     INITIALIZED,
+    REQUEST_META,
     STATELESS_VERSION,
     TOOLS_CALL,
     TOOLS_LIST,
     CallParams,
     ListToolsParams,
     ListToolsResult,
-    McpInitializeParams,
     McpInitializeResult,
     McpToolOffer,
-    RequestMeta,
     outcome_of,
     read_offers,
     shorten_result,
@@ -54,37 +52,32 @@ from goent.domain.types import Value
 from goent.rpc.json_rpc import METHOD_NOT_FOUND, BadReply, RpcError
 
 MAX_NAME_CHARS = 64
-MAX_SERVER_CHARS = 24  # characters that a long name of a server keeps
+MAX_SERVER_CHARS = 24  # that a long server name keeps
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 class ToolNames:
-    """Gives each tool a name of its own, and the same one whenever it is asked again."""
+    """Gives each tool a unique, stable name that vendors accept: 64 of letters, digits, `_`, `-`."""
 
     def __init__(self) -> None:
         self._given: dict[tuple[int, str], str] = {}
-        self._taken: set[str] = set()
 
     def name(self, place: int, server: str, tool: str) -> str:
-        """`place` tells two servers of one name apart."""
+        """`place` distinguishes servers of the same name."""
         key = (place, tool)
         if key not in self._given:
-            self._given[key] = self._new(server, tool, f"{place}\0{server}\0{tool}")
-            self._taken.add(self._given[key])
+            self._given[key] = self._new_name(server, tool, f"{place}\0{server}\0{tool}")
         return self._given[key]
 
-    def _new(self, server: str, tool: str, whole: str) -> str:
+    def _new_name(self, server: str, tool: str, whole: str) -> str:
+        taken = set(self._given.values())
         name = f"mcp__{_safe_name(server)}__{_safe_name(tool)}"
-        if len(name) <= MAX_NAME_CHARS and name not in self._taken:
+        if len(name) <= MAX_NAME_CHARS and name not in taken:
             return name
-        salt = 0
-        while True:
-            mark = f"_{crc32(whole.encode(errors='replace'), salt):08x}"
-            front = f"mcp__{_safe_name(server)[:MAX_SERVER_CHARS]}__{_safe_name(tool)}"
-            name = front[: MAX_NAME_CHARS - len(mark)] + mark
-            if name not in self._taken:
-                return name
-            salt += 1
+        front = f"mcp__{_safe_name(server)[:MAX_SERVER_CHARS]}__{_safe_name(tool)}"
+        marks = (f"_{crc32(whole.encode(errors='replace'), salt):08x}" for salt in count())
+        names = (front[: MAX_NAME_CHARS - len(mark)] + mark for mark in marks)
+        return next(name for name in names if name not in taken)
 
 
 def _safe_name(word: str) -> str:
@@ -93,8 +86,8 @@ def _safe_name(word: str) -> str:
 
 MAX_TOOLS = 120  # of all servers together: OpenAI takes 128, and the agent has tools of its own
 MAX_PAGES = 100
-MAX_COMPLAINTS = 3
-RELIST_S = 1.0  # between one change of the list and the next look at it
+MAX_PROBLEMS = 3  # with tools, that are named one by one
+RELIST_S = 1.0  # between one list of changed tools and the next
 EXPECTED_ERRORS = (McpServerError, RpcError, BadReply, TimeoutError)
 
 T = TypeVar("T")
@@ -103,7 +96,7 @@ _log = logging.getLogger(__name__)
 
 
 class McpTimeouts(Value, frozen=True, kw_only=True):
-    """Seconds: a session waits for its servers, a server may take to start, a call may take."""
+    """How long a session waits for its servers, and how long a start and a call may take."""
 
     wait_s: float = 10.0
     start_s: float = 60.0
@@ -111,105 +104,105 @@ class McpTimeouts(Value, frozen=True, kw_only=True):
 
 
 class McpServer:
-    """Never raises: what goes wrong is a warning, and the answer to whoever calls a tool."""
+    """One server of a session. Its failures are warnings, and failed tool calls."""
 
-    def __init__(self, spec: McpServerSpec, desk: ToolContext, patience: McpTimeouts) -> None:
+    def __init__(self, spec: McpServerSpec, context: ToolContext, timeouts: McpTimeouts) -> None:
         self.name = spec.name
         self.offers: tuple[McpToolOffer, ...] = ()
-        self.settled = anyio.Event()  # it can be used, or it never will
+        self.settled = anyio.Event()  # it is usable, or has failed for good
         self._spec = spec
-        self._desk = desk
-        self._patience = patience
-        self._callee = ServerRequestHandler(desk.roots)
+        self._context = context
+        self._timeouts = timeouts
+        self._handler = ServerRequestHandler(context.roots)
         self._connection: McpConnection | None = None
-        self._envelope: RequestMeta | None = None
-        self._greeting = anyio.Lock()
+        self._meta: Raw | UnsetType = UNSET
+        self._handshaking = anyio.Lock()
         self._unavailable_reason = "it has not started yet"
         self._warnings: dict[str, None] = {}
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        said = list(self._warnings)
+        warnings = list(self._warnings)
         if not self.settled.is_set():
-            said.append(f"it is still starting, and has {self._patience.start_s:g} s for it")
-        return tuple(f"MCP server {self.name!r}: {warning}" for warning in said)
+            warnings.append(f"it is still starting, at most {self._timeouts.start_s:g} s")
+        return tuple(f"MCP server {self.name!r}: {warning}" for warning in warnings)
 
     async def run(self) -> None:
-        """Start it, and attend to it until it is gone or we are cancelled."""
+        """Runs the server until it is gone or we are cancelled."""
+        opened: AbstractAsyncContextManager[McpConnection] = (
+            http_connection(self._spec, self._handler)
+            if self._spec.url
+            else stdio_connection(self._spec, self._context, self._handler)
+        )
         try:
-            async with self._opened() as line:
-                await self._serve(line)
+            async with opened as connection:
+                await self._serve(connection)
         except McpServerError as error:
             self._fail(error)
         except Exception as error:  # noqa: BLE001 (a server must not cost the session)
             _log.error("the MCP server %r", self.name, exc_info=error)
-            self._fail(McpServerError(f"go-ent failed at it: {type(error).__name__}"))
+            self._fail(McpServerError(f"internal error: {type(error).__name__}"))
 
     async def call(self, tool: str, arguments: Raw) -> Raw:
-        """The result as it came. Raises what a `Line` raises, and `TimeoutError`."""
-        line = self._connection
-        if line is None:
+        """The undecoded result. Raises what an `McpConnection` raises, and `TimeoutError`."""
+        connection = self._connection
+        if connection is None:
             raise McpServerError(self._unavailable_reason)
-        params = CallParams(name=tool, arguments=arguments, meta=self._envelope)
-        with anyio.fail_after(self._patience.call_s):
+        params = CallParams(name=tool, arguments=arguments, meta=self._meta)
+        with anyio.fail_after(self._timeouts.call_s):
             try:
-                return await line.request(TOOLS_CALL, params, name=tool)
+                return await connection.request(TOOLS_CALL, params, name=tool)
             except McpSessionExpired:
-                async with self._greeting:
-                    await self._handshake(line)
-                return await line.request(TOOLS_CALL, params, name=tool)
+                async with self._handshaking:
+                    await self._handshake(connection)
+                return await connection.request(TOOLS_CALL, params, name=tool)
 
-    def _opened(self) -> AbstractAsyncContextManager[McpConnection]:
-        if self._spec.url:
-            return http_connection(self._spec, self._callee)
-        return stdio_connection(self._spec, self._desk, self._callee)
-
-    async def _serve(self, line: McpConnection) -> None:
+    async def _serve(self, connection: McpConnection) -> None:
         try:
-            with anyio.fail_after(self._patience.start_s):
-                await self._connect(line)
+            with anyio.fail_after(self._timeouts.start_s):
+                await self._connect(connection)
         except TimeoutError:
-            late = f"it did not answer within {self._patience.start_s:g} s{line.stderr_tail}"
+            late = f"it did not answer within {self._timeouts.start_s:g} s{connection.stderr_tail}"
             return self._fail(McpServerError(late))
         except EXPECTED_ERRORS as error:
             return self._fail(error)
-        self._connection = line
+        self._connection = connection
         self.settled.set()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._watch_tool_changes, line)
-            self._fail(await line.wait_until_gone())
+            tasks.start_soon(self._watch_tool_changes, connection)
+            self._fail(await connection.wait_until_gone())
             tasks.cancel_scope.cancel()
         return None
 
-    async def _connect(self, line: McpConnection) -> None:
-        """Whoever refuses a handshake may be of the newer era, which has none."""
+    async def _connect(self, connection: McpConnection) -> None:
+        """A server that refuses the handshake may be of the newer era, which has none."""
         try:
-            await self._handshake(line)
+            await self._handshake(connection)
         except RpcError as refusal:
-            self._envelope = RequestMeta()
-            await line.set_version(STATELESS_VERSION, stateless=True)
+            self._meta = REQUEST_META
+            await connection.set_version(STATELESS_VERSION, stateless=True)
             try:
-                await self._list(line)
+                await self._list(connection)
             except EXPECTED_ERRORS:
                 raise refusal from None
         else:
-            await self._list(line)
+            await self._list(connection)
 
-    async def _handshake(self, line: McpConnection) -> None:
-        raw = await line.request(INITIALIZE, McpInitializeParams())
+    async def _handshake(self, connection: McpConnection) -> None:
+        raw = await connection.request(INITIALIZE, INITIALIZE_PARAMS)
         result = _decoded(raw, McpInitializeResult, INITIALIZE)
-        await line.set_version(result.protocol_version, stateless=False)
-        await line.notify(INITIALIZED, None)
+        await connection.set_version(result.protocol_version, stateless=False)
+        await connection.notify(INITIALIZED, None)
 
-    async def _list(self, line: McpConnection) -> None:
+    async def _list(self, connection: McpConnection) -> None:
         found: list[Raw] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
-            params = ListToolsParams(cursor=cursor, meta=self._envelope)
+            params = ListToolsParams(cursor=cursor, meta=self._meta)
             try:
-                raw = await line.request(TOOLS_LIST, params)
+                raw = await connection.request(TOOLS_LIST, params)
             except RpcError as refusal:
-                if refusal.code != METHOD_NOT_FOUND or self._envelope:
+                if refusal.code != METHOD_NOT_FOUND or self._meta is not UNSET:
                     raise
                 break  # it has no tools
             page = _decoded(raw, ListToolsResult, TOOLS_LIST)
@@ -219,21 +212,21 @@ class McpServer:
                 break
         if len(found) > MAX_TOOLS:
             self._warn(f"it has more than {MAX_TOOLS} tools: the first {MAX_TOOLS} are used")
-        self.offers, wrong = read_offers(found[:MAX_TOOLS])
-        for complaint in wrong[:MAX_COMPLAINTS]:
-            self._warn(complaint)
-        if len(wrong) > MAX_COMPLAINTS:
-            self._warn(f"{len(wrong)} of its tools cannot be used")
+        self.offers, problems = read_offers(found[:MAX_TOOLS])
+        for problem in problems[:MAX_PROBLEMS]:
+            self._warn(problem)
+        if len(problems) > MAX_PROBLEMS:
+            self._warn(f"{len(problems)} of its tools cannot be used")
 
-    async def _watch_tool_changes(self, line: McpConnection) -> None:
+    async def _watch_tool_changes(self, connection: McpConnection) -> None:
         while True:
-            await self._callee.tools_changed.wait()
-            self._callee.tools_changed = anyio.Event()
+            await self._handler.tools_changed.wait()
+            self._handler.tools_changed = anyio.Event()
             try:
-                with anyio.fail_after(self._patience.start_s):
-                    await self._list(line)
+                with anyio.fail_after(self._timeouts.start_s):
+                    await self._list(connection)
             except EXPECTED_ERRORS as error:
-                self._warn(f"its tools have changed and it does not say how: {error}")
+                self._warn(f"its tools have changed, but it does not list them: {error}")
             await anyio.sleep(RELIST_S)
 
     def _fail(self, error: Exception) -> None:
@@ -250,11 +243,11 @@ def _decoded(raw: Raw, kind: type[T], method: str) -> T:
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadReply(f"its reply to {method!r} makes no sense: {error}") from error
+        raise BadReply(f"its reply to {method!r} is invalid: {error}") from error
 
 
 class McpTool:
-    """What it does, only its server knows: so it always needs a permission."""
+    """A tool of a server. Only the server knows its effects, so it always needs a permission."""
 
     def __init__(self, server: McpServer, offer: McpToolOffer, name: str) -> None:
         self.name = name
@@ -269,7 +262,7 @@ class McpTool:
     def schema(self) -> Raw:
         return self._offer.schema
 
-    async def prepare(self, arguments: bytes) -> "McpCall":
+    async def prepare(self, arguments: bytes) -> ToolInvocation:
         try:
             msgspec.json.decode(arguments or b"{}", type=dict[str, Raw])
         except (msgspec.DecodeError, RecursionError) as error:
@@ -283,38 +276,29 @@ class McpTool:
             need=PermissionNeed(permission="mcp", patterns=(self.name,), always=(self.name,)),
             runs_alone=not offer.read_only,
         )
-        return McpCall(server, offer.tool, Raw(arguments or b"{}"), intent)
 
+        async def run(_: OnToolProgress) -> ToolOutcome:
+            return await self._call(Raw(arguments or b"{}"))
 
-class McpCall:
-    """One call. Cancelled, the server is told."""
+        return ToolInvocation(intent, run)
 
-    def __init__(self, server: McpServer, tool: str, arguments: Raw, intent: ToolIntent) -> None:
-        self.intent = intent
-        self._server = server
-        self._tool = tool
-        self._arguments = arguments
-
-    async def run(self, report: OnToolProgress) -> ToolOutcome:
+    async def _call(self, arguments: Raw) -> ToolOutcome:
         try:
-            return outcome_of(await self._server.call(self._tool, self._arguments))
+            return outcome_of(await self._server.call(self._offer.tool, arguments))
         except RpcError as refusal:
-            return self._failed(f"refused the call: {refusal}")
+            why = f"refused the call: {refusal}"
         except TimeoutError:
-            return self._failed("did not answer in time: the call was given up")
-        except McpServerError as trouble:
-            return self._failed(f"cannot be used: {trouble}")
+            why = "did not answer in time: the call was abandoned"
+        except McpServerError as error:
+            why = f"is unavailable: {error}"
         except (msgspec.DecodeError, RecursionError, BadReply) as error:
-            return self._failed(f"gave an answer that makes no sense: {error}")
-
-    def _failed(self, why: str) -> ToolOutcome:
-        return ToolOutcome(
-            text=shorten_result(f"The MCP server {self._server.name!r} {why}"), failed=True
-        )
+            why = f"sent an invalid result: {error}"
+        text = shorten_result(f"The MCP server {self._server.name!r} {why}")
+        return ToolOutcome(text=text, failed=True)
 
 
 class McpServers:
-    """The servers of one session. Ask again for each turn: servers come late, change, and die."""
+    """The servers of one session. Read anew for each turn: servers start late, change, and die."""
 
     def __init__(self, servers: Sequence[McpServer]) -> None:
         self._servers = servers
@@ -322,7 +306,7 @@ class McpServers:
 
     @property
     def tools(self) -> Mapping[str, AgentTool]:
-        """As many as a model takes; each server gives one in turn, so that none is crowded out."""
+        """As many as a model accepts, one of each server in turn, so that none is crowded out."""
         columns = (
             [(place, server, offer) for offer in server.offers]
             for place, server in enumerate(self._servers)
@@ -336,25 +320,23 @@ class McpServers:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the user should know of the servers, as it stands now."""
-        said = tuple(warning for server in self._servers for warning in server.warnings)
+        warnings = tuple(warning for server in self._servers for warning in server.warnings)
         offered = sum(len(server.offers) for server in self._servers)
         if offered > MAX_TOOLS:
-            said += (f"MCP servers: of their {offered} tools {MAX_TOOLS} are used, some of each",)
-        return said
+            warnings += (f"MCP servers: {MAX_TOOLS} of {offered} tools are used, some of each",)
+        return warnings
 
 
 @asynccontextmanager
 async def open_mcp_servers(
-    servers: Sequence[McpServerSpec], desk: ToolContext, *, patience: McpTimeouts | None = None
+    servers: Sequence[McpServerSpec], context: ToolContext, *, patience: McpTimeouts | None = None
 ) -> AsyncGenerator[McpServers]:
-    """Start them all at once. They are gone when the context closes, with all that they started.
+    """Starts all servers in parallel; leaving ends them, with everything they started.
 
-    A server that is slow to start is not waited for any longer than the others may want: its tools
-    come when it does.
+    A slow server is waited for only as long as `wait_s`: its tools appear when it is up.
     """
     patience = patience or McpTimeouts()
-    opened = [McpServer(spec, desk, patience) for spec in servers]
+    opened = [McpServer(spec, context, patience) for spec in servers]
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
         for server in opened:

@@ -1,7 +1,7 @@
 """Connects to one MCP server, over the pipes of a child process or over streamable HTTP.
 
-A request is a POST of its own; the answer is a JSON object, or a stream of events in which the
-server may tell and ask things before it answers. The older era has sessions, which we end.
+Over HTTP each request is a POST. Its reply is a JSON object, or a stream of events in which the
+server may send its own requests before it replies. The older era has sessions, which we end.
 """
 
 import base64
@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 import anyio
-import msgspec
 from anyio import Event
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from goent import __version__
 from goent.agent.agent_ports import McpServerSpec, ToolContext
@@ -26,9 +25,6 @@ from goent.agent.mcp.mcp_messages import (
     PING,
     ROOTS_LIST,
     TOOLS_CHANGED,
-    EmptyObject,
-    Root,
-    Roots,
 )
 from goent.domain.errors import GoentError, WorkerCrashed
 from goent.proc.child_process import SupervisedProcess, supervised
@@ -42,8 +38,8 @@ from goent.rpc.json_rpc import (
     ConnectionLost,
     MethodNotFound,
     RpcError,
-    RpcErrorBody,
     RpcMessage,
+    reply_error,
 )
 from goent.rpc.rpc_peer import Peer
 
@@ -55,38 +51,36 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
 
 class McpServerError(GoentError):
-    """The server cannot be used: not started, gone, or it makes no sense."""
+    """The server is unavailable: not started, gone, or sending invalid data."""
 
 
 class McpSessionExpired(McpServerError):
-    """The server is there, and has forgotten us: begin anew."""
+    """The server has ended our session: a new handshake is needed."""
 
 
 class McpConnection(Protocol):
-    """One server. Refusals are `RpcError`, nonsense is `BadReply`, the rest `McpServerError`."""
+    """One server. Raises `RpcError` for a refusal, `BadReply` for nonsense, else `McpServerError`."""
 
     @property
     def stderr_tail(self) -> str:
-        """What it complained of, for the end of a sentence; empty if it did not."""
+        """Its last standard error, as the end of a sentence; empty if there is none."""
         ...
 
     async def request(self, method: str, params: object, *, name: str = "") -> Raw:
-        """`name` is the tool's, for whoever routes by it. Cancelled, the server is told."""
+        """`name` is the tool's, for routing headers. Cancelling cancels the call at the server."""
         ...
 
     async def notify(self, method: str, params: object) -> None: ...
 
-    async def set_version(self, version: str, *, stateless: bool) -> None:
-        """Speak this version from now on."""
-        ...
+    async def set_version(self, version: str, *, stateless: bool) -> None: ...
 
     async def wait_until_gone(self) -> McpServerError:
-        """Wait until the server is gone, and say how."""
+        """Waits until the server is gone, and returns why."""
         ...
 
 
 class ServerRequestHandler:
-    """What we do for a server."""
+    """Answers the requests of a server: `ping` and `roots/list`."""
 
     def __init__(self, roots: tuple[Path, ...]) -> None:
         self._roots = roots
@@ -94,11 +88,9 @@ class ServerRequestHandler:
 
     async def request(self, method: str, params: Raw) -> object:
         if method == PING:
-            return EmptyObject()
+            return {}
         if method == ROOTS_LIST:
-            return Roots(
-                roots=tuple(Root(uri=path.as_uri(), name=path.name) for path in self._roots)
-            )
+            return {"roots": [{"uri": path.as_uri(), "name": path.name} for path in self._roots]}
         raise MethodNotFound(method)
 
     async def notification(self, method: str, params: Raw) -> None:
@@ -106,8 +98,8 @@ class ServerRequestHandler:
             self.tools_changed.set()
 
 
-GRACE_S = 1.0  # seconds between one way of asking it to end and the next, and for its exit code
-MAX_STDERR_CHARS = 600  # characters of standard error that a warning quotes
+GRACE_S = 1.0  # between the steps of ending a server, and to wait for its exit code
+MAX_STDERR_CHARS = 600  # of standard error that a warning quotes
 
 
 class _McpPeer(Peer):
@@ -115,7 +107,7 @@ class _McpPeer(Peer):
 
 
 class StdioConnection:
-    """A server on pipes. Both eras look the same here."""
+    """A server on pipes, the same for both eras."""
 
     def __init__(self, peer: Peer, child: SupervisedProcess) -> None:
         self._peer = peer
@@ -133,7 +125,7 @@ class StdioConnection:
             raise await self.wait_until_gone() from None
 
     async def notify(self, method: str, params: object) -> None:
-        with suppress(ConnectionLost):  # the next request says how it ended
+        with suppress(ConnectionLost):  # the next request raises why
             await self._peer.notify(method, params)
 
     async def set_version(self, version: str, *, stateless: bool) -> None:
@@ -149,25 +141,25 @@ class StdioConnection:
 
     @property
     def stderr_tail(self) -> str:
-        words = self._child.stderr[-MAX_STDERR_CHARS:]
-        return f"; its last words: {words}" if words else ""
+        stderr = self._child.stderr[-MAX_STDERR_CHARS:]
+        return f"; its standard error: {stderr}" if stderr else ""
 
 
 @asynccontextmanager
 async def stdio_connection(
-    spec: McpServerSpec, desk: ToolContext, callee: ServerRequestHandler
+    spec: McpServerSpec, context: ToolContext, handler: ServerRequestHandler
 ) -> AsyncGenerator[StdioConnection]:
-    """A started server, which is gone with all that it started when the context closes."""
+    """Starts a server; leaving ends it, with everything it started."""
     command = [spec.command, *spec.arguments]
-    env = {**desk.environ, **spec.environ}
-    mark = new_mark(desk.owner)
+    env = {**context.environ, **spec.environ}
+    mark = new_mark(context.owner)
     try:
-        async with supervised(command, cwd=desk.cwd, env=env, mark=mark, grace=GRACE_S) as child:
-            peer = _McpPeer(child.stdout, child.stdin, callee, max_line=MAX_MESSAGE_BYTES)
-            line = StdioConnection(peer, child)
+        async with supervised(command, cwd=context.cwd, env=env, mark=mark, grace=GRACE_S) as child:
+            peer = _McpPeer(child.stdout, child.stdin, handler, max_line=MAX_MESSAGE_BYTES)
+            connection = StdioConnection(peer, child)
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(line.run)
-                yield line
+                tasks.start_soon(connection.run)
+                yield connection
                 await peer.aclose()
     except WorkerCrashed as error:
         raise McpServerError(f"it {error}") from None
@@ -178,7 +170,7 @@ HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class RequestHeaders:
-    """The client's own fields, and what the connection has come to: its version and session."""
+    """The client's own headers, and those of the connection: protocol version and session."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._client_headers = {name.lower(): value for name, value in given.items()}
@@ -191,39 +183,39 @@ class RequestHeaders:
         self.version = ""
 
     def for_request(self, method: str, name: str = "") -> dict[str, str]:
-        """For one request. The newer era repeats there what it asks for, for whoever routes it."""
-        heads = {"user-agent": f"go-ent/{__version__}", **self._client_headers}
+        """For one request. The newer era repeats method and tool name, for routing."""
+        headers = {"user-agent": f"go-ent/{__version__}", **self._client_headers}
         if self.version:
-            heads["mcp-protocol-version"] = self.version
+            headers["mcp-protocol-version"] = self.version
         if self.session:
-            heads["mcp-session-id"] = self.session
+            headers["mcp-session-id"] = self.session
         if self.stateless and method:
-            heads["mcp-method"] = method
+            headers["mcp-method"] = method
             if name:
-                heads["mcp-name"] = _encoded_name(name)
-        return heads
+                headers["mcp-name"] = _encoded_name(name)
+        return headers
 
 
 def check_sendable(spec: McpServerSpec) -> None:
-    """Raises `McpServerError` for an address or a field that cannot be used; quotes no secret."""
+    """Raises `McpServerError` for an unusable address or header, without quoting secrets."""
     parts = _parts(spec.url)
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
         raise McpServerError(
-            f"{public_address(spec.url)!r} is no address: http://… or https://… is one"
+            f"{public_address(spec.url)!r} is not an address: use http://… or https://…"
         )
     for name, value in spec.headers.items():
         header_value(value if HEADER_NAME.fullmatch(name) else "\n", f"its header {name!r}")
 
 
 def header_value(value: str, what: str) -> str:
-    """The value, if a head can carry it; else raises `McpServerError`, and does not quote it."""
+    """The value, if a header can hold it. Raises `McpServerError`, which does not quote it."""
     if not (value.isascii() and value.isprintable()):
-        raise McpServerError(f"{what} holds characters that no header can carry")
+        raise McpServerError(f"{what} has characters that a header cannot hold")
     return value
 
 
 def public_address(url: str) -> str:
-    """The address without what may be secret in it: user, password, query."""
+    """The address without its possible secrets: user, password, query."""
     parts = _parts(url)
     if parts is None:
         return url.partition("?")[0].rpartition("@")[2]
@@ -231,7 +223,6 @@ def public_address(url: str) -> str:
 
 
 def is_loopback(url: str) -> bool:
-    """On this machine: no proxy between."""
     parts = _parts(url)
     return parts is not None and parts.hostname in LOOPBACK
 
@@ -244,16 +235,15 @@ def _parts(url: str) -> SplitResult | None:
 
 
 def _encoded_name(name: str) -> str:
-    """A name as a header can carry it."""
     if name.isascii() and name.isprintable() and name == name.strip() and "=?" not in name:
         return name
     return f"=?base64?{base64.b64encode(name.encode()).decode()}?="
 
 
-GOODBYE_S = 2.0  # for what is said on leaving
+GOODBYE_S = 2.0  # for the last messages to a server
 CONNECT_S = 10.0
-QUOTED_CHARS = 300  # characters of a page that is no answer
-REOPEN_S = 5.0  # before a stream of news that has ended is opened anew
+QUOTED_CHARS = 300  # of an unexpected page
+REOPEN_S = 5.0  # before an ended stream of notifications is opened again
 
 JSON_TYPE = "application/json"
 EVENT_STREAM_TYPE = "text/event-stream"
@@ -262,16 +252,16 @@ AUTH_STATUSES = (401, 403)
 
 
 class HttpConnection:
-    """A server at a URL, for as long as its client is open."""
+    """A server at a URL, for as long as its HTTP client is open."""
 
     stderr_tail = ""
 
     def __init__(
-        self, client: "httpx2.AsyncClient", spec: McpServerSpec, callee: ServerRequestHandler
+        self, client: "httpx2.AsyncClient", spec: McpServerSpec, handler: ServerRequestHandler
     ) -> None:
         self._client = client
         self._url = spec.url
-        self._callee = callee
+        self._handler = handler
         self._headers = RequestHeaders(spec.headers)
         self._numbers = count(1)
 
@@ -279,16 +269,16 @@ class HttpConnection:
         number = next(self._numbers)
         if method == INITIALIZE:
             self._headers.reset()
+        line = json_rpc.request_line(number, method, params)
         try:
-            return await self._request(
-                number, json_rpc.request_line(number, method, params), method, name
-            )
+            return await self._request(number, line, method, name)
         except anyio.get_cancelled_exc_class():
-            if (
-                method != INITIALIZE and not self._headers.stateless
-            ):  # there, to hang up is to say so
+            # In the newer era hanging up cancels the request.
+            if method != INITIALIZE and not self._headers.stateless:
                 notice = CancelParams(request_id=Raw(b"%d" % number))
-                await self._send_goodbye(json_rpc.notification_line(CANCELLED, notice))
+                with anyio.move_on_after(GOODBYE_S, shield=True), suppress(McpServerError):
+                    async with self._post(json_rpc.notification_line(CANCELLED, notice), ""):
+                        pass
             raise
 
     async def notify(self, method: str, params: object) -> None:
@@ -301,7 +291,7 @@ class HttpConnection:
         self._headers.stateless = stateless
 
     async def wait_until_gone(self) -> McpServerError:
-        """An address is never gone for good: each request tries anew. Meanwhile, hear its news."""
+        """Never returns, as each request connects anew; listens for notifications meanwhile."""
         if self._headers.session:
             with suppress(McpServerError, BadReply):
                 await self._listen()
@@ -309,7 +299,7 @@ class HttpConnection:
         raise AssertionError
 
     async def end_session(self) -> None:
-        """End the session, if there is one; a server that does not care need not."""
+        """Ends the session, if there is one; failures do not matter."""
         if self._headers.session:
             with anyio.move_on_after(GOODBYE_S, shield=True), suppress(McpServerError):
                 async with self._send("DELETE", b"", self._headers.for_request("")):
@@ -335,12 +325,12 @@ class HttpConnection:
                     await self._handle_request(message)
                 elif bytes(message.id) == b"%d" % number:
                     return _result(message)
-        raise McpServerError(f"{public_address(self._url)} hung up before it answered")
+        raise McpServerError(f"{public_address(self._url)} hung up before it replied")
 
     async def _listen(self) -> None:
         while True:
-            heads = {**self._headers.for_request(""), "accept": EVENT_STREAM_TYPE}
-            async with self._send("GET", b"", heads) as response:
+            headers = {**self._headers.for_request(""), "accept": EVENT_STREAM_TYPE}
+            async with self._send("GET", b"", headers) as response:
                 if not response.is_success:
                     return
                 async with aclosing(_messages(response)) as messages:
@@ -352,77 +342,69 @@ class HttpConnection:
     async def _handle_request(self, message: RpcMessage) -> None:
         method = message.method or ""
         if message.id is ABSENT:
-            await self._callee.notification(method, message.params)
+            await self._handler.notification(method, message.params)
             return
         try:
-            reply = json_rpc.result_line(
-                message.id, await self._callee.request(method, message.params)
-            )
+            result = await self._handler.request(method, message.params)
+            reply = json_rpc.result_line(message.id, result)
         except RpcError as refusal:
             reply = json_rpc.error_line(message.id, refusal)
         with suppress(McpServerError):
             async with self._post(reply, ""):
                 pass
 
-    async def _send_goodbye(self, body: bytes) -> None:
-        with anyio.move_on_after(GOODBYE_S, shield=True), suppress(McpServerError):
-            async with self._post(body, ""):
-                pass
-
     @asynccontextmanager
     async def _post(
         self, body: bytes, method: str, name: str = ""
     ) -> AsyncGenerator["httpx2.Response"]:
-        heads = {
+        headers = {
             "content-type": JSON_TYPE,
             "accept": f"{JSON_TYPE}, {EVENT_STREAM_TYPE}",
             **self._headers.for_request(method, name),
         }
-        async with self._send("POST", body, heads) as response:
+        async with self._send("POST", body, headers) as response:
             if response.status_code == NOT_FOUND and self._headers.session:
-                raise McpSessionExpired(f"{public_address(self._url)} has forgotten the session")
+                raise McpSessionExpired(f"{public_address(self._url)} has ended the session")
             yield response
 
     @asynccontextmanager
     async def _send(
-        self, verb: str, body: bytes, heads: dict[str, str]
+        self, verb: str, body: bytes, headers: dict[str, str]
     ) -> AsyncGenerator["httpx2.Response"]:
-        import httpx2  # noqa: PLC0415 (a tenth of a second, and most sessions need none)
+        import httpx2  # noqa: PLC0415 (4 MB, and most sessions name no address)
 
         try:
-            async with self._client.stream(
-                verb, self._url, content=body, headers=heads
-            ) as response:
-                yield response
+            async with self._client.stream(verb, self._url, content=body, headers=headers) as reply:
+                yield reply
         except (httpx2.TransportError, httpx2.InvalidURL, httpx2.DecodingError) as error:
             why = str(error) or type(error).__name__
             raise McpServerError(f"{public_address(self._url)} cannot be reached: {why}") from None
 
     def _error_for_response(self, response: "httpx2.Response", page: bytes) -> McpServerError:
-        said = page[: 4 * QUOTED_CHARS].decode(errors="replace").strip()[:QUOTED_CHARS]
+        detail = page[: 4 * QUOTED_CHARS].decode(errors="replace").strip()[:QUOTED_CHARS]
         if to := response.headers.get("location"):
-            said = f"a redirect to {public_address(to)}, which is not followed: name that address"
+            detail = f"a redirect to {public_address(to)}, which is not followed: use that address"
         elif response.status_code in AUTH_STATUSES:
-            said = f"it wants to know who asks: check the headers given for it. {said}"
-        status = f"HTTP {response.status_code}" + (f", {said}" if said else "")
-        return McpServerError(f"{public_address(self._url)} gave no answer of MCP's: {status}")
+            detail = f"authentication failed: check the headers given for it. {detail}"
+        status = f"HTTP {response.status_code}" + (f", {detail}" if detail else "")
+        return McpServerError(f"{public_address(self._url)} sent no MCP reply: {status}")
 
 
 @asynccontextmanager
 async def http_connection(
-    spec: McpServerSpec, callee: ServerRequestHandler
+    spec: McpServerSpec, handler: ServerRequestHandler
 ) -> AsyncGenerator[HttpConnection]:
     """A server at its address; nothing is sent yet."""
-    import httpx2  # noqa: PLC0415 (a tenth of a second, and most sessions need none)
+    import httpx2  # noqa: PLC0415 (4 MB, and most sessions name no address)
 
     check_sendable(spec)
-    patience = httpx2.Timeout(connect=CONNECT_S, read=None, write=CONNECT_S, pool=CONNECT_S)
-    async with httpx2.AsyncClient(timeout=patience, trust_env=not is_loopback(spec.url)) as client:
-        line = HttpConnection(client, spec, callee)
+    timeout = httpx2.Timeout(connect=CONNECT_S, read=None, write=CONNECT_S, pool=CONNECT_S)
+    async with httpx2.AsyncClient(timeout=timeout, trust_env=not is_loopback(spec.url)) as client:
+        connection = HttpConnection(client, spec, handler)
         try:
-            yield line
+            yield connection
         finally:
-            await line.end_session()
+            await connection.end_session()
 
 
 async def _messages(response: "httpx2.Response") -> AsyncGenerator[RpcMessage]:
@@ -441,7 +423,7 @@ async def _read_body(response: "httpx2.Response") -> bytes:
     async for piece in response.aiter_bytes():
         body += piece
         if len(body) > MAX_MESSAGE_BYTES:
-            raise BadReply(f"an answer of more than {MAX_MESSAGE_BYTES} bytes is too long")
+            raise BadReply(f"a reply of more than {MAX_MESSAGE_BYTES} bytes is too long")
     return bytes(body)
 
 
@@ -455,10 +437,4 @@ def _parse_message(data: bytes) -> RpcMessage | None:
 def _result(reply: RpcMessage) -> Raw:
     if reply.error is ABSENT:
         return reply.result
-    try:
-        body = msgspec.json.decode(reply.error, type=RpcErrorBody)
-    except msgspec.DecodeError:
-        raise BadReply(
-            f"it refused in words of its own: {bytes(reply.error)[:QUOTED_CHARS]!r}"
-        ) from None
-    raise RpcError(body.code, body.message, None if body.data is UNSET else body.data)
+    raise reply_error(reply.error)

@@ -1,9 +1,4 @@
-"""The Bash tool: runs a command here, in the client's terminal, or in the background.
-
-Its first words, if the command is a single simple one; of anything else only itself. Where the shell
-could do more than is written (substitutions, redirections, lists) or the program runs what it is
-given (`env`, `xargs`, `python -c`), the first words say nothing about the rest.
-"""
+"""The Bash tool: runs a command here, in the client's terminal, or in the background."""
 
 import logging
 import re
@@ -16,6 +11,7 @@ from typing import Annotated
 import anyio
 from anyio.abc import TaskGroup
 from msgspec import Meta
+from msgspec.structs import replace
 
 from goent.agent.agent_events import DisplayPart, TerminalPart, TextPart
 from goent.agent.agent_ports import (
@@ -24,6 +20,7 @@ from goent.agent.agent_ports import (
     OnToolProgress,
     PermissionNeed,
     ToolIntent,
+    ToolInvocation,
     ToolMistake,
     ToolOutcome,
     ToolProgress,
@@ -39,7 +36,7 @@ from goent.agent.tools.command_shell import (
     plain_output,
 )
 from goent.agent.tools.session_files import printable
-from goent.agent.tools.typed_tool import PreparedInvocation, ToolArguments, TypedTool
+from goent.agent.tools.typed_tool import ToolArguments, TypedTool
 from goent.proc.process_table import marked_environment, marked_processes
 from goent.sandbox.sandbox_hints import is_refusal
 
@@ -59,18 +56,22 @@ _HAS_SUBCOMMANDS = re.compile(  # the second word says which
 
 
 def command_need(command: str, *, unconfined: bool) -> PermissionNeed:
+    """The permission for a command; "always" covers the first words of a single simple command.
+
+    Where the shell could do more than is written (substitutions, redirections, lists) or the
+    program runs its arguments (`env`, `xargs`, `python -c`), the first words say nothing about the
+    rest, and "always" covers only the same text.
+    """
     command = command.strip()
-    if unconfined:
-        words = UNCONFINED_PREFIX + command
-        return PermissionNeed(permission="bash", patterns=(words,), always=(words,), exact=True)
-    first = first_words(command)
+    text = UNCONFINED_PREFIX + command if unconfined else command
+    first = None if unconfined else first_words(command)
     if first is None:
-        return PermissionNeed(permission="bash", patterns=(command,), always=(command,), exact=True)
-    return PermissionNeed(permission="bash", patterns=(command,), always=(f"{first} *",))
+        return PermissionNeed(permission="bash", patterns=(text,), always=(text,), exact=True)
+    return PermissionNeed(permission="bash", patterns=(text,), always=(f"{first} *",))
 
 
 def first_words(command: str) -> str | None:
-    """What tells which program is run; None if nothing short does."""
+    """The words that identify the program; None if no short beginning does."""
     bare = _QUOTED.sub("q", command)
     if _SHELL_SYNTAX.search(bare):
         return None
@@ -78,7 +79,7 @@ def first_words(command: str) -> str | None:
     name = program.rpartition("/")[2]
     if _RUNS_ANYTHING.fullmatch(name) or not _WORD.fullmatch(program):
         return None
-    if not command.startswith(program):  # it stands in quotes
+    if not command.startswith(program):  # it is quoted
         return None
     if not _HAS_SUBCOMMANDS.fullmatch(name):
         return program
@@ -87,7 +88,7 @@ def first_words(command: str) -> str | None:
     return None if others else program
 
 
-CLIENT_S = 10.0  # seconds in which a client answers
+CLIENT_S = 10.0  # for a client to reply
 
 
 async def run_in_terminal(
@@ -97,7 +98,7 @@ async def run_in_terminal(
     limit: float,
     report: OnToolProgress,
 ) -> tuple[CommandExit, str, str]:
-    """How it ended, what it said, and the terminal's id. It is killed and released in any case."""
+    """Returns exit, output and the terminal's id. The terminal is killed and released in any case."""
     program, *arguments = launch.command
     env = marked_environment(launch.env, launch.mark)
     try:
@@ -110,25 +111,24 @@ async def run_in_terminal(
         await report(ToolProgress(shown=(TerminalPart(id=terminal.id),)))
         with anyio.move_on_after(limit) as waiting:
             code = await terminal.wait()
-        text, told = await terminal.output()
+        text, exit_code = await terminal.output()
     except OSError as error:
         raise ToolMistake(f"the client's terminal failed: {error}") from None
     finally:
         with anyio.CancelScope(shield=True):
             left = await _end_terminal(terminal, launch.mark)
     late = waiting.cancelled_caught
-    ran = CommandExit(
-        exit=None if late else (told if code is None else code), timed_out=late, left_running=left
-    )
-    return ran, plain_output(text), terminal.id
+    code = None if late else (exit_code if code is None else code)
+    ended = CommandExit(exit=code, timed_out=late, left_running=left)
+    return ended, plain_output(text), terminal.id
 
 
 async def _end_terminal(terminal: ClientTerminal, mark: str) -> bool:
-    """Kill it and let it go; whether something of it had been left running."""
+    """Kills and releases the terminal; returns whether the command had left something running."""
     left = bool(list(marked_processes(mark)))
-    for word in (terminal.kill, terminal.release):
+    for request in (terminal.kill, terminal.release):
         with anyio.move_on_after(CLIENT_S), suppress(OSError):
-            await word()
+            await request()
         if left:
             await end_marked(mark)  # the client may have ended the shell alone
     return left
@@ -140,7 +140,7 @@ log = logging.getLogger(__name__)
 
 
 class BackgroundCommand:
-    """One command, until it ends, is stopped, or the session ends."""
+    """A command that runs until it ends, is stopped, or the session ends."""
 
     def __init__(self) -> None:
         self.output = OutputBuffer()
@@ -162,13 +162,13 @@ class BackgroundCommand:
             self.ended.set()
 
     async def wait_for_output(self) -> None:
-        """Return as soon as it has said something, or has ended."""
-        while not (self.output.total or self.ended.is_set()):  # noqa: ASYNC110 (bytes ring no bell)
+        """Waits until there is new output, or the command has ended."""
+        while not (self.output.total or self.ended.is_set()):  # noqa: ASYNC110 (output has no event)
             await anyio.sleep(POLL_S)
 
 
 class BackgroundCommands:
-    """All of a session; they exist only inside `backgrounds`."""
+    """The background commands of a session, inside `background_commands`."""
 
     def __init__(self, shell: CommandShell, tasks: TaskGroup) -> None:
         self._shell = shell
@@ -176,11 +176,11 @@ class BackgroundCommands:
         self._all: dict[str, BackgroundCommand] = {}
 
     def check_room(self) -> None:
-        """Raises `ToolMistake` if there is none for another one."""
-        running = [name for name, one in self._all.items() if not one.ended.is_set()]
+        """Raises `ToolMistake` if there is no room for another command."""
+        running = [name for name, command in self._all.items() if not command.ended.is_set()]
         if len(running) >= MAX_BACKGROUND:
             raise ToolMistake(
-                f"{MAX_BACKGROUND} commands run in the background: stop one of {running}"
+                f"{MAX_BACKGROUND} commands run in the background already: stop one of {running}"
             )
 
     def start(self, launch: CommandLaunch) -> str:
@@ -191,16 +191,16 @@ class BackgroundCommands:
         return name
 
     def get(self, name: str) -> BackgroundCommand:
-        """Raises `ToolMistake` if there is none of that name."""
+        """Raises `ToolMistake` for an unknown name."""
         if name not in self._all:
             known = ", ".join(self._all) or "none was started"
-            raise ToolMistake(f"no background command {name!r}: {known}")
+            raise ToolMistake(f"no background command {name!r}; known: {known}")
         return self._all[name]
 
 
 @asynccontextmanager
 async def background_commands(shell: CommandShell) -> AsyncGenerator[BackgroundCommands]:
-    """To be left by the task that entered it; leaving ends all of them."""
+    """Leaving ends all commands; it must be left by the task that entered it."""
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
         try:
@@ -214,16 +214,16 @@ async def background_commands(shell: CommandShell) -> AsyncGenerator[BackgroundC
 
 DEFAULT_TIMEOUT_S = 120
 MAX_TIMEOUT_S = 600
-DEFAULT_WATCH_S = 5.0  # seconds
-SETTLE_S = 0.3  # seconds for what follows the first of something new
-LOOK_S = 1.0  # seconds in which a background command may fail at once, or say its first words
+DEFAULT_WATCH_S = 5.0
+SETTLE_S = 0.3  # for what follows the first new output
+LOOK_S = 1.0  # for a background command to fail immediately, or to write its first output
 MAX_TITLE_CHARS = 200
 
-BASH_DESCRIPTION = """Run a command in bash, in the working directory; each call is a shell of its own. There is no input and no terminal.
-Output and errors come back together, of much output the beginning and the end. Prefer Read, Grep, Glob and Edit where they do.
-For servers and watchers set background: they are ended with the session. output_of tells what such a command has said since you looked last; stop ends it."""
+BASH_DESCRIPTION = """Run a command in bash, in the working directory; each call is a new shell, without input and terminal.
+Returns output and errors together; of long output only the beginning and the end. Prefer Read, Grep, Glob and Edit where they suffice.
+For servers and watchers set background: they end with the session. output_of returns the output of such a command since your last look; stop ends it."""
 CONFINED_NOTE = """
-Commands can write only in the working directory and in temporary folders. If one must write elsewhere, set unconfined, and the user is asked."""
+Commands can write only in the working directory and in temporary folders. If one must write elsewhere, set unconfined: the user is asked."""
 UNCONFINED_NOTE = """
 Commands are not confined here: they can write wherever the user can. Be careful."""
 
@@ -231,15 +231,15 @@ Seconds = Annotated[float, Meta(gt=0, le=MAX_TIMEOUT_S)]
 
 
 class BashArguments(ToolArguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of Bash."""
+    """The arguments of Bash."""
 
     command: Annotated[str, Meta(description="what to run")] = ""
     description: Annotated[str, Meta(description="what it does, in a few words, for the user")] = ""
     timeout_s: Annotated[
         Seconds | None,
         Meta(
-            description=f"seconds until a command is ended (default {DEFAULT_TIMEOUT_S}), or output_of waits"
-            f" for something new (default {DEFAULT_WATCH_S:g})",
+            description=f"time limit of a command (default {DEFAULT_TIMEOUT_S} s), or how long output_of"
+            f" waits for new output (default {DEFAULT_WATCH_S:g} s)",
         ),
     ] = None
     background: Annotated[bool, Meta(description="do not wait for its end")] = False
@@ -251,7 +251,7 @@ class BashArguments(ToolArguments, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class BashTool:
-    """Runs commands of one session."""
+    """Runs the commands of one session."""
 
     def __init__(
         self, shell: CommandShell, running: BackgroundCommands, terminals: ClientTerminals | None
@@ -267,9 +267,9 @@ class BashTool:
 
         return TypedTool("Bash", BashArguments, describe, self._inspect)
 
-    async def _inspect(self, asked: BashArguments) -> PreparedInvocation:
+    async def _inspect(self, asked: BashArguments) -> ToolInvocation:
         if sum(map(bool, (asked.command.strip(), asked.output_of, asked.stop))) != 1:
-            raise ToolMistake("Bash takes one of command, output_of and stop")
+            raise ToolMistake("Bash needs exactly one of command, output_of and stop")
         if asked.output_of:
             return self._watch(asked.output_of, asked.timeout_s or DEFAULT_WATCH_S)
         if asked.stop:
@@ -287,9 +287,14 @@ class BashTool:
 
         async def run(report: OnToolProgress) -> ToolOutcome:
             outcome = await self._run(asked, report)
-            return self._with_warning(outcome)
+            if self._warned or self._shell.confines:
+                return outcome
+            self._warned = True
+            return replace(
+                outcome, text=f"{outcome.text}\n(not confined: no sandbox is available here)"
+            )
 
-        return PreparedInvocation(intent, run)
+        return ToolInvocation(intent, run)
 
     async def _run(self, asked: BashArguments, report: OnToolProgress) -> ToolOutcome:
         launch = await self._shell.launch(
@@ -305,37 +310,27 @@ class BashTool:
             return _background_outcome(name, started)
         limit = asked.timeout_s or DEFAULT_TIMEOUT_S
         if self._terminals:
-            ran, text, terminal = await run_in_terminal(
+            ended, text, terminal = await run_in_terminal(
                 self._terminals, launch, self._shell.cwd, limit, report
             )
             shown = (TerminalPart(id=terminal),)
         else:
-            said = OutputBuffer()
+            output = OutputBuffer()
 
-            async def tell() -> None:
-                await report(ToolProgress(output=said.text))
+            async def report_output() -> None:
+                await report(ToolProgress(output=output.text))
 
-            ran = await self._shell.run(launch, said, limit, tell)
-            text, shown = said.text, ()
-        notes = _notes(ran, limit)
-        if ran.exit and not asked.unconfined and self._shell.confines and _is_sandbox_refusal(text):
+            ended = await self._shell.run(launch, output, limit, report_output)
+            text, shown = output.text, ()
+        notes = _notes(ended, limit)
+        confined = self._shell.confines and not asked.unconfined
+        if ended.exit and confined and is_refusal(text[-KEPT_BYTES:]):
             notes.append(_sandbox_hint(self._shell))
         return ToolOutcome(
-            text=_joined_text(text, notes), failed=ran.exit != 0, shown=shown, exit=ran.exit
+            text=_joined_text(text, notes), failed=ended.exit != 0, shown=shown, exit=ended.exit
         )
 
-    def _with_warning(self, outcome: ToolOutcome) -> ToolOutcome:
-        if self._warned or self._shell.confines:
-            return outcome
-        self._warned = True
-        return ToolOutcome(
-            text=f"{outcome.text}\n(not confined: there is no sandbox here)",
-            failed=outcome.failed,
-            shown=outcome.shown,
-            exit=outcome.exit,
-        )
-
-    def _watch(self, name: str, patience: float) -> PreparedInvocation:
+    def _watch(self, name: str, patience: float) -> ToolInvocation:
         watched = self._running.get(name)
 
         async def run(_: OnToolProgress) -> ToolOutcome:
@@ -345,35 +340,32 @@ class BashTool:
                     await watched.ended.wait()
             return _background_outcome(name, watched)
 
-        return PreparedInvocation(
-            ToolIntent(kind="read", title=f"Output of {name}", runs_alone=False), run
-        )
+        intent = ToolIntent(kind="read", title=f"Output of {name}", runs_alone=False)
+        return ToolInvocation(intent, run)
 
-    def _stop(self, name: str) -> PreparedInvocation:
+    def _stop(self, name: str) -> ToolInvocation:
         stopped = self._running.get(name)
 
         async def run(_: OnToolProgress) -> ToolOutcome:
             stopped.scope.cancel()
             await stopped.ended.wait()
-            return ToolOutcome(
-                text=_joined_text(stopped.output.take_new_text(), [f"{name} is stopped"])
-            )
+            text = _joined_text(stopped.output.take_new_text(), [f"{name} is stopped"])
+            return ToolOutcome(text=text)
 
-        return PreparedInvocation(ToolIntent(kind="execute", title=f"Stop {name}"), run)
+        return ToolInvocation(ToolIntent(kind="execute", title=f"Stop {name}"), run)
 
 
-def _background_outcome(name: str, one: BackgroundCommand) -> ToolOutcome:
-    if one.failure:
-        raise one.failure
-    text = one.output.take_new_text()
-    if not one.ended.is_set():
-        return ToolOutcome(text=_joined_text(text, [f"{name} is running"]))
-    if one.exit is None:
-        return ToolOutcome(text=_joined_text(text, [f"{name} was stopped"]))
+def _background_outcome(name: str, command: BackgroundCommand) -> ToolOutcome:
+    if command.failure:
+        raise command.failure
+    text, ended = command.output.take_new_text(), command.exit
+    if ended is None:
+        state = "was stopped" if command.ended.is_set() else "is running"
+        return ToolOutcome(text=_joined_text(text, [f"{name} {state}"]))
     return ToolOutcome(
-        text=_joined_text(text, [f"{name} has ended", *_notes(one.exit, 0)]),
-        failed=one.exit.exit != 0,
-        exit=one.exit.exit,
+        text=_joined_text(text, [f"{name} has ended", *_notes(ended, 0)]),
+        failed=ended.exit != 0,
+        exit=ended.exit,
     )
 
 
@@ -384,7 +376,7 @@ def _title(asked: BashArguments) -> str:
 
 
 def _display_parts(asked: BashArguments) -> tuple[DisplayPart, ...]:
-    """Who is asked sees all of the command, also what a title has no room for."""
+    """The whole command for the permission request, if the title has no room for it."""
     command = asked.command.strip()
     parts = [asked.description] if asked.description else []
     if len(command) > MAX_TITLE_CHARS or not command.isprintable():
@@ -392,19 +384,19 @@ def _display_parts(asked: BashArguments) -> tuple[DisplayPart, ...]:
     return tuple(TextPart(text=part) for part in parts)
 
 
-def _notes(ran: CommandExit, limit: float) -> list[str]:
+def _notes(ended: CommandExit, limit: float) -> list[str]:
     notes: list[str] = []
-    if ran.timed_out:
+    if ended.timed_out:
         notes.append(
             f"not done after {limit:g} s: ended. A longer timeout_s (at most {MAX_TIMEOUT_S}) or"
             " background may help"
         )
-    elif ran.exit is None:
+    elif ended.exit is None:
         notes.append("ended by a signal")
-    elif ran.exit:
-        notes.append(f"exit code {ran.exit}{_signal(ran.exit)}")
-    if ran.left_running:
-        notes.append("what it had left running was ended: use background for that")
+    elif ended.exit:
+        notes.append(f"exit code {ended.exit}{_signal(ended.exit)}")
+    if ended.left_running:
+        notes.append("processes it left running were ended: use background for those")
     return notes
 
 
@@ -416,18 +408,13 @@ def _signal(code: int) -> str:
 
 
 def _joined_text(text: str, notes: list[str]) -> str:
-    said = text.rstrip("\n")
-    told = f"({'; '.join(notes)})" if notes else ""
-    return "\n".join(part for part in (said, told) if part) or "(no output)"
-
-
-def _is_sandbox_refusal(text: str) -> bool:
-    return is_refusal(text[-KEPT_BYTES:])
+    note = f"({'; '.join(notes)})" if notes else ""
+    return "\n".join(filter(None, (text.rstrip("\n"), note))) or "(no output)"
 
 
 def _sandbox_hint(shell: CommandShell) -> str:
     folders = ", ".join(printable(str(folder)) for folder in shell.writable)
     return (
-        f"commands can write only below {folders}: set unconfined if it must write elsewhere, or have its "
-        "folder added to `sandbox.writable` in ~/.config/go-ent/config.yaml"
+        f"commands can write only below {folders}: set unconfined to write elsewhere, or ask the user to "
+        "add the folder to `sandbox.writable` in ~/.config/go-ent/config.yaml"
     )

@@ -1,7 +1,7 @@
 """Searches a folder without ripgrep: a separate program on the standard library alone.
 
-A process, because an expression of the model's can keep Python's `re` busy for ever, and only a
-process can be ended then. Standard library only. Takes what `Search` of `searching` asks for, as JSON.
+A process, because an expression can keep Python's `re` busy forever, and only a process can be
+ended then. It takes a `FileSearch` of `search_tools` as JSON.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import TypedDict
 from goent.agent.tools.path_patterns import FolderIgnores, folder_ignores, name_matcher
 
 SNIFFED_BYTES = 65_536
-MAX_FILE_BYTES = 32_000_000  # bytes: longer files are passed over
+MAX_FILE_BYTES = 32_000_000  # of files that are searched; larger ones are skipped
 MAX_LINE_CHARS = 2000
 
 
@@ -33,29 +33,25 @@ class SearchRequest(TypedDict):
 
 
 def files_below(folder: str, asked: SearchRequest) -> Iterator[str]:
-    """Relative paths, in order, links not followed."""
+    """Relative paths in order; links are not followed."""
     names = [name_matcher(name) for name in asked["names"]]
-
-    ways = [_entries(folder, "", folder_ignores(folder))]
-    while ways:  # no recursion: folders can be nested deeper than Python can
-        for entry, path, ignoring in ways[-1]:
+    stack = [_entries(folder, "", folder_ignores(folder))]
+    while stack:  # no recursion: folders may be nested deeper than Python's stack
+        for entry, path, ignoring in stack[-1]:
             name = entry.name
             if name == ".git" or (name.startswith(".") and not asked["hidden"]):
                 continue
-            if path in asked["without"]:
-                continue
             is_folder = entry.is_dir(follow_symlinks=False)
-            if ignoring.is_ignored(name, folder=is_folder):
+            if path in asked["without"] or ignoring.is_ignored(name, folder=is_folder):
                 continue
             if is_folder:
-                ways.append(_entries(entry.path, f"{path}/", FolderIgnores(entry.path, ignoring)))
+                stack.append(_entries(entry.path, f"{path}/", FolderIgnores(entry.path, ignoring)))
                 break
-            if not entry.is_file(follow_symlinks=False):
-                continue
-            if not names or any(match(name) for match in names):
+            is_named = not names or any(match(name) for match in names)
+            if is_named and entry.is_file(follow_symlinks=False):
                 yield path
         else:
-            ways.pop()
+            stack.pop()
 
 
 def _entries(
@@ -71,12 +67,12 @@ def _entries(
 
 
 def read_lines(path: str) -> list[str] | None:
-    """None for what is no text."""
+    """The lines of a text file; None for anything else."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return None
-    with open(file, "rb") as stream:  # noqa: PTH123 (a descriptor, no path)
+    with open(file, "rb") as stream:  # noqa: PTH123 (a descriptor, not a path)
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE_BYTES:
             return None
@@ -93,7 +89,7 @@ def read_lines(path: str) -> list[str] | None:
 
 
 def content_lines(path: str, lines: list[str], found: list[int], context: int) -> Iterator[str]:
-    """As ripgrep writes it with `--null --no-heading --line-number`."""
+    """The output of ripgrep with `--null --no-heading --line-number`."""
     hits = set(found)
     near = {number for hit in found for number in range(hit - context, hit + context + 1)}
     before: int | None = None

@@ -1,9 +1,7 @@
 """The Read, Edit and Write tools.
 
-No more of it is kept than is shown, and no more is read than `LOOKED` bytes.
-
-Line endings are the file's business: a model writes line feeds, and whatever it replaces
-keeps the kind of ending that is there.
+Of a long file only the shown lines are kept in memory, and at most `MAX_SCANNED_BYTES` are read.
+Edits keep a file's line endings: a model writes line feeds, whichever the file has.
 """
 
 import base64
@@ -12,6 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher, get_close_matches
 from heapq import nlargest
 from itertools import islice
 from pathlib import Path
@@ -20,7 +19,13 @@ from typing import Annotated, BinaryIO
 from msgspec import Meta
 
 from goent.agent.agent_events import FileLocation, ImagePart
-from goent.agent.agent_ports import OnToolProgress, ToolIntent, ToolMistake, ToolOutcome
+from goent.agent.agent_ports import (
+    OnToolProgress,
+    ToolIntent,
+    ToolInvocation,
+    ToolMistake,
+    ToolOutcome,
+)
 from goent.agent.tools.session_files import (
     MAX_WHOLE_BYTES,
     SNIFFED_BYTES,
@@ -40,19 +45,19 @@ from goent.agent.tools.session_files import (
     status_of,
     valid_unicode,
 )
-from goent.agent.tools.typed_tool import PreparedInvocation, ToolArguments, TypedTool
+from goent.agent.tools.typed_tool import ToolArguments, TypedTool
 from goent.domain.types import Value
 from goent.providers.model_messages import MessageImage
 
-MAX_LINE_CHARS = 2000  # characters of a line that are shown
-MAX_SHOWN_BYTES = 80_000  # bytes of a file that are shown at once
-MAX_SCANNED_BYTES = 256_000_000  # bytes that are passed over to find a line, or counted after it
+MAX_LINE_CHARS = 2000  # of a line that are shown
+MAX_SHOWN_BYTES = 80_000  # of a file in one result
+MAX_SCANNED_BYTES = 256_000_000  # to find a line, or to count the lines after it
 CHUNK = 1 << 20
-_MAX_LINE_BYTES = 4 * MAX_LINE_CHARS  # bytes that LINE characters can need
+_MAX_LINE_BYTES = 4 * MAX_LINE_CHARS  # in UTF-8
 
 
 class FileWindow(Value, frozen=True, kw_only=True):
-    """Some lines, the first with number `first`. `total` is None if the end was too far away."""
+    """Lines of a file from number `first`. `total` is None if the end is too far away."""
 
     first: int
     lines: tuple[bytes, ...]
@@ -63,17 +68,16 @@ class FileWindow(Value, frozen=True, kw_only=True):
         return self.first + len(self.lines) - 1
 
     def numbered(self) -> str:
-        """As `cat -n` does."""
+        """The lines as `cat -n` prints them."""
         pairs = enumerate(self.lines, start=self.first)
         return "\n".join(f"{number:>6}\t{_shown_line(line)}" for number, line in pairs)
 
 
 def read_window(file: BinaryIO, first: int, limit: int) -> FileWindow:
-    passed = _skip_lines(file, first - 1)
-    if passed < first - 1:
-        return FileWindow(
-            first=first, lines=(), total=None if file.tell() > MAX_SCANNED_BYTES else passed
-        )
+    skipped = _skip_lines(file, first - 1)
+    if skipped < first - 1:
+        total = None if file.tell() > MAX_SCANNED_BYTES else skipped
+        return FileWindow(first=first, lines=(), total=total)
     lines: list[bytes] = []
     room = MAX_SHOWN_BYTES
     while len(lines) < limit and room > 0 and (line := file.readline(_MAX_LINE_BYTES)):
@@ -82,29 +86,29 @@ def read_window(file: BinaryIO, first: int, limit: int) -> FileWindow:
         if not line.endswith(b"\n") and not _skip_line(file):
             return FileWindow(first=first, lines=tuple(lines), total=None)
     after = _count_lines(file)
-    total = None if after is None else passed + len(lines) + after
+    total = None if after is None else skipped + len(lines) + after
     return FileWindow(first=first, lines=tuple(lines), total=total)
 
 
 def _skip_lines(file: BinaryIO, wanted: int) -> int:
-    """Go behind that many lines, or to the end; how many it were. A chunk at a time, as lines are slow."""
-    passed, begin = 0, 0
-    while passed < wanted and begin <= MAX_SCANNED_BYTES and (chunk := file.read(CHUNK)):
+    """Skips that many lines, or to the end; returns how many. By chunks, as reading lines is slow."""
+    skipped, start = 0, 0
+    while skipped < wanted and start <= MAX_SCANNED_BYTES and (chunk := file.read(CHUNK)):
         inside = chunk.count(b"\n")
-        if passed + inside >= wanted:
+        if skipped + inside >= wanted:
             cut = -1
-            for _ in range(wanted - passed):
+            for _ in range(wanted - skipped):
                 cut = chunk.find(b"\n", cut + 1)
-            file.seek(begin + cut + 1)
+            file.seek(start + cut + 1)
             return wanted
-        passed, begin = passed + inside, begin + len(chunk)
+        skipped, start = skipped + inside, start + len(chunk)
         if len(chunk) < CHUNK and not chunk.endswith(b"\n"):
-            passed += 1  # the last line, which nothing ends
-    return passed
+            skipped += 1  # the last line, without an ending
+    return skipped
 
 
 def _skip_line(file: BinaryIO) -> bool:
-    """Go to the end of the line, unless that is too far away."""
+    """Skips to the end of the line; False if it is too far away."""
     while file.tell() <= MAX_SCANNED_BYTES:
         piece = file.readline(CHUNK)
         if not piece or piece.endswith(b"\n"):
@@ -124,25 +128,22 @@ def _count_lines(file: BinaryIO) -> int | None:
 
 def _shown_line(line: bytes) -> str:
     text = line.decode(errors="replace")
-    return (
-        text
-        if len(text) <= MAX_LINE_CHARS
-        else f"{text[:MAX_LINE_CHARS]} [cut: the line is longer]"
-    )
+    cut = len(text) > MAX_LINE_CHARS
+    return f"{text[:MAX_LINE_CHARS]} [cut: the line is longer]" if cut else text
 
 
 MAX_LINES = 2000
 MAX_ENTRIES = 1000
-MAX_NAMES = 5000  # of a folder, that are looked at for one that is meant
-MAX_IMAGE_BYTES = 5_000_000  # bytes
+MAX_NAMES = 5000  # of a folder that are compared with a misspelt name
+MAX_IMAGE_BYTES = 5_000_000
 
 READ_DESCRIPTION = f"""Read a file, with line numbers. A folder is listed, an image is shown to you.
-At most {MAX_LINES} lines come at once; the last line of the answer says how to go on. Long lines are cut.
+Returns at most {MAX_LINES} lines; the last line of the result says how to continue. Long lines are cut.
 The number and the tab before each line are not part of the file."""
 
 
 class ReadArguments(ToolArguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of Read."""
+    """The arguments of Read."""
 
     file_path: Annotated[str, Meta(description="absolute, or relative to the working directory")]
     offset: Annotated[int, Meta(ge=0, description="number of the first line")] = 1
@@ -150,7 +151,7 @@ class ReadArguments(ToolArguments, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def read_tool(files: SessionFiles) -> TypedTool[ReadArguments]:
-    async def look(asked: ReadArguments) -> PreparedInvocation:
+    async def look(asked: ReadArguments) -> ToolInvocation:
         place = files.places.resolve(asked.file_path)
         line = asked.offset if asked.offset > 1 else None
         intent = ToolIntent(
@@ -164,7 +165,7 @@ def read_tool(files: SessionFiles) -> TypedTool[ReadArguments]:
         async def run(_: OnToolProgress) -> ToolOutcome:
             return await _read_path(files, place, asked)
 
-        return PreparedInvocation(intent, run)
+        return ToolInvocation(intent, run)
 
     return TypedTool("Read", ReadArguments, lambda: READ_DESCRIPTION, look)
 
@@ -193,35 +194,32 @@ async def _read_text(files: SessionFiles, place: SessionPath, asked: ReadArgumen
     if not text.text:
         return ToolOutcome(text=f"({place.name} is empty)")
     data = io.BytesIO(text.text.encode(errors="surrogateescape"))
-    found = read_window(data, max(1, asked.offset), min(MAX_LINES, asked.limit))
-    return ToolOutcome(text=_numbered_text(place, found, odd=text.has_invalid_utf8))
+    window = read_window(data, max(1, asked.offset), min(MAX_LINES, asked.limit))
+    return ToolOutcome(text=_numbered_text(place, window, invalid=text.has_invalid_utf8))
 
 
 def _read_special(place: SessionPath, asked: ReadArguments) -> ToolOutcome | None:
-    """What is no text, or too long to be read whole; None for an ordinary file."""
+    """Reads a file that is binary, or too long to be read whole; None for an ordinary one."""
     with explain_os_errors(place, "read"), open_regular_file(place) as (file, status):
         head = os.read(file, SNIFFED_BYTES)
         kind = binary_kind(head)
         if kind and kind.startswith("image/"):
             return _read_image(place, kind, status.st_size, file, head)
         if kind:
-            return ToolOutcome(text=f"({place.name} is no text: {kind}, {status.st_size:,} bytes)")
+            return ToolOutcome(text=f"({place.name} is not text: {kind}, {status.st_size:,} bytes)")
         if status.st_size <= MAX_WHOLE_BYTES:
             return None
-        with open(os.dup(file), "rb") as stream:  # noqa: PTH123 (a descriptor, no path)
+        with open(os.dup(file), "rb") as stream:  # noqa: PTH123 (a descriptor, not a path)
             stream.seek(0)
-            return ToolOutcome(
-                text=_numbered_text(
-                    place, read_window(stream, max(1, asked.offset), min(MAX_LINES, asked.limit))
-                )
-            )
+            window = read_window(stream, max(1, asked.offset), min(MAX_LINES, asked.limit))
+            return ToolOutcome(text=_numbered_text(place, window))
 
 
 def _read_image(place: SessionPath, kind: str, size: int, file: int, head: bytes) -> ToolOutcome:
     if size > MAX_IMAGE_BYTES:
         return ToolOutcome(
-            text=f"({place.name}: {kind}, {size:,} bytes: too large to be shown,"
-            f" at most {MAX_IMAGE_BYTES:,}. Scale it down with Bash.)"
+            text=f"({place.name}: {kind}, {size:,} bytes, too large to be shown: the limit is"
+            f" {MAX_IMAGE_BYTES:,}. Scale it down with Bash.)"
         )
     data = base64.b64encode(head + read_up_to(file, MAX_IMAGE_BYTES - len(head))).decode()
     return ToolOutcome(
@@ -231,26 +229,26 @@ def _read_image(place: SessionPath, kind: str, size: int, file: int, head: bytes
     )
 
 
-def _numbered_text(place: SessionPath, found: FileWindow, *, odd: bool = False) -> str:
-    if not found.lines:
-        if found.total is None:
+def _numbered_text(place: SessionPath, window: FileWindow, *, invalid: bool = False) -> str:
+    first, last, total = window.first, window.last, window.total
+    if not window.lines:
+        if total is None:
             raise ToolMistake(
-                f"line {found.first} of {place.name!r} lies behind the first {MAX_SCANNED_BYTES:,} bytes:"
+                f"line {first} of {place.name!r} is beyond the first {MAX_SCANNED_BYTES:,} bytes:"
                 " use Bash (sed -n, tail)"
             )
-        raise ToolMistake(f"{place.name!r} has only {found.total} lines: offset {found.first}")
-    notes: list[str] = []
-    if found.total is None:
-        notes.append(f"lines {found.first}-{found.last} of a very long file")
-    elif (found.first, found.last) == (1, found.total):
-        notes.append(f"{found.total} lines" if found.total > 1 else "1 line")
+        raise ToolMistake(f"{place.name!r} has only {total} lines: offset {first} is too large")
+    if total is None:
+        notes = [f"lines {first}-{last} of a very long file"]
+    elif (first, last) == (1, total):
+        notes = [f"{total} lines" if total > 1 else "1 line"]
     else:
-        notes.append(f"lines {found.first}-{found.last} of {found.total}")
-    if found.last != found.total:
-        notes.append(f"go on with offset {found.last + 1}")
-    if odd:
+        notes = [f"lines {first}-{last} of {total}"]
+    if last != total:
+        notes.append(f"continue with offset {last + 1}")
+    if invalid:
         notes.append("not all of it is UTF-8: other bytes are shown as \N{REPLACEMENT CHARACTER}")
-    return f"{found.numbered()}\n({'; '.join(notes)})"
+    return f"{window.numbered()}\n({'; '.join(notes)})"
 
 
 def _list_folder(place: SessionPath) -> str:
@@ -266,14 +264,12 @@ def _list_folder(place: SessionPath) -> str:
 
 
 def _explain_missing_file(place: SessionPath) -> str:
-    """Says what is there instead, if anything comes near."""
-    from difflib import get_close_matches  # noqa: PLC0415 (only for a miss)
-
+    """Suggests similar names, if there are any."""
     parent = place.path.parent
     while not parent.is_dir():
         parent = parent.parent
     if parent != place.path.parent:
-        return f"there is no {place.name!r}: there is not even its folder in {str(parent)!r}"
+        return f"there is no {place.name!r}: its folder does not exist in {str(parent)!r}"
     try:
         names = [entry.name for entry in islice(os.scandir(parent), MAX_NAMES)]
     except OSError:
@@ -288,21 +284,21 @@ def _sibling(place: SessionPath, name: str) -> str:
     return printable(str(Path(place.name).parent / name))
 
 
-MAX_NEAR_MATCHES = 3  # places that are told when the old part is not there
-MAX_COMPARED_LINES = 20_000  # lines that are looked through for them
-MAX_CLOSE_COMPARISONS = 50  # of them are compared closely: that takes its time
-COMPARED_CHARS = 200  # characters of a line
-MIN_SIMILARITY = 0.6  # as `difflib` has it
-MAX_NAMED_LINES = 10  # lines that are named when the old part is there more than once
+MAX_NEAR_MATCHES = 3  # that are shown when the old text is not found
+MAX_COMPARED_LINES = 20_000  # that are searched for them
+MAX_CLOSE_COMPARISONS = 50  # of which are compared closely, which is slow
+COMPARED_CHARS = 200  # of a line
+MIN_SIMILARITY = 0.6  # as in `difflib`
+MAX_NAMED_LINES = 10  # that are named when the old text is found more than once
 _NUMBERED = re.compile(r" *\d+\t")
 
 
 class ReplacementError(Exception):
-    """Why nothing was replaced, and what may help."""
+    """Nothing was replaced; the message says why, and what may help."""
 
 
 class TextReplacement(Value, frozen=True, kw_only=True):
-    """The text afterwards; `line` is where the first change begins."""
+    """The new text; `line` is the first changed one."""
 
     text: str
     line: int
@@ -311,12 +307,12 @@ class TextReplacement(Value, frozen=True, kw_only=True):
 
 def replace_text(text: str, old: str, new: str, *, everywhere: bool = False) -> TextReplacement:
     """Raises `ReplacementError`."""
-    # Where lines end in two characters, a line feed alone would be found inside of an ending.
+    # Where lines end in CR LF, a line feed alone would match inside an ending.
     spans = [] if "\r\n" in text else list(_spans(text, old))
     if not spans:
         old, new = _as_lines(old), _as_lines(new)
         spans = list(_spans_of_any_ending(text, old))
-    if not spans and old.endswith("\n") and text.endswith(old[:-1]):  # the last line has no ending
+    if not spans and old.endswith("\n") and text.endswith(old[:-1]):  # the last line, unterminated
         spans, new = [(len(text) - len(old) + 1, len(text))], new.removesuffix("\n")
     if not spans:
         raise ReplacementError(explain_missing_text(text, old))
@@ -348,7 +344,7 @@ def _as_lines(text: str) -> str:
 
 
 def _with_endings_of(text: str, start: int, new: str) -> str:
-    """What is put in ends its lines as the line does in which it begins, or the one before."""
+    """The new text with the line endings of the line in which it begins, or the one before."""
     end = text.find("\n", start)
     if end < 0:
         end = text.rfind("\n", 0, start)
@@ -365,34 +361,34 @@ def _explain_ambiguous(text: str, spans: Sequence[tuple[int, int]]) -> str:
     lines = ", ".join(str(_line_number(text, start)) for start, _ in spans[:MAX_NAMED_LINES])
     more = ", ..." if len(spans) > MAX_NAMED_LINES else ""
     return (
-        f"old_string is there {len(spans)} times, in lines {lines}{more}: give more of the lines"
-        " around it, so that it is there once, or set replace_all"
+        f"old_string is found {len(spans)} times, in lines {lines}{more}: add surrounding lines"
+        " until it is unique, or set replace_all"
     )
 
 
 def explain_missing_text(text: str, old: str) -> str:
-    """Why the old part is not there, as far as can be seen."""
+    """Why the old text is not found, as far as can be seen."""
     wanted = old.split("\n")
     if not old.strip():
-        return "old_string is nothing but space, and so it is not there: give the lines around it"
+        return "old_string is only whitespace, and not found: add the lines around it"
     if all(_NUMBERED.match(line) for line in wanted if line):
-        return "old_string is not there: leave out the line numbers and tabs that Read puts first"
+        return "old_string is not found: leave out the line numbers and tabs that Read adds"
     lines = list(islice((line.rstrip("\r") for line in text.split("\n")), MAX_COMPARED_LINES))
     if (found := _find_ignoring_spaces(lines, wanted)) is not None:
         shown = _numbered_lines(lines, found, found + len(_without_spaces(wanted)))
-        return f"old_string is not there, but something that differs only in spaces or tabs is:\n{shown}"
+        return f"old_string is not found, but this differs only in spaces or tabs:\n{shown}"
     near = sorted(_similar_lines(lines, wanted))
     if not near:
-        return "old_string is not there, nor anything like it: Read the file again"
+        return "old_string is not found, nor anything similar: Read the file again"
     shown = "\n".join(_numbered_lines(lines, start, start + 1) for start in near)
-    return f"old_string is not there. The lines that come nearest to it:\n{shown}"
+    return f"old_string is not found. The most similar lines:\n{shown}"
 
 
 def _find_ignoring_spaces(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
     sought = _without_spaces(wanted)
     bare = ["".join(line.split()) for line in lines]
-    begun = (n for n, line in enumerate(bare) if line == sought[0])
-    return next((n for n in begun if bare[n : n + len(sought)] == sought), None)
+    starts = (n for n, line in enumerate(bare) if line == sought[0])
+    return next((n for n in starts if bare[n : n + len(sought)] == sought), None)
 
 
 def _without_spaces(wanted: Sequence[str]) -> list[str]:
@@ -400,22 +396,21 @@ def _without_spaces(wanted: Sequence[str]) -> list[str]:
 
 
 def _similar_lines(lines: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    """Lines that are like the longest of those that were asked for."""
-    from difflib import SequenceMatcher  # noqa: PLC0415 (only for a miss)
+    """The numbers of lines that are similar to the longest wanted one."""
+    longest = max(wanted, key=len).strip()[:COMPARED_CHARS]
+    matcher = SequenceMatcher(b=longest, autojunk=False)
 
-    telling = max(wanted, key=len).strip()[:COMPARED_CHARS]
-    matcher = SequenceMatcher(b=telling, autojunk=False)
-
-    def quickly(line: str) -> float:
+    def upper_bound(line: str) -> float:
         matcher.set_seq1(line.strip()[:COMPARED_CHARS])
         return min(matcher.real_quick_ratio(), matcher.quick_ratio())
 
-    def exactly(line: str) -> float:
+    def similarity(line: str) -> float:
         matcher.set_seq1(line.strip()[:COMPARED_CHARS])
         return matcher.ratio()
 
-    hopeful = nlargest(MAX_CLOSE_COMPARISONS, ((quickly(line), -n) for n, line in enumerate(lines)))
-    scored = [(exactly(lines[-n]), n) for quick, n in hopeful if quick > MIN_SIMILARITY]
+    bounds = ((upper_bound(line), -n) for n, line in enumerate(lines))
+    candidates = nlargest(MAX_CLOSE_COMPARISONS, bounds)
+    scored = [(similarity(lines[-n]), n) for bound, n in candidates if bound > MIN_SIMILARITY]
     return [-n for ratio, n in nlargest(MAX_NEAR_MATCHES, scored) if ratio > MIN_SIMILARITY]
 
 
@@ -424,17 +419,17 @@ def _numbered_lines(lines: Sequence[str], start: int, end: int) -> str:
     return "\n".join(f"{number:>6}\t{line[:500]}" for number, line in pairs)
 
 
-EDIT_DESCRIPTION = """Replace a part of a file. old_string must be in it exactly, spaces included, and only once: give as many lines as that takes.
-replace_all replaces it everywhere. Line endings of the file are kept."""
+EDIT_DESCRIPTION = """Replace a part of a file. old_string must match exactly, spaces included, and only once: give as many lines as that takes.
+replace_all replaces every occurrence. Line endings of the file are kept."""
 
 
 class EditArguments(ToolArguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of Edit."""
+    """The arguments of Edit."""
 
     file_path: Annotated[str, Meta(description="absolute, or relative to the working directory")]
-    old_string: Annotated[str, Meta(description="what is there now, without line numbers")]
-    new_string: Annotated[str, Meta(description="what shall be there instead")]
-    replace_all: Annotated[bool, Meta(description="every place, not just one")] = False
+    old_string: Annotated[str, Meta(description="the current text, without line numbers")]
+    new_string: Annotated[str, Meta(description="the text to put in its place")]
+    replace_all: Annotated[bool, Meta(description="replace every occurrence")] = False
 
 
 class _EditedText(TextReplacement, frozen=True, kw_only=True):
@@ -443,13 +438,13 @@ class _EditedText(TextReplacement, frozen=True, kw_only=True):
 
 
 def edit_tool(files: SessionFiles) -> TypedTool[EditArguments]:
-    async def look(asked: EditArguments) -> PreparedInvocation:
+    async def look(asked: EditArguments) -> ToolInvocation:
         if asked.old_string == asked.new_string:
             raise ToolMistake("old_string and new_string are the same: nothing would change")
         if not asked.old_string:
-            raise ToolMistake("old_string is empty: say what is to be replaced, or use Write")
+            raise ToolMistake("old_string is empty: give the text to replace, or use Write")
         place = files.places.resolve(asked.file_path)
-        # What lies outside is not looked at before somebody has permitted it.
+        # A file outside is not read before the user has permitted it.
         known = place.root or files.seen.knows(place.path)
         planned = await _apply_edit(files, place, asked) if known else None
         intent = ToolIntent(
@@ -474,7 +469,7 @@ def edit_tool(files: SessionFiles) -> TypedTool[EditArguments]:
                 locations=_edit_locations(place, edited),
             )
 
-        return PreparedInvocation(intent, run)
+        return ToolInvocation(intent, run)
 
     return TypedTool("Edit", EditArguments, lambda: EDIT_DESCRIPTION, look)
 
@@ -483,11 +478,11 @@ async def _apply_edit(files: SessionFiles, place: SessionPath, asked: EditArgume
     try:
         before = await files.load(place)
     except FileNotFoundError:
-        raise ToolMistake(f"there is no {place.name!r} to edit: Write makes a new file") from None
+        raise ToolMistake(f"there is no {place.name!r} to edit: use Write for a new file") from None
     if files.seen.knows(place.path) and not files.seen.is_current(place.path, before):
         raise ToolMistake(f"{place.name!r} has changed since you read it: Read it again")
     if before.has_invalid_utf8 and not asked.new_string.isascii():
-        raise ToolMistake(f"{place.name!r} is not UTF-8: Edit can put only ASCII into it")
+        raise ToolMistake(f"{place.name!r} is not UTF-8: Edit can insert only ASCII")
     try:
         done = await in_thread(
             lambda: replace_text(
@@ -506,29 +501,26 @@ async def _apply_edit(files: SessionFiles, place: SessionPath, asked: EditArgume
 
 
 def _edit_locations(place: SessionPath, edited: _EditedText | None) -> tuple[FileLocation, ...]:
-    return (
-        FileLocation(
-            path=valid_unicode(str(place.client_path)), line=edited.line if edited else None
-        ),
-    )
+    line = edited.line if edited else None
+    return (FileLocation(path=valid_unicode(str(place.client_path)), line=line),)
 
 
-WRITE_DESCRIPTION = """Write a whole file. Folders are made as needed.
-A file that exists must have been read before; to change a part of it, Edit is better."""
+WRITE_DESCRIPTION = """Write a whole file. Folders are created as needed.
+An existing file must have been read before; to change a part of it, Edit is better."""
 
 
 class WriteArguments(ToolArguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of Write."""
+    """The arguments of Write."""
 
     file_path: Annotated[str, Meta(description="absolute, or relative to the working directory")]
-    content: Annotated[str, Meta(description="all that the file shall contain")]
+    content: Annotated[str, Meta(description="the whole content of the file")]
 
 
 def write_tool(files: SessionFiles) -> TypedTool[WriteArguments]:
-    async def look(asked: WriteArguments) -> PreparedInvocation:
+    async def look(asked: WriteArguments) -> ToolInvocation:
         place = files.places.resolve(asked.file_path)
         new = decode_text(asked.content)
-        # What lies outside is not looked at before somebody has permitted it.
+        # A file outside is not read before the user has permitted it.
         known = place.root or files.seen.knows(place.path)
         old = await _text_to_replace(files, place) if known else None
         intent = ToolIntent(
@@ -548,13 +540,13 @@ def write_tool(files: SessionFiles) -> TypedTool[WriteArguments]:
                 locations=intent.locations,
             )
 
-        return PreparedInvocation(intent, run)
+        return ToolInvocation(intent, run)
 
     return TypedTool("Write", WriteArguments, lambda: WRITE_DESCRIPTION, look)
 
 
 async def _text_to_replace(files: SessionFiles, place: SessionPath) -> FileText | None:
-    """What is there now, which the model must know; None if nothing is."""
+    """The current text, which the model must have read; None if there is no file."""
     with explain_os_errors(place, "write"):
         status = status_of(place.path)
     if status is not None and not stat.S_ISREG(status.st_mode):
@@ -564,7 +556,7 @@ async def _text_to_replace(files: SessionFiles, place: SessionPath) -> FileText 
     except FileNotFoundError:
         return None
     if not files.seen.knows(place.path):
-        raise ToolMistake(f"{place.name!r} exists, and you have not read it: Read it first")
+        raise ToolMistake(f"{place.name!r} exists, but you have not read it: Read it first")
     if not files.seen.is_current(place.path, old):
         raise ToolMistake(f"{place.name!r} has changed since you read it: Read it again")
     return old

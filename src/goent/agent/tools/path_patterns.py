@@ -1,28 +1,27 @@
 """Matches paths against glob patterns and ignore files, on the standard library alone.
 
-Matched folder by folder, so that no pattern takes long, whatever is in it.
-
-Standard library only.
+Paths are matched name by name, so that no pattern takes long, whatever it contains.
 """
 
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from fnmatch import translate
 
 from goent.system.plain_files import read_beginning
 
-MAX_ALTERNATIVES = 256  # alternatives that the braces of one pattern may make
+MAX_ALTERNATIVES = 256  # that the braces of one pattern may stand for
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _Part = Callable[[str], object] | None  # None is `**`
 
 
 class TooManyAlternatives(ValueError):
-    """The braces of a pattern make more alternatives than anybody means."""
+    """The braces of a pattern stand for more than `MAX_ALTERNATIVES` alternatives."""
 
 
 class PathGlob:
-    """A pattern. Without a `/` in it, it is about names in any folder."""
+    """A glob pattern. Without a `/` in it, it matches names in any folder."""
 
     def __init__(self, pattern: str, *, braces: bool = True) -> None:
         ways = alternatives(pattern) if braces else [pattern]
@@ -34,7 +33,7 @@ class PathGlob:
 
 
 def alternatives(pattern: str) -> list[str]:
-    """What the braces stand for, written out."""
+    """The pattern with its braces expanded."""
     ways = [pattern]
     while any(_BRACES.search(way) for way in ways):
         written: list[str] = []
@@ -44,9 +43,7 @@ def alternatives(pattern: str) -> list[str]:
             begin, end = found.span() if found else (len(way), len(way))
             written += [way[:begin] + choice + way[end:] for choice in choices]
         if len(written) > MAX_ALTERNATIVES:
-            raise TooManyAlternatives(
-                f"{pattern!r} makes more than {MAX_ALTERNATIVES} alternatives"
-            )
+            raise TooManyAlternatives(f"{pattern!r} has more than {MAX_ALTERNATIVES} alternatives")
         ways = written
     return ways
 
@@ -57,7 +54,7 @@ def _pattern_parts(pattern: str) -> list[_Part]:
     if anywhere:
         names.insert(0, "**")
     if names and names[-1] == "**":
-        names.append("*")  # a folder is not below itself
+        names.append("*")  # `a/**` does not match `a` itself
     return [None if name == "**" else name_matcher(name) for name in names]
 
 
@@ -69,15 +66,15 @@ def name_matcher(name: str) -> Callable[[str], object]:
 
 
 def _matches(parts: Sequence[_Part], names: Sequence[str]) -> bool:
-    """The last `**` takes one name more whenever what follows it does not fit."""
+    """Linear matching: the last `**` takes one more name whenever the rest does not match."""
     part = name = 0
     retry: tuple[int, int] | None = None
     while name < len(names):
-        fits = part < len(parts)
-        wanted = parts[part] if fits else None
-        if fits and wanted is None:
+        more = part < len(parts)
+        wanted = parts[part] if more else None
+        if more and wanted is None:
             retry, part = (part, name), part + 1
-        elif wanted is not None and _is_match(wanted(names[name])):
+        elif wanted is not None and wanted(names[name]):
             part, name = part + 1, name + 1
         elif retry:
             part, name = retry[0] + 1, retry[1] + 1
@@ -87,16 +84,12 @@ def _matches(parts: Sequence[_Part], names: Sequence[str]) -> bool:
     return all(rest is None for rest in parts[part:])
 
 
-def _is_match(answer: object) -> bool:
-    return answer is not None and answer is not False
-
-
 IGNORE_FILES = (".gitignore", ".ignore")
-MAX_IGNORE_BYTES = 1_000_000  # bytes of such a file that are read
+MAX_IGNORE_BYTES = 1_000_000  # of such a file that are read
 
 
 class IgnoreRules:
-    """What the ignore files of one folder say about what lies below it; the last word counts."""
+    """The rules in the ignore files of one folder; the last matching one applies."""
 
     def __init__(self, lines: list[str]) -> None:
         rules = [rule for line in lines if (rule := _parse_rule(line))]
@@ -106,7 +99,7 @@ class IgnoreRules:
         return bool(self._rules)
 
     def verdict(self, path: str, *, folder: bool) -> bool | None:
-        """Whether the path, relative to the folder, is passed over; None if nothing is said."""
+        """Whether the path, relative to the folder, is ignored; None if no rule matches."""
         for glob, only_folders, ignored in self._rules:
             if (folder or not only_folders) and glob.matches(path):
                 return ignored
@@ -137,23 +130,16 @@ def _literal(character: str) -> str:
 
 
 def read_ignore_rules(folder: str) -> IgnoreRules:
-    """Of the ignore files in that folder."""
     lines: list[str] = []
-    for name in (os.path.join(".git", "info", "exclude"), *IGNORE_FILES):  # noqa: PTH118 (many calls)
-        lines += _read_lines(os.path.join(folder, name))  # noqa: PTH118 (many calls)
+    for name in (".git/info/exclude", *IGNORE_FILES):
+        with suppress(OSError):  # missing, or not a file
+            data = read_beginning(f"{folder}/{name}", MAX_IGNORE_BYTES)
+            lines += data.decode(errors="surrogateescape").split("\n")
     return IgnoreRules(lines)
 
 
-def _read_lines(path: str) -> list[str]:
-    try:
-        data = read_beginning(path, MAX_IGNORE_BYTES)
-    except OSError:  # none, or no file
-        return []
-    return data.decode(errors="surrogateescape").split("\n")
-
-
 class FolderIgnores:
-    """The rules that hold in one folder: its own, then those of the folders above it."""
+    """The rules that apply in one folder: its own, then those of the folders above it."""
 
     def __init__(self, folder: str, above: "FolderIgnores | None") -> None:
         top = os.path.lexists(os.path.join(folder, ".git"))  # noqa: PTH118 (many calls)
@@ -162,9 +148,9 @@ class FolderIgnores:
         self.rules = read_ignore_rules(folder)
 
     def is_ignored(self, path: str, *, folder: bool) -> bool:
-        """Of something below the folder."""
+        """Whether an entry below the folder is ignored."""
         here: FolderIgnores | None = self
-        while here:  # no recursion: folders can be nested deeper than Python can
+        while here:  # no recursion: folders may be nested deeper than Python's stack
             verdict = here.rules.verdict(path, folder=folder)
             if verdict is not None:
                 return verdict
@@ -174,7 +160,7 @@ class FolderIgnores:
 
 
 def folder_ignores(folder: str) -> FolderIgnores:
-    """With all that is said above the folder, up to the top of its repository."""
+    """The rules of a folder and those above it, up to the top of its repository."""
     above: FolderIgnores | None = None
     parts = folder.split("/")
     for count in range(1, len(parts)):

@@ -1,6 +1,7 @@
-"""The Grep and Glob tools, on ripgrep where it is installed.
+"""The Grep and Glob tools, on ripgrep where it is installed, else on `fallback_search`.
 
-Both write the same: names end with a NUL character. Read as it comes, and ended as soon as it is enough.
+Both programs write the same format. It is parsed as it arrives, and the search ends as soon as
+there are enough results.
 """
 
 import os
@@ -23,6 +24,7 @@ from goent.agent.agent_ports import (
     OnToolProgress,
     ToolContext,
     ToolIntent,
+    ToolInvocation,
     ToolMistake,
     ToolOutcome,
 )
@@ -38,17 +40,17 @@ from goent.agent.tools.session_files import (
     status_of,
     valid_unicode,
 )
-from goent.agent.tools.typed_tool import PreparedInvocation, ToolArguments, TypedTool
+from goent.agent.tools.typed_tool import ToolArguments, TypedTool
 from goent.domain.errors import WorkerCrashed
 from goent.domain.types import Value
 from goent.proc.child_process import supervised
 from goent.proc.process_table import new_mark, send_signal
 
-KERNEL_FOLDERS = ("proc", "sys", "dev")  # folders of `/` that hold no files of anybody's
+KERNEL_FOLDERS = ("proc", "sys", "dev")  # below `/`, without ordinary files
 
 
 class PathFilter:
-    """Tells whether a path, relative to the folder that is searched, is meant."""
+    """Selects paths, relative to the searched folder, by a glob pattern."""
 
     def __init__(self, pattern: str) -> None:
         try:
@@ -58,7 +60,7 @@ class PathFilter:
             raise ToolMistake(str(error)) from None
         parts = [part for way in ways for part in way.split("/")]
         if ".." in parts or "\0" in pattern or "\n" in pattern:
-            raise ToolMistake(f"{pattern!r} is no pattern to search by: name the folder as path")
+            raise ToolMistake(f"{pattern!r} cannot be searched for: give the folder as path")
         lasts = {way.rpartition("/")[2] for way in ways}
         self.names = () if lasts & {"", "**"} else tuple(sorted(lasts))
         self.hidden = any(part.startswith(".") and part != "." for part in parts)
@@ -68,14 +70,14 @@ class PathFilter:
 
 
 def is_searchable_folder(places: SessionPaths, place: SessionPath) -> bool:
-    """Whether it is a folder. Raises `ToolMistake` if it cannot be searched."""
+    """True for a folder, False for a file. Raises `ToolMistake` if it cannot be searched."""
     places.recheck(place)
-    if len(place.path.parts) > 1 and place.path.parts[1] in KERNEL_FOLDERS:
-        raise ToolMistake(f"{place.name!r} is the kernel's: there is nothing to search in")
+    if place.path.parts[1:2] and place.path.parts[1] in KERNEL_FOLDERS:
+        raise ToolMistake(f"{place.name!r} belongs to the kernel: it has no files to search")
     with explain_os_errors(place, "search"):
         status = status_of(place.path)
     if status is None:
-        raise ToolMistake(f"there is no {place.name!r} to search in")
+        raise ToolMistake(f"there is no {place.name!r} to search")
     if stat.S_ISDIR(status.st_mode):
         return True
     if not stat.S_ISREG(status.st_mode):
@@ -83,9 +85,9 @@ def is_searchable_folder(places: SessionPaths, place: SessionPath) -> bool:
     return False
 
 
-SEARCH_S = 20.0  # seconds for a search
-MAX_LINE_CHARS = 500  # characters of a line that are shown
-_MAX_RECORD_BYTES = 1 << 20  # bytes without an end that anybody could mean
+SEARCH_S = 20.0
+MAX_LINE_CHARS = 500  # of a line that are shown
+_MAX_RECORD_BYTES = 1 << 20
 _GRACE_S = 0.5
 _SOURCE_ROOT = str(Path(__file__).parents[3])
 _FALLBACK_CODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); from goent.agent.tools.fallback_search import main; main()"
@@ -97,7 +99,7 @@ SearchMode = Literal["list", "files", "count", "content"]
 
 
 class FileSearch(Value, frozen=True, kw_only=True):
-    """What is wanted. `names` are patterns of file names, any of which will do."""
+    """A search. `names` are patterns of file names, any of which may match."""
 
     mode: SearchMode
     pattern: str = ""
@@ -105,11 +107,11 @@ class FileSearch(Value, frozen=True, kw_only=True):
     context: int = 0
     names: tuple[str, ...] = ()
     hidden: bool = False
-    without: tuple[str, ...] = ()  # entries of the folder itself
+    without: tuple[str, ...] = ()  # excluded entries of the folder itself
 
 
 class SearchHit(Value, frozen=True, kw_only=True):
-    """A file, or a line of one. `text` is None for a file; `number` is then its count, if counted."""
+    """A line of a file; or a file, if `text` is None: `number` is then its count, if counted."""
 
     path: str
     number: int = 0
@@ -120,10 +122,10 @@ class SearchHit(Value, frozen=True, kw_only=True):
 class FileSearcher:
     """Searches for one session."""
 
-    def __init__(self, desk: ToolContext) -> None:
-        self._env = dict(desk.environ)
-        self._owner = desk.owner
-        self._ripgrep = find_absolute_program("rg", desk.environ.get("PATH", os.defpath))
+    def __init__(self, context: ToolContext) -> None:
+        self._env = dict(context.environ)
+        self._owner = context.owner
+        self._ripgrep = find_absolute_program("rg", context.environ.get("PATH", os.defpath))
 
     async def search(
         self,
@@ -133,64 +135,61 @@ class FileSearcher:
         *,
         start: str = "",
     ) -> bool:
-        """Below the folder, or in its file `start`; all that is found is given to `take`.
+        """Searches the folder, or only its file `start`, and passes each hit to `take`.
 
-        False if `take` said that it was enough, or the time was up before the end. Raises
-        `ToolMistake` for an expression that is none.
+        False if `take` stopped the search by returning False, or the time was up. Raises
+        `ToolMistake` for an invalid expression.
         """
         if folder == Path("/"):
             search = replace(search, without=KERNEL_FOLDERS)
-        reading = _OutputReader(search.mode, take)
+        reader = _OutputReader(search.mode, take)
         command = self._command(search, folder, start)
         try:
-            whole, errors = await self._run(command, folder, reading)
+            complete, errors = await self._run(command, folder, reader)
         except WorkerCrashed as error:
-            whole, errors = True, str(error)
-        if not errors or reading.found_any:
-            return whole
-        if self._ripgrep and not _BAD_EXPRESSION.search(errors):  # one that cannot do what we ask
+            complete, errors = True, str(error)
+        if not errors or reader.found_any:
+            return complete
+        if self._ripgrep and not _BAD_EXPRESSION.search(errors):  # a ripgrep that is too old
             self._ripgrep = None
             return await self.search(folder, search, take, start=start)
-        raise ToolMistake(f"{search.pattern!r} is no expression to search for: {errors}")
+        raise ToolMistake(f"{search.pattern!r} is not a valid expression: {errors}")
 
     async def _run(
-        self, command: Sequence[str], folder: Path, reading: "_OutputReader"
+        self, command: Sequence[str], folder: Path, reader: "_OutputReader"
     ) -> tuple[bool, str]:
-        """Whether it came to its end, and what it had to complain of if that was a bad one."""
-        whole, code = False, 0
+        """Whether the search was complete, and its errors if it failed."""
+        complete, code = False, 0
         async with supervised(
             command, cwd=folder, env=self._env, mark=new_mark(self._owner), grace=_GRACE_S
         ) as process:
             with anyio.move_on_after(SEARCH_S):
-                whole = await reading.read_all(process.stdout)
-                if whole:
+                complete = await reader.read_all(process.stdout)
+                if complete:
                     code = await wait_for_exit(process)
-            if not whole:
+            if not complete:
                 send_signal(process.pid, signal.SIGKILL)
             errors = process.stderr
-        return whole, errors if code not in (0, 1) else ""
+        return complete, errors if code not in (0, 1) else ""
 
     def _command(self, search: FileSearch, folder: Path, start: str) -> list[str]:
         if self._ripgrep:
-            # Outside of a repository ripgrep reads no ignore files, unless it is told to; inside,
-            # told so, it would not stop at the top.
-            anywhere = () if _in_repository(folder) else ("--no-require-git",)
-            return [self._ripgrep, *anywhere, *_flags(search), "--", f"./{start}"]
-        asked = msgspec.json.encode(search).decode()
-        return [sys.executable, "-I", "-S", "-c", _FALLBACK_CODE, _SOURCE_ROOT, asked, start]
-
-
-def _in_repository(folder: Path) -> bool:
-    return any((place / ".git").exists() for place in (folder, *folder.parents))
+            # Outside a repository ripgrep reads ignore files only with this flag; inside one, the
+            # flag would make it read those above the repository, too.
+            in_repository = any((each / ".git").exists() for each in (folder, *folder.parents))
+            flags = (*(() if in_repository else ("--no-require-git",)), *_flags(search))
+            return [self._ripgrep, *flags, "--", f"./{start}"]
+        request = msgspec.json.encode(search).decode()
+        return [sys.executable, "-I", "-S", "-c", _FALLBACK_CODE, _SOURCE_ROOT, request, start]
 
 
 def _flags(search: FileSearch) -> Iterator[str]:
     yield from ("--no-config", "--no-messages", "--color=never", "--null")
-    yield "--sort=path"  # the same answer each time
+    yield "--sort=path"  # for the same result each time
     if search.hidden:
         yield from ("--hidden", "--glob=!.git")
     yield from (f"--glob=!/{name}" for name in search.without)
-    # By `--glob` ripgrep would search what is ignored: a type selects, and ignore files still count.
+    # With `--glob` ripgrep would search ignored files; with a type, ignore files still apply.
     for name in search.names:
         yield f"--type-add=goent:{name}"
     if search.names:
@@ -213,7 +212,7 @@ def _flags(search: FileSearch) -> Iterator[str]:
 
 
 class _OutputReader:
-    """Makes findings of bytes."""
+    """Parses a search's output into hits."""
 
     def __init__(self, mode: SearchMode, take: Callable[[SearchHit], bool]) -> None:
         self._end = b"\0" if mode in ("list", "files") else b"\n"
@@ -223,11 +222,11 @@ class _OutputReader:
         self.found_any = False
 
     async def read_all(self, pipe: ByteReceiveStream) -> bool:
-        """False if it was enough before the end."""
+        """Reads to the end; False if `take` stopped it."""
         try:
             while True:
-                for found in self._parse(await pipe.receive()):
-                    if not self._take(found):
+                for hit in self._parse(await pipe.receive()):
+                    if not self._take(hit):
                         return False
         except anyio.EndOfStream:
             return True
@@ -263,18 +262,18 @@ def _shorten_line(text: bytes) -> str:
 
 GREP_DEFAULT_LIMIT = 200
 GREP_MAX_LIMIT = 2000
-GREP_MAX_CHARS = 30_000  # characters
+GREP_MAX_CHARS = 30_000
 GREP_TITLE_CHARS = 100
-GREP_MAX_LOCATIONS = 20  # files that an editor is told of
+GREP_MAX_LOCATIONS = 20  # files that an editor can follow
 
-GREP_DESCRIPTION = """Search files for a regular expression, line by line. What .gitignore names, hidden and binary files are passed over.
-output_mode content tells the lines with their numbers, files only which files, count how many lines in each."""
+GREP_DESCRIPTION = """Search files for a regular expression, line by line. Ignored (.gitignore), hidden and binary files are skipped.
+output_mode content returns the lines with their numbers, files only the files, count the number of lines in each."""
 
 OutputMode = Literal["content", "files", "count"]
 
 
 class GrepArguments(ToolArguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of Grep."""
+    """The arguments of Grep."""
 
     pattern: Annotated[str, Meta(min_length=1, description="regular expression")]
     path: Annotated[str, Meta(description="file or folder; default: the working directory")] = "."
@@ -290,9 +289,11 @@ class GrepArguments(ToolArguments, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def grep_tool(places: SessionPaths, searcher: FileSearcher) -> TypedTool[GrepArguments]:
-    async def look(asked: GrepArguments) -> PreparedInvocation:
+    async def look(asked: GrepArguments) -> ToolInvocation:
         if "\n" in asked.pattern or "\0" in asked.pattern:
-            raise ToolMistake("lines are searched one by one: the pattern has a line break in it")
+            raise ToolMistake(
+                "the pattern contains a line break, but lines are searched one by one"
+            )
         place = places.resolve(asked.path)
         selected = PathFilter(asked.glob)
         where = "" if asked.path == "." else f" in {place.name}"
@@ -304,32 +305,32 @@ def grep_tool(places: SessionPaths, searcher: FileSearcher) -> TypedTool[GrepArg
         )
 
         async def run(_: OnToolProgress) -> ToolOutcome:
-            told = _GrepReply(places, place, asked, folder=is_searchable_folder(places, place))
+            reply = _GrepReply(places, place, asked, folder=is_searchable_folder(places, place))
             search = FileSearch(
                 mode=asked.output_mode,
                 pattern=asked.pattern,
                 ignore_case=asked.case_insensitive,
                 context=asked.context,
-                names=selected.names if told.folder else (),
+                names=selected.names if reply.folder else (),
                 hidden=selected.hidden,
             )
 
-            def take(found: SearchHit) -> bool:
-                return (told.folder and found.path not in selected) or told.take(found)
+            def take(hit: SearchHit) -> bool:
+                return (reply.folder and hit.path not in selected) or reply.take(hit)
 
             folder, start = place.path, ""
-            if not told.folder:
+            if not reply.folder:
                 folder, start = place.path.parent, place.path.name
-            whole = await searcher.search(folder, search, take, start=start)
-            return told.outcome(whole=whole)
+            complete = await searcher.search(folder, search, take, start=start)
+            return reply.outcome(complete=complete)
 
-        return PreparedInvocation(intent, run)
+        return ToolInvocation(intent, run)
 
     return TypedTool("Grep", GrepArguments, lambda: GREP_DESCRIPTION, look)
 
 
 class _GrepReply:
-    """The answer, as it grows."""
+    """Collects the hits of a Grep call into its result."""
 
     def __init__(
         self, places: SessionPaths, place: SessionPath, asked: GrepArguments, *, folder: bool
@@ -346,49 +347,45 @@ class _GrepReply:
         self._last_hit: SearchHit | None = None
         self._locations: list[FileLocation] = []
 
-    def take(self, found: SearchHit) -> bool:
-        """False if it is not taken any more."""
-        if self._room <= 0 or (self._hits >= self._limit and not self._is_context(found)):
+    def take(self, hit: SearchHit) -> bool:
+        """False if there are enough hits."""
+        if self._room <= 0 or (self._hits >= self._limit and not self._is_context(hit)):
             return False
-        last, self._last = self._last, found
-        new = last is None or last.path != found.path
-        path = self._base / found.path
+        last, self._last = self._last, hit
+        new = last is None or last.path != hit.path
+        path = self._base / hit.path
         if new and len(self._locations) < GREP_MAX_LOCATIONS:
-            line = found.number if found.text is not None else None
+            line = hit.number if hit.text is not None else None
             self._locations.append(FileLocation(path=valid_unicode(str(path)), line=line))
-        if found.text is None:
-            count = f": {found.number}" if found.number else ""
+        if hit.text is None:
+            count = f": {hit.number}" if hit.number else ""
             self._add(f"{self._places.name(path)}{count}")
         else:
             if new:
                 self._add(f"{chr(10) if last else ''}{self._places.name(path)}")
-            elif last and self._asked.context and found.number != last.number + 1:
+            elif last and self._asked.context and hit.number != last.number + 1:
                 self._add("--")
-            self._add(f"{found.number}{':' if found.hit else '-'}{found.text}")
-        self._hits += found.hit
-        self._last_hit = found if found.hit else self._last_hit
+            self._add(f"{hit.number}{':' if hit.hit else '-'}{hit.text}")
+        self._hits += hit.hit
+        self._last_hit = hit if hit.hit else self._last_hit
         return True
 
-    def _is_context(self, found: SearchHit) -> bool:
-        """It is of the lines after the last match."""
-        hit = self._last_hit
-        if found.hit or hit is None or hit.path != found.path:
+    def _is_context(self, line: SearchHit) -> bool:
+        """Whether the line belongs to the context after the last match."""
+        match = self._last_hit
+        if line.hit or match is None or match.path != line.path:
             return False
-        return found.number <= hit.number + self._asked.context
+        return line.number <= match.number + self._asked.context
 
     def _add(self, line: str) -> None:
         self._lines.append(line)
         self._room -= len(line) + 1
 
-    def outcome(self, *, whole: bool) -> ToolOutcome:
+    def outcome(self, *, complete: bool) -> ToolOutcome:
         if not self._lines:
-            text = (
-                "(nothing found)"
-                if whole
-                else "(nothing found before the time was up: narrow the search)"
-            )
-            return ToolOutcome(text=text)
-        notice = "" if whole else "\n(there is more: narrow the search, or raise head_limit)"
+            late = "" if complete else " before the time was up: narrow the search"
+            return ToolOutcome(text=f"(nothing found{late})")
+        notice = "" if complete else "\n(there is more: narrow the search, or raise head_limit)"
         return ToolOutcome(text="\n".join(self._lines) + notice, locations=tuple(self._locations))
 
 
@@ -397,19 +394,19 @@ GLOB_MAX_COMPARED = 100_000  # files whose times are compared
 GLOB_MAX_LOCATIONS = 20
 _WILDCARDS = frozenset("*?[{")
 
-GLOB_DESCRIPTION = f"""Find files by a pattern of their paths: **/*.py, src/**/test_*.{{ts,tsx}}. A pattern without / is about names in any folder.
-What .gitignore names is passed over, and hidden files too unless the pattern names them. The newest come first, at most {GLOB_LIMIT}."""
+GLOB_DESCRIPTION = f"""Find files by a pattern of their paths: **/*.py, src/**/test_*.{{ts,tsx}}. A pattern without / matches names in any folder.
+Ignored files (.gitignore) are skipped, and hidden ones unless the pattern names them. Newest first, at most {GLOB_LIMIT}."""
 
 
 class GlobArguments(ToolArguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of Glob."""
+    """The arguments of Glob."""
 
     pattern: Annotated[str, Meta(min_length=1, description="with *, **, ?, [a-z] and {a,b}")]
     path: Annotated[str, Meta(description="folder; default: the working directory")] = "."
 
 
 def glob_tool(places: SessionPaths, searcher: FileSearcher) -> TypedTool[GlobArguments]:
-    async def look(asked: GlobArguments) -> PreparedInvocation:
+    async def look(asked: GlobArguments) -> ToolInvocation:
         path, pattern = _split_pattern(asked)
         place = places.resolve(path)
         selected = PathFilter(pattern)
@@ -423,26 +420,26 @@ def glob_tool(places: SessionPaths, searcher: FileSearcher) -> TypedTool[GlobArg
 
         async def run(_: OnToolProgress) -> ToolOutcome:
             if not is_searchable_folder(places, place):
-                raise ToolMistake(f"{place.name!r} is a file: Glob looks into folders")
+                raise ToolMistake(f"{place.name!r} is a file: Glob searches folders")
             found: list[str] = []
 
-            def take(one: SearchHit) -> bool:
-                if one.path in selected:
-                    found.append(one.path)
+            def take(hit: SearchHit) -> bool:
+                if hit.path in selected:
+                    found.append(hit.path)
                 return len(found) < GLOB_MAX_COMPARED
 
             search = FileSearch(mode="list", names=selected.names, hidden=selected.hidden)
-            whole = await searcher.search(place.path, search, take)
+            complete = await searcher.search(place.path, search, take)
             newest = await in_thread(lambda: _newest_first(place.path, found))
-            return _glob_reply(places, place.client_path, newest, whole=whole)
+            return _glob_reply(places, place.client_path, newest, complete=complete)
 
-        return PreparedInvocation(intent, run)
+        return ToolInvocation(intent, run)
 
     return TypedTool("Glob", GlobArguments, lambda: GLOB_DESCRIPTION, look)
 
 
 def _split_pattern(asked: GlobArguments) -> tuple[str, str]:
-    """Folder and pattern; of an absolute pattern its beginning is the folder."""
+    """Folder and pattern; the beginning of an absolute pattern is its folder."""
     if not asked.pattern.startswith("/") or asked.path != ".":
         return asked.path, asked.pattern
     parts = PurePosixPath(asked.pattern).parts
@@ -460,19 +457,18 @@ def _newest_first(folder: Path, paths: list[str]) -> list[str]:
     return sorted(paths, key=age)
 
 
-def _glob_reply(places: SessionPaths, base: Path, paths: list[str], *, whole: bool) -> ToolOutcome:
+def _glob_reply(
+    places: SessionPaths, base: Path, paths: list[str], *, complete: bool
+) -> ToolOutcome:
     if not paths:
-        return ToolOutcome(
-            text="(no such files)" if whole else "(none found before the time was up)"
-        )
+        text = "(no such files)" if complete else "(none found before the time was up)"
+        return ToolOutcome(text=text)
     shown = [base / path for path in paths[:GLOB_LIMIT]]
     notice = ""
-    if len(paths) > GLOB_LIMIT or not whole:
-        count = f"{len(paths)}{'' if whole else ' or more'}"
-        notice = f"\n(the newest {len(shown)} of {count}: a narrower pattern tells the others)"
+    if len(paths) > GLOB_LIMIT or not complete:
+        count = f"{len(paths)}{'' if complete else ' or more'}"
+        notice = f"\n(the newest {len(shown)} of {count}: use a narrower pattern for others)"
+    locations = (FileLocation(path=valid_unicode(str(p))) for p in shown[:GLOB_MAX_LOCATIONS])
     return ToolOutcome(
-        text="\n".join(places.name(path) for path in shown) + notice,
-        locations=tuple(
-            FileLocation(path=valid_unicode(str(path))) for path in shown[:GLOB_MAX_LOCATIONS]
-        ),
+        text="\n".join(places.name(path) for path in shown) + notice, locations=tuple(locations)
     )

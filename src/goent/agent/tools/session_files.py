@@ -1,7 +1,7 @@
 """Resolves, guards, reads and writes a session's files, through the client's editor or directly.
 
-A path is judged by where it leads, links followed. Between the look and the deed a link may have
-been put in its way: so a file is opened from `/` downwards, one folder at a time, following none.
+A path is judged by its target, links followed. A link may be placed in it between the check and
+the access, so files are opened from `/` downwards, one folder at a time, following no links.
 """
 
 import errno
@@ -43,7 +43,7 @@ _MAGIC = (
 
 
 class FileText(Value, frozen=True, kw_only=True):
-    """A file's text, without its byte order mark. Bytes that are no UTF-8 are kept as surrogates."""
+    """A file's text, without its byte order mark. Invalid UTF-8 is kept as surrogates."""
 
     text: str
     has_bom: bool = False
@@ -57,7 +57,6 @@ class FileText(Value, frozen=True, kw_only=True):
 
     @property
     def has_invalid_utf8(self) -> bool:
-        """Not all of it is UTF-8."""
         return not self.text.isascii() and valid_unicode(self.text) != self.text
 
 
@@ -67,17 +66,17 @@ def decode_text(data: bytes | str) -> FileText:
 
 
 def with_stored_endings(text: FileText, stored: FileText | None) -> FileText:
-    """A text as an editor tells it, with the line endings and the mark that editors keep aside."""
+    """An editor's text with the line endings and the byte order mark that editors strip."""
     if not stored:
         return text
-    plain = "\n" in stored.text.replace("\r\n", "")
-    if "\r\n" in stored.text and "\r\n" not in text.text and not plain:
+    has_bare_lf = "\n" in stored.text.replace("\r\n", "")
+    if "\r\n" in stored.text and "\r\n" not in text.text and not has_bare_lf:
         text = FileText(text=text.text.replace("\n", "\r\n"))
     return FileText(text=text.text, has_bom=text.has_bom or stored.has_bom)
 
 
 def valid_unicode(text: str) -> str:
-    """Fit to be sent: bytes that are no text become marks."""
+    """The text with replacement characters for surrogates, so that it can be sent."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -86,7 +85,7 @@ def valid_unicode(text: str) -> str:
 
 
 def binary_kind(head: bytes) -> str | None:
-    """What a file is that is no text, by how it begins; None for text."""
+    """The kind of a file that is not text, by its first bytes; None for text."""
     for magic, kind in _MAGIC:
         if head.startswith(magic):
             return kind
@@ -96,7 +95,7 @@ def binary_kind(head: bytes) -> str | None:
 
 
 class SeenFiles:
-    """Which files the model knows, as they were when it saw them last."""
+    """The files that the model has seen, and their content at that time."""
 
     def __init__(self) -> None:
         self._digests: dict[Path, bytes] = {}
@@ -115,34 +114,31 @@ def _digest(text: FileText) -> bytes:
     return blake2b(text.encoded(), digest_size=16).digest()
 
 
-BROAD_PATH_PARTS = 2  # parts of a path below which too much lies for one yes: `/`, `/home`
+BROAD_PATH_PARTS = 2  # paths with so few parts are too broad for one permission: `/`, `/home`
 SECRET_PROC_FILES = frozenset({"environ", "mem"})
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class SessionPath(Value, frozen=True, kw_only=True):
-    """Where a path leads. `path` has no link in it; `known` is the one that an editor goes by."""
+    """A resolved path. `path` has no links in it; `client_path` is the one that an editor uses."""
 
     path: Path
     client_path: Path
     name: str
-    root: Path | None  # which of the session's directories it lies in
-    guard_reason: str = ""  # why a change of it is always asked
+    root: Path | None  # the session's directory that contains it
+    guard_reason: str = ""  # why a change always needs a question
 
     @property
     def read_need(self) -> PermissionNeed | None:
-        """What must be permitted to look at it."""
         return None if self.root else self._outside
 
     @property
     def write_need(self) -> PermissionNeed:
-        """What must be permitted to change it."""
         path = printable(str(self.path))
         if self.guard_reason:
-            permission = "edit" if self.root else "outside"
             return PermissionNeed(
-                permission=permission,
+                permission="edit" if self.root else "outside",
                 patterns=(path,),
                 always=(path,),
                 exact=True,
@@ -156,26 +152,25 @@ class SessionPath(Value, frozen=True, kw_only=True):
     @property
     def _outside(self) -> PermissionNeed:
         path = printable(str(self.path))
-        always = (path, printable(str(self.path / "*")))
-        if len(self.path.parts) <= BROAD_PATH_PARTS:
-            always = (path,)
+        broad = len(self.path.parts) <= BROAD_PATH_PARTS
+        always = (path,) if broad else (path, printable(str(self.path / "*")))
         return PermissionNeed(permission="outside", patterns=(path,), always=always)
 
 
 class SessionPaths:
-    """The guard of one session's directories."""
+    """Resolves the paths of one session."""
 
-    def __init__(self, desk: ToolContext) -> None:
-        self._cwd = desk.cwd
-        self._home = desk.environ.get("HOME", "")
-        self._given = (desk.cwd, *desk.roots)
+    def __init__(self, context: ToolContext) -> None:
+        self._cwd = context.cwd
+        self._home = context.environ.get("HOME", "")
+        self._given = (context.cwd, *context.roots)
         self._roots = tuple(Path(os.path.realpath(root)) for root in self._given)
         self._bases = tuple(map(guard_base, self._roots))
 
     def resolve(self, asked: str) -> SessionPath:
-        """Raises `ToolMistake` for what cannot be a path."""
+        """Raises `ToolMistake` for an invalid path."""
         if not asked or "\0" in asked:
-            raise ToolMistake(f"{asked!r} is no path")
+            raise ToolMistake(f"{asked!r} is not a path")
         if self._home and (asked == "~" or asked.startswith("~/")):
             asked = self._home + asked[1:]
         joined = self._cwd / asked
@@ -183,30 +178,27 @@ class SessionPaths:
         try:
             endless = path.is_symlink()
         except OSError as error:
-            raise ToolMistake(f"{asked[:200]!r} is no path: {error.strerror}") from None
+            raise ToolMistake(f"{asked[:200]!r} is not a path: {error.strerror}") from None
         if endless:
-            raise ToolMistake(f"{asked!r} is a link that leads to itself")
+            raise ToolMistake(f"{asked!r} is a link to itself")
         if path.parts[1:2] == ("proc",) and path.name in SECRET_PROC_FILES:
-            raise ToolMistake(f"{asked!r} is what a process keeps to itself: keys may be in it")
-        # Without its `..` a path may lead elsewhere, if a link stands before them.
-        known = Path(os.path.normpath(joined))
-        if Path(os.path.realpath(known)) != path:
-            known = path
+            raise ToolMistake(f"{asked!r} cannot be read: it may contain keys")
+        # Without its `..` a path may lead elsewhere, if a link precedes them.
+        client_path = Path(os.path.normpath(joined))
+        if Path(os.path.realpath(client_path)) != path:
+            client_path = path
         root = next((root for root in self._roots if path.is_relative_to(root)), None)
-        if root is None and "*" in str(path):  # a yes to it would be one to all that it matches
-            raise ToolMistake(f"{asked!r} has a * in it: outside, only plain paths are taken")
+        if root is None and "*" in str(path):  # allowing it would allow all paths that it matches
+            raise ToolMistake(f"{asked!r} has a * in it: outside, use plain paths")
+        # Guarded by its target, by its name, or by a link that leads there: each is enough.
+        guard = self._guard_of_name(path) or self._guard_of_name(client_path)
         return SessionPath(
             path=path,
-            client_path=known,
-            name=self.name(known),
+            client_path=client_path,
+            name=self.name(client_path),
             root=root,
-            guard_reason=self._guard(path, known),
+            guard_reason=guard or guard_by_link(path, *self._bases, *self._roots),
         )
-
-    def _guard(self, path: Path, known: Path) -> str:
-        """By where it leads, by how it is called, or by a link that leads there: each is enough."""
-        found = self._guard_of_name(path) or self._guard_of_name(known)
-        return found or guard_by_link(path, *self._bases, *self._roots)
 
     def _guard_of_name(self, place: Path) -> str:
         given = zip((*self._roots, *self._given), self._roots * 2, self._bases * 2, strict=True)
@@ -216,42 +208,38 @@ class SessionPaths:
         return guard_reason(place) or ""
 
     def recheck(self, place: SessionPath) -> None:
-        """Raises `ToolMistake` if the place leads elsewhere now."""
+        """Raises `ToolMistake` if the path has another target now."""
         if os.path.realpath(place.client_path) != str(place.path):
-            raise ToolMistake(f"{place.name!r} leads elsewhere than a moment ago: nothing was done")
+            raise ToolMistake(f"the target of {place.name!r} has changed: nothing was done")
 
     def name(self, path: Path) -> str:
-        """As people and models call it."""
+        """The name for people and models: relative to the working directory inside of it."""
         inside = path != self._cwd and path.is_relative_to(self._cwd)
         return printable(str(path.relative_to(self._cwd) if inside else path))
 
 
 def printable(text: str) -> str:
-    """A name as it can be shown in a line: no line breaks, no bytes that are no text."""
+    """A name on one line: line breaks and invalid UTF-8 escaped."""
     plain = os.fsencode(text).decode(errors="backslashreplace")
-    return plain if plain.isprintable() else "".join(map(_escape, plain))
-
-
-def _escape(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode_escape").decode()
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in plain)
 
 
 @contextmanager
-def explain_os_errors(place: SessionPath, deed: str) -> Generator[None]:
-    """What the system refuses, in words for the model."""
+def explain_os_errors(place: SessionPath, action: str) -> Generator[None]:
+    """Raises `OSError` as a `ToolMistake` for the model."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            why = "a part of the path is a file, or became a link meanwhile"
+            why = "a part of the path is a file, or has become a link"
         else:
             why = error.strerror or str(error)
-        raise ToolMistake(f"cannot {deed} {place.name!r}: {why}") from None
+        raise ToolMistake(f"cannot {action} {place.name!r}: {why}") from None
 
 
 @contextmanager
 def open_regular_file(place: SessionPath) -> Generator[tuple[int, os.stat_result]]:
-    """The regular file there, to be read; what could block is refused. Raises `OSError` too."""
+    """Opens a regular file for reading, without blocking. Raises `OSError` too."""
     with open_folder(place.path.parent) as parent:
         file = os.open(place.path.name or ".", os.O_RDONLY | _FILE, dir_fd=parent)
     try:
@@ -265,7 +253,7 @@ def open_regular_file(place: SessionPath) -> Generator[tuple[int, os.stat_result
 
 @contextmanager
 def open_folder(path: Path, *, make: bool = False) -> Generator[int]:
-    """The folder, opened without following a link; made if need be. Raises `OSError`."""
+    """Opens a folder without following links, and creates it if `make`. Raises `OSError`."""
     current = os.open(path.anchor, _FOLDER)
     try:
         for part in path.parts[1:]:
@@ -289,7 +277,7 @@ def _open_subfolder(parent: int, name: str, *, make: bool) -> int:
 
 
 def status_of(path: Path) -> os.stat_result | None:
-    """None if nothing is there."""
+    """None if the path does not exist."""
     try:
         return path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -310,33 +298,33 @@ def file_kind(mode: int) -> str:
     return _KINDS.get(stat.S_IFMT(mode), "a file")
 
 
-MAX_WHOLE_BYTES = 10_000_000  # bytes: a file that is read at once, and can be edited
-MAX_CLIENT_BYTES = 2_000_000  # bytes: what is asked of an editor; its messages are single lines
+MAX_WHOLE_BYTES = 10_000_000  # of a file that is read whole, and can be edited
+MAX_CLIENT_BYTES = 2_000_000  # of a file that goes through the editor, in one line
 CLIENT_S = 30.0
-MAX_DIFF_CHARS = 100_000  # characters of a file that is shown whole when it changes
-CONTEXT_LINES = 3  # lines before and after a change
+MAX_DIFF_CHARS = 100_000  # of a file whose diff shows it whole
+CONTEXT_LINES = 3  # before and after a change
 T = TypeVar("T")
 
 
 class SessionFiles:
-    """Texts of one session."""
+    """Reads and writes the text files of one session."""
 
-    def __init__(self, desk: ToolContext) -> None:
-        self.places = SessionPaths(desk)
+    def __init__(self, context: ToolContext) -> None:
+        self.places = SessionPaths(context)
         self.seen = SeenFiles()
-        self._reading = desk.file_reader
-        self._writing = desk.file_writer
+        self._reader = context.file_reader
+        self._writer = context.file_writer
 
     async def load(self, place: SessionPath) -> FileText:
         """The text as the editor has it, else as it is stored.
 
-        Raises `ToolMistake` if it is none, or too long, and `FileNotFoundError`.
+        Raises `ToolMistake` if it is not text, or too long, and `FileNotFoundError`.
         """
         stored: FileText | None = None
         with suppress(FileNotFoundError):
             stored = decode_text(await in_thread(lambda: _read_stored(place)))
         unsaved = await self._unsaved(place, stored)
-        # Of a file that is nowhere, some editors (toad, CodeCompanion) say that it is empty.
+        # Some editors (toad, CodeCompanion) report a missing file as empty.
         if unsaved or (unsaved is not None and stored):
             return with_stored_endings(decode_text(unsaved), stored)
         if stored is None:
@@ -344,49 +332,49 @@ class SessionFiles:
         return stored
 
     async def _unsaved(self, place: SessionPath, stored: FileText | None) -> str | None:
-        reading = self._reading
-        if not (reading and place.root and _has_plain_name(place)):
+        reader = self._reader
+        if not (reader and place.root and (stored is None or _fits_client(place, stored))):
             return None
-        if stored and (len(stored.text) > MAX_CLIENT_BYTES or stored.has_invalid_utf8):
+        if not _has_plain_name(place):
             return None
         try:
-            return await _by_client(lambda: reading.read(place.client_path), place, "read")
+            return await _by_client(lambda: reader.read(place.client_path), place, "read")
         except OSError:
-            return None  # the client knows no more of it than the disk does
+            return None  # the client knows no more about it than the disk
 
     async def save(self, place: SessionPath, text: FileText) -> None:
-        """Raises `ToolMistake` if it cannot be."""
+        """Raises `ToolMistake` if the file cannot be written."""
         self.places.recheck(place)
-        writing = self._writing
-        if (
-            writing
-            and _has_plain_name(place)
-            and not text.has_invalid_utf8
-            and len(text.text) <= MAX_CLIENT_BYTES
-        ):
+        writer = self._writer
+        if writer and _fits_client(place, text):
             try:
                 await _by_client(
-                    lambda: writing.write(place.client_path, text.with_bom), place, "write"
+                    lambda: writer.write(place.client_path, text.with_bom), place, "write"
                 )
             except OSError as error:
                 raise ToolMistake(f"the editor cannot write {place.name!r}: {error}") from None
         else:
-            # Not to be given up half-way: who cancels waits for one small write.
+            # Never interrupted: a cancellation waits for one small write.
             with anyio.CancelScope(shield=True):
                 await in_thread(lambda: _store(place, text.encoded()))
         self.seen.remember(place.path, text)
 
 
+def _fits_client(place: SessionPath, text: FileText) -> bool:
+    """Whether the file can go through the client, whose messages are JSON on one line."""
+    plain = _has_plain_name(place) and not text.has_invalid_utf8
+    return plain and len(text.text) <= MAX_CLIENT_BYTES
+
+
 def _has_plain_name(place: SessionPath) -> bool:
-    """Its name can be told to the client."""
     return valid_unicode(str(place.client_path)) == str(place.client_path)
 
 
-async def _by_client(ask: Callable[[], Awaitable[T]], place: SessionPath, deed: str) -> T:
+async def _by_client(request: Callable[[], Awaitable[T]], place: SessionPath, action: str) -> T:
     with anyio.move_on_after(CLIENT_S):
-        return await ask()
+        return await request()
     raise ToolMistake(
-        f"the editor did not {deed} {place.name!r} within {CLIENT_S:g} s: try again, or use Bash"
+        f"the editor did not {action} {place.name!r} within {CLIENT_S:g} s: try again, or use Bash"
     )
 
 
@@ -400,8 +388,8 @@ def _read_stored(place: SessionPath) -> bytes:
             with open_regular_file(place) as (file, status):
                 if status.st_size > MAX_WHOLE_BYTES:
                     raise ToolMistake(
-                        f"{place.name!r} has {status.st_size:,} bytes: too long to be written or"
-                        " edited here. Use Bash (sed, head, tail)."
+                        f"{place.name!r} has {status.st_size:,} bytes: too large to be written or"
+                        " edited. Use Bash (sed, head, tail)."
                     )
                 data = read_up_to(file, MAX_WHOLE_BYTES)
         except FileNotFoundError:
@@ -409,12 +397,11 @@ def _read_stored(place: SessionPath) -> bytes:
     if data is None:
         raise FileNotFoundError(place.name)
     if kind := binary_kind(data):
-        raise ToolMistake(f"{place.name!r} is no text ({kind}): Bash can work on it")
+        raise ToolMistake(f"{place.name!r} is not text ({kind}): use Bash")
     return data
 
 
 def read_up_to(file: int, limit: int) -> bytes:
-    """As much as there is; never waits for more."""
     pieces: list[bytes] = []
     while limit > 0 and (piece := os.read(file, min(limit, 1 << 20))):
         pieces.append(piece)
@@ -423,7 +410,7 @@ def read_up_to(file: int, limit: int) -> bytes:
 
 
 def _store(place: SessionPath, data: bytes) -> None:
-    """All or nothing: into a new file beside it, which then takes the name."""
+    """Writes atomically: to a new file beside it, which is then renamed."""
     with explain_os_errors(place, "write"), open_folder(place.path.parent, make=True) as parent:
         name = place.path.name
         old = _status_to_replace(parent, name, place)
@@ -432,7 +419,7 @@ def _store(place: SessionPath, data: bytes) -> None:
             temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=parent
         )
         try:
-            with open(file, "wb", buffering=0) as new:  # noqa: PTH123 (a descriptor, no path)
+            with open(file, "wb", buffering=0) as new:  # noqa: PTH123 (a descriptor, not a path)
                 if old:
                     _restore_owner(file, old)
                 rest = memoryview(data)
@@ -446,20 +433,20 @@ def _store(place: SessionPath, data: bytes) -> None:
 
 
 def _status_to_replace(parent: int, name: str, place: SessionPath) -> os.stat_result | None:
-    """None if nothing is there."""
+    """None if the file does not exist."""
     try:
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(status.st_mode):
-        raise ToolMistake(f"{place.name!r} is no file any more: nothing was written")
+        raise ToolMistake(f"{place.name!r} is no longer a file: nothing was written")
     if not os.access(name, os.W_OK, dir_fd=parent):
         raise ToolMistake(f"{place.name!r} is read-only: nothing was written")
     return status
 
 
 def _restore_owner(file: int, old: os.stat_result) -> None:
-    """Whose it is, as far as we may say so, and its mode bits."""
+    """Restores the owner, as far as permitted, and the mode bits."""
     if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
         with suppress(PermissionError):
             os.fchown(file, old.st_uid, old.st_gid)
@@ -467,7 +454,7 @@ def _restore_owner(file: int, old: os.stat_result) -> None:
 
 
 def file_diff(place: SessionPath, old: FileText | None, new: FileText) -> DiffPart:
-    """What people are shown: the whole file if it is short, else the part that changes, whole."""
+    """The diff for people: of the whole file if it is short, else of the changed part."""
     before, after = (old.text if old else None), new.text
     if before is not None and max(len(before), len(after)) > MAX_DIFF_CHARS:
         before, after = _changed_part(before, after)
@@ -475,7 +462,7 @@ def file_diff(place: SessionPath, old: FileText | None, new: FileText) -> DiffPa
 
 
 def partial_diff(place: SessionPath, before: str | None, after: str) -> DiffPart:
-    """The same of a file that may not be looked at: these words for those."""
+    """A diff of a part, such as for a file that may not be read yet."""
     return DiffPart(
         path=valid_unicode(str(place.client_path)),
         old=None if before is None else valid_unicode(before),

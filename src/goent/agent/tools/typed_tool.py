@@ -1,4 +1,4 @@
-"""A tool whose arguments are decoded into a struct, and a call that is ready to run."""
+"""A tool whose arguments are decoded into a struct."""
 
 from collections.abc import Awaitable, Callable
 from functools import cache
@@ -7,40 +7,14 @@ from typing import Generic, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from goent.agent.agent_ports import (
-    OnToolProgress,
-    ToolIntent,
-    ToolInvocation,
-    ToolMistake,
-    ToolOutcome,
-)
+from goent.agent.agent_ports import ToolInvocation, ToolMistake
 
 
 class ToolArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a model writes. What it writes beside the known fields is a mistake it is told of."""
+    """The arguments of a tool. Unknown fields are mistakes."""
 
 
 A = TypeVar("A", bound=ToolArguments)
-
-
-class PreparedInvocation:
-    """A call that only has to be done."""
-
-    def __init__(
-        self, intent: ToolIntent, doing: Callable[[OnToolProgress], Awaitable[ToolOutcome]]
-    ) -> None:
-        self._intent = intent
-        self._work = doing
-
-    @property
-    def intent(self) -> ToolIntent:
-        return self._intent
-
-    async def run(self, report: OnToolProgress) -> ToolOutcome:
-        try:
-            return await self._work(report)
-        except OSError as error:
-            raise ToolMistake(f"the system refuses: {error}") from None
 
 
 class TypedTool(Generic[A]):
@@ -76,11 +50,11 @@ class TypedTool(Generic[A]):
 
     def _read(self, arguments: bytes) -> A:
         try:
-            # Not strict: "5" for 5 and "true" for true are what models write now and then.
+            # Not strict: models sometimes write "5" for 5, or "true" for true.
             return msgspec.json.decode(arguments.strip() or b"{}", type=self._kind, strict=False)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ToolMistake(
-                f"the arguments of {self.name} cannot be used: {error}. It takes {self._fields()}."
+                f"invalid arguments of {self.name}: {error}. It takes {self._fields()}."
             ) from None
 
     def _fields(self) -> str:
@@ -91,11 +65,11 @@ class TypedTool(Generic[A]):
 
 
 def arguments_schema(kind: type[Struct]) -> Raw:
-    """Its JSON schema, small: the root is the object itself, and other objects stand where they are."""
+    """A compact JSON schema: the root is the object itself, and other objects are inlined."""
     (_,), parts = msgspec.json.schema_components([kind], ref_template="{name}")
     for part in parts.values():
-        for told_elsewhere in ("title", "description"):
-            part.pop(told_elsewhere, None)
+        for redundant in ("title", "description"):
+            part.pop(redundant, None)
     schema = msgspec.json.encode(parts.pop(kind.__name__))
     for name, part in parts.items():
         schema = schema.replace(msgspec.json.encode({"$ref": name}), msgspec.json.encode(part))
