@@ -439,6 +439,7 @@ class _Ruleset(ctypes.Structure):
 
 
 class _PathRule(ctypes.Structure):
+    _layout_ = "ms"  # what `_pack_` implies: Python 3.14 warns without it, older ones ignore it
     _pack_ = 1
     _fields_ = (("access", ctypes.c_uint64), ("folder", ctypes.c_int32))
 

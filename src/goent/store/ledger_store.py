@@ -553,8 +553,8 @@ def _report(sql: sqlite3.Connection, *, key: str, project: str | None) -> list[C
     rows = sql.execute(
         f"SELECT {key}, count(*), count(*) - count(cost_usd), decimal_sum(cost_usd), sum(input),"  # noqa: S608 (one of KEYS)
         " sum(output), sum(cache_read), sum(cache_write), sum(reasoning) FROM calls"
-        " WHERE ?1 IS NULL OR project = ?1 GROUP BY 1 ORDER BY 1",
-        (project,),
+        " WHERE :project IS NULL OR project = :project GROUP BY 1 ORDER BY 1",
+        {"project": project},
     )
     return [
         CostRow(

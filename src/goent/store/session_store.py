@@ -119,9 +119,10 @@ def _read(sql: sqlite3.Connection, *, session: str) -> tuple[KeptSession, Sequen
 
 def _list_page(sql: sqlite3.Connection, *, cwd: str | None, after: int) -> Sequence[KeptSession]:
     rows = sql.execute(
-        "SELECT id, cwd, title, updated_at FROM sessions WHERE title != '' AND (?1 IS NULL OR cwd = ?1)"
-        " ORDER BY updated_at DESC, id LIMIT ?2 OFFSET ?3",
-        (cwd, PAGE, after),
+        "SELECT id, cwd, title, updated_at FROM sessions"
+        " WHERE title != '' AND (:cwd IS NULL OR cwd = :cwd)"
+        " ORDER BY updated_at DESC, id LIMIT :page OFFSET :after",
+        {"cwd": cwd, "page": PAGE, "after": after},
     )
     return [_session_of(row) for row in rows]
 
