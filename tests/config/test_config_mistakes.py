@@ -8,12 +8,12 @@ from ground import Ground
 CONFIG = [
     (
         "permisions: {preset: ask}",
-        "1: permisions: unknown setting; did you mean 'permissions'?",
+        "1: permisions: unknown key; did you mean 'permissions'?",
     ),
     (
         "zzz: 1",
         (
-            "1: zzz: unknown setting; one of opencode, agents, default_provider, permissions, "
+            "1: zzz: unknown key; one of opencode, agents, default_provider, permissions, "
             "isolation, budget, failover, limits, agent, daemon, sandbox, learning, evals"
         ),
     ),
@@ -48,7 +48,7 @@ CONFIG = [
     ("budget: {per_day: .inf}", "1: budget.per_day: expected a number, not '.inf'"),
     ("budget: {direct: no way}", "1: budget.direct: unknown direct 'no way'; one of refuse, stop"),
     ("budget: {hard: 1}", "1: budget.hard: expected true or false, not 1"),
-    ("failover: {pined: true}", "1: failover.pined: unknown setting; did you mean 'pinned'?"),
+    ("failover: {pined: true}", "1: failover.pined: unknown key; did you mean 'pinned'?"),
     ("limits: {workers: 0}", "1: limits.workers: must be at least 1, not 0"),
     ("limits: {workers: 2.5}", "1: limits.workers: must be a whole number, not 2.5"),
     ("limits: {workers: 1e999}", "1: limits.workers: must be at most 1000000000000, not 1e999"),
@@ -118,7 +118,7 @@ PROVIDERS = [
     ),
     (
         ENTRY + "cost: {per_1k_token: 1}",
-        "5: providers.glm.cost.per_1k_token: unknown setting; did you mean 'per_1k_tokens'?",
+        "5: providers.glm.cost.per_1k_token: unknown key; did you mean 'per_1k_tokens'?",
     ),
     (
         ENTRY + "price: {input: 1, output: 1}\n    cost_per_1m_tokens: 1",
@@ -158,7 +158,7 @@ PROVIDERS = [
     ),
     (
         "defaults: {implementing: glm}",
-        "1: defaults.implementing: unknown setting; did you mean 'implement'?",
+        "1: defaults.implementing: unknown key; did you mean 'implement'?",
     ),
     ("health: {max_retries: 1.5}", "1: health.max_retries: must be a whole number, not 1.5"),
     ("budget: {per_task: lots}", "1: budget.per_task: expected a number, not 'lots'"),
@@ -224,7 +224,7 @@ ROUTING = [
         "3: rules[0].priority: expected a number, not 'first'",
     ),
     ("rules: []\nrouting_rules: []", "1: rules: 'routing_rules' says the same; keep one of them"),
-    ("rule: []", "1: rule: unknown setting; did you mean 'rules'?"),
+    ("rule: []", "1: rule: unknown key; did you mean 'rules'?"),
     ("routing_rules: [5]", "1: routing_rules[0]: expected a table, not 5"),
 ]
 

@@ -4,20 +4,16 @@ A mistake is noted and the default stands in, so that one pass finds them all.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from decimal import Decimal
-from difflib import get_close_matches
 from pathlib import PurePath
-from typing import Final, Literal, TypeAlias, TypeGuard, TypeVar, overload
+from typing import Final, Literal, TypeAlias, TypeVar, overload
 from urllib.parse import urlsplit
 
-import msgspec
-
 from goent.domain.errors import ConfigError, RulesMistaken
+from goent.domain.input_mistakes import quote_value, suggestion
 from goent.domain.types import Value
 
-QUOTED_CHARS: Final = 60  # characters of a value that a message repeats
-MAX_LISTED_NAMES: Final = 16  # names that a message offers
 RULES_FILE: Final = "routing.yaml"
 TRUE_WORDS: Final = frozenset({"true", "yes", "on"})
 
@@ -101,8 +97,7 @@ def describe_node(node: Node) -> str:
         return "a table"
     if isinstance(node, Items):
         return "a list"
-    text = node.text if len(node.text) <= QUOTED_CHARS else node.text[: QUOTED_CHARS - 1] + "…"
-    return repr(text) if node.kind == "text" else text or "nothing"
+    return quote_value(node.text) if node.kind == "text" else node.text or "nothing"
 
 
 class Problems:
@@ -131,17 +126,6 @@ class Problems:
             rules = all(PurePath(place.file).name == RULES_FILE for place in self._found.values())
             kind = RulesMistaken if rules else ConfigError
             raise kind("\n".join(line for line, _ in ordered))
-
-
-def suggestion(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
-    """The remedy for a name that does not exist."""
-    close = get_close_matches(word, known, n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    if not known:
-        return "there is none"
-    more = ", …" if len(known) > MAX_LISTED_NAMES else ""
-    return f"one of {', '.join(list(known)[:MAX_LISTED_NAMES])}{more}"
 
 
 T = TypeVar("T")
@@ -353,7 +337,7 @@ class SettingsFields:
         """What nobody has asked for by now is a mistake."""
         for key in self.keys:
             if key not in self._read_keys:
-                self.note_mistake(key, f"unknown setting; {suggestion(key, self._read_keys)}")
+                self.note_mistake(key, f"unknown key; {suggestion(key, self._read_keys)}")
 
     def _node(self, key: str) -> Node | None:
         self._read_keys[key] = None
@@ -403,109 +387,3 @@ def read_variable(fields: SettingsFields, key: str) -> Mention | None:
         key, "expected the name of a variable, such as MY_API_KEY, not the key itself"
     )
     return None
-
-
-_KIND_WORDS: Final[Mapping[str, str]] = {
-    "str": "text",
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "a table",
-    "null": "nothing",
-}
-_ERROR_PLACE: Final = re.compile(
-    r"(?P<words>.*?)(?: - at (?:`key` in )?`\$(?P<path>.*)`)?", re.DOTALL
-)
-_KIND_ERROR: Final = re.compile(r"Expected `([\w |]+)`, got `(\w+)`")
-_BOUND_ERROR: Final = re.compile(r"Expected `\w+` (<=|>=|<|>) (\S+)")
-_BOUND_WORDS: Final[Mapping[str, str]] = {
-    "<=": "at most",
-    ">=": "at least",
-    "<": "less than",
-    ">": "more than",
-}
-_ENUM_ERROR: Final = re.compile(r"Invalid enum value '(.*)'")
-_FIELD_ERROR: Final = re.compile(r"Object (missing required|contains unknown) field `(.*)`")
-_PATH_STEP: Final = re.compile(r"\[\.\.\.\]|\[(\d+)\]|\.([^.\[]+)")
-_ANY_ENTRY: Final = "[...]"  # of a table: the library does not say which
-
-
-def describe_validation_error(error: msgspec.ValidationError, value: object) -> tuple[str, str]:
-    """Where in `value` it is, such as `.env.A` or `[0]`, and why it does not fit."""
-    found = _ERROR_PLACE.fullmatch(str(error))
-    words, told = (found["words"], found["path"] or "") if found else (str(error), "")
-    kind, unknown = _KIND_ERROR.fullmatch(words), _ENUM_ERROR.fullmatch(words)
-
-    def is_odd(part: object) -> bool:
-        return _kind_of(part) == kind[2] if kind else bool(unknown and part == unknown[1])
-
-    path, part = _follow_path(value, told, is_odd)
-    if kind:
-        options = [_KIND_WORDS.get(name, name) for name in kind[1].split(" | ") if name != "null"]
-        return path, f"expected {' or '.join(options) or 'nothing'}, not {quote_value(part)}"
-    if unknown:
-        return path, f"unknown value {quote_value(unknown[1])}"
-    if bound := _BOUND_ERROR.fullmatch(words):
-        limit = bound[2].removesuffix(".0")
-        return path, f"must be {_BOUND_WORDS[bound[1]]} {limit}, not {quote_value(part)}"
-    if field := _FIELD_ERROR.fullmatch(words):
-        missing = field[1] == "missing required"
-        return f"{path}.{field[2]}", "is missing" if missing else "unknown setting"
-    return path, f"{words[:1].lower()}{words[1:]}".replace("`", "")
-
-
-def quote_value(value: object) -> str:
-    """The value as a message repeats it."""
-    match value:
-        case None:
-            return "nothing"
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return repr(value if len(value) <= QUOTED_CHARS else value[: QUOTED_CHARS - 1] + "…")
-        case Mapping():
-            return "a table"
-        case Sequence():
-            return "a list"
-        case _:
-            return str(value)
-
-
-def _follow_path(value: object, told: str, is_odd: Callable[[object], bool]) -> tuple[str, object]:
-    """The path as far as it is known, with the name of the odd entry of a table, and what stands there."""
-    path = ""
-    for step in _PATH_STEP.finditer(told):
-        if _is_table(value):
-            odd = (key for key, part in value.items() if is_odd(part))
-            name = next(odd, None) if step[0] == _ANY_ENTRY else step[2]
-            if name is None:
-                break
-            value, path = value.get(name), f"{path}.{name}"
-        elif _is_list(value) and step[1] and int(step[1]) < len(value):
-            value, path = value[int(step[1])], path + step[0]
-        else:
-            return path + step[0], value
-    return path, value
-
-
-def _is_table(value: object) -> TypeGuard[Mapping[object, object]]:
-    return isinstance(value, Mapping)
-
-
-def _is_list(value: object) -> TypeGuard[Sequence[object]]:
-    return isinstance(value, list | tuple)
-
-
-def _kind_of(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "bool"
-        case Mapping():
-            return "object"
-        case list() | tuple():
-            return "array"
-        case _:
-            return type(value).__name__

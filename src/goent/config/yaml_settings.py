@@ -414,10 +414,10 @@ def read_tasks(text: str, file: str) -> SwarmSpawnRequest:
 def _swarm(fields: SettingsFields) -> SwarmSpawnRequest:
     tasks = fields.rows("tasks", _task)
     if not fields.has("tasks"):
-        remedy = "list what is to be done: tasks: [{id: …, prompt: …}]"
+        remedy = "list what is to be done: tasks: [{id: …, task: …}]"
         fields.note_mistake("tasks", f"is missing; {remedy}")
     elif fields.shape("tasks") == "list" and not tasks:
-        fields.note_mistake("tasks", "has no task; write at least one {id: …, prompt: …}")
+        fields.note_mistake("tasks", "has no task; write at least one {id: …, task: …}")
     _check_names(tasks, fields.problems)
     return SwarmSpawnRequest(
         tasks=tuple(task.task for task in tasks),
@@ -442,7 +442,10 @@ def _task(fields: SettingsFields) -> _TaskEntry:
     after = fields.mentions("after")
     task = SwarmTask(
         id=name,
-        prompt=fields.required_text("prompt", "say the whole task: its worker sees nothing else"),
+        prompt=fields.required_text(
+            fields.one_of("task", "prompt") or "task",
+            "say the whole task: its worker sees nothing else",
+        ),
         provider=fields.text("provider", None),
         model=fields.text("model", None),
         method=fields.choice("method", METHODS, None),

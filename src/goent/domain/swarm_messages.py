@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 from msgspec import Meta
+from msgspec.structs import force_setattr
 
 from goent.domain.requests import MAX_WAIT_S, OperationRequest, PositiveNumber, WaitSeconds
 from goent.domain.types import Check, Evidence, Failure, Isolation, Method, Preset, Usage, Value
@@ -20,13 +21,22 @@ Concurrency = Annotated[int, Meta(gt=0, le=100)]
 TaskIds = Annotated[tuple[str, ...], Meta(description="Only these tasks, by id; default: all.")]
 
 
-class SwarmTask(OperationRequest, frozen=True, kw_only=True):
+class SwarmTask(OperationRequest, frozen=True, kw_only=True, omit_defaults=True):
     """One task of a swarm; what it leaves out is as in `worker_spawn`."""
 
     id: Annotated[
         str, Meta(description="A short name, e.g. 'api'.", pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     ]
-    prompt: Annotated[str, Meta(description="What to do, whole: the worker sees nothing else.")]
+    task: Annotated[
+        str,
+        Meta(
+            description="What to do, whole: the worker sees nothing else.",
+            extra_json_schema={"x-required": True},
+        ),
+    ] = ""
+    prompt: Annotated[
+        str, Meta(description="The older name of `task`.", extra_json_schema={"deprecated": True})
+    ] = ""
     provider: str | None = None
     model: str | None = None
     method: Method | None = None
@@ -50,6 +60,13 @@ class SwarmTask(OperationRequest, frozen=True, kw_only=True):
     staged: Annotated[
         bool, Meta(description="Race one after the other: the next only if one is refuted.")
     ] = False
+
+    def __post_init__(self) -> None:
+        if self.task and self.prompt:
+            raise ValueError("give `task` or `prompt`, not both: they mean the same")
+        if self.task:  # journals store it as `prompt`
+            force_setattr(self, "prompt", self.task)
+            force_setattr(self, "task", "")
 
 
 class SwarmSpawnRequest(OperationRequest, frozen=True, kw_only=True):

@@ -218,7 +218,7 @@ class CallWaiter:
                 request = WaitRequest(worker_ids=wait.worker_ids, any=wait.any, timeout_s=limit)
                 await self._enquiries.wait(request, caller.on_progress)
         left = max(0.0, wait.seconds_left - (anyio.current_time() - begun))
-        return msgspec.structs.replace(wait, reply=await self.refresh(wait), left=left)
+        return msgspec.structs.replace(wait, reply=await self.refresh(wait), seconds_left=left)
 
     async def refresh(self, wait: CallWait) -> WaitedReply:
         """The reply as it would be now."""

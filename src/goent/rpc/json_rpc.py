@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from goent.domain.errors import GoentError
+from goent.domain.input_mistakes import ARGUMENTS, explain_undecodable
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -61,7 +62,7 @@ def decode_params(raw: Raw, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(b"{}" if bytes(raw) in (b"", b"null") else raw, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidParams(str(error)) from error
+        raise InvalidParams(explain_undecodable(error, raw, kind, ARGUMENTS)) from error
 
 
 ABSENT = Raw()

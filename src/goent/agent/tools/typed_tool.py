@@ -14,6 +14,7 @@ from goent.agent.agent_ports import (
     ToolMistake,
     ToolOutcome,
 )
+from goent.domain.input_mistakes import ARGUMENTS, explain_undecodable
 
 
 class ToolArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,8 +80,9 @@ class TypedTool(Generic[A]):
             # Not strict: "5" for 5 and "true" for true are what models write now and then.
             return msgspec.json.decode(arguments.strip() or b"{}", type=self._kind, strict=False)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            mistake = explain_undecodable(error, arguments, self._kind, ARGUMENTS)
             raise ToolMistake(
-                f"the arguments of {self.name} cannot be used: {error}. It takes {self._fields()}."
+                f"the arguments of {self.name} cannot be used: {mistake}. It takes {self._fields()}."
             ) from None
 
     def _fields(self) -> str:
