@@ -2,7 +2,7 @@
 
 import pytest
 
-from goent.config.yaml_settings import read_tasks
+from goent.config.task_file import read_tasks
 from goent.domain.errors import ConfigError
 from goent.domain.swarm_messages import SwarmSpawnRequest, SwarmTask
 

@@ -77,7 +77,7 @@ class FileOrCommandGroup(TyperGroup):
 
 def read_task_file(name: str) -> SwarmSpawnRequest:
     """The swarm that a file asks for, or `-` for what stdin says."""
-    from goent.config.yaml_settings import read_tasks  # noqa: PLC0415 (only here is YAML read)
+    from goent.config.task_file import read_tasks  # noqa: PLC0415 (only here is YAML read)
 
     if name == STDIN_NAME and sys.stdin.isatty():
         print_notice("reading tasks from the terminal; Ctrl-D ends it")

@@ -15,20 +15,19 @@ from typing import Final
 from urllib.parse import unquote
 
 from goent.config.file_syntax import parse_jsonc
-from goent.config.settings_loader import SettingsFiles, load_settings
+from goent.config.settings_files import SettingsFiles
+from goent.config.settings_loader import load_settings
 from goent.config.settings_tree import Items, Node, Problems, Scalar, SettingPlace, Table
-from goent.config.trust_records import (
+from goent.config.trust_materials import (
     MAX_FILE_BYTES,
     UnreadableMaterial,
     file_material,
     folder_materials,
-    grant,
     import_materials,
     module_files,
-    read_approvals,
-    read_record,
     setting_material,
 )
+from goent.config.trust_records import grant, read_approvals, read_record
 from goent.domain.errors import ConfigError, NotTrusted
 from goent.domain.settings import Act, list_places, make_act
 from goent.system.plain_files import NotPlainFile, read_plain_text

@@ -12,13 +12,13 @@ from typing import Final
 
 from goent.config.provider_settings import known_backend
 from goent.config.settings_tree import Items, Node, Scalar, Table
-from goent.config.trust_records import (
-    Approvals,
+from goent.config.trust_materials import (
     UnreadableMaterial,
     named_file_materials,
     plain_values,
     setting_material,
 )
+from goent.config.trust_records import Approvals
 from goent.domain.local_servers import local_server
 from goent.domain.settings import Act, ActKind, Material, make_act
 from goent.domain.types import Value

@@ -7,21 +7,19 @@ by a double fork, not by a cleared environment. Standard library only: the launc
 Standard library only: `go-ent mcp` must be there in well under 100 ms.
 """
 
-import errno
 import json
 import os
 import select
 import socket
-import struct
 import subprocess
 import sys
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 
 from goent import __version__
+from goent.daemon.socket_peer import PEER_GONE, confinement_reason, peer_of
 from goent.system.daemon_environment import (
     WORKER_PASS,
     WORKER_SOCKET,
@@ -40,107 +38,6 @@ from goent.system.project_folders import (
     unusable_folder_error,
 )
 from goent.system.project_lock import ProjectHolder, find_holder, lock_holder, take_lock
-
-_LOCAL_PEERCRED = 0x001  # macOS; not in Python's socket module
-_SO_PEERPIDFD = 77  # Linux 6.5
-_NAMESPACES = ("user", "mnt", "pid")
-PEER_ATTEMPTS = 20
-PEER_PAUSE_S = 0.01  # seconds
-
-PEER_GONE = "it has ended already"
-PEER_HIDDEN = (
-    "/proc does not show it, being mounted with hidepid (an administrator can exempt your group "
-    "with the mount option gid=)"
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SocketPeer:
-    """The process at the other end. `pid` is 0 where the system does not tell it."""
-
-    pid: int
-    uid: int
-
-
-def peer_of(sock: socket.socket) -> SocketPeer:
-    """Of who connected, its state then; of who listens, its state when it began to."""
-    if hasattr(socket, "SO_PEERCRED"):
-        packed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        pid, uid, _ = struct.unpack("3i", packed)
-        return SocketPeer(pid=pid, uid=uid)
-    packed = sock.getsockopt(0, _LOCAL_PEERCRED, 76)
-    _, uid = struct.unpack_from("II", packed)
-    return SocketPeer(pid=0, uid=uid)
-
-
-def confinement_reason(sock: socket.socket) -> str | None:
-    """Why the process at the other end counts as a worker's; None if it does not.
-
-    What cannot be told counts as a worker's. Nothing can be told outside Linux, and nobody counts
-    as one there. If this process has NoNewPrivs itself, namespaces alone tell.
-    """
-    if sys.platform != "linux":
-        return None
-    pid = peer_of(sock).pid
-    if pid <= 0:
-        return "it is in a PID namespace that cannot be seen from here"
-    why: str | None = PEER_HIDDEN
-    for _ in range(PEER_ATTEMPTS):
-        try:
-            why = _namespace_difference(pid)
-            break
-        except (
-            OSError
-        ):  # one that is just ending has no namespaces any more, and lives for a moment
-            if not _is_peer_alive(sock, pid):
-                return PEER_GONE
-            time.sleep(PEER_PAUSE_S)
-    # Only now: what was read is of the process that connected, and of none that got its number.
-    return why if _is_peer_alive(sock, pid) else PEER_GONE
-
-
-def _namespace_difference(pid: int) -> str | None:
-    ours, theirs = _process_status("self"), _process_status(str(pid))
-    if theirs.get("NoNewPrivs") == "1" != ours.get("NoNewPrivs"):
-        return "it has NoNewPrivs, as everything that a worker starts"
-    if len(theirs.get("NSpid", "").split()) != len(ours.get("NSpid", "").split()):
-        return "it is in another PID namespace"
-    if _read_proc(f"/proc/{pid}/uid_map") != _read_proc("/proc/self/uid_map"):
-        return "it is in another user namespace"
-    for kind in _NAMESPACES:
-        try:
-            there = os.stat(f"/proc/{pid}/ns/{kind}")  # noqa: PTH116 (pathlib costs the launcher time)
-        except PermissionError:  # a go-ent is closed to others; the rest has been read all the same
-            continue
-        if not os.path.samestat(there, os.stat(f"/proc/self/ns/{kind}")):  # noqa: PTH116 (the same)
-            return f"it is in another {kind} namespace"
-    return None
-
-
-def _process_status(process: str) -> dict[str, str]:
-    lines = _read_proc(f"/proc/{process}/status").decode(errors="replace").splitlines()
-    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-
-
-def _read_proc(path: str) -> bytes:
-    with open(path, "rb") as file:  # noqa: PTH123 (the same)
-        return file.read()
-
-
-def _is_peer_alive(sock: socket.socket, pid: int) -> bool:
-    try:
-        with suppress(PermissionError):  # a sandbox may keep signals from us
-            os.kill(pid, 0)
-        handle = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
-    except OSError as error:
-        return error.errno == errno.ENOPROTOOPT  # an older kernel: its number is all there is
-    try:
-        ended = select.poll()
-        ended.register(handle, select.POLLIN)
-        return not ended.poll(0)
-    finally:
-        os.close(handle)
-
 
 PROTOCOL = 1
 CONNECT_TIMEOUT_S = 5.0

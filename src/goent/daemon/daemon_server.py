@@ -5,14 +5,12 @@ import os
 import resource
 import signal
 import socket
-import sys
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self, TextIO
+from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
@@ -22,20 +20,13 @@ from goent import __version__
 from goent.composition.app import App, open_app
 from goent.composition.live_project import WorkerAccess
 from goent.daemon.control_socket import ControlServices, refuse_all, serve_control
-from goent.daemon.daemon_connection import (
-    LOG_LIMIT,
-    PROTOCOL,
-    START_TIMEOUT_S,
-    already_held_message,
-    confinement_reason,
-    open_log,
-    peer_of,
-)
+from goent.daemon.daemon_connection import PROTOCOL, START_TIMEOUT_S, already_held_message
+from goent.daemon.daemon_log import RedactingFormatter, log_to_stderr, rotate_log
+from goent.daemon.socket_peer import confinement_reason, peer_of
 from goent.domain.errors import EnvironmentTrouble, GoentError
 from goent.domain.replies import DaemonInfo
 from goent.operations.operation_table import Caller
 from goent.rpc.byte_streams import LocalListener, LocalStream
-from goent.store.redactor import Redactor
 from goent.system.project_folders import log_path, project_key
 from goent.system.project_lock import ProjectLock, find_holder, lock_project
 
@@ -53,136 +44,6 @@ def raise_descriptor_limit() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):  # then it works with what there is
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-LOG_WINDOW_S = 10.0
-MAX_SIMILAR_LINES = 10  # lines of one kind in a window
-MAX_LINES = 200  # in all
-TEMPLATE_CHARS = 120  # characters of a line that tell its kind
-MAX_LINE_CHARS = 16 * 1024  # characters of one line, its traceback included
-
-CHATTY_LOGGERS = ("httpx2", "httpcore2", "mcp", "uvicorn")
-
-
-class RedactingFormatter(logging.Formatter):
-    """Writes no key down, whoever put it into a message. `secrets` are the held keys."""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-        self.secrets: Callable[[], Collection[str]] = tuple
-        self._redactor = Redactor(self._current_secrets)
-        self._is_refreshing = False
-
-    def format(self, record: logging.LogRecord) -> str:
-        if not self._is_refreshing:  # asking reads the settings, and they may have something to log
-            self._redactor.refresh()
-        text = super().format(record).encode(errors="backslashreplace")
-        return self._redactor.redact(text).decode()
-
-    def _current_secrets(self) -> Collection[str]:
-        self._is_refreshing = True
-        try:
-            return self.secrets()
-        finally:
-            self._is_refreshing = False
-
-
-class FloodHandler(logging.StreamHandler[TextIO]):
-    """Writes to standard error so many lines in a while, and says how many were left out.
-
-    Lines are similar if they have the same logger, level, template and kind of exception. What is
-    below INFO is written as it is: it was asked for.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._clock = clock
-        self._until = 0.0
-        self._lines: Counter[_LineKind] = Counter()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno < logging.INFO:
-            super().emit(record)
-            return
-        self.report_left_out()
-        kind = _LineKind.of(record) if self._written() < MAX_LINES else OTHER_LINES
-        self._lines[kind] += 1
-        if kind is not OTHER_LINES and self._lines[kind] <= MAX_SIMILAR_LINES:
-            super().emit(record)
-
-    def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
-        if len(text) <= MAX_LINE_CHARS:
-            return text
-        half, left_out = MAX_LINE_CHARS // 2, len(text) - MAX_LINE_CHARS
-        return f"{text[:half]}\n… {left_out} characters left out …\n{text[-half:]}"
-
-    def report_left_out(self) -> None:
-        """Once a window is over: what was not written in it."""
-        if self._clock() < self._until:
-            return
-        self._until = self._clock() + LOG_WINDOW_S
-        lines, self._lines = self._lines, Counter()
-        for kind, count in lines.items():
-            left_out = count if kind is OTHER_LINES else count - MAX_SIMILAR_LINES
-            if left_out > 0:
-                super().emit(kind.summary(left_out))
-
-    def close(self) -> None:
-        self._until = 0.0
-        self.report_left_out()
-        super().close()
-
-    def _written(self) -> int:
-        return sum(min(count, MAX_SIMILAR_LINES) for count in self._lines.values())
-
-
-class _LineKind(NamedTuple):
-    name: str
-    level: int
-    template: str
-    exception: str
-
-    @classmethod
-    def of(cls, record: logging.LogRecord) -> Self:
-        raised = record.exc_info[0] if record.exc_info else None
-        template = str(record.msg)[:TEMPLATE_CHARS]
-        return cls(record.name, record.levelno, template, raised.__name__ if raised else "")
-
-    def summary(self, left_out: int) -> logging.LogRecord:
-        what = f"{left_out} similar lines left out: {self.template} {self.exception}".rstrip()
-        return logging.LogRecord(self.name, self.level, "", 0, what, None, None)
-
-
-OTHER_LINES = _LineKind(
-    "goent.daemon.daemon_server",
-    logging.WARNING,
-    f"more than {MAX_LINES} in {LOG_WINDOW_S:g} s",
-    "",
-)
-
-
-def log_to_stderr(level: str) -> RedactingFormatter:
-    """Everything that is logged goes to standard error, which is the log's file."""
-    handler, discreet = FloodHandler(), RedactingFormatter()
-    handler.setFormatter(discreet)
-    logging.basicConfig(level=level.upper(), handlers=[handler])
-    for name in CHATTY_LOGGERS:
-        logging.getLogger(name).setLevel(logging.WARNING)
-    return discreet
-
-
-def rotate_log(path: Path) -> None:
-    """Begin a new file if the one that standard error goes to has grown long."""
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler, FloodHandler):
-            handler.report_left_out()
-    if os.fstat(sys.stderr.fileno()).st_size <= LOG_LIMIT:
-        return
-    fresh = open_log(path)
-    for stream in (sys.stdout, sys.stderr):
-        os.dup2(fresh, stream.fileno())
-    os.close(fresh)
 
 
 CLIENT_HELLO_LIMIT = 256 * 1024

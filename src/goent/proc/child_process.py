@@ -14,10 +14,9 @@ them: its own input ends with us, and then it ends whoever carries the mark, or 
 
 import asyncio
 import os
-import re
 import signal
 import subprocess
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -28,10 +27,7 @@ from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from anyio.lowlevel import checkpoint
 
 from goent.domain.errors import WorkerCrashed
-from goent.domain.sandbox_port import CommandSandbox
-from goent.domain.settings import LimitSettings
-from goent.domain.types import Check, Value
-from goent.domain.verification import is_blank
+from goent.domain.types import Value
 from goent.proc import process_table
 from goent.proc.process_table import (
     POLL_S,
@@ -44,7 +40,6 @@ from goent.proc.process_table import (
     send_signal,
 )
 from goent.proc.programs import locate_command, start_failure_message
-from goent.system.process_protection import MARK_VARIABLE
 
 CHUNK = 256 * 1024
 
@@ -295,55 +290,6 @@ class ChildOutput(ByteReceiveStream):
         await self._stream.aclose()
 
 
-GUARD_OWNER = "guard"
-# A line means that all is well; the end of the input without one, that we are dead. Who is in the
-# middle of exec has no environment for a moment, so all are looked at again. Who is closed to others
-# has its mark among its arguments.
-_GUARD_SCRIPT = r"""
-trap '' HUP INT TERM
-if read -r _; then exit; fi
-trap - HUP INT TERM
-for ask in TERM KILL KILL KILL; do
-  for folder in /proc/[0-9]*; do
-    { tr '\0' '\n' <"$folder/environ" | grep -Eq "^$1=(.* )?$2( |\$)" ||
-      tr '\0' '\n' <"$folder/cmdline" | grep -Eq "^-X$1=(.* )?$2( |\$)"
-    } && kill -$ask "${folder#/proc/}"
-  done
-  sleep 1
-done 2>/dev/null
-"""
-
-
-@asynccontextmanager
-async def guarded(mark: str) -> AsyncGenerator[None]:
-    """Enter before the process is started, leave when it is gone. Where there is no /proc it guards nothing."""
-    async with _guard(re.escape(mark), new_mark(mark.rpartition("/")[0])):
-        yield
-
-
-@asynccontextmanager
-async def all_guarded(owner: str) -> AsyncGenerator[None]:
-    """The same for whatever has a mark of this owner: one guard, however many there are."""
-    # Its own mark is of another owner: it must not end itself.
-    async with _guard(f"{re.escape(owner)}/[0-9]+", new_mark(new_owner(GUARD_OWNER))):
-        yield
-
-
-@asynccontextmanager
-async def _guard(marks: str, own: str) -> AsyncGenerator[None]:
-    command = ["/bin/sh", "-c", _GUARD_SCRIPT, "guard", MARK_VARIABLE, marks]
-    env = {"PATH": "/usr/bin:/bin"}
-    async with supervised(command, cwd=Path("/"), env=env, mark=own) as guard:
-        try:
-            yield
-        finally:
-            with (
-                anyio.CancelScope(shield=True),
-                suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError),
-            ):
-                await guard.stdin.send(b"well\n")
-
-
 COMMAND_OWNER = "command"  # whose marks these processes carry
 PIPE_BYTES = 32 * 1024  # bytes that surely fit into a pipe that nobody reads
 MAX_OUTPUT = 1024 * 1024
@@ -461,53 +407,3 @@ def _stdin_source(data: bytes) -> Generator[BinaryIO | int]:
         file.write(data)
         file.seek(0)
         yield file
-
-
-VERIFY_TIMEOUT_S = LimitSettings().verify_s
-TAIL_CHARS = 4000
-NOT_FOUND_EXIT = 127  # as a shell says of a command that there is none
-EMPTY_COMMAND_REASON = (
-    "its variables are empty here, so it would check nothing and always pass: set them"
-)
-_VARIABLE = re.compile(r"\$(?P<brace>\{)?(?P<name>[A-Za-z_]\w*)(?(brace)\})", re.ASCII)
-
-
-class ShellVerifier:
-    """Runs verify commands by `sh -c`, one after the other, all of them.
-
-    `environ` gives their environment; whoever passes it has taken the keys out. They run inside the
-    `sandbox`, confined to the checkout that they check. A command that has not ended within `time_limit` seconds is ended, and so is what it left behind.
-    """
-
-    def __init__(
-        self,
-        environ: Callable[[], Mapping[str, str]],
-        sandbox: CommandSandbox,
-        *,
-        time_limit: Callable[[], float] = lambda: VERIFY_TIMEOUT_S,
-    ) -> None:
-        self._environ = environ
-        self._sandbox = sandbox
-        self._time_limit = time_limit
-
-    async def verify(self, commands: Sequence[str], cwd: Path) -> tuple[Check, ...]:
-        return tuple([await self._check(command, cwd) for command in commands])
-
-    async def _check(self, command: str, cwd: Path) -> Check:
-        limit, environ = self._time_limit(), self._environ()
-        if is_blank(_VARIABLE.sub(lambda found: environ.get(found["name"], ""), command)):
-            return Check(command=command, exit=NOT_FOUND_EXIT, tail=EMPTY_COMMAND_REASON)
-        words = ["sh", "-c", f"exec 2>&1\n{command}"]
-        async with self._sandbox.command(words, cwd=cwd, env=environ) as start:
-            done = await run_command(
-                start.command,
-                cwd=cwd,
-                env=start.env,
-                timeout=limit,
-                max_output=TAIL_CHARS,
-                inner_mark=start.mark,
-            )
-        late = f"\nstill running after {limit:g} s: ended" if done.exit is None else ""
-        said = (done.output + late or done.errors).strip()
-        hint = start.explain(said) if done.exit else ""
-        return Check(command=command, exit=done.exit, tail=f"{said}\n{hint}".strip())

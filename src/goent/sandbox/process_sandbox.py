@@ -19,20 +19,19 @@ from goent.domain.sandbox_port import (
     SandboxSettings,
 )
 from goent.domain.types import Value
-from goent.sandbox import confinement
+from goent.sandbox import sandbox_paths
 from goent.sandbox.confinement import (
     OPTIONS_SEPARATOR,
     OPTIONS_VARIABLE,
     PRIVATE_FOLDERS,
     Confinement,
-    find_level,
     folder_mark,
     goent_programs,
-    known_level,
     launcher_command,
     temporary_folder,
 )
 from goent.sandbox.sandbox_hints import HintContext, explain_refusal
+from goent.sandbox.sandbox_level import find_level, known_level
 from goent.system.project_folders import (
     config_dir,
     default_state_path,
@@ -169,8 +168,8 @@ class ProcessSandbox:
 
     def writable_folders(self, cwd: Path) -> tuple[Path, ...]:
         """What whoever works in a folder can write: its checkout, and what git needs outside that."""
-        top = confinement.checkout_top(self._resolve_base(cwd), self._environ())
-        return (top, *confinement.git_writable_folders(top))
+        top = sandbox_paths.checkout_top(self._resolve_base(cwd), self._environ())
+        return (top, *sandbox_paths.git_writable_folders(top))
 
     def _resolve_base(self, cwd: Path) -> Path:
         """Links on the way to the user's own folders are followed; those below could be a worker's."""
@@ -256,7 +255,7 @@ class ProcessSandbox:
             *agent.readable,
             *(() if agent.is_foreign else (self._state,)),
         )
-        repositories = confinement.main_repositories(agent.roots)
+        repositories = sandbox_paths.main_repositories(agent.roots)
         kept = self._kept_paths(agent.env, listed=settings.read == "listed")
         listed = (*self._listed_paths(), *writable, *repositories, *shown, *kept)
         return Confinement(
@@ -295,7 +294,7 @@ class ProcessSandbox:
     ) -> Confinement:
         settings, environ = self._settings(), self._environ()
         cwd = self._resolve_base(cwd)
-        top = confinement.checkout_top(cwd, environ)
+        top = sandbox_paths.checkout_top(cwd, environ)
         # A worker's folder is as it was at its start. If it is a link by now, nothing is started there.
         own = (
             self.writable_folders(cwd)
@@ -306,8 +305,8 @@ class ProcessSandbox:
             _without_escapes(self._opened_paths(seen[0]), (*own, *reach.also))
         )
         writable = tuple(dict.fromkeys((*own, *_resolve_existing((*reach.also, *asked)))))
-        guarded = confinement.guarded_paths(cwd, top) if reach.writable is None else ()
-        closed = [path for path in guarded if not confinement.is_below(path, asked)]
+        guarded = sandbox_paths.guarded_paths(cwd, top) if reach.writable is None else ()
+        closed = [path for path in guarded if not sandbox_paths.is_below(path, asked)]
         shown = self._visible_paths(top, own, seen[1], reach)
         readable = (*self._listed_paths(), *writable, *shown)
         return Confinement(
@@ -343,7 +342,7 @@ class ProcessSandbox:
         found = tuple(dict.fromkeys((*asked, *moved)))
         for path in found:
             # A name like `agent.sock` is no folder's.
-            if confinement.is_below(path, (home, own)) and not path.suffix:
+            if sandbox_paths.is_below(path, (home, own)) and not path.suffix:
                 with suppress(OSError):
                     path.mkdir(parents=True, exist_ok=True)
         return found
@@ -352,15 +351,15 @@ class ProcessSandbox:
         settings = self._settings()
         environ = self._environ()
         own = (*goent_programs(), *existing_runtime_bases(environ))
-        return (*confinement.listed_folders(environ), *own, *settings.readable)
+        return (*sandbox_paths.listed_folders(environ), *own, *settings.readable)
 
     def _sockets(self, writable: Sequence[Path]) -> tuple[Path, ...]:
         """Ways to programs that are not confined, where no private folder covers them already."""
         apart = (*PRIVATE_FOLDERS, *writable)
         return tuple(
             path
-            for path in confinement.listening_sockets()
-            if not confinement.is_below(path, apart)
+            for path in sandbox_paths.listening_sockets()
+            if not sandbox_paths.is_below(path, apart)
         )
 
     def _lock_files(self, level: SandboxLevel) -> tuple[Path, ...]:
@@ -389,9 +388,11 @@ class ProcessSandbox:
         environ = self._environ()
         secret = _resolve_existing(_goent_folders(environ))
         named = (top, *_command_folders(command, environ), *reach.named)
-        seen = [path for path in _resolve_existing(named) if not confinement.is_below(path, secret)]
-        borrowed = (objects for folder in own for objects in confinement.borrowed_objects(folder))
-        repository = confinement.main_repositories((top,))
+        seen = [
+            path for path in _resolve_existing(named) if not sandbox_paths.is_below(path, secret)
+        ]
+        borrowed = (objects for folder in own for objects in sandbox_paths.borrowed_objects(folder))
+        repository = sandbox_paths.main_repositories((top,))
         return (*seen, *repository, *borrowed, *_resolve_existing(reach.handed))
 
     def _kept_paths(self, env: Mapping[str, str], *, listed: bool = False) -> tuple[Path, ...]:
@@ -407,13 +408,13 @@ class ProcessSandbox:
             homes = [
                 each
                 for each in homes
-                if confinement.is_file(Path(each)) or Path(each).is_relative_to(ours)
+                if sandbox_paths.is_file(Path(each)) or Path(each).is_relative_to(ours)
             ]
         runtime = existing_runtime_bases(self._environ())
         given = self._settings().readable
         found = (*map(Path, (*search, *homes)), *goent_programs(), *runtime, *given)
         there = (path for path in dict.fromkeys(found) if path.is_absolute())
-        return tuple(path for path in there if confinement.path_exists(path))
+        return tuple(path for path in there if sandbox_paths.path_exists(path))
 
 
 class SessionLimits:
@@ -460,7 +461,7 @@ def _with_tmp(env: Mapping[str, str], confined: Confinement) -> Mapping[str, str
 
 def _resolve_existing(paths: Iterable[Path]) -> tuple[Path, ...]:
     """As the kernel will know them, links followed."""
-    return tuple(dict.fromkeys(path.resolve() for path in paths if confinement.path_exists(path)))
+    return tuple(dict.fromkeys(path.resolve() for path in paths if sandbox_paths.path_exists(path)))
 
 
 def _without_escapes(asked: Sequence[Path], writable: Sequence[Path]) -> tuple[Path, ...]:
@@ -473,12 +474,14 @@ def _without_escapes(asked: Sequence[Path], writable: Sequence[Path]) -> tuple[P
 def _leads_out(path: Path, writable: Sequence[Path]) -> bool:
     around = [folder.resolve() for folder in path.parents]
     places = [place for place in writable if any(each.is_relative_to(place) for each in around)]
-    return bool(places) and not confinement.is_below(path.resolve(), places)
+    return bool(places) and not sandbox_paths.is_below(path.resolve(), places)
 
 
 def _protected_below(writable: Sequence[Path], *paths: Path) -> tuple[Path, ...]:
     """What stays closed even where everything around it is open: it decides about workers, or is go-ent itself."""
-    return tuple(path for path in _resolve_existing(paths) if confinement.is_below(path, writable))
+    return tuple(
+        path for path in _resolve_existing(paths) if sandbox_paths.is_below(path, writable)
+    )
 
 
 def _goent_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
@@ -506,7 +509,7 @@ def _command_folders(command: Sequence[str], environ: Mapping[str, str]) -> tupl
     )
     files = [path for path in paths if os.path.isfile(path)]  # noqa: PTH113 (a Path raises for what is too long)
     home = home_dir(environ)
-    return tuple(folder for path in files for folder in confinement.program_folders(path, home))
+    return tuple(folder for path in files for folder in sandbox_paths.program_folders(path, home))
 
 
 def _unset_variables(env: Mapping[str, str], settings: SandboxSettings) -> tuple[str, ...]:
@@ -518,7 +521,7 @@ def _unset_variables(env: Mapping[str, str], settings: SandboxSettings) -> tuple
 
 def _opens_socket(asked: Sequence[Path], writable: Sequence[Path]) -> bool:
     """Whether the settings open one; one that a worker can make does not count."""
-    lasting = (path for path in asked if not confinement.is_below(path.parent, writable))
+    lasting = (path for path in asked if not sandbox_paths.is_below(path.parent, writable))
     return any(path.is_socket() for path in lasting)
 
 

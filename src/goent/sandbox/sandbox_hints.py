@@ -7,7 +7,8 @@ from pathlib import Path
 
 from goent.domain.sandbox_port import SandboxSettings
 from goent.domain.types import Value
-from goent.sandbox.confinement import Confinement, is_below, is_file, is_folder
+from goent.sandbox.confinement import Confinement
+from goent.sandbox.sandbox_paths import is_below, is_file, is_folder
 from goent.system.project_folders import config_dir, home_dir, state_path
 
 OUTPUT_CHARS = 4000  # characters at the end of what was said: what failed stands there
