@@ -19,7 +19,7 @@ OWNER = """
 import anyio, sys
 from pathlib import Path
 from goent.proc.process_table import new_mark, new_owner; from goent.proc.child_process import supervised
-from goent.proc.child_process import all_guarded, guarded
+from goent.proc.process_guard import all_guarded, guarded
 
 async def main():
     mark = new_mark(new_owner("guard-test"))
