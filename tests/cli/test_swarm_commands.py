@@ -208,7 +208,7 @@ def test_warnings_go_to_stderr(opened: Open):
         (("nothing.yaml",), "cannot read 'nothing.yaml': No such file or directory"),
         ((".",), "'.' is a folder, not a regular file"),
         (("bad.yaml",), "bad.yaml:2: tasks[0].promt: unknown key; did you mean 'prompt'?"),
-        (("latin.yaml",), "'latin.yaml' is no UTF-8 text (byte 7)"),
+        (("latin.yaml",), "'latin.yaml' is not UTF-8 text (byte 7)"),
         (("tasks.yaml", "more"), "unexpected extra argument"),
         (("--concurrency", "0", "tasks.yaml"), "0 is not in the range"),
     ],

@@ -162,7 +162,7 @@ tests:
         "my.eval.yaml:18: tests[2].assertions: no grader of this case has a say",
         "my.eval.yaml:20: tests[3].id: is missing",
         "my.eval.yaml:21: tests[3].turns: belongs to a conversation",
-        "other.eval.yaml:2: no valid YAML",
+        "other.eval.yaml:2: invalid YAML",
         "none.yaml: cannot be read: No such file",
     ):
         assert expected in told, told
@@ -243,12 +243,12 @@ def test_the_rubrics_of_a_case_are_looked_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ('{"id": "1", "input": "x", "criteria": "c"}\n{"id": 2', "set.jsonl:2: no valid JSON"),
+        ('{"id": "1", "input": "x", "criteria": "c"}\n{"id": 2', "set.jsonl:2: invalid JSON"),
         ('\n["x"]', "set.jsonl:2: expected a JSON object"),
         ('{"id": "1", "id": "1", "input": "x", "criteria": "c"}', "set.jsonl:1: id: given twice"),
-        ('{"id": "\\ud800", "input": "x"}', "set.jsonl:1: no valid JSON: half a surrogate"),
+        ('{"id": "\\ud800", "input": "x"}', "set.jsonl:1: invalid JSON: half a surrogate"),
         ("[" * 100_000, "set.jsonl:1: nested too deeply"),
-        ('{"id": "1", "input": "x", "criteria": "c", "n": NaN}', "set.jsonl:1: no valid JSON"),
+        ('{"id": "1", "input": "x", "criteria": "c", "n": NaN}', "set.jsonl:1: invalid JSON"),
     ],
 )
 def test_a_bad_line_of_a_data_set(tmp_path: Path, text: str, expected: str) -> None:

@@ -88,7 +88,7 @@ def read_task_file(name: str) -> SwarmSpawnRequest:
         why = f"cannot read {name!r}: {error.strerror}"
         raise CommandError(f"{why}; `go-ent swarm --help` tells what else there is", 2) from None
     except UnicodeDecodeError as error:
-        raise CommandError(f"{name!r} is no UTF-8 text (byte {error.start})", 2) from None
+        raise CommandError(f"{name!r} is not UTF-8 text (byte {error.start})", 2) from None
     return read_tasks(text, "stdin" if name == STDIN_NAME else name)
 
 

@@ -1,7 +1,4 @@
-"""Reads `config.yaml`, `routing.yaml` and `tasks.yaml` into values.
-
-What only the daemon can know, such as which providers there are, it says itself.
-"""
+"""Reads `config.yaml`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,12 +38,12 @@ READINGS: Final[tuple[ReadAccess, ...]] = get_args(ReadAccess)
 NETWORKS: Final[tuple[NetworkAccess, ...]] = get_args(NetworkAccess)
 PROFILES: Final[tuple[Literal["user", "hermetic"], ...]] = ("user", "hermetic")
 
-# OpenCode asks for these under another name, so a rule for them would hold nothing back.
+# OpenCode asks permission for these as `edit`, so a rule for them would have no effect.
 _EDIT_ALIASES: Final = ("write", "patch", "multiedit", "apply_patch")
 
 
 class GeneralFile(Value, frozen=True, kw_only=True):
-    """Paths are not resolved yet: `config_path` (of opencode), `writable` (of agent), and the sandbox's."""
+    """The whole file. `config_path`, `writable` and the sandbox's paths are not resolved yet."""
 
     default_provider: Mention | None
     permissions: PermissionSettings
@@ -80,31 +77,26 @@ def read_general(fields: SettingsFields) -> GeneralFile:
         daemon=fields.section("daemon", _daemon),
         opencode=opencode,
         config_path=config_path,
-        sandbox=_sandbox_block(fields),
+        sandbox=_sandbox(fields),
         learning=fields.flag("learning", default=True),
     )
     fields.section("evals", lambda f: f.texts("guideline_patterns"))  # taken by evals/files
     return general
 
 
-def _sandbox_block(fields: SettingsFields) -> SandboxSettings:
-    """`sandbox: off` for short, or a table."""
-    if fields.shape("sandbox") == "value":
-        return SandboxSettings(level="auto" if _is_sandbox_on(fields) else "off")
-    return fields.section("sandbox", _sandbox)
-
-
-def _is_sandbox_on(fields: SettingsFields) -> bool:
-    node = fields.node("sandbox")
-    off = isinstance(node, Scalar) and node.text.casefold() in ("off", "false", "no")
-    if not off:
-        fields.note_mistake(
-            "sandbox", "expected off, or a table with level, writable, read and network"
-        )
-    return not off
-
-
 def _sandbox(fields: SettingsFields) -> SandboxSettings:
+    """`sandbox: off`, or a table."""
+    node = fields.node("sandbox")
+    if not isinstance(node, Scalar):
+        return fields.section("sandbox", _sandbox_table)
+    if node.text.casefold() in ("off", "false", "no"):
+        return SandboxSettings(level="off")
+    expected = "expected off, or a table with level, writable, read and network"
+    fields.note_mistake("sandbox", expected)
+    return SandboxSettings()
+
+
+def _sandbox_table(fields: SettingsFields) -> SandboxSettings:
     normal = SandboxSettings()
     return SandboxSettings(
         level=fields.choice("level", LEVELS, normal.level),
@@ -116,7 +108,7 @@ def _sandbox(fields: SettingsFields) -> SandboxSettings:
 
 
 def _path_reason(path: str) -> str | None:
-    """Why it names no place; None if it does."""
+    """Why the path is refused; None if it is not."""
     if path.startswith("$") or (path.startswith("~") and path != "~" and path[1] != "/"):
         return f"{path!r} is not expanded here; write ~/... for your home, or the full path"
     return empty_reason(path)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from goent.config.provider_settings import (
     read_price_table,
@@ -30,20 +31,20 @@ _REFERENCE: Final = re.compile(r"\{(env|file):([^}]+)\}")
 _ANTHROPIC: Final = "@ai-sdk/anthropic"
 
 
-# Packages whose wire format is neither of our two: OpenCode must call these itself.
+# Packages with a wire format that go-ent does not implement: OpenCode must call these itself.
 _UNSUPPORTED_PACKAGES: Final = frozenset(
     f"@ai-sdk/{name}" for name in ("amazon-bedrock", "azure", "cohere", "google", "google-vertex")
 )
 
 
-# Those that speak one of ours, and what OpenCode takes where none is named.
+# Packages with a wire format that go-ent implements; None is OpenCode's default.
 SUPPORTED_PACKAGES: Final = frozenset(
     (None, "@ai-sdk/openai-compatible", "@ai-sdk/openai", "@ai-sdk/anthropic")
 )
 
 
 class OpenCodeConfig(Value, frozen=True, kw_only=True):
-    """`offers` says what `enabled_providers` and `disabled_providers` leave."""
+    """What one `opencode.json` defines, restricted by `enabled_providers` and `disabled_providers`."""
 
     backends: Mapping[str, Backend] = {}
     providers: tuple[Provider, ...] = ()
@@ -78,18 +79,15 @@ class OpenCodeReader:
     def read(self, fields: SettingsFields) -> OpenCodeConfig:
         offers = fields.tables("provider", self._read_offer)
         config = OpenCodeConfig(
-            backends={name: offer.backend for name, offer in offers.items()},
-            providers=tuple(model for offer in offers.values() for model in offer.models),
             model=fields.text("model", None),
             enabled=fields.texts("enabled_providers") if fields.has("enabled_providers") else None,
             disabled=fields.texts("disabled_providers"),
         )
-        return OpenCodeConfig(
-            backends={name: b for name, b in config.backends.items() if config.offers(name)},
-            providers=tuple(p for p in config.providers if config.offers(p.backend)),
-            model=config.model,
-            enabled=config.enabled,
-            disabled=config.disabled,
+        offered = {name: offer for name, offer in offers.items() if config.offers(name)}
+        return replace(
+            config,
+            backends={name: offer.backend for name, offer in offered.items()},
+            providers=tuple(model for offer in offered.values() for model in offer.models),
         )
 
     def _read_offer(self, fields: SettingsFields) -> _BackendOffer:
@@ -131,7 +129,7 @@ class OpenCodeReader:
         )
 
     def _options(self, fields: SettingsFields) -> bytes:
-        """What the package that OpenCode calls the model by is told."""
+        """The options that OpenCode passes to the model's package, as JSON."""
         node = fields.node("options")
         if not isinstance(node, Table) or not node.entries:
             return b""
@@ -141,7 +139,7 @@ class OpenCodeReader:
         return msgspec.json.encode(told)
 
     def _headers(self, fields: SettingsFields) -> tuple[tuple[str, Secret], ...]:
-        """What every call to the provider carries."""
+        """The headers of every call to the provider."""
         found = ((name, fields.text(name, None)) for name in fields.keys)
         return tuple(
             (name, Secret(resolved))
@@ -150,13 +148,13 @@ class OpenCodeReader:
         )
 
     def _resolve_references(self, fields: SettingsFields, key: str, text: str) -> str | None:
-        def replace(match: re.Match[str]) -> str:
+        def resolved(match: re.Match[str]) -> str:
             kind, name = match.group(1), match.group(2).strip()
             if kind == "env":
                 return self._environ.get(name, "")
             return self._file(fields, key, name)
 
-        return _REFERENCE.sub(replace, text).rstrip("/" if key == "baseURL" else None) or None
+        return _REFERENCE.sub(resolved, text).rstrip("/" if key == "baseURL" else None) or None
 
     def _file(self, fields: SettingsFields, key: str, name: str) -> str:
         path = self._home / name[2:] if name.startswith("~/") else self._folder / name
@@ -171,7 +169,7 @@ class OpenCodeReader:
 
 
 def _header_variables(headers: SettingsFields) -> tuple[str, ...]:
-    """Those in headers that look like a key's."""
+    """Environment variables in headers whose names look like a key's."""
     told = (headers.text(name, "") for name in headers.keys if is_secret_header(name))
     found = (match for text in told for match in _REFERENCE.finditer(text))
     return tuple(match.group(2).strip() for match in found if match.group(1) == "env")
@@ -183,12 +181,12 @@ def is_callable_package(npm: str | None) -> bool:
 
 
 def read_logins(fields: SettingsFields) -> tuple[str, ...]:
-    """The providers that OpenCode is logged in to: names only, never what stands behind them."""
+    """The names of the providers that OpenCode is logged in to; their credentials are not read."""
     return tuple(name for name in fields.keys if "/" not in name)
 
 
 def _json_value(node: Node, resolved: Callable[[str], str]) -> object:
-    """What stands there, as JSON has it."""
+    """The node as a JSON value, with references in texts resolved."""
     match node:
         case Table():
             return {name: _json_value(below, resolved) for name, below in node.entries.items()}

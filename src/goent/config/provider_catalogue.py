@@ -1,8 +1,7 @@
 """Gathers backends and providers from all sources: files, OpenCode, the environment, local servers.
 
-A repository's `opencode.json` is no source: whoever wrote it could send keys anywhere.
-
-What `providers.yaml` says goes before `opencode.json`, and that before the built-in table.
+`providers.yaml` overrides `opencode.json`, which overrides the built-in table. A repository's own
+`opencode.json` is no source: whoever wrote it could send keys anywhere.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,18 +24,10 @@ from goent.domain.settings import AgentSettings, Backend, Settings
 from goent.domain.types import Dialect, Provider, Secret, Value
 
 CREDENTIAL_HEADERS: Final = frozenset({"authorization", "x-api-key", "api-key", "cookie"})
-# What people write for servers that want no key, because some program asks for one.
+# What people write for servers that need no key, because some program insists on one.
 PLACEHOLDER_KEYS: Final = frozenset(
-    {
-        "ollama",
-        "lmstudio",
-        "lm-studio",
-        "empty",
-        "none",
-        "no-key",
-        "not-needed",
-        "sk-no-key-required",
-    }
+    {"ollama", "lmstudio", "lm-studio", "empty", "none", "no-key", "not-needed"}
+    | {"sk-no-key-required"}
 )
 
 
@@ -51,7 +42,7 @@ class ProviderSources(Value, frozen=True, kw_only=True):
 
 
 class _BackendMentions(Value, frozen=True, kw_only=True):
-    """What the entries of `providers.yaml` say about one backend."""
+    """What the entries of `providers.yaml` set for one backend."""
 
     base_url: str | None = None
     key_env: str | None = None
@@ -80,7 +71,10 @@ def gather_backends(sources: ProviderSources, problems: Problems) -> dict[str, B
 def gather_providers(
     sources: ProviderSources, backends: Mapping[str, Backend], wanted: Iterable[tuple[str, str]]
 ) -> tuple[Provider, ...]:
-    """Entries of the file first; `wanted` are backends and models that rules and defaults name."""
+    """All providers, those of `providers.yaml` first.
+
+    `wanted` are backends and models that rules and defaults name though no source lists them.
+    """
     listed = {provider.backend for provider in sources.opencode.providers}
     common = [
         provider
@@ -108,7 +102,7 @@ def gather_providers(
 
 
 def _agent_providers(agents: Mapping[str, AgentSettings]) -> Iterator[Provider]:
-    """An agent goes by its own name, with its first model or without any; its others beside it."""
+    """An agent's own name stands for its first model; its other models are `agent/model`."""
     for name, agent in agents.items():
         for number, model in enumerate(agent.models or ("",)):
             shown = f"{name}/{model}" if number else name
@@ -116,7 +110,7 @@ def _agent_providers(agents: Mapping[str, AgentSettings]) -> Iterator[Provider]:
 
 
 def _with_agent_method(entry: ProviderFileEntry, sources: ProviderSources) -> Provider:
-    """An entry whose backend is an agent can be had by no other method."""
+    """An entry whose backend is an agent has the method `agent`, whatever it says."""
     provider = entry.provider
     return replace(provider, method="agent") if provider.backend in sources.agents else provider
 
@@ -199,7 +193,7 @@ def _is_local(theirs: Backend, base_url: str | None) -> bool:
 
 
 def _is_placeholder(key: Secret | None, backend: str) -> bool:
-    """Whether a key was only written because some program wanted one."""
+    """Whether a key was only written because some program insisted on one."""
     return key is not None and key.reveal().lower() in {*PLACEHOLDER_KEYS, backend.lower()}
 
 
@@ -223,7 +217,7 @@ def _source(backend: str, said: _BackendMentions, sources: ProviderSources) -> s
 def _known_at_usual_address(
     sources: ProviderSources, backends: Mapping[str, Backend]
 ) -> dict[str, KnownBackend]:
-    """Known backends that can be used. One that `providers.yaml` moved may serve other models."""
+    """Well-known backends that are usable, except those to which `providers.yaml` gives another address."""
     moved = {entry.provider.backend for entry in sources.entries if entry.base_url}
     return {
         backend: KNOWN_BACKENDS[backend]
@@ -235,13 +229,9 @@ def _known_at_usual_address(
 
 
 def _known_providers(backend: str, known: KnownBackend) -> Iterable[Provider]:
-    for model in known.models:
-        yield Provider(
-            name=f"{backend}/{model.name}",
-            backend=backend,
-            model=model.name,
-            context_limit=model.context,
-        )
+    for model, window in known.models.items():
+        name = f"{backend}/{model}"
+        yield Provider(name=name, backend=backend, model=model, context_limit=window)
 
 
 def _with_facts(provider: Provider, facts: Mapping[tuple[str, str], Provider]) -> Provider:
@@ -257,7 +247,7 @@ def _with_facts(provider: Provider, facts: Mapping[tuple[str, str], Provider]) -
 
 
 def with_served_models(settings: Settings, listings: Mapping[str, ModelListing]) -> Settings:
-    """Windows where no file gives one, and models that nobody wrote down; those come last."""
+    """Add what local servers list: context windows that no file gives, and models that no file names."""
     listings = {
         name: listing
         for name, listing in listings.items()

@@ -62,18 +62,18 @@ def read_routing(fields: SettingsFields) -> tuple[RuleEntry, ...] | None:
 
 
 def _note_duplicate_id(rule: RuleEntry, rules: Iterable[RuleEntry], fields: SettingsFields) -> None:
-    """An id belongs to one rule; the later one in the file is told of."""
+    """An id belongs to one rule; the mistake is reported at the later one."""
     first = next(other for other in rules if other.rule.id == rule.rule.id)
     places = sorted((first.place, rule.place), key=lambda place: place.line)
     if rule.rule.id and first is not rule:
         earlier, later = places
         fields.problems.note(
-            later.entry("id"), f"{rule.rule.id!r} is the id of another rule too ({earlier})"
+            later.entry("id"), f"{rule.rule.id!r} is also the id of another rule ({earlier})"
         )
 
 
 def unreachable_rules(rules: Sequence[RuleEntry]) -> Iterator[str]:
-    """Rules that an earlier one leaves nothing to, as long as its provider can be had."""
+    """Warnings about rules that can never match, because an earlier one matches the same tasks."""
     for at, later in enumerate(rules):
         earlier = next((e for e in rules[:at] if _covers(e.rule, later.rule)), None)
         if earlier:
@@ -155,7 +155,7 @@ def _match(fields: SettingsFields) -> _Match:
     everything = fields.flag("default", default=False)
     conditions = [key for key in fields.keys if key != "default"]
     if everything and conditions:
-        fields.note_mistake("default", f"matches every task, so {conditions[0]!r} means nothing")
+        fields.note_mistake("default", f"matches every task, so {conditions[0]!r} has no effect")
     if not everything and not conditions:
         fields.note_mistake("default", f"matches no task; {_EVERYTHING}")
     cost = fields.number("max_cost", None)
@@ -189,7 +189,7 @@ def _threshold(fields: SettingsFields, *spellings: str) -> int | None:
         return None
     match = _THRESHOLD.fullmatch(written)
     if match is None:
-        fields.note_mistake(key, f"{written!r} is no threshold such as 3, '>=3' or '>2'")
+        fields.note_mistake(key, f"{written!r} is not a threshold such as 3, '>=3' or '>2'")
         return None
     sign, figure = match.groups()
     return int(figure) + (sign == ">")

@@ -145,7 +145,7 @@ class SettingsFiles:
         except OSError as error:
             self._problems.note_unreadable(root, f"cannot be read: {error.strerror}")
         except UnicodeDecodeError as error:
-            self._problems.note_unreadable(root, f"is no UTF-8 text (byte {error.start})")
+            self._problems.note_unreadable(root, f"is not UTF-8 text (byte {error.start})")
         else:
             return text if inside is None or self._check_own(path, root) else None
         return None

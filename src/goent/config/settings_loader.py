@@ -271,10 +271,12 @@ def _relative_to_home(path: str) -> str:
 def _usual_key_variables(backends: Mapping[str, Backend]) -> tuple[str, ...]:
     """Variables that hold keys by convention, except where OpenCode itself has to find them."""
     direct = {
-        known for name, b in backends.items() if not b.base_url and (known := known_backend(name))
+        known.id
+        for name, b in backends.items()
+        if not b.base_url and (known := known_backend(name))
     }
     return tuple(
-        v for known in KNOWN_BACKENDS.values() if known not in direct for v in known.variables
+        v for name, known in KNOWN_BACKENDS.items() if name not in direct for v in known.variables
     )
 
 

@@ -1,6 +1,6 @@
-"""The tree of a settings file: values with their places, read by name and type, and mistakes.
+"""The tree of a settings file: values with their places, read by name and type.
 
-A mistake is noted and the default stands in, so that one pass finds them all.
+A mistake is collected and the default used instead, so that one pass finds all mistakes.
 """
 
 import re
@@ -19,7 +19,7 @@ TRUE_WORDS: Final = frozenset({"true", "yes", "on"})
 
 
 class SettingPlace(Value, frozen=True, kw_only=True):
-    """Where something was said. A higher `layer` overrides a lower one."""
+    """The place of a value in a file. A higher `layer` overrides a lower one."""
 
     file: str
     line: int = 0
@@ -33,12 +33,8 @@ class SettingPlace(Value, frozen=True, kw_only=True):
     def entry(self, key: str, line: int | None = None) -> "SettingPlace":
         """The place of an entry of the table at this place."""
         joined = f"{self.key}.{key}" if self.key and not key.startswith("[") else self.key + key
-        return SettingPlace(
-            file=self.file,
-            line=self.line if line is None else line,
-            key=joined,
-            layer=self.layer,
-        )
+        line = self.line if line is None else line
+        return SettingPlace(file=self.file, line=line, key=joined, layer=self.layer)
 
 
 class Scalar(Value, frozen=True, kw_only=True):
@@ -50,7 +46,7 @@ class Scalar(Value, frozen=True, kw_only=True):
 
     @property
     def is_true(self) -> bool:
-        """What it says where a flag is read."""
+        """Its value as a flag."""
         return self.text.lower() in TRUE_WORDS
 
 
@@ -62,7 +58,7 @@ class Items(Value, frozen=True, kw_only=True):
 
 
 class Table(Value, frozen=True, kw_only=True):
-    """Names and what they stand for, in the order of the file."""
+    """Entries by name, in the order of the file."""
 
     place: SettingPlace
     entries: Mapping[str, "Node"] = {}
@@ -72,9 +68,9 @@ Node: TypeAlias = Scalar | Items | Table
 
 
 def merge_nodes(earlier: Node, later: Node) -> Node:
-    """Tables are merged key by key; of anything else the later one stands.
+    """Tables are merged key by key; of anything else the later value counts.
 
-    `null` says nothing of a table: what an earlier file has in it stays.
+    `null` for a table leaves the earlier table as it is.
     """
     if isinstance(earlier, Table) and isinstance(later, Table):
         return merge_tables(earlier, later)
@@ -101,7 +97,7 @@ def describe_node(node: Node) -> str:
 
 
 class Problems:
-    """Every mistake of every file, told at once."""
+    """The mistakes of all files, collected to be reported together."""
 
     def __init__(self) -> None:
         self._found: dict[str, SettingPlace] = {}
@@ -115,12 +111,12 @@ class Problems:
         self._found.setdefault(f"{place}: {message}", place)
 
     def note_unreadable(self, place: SettingPlace, message: str) -> None:
-        """A whole file is missing from the picture: what others say about it cannot be judged."""
+        """A whole file could not be read, so references to what it defines cannot be checked."""
         self.unreadable = True
         self.note(place, message)
 
     def raise_all(self) -> None:
-        """Raise all that was noted, one line each."""
+        """Raise everything that was noted, one line each."""
         if self._found:
             ordered = sorted(self._found.items(), key=lambda found: (found[1].file, found[1].line))
             rules = all(PurePath(place.file).name == RULES_FILE for place in self._found.values())
@@ -139,12 +135,12 @@ TextCheck = Callable[[str], str | None]
 
 
 def empty_reason(text: str) -> str | None:
-    """Why a text is not taken, if nothing is in it."""
+    """Why a blank text is refused; None for any other."""
     return None if text.strip() else "must not be empty"
 
 
 class Mention(Value, frozen=True, kw_only=True):
-    """A name that stands for something defined elsewhere, and where it was used."""
+    """A name that refers to something defined elsewhere, and where it is used."""
 
     name: str
     place: SettingPlace
@@ -158,7 +154,7 @@ def read_table(
     name: str = "",
     strict: bool = True,
 ) -> T:
-    """What `read` makes of a table; if `strict`, an entry that it does not ask for is a mistake."""
+    """What `read` makes of a table; if `strict`, an entry that it does not read is a mistake."""
     fields = SettingsFields(table, problems, name=name, strict=strict)
     value = read(fields)
     if strict:
@@ -189,14 +185,16 @@ class SettingsFields:
         self.problems.note(node.place if node else self.place.entry(key), message)
 
     def has(self, key: str) -> bool:
-        return self._node(key) is not None
+        return self.node(key) is not None
 
     def node(self, key: str) -> Node | None:
-        """What stands there, whatever it is."""
-        return self._node(key)
+        """The value, whatever its kind; None if there is none, or `null`."""
+        self._read_keys[key] = None
+        node = self._table.entries.get(key)
+        return None if isinstance(node, Scalar) and node.kind == "null" else node
 
     def shape(self, key: str) -> Literal["value", "list", "table"] | None:
-        node = self._node(key)
+        node = self.node(key)
         if node is None or isinstance(node, Scalar):
             return "value" if node else None
         return "list" if isinstance(node, Items) else "table"
@@ -206,7 +204,7 @@ class SettingsFields:
         return mention.name if mention else default
 
     def required_text(self, key: str, remedy: str) -> str:
-        """A text without which the table makes no sense."""
+        """A text that must be there."""
         if not self.has(key):
             self.note_mistake(key, f"is missing; {remedy}")
         return self.text(key, "")
@@ -216,8 +214,8 @@ class SettingsFields:
         return self._as_mention(scalar) if scalar else None
 
     def mentions(self, key: str, refused: TextCheck = empty_reason) -> tuple[Mention, ...]:
-        """A list of texts; a single one may stand without brackets. `refused` tells why one is not taken."""
-        node = self._node(key)
+        """A list of texts, or a single text; `refused` gives the reason why one is not accepted."""
+        node = self.node(key)
         nodes = node.items if isinstance(node, Items) else (node,) if node else ()
         named: list[Mention] = []
         for item in nodes:
@@ -279,10 +277,8 @@ class SettingsFields:
     def choice(
         self, key: str, options: tuple[ChoiceT, ...], default: ChoiceT | None
     ) -> ChoiceT | None:
-        node = self._node(key)
-        written = (
-            node.text if isinstance(node, Scalar) else None
-        )  # YAML takes off for a truth value
+        node = self.node(key)
+        written = node.text if isinstance(node, Scalar) else None  # YAML reads `off` as a boolean
         for option in options:
             if option == written:
                 return option
@@ -294,16 +290,16 @@ class SettingsFields:
         return default
 
     def one_of(self, *keys: str) -> str | None:
-        """Which of several spellings is used: the one of the latest file."""
-        used = [(key, node.place.layer) for key in keys if (node := self._node(key))]
+        """The one of several spellings that is used, in the latest file."""
+        used = [(key, node.place.layer) for key in keys if (node := self.node(key))]
         latest = [key for key, layer in used if layer == max(layer for _, layer in used)]
         if len(latest) > 1:
             self.note_mistake(latest[1], f"{latest[0]!r} says the same; keep one of them")
         return latest[0] if latest else None
 
     def section(self, key: str, read: Callable[["SettingsFields"], T]) -> T:
-        """A table inside this one, read as a whole; an empty one where it is not there."""
-        node = self._node(key)
+        """A table inside this one; an empty one where it is missing."""
+        node = self.node(key)
         if node is not None and not isinstance(node, Table):
             self.note_mistake(key, f"expected a table, not {describe_node(node)}")
         if not isinstance(node, Table):
@@ -322,7 +318,7 @@ class SettingsFields:
 
     def rows(self, key: str, read: Callable[["SettingsFields"], T | None]) -> tuple[T, ...]:
         """A list of tables, in order."""
-        node = self._node(key)
+        node = self.node(key)
         if node is not None and not isinstance(node, Items):
             self.note_mistake(key, f"expected a list, not {describe_node(node)}")
         found: list[T | None] = []
@@ -334,18 +330,13 @@ class SettingsFields:
         return tuple(value for value in found if value is not None)
 
     def note_unknown(self) -> None:
-        """What nobody has asked for by now is a mistake."""
+        """Entries that have not been read by now are mistakes."""
         for key in self.keys:
             if key not in self._read_keys:
                 self.note_mistake(key, f"unknown key; {suggestion(key, self._read_keys)}")
 
-    def _node(self, key: str) -> Node | None:
-        self._read_keys[key] = None
-        node = self._table.entries.get(key)
-        return None if isinstance(node, Scalar) and node.kind == "null" else node
-
     def _scalar(self, key: str, expected: str) -> Scalar | None:
-        node = self._node(key)
+        node = self.node(key)
         if node is None or isinstance(node, Scalar):
             return node
         self.note_mistake(key, f"expected {expected}, not {describe_node(node)}")
@@ -353,7 +344,7 @@ class SettingsFields:
 
     def _as_mention(self, scalar: Scalar, refused: TextCheck = empty_reason) -> Mention | None:
         if scalar.kind in {"bool", "null"}:
-            message = f"expected text, not {describe_node(scalar)}; quotes make it one"
+            message = f"expected text, not {describe_node(scalar)}; put it in quotes"
             self.problems.note(scalar.place, message)
         elif reason := refused(scalar.text):
             if self._strict:
@@ -373,13 +364,13 @@ def read_url(fields: SettingsFields, key: str) -> Mention | None:
     except ValueError:
         fits = False
     if not fits:
-        fields.note_mistake(key, f"{url.name!r} is no URL such as https://host/v1")
+        fields.note_mistake(key, f"{url.name!r} is not a URL such as https://host/v1")
         return None
     return Mention(name=url.name.rstrip("/"), place=url.place)
 
 
 def read_variable(fields: SettingsFields, key: str) -> Mention | None:
-    """The name of an environment variable. Anything else may be a key: it is not quoted."""
+    """The name of an environment variable. Anything else may be a secret, so it is not quoted."""
     variable = fields.mention(key)
     if variable is None or VARIABLE_NAME.fullmatch(variable.name):
         return variable

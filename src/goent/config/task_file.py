@@ -39,7 +39,7 @@ _LETTERS: Final = "letters, digits, '_', '.' and '-'"
 
 
 class _TaskEntry(Value, frozen=True, kw_only=True):
-    """A task, where it is, and where it names others."""
+    """A task, its place, and its references to other tasks."""
 
     task: SwarmTask
     place: SettingPlace
@@ -47,7 +47,7 @@ class _TaskEntry(Value, frozen=True, kw_only=True):
 
 
 def read_tasks(text: str, file: str) -> SwarmSpawnRequest:
-    """The swarm that the text asks for; a `ConfigError` has every mistake on a line of its own."""
+    """Read a swarm; a `ConfigError` lists every mistake on a line of its own."""
     problems = Problems()
     tree = parse_yaml(text, SettingPlace(file=file), problems)
     request = None
@@ -84,14 +84,14 @@ def _swarm(fields: SettingsFields) -> SwarmSpawnRequest:
 def _task(fields: SettingsFields) -> _TaskEntry:
     name = fields.required_text("id", "give it a short name, such as 'api'")
     if name and not _ID.fullmatch(name):
-        message = f"{name!r} is no id: {_LETTERS}, beginning with a letter or a digit"
+        message = f"{name!r} is not an id: {_LETTERS}, beginning with a letter or a digit"
         fields.note_mistake("id", message)
     after = fields.mentions("after")
     task = SwarmTask(
         id=name,
         prompt=fields.required_text(
             fields.one_of("task", "prompt") or "task",
-            "say the whole task: its worker sees nothing else",
+            "write the whole task: its worker sees nothing else",
         ),
         provider=fields.text("provider", None),
         model=fields.text("model", None),
@@ -115,7 +115,7 @@ def _task(fields: SettingsFields) -> _TaskEntry:
 def _swarm_name(fields: SettingsFields) -> str:
     name = fields.text("swarm", "")
     if not _NAME.fullmatch(name):
-        fields.note_mistake("swarm", f"{name!r} is no name for a swarm: {_LETTERS}")
+        fields.note_mistake("swarm", f"{name!r} is not a name for a swarm: {_LETTERS}")
     elif len(name) > MAX_NAME_LENGTH:
         fields.note_mistake(
             "swarm", f"must be at most {MAX_NAME_LENGTH} characters long, not {len(name)}"
@@ -144,13 +144,13 @@ def _optional_flag(fields: SettingsFields, key: str) -> bool | None:
 
 
 def _check_names(tasks: Sequence[_TaskEntry], problems: Problems) -> None:
-    """Each id once, each `after` the id of a task, and none waits for itself."""
+    """Note ids that are not unique, unknown ids in `after`, and tasks that wait for one another."""
     known: dict[str, _TaskEntry] = {}
     for task in tasks:
         name = task.task.id
         if name and name in known:
             first = known[name].place.line
-            problems.note(task.place, f"{name!r} is the id of another task too, on line {first}")
+            problems.note(task.place, f"{name!r} is also the id of another task, on line {first}")
         known.setdefault(name, task)
     for task in tasks:
         for mention in task.after:
@@ -161,12 +161,12 @@ def _check_names(tasks: Sequence[_TaskEntry], problems: Problems) -> None:
     for circle in _dependency_cycles(known):
         mention = next(m for m in known[circle[0]].after if m.name == circle[1])
         way = " -> ".join(circle)
-        remedy = "none of them could begin; take one `after` away"
+        remedy = "none of them could begin; remove one `after`"
         problems.note(mention.place, f"these wait for one another: {way}; {remedy}")
 
 
 def _dependency_cycles(tasks: Mapping[str, _TaskEntry]) -> Iterator[tuple[str, ...]]:
-    """Each way from a task back to itself, told once: from its first task on."""
+    """Each cycle once, beginning with its first task."""
     settled: set[str] = set()
     for name in tasks:
         way: dict[str, None] = {}

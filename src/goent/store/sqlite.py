@@ -132,7 +132,7 @@ def sqlite_trouble(path: Path, error: Exception) -> EnvironmentTrouble:
     """SQLite's error in words that say what to do about it."""
     code = _code(error)
     kind = DamagedFile if code in DAMAGED_CODES else EnvironmentTrouble
-    remedy = REMEDIES.get(code, "this is a fault of go-ent: please report it")
+    remedy = REMEDIES.get(code, "this is a bug in go-ent: please report it")
     return kind(f"cannot use {str(path)!r} ({error}): {remedy}")
 
 
