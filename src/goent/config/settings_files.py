@@ -36,10 +36,10 @@ ENVIRONMENT_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class SettingsTrees(Value, frozen=True, kw_only=True):
-    """The YAML files of all layers. Rules are not merged: the latest file that has any rules.
+    """The YAML files of all layers. Rules are not merged: the latest file with rules counts.
 
-    `acts` are what the project's files would do; `withheld`, which of it nobody has allowed: that
-    is left out of the tables.
+    `acts` is what the project's files would do. Of those, `withheld` has not been approved, and is
+    left out of the tables.
     """
 
     general: Table
@@ -50,7 +50,7 @@ class SettingsTrees(Value, frozen=True, kw_only=True):
 
 
 class SettingsFiles:
-    """Reads what is there, and remembers what it read."""
+    """Reads the settings files of a project, and records which files it read."""
 
     def __init__(self, project: Path, environ: Mapping[str, str], problems: Problems) -> None:
         self._project = project
@@ -106,10 +106,10 @@ class SettingsFiles:
         *,
         inside: Path | None = None,
     ) -> Table:
-        """The file as a tree; an empty one where it does not exist.
+        """The file as a tree; an empty one if it does not exist.
 
-        `inside` is the project that the file is part of: then it must be the user's own, and no
-        link that leads out.
+        `inside` is the project that the file belongs to: then it must be the user's own file, and not
+        a link that leads out of the project.
         """
         root = SettingPlace(file=self.display_path(path), layer=layer)
         text = self._text(path, root, inside)
@@ -152,12 +152,12 @@ class SettingsFiles:
 
 
 def _act_files(acts: Iterable[Act]) -> Iterable[str]:
-    """Files that acts are made of: when one changes, what was allowed has to be looked at again."""
+    """Files whose content an approval covers: a change of one can end the approval."""
     return (part.name for act in acts for part in act.materials if part.name != act.key)
 
 
 def _general_part(providers: Table) -> Table:
-    """`budget` and `opencode_config_path` may stand in `providers.yaml`; they mean the same."""
+    """`budget` and `opencode_config_path` of `providers.yaml`, which `config.yaml` has as well."""
     entries: dict[str, Node] = {}
     if "budget" in providers.entries:
         entries["budget"] = providers.entries["budget"]

@@ -42,7 +42,7 @@ from goent.system.project_folders import (
 
 
 class _RawSettings(Value, frozen=True, kw_only=True):
-    """All files, each by itself; what they say about one another is not checked yet."""
+    """All files, each read by itself; references between them are not checked yet."""
 
     general: GeneralFile
     providers: ProvidersFile
@@ -123,7 +123,7 @@ def _opencode_path(
     path = home / named.name[2:] if named.name.startswith("~/") else project / named.name
     if _is_file(path):
         return path
-    # OpenCode would go on without it, and then know none of the models.
+    # OpenCode would continue without it, knowing none of the models.
     problems.note_unreadable(named.place, f"there is no file {named.name!r}; correct the path")
     return None
 
@@ -131,14 +131,14 @@ def _opencode_path(
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # a name that is too long, a folder that is closed to us
+    except OSError:  # a name that is too long, an unreadable folder
         return False
 
 
 def _wanted_models(
     read: _RawSettings, backends: Mapping[str, Backend]
 ) -> Iterator[tuple[str, str]]:
-    """Models that nobody lists and somebody names: `backend/model`, or a rule's two fields."""
+    """Models that no source lists but settings name: as `backend/model`, or in a rule's two fields."""
     names = [mention.name for mention in _provider_mentions(read)]
     for name in (*names, read.opencode.model or ""):
         backend, slash, model = name.partition("/")
@@ -176,13 +176,13 @@ def _check_names(
         if agent in backends:
             message = f"{agent!r} is a backend of models already; give the agent another name"
             problems.note(place, message)
-    # A team's rules may name a well-known provider that this user holds no key for.
+    # A team's rules may name a well-known provider for which this user has no key.
     routable = (*names, *backends, *read.general.agents, *KNOWN_BACKENDS, *SHORT_NAMES)
     _note_unknown((rule.provider for rule in read.rules if rule.provider), routable, problems)
 
 
 def _unavailable_mentions(read: _RawSettings, providers: Iterable[Provider]) -> Iterator[Mention]:
-    """Providers that others have and this user has not: a team's files name them all the same."""
+    """Mentions of providers that this user lacks: a team's files name them for those who have them."""
     names = {*(provider.name for provider in providers), *read.withheld_names}
     for mention in _provider_mentions(read):
         if mention.name not in names and ("/" in mention.name or key_variables(mention.name)):
@@ -264,7 +264,7 @@ def _build_settings(
 
 
 def _relative_to_home(path: str) -> str:
-    """A path as written: `~/x` and `x` are in the user's home."""
+    """A path without `~/`: relative paths are relative to the user's home."""
     return path.removeprefix("~/").removeprefix("~") if path.startswith("~") else path
 
 
@@ -310,7 +310,7 @@ log = logging.getLogger(__name__)
 
 
 class LiveSettings:
-    """One project's settings, kept current."""
+    """One project's settings, reloaded when a file changes."""
 
     def __init__(self, project: Path) -> None:
         self._project = project
@@ -319,19 +319,19 @@ class LiveSettings:
         self.error: ConfigError | None = None
 
     def current(self, environ: Mapping[str, str]) -> Settings:
-        """The settings; while a file has a mistake the last good ones, if there were any."""
+        """The settings; while a file has a mistake, the last valid ones, if there are any."""
         if self._current_stamp(environ) != self._stamp:
             self._load(environ)
-            self._stamp = self._current_stamp(environ)  # by the files that are read now
+            self._stamp = self._current_stamp(environ)  # of the files that are now read
         if self._last_good is None:
-            assert self.error, "either loads, or says why not"
+            assert self.error, "loading either succeeds or sets the error"
             raise self.error
         return self._last_good
 
     def check(self, environ: Mapping[str, str]) -> None:
-        """Raise the mistake that a file has now, even if older settings still hold.
+        """Raise the mistake that a file has now, even if older settings are still in force.
 
-        One in the rules alone is no reason to stop: where a task goes, the last good ones say.
+        A mistake in the routing rules alone is not raised: the last valid rules are used.
         """
         self.current(environ)
         if self.error and not isinstance(self.error, RulesMistaken):
@@ -351,7 +351,7 @@ class LiveSettings:
         return hash(frozenset(environ.items())), tuple(map(_file_state, paths)), whose
 
     def _watched_paths(self, environ: Mapping[str, str]) -> Iterable[Path]:
-        """Files that may appear, as well as those that are there."""
+        """Files that exist, and files that may be created."""
         own = config_dir(environ)
         for folder in (own, self._project / ".goent"):
             yield from (folder / name for name in SETTINGS_FILES)
@@ -361,7 +361,7 @@ class LiveSettings:
 
 
 def _file_state(path: Path) -> tuple[int, int, int] | None:
-    """Something that changes with the file, also if whoever changes it sets its times back."""
+    """Changes with the file, even if its modification time is set back."""
     try:
         info = path.stat()
     except OSError:

@@ -25,7 +25,7 @@ MAX_FILES: Final = 2_000
 _WORD_BREAK: Final = re.compile(r"[\s\"'=;|&<>()`,:]+")
 
 
-# Blanks and comments. Possessive and bounded: a repository could make a search in it last for hours.
+# Blanks and comments. Possessive and bounded: otherwise a repository could make the search last hours.
 _GAP: Final = rb"(?:\s++|/\*(?:[^*]|\*(?!/)){0,200}+\*/|//[^\n]{0,200}+\n){0,20}+"
 
 
@@ -47,11 +47,11 @@ _QUOTED_TEXT: Final = re.compile(rb'"([^"\\\n]+)"')
 
 
 class UnreadableMaterial(Exception):
-    """Something that go-ent cannot look at, and so nobody can say yes to."""
+    """Content that go-ent cannot read, so that nobody can approve it."""
 
 
 def setting_material(name: str, node: Node) -> Material:
-    """A setting, whatever its layout and comments are."""
+    """A setting; its layout and comments do not matter."""
     return Material(name=name, digest=content_digest(json.dumps(plain_values(node)).encode()))
 
 
@@ -65,7 +65,7 @@ def plain_values(node: Node) -> object:
 
 
 def file_material(path: Path, top: Path) -> Material:
-    """A file by its content; a link by where it leads and what is there. Raises `UnreadableMaterial`."""
+    """A file, by its content. Raises `UnreadableMaterial`."""
     try:
         content = read_plain(path, MAX_FILE_BYTES)
     except NotPlainFile as error:
@@ -124,7 +124,7 @@ def import_materials(paths: Iterable[Path], top: Path) -> Iterator[Material]:
 
 
 def module_files(path: str) -> Iterator[Path]:
-    """Every file that the import of a path may mean: with an ending, after a `?`, of a package."""
+    """Every file that the import of a path may mean: with an ending, without a query, of a package."""
     for base in dict.fromkeys((path, re.split(r"[?#]", path)[0])):
         yield from _with_endings(base)
         if os.path.isdir(base):  # noqa: PTH112 (a Path raises for what is too long)
@@ -139,7 +139,7 @@ def _with_endings(base: str) -> Iterator[Path]:
 
 
 def _package_files(folder: Path) -> Iterator[Path]:
-    """What its `package.json` says of entries, and whatever files of the folder are named there."""
+    """Its `package.json`, and every file of the folder that is named there."""
     package = folder / _PACKAGE
     if not _is_file(package):
         return
@@ -147,7 +147,7 @@ def _package_files(folder: Path) -> Iterator[Path]:
     try:
         names = _QUOTED_TEXT.findall(read_plain(package, MAX_FILE_BYTES))
     except OSError:
-        return  # the file itself is told as one that cannot be looked at
+        return  # the file itself is reported as unreadable
     for name in dict.fromkeys(names):
         yield from _with_endings(f"{folder}/{os.fsdecode(name)}")
 

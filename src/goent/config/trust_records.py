@@ -1,12 +1,8 @@
-"""Records what a user has approved, project by project, with digests of its content.
+"""Records what a user has approved, project by project.
 
-A person says yes to content. So the digest of an act covers whatever go-ent can find of it: the
-words of a command and the project's files among them, a plugin and what it imports by a relative
-path. What a program loads by itself later is beyond that.
-
-A yes is for content, not for a name: a record holds the acts as they were shown, with their
-digests, and whatever has another digest waits for another yes. `GOENT_TRUST=1` in the environment
-says yes to everything, for machines where nobody can be asked.
+An approval is for content, not for a name: a record holds the acts as they were shown, with their
+digests, and an act with another digest needs another approval. `GOENT_TRUST=1` in the environment
+approves everything, for machines where nobody can be asked.
 """
 
 import os
@@ -31,7 +27,7 @@ TRUST_FOLDER: Final = "trust"
 
 
 class TrustRecord(Value, frozen=True, kw_only=True):
-    """What was said of one project. `declined` are digests that somebody has said no to."""
+    """The user's answers for one project. `declined` are digests of acts that were declined."""
 
     project: str
     trusted_at: str = ""
@@ -40,7 +36,7 @@ class TrustRecord(Value, frozen=True, kw_only=True):
 
 
 class Approvals:
-    """What holds for one project now."""
+    """The approvals in force for one project."""
 
     def __init__(self, record: TrustRecord | None, *, everything: bool = False) -> None:
         self._digests = frozenset(act.digest for act in record.acts) if record else frozenset[str]()
@@ -54,7 +50,7 @@ class Approvals:
 
 
 def read_approvals(project: Path, environ: Mapping[str, str]) -> Approvals:
-    """What the user has allowed for the project."""
+    """The user's approvals for the project."""
     everything = environ.get(TRUST_VARIABLE) == "1"
     return Approvals(read_record(project, environ), everything=everything)
 
@@ -64,13 +60,13 @@ def record_path(project: Path, environ: Mapping[str, str]) -> Path:
 
 
 def read_record(project: Path, environ: Mapping[str, str]) -> TrustRecord | None:
-    """None if nothing was said, or what was written down cannot be read: then it is asked again."""
+    """The record of a project; None if there is none or it is unreadable: then the user is asked again."""
     found = _read_record(record_path(project, environ))
     return found if found and found.project == os.path.realpath(project) else None
 
 
 def all_records(environ: Mapping[str, str]) -> list[TrustRecord]:
-    """Of all projects, by their paths."""
+    """The records of all projects, sorted by path."""
     folder = state_path(environ) / TRUST_FOLDER
     paths = folder.glob("*.json") if folder.is_dir() else ()
     return sorted(
@@ -79,7 +75,7 @@ def all_records(environ: Mapping[str, str]) -> list[TrustRecord]:
 
 
 def grant(project: Path, environ: Mapping[str, str], acts: Iterable[Act]) -> TrustRecord:
-    """Remember a yes to exactly these, instead of what was remembered before."""
+    """Approve exactly these acts; earlier approvals of the project are replaced."""
     record = TrustRecord(
         project=os.path.realpath(project),
         trusted_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -90,14 +86,14 @@ def grant(project: Path, environ: Mapping[str, str], acts: Iterable[Act]) -> Tru
 
 
 def decline(project: Path, environ: Mapping[str, str], acts: Iterable[Act]) -> None:
-    """Remember a no, so that the same is not asked again. What was allowed stays allowed."""
+    """Record a refusal, so that the same is not asked again. Earlier approvals stay."""
     before = read_record(project, environ) or TrustRecord(project=os.path.realpath(project))
     declined = tuple(dict.fromkeys((*before.declined, *(act.digest for act in acts))))
     _write_record(msgspec.structs.replace(before, declined=declined), environ)
 
 
 def revoke(project: Path, environ: Mapping[str, str]) -> bool:
-    """Forget what was said of the project; False if nothing was."""
+    """Delete the project's record; False if there was none."""
     try:
         record_path(project, environ).unlink()
     except FileNotFoundError:
