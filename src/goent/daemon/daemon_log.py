@@ -38,7 +38,7 @@ CHATTY_LOGGERS = ("httpx2", "httpcore2", "mcp", "uvicorn")
 
 
 class RedactingFormatter(logging.Formatter):
-    """Writes no key down, whoever put it into a message. `secrets` are the held keys."""
+    """Redacts keys in every message. `secrets` returns the keys that go-ent holds."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -47,7 +47,7 @@ class RedactingFormatter(logging.Formatter):
         self._is_refreshing = False
 
     def format(self, record: logging.LogRecord) -> str:
-        if not self._is_refreshing:  # asking reads the settings, and they may have something to log
+        if not self._is_refreshing:  # reading the settings for it may log something
             self._redactor.refresh()
         text = super().format(record).encode(errors="backslashreplace")
         return self._redactor.redact(text).decode()
@@ -61,10 +61,10 @@ class RedactingFormatter(logging.Formatter):
 
 
 class FloodHandler(logging.StreamHandler[TextIO]):
-    """Writes to standard error so many lines in a while, and says how many were left out.
+    """Limits the lines on standard error per time window, and says how many were left out.
 
-    Lines are similar if they have the same logger, level, template and kind of exception. What is
-    below INFO is written as it is: it was asked for.
+    Lines are similar if they have the same logger, level, template and kind of exception. Lines below
+    INFO are not limited: they were asked for.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -91,7 +91,7 @@ class FloodHandler(logging.StreamHandler[TextIO]):
         return f"{text[:half]}\n… {left_out} characters left out …\n{text[-half:]}"
 
     def report_left_out(self) -> None:
-        """Once a window is over: what was not written in it."""
+        """At the end of a window: how many lines were left out in it."""
         if self._clock() < self._until:
             return
         self._until = self._clock() + LOG_WINDOW_S
@@ -136,17 +136,17 @@ OTHER_LINES = _LineKind(
 
 
 def log_to_stderr(level: str) -> RedactingFormatter:
-    """Everything that is logged goes to standard error, which is the log's file."""
-    handler, discreet = FloodHandler(), RedactingFormatter()
-    handler.setFormatter(discreet)
+    """Log everything to standard error, which is the log file."""
+    handler, formatter = FloodHandler(), RedactingFormatter()
+    handler.setFormatter(formatter)
     logging.basicConfig(level=level.upper(), handlers=[handler])
     for name in CHATTY_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
-    return discreet
+    return formatter
 
 
 def rotate_log(path: Path) -> None:
-    """Begin a new file if the one that standard error goes to has grown long."""
+    """Begin a new file if the one behind standard error has grown long."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, FloodHandler):
             handler.report_left_out()

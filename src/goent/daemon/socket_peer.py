@@ -30,7 +30,7 @@ PEER_ATTEMPTS = 20
 PEER_PAUSE_S = 0.01  # seconds
 
 
-PEER_GONE = "it has ended already"
+PEER_GONE = "it has already ended"
 
 
 PEER_HIDDEN = (
@@ -41,14 +41,14 @@ PEER_HIDDEN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SocketPeer:
-    """The process at the other end. `pid` is 0 where the system does not tell it."""
+    """The process at the other end. `pid` is 0 where the system does not provide it."""
 
     pid: int
     uid: int
 
 
 def peer_of(sock: socket.socket) -> SocketPeer:
-    """Of who connected, its state then; of who listens, its state when it began to."""
+    """The process that connected, or that began to listen; the kernel recorded it at that moment."""
     if hasattr(socket, "SO_PEERCRED"):
         packed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         pid, uid, _ = struct.unpack("3i", packed)
@@ -59,28 +59,26 @@ def peer_of(sock: socket.socket) -> SocketPeer:
 
 
 def confinement_reason(sock: socket.socket) -> str | None:
-    """Why the process at the other end counts as a worker's; None if it does not.
+    """Why the process at the other end counts as started by a worker; None if it does not.
 
-    What cannot be told counts as a worker's. Nothing can be told outside Linux, and nobody counts
-    as one there. If this process has NoNewPrivs itself, namespaces alone tell.
+    A process of which that is unknown counts as a worker's; outside Linux no process does. If this
+    process has NoNewPrivs itself, only namespaces are compared.
     """
     if sys.platform != "linux":
         return None
     pid = peer_of(sock).pid
     if pid <= 0:
-        return "it is in a PID namespace that cannot be seen from here"
+        return "it is in a PID namespace that is not visible from here"
     why: str | None = PEER_HIDDEN
     for _ in range(PEER_ATTEMPTS):
         try:
             why = _namespace_difference(pid)
             break
-        except (
-            OSError
-        ):  # one that is just ending has no namespaces any more, and lives for a moment
+        except OSError:  # a process that is ending has no namespaces, but exists for a moment
             if not _is_peer_alive(sock, pid):
                 return PEER_GONE
             time.sleep(PEER_PAUSE_S)
-    # Only now: what was read is of the process that connected, and of none that got its number.
+    # Only now is it certain that what was read is of the process that connected, not of a successor.
     return why if _is_peer_alive(sock, pid) else PEER_GONE
 
 
@@ -95,7 +93,7 @@ def _namespace_difference(pid: int) -> str | None:
     for kind in _NAMESPACES:
         try:
             there = os.stat(f"/proc/{pid}/ns/{kind}")  # noqa: PTH116 (pathlib costs the launcher time)
-        except PermissionError:  # a go-ent is closed to others; the rest has been read all the same
+        except PermissionError:  # go-ent's own processes are closed; the rest has been compared
             continue
         if not os.path.samestat(there, os.stat(f"/proc/self/ns/{kind}")):  # noqa: PTH116 (the same)
             return f"it is in another {kind} namespace"
@@ -114,11 +112,11 @@ def _read_proc(path: str) -> bytes:
 
 def _is_peer_alive(sock: socket.socket, pid: int) -> bool:
     try:
-        with suppress(PermissionError):  # a sandbox may keep signals from us
+        with suppress(PermissionError):  # a sandbox may forbid signals
             os.kill(pid, 0)
         handle = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as error:
-        return error.errno == errno.ENOPROTOOPT  # an older kernel: its number is all there is
+        return error.errno == errno.ENOPROTOOPT  # an older kernel: there is only the pid
     try:
         ended = select.poll()
         ended.register(handle, select.POLLIN)

@@ -22,9 +22,9 @@ from goent.system.process_protection import MARK_VARIABLE
 GUARD_OWNER = "guard"
 
 
-# A line means that all is well; the end of the input without one, that we are dead. Who is in the
-# middle of exec has no environment for a moment, so all are looked at again. Who is closed to others
-# has its mark among its arguments.
+# A line on its input means a normal end; the end of input without one, that go-ent is dead. A process in
+# the middle of exec has no environment for a moment, so all are checked several times. A process that is
+# closed to others has its mark among its arguments.
 _GUARD_SCRIPT = r"""
 trap '' HUP INT TERM
 if read -r _; then exit; fi
@@ -42,15 +42,15 @@ done 2>/dev/null
 
 @asynccontextmanager
 async def guarded(mark: str) -> AsyncGenerator[None]:
-    """Enter before the process is started, leave when it is gone. Where there is no /proc it guards nothing."""
+    """Guard the processes with this mark; enter before the first is started. Without /proc it does nothing."""
     async with _guard(re.escape(mark), new_mark(mark.rpartition("/")[0])):
         yield
 
 
 @asynccontextmanager
 async def all_guarded(owner: str) -> AsyncGenerator[None]:
-    """The same for whatever has a mark of this owner: one guard, however many there are."""
-    # Its own mark is of another owner: it must not end itself.
+    """Guard all processes with a mark of this owner."""
+    # The guard's own mark has another owner: it must not end itself.
     async with _guard(f"{re.escape(owner)}/[0-9]+", new_mark(new_owner(GUARD_OWNER))):
         yield
 

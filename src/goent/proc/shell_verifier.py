@@ -16,7 +16,7 @@ VERIFY_TIMEOUT_S = LimitSettings().verify_s
 TAIL_CHARS = 4000
 
 
-NOT_FOUND_EXIT = 127  # as a shell says of a command that there is none
+NOT_FOUND_EXIT = 127  # a shell's exit code for an unknown command
 
 
 EMPTY_COMMAND_REASON = (
@@ -30,8 +30,8 @@ _VARIABLE = re.compile(r"\$(?P<brace>\{)?(?P<name>[A-Za-z_]\w*)(?(brace)\})", re
 class ShellVerifier:
     """Runs verify commands by `sh -c`, one after the other, all of them.
 
-    `environ` gives their environment; whoever passes it has taken the keys out. They run inside the
-    `sandbox`, confined to the checkout that they check. A command that has not ended within `time_limit` seconds is ended, and so is what it left behind.
+    `environ` is their environment, without keys. A command that has not ended within `time_limit`
+    seconds is ended, together with what it started.
     """
 
     def __init__(
