@@ -1,7 +1,7 @@
-"""Describes a process's confinement: its folders, its command line, and the best level available.
+"""Describes a process's confinement: its limits, the launcher's command line, its temporary folder.
 
-A folder's name is a mark: what it is mounted for can be found by it, and the next go-ent removes what a
-killed one left.
+The name of a temporary folder is a mark: processes for which it is mounted are found by it, and the next
+go-ent removes the folders that a killed one left.
 """
 
 import logging
@@ -32,19 +32,19 @@ LAUNCHER = Path(__file__).with_name("launcher.py")
 # Where other programs leave sockets and files: a confined process has folders of its own there.
 PRIVATE_FOLDERS = tuple(map(Path, ("/tmp", "/var/tmp", "/dev/shm", "/run", "/var/run")))  # noqa: S108 (not written here)
 OPTIONS_VARIABLE = "GOENT_SANDBOX"  # a variable with the launcher's options
-OPTIONS_SEPARATOR = "\x1f"  # between them
+OPTIONS_SEPARATOR = "\x1f"  # between two of them
 
 
 class Confinement(Value, frozen=True, kw_only=True):
-    """The limits of one process and of all that it starts.
+    """The limits of one process and of everything that it starts.
 
-    `nestable`: its own commands are confined again. `scoped`: it cannot send signals out of the sandbox, nor
-    reach abstract sockets; with namespaces, commands inside could then not move files between folders, because
-    Landlock forbids that wherever a layer around does not allow it. `kept` is what it must be able to see although
-    the folder around it is replaced by a private one. `readable` is None if it can read everything.
-    `temporary` is None for a command of a process that is confined already: it shares that one's.
-    `deciding` is read only as well, and at every level.
-    `ports` are the only ones that it can connect to, unless the network is all open.
+    `is_nestable`: its own commands are confined again. `is_scoped`: it can neither send signals out of the
+    sandbox nor reach abstract sockets; with namespaces, commands inside could then not move files between
+    folders, because Landlock forbids that unless every outer layer allows it. `kept_visible` stays visible
+    although the folder around it is replaced by a private one. `readable` is None if it can read everything.
+    `temporary` is None for a command of a process that is already confined: it shares that one's folder.
+    `always_read_only` is read-only at every level, `read_only` only with namespaces. It can connect to
+    `ports` only, unless `network` is `all`.
     """
 
     level: SandboxLevelName
@@ -69,7 +69,7 @@ class Confinement(Value, frozen=True, kw_only=True):
         return (*launcher_command(), *self.options(), "--", *command)
 
     def options(self) -> tuple[str, ...]:
-        """For the launcher."""
+        """The launcher's options."""
         return tuple(self._options())
 
     def _options(self) -> Iterator[str]:
@@ -79,7 +79,7 @@ class Confinement(Value, frozen=True, kw_only=True):
             yield from _repeat_option("--read-only", self.read_only)
         if self.level != "none":
             yield from _repeat_option("--keep", self._covered_kept())
-            # Without mounts, an agent that lives long would not see what is new beside a hidden folder.
+            # Without mounts, a long-lived agent would not see new files beside a hidden folder.
             yield from _repeat_option(
                 "--hide", () if self.level != "namespace" and self.is_nestable else self.hidden
             )
@@ -109,7 +109,7 @@ class Confinement(Value, frozen=True, kw_only=True):
             )  # port 0: nothing can be reached
 
     def _covered_kept(self) -> Iterator[Path]:
-        """Of what must be seen, that which would be gone."""
+        """The part of `kept_visible` that would otherwise be invisible."""
         for path in dict.fromkeys(self.kept_visible):
             if any(
                 path.is_relative_to(root) and path != root
@@ -119,25 +119,25 @@ class Confinement(Value, frozen=True, kw_only=True):
 
 
 def launcher_command() -> tuple[str, ...]:
-    """The program that confines itself and becomes the command."""
+    """The program that confines itself and then becomes the command."""
     return (sys.executable, "-I", "-S", str(_compiled_launcher() or LAUNCHER))
 
 
 @cache
 def _compiled_launcher() -> Path | None:
-    """Its bytecode, if there is any and it is up to date: it starts in three quarters of the time."""
+    """The launcher's bytecode, if it is up to date: it starts in three quarters of the time."""
     try:
         file = Path(cache_from_source(str(LAUNCHER)))
         if not sys.dont_write_bytecode and not _is_current(file):
             compile_file(str(LAUNCHER), doraise=True)
-        is_seen = LAUNCHER.parent in file.parents  # where a confined process may see it
+        is_seen = LAUNCHER.parent in file.parents  # where a confined process can see it
         return file if is_seen and _is_current(file) else None
     except (OSError, NotImplementedError, PyCompileError):
         return None
 
 
 def _is_current(compiled: Path) -> bool:
-    """As Python itself tells: by the time and size of the source that are noted in it."""
+    """Whether bytecode is up to date, by the source's time and size, as Python itself checks."""
     if not compiled.is_file():
         return False
     source, begin = LAUNCHER.stat(), compiled.read_bytes()[:16]
@@ -146,16 +146,13 @@ def _is_current(compiled: Path) -> bool:
 
 
 def goent_programs() -> tuple[Path, ...]:
-    """What go-ent is made of. It may be installed in a temporary folder."""
+    """The folders of go-ent's own code, which may be installed in a temporary folder."""
     return (Path(sys.prefix), Path(sys.base_prefix), LAUNCHER.parents[1])
 
 
 def _repeat_option(option: str, values: Iterable[object]) -> Iterator[str]:
     for value in values:
         yield from (option, str(value))
-
-
-# Of a path that others chose: a Path raises where a folder on the way is closed, or a name is too long.
 
 
 TEMPORARY_FOLDER = "tmp"
@@ -167,7 +164,7 @@ log = logging.getLogger(__name__)
 async def temporary_folder(state: Path) -> AsyncGenerator[Path]:
     """A new folder below the state folder, removed with all that is in it.
 
-    Raises `WorkerCrashed` if it cannot be made: what was to be confined there is not started.
+    Raises `WorkerCrashed` if it cannot be created: the process is not started without it.
     """
     folder = await to_thread.run_sync(_make_folder, state)
     try:
@@ -178,7 +175,7 @@ async def temporary_folder(state: Path) -> AsyncGenerator[Path]:
 
 
 def remove_leftovers(state: Path) -> None:
-    """Remove the folders whose owners are dead."""
+    """Remove temporary folders whose owners are dead."""
     with suppress(OSError):
         for folder in (state / TEMPORARY_FOLDER).iterdir():
             if not is_owner_alive(folder.name.removeprefix(MOUNT_PREFIX).rpartition("~")[0]):
@@ -199,13 +196,13 @@ def _make_folder(state: Path) -> Path:
 
 
 def folder_mark(folder: Path) -> str:
-    """The mark of the processes that such a folder is mounted for."""
+    """The mark of the processes for which such a folder is mounted."""
     return folder.name.removeprefix(MOUNT_PREFIX).replace("~", "/")
 
 
 def _remove_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    if folder.exists():  # a worker may have closed a folder of its own
+    if folder.exists():  # a worker may have made a folder inaccessible
         for path, folders, _ in os.walk(folder):
             for name in folders:
                 with suppress(OSError):

@@ -17,9 +17,7 @@ from goent.sandbox.confinement import Confinement, goent_programs
 TRIAL_S = 20.0
 
 
-MAX_TRIALS = (
-    3  # of a level that did not answer in time: a busy moment must not decide for a whole life
-)
+MAX_TRIALS = 3  # of a level that timed out: a busy moment must not decide for good
 
 
 OFF_REASON = "switched off by `sandbox: off`"
@@ -32,9 +30,9 @@ _timed_out_trials: dict[SandboxLevelName, int] = {}  # trials that timed out
 
 
 async def find_level(best: SandboxStrictness) -> SandboxLevel:
-    """The best level that works here and is wanted. Tried once in a process's life.
+    """The best level that works here and that the settings allow; tried once per process.
 
-    A trial that timed out is made again the next time, `MAX_TRIALS` in all.
+    A trial that timed out is repeated the next time, up to `MAX_TRIALS` times.
     """
     if best not in _found_levels or _is_undecided(best):
         _found_levels[best] = await _try_levels(best)
@@ -55,7 +53,7 @@ def _candidate_levels(best: SandboxStrictness) -> Sequence[SandboxLevelName]:
 
 
 def known_level(best: SandboxStrictness) -> SandboxLevel:
-    """The same, for those who cannot wait. What was not tried yet is taken for the last that was."""
+    """As `find_level`, without waiting: a level that was not tried yet counts as the last one that was."""
     if best == "off":
         return SandboxLevel(name="none", reason=OFF_REASON)
     return _found_levels.get(best) or next(
@@ -78,7 +76,7 @@ async def _try_levels(best: SandboxStrictness) -> SandboxLevel:
 
 
 async def _level_failure(level: SandboxLevelName) -> str:
-    """Why a confined process cannot start another one, confined again; empty if it can."""
+    """Why a confined process cannot start another confined one; empty if it can."""
     with TemporaryDirectory(prefix="go-ent-") as name:
         folder = Path(name)
         inner = Confinement(level=level, writable=())

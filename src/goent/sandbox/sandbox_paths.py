@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 from goent.permissions.permission_rules import guard_reason
 from goent.system.project_folders import home_dir
 
-# What git writes with commit, branch and fetch. Not its hooks and settings, which make it run programs.
+# Written by git's commit, branch and fetch. Not its hooks and settings, which make it run programs.
 _GIT_WRITES = ("objects", "refs", "logs", "lfs")
 
 
@@ -25,7 +25,7 @@ _SUBMODULE_PATTERNS = (
 _MAX_GUARDED = 200
 
 
-# With `read: listed`. Below a home folder only what holds no credentials.
+# Readable with `read: listed`. Below a home folder, only what contains no credentials.
 _SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/opt", "/proc")
 
 
@@ -54,6 +54,9 @@ def is_below(path: Path, folders: Iterable[Path]) -> bool:
     return any(path.is_relative_to(folder) for folder in folders)
 
 
+# For paths that others chose: a Path's own methods raise for unreadable folders and long names.
+
+
 def path_exists(path: Path) -> bool:
     return os.path.exists(path)  # noqa: PTH110 (see above)
 
@@ -67,9 +70,9 @@ def is_file(path: Path) -> bool:
 
 
 def checkout_top(cwd: Path, environ: Mapping[str, str]) -> Path:
-    """The top of the git checkout around a folder; the folder itself where there is none.
+    """The top of the git checkout around a folder; the folder itself if there is none.
 
-    A home folder that is a checkout, as some keep their settings, is not one for all that lies in it.
+    A home folder that is a checkout, for the user's settings, does not count for the folders in it.
     """
     home = home_dir(environ).resolve()
     around = [folder for folder in cwd.parents if not home.is_relative_to(folder)]
@@ -77,7 +80,7 @@ def checkout_top(cwd: Path, environ: Mapping[str, str]) -> Path:
 
 
 def git_writable_folders(top: Path) -> tuple[Path, ...]:
-    """What commits and branches need outside the checkout, if it is a linked worktree."""
+    """The folders that commits and branches need outside the checkout of a linked worktree."""
     own = worktree_git_folder(top)
     if own is None:
         return ()
@@ -86,10 +89,10 @@ def git_writable_folders(top: Path) -> tuple[Path, ...]:
 
 
 def worktree_git_folder(top: Path) -> Path | None:
-    """The folder that the main repository has for a linked worktree; None if there is none.
+    """The main repository's folder for a linked worktree; None if it is not one.
 
-    Whoever works in the checkout can write any path into its `.git`, and into `commondir`. So the
-    folder counts only if it lies where git puts it and names the checkout as its own.
+    A worker can write any path into the checkout's `.git` and into `commondir`. So the folder counts only
+    if it lies where git creates it and names the checkout as its own.
     """
     named = _named_folder(top / ".git", "gitdir:")
     own = _real_path(named) if named else None
@@ -100,16 +103,15 @@ def worktree_git_folder(top: Path) -> Path | None:
 
 
 def main_repositories(tops: Iterable[Path]) -> tuple[Path, ...]:
-    """Of those checkouts that are linked worktrees: git reads its settings and packed refs there."""
+    """The main repositories of linked worktrees: git reads its settings and packed refs there."""
     linked = map(worktree_git_folder, tops)
     return tuple(own.parents[1] for own in linked if own)
 
 
 def borrowed_objects(top: Path) -> tuple[Path, ...]:
-    """Where git finds the objects that a repository borrows, if it borrows them from its own neighbour.
+    """The folders of objects that a repository borrows, if the first lies beside the repository.
 
-    Whoever works in the checkout can name any folder as the first; what a neighbour borrows is out of
-    their hands.
+    A worker can name any folder as the first; what that neighbour borrows is not in its hands.
     """
     found: list[Path] = []
     own = _git_folder(top)
@@ -152,12 +154,12 @@ def _named_folder(file: Path, begin: str) -> Path | None:
 
 
 def _real_path(path: Path) -> Path:
-    """Behind links; unlike `Path.resolve`, it does not raise for those that lead in a circle."""
+    """The path without links; unlike `Path.resolve`, it does not raise for circular ones."""
     return Path(os.path.realpath(path))
 
 
 def guarded_paths(cwd: Path, top: Path) -> tuple[Path, ...]:
-    """What is there of the files that other programs obey, from a folder up to its checkout's top."""
+    """The existing files that other programs obey, from a folder up to its checkout's top."""
     folders = [folder for folder in (cwd, *cwd.parents) if folder.is_relative_to(top)]
     found = [path for folder in folders or [cwd] for path in _guarded_in(folder)]
     return tuple(found[:_MAX_GUARDED])
@@ -194,7 +196,7 @@ def _entry_names(folder: Path) -> list[str]:
 
 
 def listed_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """What `read: listed` leaves readable: the system, and toolchains without their credentials."""
+    """The folders readable with `read: listed`: the system, and toolchains without credentials."""
     home = home_dir(environ)
     programs = (Path(each) for each in environ.get("PATH", "").split(os.pathsep) if each)
     system = map(Path, (*_SYSTEM, *_MORE_SYSTEM))
@@ -206,15 +208,15 @@ def listed_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
 
 
 def _program_root(programs: Path) -> Iterator[Path]:
-    """What the programs of a folder on the PATH load: of a virtual environment, or of pyenv and its like."""
+    """What the programs of a folder on the PATH load, if it is a virtual environment's or pyenv's."""
     if programs.name == "shims" or is_file(programs.parent / "pyvenv.cfg"):
         yield programs.parent
 
 
 def program_folders(program: Path, home: Path) -> Iterator[Path]:
-    """Where a program is, behind its links too, and the environment whose packages it loads.
+    """A program's folder, also behind links, and the environment whose packages it loads.
 
-    Beside one that lies in a home folder, or in a hidden folder there, are other things than programs.
+    In a home folder, or a hidden folder in it, only the program itself: other files lie beside it.
     """
     real = program.resolve()
     for path in (program, real):
@@ -229,7 +231,7 @@ def program_folders(program: Path, home: Path) -> Iterator[Path]:
 
 
 def listening_sockets() -> tuple[Path, ...]:
-    """Unix sockets in the file system that somebody listens on."""
+    """Unix sockets in the file system on which a process listens."""
     try:
         lines = Path("/proc/net/unix").read_text(errors="replace").splitlines()
     except OSError:

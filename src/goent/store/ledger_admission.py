@@ -24,7 +24,7 @@ from goent.domain.types import RateLimits
 MINUTE_S = 60.0
 
 
-LOOK_AGAIN_S = 0.25  # where nobody can say when there will be room
+LOOK_AGAIN_S = 0.25  # if it is unknown when there will be room
 
 
 DAY_S = 86_400.0
@@ -41,7 +41,7 @@ ADMISSION_STEP = (
     "ALTER TABLE calls ADD COLUMN held_usd TEXT",
     "CREATE INDEX calls_of_worker ON calls (worker)",
     "CREATE INDEX calls_of_team ON calls (team) WHERE team != ''",
-    # Beside `under_way` and not in it: an older go-ent that is still running writes that one.
+    # Not new columns of `under_way`, because an older go-ent that is still running writes that table.
     """CREATE TABLE admitted (
         id TEXT PRIMARY KEY, owner TEXT NOT NULL, team TEXT NOT NULL, held_usd TEXT) WITHOUT ROWID""",
     """CREATE TABLE starts (
@@ -66,7 +66,7 @@ def admit_call(
     owner: str,
     alive: IsAlive,
 ) -> Admission:
-    """Take the call in if it may go out now; else say what it would pass, or how long to wait."""
+    """Admit a call if it may be sent now; otherwise return the limit in its way, or how long to wait."""
     pace = _check_pace(sql, entry, hold, alive)
     if pace.wait_s:
         return pace
@@ -93,9 +93,9 @@ def reserve(
     owner: str,
     alive: IsAlive,
 ) -> Admission:
-    """Hold the amount back for the worker, unless a hard limit has no room for it."""
+    """Reserve the amount for the worker, unless a hard limit has no room for it."""
     verdict = _verdict(tuple(limit_standings(sql, limits, spender.project, alive)), usd)
-    if verdict.exceeded:  # a worker does not wait: what is under way is likely to be spent
+    if verdict.exceeded:  # a worker does not wait: calls in flight are likely to be charged
         return Admission(standings=verdict.standings, exceeded=verdict.exceeded)
     (last,) = sql.execute("SELECT coalesce(max(id), 0) FROM calls").fetchone()
     sql.execute(
@@ -120,7 +120,7 @@ def limit_standings(
     *,
     asking: Spender | None = None,
 ) -> list[BudgetStatus]:
-    """How the limits stand. Of whoever asks for a call, the calls under way count alone."""
+    """The state of the limits. For the spender that is `asking`, only its calls in flight count as held."""
     wanted = tuple(limits)
     if not wanted:
         return []
@@ -150,7 +150,7 @@ def limit_standings(
 
 
 def settle_admission(sql: sqlite3.Connection, *, call: str, tokens: int) -> str | None:
-    """The call is over; what had been held for it."""
+    """End a call; returns the amount that was held for it."""
     row = sql.execute("SELECT held_usd FROM admitted WHERE id = ?", (call,)).fetchone()
     sql.execute("DELETE FROM admitted WHERE id = ?", (call,))
     if tokens:
@@ -160,7 +160,7 @@ def settle_admission(sql: sqlite3.Connection, *, call: str, tokens: int) -> str 
 
 def _verdict(standings: tuple[BudgetStatus, ...], needed: Decimal) -> Admission:
     full = [s for s in standings if s.limit.hard and not s.has_room_for(needed)]
-    # One that will not have room later either is the one to tell of.
+    # A limit that will not have room later either is reported first.
     full.sort(key=lambda s: s.may_soon_have_room_for(needed))
     if not full:
         return Admission(standings=standings)
@@ -169,7 +169,7 @@ def _verdict(standings: tuple[BudgetStatus, ...], needed: Decimal) -> Admission:
 
 
 def _spent(sql: sqlite3.Connection, limit: BudgetLimit, project: str) -> tuple[Decimal, int]:
-    """What calls took, or where nobody told, what had been held for them; and the rest's number."""
+    """What calls cost, or if that is unknown what was held for them; and how many calls have neither."""
     key = f"{project}\n{limit.key}" if limit.scope == "task" else limit.key
     row = sql.execute(
         "SELECT usd, unknown, upto FROM sums WHERE scope = ? AND key = ?", (limit.scope, key)
@@ -193,7 +193,7 @@ def _spent(sql: sqlite3.Connection, limit: BudgetLimit, project: str) -> tuple[D
 
 
 def _calls_of(limit: BudgetLimit, project: str) -> tuple[str, tuple[object, ...]]:
-    # A plus keeps SQLite from an index that finds all rows ever, where the last few are wanted.
+    # The plus keeps SQLite from an index over all rows, where only the last few are wanted.
     match limit.scope:
         case "task":
             return "worker = ? AND +project = ?", (limit.key, project)
@@ -207,10 +207,9 @@ def _calls_of(limit: BudgetLimit, project: str) -> tuple[str, tuple[object, ...]
 
 
 def _in_flight(sql: sqlite3.Connection, alive: IsAlive) -> tuple[Amounts, Amounts]:
-    """What calls that went out may take, and how much of it will be settled.
+    """What calls in flight may cost, and the part of it that a living go-ent will settle.
 
-    A dead go-ent's calls are owed all the same, and nobody settles them before its project has
-    another go-ent.
+    A dead go-ent's calls are charged as well, but are not settled before its project has another go-ent.
     """
     sent, flying = Amounts(Decimal), Amounts(Decimal)
     rows = sql.execute(
@@ -249,7 +248,7 @@ def _forget_dead_owners(sql: sqlite3.Connection, alive: IsAlive) -> None:
 def _check_pace(
     sql: sqlite3.Connection, entry: LedgerEntry, hold: CallHold, alive: IsAlive
 ) -> Admission:
-    """What the provider allows of its model: calls at once, calls and tokens in a minute."""
+    """Check the provider's rate limits: parallel calls, and calls and tokens per minute."""
     since = entry.at - MINUTE_S
     sql.execute("DELETE FROM starts WHERE at <= ?", (since,))
     pace, model = hold.pace, (entry.backend, entry.model)
@@ -257,7 +256,7 @@ def _check_pace(
         return Admission()
     name = "/".join(model)
     if pace.concurrency is not None and _concurrent_calls(sql, model, alive) >= pace.concurrency:
-        reason = f"{name} may have {pace.concurrency} calls at once (limits.concurrency)"
+        reason = f"{name} may have {pace.concurrency} calls in parallel (limits.concurrency)"
         return Admission(wait_s=LOOK_AGAIN_S, reason=reason)
     starts: list[tuple[float, int]] = sql.execute(
         "SELECT at, tokens FROM starts WHERE backend = ? AND model = ? ORDER BY at DESC", model

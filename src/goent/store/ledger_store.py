@@ -1,9 +1,4 @@
-"""Keeps what model calls cost in one SQLite file, and admits calls within the limits.
-
-Everything here happens inside one transaction that excludes every other writer. What was spent is
-added up from where the last look ended. What is held is, for each worker, what is left of its
-reservation, or what its calls under way may take if that is more.
-"""
+"""Keeps the cost of model calls in one SQLite file, for all projects of a user."""
 
 import logging
 import sqlite3
@@ -77,9 +72,9 @@ REPORT_KEYS = {
 
 
 class SqliteLedger:
-    """The port `Ledger` on SQLite. `warnings` tells what opening it had to mend.
+    """The port `Ledger` on SQLite. `warnings` says what was repaired when it was opened.
 
-    What it holds back is its `owner`'s, and counts as long as that one is `alive`.
+    Its reservations are its `owner`'s, and count as long as that process is `alive`.
     """
 
     def __init__(self, store: Store, owner: str, alive: IsAlive) -> None:
@@ -113,10 +108,10 @@ class SqliteLedger:
     async def begin_call(
         self, call: str, entry: LedgerEntry, hold: CallHold | None = None
     ) -> Admission:
-        """A call wants to go out. If it may, that is noted.
+        """Admit a call, and record it as in flight if it may be sent.
 
-        The note is committed on return, or when a disk that refuses lets us; under a hard limit
-        the trouble is raised instead, for then nobody knows whether the call may go out.
+        The record is committed on return, or later if the disk refuses; under a hard limit the error is
+        raised instead, because then it is unknown whether the call may be sent.
         """
         hold = hold or CallHold()
         work = partial(_begin, call=call, entry=entry)
@@ -134,7 +129,7 @@ class SqliteLedger:
     async def hold_back(
         self, spender: Spender, usd: Decimal, limits: Sequence[BudgetLimit]
     ) -> Admission:
-        """Hold the amount back for a worker, if the hard limits have room for it."""
+        """Reserve the amount for a worker, if the hard limits have room for it."""
         return await self._store.writer.run(
             partial(
                 reserve,
@@ -147,7 +142,7 @@ class SqliteLedger:
         )
 
     async def release(self, spender: Spender) -> None:
-        """What was held back for the worker is free again."""
+        """Release the worker's reservation."""
         await self._keep(partial(release_reservation, spender=spender))
 
     async def standings(self, limits: Sequence[BudgetLimit], project: str) -> list[BudgetStatus]:
@@ -157,17 +152,17 @@ class SqliteLedger:
         )
 
     async def settle_call(self, call: str, entry: LedgerEntry | None) -> None:
-        """The call is over: what it took, or None if nothing can be owed for it."""
+        """Record what a call cost; None if it cannot be charged."""
         await self._keep(partial(_settle, call=call, entry=entry))
 
     async def add(self, entry: LedgerEntry) -> None:
-        """Keep a call that nobody saw begin."""
+        """Record a call whose start was not recorded."""
         await self._keep(partial(_add, entry=entry))
 
     async def settle_lost(self, project: str) -> list[LedgerEntry]:
-        """Enter what a dead go-ent of the project never settled, as calls of unknown cost.
+        """Record the calls that a dead go-ent of the project left in flight, with unknown cost.
 
-        A project has one go-ent at a time, so the caller knows that the other one is dead.
+        A project has one go-ent at a time, so the caller knows that the earlier one is dead.
         """
         return await self._store.writer.run(partial(_close_unsettled, project=project))
 
@@ -198,7 +193,7 @@ class SqliteLedger:
 
     def _fall_behind(self, trouble: EnvironmentTrouble) -> None:
         if not self._is_behind.is_set():
-            log.error("the ledger cannot be written, trying again and again: %s", trouble)
+            log.error("the ledger cannot be written, retrying: %s", trouble)
         self._is_behind.set()
 
     async def _catch_up(self) -> None:
@@ -299,7 +294,7 @@ def _row(entry: LedgerEntry) -> tuple[object, ...]:
 
 def _report(sql: sqlite3.Connection, *, key: str, project: str | None) -> list[CostRow]:
     rows = sql.execute(
-        f"SELECT {key}, count(*), count(*) - count(cost_usd), decimal_sum(cost_usd), sum(input),"  # noqa: S608 (one of KEYS)
+        f"SELECT {key}, count(*), count(*) - count(cost_usd), decimal_sum(cost_usd), sum(input),"  # noqa: S608 (one of REPORT_KEYS)
         " sum(output), sum(cache_read), sum(cache_write), sum(reasoning) FROM calls"
         " WHERE :project IS NULL OR project = :project GROUP BY 1 ORDER BY 1",
         {"project": project},
