@@ -167,6 +167,7 @@ if sys.platform == "linux":
         return 0
 
 else:
+    import psutil
 
     def mounts(needle: str, *, but: Collection[int] = ()) -> Iterator[tuple[int, str]]:
         """No process has mounts of its own."""
@@ -180,8 +181,6 @@ else:
     def environments(needle: str, *, but: Collection[int] = ()) -> Iterator[tuple[int, list[str]]]:
         """The environment of each living process of which it is readable."""
         del but
-        import psutil  # noqa: PLC0415 (only where there is no /proc)
-
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
                 if process.status() != psutil.STATUS_ZOMBIE:
@@ -194,8 +193,6 @@ else:
 
         Raises `OSError` if that is unknown.
         """
-        import psutil  # noqa: PLC0415 (only where there is no /proc)
-
         try:
             process = psutil.Process(pid)
             if process.status() == psutil.STATUS_ZOMBIE:

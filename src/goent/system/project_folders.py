@@ -7,6 +7,7 @@ their own global git configuration. Standard library only: `go-ent mcp` must sta
 import hashlib
 import os
 import re
+import shlex
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -72,7 +73,7 @@ def check_unshared(path: "str | os.PathLike[str]", project: "str | os.PathLike[s
         if (words := foreign_writer_text(found, groups)) and not is_safe_directory(project):
             name = os.fspath(path)
             raise UnsafeFolder(
-                f"{name!r} {words}, so go-ent does not follow it: run `chmod go-w {_shell_quote(name)}`, "
+                f"{name!r} {words}, so go-ent does not follow it: run `chmod go-w {shlex.quote(name)}`, "
                 f"or, if you trust everybody who can: {_safe_directory_remedy(project)}"
             )
 
@@ -180,14 +181,7 @@ def stats_at(path: "str | os.PathLike[str]") -> tuple[os.stat_result, ...]:
 
 
 def _safe_directory_remedy(project: "str | os.PathLike[str]") -> str:
-    return f"git config --global --add safe.directory {_shell_quote(os.path.realpath(project))}"
-
-
-def _shell_quote(path: str) -> str:
-    """As a shell takes it."""
-    import shlex  # noqa: PLC0415 (for an error alone)
-
-    return shlex.quote(path)
+    return f"git config --global --add safe.directory {shlex.quote(os.path.realpath(project))}"
 
 
 def _user_name(uid: int) -> str:
@@ -271,7 +265,7 @@ def _foreign_part(seen: ProjectCandidate, users: Collection[int]) -> tuple[Path,
 def _candidate(folder: Path) -> ProjectCandidate:
     try:
         found: AnyStat = folder.stat()
-    except OSError:  # it is closed to us, and so nobody's we know
+    except OSError:  # unreadable, so its owner is unknown
         found = FileStat(uid=-1, gid=-1, mode=0)
     markers = {
         path: infos for name in PROJECT_MARKERS if (infos := stats_at(path := folder / name))
@@ -280,7 +274,7 @@ def _candidate(folder: Path) -> ProjectCandidate:
 
 
 def project_key(project: Path) -> str:
-    """A name for the project that is stable, readable and fit for a file: `myrepo-1a2b3c4d5e6f`."""
+    """A stable, readable name for the project that is valid in a path: `myrepo-1a2b3c4d5e6f`."""
     real = project.resolve()
     digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:12]
     readable = re.sub(r"[^A-Za-z0-9_]+", "-", real.name)[:KEY_NAME_CHARS].strip("-")
@@ -288,7 +282,7 @@ def project_key(project: Path) -> str:
 
 
 def runtime_dir(key: str, environ: Mapping[str, str]) -> Path:
-    """The project's folder for its socket `sock`, made for us alone."""
+    """The project's private folder for its socket `sock`; created."""
     for folder in runtime_folders(key, environ):
         _make_private(folder.parent)
         _make_private(folder)
@@ -297,19 +291,19 @@ def runtime_dir(key: str, environ: Mapping[str, str]) -> Path:
 
 
 def runtime_folders(key: str, environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """Where the socket of a daemon with such an environment may lie, the best first. Not created."""
+    """The possible folders of the socket of a daemon with this environment, the best first; not created."""
     places = (base / name for base in _runtime_bases(environ) for name in runtime_folder_names(key))
     fitting = (folder for folder in places if len(os.fsencode(folder / "sock")) <= MAX_SOCKET_PATH)
     return tuple(dict.fromkeys(fitting))
 
 
 def runtime_folder_names(key: str) -> tuple[str, str]:
-    """The names of the project's folder for its socket: the second where the first is too long."""
+    """The names of the project's folder for its socket; the second is for long paths."""
     return key, key.rpartition("-")[2]
 
 
 def is_private_folder(folder: Path) -> bool:
-    """Whether it is a folder of ours that nobody else can write."""
+    """Whether it is this user's folder, and nobody else can write it."""
     try:
         info = folder.lstat()
     except OSError:
@@ -318,7 +312,7 @@ def is_private_folder(folder: Path) -> bool:
 
 
 def existing_runtime_bases(environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """The folders that hold the sockets of all projects, as far as they are there."""
+    """The existing folders that contain the sockets of all projects."""
     return tuple(base for base in _runtime_bases(environ) if base.is_dir())
 
 

@@ -134,15 +134,13 @@ def find_holder(key: str, environ: Mapping[str, str]) -> ProjectHolder | None:
 
 def take_lock(folder: Path, name: str = LOCK_FILE) -> int | None:
     """A descriptor that holds the lock until it is closed; None if it is taken."""
-    import fcntl  # noqa: PLC0415 (Windows has none, and should show a message instead of a traceback)
-
     path = folder / name
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise unusable_folder_error(path, error, "XDG_STATE_HOME or XDG_RUNTIME_DIR") from error
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock_file(fd, shared=False)
     except BlockingIOError:
         os.close(fd)
         return None
@@ -154,8 +152,6 @@ def take_lock(folder: Path, name: str = LOCK_FILE) -> int | None:
 
 def lock_holder(folder: Path, name: str = LOCK_FILE) -> ProjectHolder | None:
     """The process that holds the lock now; None if none does."""
-    import fcntl  # noqa: PLC0415 (see above)
-
     path = folder / name
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -165,13 +161,19 @@ def lock_holder(folder: Path, name: str = LOCK_FILE) -> ProjectHolder | None:
         raise unusable_folder_error(path, error, "XDG_STATE_HOME or XDG_RUNTIME_DIR") from error
     try:
         _check_lock_file(path, os.fstat(fd))
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        _lock_file(fd, shared=True)
     except BlockingIOError:
         return _parse_holder(os.read(fd, MAX_HOLDER_BYTES))
     else:
         return None
     finally:
         os.close(fd)
+
+
+def _lock_file(fd: int, *, shared: bool) -> None:
+    import fcntl  # noqa: PLC0415 (Windows has none, and should show a message instead of a traceback)
+
+    fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
 
 
 def _state_folders(key: str, environ: Mapping[str, str]) -> tuple[Path, ...]:
