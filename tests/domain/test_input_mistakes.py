@@ -9,9 +9,11 @@ from goent.domain.requests import (
     CostsRequest,
     OperationRequest,
     SpawnRequest,
+    StopRequest,
     WaitRequest,
 )
 from goent.domain.swarm_messages import SwarmSpawnRequest
+from goent.rpc.json_rpc import InvalidParams, decode_params
 
 ARGUMENT_MISTAKES: list[tuple[type[OperationRequest], object, str]] = [
     (
@@ -97,3 +99,27 @@ def test_an_argument_is_explained_with_its_place_and_what_is_allowed_there(
 def test_each_surface_has_its_own_words(surface: Surface, given: object, explanation: str) -> None:
     found = explain_mistake(mistake(SpawnRequest, given), given, SpawnRequest, surface)
     assert str(found) == explanation
+
+
+@pytest.mark.parametrize(
+    ("params", "explanation"),
+    [
+        (b'{"if_idel": true}', "if_idel: unknown argument; did you mean 'if_idle'?"),
+        (b'{"if_idle": "yes"}', "if_idle: expected true or false, not 'yes'"),
+        (b"[]", "expected an object, not a list"),
+    ],
+)
+def test_parameters_on_the_socket_are_explained_as_arguments(
+    params: bytes, explanation: str
+) -> None:
+    with pytest.raises(InvalidParams) as raised:
+        decode_params(msgspec.Raw(params), StopRequest)
+    assert raised.value.message == f"invalid params: {explanation}"
+
+
+def test_the_wrong_entry_of_a_table_is_named() -> None:
+    given = {"a": 1, "b": "two"}
+    with pytest.raises(msgspec.ValidationError) as raised:
+        msgspec.convert(given, dict[str, int])
+    found = explain_mistake(raised.value, given, dict[str, int], KEYS)
+    assert str(found) == "b: expected a whole number, not 'two'"
