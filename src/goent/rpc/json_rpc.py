@@ -59,10 +59,11 @@ class ConnectionLost(GoentError):
 
 def decode_params(raw: Raw, kind: type[T]) -> T:
     """The parameters as a typed value; absent and `null` stand for an empty object."""
+    given = Raw(b"{}") if bytes(raw) in (b"", b"null") else raw
     try:
-        return msgspec.json.decode(b"{}" if bytes(raw) in (b"", b"null") else raw, type=kind)
+        return msgspec.json.decode(given, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidParams(explain_undecodable(error, raw, kind, ARGUMENTS)) from error
+        raise InvalidParams(explain_undecodable(error, given, kind, ARGUMENTS)) from error
 
 
 ABSENT = Raw()
