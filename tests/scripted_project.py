@@ -35,7 +35,7 @@ from goent.git.git_merger import GitMerging
 from goent.git.git_workspaces import GitWorkspaces
 from goent.operations.operation_table import Caller, Operations
 from goent.operations.provider_queries import ProviderQueries, Recommender
-from goent.proc.child_process import ShellVerifier
+from goent.proc.shell_verifier import ShellVerifier
 from goent.providers.provider_health import CircuitBreakers
 from goent.providers.track_record import SqliteHistory
 from goent.routing.router import Router, TaskClassifier

@@ -188,7 +188,7 @@ def _model_entry(provider: Provider) -> ModelEntry:
 def _in_catalogue(provider: Provider) -> bool:
     """OpenCode knows the model's true limits: ours would only narrow its answers."""
     known = known_backend(provider.backend)
-    return known is not None and any(model.name == provider.model for model in known.models)
+    return known is not None and provider.model in known.models
 
 
 def _model_cost(provider: Provider) -> ModelCost | UnsetType:

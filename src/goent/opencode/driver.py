@@ -59,7 +59,7 @@ from goent.opencode.run_session import RunLaunch, RunSession
 from goent.opencode.session import BaseSession
 from goent.proc.concurrency import task_group
 from goent.proc.process_table import new_mark
-from goent.sandbox.confinement import is_below
+from goent.sandbox.sandbox_paths import is_below
 
 SWEEP_TIMEOUT = 10.0  # seconds for the end of what a dead process had started
 CONTINUE_PROMPT = Prompt(

@@ -61,8 +61,9 @@ from goent.opencode.opencode_turn import OpenCodeTurn, classify_fault
 from goent.opencode.process_launch import OpenCodeLaunch
 from goent.opencode.server_api import OpenCodeClient, ServerMessage, ServerNotFound, TurnInput
 from goent.opencode.session import BaseSession
-from goent.proc.child_process import SupervisedProcess, guarded, supervised
+from goent.proc.child_process import SupervisedProcess, supervised
 from goent.proc.concurrency import task_group
+from goent.proc.process_guard import guarded
 
 LATE_ERROR_S = 0.3  # seconds for an error that comes after the end that it brought about
 LOOK_AGAIN_S = 30.0  # seconds without news before the server is asked whether the turn goes on

@@ -4,12 +4,11 @@ It takes hundreds of megabytes, so a client that only connects, or that works by
 none. A task that is routed to it starts it anyhow.
 """
 
-import re
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar, get_args, get_origin
+from typing import Protocol, TypeVar
 
 import anyio
 import msgspec
@@ -24,6 +23,7 @@ from goent.domain.evaluation_messages import (
     EvalStatusRequest,
     Evaluations,
 )
+from goent.domain.input_mistakes import ARGUMENTS, explain_mistake
 from goent.domain.replies import (
     AnswerReply,
     CancelReply,
@@ -88,29 +88,6 @@ from goent.swarms.swarm_merge import SwarmMerger
 from goent.workers.feed import Feed
 from goent.workers.orchestrator import Orchestrator
 from goent.workers.worker_queries import OnProgress, WorkerQueries
-
-BAD_CHOICE = re.compile(r"Invalid enum value (?P<value>.+) - at `\$\.(?P<field>\w+)`", re.DOTALL)
-UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(?P<field>.+)`$", re.DOTALL)
-
-
-def explain_bad_argument(error: msgspec.ValidationError, request: type[msgspec.Struct]) -> str:
-    """The codec's complaint; where there is a choice of values or names, with all of them."""
-    message = str(error)
-    fields = {field.name: field.type for field in msgspec.structs.fields(request)}
-    if (found := BAD_CHOICE.match(message)) and found["field"] in fields:
-        choices = ", ".join(_choices(fields[found["field"]]))
-        return f"{found['field']}: {found['value']} is none of {choices}"
-    if found := UNKNOWN_FIELD.match(message):
-        return f"there is no argument {found['field']!r}, only {', '.join(fields)}"
-    return message
-
-
-def _choices(kind: object) -> list[str]:
-    """In the order in which they are written down."""
-    if get_origin(kind) is Literal:
-        return [str(value) for value in get_args(kind)]
-    return [choice for part in get_args(kind) for choice in _choices(part)]
-
 
 Q = TypeVar("Q", bound=OperationRequest)
 R = TypeVar("R", bound=Value)
@@ -475,7 +452,8 @@ class Operations:
             try:
                 asked = msgspec.convert(arguments, request, strict=False)
             except msgspec.ValidationError as error:
-                raise RequestError(f"{name}: {explain_bad_argument(error, request)}") from None
+                mistake = explain_mistake(error, arguments, request, ARGUMENTS)
+                raise RequestError(f"{name}: {mistake}") from None
             await self._queries.recall(asked)
             if self._head_start and caller.name == "mcp":
                 self._head_start.on_request(name, asked)

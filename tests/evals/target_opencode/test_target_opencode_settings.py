@@ -125,7 +125,7 @@ def test_a_file_may_write_either_spelling_and_its_mistakes_have_lines(tmp_path: 
     told = str(caught.value)
     assert "bad.yaml:4: targets[0].tools.bash: expected true or false" in told
     assert "bad.yaml:5: targets[0].startupTimeoutSeconds: must be more than 0" in told
-    assert "bad.yaml:6: targets[0].modle: unknown setting; did you mean 'model'?" in told
+    assert "bad.yaml:6: targets[0].modle: unknown key; did you mean 'model'?" in told
 
 
 @pytest.mark.spec("E01")

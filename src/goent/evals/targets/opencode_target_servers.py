@@ -46,7 +46,7 @@ from goent.opencode.process_pool import COLD_STARTS, ProcessPool
 from goent.opencode.server import ServeProcess, check_server
 from goent.opencode.server_api import USER, OpenCodeClient
 from goent.proc.concurrency import task_group
-from goent.sandbox.confinement import is_below
+from goent.sandbox.sandbox_paths import is_below
 from goent.system.project_folders import state_path
 
 

@@ -3,13 +3,12 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import UnionType
-from typing import Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Final, TypeVar, get_type_hints
 
 import msgspec
 
-from goent.config.settings_tree import describe_validation_error, quote_value
 from goent.domain.errors import ConfigError
+from goent.domain.input_mistakes import KEYS, explain_mistake, quote_value, type_choices
 from goent.domain.types import Value
 from goent.evals.suites import SETTINGS_FOLDERS, TargetSpec
 
@@ -27,9 +26,8 @@ def read_target_settings(spec: TargetSpec, kind: type[T]) -> T:
         where = (
             spec.place.file if spec.place.line is None else f"{spec.place.file}:{spec.place.line}"
         )
-        path, words = describe_validation_error(error, spec.settings)
-        told = f"{path.removeprefix('.')}: {words}" if path else words
-        raise ConfigError(f"{where}: target {spec.name!r} ({spec.kind}): {told}") from None
+        mistake = explain_mistake(error, spec.settings, kind, KEYS)
+        raise ConfigError(f"{where}: target {spec.name!r} ({spec.kind}): {mistake}") from None
 
 
 def setting_names(kind: type[Value]) -> tuple[str, ...]:
@@ -55,22 +53,13 @@ def value_mistakes(path: str, value: object, kind: object) -> Iterator[tuple[str
     try:
         msgspec.convert(value, kind, strict=not isinstance(value, str))  # from the environment
     except msgspec.ValidationError as error:
-        deeper, words = describe_validation_error(error, value)
-        options = ", ".join(_choices(kind))
-        if options and not deeper:
-            words = f"unknown {path} {quote_value(value)}; one of {options}"
-        elif options and words.startswith("unknown value"):
-            words = f"{words}; one of {options}"
-        yield f"{path}{deeper}", words
-
-
-def _choices(kind: object) -> tuple[str, ...]:
-    if get_origin(kind) is Literal:
-        return tuple(map(str, get_args(kind)))
-    if get_origin(kind) in (Union, UnionType):
-        found = (option for part in get_args(kind) for option in _choices(part))
-        return tuple(dict.fromkeys(found))
-    return ()
+        mistake = explain_mistake(error, value, kind, KEYS)
+        options = ", ".join(type_choices(kind))
+        if options and not mistake.path:
+            yield path, f"unknown {path} {quote_value(value)}; one of {options}"
+        else:
+            joint = "" if mistake.path[:1] in ("", "[") else "."
+            yield f"{path}{joint}{mistake.path}", mistake.reason
 
 
 def target_secrets(specs: Iterable[TargetSpec]) -> tuple[str, ...]:
